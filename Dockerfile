@@ -1,0 +1,36 @@
+# One image for every process; the command picks which: `easel api`, `easel worker`, `easel scheduler`, ...
+
+FROM python:3.13-slim AS build
+WORKDIR /src
+# Every wheel is fetched against the lock's hashes. What the image then installs, it can only find among them.
+COPY requirements.lock .
+RUN pip download --no-cache-dir --no-deps --only-binary :all: --require-hashes -r requirements.lock -d /wheels
+COPY pyproject.toml README.md LICENSE embedded.py settings.py telemetry.py ./
+COPY api api
+COPY canvas canvas
+COPY cli cli
+COPY components components
+COPY migrations migrations
+COPY providers providers
+COPY scheduler scheduler
+COPY store store
+COPY worker worker
+RUN pip wheel --no-cache-dir --no-deps -w /wheels . \
+    && python -m venv /opt/easel \
+    && /opt/easel/bin/pip install --no-cache-dir --no-index --find-links /wheels easel
+
+FROM python:3.13-slim
+RUN useradd --system --uid 10001 --home-dir /var/lib/easel --create-home easel
+COPY --from=build /opt/easel /opt/easel
+ENV PATH=/opt/easel/bin:$PATH \
+    PYTHONUNBUFFERED=1 \
+    EASEL_HOME=/var/lib/easel \
+    EASEL_LOG_FORMAT=json
+USER easel
+WORKDIR /var/lib/easel
+VOLUME /var/lib/easel
+EXPOSE 8000
+# Processes end in order on SIGTERM: workers give their attempts back.
+STOPSIGNAL SIGTERM
+ENTRYPOINT ["easel"]
+CMD ["--help"]

@@ -1,0 +1,226 @@
+"""The routing function: facts in, decision out. No database, broker, clock or randomness.
+
+    decide(canvas, state, reports) -> Decision
+
+The same facts give the same decision, ids included, so repeating an advance is safe; reports are taken in canonical
+order, so how they were grouped leaves no trace.
+"""
+
+from collections.abc import Sequence
+from typing import assert_never
+
+from canvas import loops, ready, recovery, speech
+from canvas.document import Json
+from canvas.errors import StateError
+from canvas.events import (
+    CANCELLED_TEXT,
+    NODE_STARTED,
+    RUN_FAILED,
+    USER_INPUTS,
+    WORKFLOW_FINISHED,
+    WORKFLOW_STARTED,
+    Event,
+)
+from canvas.graph import Canvas, Kind
+from canvas.outcome import Chose, Expanded, Failed, Finished, Left, Repeated, Waiting
+from canvas.place import Place
+from canvas.plan import Decision, Plan, in_order
+from canvas.state import OpenForm, Report, RunState, RunStatus, Scope, Status
+
+TOP = ()
+
+
+def decide(canvas: Canvas, state: RunState, reports: Sequence[Report]) -> Decision:
+    """What happens next, given what has just been reported. Changes `state` and hands it back in the decision."""
+    plan = Plan(canvas, state, Decision(state))
+    for report in in_order(reports):
+        plan.run.live -= 1
+        _fold(plan, report)
+    _settle(plan)
+    if plan.run.status is RunStatus.RUNNING:
+        _rest(plan)
+    if plan.run.asked != "cancel" and not plan.run.status.is_over:
+        plan.admit()
+    return plan.decision
+
+
+def begin(canvas: Canvas, state: RunState, inputs: Json) -> Decision:
+    """The first decision of a run: its top scope, Begin, and the two events a listener sees at once."""
+    plan = Plan(canvas, state, Decision(state))
+    plan.emit(Event(WORKFLOW_STARTED, {"inputs": inputs}))
+    plan.open_scope(Scope(key=TOP))
+    plan.activate(canvas.nodes[canvas.begin], plan.scope(TOP), Place(0), None)
+    plan.admit()
+    return plan.decision
+
+
+def resume(canvas: Canvas, state: RunState) -> Decision:
+    """A person has answered: every open form goes on, in canonical order. The shell stores the answers."""
+    plan = Plan(canvas, state, Decision(state))
+    for activation, form in sorted(state.forms.items(), key=lambda item: item[1].place):
+        scope = plan.scope(form.scope)
+        scope.still &= ~canvas.node(form.node_id).bit
+        plan.decision.moved[activation] = Status.READY
+        plan.run.live += 1
+        plan.emit(Event(NODE_STARTED, activation=activation, node_id=form.node_id))
+    plan.settle_stillness()
+    state.status = RunStatus.RUNNING
+    return plan.decision
+
+
+def ask_again(canvas: Canvas, state: RunState) -> Decision:
+    """Nobody has answered: the run shows its open forms once more and goes on waiting."""
+    plan = Plan(canvas, state, Decision(state))
+    _ask(plan)
+    return plan.decision
+
+
+def conclude(canvas: Canvas, state: RunState, busy: int) -> Decision:
+    """The end of a run that is being stopped, once nothing is left that works for it.
+
+    `busy` counts its activations that are ready, running or not yet folded, after what need not run was closed.
+    """
+    plan = Plan(canvas, state, Decision(state))
+    if busy or state.status is not RunStatus.STOPPING:
+        return plan.decision
+    speech.release_all(plan)
+    failing = state.failing
+    if state.asked == "cancel" or failing is None:
+        plan.emit(Event(WORKFLOW_FINISHED, {"outputs": CANCELLED_TEXT}))
+        state.status = RunStatus.CANCELLED
+        plan.decision.error = CANCELLED_TEXT
+    else:
+        plan.emit(Event(RUN_FAILED, {"error": failing.error, "code": failing.code}, node_id=failing.node_id))
+        state.status = RunStatus.FAILED
+        plan.decision.error = failing.error
+    _clear(plan)
+    return plan.decision
+
+
+def _fold(plan: Plan, report: Report) -> None:
+    node = plan.canvas.node(report.node_id)
+    scope = plan.scope(report.scope)
+    outcome = report.outcome
+    if plan.run.asked == "cancel":
+        _fold_cancelled(plan, report)
+        return
+    match outcome:
+        case Finished() if node.kind is Kind.MESSAGE:
+            plan.note_last(report)
+            speech.message_said(plan, report, outcome)
+        case Finished():
+            _finish(plan, report)
+            plan.reach(node, node.downstream, scope, report.place)
+        case Chose(to=targets):
+            _finish(plan, report)
+            plan.reach(node, plan.canvas.targets_of(targets), scope, report.place)
+        case Expanded():
+            plan.note_last(report)
+            loops.open_container(plan, report, outcome)
+        case Repeated():
+            _finish(plan, report)
+            plan.reach(node, node.downstream, scope, report.place)
+        case Left() if node.kind.is_item or loops.leaves_a_loop(plan, node):
+            plan.note_last(report)
+            loops.item_left(plan, report)
+        case Left():
+            _finish(plan, report)
+            plan.reach(node, node.downstream, scope, report.place)
+        case Waiting():
+            form = OpenForm(node.id, report.place.key.hex(), report.scope, dict(outcome.inputs), outcome.tips)
+            plan.run.forms[report.activation] = form
+            plan.decision.moved[report.activation] = Status.WAITING
+            plan.hold(node, scope)
+        case Failed():
+            recovery.recover(plan, report, outcome)
+        case _:
+            assert_never(outcome)
+
+
+def _fold_cancelled(plan: Plan, report: Report) -> None:
+    """After a cancel reports are taken in, and nothing is routed."""
+    plan.end(report, plan.scope(report.scope))
+    kind = plan.canvas.node(report.node_id).kind
+    if kind is Kind.FORM and report.activation not in plan.run.forms:
+        return  # nobody has heard of it yet
+    if kind is Kind.MESSAGE and not speech.stop(plan, report):
+        return
+    error = report.outcome.error if isinstance(report.outcome, Failed) else report.error
+    plan.emit_finished(report.activation, report.node_id, error)
+
+
+def _finish(plan: Plan, report: Report) -> None:
+    """A node is done. A speaker's `node_finished` waits for its Message."""
+    plan.note_last(report)
+    plan.end(report, plan.scope(report.scope))
+    plan.start_form(report)
+    plan.run.forms.pop(report.activation, None)
+    if not speech.holds(plan, report):
+        plan.emit_finished(report.activation, report.node_id, report.error)
+
+
+def _settle(plan: Plan) -> None:
+    """Activate, end passes and open turns until nothing more follows from what is known."""
+    changed = True
+    while changed:
+        changed = False
+        for key in sorted(plan.touched, key=lambda key: (-len(key), key)):
+            scope = plan.run.scopes.get(key)
+            if scope is None:
+                continue
+            changed |= ready.activate_ready(plan, scope)
+            if key and scope.is_empty:
+                loops.pass_ended(plan, scope)
+                changed = True
+        while plan.failed_containers:
+            recovery.recover_container(plan, *plan.failed_containers.pop())
+            changed = True
+        plan.settle_stillness()
+        if plan.run.asked != "cancel":
+            changed = speech.open_turns(plan, at_rest=False) or changed
+
+
+def _rest(plan: Plan) -> None:
+    """Nothing may be moving any more: finished turns open in order, then forms are asked, or the run ends."""
+    while plan.run.status is RunStatus.RUNNING:
+        top = plan.run.scopes[TOP]
+        if top.is_empty:
+            _succeed(plan)
+            return
+        if not top.is_still:
+            return
+        if not speech.open_turns(plan, at_rest=True):
+            _ask(plan)
+            return
+        _settle(plan)
+
+
+def _ask(plan: Plan) -> None:
+    """One `user_inputs` for all open forms; of equal fields the later form's is shown (engine 4.9)."""
+    forms = sorted(plan.run.forms.values(), key=lambda form: form.place)
+    if not forms:
+        raise StateError("Nothing moves in a run, and nobody can be asked.", run_id=str(plan.run.run_id))
+    inputs: dict[str, object] = {}
+    for form in forms:
+        inputs |= form.inputs
+    tips = next((form.tips for form in reversed(forms) if form.tips), "")
+    shown = {form.node_id: {"inputs": form.inputs, "tips": form.tips} for form in forms}
+    plan.emit(Event(USER_INPUTS, {"inputs": inputs, "tips": tips, "forms": shown}))
+    plan.run.status = RunStatus.WAITING
+
+
+def _succeed(plan: Plan) -> None:
+    last = plan.run.last
+    plan.emit(Event(WORKFLOW_FINISHED, {}, last[1] if last else None, last[2] if last else None))
+    plan.run.status = RunStatus.SUCCEEDED
+    _clear(plan)
+
+
+def _clear(plan: Plan) -> None:
+    """At the end no scope is left; every activation is done or closed."""
+    for key in list(plan.run.scopes):
+        plan.close_scope(key)
+    plan.run.forms.clear()
+    plan.run.live = plan.run.queued = 0
+
+

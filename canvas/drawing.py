@@ -1,0 +1,330 @@
+"""The drawing of a canvas (`graph`): what an editor shows, and the only thing some documents have.
+
+`components_of` derives the entries of a document that has only a drawing; `with_drawing` draws a document that has only
+entries, and puts plain handles right. Apart from display names and parents a drawing never affects how a canvas runs.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from canvas.errors import InvalidCanvas
+
+Fields: TypeAlias = dict[str, Any]
+
+DRAWN_ONLY = frozenset({"Note", "Tool", "Placeholder"})  # labels of nodes that are no components
+MODEL_SETTINGS: Mapping[str, str] = {
+    "temperature": "temperatureEnabled",
+    "top_p": "topPEnabled",
+    "presence_penalty": "presencePenaltyEnabled",
+    "frequency_penalty": "frequencyPenaltyEnabled",
+    "max_tokens": "maxTokensEnabled",
+}
+MAX_AGENT_DEPTH = 8
+
+_NODE_TYPES: Mapping[str, str] = {
+    "Agent": "agentNode",
+    "Begin": "beginNode",
+    "Categorize": "categorizeNode",
+    "DataOperations": "dataOperationsNode",
+    "ExitLoop": "exitLoopNode",
+    "Iteration": "iterationNode",
+    "IterationItem": "iterationStartNode",
+    "ListOperations": "listOperationsNode",
+    "Loop": "loopNode",
+    "LoopItem": "loopStartNode",
+    "Message": "messageNode",
+    "Retrieval": "retrievalNode",
+    "Switch": "switchNode",
+    "VariableAggregator": "variableAggregatorNode",
+    "VariableAssigner": "variableAssignerNode",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    id: str
+    label: str
+    name: str
+    form: Mapping[str, Any]
+    parent: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    source: str
+    target: str
+    source_handle: str
+    target_handle: str
+
+
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """The well-formed part of a `graph`. `defects` tells what was left out, by field."""
+
+    nodes: Mapping[str, Node] = field(default_factory=dict[str, Node])
+    leaving: Mapping[str, tuple[Edge, ...]] = field(default_factory=dict[str, tuple[Edge, ...]])
+    entering: Mapping[str, tuple[Edge, ...]] = field(default_factory=dict[str, tuple[Edge, ...]])
+    defects: tuple[tuple[str, str], ...] = ()
+
+    def targets(self, source: str, handle: str) -> list[str]:
+        return self.by_handle(source).get(handle, [])
+
+    def by_handle(self, source: str) -> Mapping[str, list[str]]:
+        """The targets drawn from each handle of a node."""
+        targets: dict[str, list[str]] = {}
+        for edge in self.leaving.get(source, ()):
+            targets.setdefault(edge.source_handle, []).append(edge.target)
+        return targets
+
+
+def read(graph: Any) -> Drawing:
+    """What a `graph` shows. Other fields than those of Node and Edge are the editor's business."""
+    if not isinstance(graph, Mapping):
+        return Drawing()
+    nodes: dict[str, Node] = {}
+    leaving: dict[str, list[Edge]] = defaultdict(list)
+    entering: dict[str, list[Edge]] = defaultdict(list)
+    defects: list[tuple[str, str]] = []
+    for place, item in _items(graph, "nodes", defects):
+        if node := _node(item):
+            nodes[node.id] = node
+        else:
+            defects.append((place, "a drawn node must be an object with a text `id`"))
+    for place, item in _items(graph, "edges", defects):
+        if edge := _edge(item):
+            leaving[edge.source].append(edge)
+            entering[edge.target].append(edge)
+        else:
+            defects.append((place, "a drawn edge must be an object with a text `source` and `target`"))
+    return Drawing(nodes, _tuples(leaving), _tuples(entering), tuple(defects))
+
+
+def components_of(graph: Any) -> dict[str, Any]:
+    """The `components` that a drawing stands for. Raises InvalidCanvas if a part of it cannot be read."""
+    drawing = read(graph)
+    for place, defect in drawing.defects:
+        raise InvalidCanvas(f"{place}: {defect}.", field=place)
+    return {node.id: _component(drawing, node) for node in drawing.nodes.values() if _is_component(drawing, node)}
+
+
+def with_drawing(dsl: Mapping[str, Any]) -> Fields:
+    """The document as an editor wants to see it: drawn if it has no drawing, plain handles in their convention."""
+    graph = dsl.get("graph")
+    if not isinstance(graph, Mapping) or not isinstance(graph.get("nodes"), list):
+        components = dsl.get("components")
+        drawn = _drawn(components if isinstance(components, Mapping) else {})
+        return {**dsl, "graph": {**(graph if isinstance(graph, Mapping) else {}), **drawn}}
+    edges = graph.get("edges")
+    plain = [_plain(edge) for edge in edges] if isinstance(edges, list) else []
+    return {**dsl, "graph": {**graph, "edges": plain}}
+
+
+def category_rows(items: Iterable[Any], targets: Mapping[str, list[str]]) -> Fields:
+    """An editor's category rows as `category_description`; `targets` are the node ids drawn from each row's uuid."""
+    described: Fields = {}
+    for item in items:
+        if not isinstance(item, Mapping):
+            continue
+        kept = {key: value for key, value in item.items() if key not in ("name", "uuid")}
+        kept["examples"] = values_of(item.get("examples"), "value")
+        kept["to"] = targets.get(str(item.get("uuid")), []) or item.get("to") or []
+        described[str(item.get("name") or "")] = kept
+    return described
+
+
+def values_of(rows: Any, key: str) -> Any:
+    """Rows `{key: value}` of an editor as the list of their values; rows without the key stay as they are."""
+    if not isinstance(rows, list):
+        return rows or []
+    return [row[key] if isinstance(row, Mapping) and key in row else row for row in rows]
+
+
+def _node(item: Any) -> Node | None:
+    if not isinstance(item, Mapping) or not isinstance(node_id := item.get("id"), str):
+        return None
+    data = item.get("data")
+    data = data if isinstance(data, Mapping) else {}
+    form = data.get("form")
+    return Node(
+        node_id,
+        label=_text(data.get("label")),
+        name=_text(data.get("name")),
+        form=form if isinstance(form, Mapping) else {},
+        parent=_text(item.get("parentId")) or None,
+    )
+
+
+def _edge(item: Any) -> Edge | None:
+    if not isinstance(item, Mapping):
+        return None
+    source, target = item.get("source"), item.get("target")
+    if not isinstance(source, str) or not isinstance(target, str):
+        return None
+    return Edge(source, target, _text(item.get("sourceHandle")), _text(item.get("targetHandle")))
+
+
+def _items(graph: Mapping[str, Any], key: str, defects: list[tuple[str, str]]) -> list[tuple[str, Any]]:
+    items = graph.get(key)
+    if items is None:
+        return []
+    if not isinstance(items, list):
+        defects.append((f"graph.{key}", "must be a list"))
+        return []
+    return [(f"graph.{key}[{position}]", item) for position, item in enumerate(items)]
+
+
+def _tuples(lists: Mapping[str, list[Edge]]) -> dict[str, tuple[Edge, ...]]:
+    return {key: tuple(edges) for key, edges in lists.items()}
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _is_component(drawing: Drawing, node: Node) -> bool:
+    is_sub_agent = any(edge.target_handle == "agentTop" for edge in drawing.entering.get(node.id, ()))
+    return node.label not in DRAWN_ONLY and not is_sub_agent
+
+
+def _component(drawing: Drawing, node: Node) -> Fields:
+    entry: Fields = {
+        "obj": {"component_name": node.label, "params": _params(drawing, node, depth=1)},
+        "downstream": [edge.target for edge in drawing.leaving.get(node.id, ()) if _is_way(drawing, node, edge)],
+        "upstream": [edge.source for edge in drawing.entering.get(node.id, ())],
+    }
+    return {**entry, "parent_id": node.parent} if node.parent else entry
+
+
+def _is_way(drawing: Drawing, node: Node, edge: Edge) -> bool:
+    """Whether an edge is one that a run can take: not to a tool, a sub-agent or a note, and no exception edge."""
+    target = drawing.nodes.get(edge.target)
+    if edge.target_handle == "agentTop" or (target and target.label in DRAWN_ONLY):
+        return False
+    return node.label != "Agent" or not (edge.source_handle == "agentException" or edge.target.startswith("Tool"))
+
+
+def _params(drawing: Drawing, node: Node, depth: int) -> Fields:
+    form = dict(node.form)
+    match node.label:
+        case "Agent":
+            return _agent_params(drawing, node, depth)
+        case "Categorize":
+            return _categorize_params(drawing, node)
+        case "DataOperations":
+            rows = {"query": "input", "select_keys": "name", "remove_keys": "name"}
+            return {**form, **{key: values_of(form[key], row) for key, row in rows.items() if key in form}}
+        case "Begin" if form.get("mode") == "Webhook":
+            return _webhook_params(form)
+        case _:
+            return form
+
+
+def _agent_params(drawing: Drawing, node: Node, depth: int) -> Fields:
+    if depth > MAX_AGENT_DEPTH:
+        raise InvalidCanvas(
+            f'Node "{node.name}" ({node.id}): sub-agents are nested deeper than {MAX_AGENT_DEPTH} levels.',
+            node=node.id,
+            field="tools",
+        )
+    tools = node.form.get("tools")
+    below = [drawing.nodes[it] for it in dict.fromkeys(drawing.targets(node.id, "agentBottom")) if it in drawing.nodes]
+    return {
+        **node.form,
+        "exception_goto": drawing.targets(node.id, "agentException"),
+        "tools": [*(tools if isinstance(tools, list) else []), *(_sub_agent(drawing, sub, depth) for sub in below)],
+    }
+
+
+def _sub_agent(drawing: Drawing, node: Node, depth: int) -> Fields:
+    """A sub-agent as a tool. Sharing one would multiply what it carries with every agent above it."""
+    above = {edge.source for edge in drawing.entering[node.id] if edge.source_handle == "agentBottom"}
+    if len(above) > 1:
+        raise InvalidCanvas(
+            f'Node "{node.name}" ({node.id}): a sub-agent belongs to one agent, here to {", ".join(sorted(above))}.',
+            node=node.id,
+            field="graph.edges",
+        )
+    params = _agent_params(drawing, node, depth + 1)
+    return {"component_name": "Agent", "id": node.id, "name": node.name, "params": params}
+
+
+def _categorize_params(drawing: Drawing, node: Node) -> Fields:
+    dropped = {"items", "parameter", *MODEL_SETTINGS.values()}
+    dropped.update(setting for setting, flag in MODEL_SETTINGS.items() if not node.form.get(flag))
+    params = {key: value for key, value in node.form.items() if key not in dropped}
+    items = node.form.get("items")
+    if isinstance(items, list):
+        params["category_description"] = category_rows(items, drawing.by_handle(node.id))
+    return params
+
+
+def _webhook_params(form: Fields) -> Fields:
+    """A webhook's schema rows as JSON schemas, and the rows of its security block as plain lists."""
+    params = dict(form)
+    if isinstance(schema := form.get("schema"), Mapping):
+        lists = {key: _schema(rows) for key, rows in schema.items() if isinstance(rows, list)}
+        params["schema"] = {**schema, **lists}
+    if isinstance(security := form.get("security"), Mapping):
+        params["security"] = _security(security)
+    return params
+
+
+def _schema(rows: list[Any]) -> Fields:
+    named = [row for row in rows if isinstance(row, Mapping) and isinstance(row.get("key"), str)]
+    return {
+        "type": "object",
+        "required": [row["key"] for row in named if row.get("required")],
+        "properties": {row["key"]: {"type": row.get("type")} for row in named},
+    }
+
+
+def _security(security: Mapping[str, Any]) -> Fields:
+    plain = dict(security)
+    if "ip_whitelist" in plain:
+        plain["ip_whitelist"] = values_of(plain["ip_whitelist"], "value")
+    if isinstance(jwt := plain.get("jwt"), Mapping) and "required_claims" in jwt:
+        plain["jwt"] = {**jwt, "required_claims": values_of(jwt["required_claims"], "value")}
+    if plain.get("auth_type") != "none":
+        plain.pop("allow_anonymous", None)
+    return plain
+
+
+def _drawn(components: Mapping[str, Any]) -> Fields:
+    """One node per component, in a row, and one edge per way. Entries are those of a parsed document."""
+    nodes: list[Fields] = []
+    edges: list[Fields] = []
+    for position, node_id in enumerate(sorted(components)):
+        entry = components[node_id]
+        obj = entry["obj"]
+        label = obj["component_name"]
+        node: Fields = {
+            "id": node_id,
+            "type": _NODE_TYPES.get(label, "ragNode"),
+            "position": {"x": 50 + 350 * position, "y": 200},
+            "data": {"label": label, "name": node_id, "form": obj["params"]},
+        }
+        nodes.append({**node, "parentId": entry["parent_id"]} if entry.get("parent_id") else node)
+        edges.extend(_way(node_id, target) for target in dict.fromkeys(entry["downstream"]))
+    return {"nodes": nodes, "edges": edges}
+
+
+def _way(source: str, target: str) -> Fields:
+    return {
+        "id": f"xy-edge__{source}-{target}",
+        "source": source,
+        "target": target,
+        "sourceHandle": "start",
+        "targetHandle": "end",
+    }
+
+
+def _plain(edge: Any) -> Any:
+    if not isinstance(edge, Mapping):
+        return edge
+    plain = dict(edge)
+    for key, convention in (("sourceHandle", "start"), ("targetHandle", "end")):
+        if edge.get(key) in (None, "", "start", "end"):
+            plain[key] = convention
+    return plain

@@ -1,0 +1,86 @@
+"""What an attempt can report. A closed set: the type checker points at every place that must think about a new one.
+
+`outputs` and `assign` are stored by the worker beside the report and never travel through the coordinator; routing
+looks at the rest only.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+Outputs: TypeAlias = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class MessageEnd:
+    """What a Message's `message_end` carries (engine 5.2); empty members are left out on the wire."""
+
+    status: Any = None
+    attachment: Mapping[str, Any] | None = None
+    downloads: tuple[Mapping[str, Any], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The node did its work; every edge to its downstream is taken.
+
+    An output `_ERROR` marks an error that routing ignores (a speaking model node, components E10).
+    """
+
+    outputs: Outputs = field(default_factory=dict[str, Any])
+    assign: Mapping[str, Any] = field(default_factory=dict[str, Any])  # reference -> new whole value of its root
+    end: MessageEnd | None = None  # Message only
+
+
+@dataclass(frozen=True, slots=True)
+class Chose:
+    """A router's choice: only the edges to these nodes are taken."""
+
+    to: tuple[str, ...]
+    outputs: Outputs = field(default_factory=dict[str, Any])
+
+
+@dataclass(frozen=True, slots=True)
+class Expanded:
+    """A container opens its body. `count` is the number of items, None for a Loop; `concurrency` items side by side."""
+
+    count: int | None = None
+    concurrency: int = 1
+    outputs: Outputs = field(default_factory=dict[str, Any])
+
+
+@dataclass(frozen=True, slots=True)
+class Repeated:
+    """An item visit starts another pass of the body."""
+
+    outputs: Outputs = field(default_factory=dict[str, Any])
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """An item visit (or an ExitLoop) ends its container. `container` is stored as the container's outputs."""
+
+    outputs: Outputs = field(default_factory=dict[str, Any])
+    container: Outputs = field(default_factory=dict[str, Any])
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """The node asks a person. `inputs` are the open fields (name -> schema with value null), `tips` the prompt."""
+
+    inputs: Mapping[str, Any]
+    tips: str = ""
+    outputs: Outputs = field(default_factory=dict[str, Any])
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The node could not do its work. `retryable`: another attempt may help (a lost or released worker only)."""
+
+    error: str
+    code: str = "node_failure"
+    retryable: bool = False
+    outputs: Outputs = field(default_factory=dict[str, Any])
+
+
+Outcome: TypeAlias = Finished | Chose | Expanded | Repeated | Left | Waiting | Failed

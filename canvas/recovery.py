@@ -1,0 +1,60 @@
+"""What a failure leads to: another attempt, a goto, the author's default, or the end of the run (engine 4.5)."""
+
+from canvas import loops, speech
+from canvas.graph import Node
+from canvas.outcome import Failed
+from canvas.place import Place
+from canvas.plan import Plan, to_text
+from canvas.state import Report, Scope, ScopeKey, Status
+
+MAX_STRIKES = 3
+"""Workers that may die under one activation before it counts as the killer."""
+
+
+def recover(plan: Plan, report: Report, failed: Failed) -> None:
+    """Decide what follows a failed attempt. The order is the engine's: retry, goto, default, end."""
+    node = plan.canvas.node(report.node_id)
+    scope = plan.scope(report.scope)
+    if failed.retryable and report.strikes < MAX_STRIKES:
+        plan.decision.moved[report.activation] = Status.READY
+        plan.decision.retried.append(report.activation)
+        plan.run.live += 1
+        speech.take_back(plan, report)
+        return
+    plan.note_last(report)
+    plan.start_form(report)
+    plan.run.forms.pop(report.activation, None)
+    policy = node.failure
+    if policy.is_heard and not plan.is_lost(scope.key, report.place):
+        speech.say_default(plan, report, failed.error, to_text(policy.default))
+        return
+    speech.silence(plan, report)
+    plan.end(report, scope)
+    plan.emit_finished(report.activation, report.node_id, failed.error)
+    if policy.leads_elsewhere:
+        plan.reach(node, policy.goto, scope, report.place)
+    else:
+        fail(plan, scope, node, report.place, failed.error, failed.code)
+
+
+def recover_container(plan: Plan, scope_key: ScopeKey, number: int) -> None:
+    """A side-by-side container whose items failed: its own policy decides (components 3.8)."""
+    scope = plan.scope(scope_key)
+    node = plan.canvas.nodes[number]
+    container = scope.containers.pop(number)
+    report = Report(
+        activation=container.activation,
+        node_id=node.id,
+        scope=scope_key,
+        ordinal=container.ordinal,
+        place=container.place,
+        outcome=Failed(container.error),
+        error=container.error,
+    )
+    recover(plan, report, Failed(container.error))
+
+
+def fail(plan: Plan, scope: Scope, node: Node, place: Place, error: str, code: str) -> None:
+    """Nothing catches a failure: it ends the side-by-side items it happened in, else the run."""
+    if not loops.item_failed(plan, scope.key, place, error):
+        plan.fail(node.id, place, error, code)

@@ -1,0 +1,224 @@
+"""References: `{node@output.path}`, `{sys.x}`, `{env.x}`, and the aliases `{item}`, `{index}`, `{result}`.
+
+Inside a text a reference is written in braces. Any balanced run of braces around it belongs to it, with or without
+blanks between them, so `{x}`, `{{ x }}` and `{ {x} }` are the same reference; blanks outside stay text. Braces around
+anything else (`{{ x | upper }}`, `{a b}`) are not ours: they are Jinja or plain text.
+
+A parameter that is a reference as a whole may leave the braces out (`parse`). Whether a node or global exists is for
+the caller to know; this module only knows how references are written, and how a path goes through a value.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, TypeAlias
+
+from canvas.errors import NodeFailure
+
+Path: TypeAlias = tuple[str, ...]
+
+ALIASES = ("item", "index", "result")
+
+_BLANKS = " \t"
+_GLOBAL = r"(?i:sys|env)\.[A-Za-z0-9_.]++"
+_OUTPUT = r"[A-Za-z0-9_:]++@[A-Za-z0-9_.-]++"
+# Possessive quantifiers: no part of a hostile text is looked at more than a few times.
+_REFERENCE = re.compile(rf"\{{[ \t]*+({_OUTPUT}|{_GLOBAL})[ \t]*+\}}")
+_ALIAS = re.compile(r"\{[ \t]*+((?i:item|index|result))[ \t]*+\}")
+_EITHER = re.compile(rf"\{{[ \t]*+({_OUTPUT}|{_GLOBAL}|(?i:item|index|result))[ \t]*+\}}")
+_BARE_GLOBAL = re.compile(r"(?:sys|env)\.[^\s@]+")
+_BARE_OUTPUT = re.compile(r"[^\s@][^\n@]*@[^\s@][^\n@]*")
+_INDEX = re.compile(r"-?[0-9]{1,18}")
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """Where a reference points: an output of a node and a path into it, or a global (node None, path ()).
+
+    An alias is a Ref without node whose root is one of ALIASES; `find` never gives one unless asked to.
+    """
+
+    node: str | None
+    root: str
+    path: Path = ()
+
+    @property
+    def is_alias(self) -> bool:
+        return self.node is None and self.root in ALIASES
+
+    @property
+    def expression(self) -> str:
+        """How the reference is written, without braces."""
+        name = ".".join((self.root, *self.path))
+        return name if self.node is None else f"{self.node}@{name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A reference in a text: `text[start:end]` with all its braces, `expression` without them."""
+
+    start: int
+    end: int
+    expression: str
+    ref: Ref
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """What a value refers to: (node id, output name) pairs, names of globals, and aliases."""
+
+    nodes: frozenset[tuple[str, str]] = frozenset()
+    globals: frozenset[str] = frozenset()
+    aliases: frozenset[str] = frozenset()
+
+
+def find(text: str, *, with_aliases: bool = False) -> list[Found]:
+    """Every reference in a text, from left to right, never overlapping; the same one as often as it is written."""
+    return _found(text, _EITHER if with_aliases else _REFERENCE)
+
+
+def aliases(text: str) -> list[Found]:
+    """Every `{item}`, `{index}` and `{result}` in a text, as Refs without node; in any case, given in lower case."""
+    return _found(text, _ALIAS)
+
+
+def parse(expression: str) -> Ref | None:
+    """The reference that a whole text is, with or without braces; None for any other text.
+
+    More lenient than the grammar inside texts: a node id or output name may hold any characters but `@` and braces.
+    So an e-mail address is a candidate too: a reference is real only if its node or global exists.
+    """
+    inner = expression.strip("{}" + _BLANKS)
+    if not inner or expression[0] in _BLANKS or expression[-1] in _BLANKS or "{" in inner or "}" in inner:
+        return None
+    if _BARE_OUTPUT.fullmatch(inner) or _BARE_GLOBAL.fullmatch(inner):
+        return pointer(inner)
+    return None
+
+
+def pointer(expression: str) -> Ref:
+    """Where a lookup of this text goes, whatever it says: without `@` it names a global, the first `@` ends the node.
+
+    Globals have no paths: `env.user.name` is one name.
+    """
+    inner = expression.strip("{} \t\r\n")
+    node, at, rest = inner.partition("@")
+    if not at:
+        return _alias_or_global(inner)
+    root, *path = rest.split(".")
+    return Ref(node, root, tuple(path))
+
+
+def walk(value: Any, path: Iterable[str]) -> Any:
+    """The value a path leads to; None where it leads nowhere. Never raises.
+
+    Objects are entered by key, lists by whole number (negative ones count from the end), and a text is read as JSON
+    before a step into it.
+    """
+    for step in path:
+        if isinstance(value, str):
+            value = _decoded(value)
+        if isinstance(value, Mapping):
+            value = value.get(step)
+        elif isinstance(value, list | tuple) and _INDEX.fullmatch(step) and -len(value) <= int(step) < len(value):
+            value = value[int(step)]
+        else:
+            return None
+    return value
+
+
+def assign_path(current: Any, path: Iterable[str], value: Any) -> Any:
+    """The new value of a root after `value` was assigned at `path` inside it; nothing is mutated.
+
+    Missing levels, and levels that are no objects, become objects. Raises NodeFailure if the root itself has a value
+    that is no object.
+    """
+    steps = tuple(path)
+    if not steps:
+        return value
+    if current and not isinstance(current, Mapping):
+        raise NodeFailure(f"Can't assign to '{'.'.join(steps)}' inside a value that is no object.")
+    root: dict[str, Any] = dict(current or {})
+    level = root
+    for step, _ in pairwise(steps):
+        inner = level.get(step)
+        level[step] = dict(inner) if isinstance(inner, Mapping) else {}
+        level = level[step]
+    level[steps[-1]] = value
+    return root
+
+
+def names_in(params: Any) -> Names:
+    """All that a JSON value refers to, in its texts and as bare whole strings (`Agent:0@content`); keys do not count.
+
+    Generous, for those who prepare values ahead: a bare text that only looks like a reference is listed as well.
+    """
+    nodes: set[tuple[str, str]] = set()
+    globals_: set[str] = set()
+    seen_aliases: set[str] = set()
+    for text in texts_in(params):
+        refs = [found.ref for found in find(text, with_aliases=True)]
+        if (whole := parse(text)) is not None:
+            refs.append(whole)
+        for ref in refs:
+            if ref.node is not None:
+                nodes.add((ref.node, ref.root))
+            elif ref.is_alias:
+                seen_aliases.add(ref.root)
+            else:
+                globals_.add(ref.root)
+    return Names(frozenset(nodes), frozenset(globals_), frozenset(seen_aliases))
+
+
+def texts_in(value: Any) -> Iterator[str]:
+    """Every string of a JSON value, at any depth; keys do not count."""
+    todo = [value]
+    while todo:
+        match todo.pop():
+            case str() as text:
+                yield text
+            case Mapping() as fields:
+                todo.extend(reversed(list(fields.values())))
+            case list() | tuple() as items:
+                todo.extend(reversed(items))
+            case _:
+                pass
+
+
+def _found(text: str, pattern: re.Pattern[str]) -> list[Found]:
+    found: list[Found] = []
+    floor = 0
+    for match in pattern.finditer(text):
+        start, end = _widened(text, match.start(), match.end(), floor)
+        expression = match.group(1)
+        found.append(Found(start, end, expression, pointer(expression)))
+        floor = end
+    return found
+
+
+def _widened(text: str, start: int, end: int, floor: int) -> tuple[int, int]:
+    """Take in the braces around `text[start:end]`, pair by pair."""
+    while True:
+        left, right = start - 1, end
+        while left >= floor and text[left] in _BLANKS:
+            left -= 1
+        while right < len(text) and text[right] in _BLANKS:
+            right += 1
+        if left < floor or right >= len(text) or text[left] != "{" or text[right] != "}":
+            return start, end
+        start, end = left, right + 1
+
+
+def _alias_or_global(name: str) -> Ref:
+    lower = name.lower()
+    return Ref(None, lower if lower in ALIASES else name)
+
+
+def _decoded(text: str) -> Any:
+    """A text read as JSON, None if it is none; NaN and infinities, which are no JSON, read as None."""
+    try:
+        return json.loads(text, parse_constant=lambda _: None)
+    except (ValueError, RecursionError):
+        return None

@@ -1,0 +1,106 @@
+"""JSON that every later encoder and the database take: plain values, finite numbers, whole texts, bounded depth."""
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from canvas.errors import InvalidCanvas
+
+MAX_DEPTH = 100  # far beyond any canvas, far below the interpreter's recursion limit
+SMALLEST, LARGEST = -(2**63), 2**64 - 1  # whole numbers that JSON encoders and databases agree on
+
+
+def read(source: str | bytes, max_bytes: int) -> Any:
+    """The JSON value that a text holds. Raises InvalidCanvas if it holds none, or is too large to look."""
+    size = len(source.encode("utf-8", "surrogatepass")) if isinstance(source, str) else len(source)
+    if size > max_bytes:
+        raise InvalidCanvas(f"The canvas has {size} bytes, more than the {max_bytes} that are allowed.")
+    try:
+        return json.loads(source.lstrip("\ufeff") if isinstance(source, str) else source)
+    except RecursionError:
+        raise InvalidCanvas(f"Invalid DSL JSON string. It is nested deeper than {MAX_DEPTH} levels.") from None
+    except ValueError as error:
+        raise InvalidCanvas("Invalid DSL JSON string.") from error
+
+
+def copied(value: Mapping[str, Any]) -> dict[str, Any]:
+    """A copy made of plain JSON values only, all of which every later encoder and the database take."""
+    try:
+        return _copied(value, MAX_DEPTH)
+    except _Unstorable as defect:
+        path = defect.path[::-1]
+        if path[:1] == ["dsl"]:
+            path = path[1:]
+        is_in_node = path[:1] == ["components"] and len(path) > 1
+        node = path[1] if is_in_node else None
+        field = ".".join(path[2:] if is_in_node else path)
+        where = f"Node {node}, field {field}" if node else f"Field {field}"
+        message = f"DSL is not JSON-serializable. {where}: {defect.reason}."
+        raise InvalidCanvas(message, node=node, field=field or None) from defect
+
+
+class _Unstorable(Exception):
+    """A value that cannot be stored; `path` is put together from the inside out."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.path: list[str] = []
+
+
+def _copied(value: Any, levels: int) -> Any:
+    if levels == 0:
+        raise _Unstorable(f"nested deeper than {MAX_DEPTH} levels")
+    match value:
+        case None | bool():
+            return value
+        case str():
+            return _checked_text(value)
+        case int():
+            return _checked_whole(value)
+        case float():
+            return _checked_number(value)
+        case Mapping():
+            return {_checked_key(key): _copied_at(str(key), item, levels) for key, item in value.items()}
+        case list() | tuple():
+            return [_copied_at(str(position), item, levels) for position, item in enumerate(value)]
+        case _:
+            raise _Unstorable(f"a {type(value).__name__} is no JSON value")
+
+
+def _copied_at(step: str, value: Any, levels: int) -> Any:
+    try:
+        return _copied(value, levels - 1)
+    except _Unstorable as defect:
+        defect.path.append(step)
+        raise
+
+
+def _checked_key(key: Any) -> str:
+    if not isinstance(key, str):
+        raise _Unstorable(f"the key {key!r} is no text")
+    return _checked_text(key)
+
+
+def _checked_text(text: str) -> str:
+    if "\x00" in text:
+        raise _Unstorable("a text holds the character U+0000, which cannot be stored")
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise _Unstorable("a text holds half of a surrogate pair") from None
+    return text
+
+
+def _checked_whole(number: int) -> int:
+    if SMALLEST <= number <= LARGEST:
+        return number
+    raise _Unstorable("a whole number needs more than 64 bits")
+
+
+def _checked_number(number: float) -> float:
+    if math.isfinite(number):
+        return number
+    raise _Unstorable(f"{number} is no JSON number")

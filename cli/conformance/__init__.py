@@ -1,0 +1,1 @@
+"""Recorded cases held against what this executor does: load, play, compare, report (`easel conformance DIR...`)."""

@@ -1,0 +1,173 @@
+"""Everything outside a canvas but the model, as a case scripts it: HTTP, files, dataset search, web search, SQL.
+
+with HttpFixture(case.http) as http:
+    play(case.document_at(http.base))
+http.calls  # [(method, path with query), ...]
+"""
+
+import json
+import sqlite3
+import threading
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+from canvas.errors import ToolError
+from cli.conformance.cases import HttpRoute
+
+_POLL_SECONDS = 0.02  # how long leaving may wait for the serving thread
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 128  # wide fans call all at once; with the default of 5 some would wait a second for a retry
+
+
+class HttpFixture:
+    """A server on a loopback port that answers by a case's routes and notes every call."""
+
+    def __init__(self, routes: Sequence[HttpRoute]) -> None:
+        self._routes = tuple(routes)
+        self._calls: list[tuple[str, str]] = []
+        self._used: Counter[int] = Counter()
+        self._lock = threading.Lock()
+        self._is_over = threading.Event()
+        self._server = _Server(("127.0.0.1", 0), self._handler())
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(_POLL_SECONDS,), daemon=True)
+
+    @property
+    def base(self) -> str:
+        """What stands for `__HTTP_BASE__`."""
+        return f"http://127.0.0.1:{self._server.server_port}"
+
+    @property
+    def calls(self) -> list[tuple[str, str]]:
+        """(method, path with query) of all calls so far, those without a route included."""
+        with self._lock:
+            return list(self._calls)
+
+    def __enter__(self) -> "HttpFixture":
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._is_over.set()  # delayed answers are not waited for
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+    def take(self, method: str, target: str) -> HttpRoute | None:
+        """Note a call and use up one answer of the first route that fits."""
+        path = urlsplit(target).path
+        with self._lock:
+            self._calls.append((method, target))
+            for number, route in enumerate(self._routes):
+                is_asked = route.path == path and (route.method or method).upper() == method
+                if is_asked and (route.times is None or self._used[number] < route.times):
+                    self._used[number] += 1
+                    return route
+        return None
+
+    def _handler(self) -> type[BaseHTTPRequestHandler]:
+        fixture = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def _answer(self) -> None:
+                body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                route = fixture.take(self.command, self.path)
+                if route is None:
+                    self._send(404, "text/plain; charset=utf-8", b"no route", {})
+                    return
+                fixture._is_over.wait(route.delay_ms / 1000)
+                if route.close:
+                    self.close_connection = True
+                    return
+                text = json.dumps(self._echoed(route, body), sort_keys=True) if route.echo else route.body
+                self._send(route.status, route.content_type, text.encode(), route.headers)
+
+            do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = do_HEAD = do_OPTIONS = _answer
+
+            def _send(self, status: int, content_type: str, body: bytes, headers: Mapping[str, str]) -> None:
+                try:
+                    self.send_response(status)
+                    for name, value in {"Content-Type": content_type, **headers}.items():
+                        self.send_header(name, value)
+                    self.send_header("Content-Length", str(len(body)))
+                    self.end_headers()
+                    if self.command != "HEAD":
+                        self.wfile.write(body)
+                except OSError:  # the caller has given up waiting, which a delay is there for
+                    self.close_connection = True
+
+            def _echoed(self, route: HttpRoute, body: bytes) -> dict[str, Any]:
+                headers = {name: self.headers.get(name) for name in route.echo_headers}
+                return echo(self.command, self.path, self.headers.get("Content-Type") or "", headers, body)
+
+            def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  # the name it is called by
+                """Silent: `calls` is the log."""
+
+        return Handler
+
+
+def echo(method: str, target: str, content_type: str, headers: Mapping[str, str | None], body: bytes) -> dict[str, Any]:
+    """A request described: its body as `json`, as sorted pairs of a `form`, or as text."""
+    split = urlsplit(target)
+    text = body.decode("utf-8", "replace")
+    described: dict[str, Any] = {
+        "method": method,
+        "path": split.path,
+        "query": _pairs(split.query),
+        "content_type": content_type,
+        "headers": dict(headers),
+    }
+    kind = content_type.partition(";")[0].strip().lower()
+    if kind == "application/x-www-form-urlencoded":
+        return described | {"form": _pairs(text)}
+    if kind == "application/json":
+        try:
+            return described | {"json": json.loads(text)}
+        except ValueError:  # labelled so, but none: shown as it came
+            pass
+    return described | {"body": text}
+
+
+def _pairs(encoded: str) -> list[list[str]]:
+    return sorted([name, value] for name, value in parse_qsl(encoded, keep_blank_values=True))
+
+
+def retrieved(entries: Sequence[Mapping[str, Any]], query: str) -> dict[str, Any]:
+    """What dataset search finds: {"chunks", "doc_aggs"} of the first entry whose text the query contains."""
+    entry = _first_contained(entries, query)
+    chunks = [dict(chunk) for chunk in entry.get("chunks", ())] if entry else []
+    counts = Counter(str(chunk.get("docnm_kwd", "")) for chunk in chunks)
+    ids = {str(chunk.get("docnm_kwd", "")): chunk.get("doc_id") for chunk in reversed(chunks)}
+    return {
+        "chunks": chunks,
+        "doc_aggs": [{"doc_name": name, "doc_id": ids[name], "count": count} for name, count in counts.most_common()],
+    }
+
+
+def searched(entries: Sequence[Mapping[str, Any]], query: str) -> list[dict[str, Any]]:
+    """What web search finds, by the same rule. Raises ToolError where the script has an error."""
+    entry = _first_contained(entries, query) or {}
+    if "error" in entry:
+        raise ToolError(str(entry["error"]))
+    return [{"raw_content": None, "score": 0.5, **result} for result in entry.get("results", ())]
+
+
+def database(statements: Sequence[str]) -> sqlite3.Connection:
+    """A fresh in-memory database that stands for the configured server; any thread may use it, one at a time."""
+    connection = sqlite3.connect(":memory:", check_same_thread=False)
+    for statement in statements:
+        connection.execute(statement)
+    connection.commit()
+    return connection
+
+
+def _first_contained(entries: Sequence[Mapping[str, Any]], query: str) -> Mapping[str, Any] | None:
+    return next((entry for entry in entries if str(entry["contains"]) in query), None)

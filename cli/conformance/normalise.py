@@ -1,0 +1,115 @@
+"""What is compared of an observation: the same view of it that the recordings were stored in.
+
+Times, ids, usage and thoughts are gone, pieces of speech are joined, everything is plain JSON. Recordings are like
+that already; applying this to them changes nothing.
+"""
+
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cli.conformance.cases import HTTP_BASE
+
+_TIMES = frozenset({"_created_time", "_elapsed_time"})
+
+# A printed member of a mapping, in Python's or JSON's spelling, quotes escaped or not.
+_TIME_MEMBER = r"""\\*["']_(?:created|elapsed)_time\\*["']\s*:\s*(?:[-+]?[0-9][-+.0-9eE]*|null|None)"""
+_TIME_BEFORE_OTHERS = re.compile(rf"{_TIME_MEMBER}\s*,\s*")
+_TIME_AFTER_OTHERS = re.compile(rf",\s*{_TIME_MEMBER}")
+_TIME_ALONE = re.compile(_TIME_MEMBER)
+
+_NODE = ("component_id", "component_name", "component_type")
+_ALWAYS = {
+    "workflow_started": ("inputs",),
+    "node_started": _NODE,
+    "node_finished": (*_NODE, "inputs", "outputs", "error"),
+    "user_inputs": ("inputs", "tips"),
+    "workflow_finished": ("inputs", "outputs"),
+}
+_IF_SET = {
+    "message": ("start_to_think", "end_to_think"),
+    "message_end": ("status", "attachment", "downloads", "reference"),
+}
+_OURS = frozenset({"run_failed"})  # our end of a failed run; the recorded wire just stops
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One event as it is compared. `put_off`: announced in the recording, then not run in that batch."""
+
+    name: str
+    data: Mapping[str, Any]
+    put_off: bool = False
+
+    @property
+    def node_id(self) -> str:
+        """The node it speaks of; "" for events of the run and of speech."""
+        return str(self.data.get("component_id") or "")
+
+
+def plain(value: Any, http_base: str = "") -> Any:
+    """Any value as plain JSON without times, the fixture server's address back to its placeholder."""
+    if isinstance(value, str):
+        return _plain_text(value, http_base)
+    if isinstance(value, float) and math.isnan(value):
+        return "<NaN>"
+    if isinstance(value, Mapping):
+        return {
+            _plain_text(str(key), http_base): plain(item, http_base) for key, item in value.items() if key not in _TIMES
+        }
+    if isinstance(value, list | tuple):
+        return [plain(item, http_base) for item in value]
+    return value
+
+
+def plain_events(events: Iterable[Mapping[str, Any]], http_base: str = "") -> list[Event]:
+    """Events as they are compared: known members only, pieces of speech joined."""
+    kept = [_plain_event(event, http_base) for event in events if event.get("event") not in _OURS]
+    return joined(kept)
+
+
+def joined(events: Sequence[Event]) -> list[Event]:
+    """Successive messages that carry only content as one; a message without anything is dropped."""
+    result: list[Event] = []
+    for event in events:
+        if not _is_text(event):
+            result.append(event)
+        elif not event.data["content"]:
+            continue
+        elif result and _is_text(result[-1]):
+            result[-1] = Event("message", {"content": result[-1].data["content"] + event.data["content"]})
+        else:
+            result.append(event)
+    return result
+
+
+def _is_text(event: Event) -> bool:
+    return event.name == "message" and set(event.data) == {"content"}
+
+
+def _plain_event(event: Mapping[str, Any], http_base: str) -> Event:
+    name = str(event.get("event"))
+    data: Mapping[str, Any] = plain(event.get("data") or {}, http_base)
+    put_off = bool(event.get("put_off"))
+    if name == "message":
+        return Event(name, {"content": data.get("content") or ""} | _set_members(name, data))
+    if name in _IF_SET:
+        return Event(name, _set_members(name, data))
+    if name in _ALWAYS:
+        return Event(name, {key: data.get(key) for key in _ALWAYS[name]}, put_off)
+    return Event(name, data)
+
+
+def _set_members(name: str, data: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: data[key] for key in _IF_SET[name] if data.get(key)}
+
+
+def _plain_text(text: str, http_base: str) -> str:
+    if http_base:
+        text = text.replace(http_base, HTTP_BASE)
+    if "ed_time" in text:
+        for member in (_TIME_BEFORE_OTHERS, _TIME_AFTER_OTHERS, _TIME_ALONE):
+            text = member.sub("", text)
+    return text

@@ -1,0 +1,115 @@
+"""What `easel conformance` tells: a line for each case that fails, then the totals."""
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from cli.conformance.agreement import NOTHING
+from cli.conformance.compare import Difference
+
+_WIDTH = 160  # of each side of a difference; a line is read in a terminal
+_CONTEXT = 40  # what is shown of two long texts before they part
+
+
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """The case agrees with its recording."""
+
+    case: str
+
+
+@dataclass(frozen=True, slots=True)
+class FailedCase:
+    """The case differs, or could not be played to its end (`difference` is then the reason as text)."""
+
+    case: str
+    difference: Difference | str
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """The case was not judged."""
+
+    case: str
+    reason: str
+
+
+Verdict: TypeAlias = Passed | FailedCase | Skipped
+
+
+def failure_line(verdict: FailedCase) -> str:
+    """One line: which case, where, what was expected and what came."""
+    told = verdict.difference
+    return f"{verdict.case}: {_one_line(told) if isinstance(told, str) else difference_line(told)}"
+
+
+def difference_line(difference: Difference) -> str:
+    """A difference in one line; of two long texts the part where they begin to differ."""
+    run = f"run {difference.run}, " if difference.run is not None else ""
+    expected, got = _texts_of(difference.expected, difference.got)
+    return f"{run}{difference.where}: expected {expected}, got {got}"
+
+
+def totals_line(verdicts: Sequence[Verdict]) -> str:
+    """`N passed, M failed, K skipped`."""
+    count = Counter(type(verdict) for verdict in verdicts)
+    return f"{count[Passed]} passed, {count[FailedCase]} failed, {count[Skipped]} skipped"
+
+
+def report_lines(verdicts: Sequence[Verdict]) -> list[str]:
+    """All that is printed, in the order of the cases."""
+    failures = [failure_line(verdict) for verdict in verdicts if isinstance(verdict, FailedCase)]
+    return [*failures, totals_line(verdicts)]
+
+
+def report_json(verdicts: Iterable[Verdict]) -> str:
+    """The verdicts for machines: a list of {case, verdict, and the difference or reason}."""
+    return json.dumps([_as_json(verdict) for verdict in verdicts], ensure_ascii=False, indent=1, default=str)
+
+
+def has_failures(verdicts: Iterable[Verdict]) -> bool:
+    """Whether the command should exit with 1."""
+    return any(isinstance(verdict, FailedCase) for verdict in verdicts)
+
+
+def _as_json(verdict: Verdict) -> dict[str, Any]:
+    match verdict:
+        case Passed(case=name):
+            return {"case": name, "verdict": "passed"}
+        case Skipped(case=name, reason=reason):
+            return {"case": name, "verdict": "skipped", "reason": reason}
+        case FailedCase(case=name, difference=found):
+            return {"case": name, "verdict": "failed", **_why(found)}
+
+
+def _why(found: Difference | str) -> dict[str, Any]:
+    if isinstance(found, str):
+        return {"reason": found}
+    sides = {"expected": found.expected, "got": found.got}
+    return {"run": found.run, "where": found.where} | {
+        side: value for side, value in sides.items() if value is not NOTHING
+    }
+
+
+def _texts_of(expected: Any, got: Any) -> tuple[str, str]:
+    left, right = _shown(expected), _shown(got)
+    if max(len(left), len(right)) <= _WIDTH:
+        return left, right
+    parting = next((i for i, (a, b) in enumerate(zip(left, right, strict=False)) if a != b), min(len(left), len(right)))
+    return _cut(left, parting), _cut(right, parting)
+
+
+def _cut(text: str, parting: int) -> str:
+    start = max(0, parting - _CONTEXT) if len(text) > _WIDTH else 0
+    end = start + _WIDTH
+    return f"{'...' if start else ''}{text[start:end]}{'...' if end < len(text) else ''}"
+
+
+def _shown(value: Any) -> str:
+    return str(value) if value is NOTHING else json.dumps(value, ensure_ascii=False, default=str)
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())

@@ -1,0 +1,90 @@
+"""How results look: tables for people, JSON for machines; the result on stdout, everything about it on stderr."""
+
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, TextIO
+
+DIM, RED, GREEN, YELLOW, PLAIN = "\x1b[2m", "\x1b[31m", "\x1b[32m", "\x1b[33m", "\x1b[0m"
+WIDEST = 60  # characters of a cell
+
+_CONTROLS = dict.fromkeys([*range(9), *range(11, 32), *range(127, 160)])  # all but tab and line feed
+
+
+def say(text: str = "") -> None:
+    """A line of the result."""
+    _write(sys.stdout, text + "\n")
+
+
+def tell(text: str, colour: str = "") -> None:
+    """A line about the result, for the person who waits."""
+    _write(sys.stderr, text + "\n", colour)
+
+
+def write(text: str) -> None:
+    """A piece of the result, to be seen at once."""
+    _write(sys.stdout, text)
+
+
+def write_aside(text: str, colour: str = "") -> None:
+    """A piece of what is told."""
+    _write(sys.stderr, text, colour)
+
+
+def say_json(value: Any) -> None:
+    """A JSON value of the result, on one line."""
+    say(json.dumps(value, ensure_ascii=False, default=str))
+
+
+def table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], *, as_json: bool, empty: str = "") -> None:
+    """Rows as a table, or as one JSON object a line; `empty` is told where there are none."""
+    if as_json:
+        for row in rows:
+            say_json(row)
+        return
+    if not rows:
+        tell(empty)
+        return
+    cells = [[_cell(row.get(column)) for column in columns] for row in rows]
+    widths = [max(map(len, column)) for column in zip(columns, *cells, strict=True)]
+    for line in (columns, *cells):
+        say("  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip())
+
+
+def seconds(elapsed: float) -> str:
+    """A time span as people say it: `0.1 s`, `2 min 5 s`, `3 h 2 min`."""
+    if elapsed < 60:
+        return f"{elapsed:.1f} s"
+    whole = round(elapsed)
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def moment(at: datetime | None) -> str:
+    """A point in time on this machine's clock; nothing for none."""
+    return at.astimezone().strftime("%Y-%m-%d %H:%M:%S") if at is not None else ""
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    text = moment(value) if isinstance(value, datetime) else str(value)
+    text = " ".join(text.split())
+    return text if len(text) <= WIDEST else text[: WIDEST - 1] + "…"
+
+
+def _write(stream: TextIO, text: str, colour: str = "") -> None:
+    """Write, with what the stream's encoding lacks replaced rather than the command broken off.
+
+    A terminal gets no control characters out of canvases and answers, which could rewrite what it shows.
+    """
+    encoding = stream.encoding or "utf-8"
+    text = text.encode(encoding, "replace").decode(encoding)
+    if stream.isatty():
+        text = text.translate(_CONTROLS)
+        text = f"{colour}{text}{PLAIN}" if colour and not os.environ.get("NO_COLOR") else text
+    stream.write(text)
+    stream.flush()

@@ -1,0 +1,1 @@
+"""What nodes do: one file per component, one function each."""

@@ -1,0 +1,65 @@
+"""What a component is: its parameters, its function, and the names it goes by.
+
+    @component("Slugify", SlugifyParams)
+    def slugify(params: SlugifyParams, ctx: NodeContext) -> Outcome: ...
+
+A component that waits is `async def`; one that only computes is `def`.
+"""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from canvas.outcome import Outcome
+from components.context import NodeContext
+
+
+class Params(BaseModel):
+    """The fields every node's params carry (components 1.2). Unknown keys are kept and readable, never rejected."""
+
+    model_config = ConfigDict(frozen=True, extra="allow", arbitrary_types_allowed=False)
+
+    default_outputs: ClassVar[tuple[str, ...]] = ()
+    """Output names a node has when its DSL declares no `outputs`; they read as null until it runs."""
+
+    inputs: Any = Field(default_factory=dict)
+    outputs: Any = Field(default_factory=dict)
+    description: Any = ""
+    max_retries: Any = 0
+    delay_after_error: Any = 2.0
+    exception_method: Any = None
+    exception_default_value: Any = None
+    exception_goto: Any = None
+    message_history_window_size: Any = 13
+
+
+P = TypeVar("P", bound=Params)
+Run = Callable[[P, NodeContext], Outcome | Awaitable[Outcome]]
+
+
+@dataclass(frozen=True, slots=True)
+class Component(Generic[P]):
+    """A component as the registry lists it.
+
+    `effect` says what repeating it means: `pure`, `idempotent`, `keyed` or `unsafe`.
+    `owns_errors`: it reports its own errors, so that under `comment` the engine speaks the default (components 1.6).
+    """
+
+    name: str
+    params: type[P]
+    run: Run[P]
+    effect: str = "pure"
+    owns_errors: bool = False
+
+
+def component(
+    name: str, params: type[P], *, effect: str = "pure", owns_errors: bool = False
+) -> Callable[[Run[P]], Component[P]]:
+    """Declare a component; the registry lists what this returns."""
+
+    def declare(run: Run[P]) -> Component[P]:
+        return Component(name, params, run, effect, owns_errors)
+
+    return declare

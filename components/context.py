@@ -1,0 +1,130 @@
+"""NodeContext: all that a component may touch. `worker/context.py` keeps this promise; tests use `tests/fakes.py`."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from providers.chat import ChatModel, Usage
+
+THINK_START = "\ufdd0"  # in spoken text: what follows is reasoning
+THINK_END = "\ufdd1"  # in spoken text: reasoning ends
+
+
+class NodeContext(Protocol):
+    """One attempt's view of the world. Everything a text or parameter of the node refers to is at hand already."""
+
+    node_id: str
+    name: str  # the node's display name ("" if unknown)
+    component: str
+    params: Mapping[str, Any]  # as stored, aliases unfolded
+    parent_id: str | None
+    run_id: str
+    visit: int  # 0-based number of this activation of the node in its scope
+    scope_item: int  # 0-based pass of the innermost container around the node; 0 outside of containers
+
+    # -- values -------------------------------------------------------------------------------------------------
+    def lookup(self, expression: str) -> Any:
+        """The whole value a reference points at, with or without braces (engine 2.2); type preserved.
+
+        Also `item`, `index`, `result` inside an Iteration, innermost first (components E26).
+        Raises UnresolvedReference ("Can't find variable: '...'") for an unknown node or global.
+        """
+        ...
+
+    def is_reference(self, text: str) -> bool:
+        """Whether the whole text is one reference, with or without braces (engine 2.2, `is_reff`)."""
+        ...
+
+    def exists(self, expression: str) -> bool:
+        """Whether `lookup` would find the node or global (its value may be null)."""
+        ...
+
+    def has_run(self, node_id: str) -> bool:
+        """Whether the node has run in this run, as far as this node can see (Message alternatives, components E27)."""
+        ...
+
+    def display_name(self, node_id: str) -> str:
+        """The display name of any node of the canvas, "" if it has none."""
+        ...
+
+    def previous_output(self, name: str) -> Any:
+        """What this node's own output holds from an earlier pass or turn; None if nothing."""
+        ...
+
+    @property
+    def answers(self) -> Mapping[str, Any] | None:
+        """Begin: the request's `inputs`. A form: what the person answered, None while it has not been asked."""
+        ...
+
+    @property
+    def webhook_payload(self) -> Mapping[str, Any] | None: ...
+
+    def note_input(self, name: str, value: Any) -> None:
+        """Remember what was resolved; shown as `node_finished.inputs`."""
+        ...
+
+    def node_components(self) -> Mapping[str, str]:
+        """Component name of every node of the canvas, by id."""
+        ...
+
+    def children(self) -> Sequence[str]:
+        """Ids of the nodes whose parent is this container (or this item node's container), in component order."""
+        ...
+
+    def parent_params(self) -> Mapping[str, Any]:
+        """Params of the container around this node ({} outside)."""
+        ...
+
+    # -- containers ---------------------------------------------------------------------------------------------
+    def collected(self) -> Mapping[str, list[Any]]:
+        """For an item node: what the container's `outputs.{k}.ref` collect from all passes so far, in item order."""
+        ...
+
+    def container_outputs(self) -> Mapping[str, Any]:
+        """For an item node or ExitLoop: the container's current outputs (loop variables with later assignments)."""
+        ...
+
+    # -- speech -------------------------------------------------------------------------------------------------
+    @property
+    def speaks(self) -> bool:
+        """For a model node: a Message shows its text, so it streams (components 1.8). Else it answers as a whole."""
+        ...
+
+    @property
+    def heard(self) -> bool:
+        """False for a model node that meets 1.8 but whose content no node refers to: it is not called at all."""
+        ...
+
+    def listens_to(self, node_id: str) -> bool:
+        """For a Message: the node speaks in this Message's turn, so think tags in its content become markers."""
+        ...
+
+    async def say(self, text: str) -> None:
+        """Give text to the user's ear. Costs nothing when the node has no turn. May contain THINK_START/THINK_END."""
+        ...
+
+    # -- outside world ------------------------------------------------------------------------------------------
+    async def model(self, llm_id: str) -> ChatModel:
+        """A chat model by id. Raises ModelError when the tenant has no such model."""
+        ...
+
+    def spent(self, usage: Usage) -> None:
+        """Add to the attempt's usage, which the run sums."""
+        ...
+
+    async def history(self, window: int) -> Sequence[Mapping[str, Any]]:
+        """The last 2*window entries `{role, content}` of the conversation, the current user entry included; [] for window <= 0.
+
+        `content` is already text or the plain value of engine 7 (`content` member of object entries).
+        """
+        ...
+
+    async def references(self) -> Mapping[str, Any]:
+        """The run's reference store so far: {"chunks": {id: chunk}, "doc_aggs": {name: agg}}."""
+        ...
+
+    async def file_text(self, descriptor: Mapping[str, Any], layout_recognize: str) -> str:
+        """An uploaded file as one text block, or as a data URI for images (components 3.1.1)."""
+        ...
+
+    @property
+    def log(self) -> Any: ...

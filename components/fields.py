@@ -1,0 +1,60 @@
+"""Fields of a form: their schema, and what a given answer stands for. Begin and UserFillUp share them.
+
+An answer is a bare value or `{value, type, optional}`. Files become their texts, objects written as text become
+objects (components 3.1.1).
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from canvas.errors import NodeFailure
+from components.context import NodeContext
+
+
+def schema(inputs: Any) -> dict[str, Any]:
+    """The fields of a form by name, in order. A list of fields is keyed by `key`, else `name`."""
+    if isinstance(inputs, Mapping):
+        return dict(inputs)
+    if not isinstance(inputs, list):
+        return {}
+    named = [(field.get("key") or field.get("name"), field) for field in inputs if isinstance(field, Mapping)]
+    return {str(name): field for name, field in named if name}
+
+
+def is_file(field: Any) -> bool:
+    """Whether a field, or an answer, is about files."""
+    return isinstance(field, Mapping) and "file" in str(field.get("type") or "").lower()
+
+
+async def resolve(name: str, answer: Any, layout_recognize: str, ctx: NodeContext) -> Any:
+    """The value an answer stands for. Raises NodeFailure for a required file that is missing."""
+    if not isinstance(answer, Mapping):
+        return answer
+    value = answer.get("value")
+    if is_file(answer):
+        return await _file_texts(name, answer, value, layout_recognize, ctx)
+    if answer.get("type") == "object" and isinstance(value, str) and value.strip():
+        return _decoded(value)
+    return value
+
+
+async def _file_texts(
+    name: str, answer: Mapping[str, Any], value: Any, layout_recognize: str, ctx: NodeContext
+) -> list[str] | None:
+    if value is None or value == "":
+        if answer.get("optional") is True:
+            return None
+        raise NodeFailure(f'Field "{name}" needs a file. Upload one, or make the field optional.', field=name)
+    descriptors = value if isinstance(value, list) else [value]
+    for descriptor in descriptors:
+        if not isinstance(descriptor, Mapping):
+            raise NodeFailure(f'Field "{name}": a file is an object {{id, name, mime_type, created_by}}.', field=name)
+    return [await ctx.file_text(descriptor, layout_recognize) for descriptor in descriptors]
+
+
+def _decoded(text: str) -> Any:
+    try:
+        return json.loads(text, parse_constant=lambda _: None)
+    except (ValueError, RecursionError):
+        return text

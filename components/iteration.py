@@ -1,0 +1,74 @@
+"""Iteration and IterationItem: run a body once for every element of a list.
+
+DSL of Iteration: `items_ref`, `outputs {name: {ref: "<child>@<output>"}}`, `max_concurrency`. It opens the body and
+empties what it will collect. The item node is visited before each pass and once after the last: there it reads the
+list anew, so that a body may change what is still to come, and gives out the element, or ends the container with what
+was collected. With `max_concurrency` above 1 the items run side by side, and null counts as an empty list.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from canvas.errors import NodeFailure
+from canvas.outcome import Expanded, Left, Repeated
+from components.base import Params, component
+from components.context import NodeContext
+
+RESULTS = "_result"  # of side-by-side items: one {item, index, "<child>": outputs} each
+
+
+class IterationParams(Params):
+    items_ref: Any = ""
+    variable: Any = None
+    max_concurrency: Any = 0
+    wrap_single: Any = False  # written as `items`: a value that is no list is a list of one
+
+    @property
+    def concurrency(self) -> int:
+        """How many items run side by side."""
+        wanted = self.max_concurrency
+        return wanted if isinstance(wanted, int) and wanted > 1 else 1
+
+    @property
+    def collecting(self) -> list[str]:
+        """The outputs that collect something from the body."""
+        declared = self.outputs if isinstance(self.outputs, Mapping) else {}
+        return [name for name, output in declared.items() if isinstance(output, Mapping) and output.get("ref")]
+
+
+class IterationItemParams(Params):
+    pass
+
+
+@component("Iteration", IterationParams)
+def iteration(params: IterationParams, ctx: NodeContext) -> Expanded:
+    count = len(_items(params, ctx))
+    return Expanded(count=count, concurrency=params.concurrency, outputs=dict.fromkeys(params.collecting))
+
+
+@component("IterationItem", IterationItemParams)
+def iteration_item(params: IterationItemParams, ctx: NodeContext) -> Repeated | Left:
+    parent = IterationParams.model_validate(dict(ctx.parent_params()))
+    items = _items(parent, ctx)
+    index = ctx.scope_item
+    if index < len(items):
+        return Repeated(outputs={"item": items[index], "result": items[index], "index": index})
+    outputs = dict(ctx.container_outputs())
+    collected = ctx.collected()
+    if parent.concurrency > 1:
+        outputs.update({name: list(collected.get(name, ())) for name in (*parent.collecting, RESULTS)})
+    elif index:
+        outputs.update(collected)
+    return Left(container=outputs)
+
+
+def _items(params: IterationParams, ctx: NodeContext) -> list[Any]:
+    """The list itself. Raises NodeFailure for anything else."""
+    items = ctx.lookup(str(params.items_ref or ""))
+    if isinstance(items, list):
+        return items
+    if items is None and params.concurrency > 1:
+        return []
+    if items is not None and params.wrap_single:
+        return [items]
+    raise NodeFailure(f"{params.items_ref} must be an array, but its type is {type(items).__name__}")

@@ -1,0 +1,243 @@
+"""Jinja, as far as an author's text may use it: sandboxed, and with a bound on time and memory.
+
+The sandbox keeps templates away from Python. It does not keep them from `'a' * 10**9` or from loops in loops, and
+they run on the event loop that also renews leases. So every step spends from a budget: items of a loop, characters
+read, written and multiplied. What a template costs is estimated before it is done.
+
+Values never become template text: `markers` names the places in the source that stand for them, and these places are
+filled in the syntax tree.
+"""
+
+import re
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from functools import wraps
+from typing import Any
+
+from jinja2 import TemplateSyntaxError, nodes
+from jinja2.environment import Template
+from jinja2.filters import FILTERS as JINJA_FILTERS
+from jinja2.runtime import Context, LoopContext, Macro
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2.visitor import NodeTransformer
+
+from canvas.errors import NodeFailure
+
+BUDGET = 4_000_000  # characters read or written: well under a second, and far more than anybody reads
+ITEM = 10  # what one item of a loop costs, in characters
+SOURCE = 40  # what compiling one character of source costs
+MULTIPLYING = {
+    "center", "expandtabs", "format", "format_map", "indent", "join", "ljust", "replace", "rjust", "translate",
+    "wordwrap", "zfill", "batch", "slice", "tojson",
+}  # fmt: skip
+WIDTH = re.compile(r"\d+")
+
+
+class TemplateTooCostly(NodeFailure):
+    """A template needs more time or memory than any text is worth."""
+
+
+class RenderFailed(Exception):
+    """A template that parses failed while it was rendered; the caller falls back to plain substitution."""
+
+
+def render(source: str, markers: Mapping[str, str], names: Mapping[str, str]) -> str:
+    """The rendered text. Each key of `markers` stands for its value wherever it occurs in `source`.
+
+    `names` are further variables that expressions may use. Raises NodeFailure for a text that does not parse,
+    TemplateTooCostly, and RenderFailed for everything else that goes wrong.
+    """
+    environment = _Environment()
+    try:
+        environment.text_length = len(source)
+        environment.spend(SOURCE * len(source))
+        tree = environment.parse(source)
+        _Instrumented(markers).visit(tree)
+        template = Template.from_code(environment, environment.compile(tree), {**environment.globals})
+    except TemplateSyntaxError as error:
+        raise NodeFailure(error.message or "The template does not parse.", line=error.lineno) from error
+    except (RecursionError, SyntaxError) as error:  # of our compiler, or of Python's for what Jinja made of it
+        raise NodeFailure("The template is nested too deeply.") from error
+    try:
+        return template.render({**names, **markers})
+    except NodeFailure:
+        raise
+    except Exception as error:  # template code is the author's: whatever it raises is a render-time error
+        raise RenderFailed(str(error)) from error
+
+
+class _Environment(ImmutableSandboxedEnvironment):
+    """One rendering's environment: the sandbox with a budget."""
+
+    intercepted_binops = frozenset({"*", "**", "%", "+"})
+
+    def __init__(self) -> None:
+        super().__init__(autoescape=False, finalize=self._written)
+        self.left = BUDGET
+        self.text_length = 0
+        self.filters = {name: self._guarded(name, call) for name, call in FILTERS.items()}
+        self.filters["easel_counted"] = self._counted
+        self.filters["easel_joined"] = self._joined
+        del self.globals["lipsum"]
+
+    def spend(self, amount: int) -> None:
+        self.left -= amount
+        if self.left < 0:
+            raise TemplateTooCostly("The template needs too much time or memory. Make its loops or texts smaller.")
+
+    def weight(self, value: Any) -> int:
+        """About how many characters a value has as text; gives up once the budget is passed."""
+        total, stack = 0, [value]
+        while stack and total <= self.left:
+            match stack.pop():
+                case str() | bytes() as text:
+                    total += len(text)
+                case int() as number:
+                    total += 1 + number.bit_length() // 3
+                case dict() as mapping:
+                    total += 1 + len(mapping)
+                    stack.extend(mapping.keys())
+                    stack.extend(mapping.values())
+                case list() | tuple() | set() | frozenset() as items:
+                    total += 1 + len(items)
+                    stack.extend(items)
+                case _:
+                    total += 1
+        return total
+
+    def call(self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:
+        self.spend(ITEM)
+        if isinstance(__obj, Macro | LoopContext):
+            self.spend(self.text_length)  # a body may write its whole text again
+        owner = getattr(__obj, "__self__", None)
+        self._pay(getattr(__obj, "__name__", ""), (owner, *args) if isinstance(owner, str) else args, kwargs)
+        return super().call(__context, __obj, *args, **kwargs)
+
+    def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
+        heavy = self.weight(left) + self.weight(right)
+        match operator:
+            case "*" if isinstance(left, int) and not isinstance(right, int):
+                heavy *= abs(left)
+            case "*" if isinstance(right, int) and not isinstance(left, int):
+                heavy *= abs(right)
+            case "**" if isinstance(left, int) and isinstance(right, int):
+                heavy *= 1 + abs(right)
+            case "%" if isinstance(left, str):
+                heavy += _widest(left, right)
+            case _:
+                pass
+        self.spend(heavy)
+        return super().call_binop(context, operator, left, right)
+
+    def wrap_str_format(self, value: Any) -> Any:
+        formatting = super().wrap_str_format(value)
+        if formatting is None:
+            return None
+
+        @wraps(formatting)
+        def paid(*args: Any, **kwargs: Any) -> Any:
+            self._pay("format", (value.__self__, *args), kwargs)
+            return formatting(*args, **kwargs)
+
+        return paid
+
+    def _pay(self, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """Pay for reading the arguments, and for what a multiplying call may write at most."""
+        values = [*args, *kwargs.values()]
+        weights = [self.weight(value) for value in values]
+        self.spend(sum(weights))
+        if name in MULTIPLYING:
+            texts = [len(value) for value in values if isinstance(value, str)]
+            numbers = [abs(value) for value in values if isinstance(value, int)]
+            formatted = [_widest(value, values) for value in values[:1] if "format" in name and isinstance(value, str)]
+            self.spend(sum(weights) * max([1, *sorted(texts)[:-1], *numbers, *formatted]))
+
+    def _guarded(self, name: str, call: Any) -> Any:
+        @wraps(call)
+        def guarded(*args: Any, **kwargs: Any) -> Any:
+            self._pay(name, args, kwargs)
+            return call(*args, **kwargs)
+
+        return guarded
+
+    def _counted(self, items: Iterable[Any], text: int) -> Iterator[Any]:
+        """The items of a loop whose body writes `text` characters of its own."""
+        for item in items:
+            self.spend(ITEM + text)
+            yield item
+
+    def _joined(self, items: list[Any]) -> str:
+        self.spend(self.weight(items))
+        return "".join(str(item) for item in items)
+
+    def _written(self, value: Any) -> Any:
+        self.spend(self.weight(value))
+        return value
+
+
+class _Instrumented(NodeTransformer):
+    """Puts values in their places and makes loops and concatenations pay."""
+
+    def __init__(self, markers: Mapping[str, str]) -> None:
+        self.pattern = re.compile("|".join(map(re.escape, markers))) if markers else None
+
+    def visit_TemplateData(self, node: nodes.TemplateData) -> Any:
+        return [
+            nodes.Name(piece, "load", lineno=node.lineno) if marked else nodes.TemplateData(piece, lineno=node.lineno)
+            for marked, piece in self._pieces(node.data)
+        ]
+
+    def visit_Const(self, node: nodes.Const) -> nodes.Node:
+        if not isinstance(node.value, str):
+            return node
+        parts: list[nodes.Expr] = [
+            nodes.Name(piece, "load", lineno=node.lineno) if marked else nodes.Const(piece, lineno=node.lineno)
+            for marked, piece in self._pieces(node.value)
+        ]
+        return (
+            node if len(parts) < 2 and not any(isinstance(part, nodes.Name) for part in parts) else _join(parts, node)
+        )
+
+    def visit_Concat(self, node: nodes.Concat) -> nodes.Node:
+        self.generic_visit(node)
+        return _join(node.nodes, node)
+
+    def visit_For(self, node: nodes.For) -> nodes.Node:
+        text = sum(len(data.data) for data in node.find_all(nodes.TemplateData))
+        self.generic_visit(node)
+        cost = nodes.Const(text, lineno=node.lineno)
+        node.iter = nodes.Filter(node.iter, "easel_counted", [cost], [], None, None, lineno=node.lineno)
+        return node
+
+    def _pieces(self, text: str) -> Iterator[tuple[bool, str]]:
+        """The text cut at its markers, in order: (is a marker, piece)."""
+        position = 0
+        for match in self.pattern.finditer(text) if self.pattern else ():
+            if match.start() > position:
+                yield False, text[position : match.start()]
+            yield True, match.group()
+            position = match.end()
+        if position < len(text):
+            yield False, text[position:]
+
+
+def _join(parts: list[nodes.Expr], at: nodes.Node) -> nodes.Filter:
+    items = nodes.List(parts, lineno=at.lineno)
+    return nodes.Filter(items, "easel_joined", [], [], None, None, lineno=at.lineno)
+
+
+def _widest(pattern: str, arguments: Any) -> int:
+    """The largest width a format text or its arguments may ask for."""
+    asked = [int(digits) if len(digits) < 10 else BUDGET for digits in WIDTH.findall(pattern)]
+    given = arguments if isinstance(arguments, list | tuple) else [arguments]
+    return max([0, *asked, *(abs(value) for value in given if isinstance(value, int))])
+
+
+def _chosen(items: Any) -> Any:
+    """`random`, made repeatable: the same items give the same choice, so a second attempt says the same."""
+    choices = list(items)
+    return choices[zlib.crc32(repr(choices).encode(errors="replace")) % len(choices)] if choices else ""
+
+
+FILTERS = {name: call for name, call in JINJA_FILTERS.items() if name not in ("urlize", "random")}
+FILTERS["random"] = _chosen

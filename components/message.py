@@ -1,0 +1,149 @@
+"""Message: what the user reads.
+
+DSL: `content` (alternatives of one text with references), `stream`, `status`; `output_format`, `memory_ids`, `user_id`
+and `auto_play` are carried. One alternative is taken, among those whose nodes have all run; the choice depends on the
+visit alone, so a second attempt says the same. A plain text is said piece by piece, a text with Jinja in it, or one
+that shall not stream, as a whole.
+
+Reasoning of a model node that speaks in this Message's turn stands in its content between think tags. It is said
+between THINK_START and THINK_END and is no part of the stored `content` (components E23). Other values are said as
+they are, files are taken out of them and become `downloads`.
+"""
+
+import hashlib
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from pydantic import Field, field_validator
+
+from canvas.outcome import Finished, MessageEnd
+from canvas.references import Found, Ref
+from components import templates
+from components.base import Params, component
+from components.context import THINK_END, THINK_START, NodeContext
+from components.templates import Lookup
+
+_THOUGHT = re.compile("<think>(.*?)</think>", re.DOTALL)
+_SPOKEN_THOUGHT = re.compile(f"{THINK_START}.*?{THINK_END}", re.DOTALL)
+_NO_MARKERS = str.maketrans("", "", THINK_START + THINK_END)
+
+
+class MessageParams(Params):
+    default_outputs = ("content", "downloads")
+
+    content: Any = Field(default=(), validate_default=True)
+    stream: Any = True
+    status: Any = None
+    output_format: Any = None
+    auto_play: Any = False
+    memory_ids: Any = None
+    user_id: Any = None
+
+    @field_validator("content")
+    @classmethod
+    def _says_something(cls, content: Any) -> Sequence[str]:
+        if not content or not isinstance(content, str | list):
+            raise ValueError(f"[Message] Content {content!r} must not be empty.")
+        texts = [content] if isinstance(content, str) else content
+        return tuple(templates.value_text(text).translate(_NO_MARKERS) for text in texts)
+
+    @field_validator("stream")
+    @classmethod
+    def _streams_or_not(cls, stream: Any) -> bool:
+        if not isinstance(stream, bool):
+            raise ValueError(f"[Message] stream {stream!r} must be true or false.")
+        return stream
+
+
+@component("Message", MessageParams)
+async def message(params: MessageParams, ctx: NodeContext) -> Finished:
+    values = templates.values_of(params.content, ctx.lookup)
+    for expression, value in values.items():
+        ctx.note_input(expression, templates.shown(value))
+    text = _alternative(params.content, ctx)
+    mentioned = {found.expression: found.ref for found in templates.mentions([text]) if found.expression in values}
+    files: list[dict[str, Any]] = []
+    texts = {
+        expression: _spoken(ref, templates.shown(values[expression], files), ctx.listens_to)
+        for expression, ref in mentioned.items()
+    }
+    parts = _pieces(text, texts) if _is_piecewise(params, text) else [templates.rendered(text, texts)]
+    for part in parts:
+        if part:
+            await ctx.say(part)
+    downloads = _distinct(files)
+    return Finished(
+        outputs={"content": _SPOKEN_THOUGHT.sub("", "".join(parts)), "downloads": downloads},
+        end=MessageEnd(status=params.status or None, downloads=tuple(downloads)),
+    )
+
+
+def opening(
+    params: Mapping[str, Any] | MessageParams,
+    node_id: str,
+    lookup: Lookup,
+    known: Callable[[Ref], bool],
+    listens_to: Callable[[str], bool] = lambda _: False,
+) -> str | None:
+    """What a Message says before the content of a node, for that node to say ahead; None if it cannot be known.
+
+    `known` tells whether a reference has its value already. What the Message says later begins with just this text.
+    """
+    if not isinstance(params, MessageParams):
+        params = MessageParams.model_validate(dict(params))
+    if len(params.content) != 1 or not _is_piecewise(params, params.content[0]):
+        return None
+    said: list[str] = []
+    for piece in templates.pieces(params.content[0]):
+        if isinstance(piece, str):
+            said.append(piece)
+            continue
+        if piece.ref == Ref(node_id, "content"):
+            return "".join(said)
+        if piece.ref.node == node_id or not known(piece.ref):
+            return None
+        values = templates.values_of([piece.expression.join("{}")], lookup)
+        texts = {name: _spoken(piece.ref, templates.shown(value), listens_to) for name, value in values.items()}
+        said.extend(_pieces(params.content[0][piece.start : piece.end], texts))
+    return None
+
+
+def _alternative(texts: Sequence[str], ctx: NodeContext) -> str:
+    """One of the texts whose nodes have all run; one of all texts if there is none."""
+    eligible = [text for text in texts if all(map(ctx.has_run, _nodes(text)))] or texts
+    seed = f"{ctx.run_id}\n{ctx.node_id}\n{ctx.visit}".encode()
+    return eligible[int.from_bytes(hashlib.sha256(seed).digest()[:8]) % len(eligible)]
+
+
+def _nodes(text: str) -> set[str]:
+    return {found.ref.node for found in templates.mentions([text]) if found.ref.node is not None}
+
+
+def _is_piecewise(params: MessageParams, text: str) -> bool:
+    return params.stream and not templates.looks_like_jinja(text)
+
+
+def _pieces(text: str, texts: Mapping[str, str]) -> list[str]:
+    def said(piece: str | Found) -> str:
+        if isinstance(piece, str):
+            return piece
+        return texts.get(piece.expression, text[piece.start : piece.end])
+
+    return [said(piece) for piece in templates.pieces(text)]
+
+
+def _spoken(ref: Ref, text: str, listens_to: Callable[[str], bool]) -> str:
+    """A value as it is said: no markers but those of the reasoning of a node that is listened to."""
+    text = text.translate(_NO_MARKERS)
+    if ref.node is None or ref.root != "content" or ref.path or not listens_to(ref.node):
+        return text
+    return _THOUGHT.sub(lambda thought: THINK_START + thought.group(1) + THINK_END, text)
+
+
+def _distinct(files: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Every file once, by `doc_id`, the first description of each."""
+    first: dict[str, dict[str, Any]] = {}
+    for file in files:
+        first.setdefault(templates.json_text(file["doc_id"]), file)
+    return list(first.values())

@@ -1,0 +1,74 @@
+"""UserFillUp: ask a person to fill in a form; the run waits for the answer.
+
+DSL: `inputs` (the form), `tips` (a text with references), `enable_tips`, `layout_recognize`. Coming back to a form
+empties it, so that a form in a loop asks again each time; only optional files keep what they had. A form with nothing
+to ask does not stop the run. With an answer the node finishes, whatever the answer leaves open.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from canvas.outcome import Finished, Waiting
+from components import fields, templates
+from components.base import Params, component
+from components.context import NodeContext
+
+
+class UserFillUpParams(Params):
+    enable_tips: Any = True
+    tips: Any = "Please fill in the form."
+    layout_recognize: Any = ""
+
+
+@component("UserFillUp", UserFillUpParams)
+async def user_fill_up(params: UserFillUpParams, ctx: NodeContext) -> Finished | Waiting:
+    form = fields.schema(params.inputs)
+    tips = _tips(params, ctx)
+    shown = {"tips": tips} if params.enable_tips else {}
+    for name, field in form.items():
+        ctx.note_input(name, _kept(name, field, ctx))
+    if not ctx.answers:
+        return _ask(form, tips, shown, ctx)
+    outputs: dict[str, Any] = dict(shown)
+    for name, answer in ctx.answers.items():
+        outputs[name] = await fields.resolve(name, answer, str(params.layout_recognize or ""), ctx)
+        ctx.note_input(name, outputs[name])
+    return Finished(outputs=outputs)
+
+
+def _tips(params: UserFillUpParams, ctx: NodeContext) -> str:
+    if not params.enable_tips or not isinstance(params.tips, str):
+        return ""
+    return templates.format_text(params.tips, ctx.lookup, templates.tips_text)
+
+
+def _ask(form: Mapping[str, Any], tips: str, shown: Mapping[str, Any], ctx: NodeContext) -> Finished | Waiting:
+    """Empty the form and ask for what is open then; nothing open is no reason to wait."""
+    emptied = {
+        name: None for name, field in form.items() if isinstance(field, Mapping) and not _is_optional_file(field)
+    }
+    outputs: dict[str, Any] = {**emptied, **shown}
+    open_fields = {name: _question(field) for name, field in form.items() if _is_open(name, field, ctx)}
+    if not open_fields:
+        return Finished(outputs=outputs)
+    return Waiting(inputs=open_fields, tips=tips, outputs=outputs)
+
+
+def _is_open(name: str, field: Any, ctx: NodeContext) -> bool:
+    if not isinstance(field, Mapping):
+        return field is None
+    if not _is_optional_file(field):
+        return True  # it has just been emptied
+    return ctx.previous_output(name) in ([], "")  # null is a fine answer to what is optional
+
+
+def _is_optional_file(field: Any) -> bool:
+    return fields.is_file(field) and field.get("optional") is True
+
+
+def _kept(name: str, field: Any, ctx: NodeContext) -> Any:
+    return ctx.previous_output(name) if _is_optional_file(field) else None
+
+
+def _question(field: Any) -> dict[str, Any]:
+    return {**field, "value": None} if isinstance(field, Mapping) else {"value": None}

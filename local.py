@@ -1,0 +1,137 @@
+"""One machine: scheduler, worker and sweeper as threads of one process, for `easel run` and the conformance runner.
+
+The same rows, tasks and events as in production; only the processes are missing.
+"""
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from celery import Celery
+
+from providers.accounts import accounts_from_toml
+from providers.catalogue import Limits
+from providers.scripted import Script
+from scheduler.broker import ADVANCE, CANARY, EXECUTE, NODES, RUNS, make_app
+from scheduler.coordinator import Coordinator
+from scheduler.lifecycle import Lifecycle
+from scheduler.process import coordinator_of
+from scheduler.sweep import Sweeper
+from settings import Settings
+from store import canaries
+from store.database import Database
+from store.sealing import SealingKey
+from worker.runtime import Figures, Worker
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """Everything that runs, in this process."""
+
+    lifecycle: Lifecycle
+    coordinator: Coordinator
+    worker: Worker
+    app: Celery
+
+    @property
+    def database(self) -> Database:
+        """The engine's own pool."""
+        return self.coordinator.database
+
+
+@contextmanager
+def engine(
+    settings: Settings,
+    database_url: str,
+    redis_url: str,
+    *,
+    broker_url: str | None = None,
+    threads: int = 16,
+    script: Callable[[UUID], Script | None] = lambda _: None,
+    read_file: Callable[[UUID, Mapping[str, Any], str], str] | None = None,
+    time_limit: Callable[[str], float] | None = None,
+) -> Iterator[Engine]:
+    """Scheduler, worker and sweeper on these servers until the block ends."""
+    app = make_app(broker_url or redis_url, publishers=threads)
+    coordinator = coordinator_of(
+        app,
+        database_url,
+        redis_url,
+        pool_size=max(settings.worker_pool, 8),
+        application="easel-local",
+        form_expiry=settings.form_expiry,
+        max_running=settings.max_running,
+    )
+    worker = Worker(
+        coordinator,
+        redis_url=redis_url,
+        figures=Figures(
+            settings.lease, settings.renew_every, settings.cancel_poll, settings.grace, settings.ride_along
+        ),
+        time_limit=time_limit or settings.time_limit,
+        limits=Limits(request_timeout=settings.llm_timeout),
+        shared_accounts=accounts_from_toml(settings.models_file) if settings.models_file else (),
+        sealing_key=SealingKey.of(settings.sealing_secret()),
+        files_dir=settings.files_dir,
+        script=script,
+        read_file=read_file,
+    )
+    _add_tasks(app, coordinator, worker)
+    ending = threading.Event()
+    sweeping = threading.Thread(target=Sweeper(coordinator).run, args=(ending,), name="easel-sweeper", daemon=True)
+    with _consumer(app, threads):
+        sweeping.start()
+        try:
+            yield Engine(Lifecycle(coordinator), coordinator, worker, app)
+        finally:
+            ending.set()
+            worker.leases.release_all()
+            sweeping.join(timeout=5)
+    worker.close()
+    coordinator.database.close()
+    coordinator.dispatch.bus.close()
+
+
+def _add_tasks(app: Celery, coordinator: Coordinator, worker: Worker) -> None:
+    def execute(run_id: str, activation_id: str) -> None:
+        worker.execute(UUID(run_id), UUID(activation_id))
+
+    def advance(run_id: str) -> None:
+        coordinator.advance_run(UUID(run_id))
+
+    def canary(sent_at: str) -> None:
+        with coordinator.database.transaction() as tx:
+            canaries.came_back(tx, NODES, datetime.fromisoformat(sent_at))
+
+    app.task(name=EXECUTE, ignore_result=True)(execute)
+    app.task(name=ADVANCE, ignore_result=True)(advance)
+    app.task(name=CANARY, ignore_result=True)(canary)
+
+
+@contextmanager
+def _consumer(app: Celery, threads: int) -> Iterator[None]:
+    """A Celery worker in a thread, on both queues."""
+    ready = threading.Event()
+    worker = app.WorkController(
+        pool="threads",
+        concurrency=threads,
+        queues=[NODES, RUNS],
+        without_gossip=True,
+        without_mingle=True,
+        without_heartbeat=True,
+        loglevel="ERROR",
+        ready_callback=lambda _: ready.set(),
+    )
+    thread = threading.Thread(target=worker.start, name="easel-consumer", daemon=True)
+    thread.start()
+    if not ready.wait(timeout=15):
+        raise TimeoutError("The broker did not answer within 15 s.")
+    try:
+        yield
+    finally:
+        worker.stop(in_sighandler=False)
+        thread.join(timeout=timedelta(seconds=5).total_seconds())

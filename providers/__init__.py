@@ -1,0 +1,1 @@
+"""The outside world: models, retrieval, sandboxes. One module per kind of service."""

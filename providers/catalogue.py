@@ -1,0 +1,255 @@
+"""From a model id in a canvas to a model that can be asked (tools 10.1, components 4).
+
+An id is the id of a stored model, `model@Factory`, `model@instance@Factory`, or a bare model name. It is looked up in
+the tenant's accounts; `vendors.toml` fills in what an account leaves open. The ids `scripted` and `echo` name the
+built-in stand-ins: by name only, no failure ever leads to them.
+"""
+
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from functools import cache
+from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
+
+from pydantic import BaseModel, ConfigDict
+
+from canvas.errors import ModelError
+from providers.accounts import Account, AccountModel, accounts_from_toml, kinds_of, unwrapped
+from providers.chat import ChatModel, ModelSpec
+from providers.echo import EchoWire, echo_spec
+from providers.families import Manners, Switch
+from providers.fitting import FALLBACK_CONTEXT
+from providers.openai_compatible import Limits, OpenAIWire
+from providers.scripted import Script, ScriptedWire, script_from, scripted_spec
+from providers.wired import Pace, WiredModel
+
+__all__ = [
+    "HOUSE",
+    "Account",
+    "AccountModel",
+    "Limits",
+    "Vendor",
+    "accounts_from_toml",
+    "kinds_of",
+    "open_chat",
+    "resolve",
+    "vendors",
+    "with_version",
+]
+
+HOUSE = "Easel"  # the factory of the stand-ins
+_SPOKEN_DIALECTS = ("openai", "azure")
+
+
+class Vendor(BaseModel):
+    """A block of vendors.toml; its head says what the fields mean."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    base_url: str | None = None
+    dialect: str = "openai"
+    limit_field: str = "max_completion_tokens"
+    switches: frozenset[Switch] = frozenset()
+    is_tools: bool = True
+    contexts: Mapping[str, int] = {}
+
+    @property
+    def manners(self) -> Manners:
+        return Manners(self.limit_field, self.switches)
+
+    def context_of(self, model: str) -> int | None:
+        return next((tokens for pattern, tokens in self.contexts.items() if fnmatchcase(model, pattern)), None)
+
+
+_UNLISTED = Vendor(is_tools=False, limit_field="max_tokens")  # a factory we do not know, with a base URL of its own
+
+
+def resolve(
+    llm_id: str, accounts: Sequence[Account], table: Mapping[str, Vendor] | None = None, *, kind: str = "chat"
+) -> ModelSpec:
+    """The model that `llm_id` names for the tenant whose accounts these are.
+
+    A model that can see can chat. Raises ModelError, whose text names provider and model and what to do.
+    """
+    known = vendors() if table is None else table
+    stand_in = _stand_in(llm_id, accounts)
+    if stand_in is not None:
+        return stand_in
+    account, name = _by_id(llm_id, accounts) or _by_name(llm_id, accounts, known)
+    return _spec(llm_id, account, name, known.get(account.factory, _UNLISTED), kind)
+
+
+def open_chat(
+    spec: ModelSpec, limits: Limits | None = None, *, scripted: Script | None = None, pace: Pace | None = None
+) -> ChatModel:
+    """A chat model for a resolved spec. A script that is handed in answers for whatever model was asked for.
+
+    Raises ModelError if this build cannot speak to the vendor, or the scripted model has no rules.
+    """
+    if scripted is not None:
+        return WiredModel(replace(spec, stand_in=True), ScriptedWire(scripted, spec.id), pace)
+    if spec.stand_in:
+        return WiredModel(spec, EchoWire() if spec.name == "echo" else _scripted_wire(spec), pace)
+    vendor = vendors().get(spec.factory, _UNLISTED)
+    if vendor.dialect not in _SPOKEN_DIALECTS:
+        raise _refused(
+            f"Models of {spec.factory} cannot be reached by this build (model {spec.name}). Pick another.", spec
+        )
+    return WiredModel(
+        spec, OpenAIWire(spec, vendor.manners, limits or Limits(), is_azure=vendor.dialect == "azure"), pace
+    )
+
+
+@cache
+def vendors() -> Mapping[str, Vendor]:
+    """The vendor table, read once per process."""
+    table = tomllib.loads(Path(__file__).with_name("vendors.toml").read_text(encoding="utf-8"))
+    return {factory: Vendor.model_validate(block) for factory, block in table.items()}
+
+
+def with_version(base_url: str) -> str:
+    """A configured base URL; `/v1` is appended unless some path segment is a version already."""
+    parts = urlsplit(base_url.strip())
+    path = parts.path.rstrip("/")
+    if not any(re.match(r"v\d", segment) for segment in path.split("/")):
+        path += "/v1"
+    return urlunsplit((parts.scheme, parts.netloc, path, parts.query, ""))
+
+
+# -- which account and model an id names -----------------------------------------------------------------------------
+
+
+def _stand_in(llm_id: str, accounts: Sequence[Account]) -> ModelSpec | None:
+    name, _, factory = llm_id.partition("@")
+    if name not in ("scripted", "echo") or factory not in ("", HOUSE):
+        return None
+    if name == "echo":
+        return echo_spec(llm_id)
+    extra = next((account.extra for account in accounts if account.factory == HOUSE), {})
+    return scripted_spec(llm_id, extra)
+
+
+def _by_id(llm_id: str, accounts: Sequence[Account]) -> tuple[Account, str] | None:
+    for account in accounts:
+        for name, model in account.models.items():
+            if llm_id and model.id == llm_id:
+                return account, name
+    return None
+
+
+def _by_name(llm_id: str, accounts: Sequence[Account], known: Mapping[str, Vendor]) -> tuple[Account, str]:
+    parts = llm_id.rsplit("@", 2)
+    if not all(parts):
+        raise ModelError(f'"{llm_id}" is no model id. Write it as model@Factory.', kind="MODEL_ERROR", model=llm_id)
+    if len(parts) == 1:
+        return _by_bare_name(llm_id, accounts, known), llm_id
+    name, instance, factory = parts if len(parts) == 3 else (parts[0], None, parts[1])
+    offered = [account for account in accounts if account.factory == factory]
+    if not offered:
+        raise _missing(f"Provider {factory} not found for model {name}. Add an account for {factory}.", factory, name)
+    return _instance(offered, instance, factory, name), name
+
+
+def _by_bare_name(name: str, accounts: Sequence[Account], known: Mapping[str, Vendor]) -> Account:
+    """The first active account that lists the model, else the first without a list whose vendor is known to have it."""
+    active = [account for account in accounts if account.status == "active"]
+    listing = [account for account in active if name in account.models]
+    enabled = [account for account in listing if account.models[name].status == "active"]
+    is_open = [
+        account
+        for account in active
+        if not account.models and known.get(account.factory, _UNLISTED).context_of(name) is not None
+    ]
+    for account in (*enabled, *is_open, *listing):
+        return account
+    raise _missing(
+        f"Provider not found for model {name}. Write it as {name}@Factory, or add an account with it.", "", name
+    )
+
+
+def _instance(offered: Sequence[Account], instance: str | None, factory: str, name: str) -> Account:
+    """The account with that instance name. Unnamed: `default`, or the only active one."""
+    for account in offered:
+        if account.instance == (instance or "default"):
+            return account
+    active = [account for account in offered if account.status == "active"]
+    if instance in (None, "default") and len(active) == 1:
+        return active[0]
+    there = ", ".join(account.instance for account in offered)
+    message = f"Instance {instance or 'default'} of provider {factory} not found for model {name}. There is: {there}."
+    raise _missing(message, factory, name)
+
+
+# -- what is known about it ------------------------------------------------------------------------------------------
+
+
+def _spec(llm_id: str, account: Account, name: str, vendor: Vendor, kind: str) -> ModelSpec:
+    factory = account.factory
+    model = account.models.get(name)
+    if model is None:
+        if account.models:
+            raise _missing(
+                f"Model {name} is not enabled for provider {factory}. Enable it or pick another.", factory, name
+            )
+        model = AccountModel()
+    _check_status(account, model, name, kind)
+    key, payload = unwrapped(account.api_key)
+    is_tools = next((told for told in (model.is_tools, payload.get("is_tools")) if told is not None), vendor.is_tools)
+    return ModelSpec(
+        id=llm_id,
+        name=name,
+        factory=factory,
+        base_url=_base_url(account, vendor, name),
+        api_key=key,
+        kinds=model.kinds,
+        context_tokens=model.context_tokens or vendor.context_of(name) or FALLBACK_CONTEXT,
+        is_tools=bool(is_tools),
+        extra={**account.extra, **payload},
+    )
+
+
+def _check_status(account: Account, model: AccountModel, name: str, kind: str) -> None:
+    factory = account.factory
+    if account.status != "active":
+        raise _missing(
+            f"Provider {factory} is disabled (model {name}). Enable its account or pick another.", factory, name
+        )
+    able = {kind, "vision"} if kind == "chat" else {kind}
+    if model.status == "unsupported" or not able & model.kinds:
+        raise _missing(f"Model {name} of provider {factory} cannot be used as {kind}. Pick another.", factory, name)
+    if model.status != "active":
+        raise _missing(f"Model {name} of provider {factory} is disabled. Enable it or pick another.", factory, name)
+
+
+def _base_url(account: Account, vendor: Vendor, name: str) -> str | None:
+    if vendor.dialect not in _SPOKEN_DIALECTS:
+        return account.base_url
+    if not account.base_url:
+        if vendor.base_url:
+            return vendor.base_url
+        message = f"Provider {account.factory} needs a base URL for model {name}. Set `base_url` of its account."
+        raise _missing(message, account.factory, name)
+    parts = urlsplit(account.base_url.strip())
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        message = f"The base URL of provider {account.factory} (model {name}) must be http(s)://host/..."
+        raise _missing(message, account.factory, name)
+    return account.base_url.strip().rstrip("/") if vendor.dialect == "azure" else with_version(account.base_url)
+
+
+def _scripted_wire(spec: ModelSpec) -> ScriptedWire:
+    rules = spec.extra.get("rules")
+    if not rules:
+        message = f"The scripted model has no rules. Name a JSON or TOML file as `rules` in the account of {HOUSE}."
+        raise _refused(message, spec)
+    return ScriptedWire(script_from(Path(str(rules))), spec.id)
+
+
+def _missing(message: str, provider: str, model: str) -> ModelError:
+    return ModelError(message, kind="MODEL_ERROR", provider=provider, model=model)
+
+
+def _refused(message: str, spec: ModelSpec) -> ModelError:
+    return _missing(message, spec.factory, spec.name)

@@ -1,0 +1,140 @@
+"""Chat models: messages in, deltas and usage out.
+
+A ChatModel is what a component gets from `ctx.model(llm_id)`. Its two calls never raise for what a provider does
+wrong: a failing call ends in an `ErrorDelta`, whose `str()` is the text form `**ERROR**: <CODE> - <detail>`
+(tools.md 10.4). Only configuration mistakes raise (ModelError).
+"""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeAlias
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens as the provider counted them (estimated with cl100k where it does not say); `calls` counts requests."""
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    total_tokens: int = 0
+    calls: int = 0
+
+    def __add__(self, other: "Usage") -> "Usage":
+        return Usage(
+            self.prompt_tokens + other.prompt_tokens,
+            self.completion_tokens + other.completion_tokens,
+            self.total_tokens + other.total_tokens,
+            self.calls + other.calls,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A call the model asks for. `arguments` is the text as sent, JSON or not."""
+
+    id: str
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
+class TextDelta:
+    """Visible answer text; strictly appended (components E22). Clean: no NUL, lone surrogate or think marker."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReasoningDelta:
+    """Reasoning text (`reasoning_content` or `reasoning` on the wire)."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class CallsDelta:
+    """All tool calls of a finished round, in order."""
+
+    calls: tuple[ToolCall, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class UsageDelta:
+    """Usage of the call; once, at the end."""
+
+    usage: Usage
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorDelta:
+    """The call failed for good; always the last delta but for usage. What was said before stays said."""
+
+    code: str  # of tools.md 10.4: RATE_LIMIT_EXCEEDED, AUTH_ERROR, INVALID_REQUEST, SERVER_ERROR, TIMEOUT, ...
+    detail: str
+
+    def __str__(self) -> str:
+        return f"**ERROR**: {self.code} - {self.detail}"
+
+
+Delta: TypeAlias = TextDelta | ReasoningDelta | CallsDelta | UsageDelta | ErrorDelta
+
+
+@dataclass(frozen=True, slots=True)
+class ChatRequest:
+    """One call. `messages` are OpenAI-shaped: {role, content} with content text or parts, tool messages included.
+
+    `params` are generation parameters under their upstream names (temperature, top_p, max_tokens,
+    presence_penalty, frequency_penalty, thinking); the provider renames or drops them by family (tools.md 10.2).
+    `retries` is the number of extra requests after the first that the provider layer may make for errors that
+    repeating may mend; waits start at `retry_delay` seconds, double, and end at 60.
+    """
+
+    messages: Sequence[Mapping[str, Any]]
+    params: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    images: Sequence[str] = ()  # data URLs; they join the last user message
+    tools: Sequence[Mapping[str, Any]] = ()  # OpenAI function schemas
+    chat_template_kwargs: Mapping[str, Any] | None = None
+    retries: int = 0
+    retry_delay: float = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSpec:
+    """A resolved model (tools.md 10.1): where to send, what it can, how much fits. The key never leaves providers."""
+
+    id: str  # as asked for, e.g. "gpt-5@OpenAI"
+    name: str
+    factory: str
+    base_url: str | None
+    api_key: str = field(repr=False, default="")
+    kinds: frozenset[str] = frozenset({"chat"})
+    context_tokens: int = 8192
+    is_tools: bool = False
+    stand_in: bool = False  # `scripted` and `echo`: shown wherever the model shows
+    extra: Mapping[str, Any] = field(repr=False, default_factory=dict[str, Any])  # api_version, provider_order, ...
+
+
+class ChatModel(Protocol):
+    """A model bound to its credentials."""
+
+    @property
+    def spec(self) -> ModelSpec: ...
+
+    def stream(self, request: ChatRequest) -> AsyncIterator[Delta]:
+        """Deltas as they come, one UsageDelta at the end. Cancelling the reader closes the provider's connection."""
+        ...
+
+    async def complete(self, request: ChatRequest) -> "Completion":
+        """The whole answer without streaming."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """A whole answer. `text` has no reasoning; on failure it is the `**ERROR**` text and `error` is set."""
+
+    text: str
+    reasoning: str = ""
+    calls: tuple[ToolCall, ...] = ()
+    usage: Usage = Usage()
+    error: ErrorDelta | None = None

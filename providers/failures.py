@@ -1,0 +1,182 @@
+"""What went wrong with a request to a provider, and whether sending it again may help (tools 10.4, ledger T18).
+
+A failure is named by the most exact thing known about it: a provider's own error code that leaves no doubt, then the
+HTTP status (also one that the message begins with), then a provider's broader error type, and the words of the
+message only when there is nothing else. The code is always that of the real cause, on the last try too.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from enum import StrEnum
+
+
+class Code(StrEnum):
+    """What an answer that failed says after `**ERROR**: `."""
+
+    QUOTA_EXCEEDED = "QUOTA_EXCEEDED"
+    RATE_LIMIT_EXCEEDED = "RATE_LIMIT_EXCEEDED"
+    AUTH_ERROR = "AUTH_ERROR"
+    INVALID_REQUEST = "INVALID_REQUEST"
+    SERVER_ERROR = "SERVER_ERROR"
+    TIMEOUT = "TIMEOUT"
+    CONNECTION_ERROR = "CONNECTION_ERROR"
+    CONTENT_FILTERED = "CONTENT_FILTERED"
+    MODEL_ERROR = "MODEL_ERROR"
+    GENERIC_ERROR = "GENERIC_ERROR"
+
+
+REPEATABLE = frozenset({Code.RATE_LIMIT_EXCEEDED, Code.SERVER_ERROR, Code.TIMEOUT, Code.CONNECTION_ERROR})
+"""Codes of failures that the same request may not meet a second time."""
+
+
+class CallFailed(Exception):
+    """One request to a provider failed. The layer above sends it again or ends the answer with an ErrorDelta."""
+
+    def __init__(self, code: Code, detail: str, retry_after: float | None = None) -> None:
+        super().__init__(f"{code}: {detail}")
+        self.code = code
+        self.detail = detail
+        self.retry_after = retry_after  # seconds the provider asked to wait
+
+    @property
+    def may_be_repeated(self) -> bool:
+        return self.code in REPEATABLE
+
+
+_EXACT = {
+    "insufficient_quota": Code.QUOTA_EXCEEDED,  # arrives as a 429, and no waiting mends it
+    "billing_hard_limit_reached": Code.QUOTA_EXCEEDED,
+    "billing_not_active": Code.QUOTA_EXCEEDED,
+    "content_filter": Code.CONTENT_FILTERED,
+    "content_policy_violation": Code.CONTENT_FILTERED,
+    "model_not_found": Code.MODEL_ERROR,
+}
+_STATUSES = {
+    401: Code.AUTH_ERROR,
+    402: Code.QUOTA_EXCEEDED,
+    403: Code.AUTH_ERROR,
+    404: Code.MODEL_ERROR,
+    408: Code.TIMEOUT,
+    409: Code.SERVER_ERROR,  # a conflict inside the provider: the request is fine and may be sent again
+    429: Code.RATE_LIMIT_EXCEEDED,
+    451: Code.CONTENT_FILTERED,
+}
+_BROAD = {
+    "rate_limit_exceeded": Code.RATE_LIMIT_EXCEEDED,
+    "rate_limit_error": Code.RATE_LIMIT_EXCEEDED,
+    "authentication_error": Code.AUTH_ERROR,
+    "invalid_api_key": Code.AUTH_ERROR,
+    "permission_error": Code.AUTH_ERROR,
+    "billing_error": Code.QUOTA_EXCEEDED,
+    "invalid_request_error": Code.INVALID_REQUEST,
+    "context_length_exceeded": Code.INVALID_REQUEST,
+    "not_found_error": Code.MODEL_ERROR,
+    "overloaded_error": Code.SERVER_ERROR,
+    "server_error": Code.SERVER_ERROR,
+    "internal_server_error": Code.SERVER_ERROR,
+    "api_error": Code.SERVER_ERROR,
+    "timeout_error": Code.TIMEOUT,
+}
+_WORDS: tuple[tuple[Code, tuple[str, ...]], ...] = (
+    (Code.QUOTA_EXCEEDED, ("quota", "capacity", "credit", "billing", "balance", "欠费")),
+    (
+        Code.RATE_LIMIT_EXCEEDED,
+        ("rate limit", "rate_limit", "429", "tpm limit", "too many requests", "requests per minute"),
+    ),
+    (Code.AUTH_ERROR, ("auth", "key", "apikey", "401", "forbidden", "permission")),
+    (Code.INVALID_REQUEST, ("invalid", "bad request", "400", "format", "malformed", "parameter")),
+    (Code.SERVER_ERROR, ("server", "500", "502", "503", "504", "529", "unavailable", "overloaded")),
+    (Code.TIMEOUT, ("timeout", "timed out")),
+    (Code.CONNECTION_ERROR, ("connect", "network", "unreachable", "dns")),
+    (Code.CONTENT_FILTERED, ("filter", "content", "policy", "blocked", "safety", "inappropriate")),
+    (Code.MODEL_ERROR, ("model", "not found", "does not exist", "not available", "max rounds")),
+)
+_LEADING_STATUS = re.compile(r"\W*(?:error code:?|http(?:/[\d.]+)?|status(?: code)?:?)?\s*([45]\d\d)\b", re.IGNORECASE)
+_SHORT_SECRET = 8  # characters; shorter ones are ordinary words and are hidden only where they stand alone
+_LONGEST_DETAIL = 2000
+
+
+def classify(message: str, status: int | None = None, names: Sequence[object] = ()) -> Code:
+    """The code of a failure. `names` are the provider's own `code` and `type`; a number among them is a status."""
+    words = [name.lower() for name in names if isinstance(name, str)]
+    for word in words:
+        if word in _EXACT:
+            return _EXACT[word]
+    known = status or _status_among(names) or _leading_status(message)
+    if known is not None:
+        return _code_of_status(known)
+    for word in words:
+        if word in _BROAD:
+            return _BROAD[word]
+    return _code_of_words(message)
+
+
+def failure(
+    message: str,
+    *,
+    status: int | None = None,
+    names: Sequence[object] = (),
+    retry_after: float | None = None,
+) -> CallFailed:
+    """A CallFailed with the code that fits; overlong messages (a proxy's HTML page) are cut."""
+    detail = " ".join(message.split()) if len(message) > _LONGEST_DETAIL else message.strip()
+    return CallFailed(classify(message, status, names), detail[:_LONGEST_DETAIL], retry_after)
+
+
+def retry_after(headers: Mapping[str, str], now: datetime) -> float | None:
+    """The seconds a provider asks to wait: `Retry-After-Ms`, or `Retry-After` in seconds or as a date."""
+    milliseconds = _number(headers.get("retry-after-ms"))
+    if milliseconds is not None:
+        return max(0.0, milliseconds / 1000)
+    text = headers.get("retry-after")
+    seconds = _number(text)
+    if text is None or seconds is not None:
+        return None if seconds is None else max(0.0, seconds)
+    try:
+        moment = parsedate_to_datetime(text)
+    except ValueError:
+        return None
+    return max(0.0, ((moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - now).total_seconds())
+
+
+def redact(text: str, *secrets: str) -> str:
+    """The text without the secrets, which some providers repeat in their error messages."""
+    for secret in secrets:
+        if len(secret) >= _SHORT_SECRET:
+            text = text.replace(secret, "***")
+        elif secret:
+            text = re.sub(rf"(?<!\w){re.escape(secret)}(?!\w)", "***", text)
+    return text
+
+
+def _code_of_status(status: int) -> Code:
+    if status >= 500:
+        return Code.SERVER_ERROR
+    return _STATUSES.get(status, Code.INVALID_REQUEST)
+
+
+def _status_among(names: Sequence[object]) -> int | None:
+    for name in names:
+        if isinstance(name, int | str) and re.fullmatch(r"[45]\d\d", str(name)):
+            return int(name)
+    return None
+
+
+def _leading_status(message: str) -> int | None:
+    found = _LEADING_STATUS.match(message)
+    return int(found.group(1)) if found else None
+
+
+def _code_of_words(message: str) -> Code:
+    text = message.lower()
+    return next((code for code, words in _WORDS if any(word in text for word in words)), Code.GENERIC_ERROR)
+
+
+def _number(text: str | None) -> float | None:
+    try:
+        value = float(text) if text is not None else None
+    except ValueError:
+        return None
+    return value if value is not None and value == value and abs(value) != float("inf") else None

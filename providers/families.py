@@ -1,0 +1,130 @@
+"""Which generation parameters a model takes, and under which names (tools 10.2, components 4).
+
+Canvases hold one set of parameters for all models; providers refuse what a model family does not know. `FAMILIES` is
+the table of what each family drops, fixes and how its thinking is switched; an account may drop and set more through
+its `drop_params` and `set_params`. What is not in `_ALLOWED` never reaches a wire.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, assert_never
+
+_SAMPLING = frozenset({"temperature", "top_p", "seed", "n", "logit_bias"})
+_PENALTIES = frozenset({"presence_penalty", "frequency_penalty"})
+_PROBABILITIES = frozenset({"logprobs", "top_logprobs"})
+_LIMITS = frozenset({"max_tokens", "max_completion_tokens", "stop"})
+_FORM = frozenset({"response_format", "tool_choice", "reasoning_effort", "user"})
+_ALLOWED = _SAMPLING | _PENALTIES | _PROBABILITIES | _LIMITS | _FORM
+_VERY_LARGE = 200  # billion parameters
+
+
+class Switch(StrEnum):
+    """How a model's thinking is turned on and off."""
+
+    NONE = "none"  # not at all: the author's choice is dropped
+    FLAG = "flag"  # enable_thinking: true | false
+    TEMPLATE = "template"  # the same, inside chat_template_kwargs: servers that render the prompt themselves
+    TYPE = "type"  # thinking: {type: enabled | disabled}
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """Models whose names begin alike (in lower case, after any `owner/`) and what they take."""
+
+    pattern: str
+    drop: frozenset[str] = frozenset()
+    fixed: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    switch: Switch = Switch.NONE
+    thinks_by_default: bool | None = None  # sent when the author does not choose; None: nothing is sent
+    always_thinks: str = ""  # names for which thinking cannot be turned off
+
+    def describes(self, model: str) -> bool:
+        return re.match(self.pattern, _plain_name(model)) is not None
+
+
+FAMILIES: tuple[Family, ...] = (
+    Family(r"gpt-5(?!.*chat)", drop=frozenset({"temperature", "top_p"}) | _PROBABILITIES),
+    Family(r"o[134](-|$)", drop=frozenset({"temperature", "top_p"}) | _PROBABILITIES | _PENALTIES),
+    Family(r"claude-opus-(4[-.][5-9]|[5-9])", drop=frozenset({"temperature", "top_p", "top_k"})),
+    Family(r"qwen-?3", switch=Switch.FLAG, thinks_by_default=False, always_thinks=r"-preview|-thinking"),
+    Family(r"deepseek-(reasoner|r\d)"),  # it thinks whatever one says
+    Family(r"deepseek", switch=Switch.TYPE, thinks_by_default=False),
+    Family(r"hunyuan", drop=_PENALTIES),
+    Family(
+        r"kimi-k2[.-][56]",
+        drop=frozenset({"temperature"}),
+        fixed={"top_p": 0.95, "n": 1, "presence_penalty": 0, "frequency_penalty": 0},
+        switch=Switch.TYPE,
+    ),
+    Family(r"glm-", switch=Switch.TYPE),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Manners:
+    """What a vendor's endpoint expects, whatever the model."""
+
+    limit_field: str = "max_completion_tokens"  # how the length of an answer is limited
+    switches: frozenset[Switch] = frozenset()  # ways to switch thinking that it understands; others it may refuse
+
+
+@dataclass(frozen=True, slots=True)
+class WireParams:
+    """Generation parameters as they go out: `body` are fields of OpenAI's API, `extra` are the vendor's own."""
+
+    body: dict[str, Any]
+    extra: dict[str, Any]
+
+
+def wire_params(model: str, params: Mapping[str, Any], manners: Manners, account: Mapping[str, Any]) -> WireParams:
+    """The parameters of a request to `model`, renamed, dropped and set as its family and vendor need.
+
+    `account` may hold `drop_params` (a list) and `set_params` (a table), which have the last word.
+    """
+    family = next((family for family in FAMILIES if family.describes(model)), Family(""))
+    body = {name: value for name, value in params.items() if name in _ALLOWED and value is not None}
+    limit = body.pop("max_tokens", None) or body.pop("max_completion_tokens", None)
+    if limit:
+        body[manners.limit_field] = limit
+    kept = {name: value for name, value in body.items() if name not in family.drop} | dict(family.fixed)
+    dropped = account.get("drop_params") or ()
+    kept = {name: value for name, value in kept.items() if name not in dropped}
+    own = account.get("set_params") or {}
+    thinking = _thinking(model, family, params.get("thinking"), manners)
+    return WireParams(
+        kept | {name: value for name, value in own.items() if name in _ALLOWED},
+        thinking | {name: value for name, value in own.items() if name not in _ALLOWED},
+    )
+
+
+def _thinking(model: str, family: Family, chosen: Any, manners: Manners) -> dict[str, Any]:
+    on = {"enabled": True, "disabled": False}.get(str(chosen).lower(), family.thinks_by_default)
+    if family.always_thinks and (re.search(family.always_thinks, _plain_name(model)) or _is_very_large(model)):
+        on = True
+    switch = family.switch
+    if switch is Switch.FLAG and Switch.FLAG not in manners.switches:
+        switch = Switch.TEMPLATE
+    if on is None or switch not in manners.switches:
+        return {}
+    match switch:
+        case Switch.FLAG:
+            return {"enable_thinking": on}
+        case Switch.TEMPLATE:
+            return {"chat_template_kwargs": {"enable_thinking": on}}
+        case Switch.TYPE:
+            return {"thinking": {"type": "enabled" if on else "disabled"}}
+        case Switch.NONE:
+            return {}
+        case _:
+            assert_never(switch)
+
+
+def _plain_name(model: str) -> str:
+    return model.lower().rpartition("/")[2]
+
+
+def _is_very_large(model: str) -> bool:
+    sizes = re.findall(r"(?<![a-z\d])(\d+)b(?![a-z\d])", _plain_name(model))
+    return any(int(size) >= _VERY_LARGE for size in sizes)

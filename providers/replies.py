@@ -1,0 +1,188 @@
+"""Reading replies of chat completions, streamed or whole, into deltas.
+
+Fields are read by name and nothing is taken for granted: usage may come in every chunk or in none, tool calls in pieces
+or at once, reasoning under two names, and an error as an event in the middle of a stream.
+"""
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from providers.chat import CallsDelta, Delta, ReasoningDelta, TextDelta, ToolCall, Usage, UsageDelta
+from providers.failures import CallFailed, Code, failure
+
+_CUT_SHORT = "...\nThe answer is truncated by your chosen LLM due to its limitation on context length."
+_CUT_SHORT_CHINESE = "······\n由于大模型的上下文窗口大小限制，回答已经被大模型截断。"
+_CHINESE = re.compile(r"[\u4e00-\u9fff]")
+_LATIN = re.compile(r"[A-Za-z]+")
+
+_closing: set[asyncio.Task[None]] = set()  # the loop itself keeps only weak references to its tasks
+
+
+async def deltas_of_stream(stream: Any) -> AsyncGenerator[Delta, None]:
+    text = _Text()
+    calls = _Calls()
+    usage: Usage | None = None
+    finish: str | None = None
+    async with _closed_with_its_task(stream):
+        async for chunk in stream:
+            choice = next(iter(field_of(chunk, "choices") or ()), None)
+            usage = _usage(field_of(chunk, "usage")) or _usage(field_of(choice, "usage")) or usage
+            finish = field_of(choice, "finish_reason") or finish
+            message = field_of(choice, "delta")
+            for delta in text.of(message):
+                yield delta
+            calls.add(field_of(message, "tool_calls"))
+    for delta in _ending(text, calls, finish):
+        yield delta
+    if usage is not None:
+        yield UsageDelta(usage)
+
+
+def deltas_of_answer(answer: Any) -> list[Delta]:
+    text = _Text()
+    calls = _Calls()
+    choice = next(iter(field_of(answer, "choices") or ()), None)
+    message = field_of(choice, "message")
+    if message is None:
+        detail = message_in(field_of(answer, "error")) or "The provider's reply holds no answer; is its base URL right?"
+        raise failure(detail) if field_of(answer, "error") else CallFailed(Code.MODEL_ERROR, detail)
+    deltas = [*text.of(message)]
+    calls.add(field_of(message, "tool_calls"))
+    deltas += _ending(text, calls, field_of(choice, "finish_reason"))
+    usage = _usage(field_of(answer, "usage"))
+    return deltas if usage is None else [*deltas, UsageDelta(usage)]
+
+
+def field_of(value: Any, name: str) -> Any:
+    """A field of an SDK object, also one that it does not know, or of plain JSON; None if it has none."""
+    return value.get(name) if isinstance(value, dict) else getattr(value, name, None)
+
+
+def message_in(body: object) -> str | None:
+    """The message in an error body: under `message`, `error` or `detail`, as a text or one level deeper."""
+    if isinstance(body, str):
+        return body or None
+    for name in ("message", "error", "detail"):
+        value = field_of(body, name)
+        if value:
+            return message_in(value) if isinstance(value, str | dict) else json.dumps(value, default=str)
+    return None
+
+
+class _Text:
+    """The texts of a reply, and what the answer has been so far."""
+
+    def __init__(self) -> None:
+        self.answer: list[str] = []
+        self.has_reasoned = False
+
+    def of(self, message: Any) -> list[Delta]:
+        deltas: list[Delta] = []
+        reasoning = field_of(message, "reasoning_content") or field_of(message, "reasoning")
+        if isinstance(reasoning, str) and reasoning:
+            self.has_reasoned = True
+            deltas.append(ReasoningDelta(reasoning))
+        content = field_of(message, "content") or field_of(message, "refusal")
+        if isinstance(content, str) and content:
+            self.answer.append(content)
+            deltas.append(TextDelta(content))
+        return deltas
+
+
+class _Calls:
+    """Tool calls put together from their pieces. A piece belongs to the call with its index.
+
+    A piece that brings another id under an index in use begins a new call: some vendors number all calls 0.
+    """
+
+    def __init__(self) -> None:
+        self._calls: list[dict[str, str]] = []
+        self._at: dict[int, int] = {}
+
+    def add(self, pieces: Any) -> None:
+        for position, piece in enumerate(pieces or ()):
+            index = field_of(piece, "index")
+            call = self._call(index if isinstance(index, int) else position, field_of(piece, "id") or "")
+            function = field_of(piece, "function")
+            call["name"] = call["name"] or field_of(function, "name") or ""
+            arguments = field_of(function, "arguments")
+            if arguments is not None:
+                call["arguments"] += arguments if isinstance(arguments, str) else json.dumps(arguments)
+
+    def all(self) -> tuple[ToolCall, ...]:
+        named = [call for call in self._calls if call["name"]]
+        return tuple(
+            ToolCall(call["id"] or f"call_{i}", call["name"], call["arguments"]) for i, call in enumerate(named)
+        )
+
+    def _call(self, index: int, call_id: str) -> dict[str, str]:
+        known = self._at.get(index)
+        if known is None or (call_id and self._calls[known]["id"] not in ("", call_id)):
+            self._at[index] = known = len(self._calls)
+            self._calls.append({"id": "", "name": "", "arguments": ""})
+        call = self._calls[known]
+        call["id"] = call["id"] or call_id
+        return call
+
+
+def _ending(text: _Text, calls: _Calls, finish: str | None) -> list[Delta]:
+    """What follows the last piece: a notice if the answer was cut short, the calls. Nothing at all is a failure."""
+    called = calls.all()
+    answer = "".join(text.answer)
+    if not answer and not called:
+        if finish == "content_filter":
+            raise CallFailed(Code.CONTENT_FILTERED, "The provider's content filter withheld the answer.")
+        if finish is None and not text.has_reasoned:
+            raise CallFailed(Code.SERVER_ERROR, "The provider ended the reply before it began.")
+    deltas: list[Delta] = []
+    if finish == "length":
+        deltas.append(TextDelta(_CUT_SHORT_CHINESE if _is_chinese(answer) else _CUT_SHORT))
+    if called:
+        deltas.append(CallsDelta(called))
+    return deltas
+
+
+def _usage(told: Any) -> Usage | None:
+    """Usage as the provider tells it. A split that does not add up to the total is dropped, the total kept."""
+    prompt, completion, total = (
+        value if isinstance(value := field_of(told, name), int) else 0
+        for name in ("prompt_tokens", "completion_tokens", "total_tokens")
+    )
+    if not (prompt or completion or total):
+        return None
+    if total and prompt + completion != total:
+        return Usage(total_tokens=total)
+    return Usage(prompt, completion, prompt + completion)
+
+
+def _is_chinese(text: str) -> bool:
+    """Whether a reader of Chinese is meant: ideographs are words, so they are weighed against Latin words."""
+    return len(_CHINESE.findall(text)) > len(_LATIN.findall(text))
+
+
+@asynccontextmanager
+async def _closed_with_its_task(stream: Any) -> AsyncGenerator[None]:
+    """Close a stream at the end of the block or of the task that reads it, whichever comes first.
+
+    A reader that is cancelled between two deltas, busy with the one before, leaves this generator suspended; without
+    the task's end as a signal the provider would go on until the garbage collector comes by.
+    """
+    task, loop = asyncio.current_task(), asyncio.get_running_loop()
+
+    def close(_: Any) -> None:
+        closing = loop.create_task(stream.close())
+        _closing.add(closing)
+        closing.add_done_callback(_closing.discard)
+
+    if task is not None:
+        task.add_done_callback(close)
+    try:
+        yield
+    finally:
+        if task is not None:
+            task.remove_done_callback(close)
+        await stream.close()

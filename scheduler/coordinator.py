@@ -1,0 +1,188 @@
+"""advance_run: lock, load, decide, save, send. THE MAIN LOOP.
+
+A fold takes a run's unseen reports into its state, in one transaction under the run's lock. The scheduler's task folds,
+and so does a worker that has just reported (decisions.md 3). Everyone who held a run looks again after the commit, so
+no report is overlooked; protocol.md has the proof.
+"""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+from canvas import decide
+from canvas.graph import Canvas
+from canvas.plan import Decision
+from canvas.state import Failing, RunState, RunStatus
+from scheduler import turn_start
+from scheduler.dispatch import Dispatch
+from scheduler.versions import Versions
+from store import activations, conversing, runs
+from store.database import Database, Transaction
+from store.runs import Applied
+
+MOST_LOOKS = 8
+LONGEST_LOOK = 0.05  # seconds; then a hint goes on, so that one caller is not kept for ever
+
+
+@dataclass(frozen=True, slots=True)
+class Coordinator:
+    """What every fold needs. One per process."""
+
+    database: Database
+    dispatch: Dispatch
+    versions: Versions
+    form_expiry: timedelta = timedelta(days=30)
+    max_running: int = 256
+
+    def advance_run(self, run_id: UUID) -> None:
+        """Carry a run to its next checkpoint. Safe to call too often, twice at once, or for nothing."""
+        started = time.monotonic()
+        for _ in range(MOST_LOOKS):
+            with self.database.transaction() as tx:
+                applied = self.try_fold(tx, run_id)
+            if applied is None:
+                return  # somebody holds the run, and will look
+            self.dispatch.flush(applied)
+            if not self.sees_more(run_id):
+                return
+            if time.monotonic() - started > LONGEST_LOOK:
+                break
+        self.dispatch.advance(run_id)
+
+    def sees_more(self, run_id: UUID) -> bool:
+        """The look: whether something was reported while the run was held."""
+        with self.database.transaction() as tx:
+            return activations.has_reported(tx, run_id)
+
+    def try_fold(self, tx: Transaction, run_id: UUID) -> Applied | None:
+        """Fold if nobody holds the run; None if somebody does (or there is no such run)."""
+        row = runs.try_lock(tx, run_id)
+        return self.fold(tx, row) if row is not None else None
+
+    def fold(self, tx: Transaction, row: Mapping[str, Any]) -> Applied:
+        """Take a locked run's unseen reports into its state."""
+        nothing = Applied(row["id"])
+        status = RunStatus(row["status"])
+        if status.is_over:
+            return nothing
+        if status is RunStatus.QUEUED:
+            return self._set_going(tx, row)
+        reports = activations.reported(tx, row["id"])
+        if not reports and status is not RunStatus.STOPPING:
+            return nothing
+        canvas = self.versions.canvas(tx, row["version_id"])
+        state = runs.state_of(tx, row, reports, whole=canvas.orders_speech)
+        if not reports:
+            return self._wind_down(tx, row, canvas, state)
+        decision = decide.decide(canvas, state, reports)
+        applied = self._apply(tx, row, decision, usage=_total(report.usage for report in reports))
+        if state.status is RunStatus.STOPPING:
+            applied.merge(self._wind_down(tx, after(row, decision), canvas, state))
+        return applied
+
+    def cancel(self, tx: Transaction, row: Mapping[str, Any]) -> Applied:
+        """Stop a locked run that is not over: what has not begun is closed, what runs is called off."""
+        runs.ask_to_cancel(tx, row["id"])
+        asked = {**row, "asked": "cancel"}
+        canvas = self.versions.canvas(tx, row["version_id"])
+        state = runs.state_of(tx, asked, [], whole=True)
+        if state.status is RunStatus.QUEUED:
+            state.status = RunStatus.CANCELLED
+            return self._apply(tx, asked, Decision(state, error="Task has been canceled"))
+        state.status = RunStatus.STOPPING
+        stopping = Decision(state)
+        applied = self._apply(tx, asked, stopping)
+        applied.merge(self._wind_down(tx, after(asked, stopping), canvas, state))
+        return applied
+
+    def fail(self, tx: Transaction, row: Mapping[str, Any], reason: str, code: str) -> Applied:
+        """End a locked run that waits, for a reason that is no node's."""
+        canvas = self.versions.canvas(tx, row["version_id"])
+        state = runs.state_of(tx, row, [], whole=True)
+        state.status = RunStatus.STOPPING
+        state.failing = Failing(-1, "", "", reason, code)
+        stopping = Decision(state)
+        applied = self._apply(tx, row, stopping)
+        applied.merge(self._wind_down(tx, after(row, stopping), canvas, state))
+        return applied
+
+    def resume(self, tx: Transaction, row: Mapping[str, Any], answers: Any) -> Applied:
+        """A locked run that waits goes on with a person's answers."""
+        canvas = self.versions.canvas(tx, row["version_id"])
+        state = runs.state_of(tx, row, [], whole=True)
+        return self._apply(tx, row, decide.resume(canvas, state), answers=answers)
+
+    def ask_again(self, tx: Transaction, row: Mapping[str, Any]) -> Applied:
+        """A locked run that waits shows its forms once more."""
+        canvas = self.versions.canvas(tx, row["version_id"])
+        state = runs.state_of(tx, row, [], whole=True)
+        return self._apply(tx, row, decide.ask_again(canvas, state))
+
+    def begin(self, tx: Transaction, row: Mapping[str, Any], inputs: Any) -> Applied:
+        """The first decision of a run whose row has just been made."""
+        canvas = self.versions.canvas(tx, row["version_id"])
+        state = runs.state_of(tx, row, [], whole=False)
+        state.status = RunStatus.RUNNING
+        state.max_running = self.max_running
+        return self._apply(tx, row, decide.begin(canvas, state, inputs))
+
+    def _set_going(self, tx: Transaction, row: Mapping[str, Any]) -> Applied:
+        """A queued run starts when its conversation has been handed to it."""
+        ready = turn_start.take_over(tx, row, self.versions)
+        if ready is None:
+            return Applied(row["id"])
+        return self.begin(tx, ready, row["request"].get("inputs"))
+
+    def _wind_down(self, tx: Transaction, row: Mapping[str, Any], canvas: Canvas, state: RunState) -> Applied:
+        """Close what need not run, call off what runs after a cancel, and end the run when nothing works for it."""
+        cancelled = state.asked == "cancel"
+        failing = state.failing
+        wave = None if cancelled or failing is None else failing.wave
+        runs.close(tx, row, after_wave=wave, everything=False)
+        if cancelled:
+            runs.call_off(tx, row["id"])
+        decision = decide.conclude(canvas, state, runs.busy(tx, row["id"]))
+        if not decision.is_over:
+            return Applied(row["id"])
+        applied = self._apply(tx, row, decision)
+        runs.close(tx, after(row, decision), after_wave=None, everything=True)
+        return applied
+
+    def _apply(
+        self,
+        tx: Transaction,
+        row: Mapping[str, Any],
+        decision: Decision,
+        *,
+        usage: Mapping[str, int] | None = None,
+        answers: Any = None,
+    ) -> Applied:
+        applied = runs.apply(tx, row, decision, usage=usage or {}, form_expiry=self.form_expiry, answers=answers)
+        applied.conversation_id = row["conversation_id"]
+        if applied.is_over:
+            last = decision.run.last
+            answered = decision.run.status is RunStatus.SUCCEEDED and last is not None
+            answer = (last[1], last[2]) if answered and last is not None else None
+            applied.next_run = conversing.run_ended(tx, row, last=answer, error=decision.error)
+        return applied
+
+
+def after(row: Mapping[str, Any], decision: Decision) -> dict[str, Any]:
+    """A run's row as `runs.apply` has left it, for a second decision in the same transaction."""
+    return {
+        **row,
+        "status": decision.run.status.value,
+        "revision": row["revision"] + 1,
+        "last_event": row["last_event"] + len(decision.events),
+    }
+
+
+def _total(usages: Any) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for usage in usages:
+        for name, count in usage.items():
+            total[name] = total.get(name, 0) + count
+    return total

@@ -1,0 +1,74 @@
+"""After a commit: hints to Celery, echoes to the bus. The only sender of messages.
+
+A hint that cannot be sent is logged and left: the row is its own outbox, and the sweeper sends it again.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+from uuid import UUID
+
+import structlog
+from celery import Celery
+from kombu.exceptions import KombuError, OperationalError
+
+from scheduler.broker import ADVANCE, CANARY, EXECUTE, NODES, RUNS
+from scheduler.bus import Bus
+from store.runs import Applied, Hint
+
+log = structlog.get_logger()
+
+
+class Dispatch:
+    """Sends what a fold has decided. Threads of a process share one."""
+
+    def __init__(self, app: Celery, bus: Bus) -> None:
+        self._app = app
+        self.bus = bus
+
+    def flush(self, applied: Applied) -> None:
+        """Send a fold's hints and echo its events."""
+        self.hint(applied.hints)
+        if applied.events:
+            self.bus.echo(applied.run_id, applied.events[-1][0], is_over=applied.is_over)
+        if applied.is_over and applied.conversation_id is not None:
+            self.bus.clear_cancel_keys(applied.run_id, applied.conversation_id)
+        if applied.next_run is not None:
+            self.advance(applied.next_run)
+
+    def hint(self, hints: Sequence[Hint]) -> None:
+        """Tell workers that activations are ready."""
+        if not hints:
+            return
+        try:
+            with self._app.producer_or_acquire() as producer:
+                for hint in hints:
+                    ids = (str(hint.run_id), str(hint.activation_id))
+                    self._app.send_task(
+                        EXECUTE,
+                        args=ids,
+                        queue=NODES,
+                        producer=producer,
+                        shadow=f"node:{hint.component}",
+                        argsrepr=repr(ids),
+                        kwargsrepr="{}",
+                        ignore_result=True,
+                        retry=False,
+                    )
+        except (OperationalError, KombuError, OSError) as error:
+            log.warning("hints_not_sent", hints=len(hints), error=str(error))
+
+    def advance(self, run_id: UUID) -> None:
+        """Ask a scheduler to look at a run."""
+        self._send(ADVANCE, (str(run_id),), RUNS)
+
+    def canary(self, sent_at: datetime) -> None:
+        """Send an empty task through the nodes' queue, to learn whether it moves."""
+        self._send(CANARY, (sent_at.isoformat(),), NODES, expires=30)
+
+    def _send(self, task: str, args: tuple[str, ...], queue: str, expires: int | None = None) -> None:
+        try:
+            self._app.send_task(
+                task, args=args, queue=queue, expires=expires, argsrepr=repr(args), ignore_result=True, retry=False
+            )
+        except (OperationalError, KombuError, OSError) as error:
+            log.warning("message_not_sent", task=task, error=str(error))

@@ -1,0 +1,247 @@
+"""The verbs of api and cli: start, resume, cancel.
+
+Each is one transaction that writes rows, then hints. An accepted run is a committed row: from there on it cannot be
+lost, whatever happens to the broker.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy.exc import IntegrityError
+
+from canvas.errors import Conflict, InvalidRequest, NotFound
+from canvas.state import RunState, RunStatus, run_to_json
+from scheduler.coordinator import Coordinator
+from scheduler.turn_start import Request, turn_globals
+from store import activations, conversations, conversing, idempotency, runs, values
+from store.database import Transaction
+from store.ids import new_id
+from store.runs import Applied
+
+ON_BUSY = ("refuse", "enqueue", "interrupt")
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """What starting a run needs. The version is chosen by the caller: a draft is snapshotted before it runs."""
+
+    tenant_id: UUID
+    canvas_id: UUID
+    version_id: UUID
+    request: Request
+    run_id: UUID | None = None
+    conversation_id: UUID | None = None
+    conversation_name: str = ""
+    conversation_source: str = "workflow"
+    on_busy: str = "refuse"
+    idempotency: tuple[str, str, bytes] | None = None  # (route, key, SHA-256 of the request)
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A run that was accepted. `resumed`: it had been waiting, and went on. `repeated`: an earlier reply."""
+
+    run_id: UUID
+    conversation_id: UUID
+    message_id: UUID
+    after: int  # events of this turn have greater numbers
+    resumed: bool = False
+    repeated: bool = False
+    queued: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Lifecycle:
+    """The verbs that change runs. One per process."""
+
+    coordinator: Coordinator
+
+    def start_run(self, start: Start) -> Started:
+        """Start a run, or resume the one that waits for this conversation's next turn.
+
+        Raises Conflict if the conversation is busy (unless `on_busy` says otherwise), NotFound for a conversation of
+        somebody else, InvalidRequest for a bad choice.
+        """
+        if start.on_busy not in ON_BUSY:
+            raise InvalidRequest(f'"on_busy" is {start.on_busy!r}. Use one of: {", ".join(ON_BUSY)}.')
+        while True:
+            waiting = self._waiting_run(start)
+            if waiting is not None:
+                started = self.resume_run(start.tenant_id, waiting, start.request)
+                return Started(started.run_id, started.conversation_id, started.message_id, started.after, resumed=True)
+            if start.on_busy == "interrupt" and (busy := self._active_run(start)) is not None:
+                self.cancel_run(start.tenant_id, busy)
+            try:
+                with self.coordinator.database.transaction() as tx:
+                    started, applied = self._start(tx, start)
+            except IntegrityError:
+                continue  # the same run_id was inserted meanwhile: read it
+            if applied is not None:
+                self.coordinator.dispatch.bus.clear_cancel_keys(started.run_id, started.conversation_id)
+                self.coordinator.dispatch.flush(applied)
+            return started
+
+    def resume_run(self, tenant_id: UUID, run_id: UUID, request: Request) -> Started:
+        """Give a waiting run its answers. Raises Conflict if it does not wait, InvalidRequest if nothing answers."""
+        with self.coordinator.database.transaction() as tx:
+            row = self._locked(tx, tenant_id, run_id)
+            if row["status"] != RunStatus.WAITING:
+                raise Conflict(f"Run {run_id} does not wait for input; it is {row['status']}.", status=row["status"])
+            answers = _answers(row["state"]["forms"], request)
+            message_id = new_id()
+            conversing.lock(tx, tenant_id, row["conversation_id"])
+            number = conversing.user_said(tx, row["conversation_id"], run_id, request.query)
+            runs.next_turn(
+                tx,
+                run_id,
+                request={**request.to_json(), "inputs": request.inputs},
+                message_id=message_id,
+                history_upto=number,
+                first_event=row["last_event"] + 1,
+            )
+            self._set_globals(tx, row, request)
+            coordinator = self.coordinator
+            applied = coordinator.ask_again(tx, row) if answers is None else coordinator.resume(tx, row, answers)
+        self.coordinator.dispatch.flush(applied)
+        return Started(run_id, row["conversation_id"], message_id, row["last_event"], resumed=True)
+
+    def cancel_run(self, tenant_id: UUID, run_id: UUID) -> RunStatus:
+        """Stop a run. A run that is over stays as it is, and no marker is left. The status afterwards."""
+        with self.coordinator.database.transaction() as tx:
+            row = self._locked(tx, tenant_id, run_id)
+            if RunStatus(row["status"]).is_over or row["asked"] == "cancel":
+                return RunStatus(row["status"])
+            applied = self.coordinator.cancel(tx, row)
+        if not applied.is_over:
+            self.coordinator.dispatch.bus.set_cancel_key(run_id)
+            self.coordinator.dispatch.bus.call_off(run_id)
+        self.coordinator.dispatch.flush(applied)
+        if self.coordinator.sees_more(run_id):
+            self.coordinator.advance_run(run_id)
+        return RunStatus.CANCELLED if applied.is_over else RunStatus.STOPPING
+
+    def cancel_by_key(self, run_id: UUID) -> None:
+        """A cancel key was seen: the same as `cancel_run`, whoever set it."""
+        with self.coordinator.database.transaction() as tx:
+            tenant_id = runs.tenant_of(tx, run_id)
+        if tenant_id is not None:
+            self.cancel_run(tenant_id, run_id)
+
+    def expire_form(self, run_id: UUID, reason: str) -> None:
+        """Nobody has answered a waiting run in time: it fails with that reason."""
+        with self.coordinator.database.transaction() as tx:
+            row = runs.lock(tx, run_id)
+            if row is None or row["status"] != RunStatus.WAITING:
+                return
+            applied = self.coordinator.fail(tx, row, reason, "form_expired")
+        self.coordinator.dispatch.flush(applied)
+
+    def _locked(self, tx: Transaction, tenant_id: UUID, run_id: UUID) -> Mapping[str, Any]:
+        row = runs.lock(tx, run_id)
+        if row is None or row["tenant_id"] != tenant_id:
+            raise NotFound(f"There is no run {run_id}.", run_id=str(run_id))
+        return row
+
+    def _active_run(self, start: Start) -> UUID | None:
+        if start.conversation_id is None:
+            return None
+        with self.coordinator.database.transaction() as tx:
+            return conversations.get(tx, start.tenant_id, start.conversation_id).active_run
+
+    def _waiting_run(self, start: Start) -> UUID | None:
+        """The conversation's run that waits for a person, if the next turn answers it."""
+        active = self._active_run(start)
+        if active is None or active == start.run_id:
+            return None
+        with self.coordinator.database.transaction() as tx:
+            row = runs.read(tx, start.tenant_id, active)
+        return active if row is not None and row["status"] == RunStatus.WAITING else None
+
+    def _start(self, tx: Transaction, start: Start) -> tuple[Started, Applied | None]:
+        run_id = start.run_id or new_id()
+        if start.idempotency is not None:
+            route, key, digest = start.idempotency
+            first = idempotency.claim(tx, start.tenant_id, route, key, digest, run_id)
+            if first is not None:
+                return self._repeated(tx, start, first), None
+        if start.run_id is not None and runs.tenant_of(tx, start.run_id) is not None:
+            return self._repeated(tx, start, start.run_id), None
+        conversation_id, is_busy = self._conversation(tx, start)
+        if is_busy and start.on_busy == "refuse":
+            raise Conflict("This agent session is already running.", session_id=str(conversation_id))
+        message_id = new_id()
+        runs.create(
+            tx,
+            {
+                "id": run_id,
+                "tenant_id": start.tenant_id,
+                "canvas_id": start.canvas_id,
+                "version_id": start.version_id,
+                "conversation_id": conversation_id,
+                "message_id": message_id,
+                "status": RunStatus.QUEUED.value,
+                "state": run_to_json(RunState(run_id, RunStatus.QUEUED, max_running=self.coordinator.max_running)),
+                "request": start.request.to_json(),
+                "base": {},
+            },
+        )
+        started = Started(run_id, conversation_id, message_id, 0, queued=is_busy)
+        if is_busy:
+            return started, Applied(run_id)
+        row = runs.read(tx, start.tenant_id, run_id)
+        assert row is not None  # inserted above
+        return started, self.coordinator.fold(tx, row)
+
+    def _conversation(self, tx: Transaction, start: Start) -> tuple[UUID, bool]:
+        if start.conversation_id is not None:
+            row = conversing.lock(tx, start.tenant_id, start.conversation_id)
+            if row is None:
+                raise NotFound("Session not found!", session_id=str(start.conversation_id))
+            return start.conversation_id, row["active_run"] is not None
+        made: UUID = conversations.create(
+            tx,
+            start.tenant_id,
+            start.canvas_id,
+            start.version_id,
+            start.request.user_id,
+            start.conversation_name,
+            start.conversation_source,
+        )
+        return made, False
+
+    def _repeated(self, tx: Transaction, start: Start, run_id: UUID) -> Started:
+        row = runs.read(tx, start.tenant_id, run_id)
+        if row is None:
+            raise Conflict(f"The run id {run_id} is taken.", run_id=str(run_id))
+        return Started(run_id, row["conversation_id"], row["message_id"], 0, repeated=True)
+
+    def _set_globals(self, tx: Transaction, row: Mapping[str, Any], request: Request) -> None:
+        """A new turn's globals, as variables written by the forms it answers."""
+        known = values.final(tx, row["id"]).variables
+        seen = {**row["base"]["globals"], **{name: value for name, (value, _) in known.items()}}
+        changed = turn_globals({"globals": seen}, request, datetime.now())  # local time, as upstream
+        for activation in row["state"]["forms"]:
+            activations.put_variables(tx, row["id"], UUID(activation), changed)
+        if request.files:
+            runs.set_base(
+                tx,
+                row["id"],
+                base={**row["base"], "files": list(request.files)},
+                previous_run=row["previous_run"],
+                history_upto=row["history_upto"] + 1,
+            )
+
+
+def _answers(forms: Mapping[str, Any], request: Request) -> Mapping[str, Any] | None:
+    """The answers of a turn: its inputs, or its query where exactly one field is open; None if it has neither."""
+    if request.inputs:
+        return request.inputs
+    open_fields = {name: field for form in forms.values() for name, field in form[3].items()}
+    if len(open_fields) == 1 and request.query:
+        (name,) = open_fields
+        field = open_fields[name]
+        return {name: {**field, "value": request.query} if isinstance(field, Mapping) else request.query}
+    return None

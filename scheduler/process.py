@@ -1,0 +1,31 @@
+"""What every process that folds is put together from."""
+
+from datetime import timedelta
+
+from celery import Celery
+
+from scheduler.bus import Bus
+from scheduler.coordinator import Coordinator
+from scheduler.dispatch import Dispatch
+from scheduler.versions import Versions
+from store.database import Database
+
+
+def coordinator_of(
+    app: Celery,
+    database_url: str,
+    redis_url: str,
+    *,
+    pool_size: int,
+    application: str,
+    form_expiry: timedelta,
+    max_running: int,
+) -> Coordinator:
+    """A coordinator with a pool, a sender and a bus of its own."""
+    return Coordinator(
+        Database(database_url, pool_size=pool_size, application=application),
+        Dispatch(app, Bus(redis_url)),
+        Versions(),
+        form_expiry=form_expiry,
+        max_running=max_running,
+    )

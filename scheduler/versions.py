@@ -1,0 +1,52 @@
+"""Versions a process has compiled. They never change, so a cache needs no clock and no invalidation."""
+
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from threading import Lock
+from uuid import UUID
+
+from canvas import dsl
+from canvas.document import Document
+from canvas.graph import Canvas, compile_canvas
+from store import versions
+from store.database import Transaction
+
+KEPT = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """A version's document, and the canvas made of it."""
+
+    document: Document
+    canvas: Canvas
+    notes: dict[tuple[str, int], object] = field(default_factory=dict[tuple[str, int], object])
+    """What others have worked out once per node: (what, node number) -> result."""
+
+
+class Versions:
+    """Compiled versions by id, the most recently used ones."""
+
+    def __init__(self, kept: int = KEPT) -> None:
+        self._kept = kept
+        self._compiled: OrderedDict[UUID, Compiled] = OrderedDict()
+        self._lock = Lock()
+
+    def get(self, tx: Transaction, version_id: UUID) -> Compiled:
+        """A version, read and compiled once per process."""
+        with self._lock:
+            found = self._compiled.get(version_id)
+            if found is not None:
+                self._compiled.move_to_end(version_id)
+                return found
+        document = dsl.parse(versions.version(tx, version_id).dsl)
+        compiled = Compiled(document, compile_canvas(document))
+        with self._lock:
+            self._compiled[version_id] = compiled
+            while len(self._compiled) > self._kept:
+                self._compiled.popitem(last=False)
+        return compiled
+
+    def canvas(self, tx: Transaction, version_id: UUID) -> Canvas:
+        """The canvas of a version."""
+        return self.get(tx, version_id).canvas

@@ -1,0 +1,233 @@
+"""Everything that can be set, read from the environment once per process.
+
+A name is EASEL_ and the field's name in capitals; DATABASE_URL, REDIS_URL, CELERY_BROKER_URL and the limits that
+RAGFlow deployments know (COMPONENT_EXEC_TIMEOUT..., LLM_...) are understood as they are. An empty value counts as
+unset. A duration is a number of seconds, or a number with ms, s, m, h or d after it. Only the entry points of
+processes read this; code below them gets values as arguments.
+"""
+
+import os
+import re
+import secrets
+from collections.abc import Mapping
+from contextlib import suppress
+from datetime import timedelta
+from functools import cache
+from math import inf
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    AfterValidator,
+    AliasChoices,
+    BeforeValidator,
+    Field,
+    PrivateAttr,
+    SecretStr,
+    ValidationError,
+    model_validator,
+)
+from pydantic_core import ErrorDetails
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+UNITS = {"ms": 0.001, "": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}  # in seconds
+
+TIME_LIMITS: Mapping[str, float] = {  # seconds; a component named here does not ask COMPONENT_EXEC_TIMEOUT
+    **dict.fromkeys(("Begin", "UserFillUp", "Iteration", "IterationItem", "Loop", "LoopItem", "ExitLoop"), inf),
+    **dict.fromkeys(("Switch", "VariableAggregator", "Invoke", "ExeSQL"), 3),
+    **dict.fromkeys(("Retrieval", "TavilySearch", "DuckDuckGo", "ArXiv", "GitHub", "Google", "GoogleScholar"), 12),
+    **dict.fromkeys(("PubMed", "SearXNG", "QWeather", "DeepL", "AkShare", "WenCai", "KeenableSearch"), 12),
+    **dict.fromkeys(("QueritSearch",), 12),
+    **dict.fromkeys(("BGPT", "Jin10", "TuShare"), 30),  # the last two have no limit upstream
+    **dict.fromkeys(("Wikipedia", "YahooFinance", "Email"), 60),
+    **dict.fromkeys(("QueritContents",), 70),
+    **dict.fromkeys(("LLM", "Categorize", "Message", "CodeExec", "Crawler", "TavilyExtract", "DataOperations"), 600),
+    **dict.fromkeys(("ListOperations", "StringTransform", "VariableAssigner", "DocGenerator", "ExcelProcessor"), 600),
+    **dict.fromkeys(("Agent", "Browser"), 1200),
+}
+
+
+def _duration(value: Any) -> Any:
+    """ "90", "1.5h" or "250ms" as a duration; what is none goes on, for pydantic to complain about."""
+    written = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(ms|[smhd]?)\s*", str(value))
+    return timedelta(seconds=float(written[1]) * UNITS[written[2]]) if written else value
+
+
+def _expanded(path: Path) -> Path:
+    """The path with ~ resolved."""
+    try:
+        return path.expanduser()
+    except RuntimeError as error:
+        raise ValueError("there is no home directory for ~ to stand for: set EASEL_HOME") from error
+
+
+def _driven(url: str) -> str:
+    """The URL of a PostgreSQL under the name that makes SQLAlchemy use psycopg 3."""
+    return re.sub(r"^postgres(ql)?://", "postgresql+psycopg://", url)
+
+
+def _or(name: str) -> AliasChoices:
+    """A variable that is understood with our prefix and without."""
+    return AliasChoices(f"EASEL_{name}", name)
+
+
+def _whole_seconds(written: str | None) -> int | None:
+    """A limit of the COMPONENT_EXEC_TIMEOUT family; what is no positive whole number counts as not written."""
+    return int(written) if written and re.fullmatch(r"\s*0*[1-9][0-9]{0,8}\s*", written) else None
+
+
+def _limits_in_environment() -> Mapping[str, int]:
+    """Limits by what follows COMPONENT_EXEC_TIMEOUT in the variable: "" for all, "_EXESQL" for one component."""
+    family = {name.removeprefix("COMPONENT_EXEC_TIMEOUT"): _whole_seconds(value) for name, value in os.environ.items()}
+    return {name: limit for name, limit in family.items() if limit is not None and name[:1] in ("", "_")}
+
+
+Duration = Annotated[timedelta, BeforeValidator(_duration), Field(gt=timedelta(0))]
+PostgresUrl = Annotated[str, Field(pattern=r"^postgres(ql(\+psycopg)?)?://"), AfterValidator(_driven)]
+Folder = Annotated[Path, AfterValidator(_expanded)]
+RedisUrl = Annotated[str, Field(pattern=r"^rediss?://")]
+
+
+class InvalidSettings(Exception):
+    """What is set cannot work: one line for each variable, which says what would and never repeats the value."""
+
+
+class Settings(BaseSettings):
+    """The settings of a process. Secrets show neither in its repr nor in what it says about a value it refuses."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="EASEL_", env_ignore_empty=True, extra="ignore", frozen=True, populate_by_name=True,
+        hide_input_in_errors=True, validate_default=True,
+    )  # fmt: skip
+
+    # -- places ---------------------------------------------------------------------------------------------------
+    home: Folder = Path("~/.easel")
+    """Folder of everything that is kept on this machine: the embedded servers' data, files, the sealing key."""
+    files_dir: Folder = Field(default_factory=lambda data: data["home"] / "files")
+    """Folder of uploads and produced documents; API and workers must see the same one."""
+    models_file: Folder | None = None
+    """TOML file of model accounts for every tenant, beside those in the database."""
+    database_url: PostgresUrl | None = Field(default=None, repr=False, validation_alias=_or("DATABASE_URL"))
+    """PostgreSQL. None: the embedded one."""
+    redis_url: RedisUrl | None = Field(default=None, repr=False, validation_alias=_or("REDIS_URL"))
+    """Redis or Valkey for hints, echoes and pieces. None: the embedded one."""
+    broker_url: str | None = Field(
+        default_factory=lambda data: data.get("redis_url"), repr=False, validation_alias=_or("CELERY_BROKER_URL")
+    )
+    """Celery's broker, where that is not the Redis above."""
+    secret_key: SecretStr | None = Field(default=None, min_length=16)
+    """What secrets in the database are sealed with: 16 characters or more, since a guessable one seals nothing."""
+
+    # -- API ------------------------------------------------------------------------------------------------------
+    api_host: str = "127.0.0.1"
+    """Address to listen on; this machine alone unless somebody decides otherwise."""
+    api_port: int = Field(default=8000, ge=0, le=65535)
+    """0 takes a free one."""
+    public_url: str = Field(default_factory=lambda data: f"http://{data['api_host']}:{data['api_port']}")
+    """Where people reach the API from outside, for links that we hand out."""
+    max_canvas_bytes: int = Field(default=8 * 1024 * 1024, gt=0)
+    """Largest canvas document taken; 2,000 nodes are below 4 MiB."""
+
+    # -- the protocol's figures -----------------------------------------------------------------------------------
+    lease: Duration = timedelta(seconds=10)
+    """How long a worker may be silent before its attempts are given to others: the delay after a worker's death."""
+    renew_every: Duration = timedelta(seconds=3)
+    """How often a worker renews its leases: two renewals may be lost before the lease is."""
+    cancel_poll: Duration = timedelta(milliseconds=500)
+    """How often workers look for other programs' cancel keys; people notice a second, not half of one."""
+    grace: Duration = timedelta(seconds=5)
+    """How long a called-off attempt, or a process going down, may take to let go."""
+    max_running: int = Field(default=256, gt=0)
+    """Nodes of one run that are ready or running at once, so that one wide run leaves room for others."""
+    form_expiry: Duration = timedelta(days=30)
+    """How long a form waits for its person, where the canvas does not say."""
+    ride_along: bool = True
+    """Whether a worker that has reported also takes the run's next step, which spares a message and a commit a hop."""
+
+    # -- processes ------------------------------------------------------------------------------------------------
+    worker_threads: int = Field(default=64, gt=0)
+    """Nodes a worker process runs at once; they mostly wait for models."""
+    scheduler_threads: int = Field(default=4, gt=0)
+    """Runs a scheduler process advances at once; each holds a database connection while it does."""
+    worker_pool: int = Field(default=8, ge=2)
+    """Database connections of a worker process, one for renewals not counted: claims use half, so reports find one."""
+    api_pool: int = Field(default=8, gt=0)
+    """Database connections, and threads for routes, of an API process."""
+    metrics_port: int | None = Field(default=None, ge=1, le=65535)
+    """Port on which workers and schedulers show their counters; None: not at all. The API shows its own at /metrics."""
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    log_format: Literal["console", "json"] = "console"
+    """Lines for people, or one JSON object per fact for machines."""
+
+    # -- models and limits ----------------------------------------------------------------------------------------
+    llm_timeout: Duration = Field(default=timedelta(seconds=600), validation_alias=_or("LLM_TIMEOUT_SECONDS"))
+    """How long one request to a model may take."""
+    llm_max_retries: int = Field(default=5, ge=0, validation_alias=_or("LLM_MAX_RETRIES"))
+    """Requests after the first one for errors that repeating may mend, where the node does not say."""
+    llm_base_delay: Duration = Field(default=timedelta(seconds=2), validation_alias=_or("LLM_BASE_DELAY"))
+    """Wait before the first of them; each further one waits twice as long."""
+    _limits: Mapping[str, int] = PrivateAttr(default_factory=_limits_in_environment)
+    """Seconds by the end of the variable's name; `time_limit` reads them."""
+
+    @model_validator(mode="after")
+    def _hold_together(self) -> "Settings":
+        if self.lease <= 2 * self.renew_every:
+            raise ValueError("a lease outlives two renewals: make EASEL_LEASE more than twice EASEL_RENEW_EVERY")
+        if self.cancel_poll >= self.lease:
+            raise ValueError("cancel keys are looked for within a lease: make EASEL_CANCEL_POLL less than EASEL_LEASE")
+        return self
+
+    def time_limit(self, component: str) -> float:
+        """Seconds that one attempt of a component may take; infinite for those that only wait for others.
+
+        The component's own variable wins, then the table, then COMPONENT_EXEC_TIMEOUT, then 600 s.
+        """
+        own = self._limits.get(f"_{component.upper()}")
+        return own or TIME_LIMITS.get(component) or self._limits.get("", 600)
+
+    def sealing_secret(self) -> str:
+        """The secret that keys are sealed with: as set, else one made at first use and kept in the home."""
+        if self.secret_key is not None:
+            return self.secret_key.get_secret_value()
+        kept = self.home / "secret.key"
+        if not kept.exists():
+            self.home.mkdir(parents=True, exist_ok=True)
+            with NamedTemporaryFile("w", dir=self.home) as draft:  # 0600 from the start
+                draft.write(secrets.token_urlsafe(32))
+                draft.flush()
+                with suppress(FileExistsError):  # another process was first, and its secret counts
+                    os.link(draft.name, kept)
+        return kept.read_text()
+
+    def servers(self) -> tuple[str, str, str]:
+        """The URLs of PostgreSQL, Redis and the broker, for a process that starts none itself."""
+        unset = [name for name in ("database_url", "redis_url", "broker_url") if not getattr(self, name)]
+        if unset:
+            names = {"database_url": "DATABASE_URL", "redis_url": "REDIS_URL", "broker_url": "CELERY_BROKER_URL"}
+            missing = ", ".join(names[name] for name in unset)
+            raise InvalidSettings(f"Set {missing}: this process needs servers that are already there.")
+        assert self.database_url
+        assert self.redis_url
+        assert self.broker_url
+        return self.database_url, self.redis_url, self.broker_url
+
+    def on(self, database_url: str, redis_url: str) -> "Settings":
+        """These settings with servers where none were named."""
+        mine = {"database_url": self.database_url or database_url, "redis_url": self.redis_url or redis_url}
+        return self.model_copy(update={**mine, "broker_url": self.broker_url or mine["redis_url"]})
+
+
+@cache
+def load() -> Settings:
+    """The settings of this process, read once. Raises InvalidSettings."""
+    try:
+        return Settings()
+    except ValidationError as error:
+        defects = [defect for defect in error.errors() if defect["type"] != "default_factory_not_called"]
+        raise InvalidSettings("\n".join(f"{_variable(defect)}: {defect['msg']}" for defect in defects)) from None
+
+
+def _variable(defect: ErrorDetails) -> str:
+    name = str(defect["loc"][0]) if defect["loc"] else "settings"
+    return f"EASEL_{name.upper()}" if name in Settings.model_fields else name

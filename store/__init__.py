@@ -1,0 +1,1 @@
+"""Rows: the only place with SQL."""

@@ -1,0 +1,85 @@
+"""What the start and the end of a run write into its conversation.
+
+`active_run` is the one run of a conversation that is running, waiting or stopping. The conversation's row is the last
+lock anybody takes (protocol.md, "Locks").
+"""
+
+from collections.abc import Mapping
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import bindparam, insert, select, text
+
+from store.database import Transaction
+from store.schema import conversation_messages, conversations
+
+LOCK = (
+    select(conversations)
+    .where(conversations.c.id == bindparam("of_conversation"), conversations.c.tenant_id == bindparam("of_tenant"))
+    .with_for_update(key_share=True)
+)
+OCCUPY = text("""
+    update conversations set active_run = :run_id, last_run = :run_id, updated_at = now()
+    where id = :conversation_id and (active_run is null or active_run = :run_id)
+""")
+COUNT_MESSAGE = text("""
+    update conversations set messages = messages + 1, updated_at = now() where id = :conversation_id
+    returning messages
+""")
+PUT_MESSAGE = insert(conversation_messages)
+NEXT_QUEUED = text("""
+    select id from runs where conversation_id = :conversation_id and status = 'queued' order by id limit 1
+""")
+RELEASE = text("""
+    update conversations set active_run = :next_run, rounds = rounds + :completed, error = :error, updated_at = now()
+    where id = :conversation_id and active_run = :run_id
+""")
+
+
+def lock(tx: Transaction, tenant_id: UUID, conversation_id: UUID) -> Mapping[str, Any] | None:
+    """A conversation's row, taken until the transaction ends; None if the tenant has no such conversation."""
+    return tx.one_or_none(LOCK, of_conversation=conversation_id, of_tenant=tenant_id)
+
+
+def occupy(tx: Transaction, conversation_id: UUID, run_id: UUID) -> bool:
+    """Make a run the active one; False if another is."""
+    return tx.run(OCCUPY, conversation_id=conversation_id, run_id=run_id) == 1
+
+
+def user_said(tx: Transaction, conversation_id: UUID, run_id: UUID, content: Any) -> int:
+    """Append the user's message; its number."""
+    number = int(tx.scalar(COUNT_MESSAGE, conversation_id=conversation_id))
+    tx.run(
+        PUT_MESSAGE.values(conversation_id=conversation_id, number=number, run_id=run_id, role="user", content=content)
+    )
+    return number
+
+
+def run_ended(tx: Transaction, row: Mapping[str, Any], *, last: tuple[UUID, str] | None, error: str) -> UUID | None:
+    """A run is over: its answer joins the conversation, which goes to the next queued run, if there is one.
+
+    `last` is the (activation, node) whose outputs are the answer of a run that succeeded.
+    """
+    conversation_id = row["conversation_id"]
+    number = tx.scalar(COUNT_MESSAGE, conversation_id=conversation_id) if last is not None else None
+    if last is not None and number is not None:  # else the conversation was deleted meanwhile
+        tx.run(
+            PUT_MESSAGE.values(
+                conversation_id=conversation_id,
+                number=number,
+                run_id=row["id"],
+                role="assistant",
+                activation_id=last[0],
+                node_id=last[1],
+            )
+        )
+    next_run = tx.scalar(NEXT_QUEUED, conversation_id=conversation_id)
+    tx.run(
+        RELEASE,
+        conversation_id=conversation_id,
+        run_id=row["id"],
+        next_run=next_run,
+        completed=1 if last is not None else 0,
+        error=error,
+    )
+    return next_run

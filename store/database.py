@@ -1,0 +1,113 @@
+"""The connection pool and transactions.
+
+READ COMMITTED everywhere: each statement sees what was committed when it began. A stopped process must not keep a run,
+so every transaction has server-side limits; client and server keep-alives notice a half-open socket within 10 s
+(protocol.md, "Locks").
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+from sqlalchemy import Connection, Engine, Executable, create_engine, text
+from sqlalchemy.exc import DBAPIError
+
+_SERVER_LIMITS = {
+    "idle_in_transaction_session_timeout": "5000",
+    "statement_timeout": "10000",
+    "tcp_keepalives_idle": "5",
+    "tcp_keepalives_interval": "2",
+    "tcp_keepalives_count": "2",
+}
+_CLIENT_LIMITS = {
+    "keepalives_idle": 5,
+    "keepalives_interval": 2,
+    "keepalives_count": 2,
+    "tcp_user_timeout": 10_000,
+    "connect_timeout": 5,
+}
+
+
+def encode(value: Any) -> str:
+    """The one JSON encoder: key order kept, NaN becomes null, integers of any size."""
+    try:
+        return orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS).decode()
+    except TypeError:  # an integer beyond 64 bits, or something that is no JSON and then fails here too
+        return json.dumps(value, ensure_ascii=False, allow_nan=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """One open transaction; statements run on it and nowhere else."""
+
+    connection: Connection
+
+    def rows(self, statement: Executable, **values: Any) -> Sequence[Any]:
+        """All rows of a statement; each is a tuple with attributes."""
+        return self.connection.execute(statement, values).all()
+
+    def one_or_none(self, statement: Executable, **values: Any) -> Mapping[str, Any] | None:
+        """The only row as a mapping; None if there is none."""
+        row = self.connection.execute(statement, values).mappings().one_or_none()
+        return dict(row) if row is not None else None
+
+    def scalar(self, statement: Executable, **values: Any) -> Any:
+        """The first column of the first row; None if there is none."""
+        return self.connection.execute(statement, values).scalar()
+
+    def run(self, statement: Executable, **values: Any) -> int:
+        """Carry out a write; the number of rows it hit."""
+        return self.connection.execute(statement, values).rowcount
+
+    def run_many(self, statement: Executable, values: Sequence[Mapping[str, Any]]) -> None:
+        """Carry out a write for each set of values; nothing for none."""
+        if values:
+            self.connection.execute(statement, list(values))
+
+    def commit_without_waiting(self) -> None:
+        """Let this transaction's commit return before it is on disk (claims and renewals only)."""
+        self.connection.execute(text("set local synchronous_commit = off"))
+
+
+class Database:
+    """A pool of connections to one PostgreSQL."""
+
+    def __init__(self, url: str, *, pool_size: int = 8, application: str = "easel") -> None:
+        self.url = url
+        self._engine: Engine = create_engine(
+            url,
+            pool_size=pool_size,
+            max_overflow=0,
+            pool_timeout=30,
+            pool_pre_ping=False,
+            json_serializer=encode,
+            json_deserializer=json.loads,
+            connect_args={
+                **_CLIENT_LIMITS,
+                "application_name": application,
+                "options": " ".join(f"-c {name}={value}" for name, value in _SERVER_LIMITS.items()),
+            },
+        )
+
+    @contextmanager
+    def transaction(self) -> Iterator[Transaction]:
+        """A transaction that commits at the end and rolls back on any exception."""
+        with self._engine.begin() as connection:
+            yield Transaction(connection)
+
+    def ping(self) -> None:
+        """Raise if the database does not answer."""
+        with self.transaction() as tx:
+            tx.scalar(text("select 1"))
+
+    def close(self) -> None:
+        """Close every pooled connection."""
+        self._engine.dispose()
+
+
+def is_lost_connection(error: BaseException) -> bool:
+    """Whether the database went away under a statement (its outcome is then unknown)."""
+    return isinstance(error, DBAPIError) and error.connection_invalidated

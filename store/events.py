@@ -1,0 +1,68 @@
+"""The events of a run: appended in a fold, in order, without gaps; read after a number.
+
+`node_finished` and `workflow_finished` show values that lie in rows of their own; reading puts them together.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import bindparam, func, insert, select, text
+
+from canvas.events import Event
+from store.database import Transaction
+from store.schema import run_events
+
+APPEND = insert(run_events)
+
+AFTER = text("""
+    select e.number, e.event, e.activation_id, e.node_id, e.body, e.created_at, v.inputs, v.outputs
+    from run_events e
+    left join node_values v
+      on v.run_id = e.run_id and v.activation_id = e.activation_id and v.node_id = e.node_id
+     and e.event in ('node_finished', 'workflow_finished')
+    where e.run_id = :run_id and e.number > :after and e.number <= :upto
+    order by e.number limit :most
+""")
+
+LAST_NUMBER = select(func.max(run_events.c.number)).where(run_events.c.run_id == bindparam("of_run"))
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """An event as it was stored, with the values it shows."""
+
+    number: int
+    name: str
+    activation: UUID | None
+    node_id: str | None
+    body: Mapping[str, Any]
+    created_at: datetime
+    inputs: Mapping[str, Any] | None
+    outputs: Mapping[str, Any] | None
+
+
+def append(tx: Transaction, run_id: UUID, first: int, events: Sequence[Event]) -> None:
+    """Append events under the run's lock; `first` is the number of the first."""
+    tx.run_many(
+        APPEND,
+        [
+            {
+                "run_id": run_id,
+                "number": first + offset,
+                "event": event.name,
+                "activation_id": event.activation,
+                "node_id": event.node_id,
+                "body": dict(event.body),
+            }
+            for offset, event in enumerate(events)
+        ],
+    )
+
+
+def after(tx: Transaction, run_id: UUID, number: int, *, upto: int = 2**31 - 1, most: int = 500) -> list[Stored]:
+    """Events with greater numbers, in order."""
+    rows = tx.rows(AFTER, run_id=run_id, after=number, upto=upto, most=most)
+    return [Stored(*row) for row in rows]

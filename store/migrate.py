@@ -1,0 +1,70 @@
+"""Migrations: bring a database up to the tables this release knows, and tell how far it is.
+
+Migrations only go forward and are safe while the previous release still runs, so a database that is ahead of us is
+fine. Everything happens in one transaction, under a lock of that transaction: of two upgrades at once the second
+waits and then finds nothing to do. The connection must be a direct one, not a pooler's.
+"""
+
+from pathlib import Path
+
+from alembic import command
+from alembic.config import Config
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, NullPool, column, create_engine, func, select, table, text
+
+from store import partitions
+from store.database import Database, Transaction
+
+_FOLDER = Path(__file__).resolve().parent.parent / "migrations"
+_LOCK = 0x6561_7365_6C  # "easel"; any number that nobody else uses
+
+LOCK = text("select pg_advisory_xact_lock(:lock)")
+HAS_REVISIONS = text("select to_regclass('alembic_version') is not null")
+REVISIONS = select(column("version_num")).select_from(table("alembic_version"))
+NOW = select(func.now())
+
+
+def upgrade(database_url: str) -> list[str]:
+    """Apply what is missing and make this week's partitions; the revisions applied, oldest first."""
+    engine = create_engine(database_url, poolclass=NullPool)
+    with engine.begin() as connection:
+        tx = Transaction(connection)
+        tx.rows(LOCK, lock=_LOCK)
+        applied = _missing(tx)
+        if applied:
+            command.upgrade(_config(connection), "head")
+        partitions.ensure(tx, tx.scalar(NOW), weeks=0)  # a week costs 70 ms; the sweeper makes those to come
+    return applied
+
+
+def missing(database: Database) -> list[str]:
+    """Revisions that the database lacks, oldest first; none if it is ahead of this release."""
+    with database.transaction() as tx:
+        return _missing(tx)
+
+
+def head() -> str:
+    """The newest revision of this release."""
+    return _revisions()[-1]
+
+
+def _missing(tx: Transaction) -> list[str]:
+    known = _revisions()
+    if not tx.scalar(HAS_REVISIONS):
+        return known
+    current = tx.scalar(REVISIONS)
+    if current is None:
+        return known
+    return known[known.index(current) + 1 :] if current in known else []
+
+
+def _revisions() -> list[str]:
+    script = ScriptDirectory.from_config(_config())
+    return [revision.revision for revision in script.walk_revisions()][::-1]
+
+
+def _config(connection: Connection | None = None) -> Config:
+    config = Config()
+    config.set_main_option("script_location", str(_FOLDER).replace("%", "%%"))
+    config.attributes["connection"] = connection
+    return config

@@ -1,0 +1,78 @@
+"""Outcomes as a column: what routing needs, without the values (they have rows of their own)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, assert_never
+
+from canvas.errors import StateError
+from canvas.outcome import Chose, Expanded, Failed, Finished, Left, MessageEnd, Outcome, Repeated, Waiting
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """An outcome as it was stored, with what the worker adds to it."""
+
+    outcome: Outcome
+    error: str | None
+    retake: bool
+    spoke: bool
+
+
+def to_column(outcome: Outcome, *, error: str | None, retake: bool, spoke: bool) -> dict[str, Any]:
+    """The JSON of an outcome; members that say nothing are left out."""
+    data = _members(outcome)
+    data |= {"is": type(outcome).__name__, "retake": retake, "spoke": spoke}
+    if error is not None:
+        data["told"] = error
+    return {name: value for name, value in data.items() if value is not None and value is not False}
+
+
+def _members(outcome: Outcome) -> dict[str, Any]:
+    match outcome:
+        case Finished(end=None) | Repeated() | Left():
+            return {}
+        case Finished(end=MessageEnd() as end):
+            return {
+                "status": end.status,
+                "attachment": end.attachment,
+                "downloads": list(end.downloads) or None,
+                "ends": True,
+            }
+        case Chose(to=to):
+            return {"to": list(to)}
+        case Expanded(count=count, concurrency=concurrency):
+            return {"count": count, "concurrency": concurrency}
+        case Waiting(inputs=inputs, tips=tips):
+            return {"inputs": dict(inputs), "tips": tips}
+        case Failed(error=error, code=code, retryable=retryable):
+            return {"error": error, "code": code, "retryable": retryable}
+        case _:
+            assert_never(outcome)
+
+
+def from_column(data: Mapping[str, Any]) -> Told:
+    """The inverse of `to_column`, without values."""
+    return Told(_outcome(data), data.get("told"), data.get("retake", False), data.get("spoke", False))
+
+
+def _outcome(data: Mapping[str, Any]) -> Outcome:
+    match data.get("is"):
+        case "Finished" if data.get("ends"):
+            end = MessageEnd(data.get("status"), data.get("attachment"), tuple(data.get("downloads", ())))
+            return Finished(end=end)
+        case "Finished":
+            return Finished()
+        case "Chose":
+            return Chose(to=tuple(data["to"]))
+        case "Expanded":
+            return Expanded(count=data.get("count"), concurrency=data["concurrency"])
+        case "Repeated":
+            return Repeated()
+        case "Left":
+            return Left()
+        case "Waiting":
+            return Waiting(inputs=data["inputs"], tips=data["tips"])
+        case "Failed":
+            return Failed(data["error"], data["code"], data.get("retryable", False))
+        case other:
+            raise StateError("An activation has an outcome of a kind we do not know.", kind=other)

@@ -1,0 +1,87 @@
+"""What the sweeper finds: rows that wait for somebody who will not come. Each statement reads a partial index."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from uuid import UUID
+
+from sqlalchemy import text
+
+from store.database import Transaction
+from store.runs import Hint
+
+BATCH = 500
+
+TRY_SWEEP = text("select pg_try_advisory_xact_lock(hashtextextended('easel:sweeper', 0)), now()")
+
+SILENT = text("""
+    update activations a
+    set status = 'reported', strikes = strikes + 1, finished_at = now(),
+        outcome = json_build_object('is', 'Failed', 'error', 'The worker was lost.', 'code', 'worker_lost',
+                                    'retryable', true)
+    from (
+        select run_id, id from activations
+        where status = 'running' and lease_until < now()
+        order by run_id, id limit :most for no key update skip locked
+    ) silent
+    where a.run_id = silent.run_id and a.id = silent.id and a.status = 'running'
+    returning a.run_id, a.id
+""")
+
+UNCLAIMED = text("""
+    update activations a set hinted_at = now()
+    from (
+        select run_id, id from activations
+        where status = 'ready' and not_before <= now() and (hinted_at is null or hinted_at < :sent_before)
+        order by hinted_at nulls first limit :most for no key update skip locked
+    ) waiting
+    where a.run_id = waiting.run_id and a.id = waiting.id
+    returning a.run_id, a.id, a.component
+""")
+
+UNSEEN = text("select distinct run_id from activations where status = 'reported' limit :most")
+
+STUCK_QUEUED = text("""
+    select r.id from runs r join conversations c on c.id = r.conversation_id
+    where r.status = 'queued' and c.active_run is null order by r.id limit :most
+""")
+EXPIRED_FORMS = text("select id, tenant_id from runs where status = 'waiting' and expires_at < now() limit :most")
+STOPPING = text("select id from runs where status = 'stopping' limit :most")
+OPEN = text("""
+    select id, conversation_id from runs where status in ('queued', 'running', 'waiting', 'stopping') limit :most
+""")
+
+
+def try_sweep(tx: Transaction) -> datetime | None:
+    """Take this tick for oneself; the database's time, or None if another sweeper works."""
+    row = tx.rows(TRY_SWEEP)[0]
+    return row[1] if row[0] else None
+
+
+def silent_leases(tx: Transaction, most: int = BATCH) -> list[UUID]:
+    """Report lost workers in their name; the runs concerned."""
+    return list(dict.fromkeys(row[0] for row in tx.rows(SILENT, most=most)))
+
+
+def unclaimed(tx: Transaction, sent_before: datetime, most: int = BATCH) -> Sequence[Hint]:
+    """Activations that are due and whose hint is lost, or was never sent; they are marked as hinted."""
+    return [Hint(row[0], row[1], row[2]) for row in tx.rows(UNCLAIMED, sent_before=sent_before, most=most)]
+
+
+def unseen_reports(tx: Transaction, most: int = BATCH) -> set[UUID]:
+    """Runs with a report that no fold has seen."""
+    return {row[0] for row in tx.rows(UNSEEN, most=most)}
+
+
+def stuck(tx: Transaction, most: int = BATCH) -> list[UUID]:
+    """Queued runs whose conversation is free, and runs being stopped: an advance carries them on."""
+    return [row[0] for row in (*tx.rows(STUCK_QUEUED, most=most), *tx.rows(STOPPING, most=most))]
+
+
+def expired_forms(tx: Transaction, most: int = BATCH) -> list[tuple[UUID, UUID]]:
+    """(run, tenant) of runs whose forms nobody has answered in time."""
+    return [(row[0], row[1]) for row in tx.rows(EXPIRED_FORMS, most=most)]
+
+
+def open_runs(tx: Transaction, most: int = 10_000) -> dict[UUID, UUID]:
+    """Runs that are not over, with their conversations."""
+    return {row[0]: row[1] for row in tx.rows(OPEN, most=most)}

@@ -1,0 +1,358 @@
+"""Runs: the row, its lock, and what a decision writes.
+
+Only the coordinator (and the verbs of people) write a run's row, its scopes and its events, under the row's lock.
+Lock first, read in a later statement (protocol.md, "Locks").
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import bindparam, delete, func, insert, select, text, update
+from sqlalchemy.dialects.postgresql import insert as upsert
+
+from canvas.errors import StateError
+from canvas.events import Event
+from canvas.plan import Activation, Decision
+from canvas.state import (
+    ENGINE,
+    Report,
+    RunState,
+    RunStatus,
+    Status,
+    fill_run,
+    run_to_json,
+    scope_from_json,
+    scope_key,
+    scope_text,
+    scope_to_json,
+)
+from store import events, turns
+from store.database import Transaction
+from store.schema import activations, runs, scopes
+
+TRY_LOCK = text("select id from runs where id = :run_id for no key update skip locked")
+WAIT_LOCK = text("select id from runs where id = :run_id for no key update")
+READ = select(runs).where(runs.c.id == bindparam("of_run"))
+READ_OF_TENANT = READ.where(runs.c.tenant_id == bindparam("of_tenant"))
+
+SCOPES = select(scopes.c.key, scopes.c.state).where(scopes.c.run_id == bindparam("of_run"))
+SCOPES_NAMED = SCOPES.where(scopes.c.key == func.any(bindparam("keys")))
+_scope = upsert(scopes)
+PUT_SCOPE = _scope.on_conflict_do_update(index_elements=["run_id", "key"], set_={"state": _scope.excluded["state"]})
+DROP_SCOPES = delete(scopes).where(scopes.c.run_id == bindparam("of_run"))
+DROP_SCOPE = delete(scopes).where(scopes.c.run_id == bindparam("of_run"), scopes.c.key == bindparam("of_key"))
+
+ACTIVATE = insert(activations).values(hinted_at=func.now())  # the hint follows the commit
+
+MOVE = text("""
+    update activations a set status = m.status, folded_rev = :revision
+    from unnest(cast(:ids as uuid[]), cast(:statuses as text[])) as m(id, status)
+    where a.run_id = :run_id and a.id = m.id and a.status in ('reported', 'saying', 'open', 'waiting')
+""")
+RETRY = text("""
+    update activations set status = 'ready', lease_id = null, lease_until = null, outcome = null,
+        not_before = now() + :delay, hinted_at = null
+    where run_id = :run_id and id = any(cast(:ids as uuid[])) and status = 'ready'
+""")
+ANSWER = text("""
+    update activations set answers = :answers, lease_id = null, lease_until = null, not_before = now(),
+        hinted_at = now()
+    where run_id = :run_id and id = any(cast(:ids as uuid[])) and status = 'ready'
+""").bindparams(bindparam("answers", type_=activations.c.answers.type))
+PROMOTE = text("""
+    update activations a set status = 'ready', not_before = now(), hinted_at = now()
+    from (
+        select id from activations where run_id = :run_id and status = 'queued' order by place limit :most
+    ) next
+    where a.run_id = :run_id and a.id = next.id returning a.id, a.component
+""")
+CLOSE = text("""
+    update activations a set status = 'closed', folded_rev = :revision
+    from (
+        select id from activations
+        where run_id = :run_id and status in ('queued', 'ready', 'waiting', 'saying', 'open')
+          and (status not in ('queued', 'ready', 'saying') or :wave < 0 or wave > :wave or region <> '')
+          and (status <> 'open' or :all)
+        order by id for no key update
+    ) stopped
+    where a.run_id = :run_id and a.id = stopped.id
+""")
+CALL_OFF = text("update activations set called_off = true where run_id = :run_id and status = 'running'")
+BUSY = text("""
+    select count(*) from activations
+    where run_id = :run_id and status in ('ready', 'running', 'reported')
+""")
+
+SAVE = (
+    update(runs)
+    .where(runs.c.id == bindparam("of_run"), runs.c.revision == bindparam("old_revision"))
+    .values(
+        status=bindparam("new_status"),
+        revision=bindparam("old_revision") + 1,
+        last_event=bindparam("new_last_event"),
+        turn=bindparam("new_turn"),
+        state=bindparam("new_state"),
+        usage=bindparam("new_usage"),
+        error=bindparam("new_error"),
+        finished_at=text("case when :is_over then now() else finished_at end"),
+        expires_at=text("case when :is_waiting then now() + :form_expiry else null end"),
+    )
+)
+
+ASK = text("update runs set asked = 'cancel' where id = :run_id")
+
+CREATE = insert(runs)
+
+
+@dataclass(frozen=True, slots=True)
+class Hint:
+    """An activation that is ready; what Flower shows of it."""
+
+    run_id: UUID
+    activation_id: UUID
+    component: str
+
+
+@dataclass(slots=True)
+class Applied:
+    """What a fold has written that others should hear of after its commit."""
+
+    run_id: UUID
+    hints: list[Hint] = field(default_factory=list[Hint])
+    events: list[tuple[int, Event]] = field(default_factory=list[tuple[int, Event]])
+    is_over: bool = False
+    next_run: UUID | None = None  # the conversation's next run, now to be set going
+    conversation_id: UUID | None = None
+
+    def merge(self, later: "Applied") -> None:
+        """Add what a later decision of the same transaction has written."""
+        self.hints += later.hints
+        self.events += later.events
+        self.is_over = self.is_over or later.is_over
+        self.conversation_id = later.conversation_id or self.conversation_id
+        self.next_run = later.next_run or self.next_run
+
+
+def create(tx: Transaction, row: Mapping[str, Any]) -> None:
+    """Insert a run; the caller has chosen its id."""
+    tx.run(CREATE.values(engine=ENGINE, usage={}, **row))
+
+
+def try_lock(tx: Transaction, run_id: UUID) -> Mapping[str, Any] | None:
+    """Take a run if nobody holds it; its row, read in a later statement. None: held, unknown, or not ours to decide."""
+    if tx.scalar(TRY_LOCK, run_id=run_id) is None:
+        return None
+    return _readable(tx, run_id)
+
+
+def lock(tx: Transaction, run_id: UUID, *, patience: timedelta = timedelta(seconds=2)) -> Mapping[str, Any] | None:
+    """Wait for a run (the verbs of people only); None if there is no such run."""
+    tx.run(text(f"set local lock_timeout = {int(patience.total_seconds() * 1000)}"))
+    if tx.scalar(WAIT_LOCK, run_id=run_id) is None:
+        return None
+    return _readable(tx, run_id)
+
+
+def _readable(tx: Transaction, run_id: UUID) -> Mapping[str, Any] | None:
+    row = tx.one_or_none(READ, of_run=run_id)
+    return row if row is not None and row["engine"] <= ENGINE else None
+
+
+def read(tx: Transaction, tenant_id: UUID, run_id: UUID) -> Mapping[str, Any] | None:
+    """A run's row, for its own tenant."""
+    return tx.one_or_none(READ_OF_TENANT, of_run=run_id, of_tenant=tenant_id)
+
+
+def state_of(tx: Transaction, row: Mapping[str, Any], reports: Sequence[Report], *, whole: bool) -> RunState:
+    """The state a decision works on: the scopes that the reports name and those around them, or all (`whole`)."""
+    state = fill_run(
+        RunState(
+            run_id=row["id"],
+            status=RunStatus(row["status"]),
+            revision=row["revision"],
+            last_event=row["last_event"],
+            asked=row["asked"],
+            turn=row["turn"],
+        ),
+        row["state"],
+    )
+    if whole:
+        found = tx.rows(SCOPES, of_run=row["id"])
+    else:
+        keys = {""} | {
+            scope_text(report.scope[:depth]) for report in reports for depth in range(1, len(report.scope) + 1)
+        }
+        found = tx.rows(SCOPES_NAMED, of_run=row["id"], keys=sorted(keys))
+    for text_key, data in found:
+        key = scope_key(text_key)
+        state.scopes[key] = scope_from_json(key, data)
+    return state
+
+
+def apply(
+    tx: Transaction,
+    row: Mapping[str, Any],
+    decision: Decision,
+    *,
+    usage: Mapping[str, int],
+    form_expiry: timedelta,
+    answers: Any = None,
+) -> Applied:
+    """Write a decision under the run's lock: activations, scopes, turns, events and the run's row together.
+
+    Raises StateError if a row is not as the decision has seen it; the transaction must then roll back.
+    """
+    run_id, revision, before = row["id"], row["revision"] + 1, row["last_event"]
+    applied = Applied(run_id)
+    _move(tx, run_id, revision, decision, answers)
+    tx.run_many(ACTIVATE, [_activation_row(run_id, revision, new) for new in decision.activated])
+    applied.hints += [Hint(run_id, new.id, new.component) for new in decision.activated if new.status is Status.READY]
+    if decision.promote:
+        applied.hints += [
+            Hint(run_id, found[0], found[1]) for found in tx.rows(PROMOTE, run_id=run_id, most=decision.promote)
+        ]
+    _put_scopes(tx, run_id, decision)
+    _put_turns(tx, run_id, before, decision)
+    events.append(tx, run_id, before + 1, decision.events)
+    applied.events += [(before + offset, event) for offset, event in enumerate(decision.events, start=1)]
+    status = decision.run.status
+    saved = tx.run(
+        SAVE,
+        of_run=run_id,
+        old_revision=row["revision"],
+        new_status=status.value,
+        new_last_event=before + len(decision.events),
+        new_turn=decision.run.turn,
+        new_state=run_to_json(decision.run),
+        new_usage={name: row["usage"].get(name, 0) + usage.get(name, 0) for name in {*row["usage"], *usage}},
+        new_error=decision.error or row["error"],
+        is_over=status.is_over,
+        is_waiting=status is RunStatus.WAITING,
+        form_expiry=form_expiry,
+    )
+    if saved != 1:
+        raise StateError("A run changed under its lock.", run_id=str(run_id))
+    applied.is_over = status.is_over
+    return applied
+
+
+def _move(tx: Transaction, run_id: UUID, revision: int, decision: Decision, answers: Any) -> None:
+    fresh = {new.id for new in decision.activated}
+    moved = {activation: status for activation, status in decision.moved.items() if activation not in fresh}
+    if not moved:
+        return
+    ids = sorted(moved)
+    hit = tx.run(
+        MOVE, run_id=run_id, revision=revision, ids=ids, statuses=[moved[activation].value for activation in ids]
+    )
+    if hit != len(ids):
+        raise StateError("An activation was not in the state that a decision has seen.", run_id=str(run_id))
+    if decision.retried:
+        tx.run(RETRY, run_id=run_id, ids=decision.retried, delay=timedelta(0))
+    if answers is not None:
+        answered = [activation for activation, status in moved.items() if status is Status.READY]
+        tx.run(ANSWER, run_id=run_id, ids=answered, answers=answers)
+
+
+def _activation_row(run_id: UUID, revision: int, new: Activation) -> dict[str, Any]:
+    return {
+        "run_id": run_id,
+        "id": new.id,
+        "node_id": new.node_id,
+        "component": new.component,
+        "scope": scope_text(new.scope),
+        "ordinal": new.ordinal,
+        "place": new.place.key,
+        "region": new.place.region,
+        "wave": new.place.wave,
+        "trail": new.place.trail,
+        "limits": new.limits or None,
+        "status": new.status.value,
+        "turn": new.turn,
+        "activated_rev": revision,
+    }
+
+
+def _put_scopes(tx: Transaction, run_id: UUID, decision: Decision) -> None:
+    if decision.is_over:
+        tx.run(DROP_SCOPES, of_run=run_id)
+        return
+    for key in decision.removed:
+        tx.run(DROP_SCOPE, of_run=run_id, of_key=scope_text(key))
+    changed = [decision.run.scopes[key] for key in decision.scopes if key in decision.run.scopes]
+    tx.run_many(
+        PUT_SCOPE,
+        [{"run_id": run_id, "key": scope_text(scope.key), "state": scope_to_json(scope)} for scope in changed],
+    )
+
+
+def _put_turns(tx: Transaction, run_id: UUID, before: int, decision: Decision) -> None:
+    for turn, (node_id, said) in decision.texts.items():
+        tx.run(turns.PUT_TEXT, run_id=run_id, turn=turn, node_id=node_id, said=said)
+    for turn, offset in decision.taken_back.items():
+        opened_now = turn in decision.opened
+        tx.run(turns.TAKE_BACK, run_id=run_id, turn=turn, number=None if opened_now else before + offset)
+    for turn, offset in decision.opened.items():
+        node_id = next((e.node_id for e in decision.events if e.activation == turn and e.node_id), "")
+        tx.run(turns.OPEN, run_id=run_id, turn=turn, node_id=node_id, number=before + offset)
+    for turn, offset in decision.closed.items():
+        tx.run(turns.CLOSE, run_id=run_id, turn=turn, number=before + offset)
+
+
+def ask_to_cancel(tx: Transaction, run_id: UUID) -> None:
+    """Mark a locked run; the fold that follows closes what has not begun."""
+    tx.run(ASK, run_id=run_id)
+
+
+def close(tx: Transaction, row: Mapping[str, Any], *, after_wave: int | None, everything: bool) -> None:
+    """Close what need not run any more: all that has not begun, or what comes after the failing wave."""
+    tx.run(
+        CLOSE,
+        run_id=row["id"],
+        revision=row["revision"] + 1,
+        wave=-1 if after_wave is None else after_wave,
+        all=everything,
+    )
+
+
+def call_off(tx: Transaction, run_id: UUID) -> None:
+    """Tell running attempts to stop; in a later statement than the close, so no claim slips between."""
+    tx.run(CALL_OFF, run_id=run_id)
+
+
+def busy(tx: Transaction, run_id: UUID) -> int:
+    """How many activations still work for the run, or have reported unseen."""
+    return int(tx.scalar(BUSY, run_id=run_id))
+
+
+def set_base(
+    tx: Transaction, run_id: UUID, *, base: Mapping[str, Any], previous_run: UUID | None, history_upto: int
+) -> None:
+    """Fill in what a run begins with."""
+    tx.run(
+        update(runs)
+        .where(runs.c.id == run_id)
+        .values(base=base, previous_run=previous_run, history_upto=history_upto, started_at=func.now())
+    )
+
+
+def next_turn(
+    tx: Transaction, run_id: UUID, *, request: Mapping[str, Any], message_id: UUID, history_upto: int, first_event: int
+) -> None:
+    """A run that waited goes on with a new turn of its conversation."""
+    tx.run(
+        update(runs)
+        .where(runs.c.id == run_id)
+        .values(request=request, message_id=message_id, history_upto=history_upto, first_event=first_event)
+    )
+
+
+TENANT_OF = select(runs.c.tenant_id).where(runs.c.id == bindparam("of_run"))
+
+
+def tenant_of(tx: Transaction, run_id: UUID) -> UUID | None:
+    """Whose run it is (for keys and tasks that name only the run)."""
+    return tx.scalar(TENANT_OF, of_run=run_id)

@@ -1,0 +1,61 @@
+"""Secrets at rest: AES-256-GCM under a key that is derived from the deployment's own.
+
+A sealed value names what it belongs to ("model_accounts/<tenant>/..."): copied into another row it does not open. Its
+bytes are: form (1), nonce, ciphertext with tag.
+"""
+
+import secrets
+from dataclasses import dataclass, field
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from canvas.errors import ExecutorError, InvalidRequest
+
+MIN_SECRET = 16
+"""Characters. The secret is used as it comes, so a guessable one would make the seal guessable."""
+
+_FORM = b"\x01"
+_NONCE = 12
+
+
+class CannotUnseal(ExecutorError):
+    """A sealed secret does not open: it was sealed with another key, belongs elsewhere, or was changed."""
+
+    code = "cannot_unseal"
+
+
+@dataclass(frozen=True, slots=True)
+class SealingKey:
+    """The key of a deployment. It never shows in a repr."""
+
+    key: bytes = field(repr=False)
+
+    @classmethod
+    def of(cls, secret: str) -> "SealingKey":
+        """Derive the key from a setting. Raises InvalidRequest for a secret too short to protect anything."""
+        if len(secret) < MIN_SECRET:
+            raise InvalidRequest(
+                f"EASEL_SECRET_KEY has {len(secret)} characters. Set it to a random text of {MIN_SECRET} or more."
+            )
+        derived = HKDF(algorithm=SHA256(), length=32, salt=None, info=b"easel: sealed secrets")
+        return cls(derived.derive(secret.encode()))
+
+
+def seal(key: SealingKey, plain: str, belongs_to: str) -> bytes:
+    """Seal a text; sealing it twice gives different bytes."""
+    nonce = secrets.token_bytes(_NONCE)
+    return _FORM + nonce + AESGCM(key.key).encrypt(nonce, plain.encode(), belongs_to.encode())
+
+
+def unseal(key: SealingKey, sealed: bytes, belongs_to: str) -> str:
+    """The text that was sealed. Raises CannotUnseal, which says nothing of the content."""
+    form, nonce, body = sealed[:1], sealed[1 : 1 + _NONCE], sealed[1 + _NONCE :]
+    if form != _FORM or not body:
+        raise CannotUnseal("This is no secret that we sealed.")
+    try:
+        return AESGCM(key.key).decrypt(nonce, body, belongs_to.encode()).decode()
+    except InvalidTag as error:
+        raise CannotUnseal("A sealed secret does not open: is EASEL_SECRET_KEY the one it was sealed with?") from error

@@ -1,0 +1,149 @@
+"""Tenants and their API tokens. Of a token only the SHA-256 is kept; the text is shown once, when it is made."""
+
+import hashlib
+import secrets
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from sqlalchemy import bindparam, func, or_, select, text, update
+from sqlalchemy.dialects.postgresql import insert
+
+from canvas.errors import Conflict, NotFound
+from store.database import Transaction
+from store.ids import new_id
+from store.schema import tenants, tokens
+
+PREFIX = "easel_"
+_TOKEN_BYTES = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Tenant:
+    """Who owns canvases and runs: on RAGFlow's wire both the user and the tenant."""
+
+    id: UUID
+    name: str
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """What is known of a token: never the token. `kind` is `api` or `beta` (share links)."""
+
+    id: UUID
+    name: str
+    kind: str
+    created_at: datetime
+    last_used_at: datetime | None  # to the minute
+    revoked_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """Who is asking."""
+
+    tenant_id: UUID
+    token_id: UUID
+    kind: str
+
+
+INSERT_TENANT = (
+    insert(tenants).values(id=bindparam("id"), name=bindparam("name")).on_conflict_do_nothing().returning(tenants.c.id)
+)
+TENANT_BY_NAME = select(tenants.c.id, tenants.c.name, tenants.c.created_at).where(tenants.c.name == bindparam("name"))
+ALL_TENANTS = select(tenants.c.id, tenants.c.name, tenants.c.created_at).order_by(tenants.c.name)
+
+INSERT_TOKEN = insert(tokens).values(
+    id=bindparam("id"),
+    tenant_id=bindparam("tenant_id"),
+    name=bindparam("name"),
+    hash=bindparam("hash"),
+    kind=bindparam("kind"),
+)
+TOKENS_OF = (
+    select(tokens.c.id, tokens.c.name, tokens.c.kind, tokens.c.created_at, tokens.c.last_used_at, tokens.c.revoked_at)
+    .where(tokens.c.tenant_id == bindparam("tenant_id"))
+    .order_by(tokens.c.id)
+)
+PRINCIPAL = select(tokens.c.tenant_id, tokens.c.id.label("token_id"), tokens.c.kind).where(
+    tokens.c.hash == bindparam("hash"), tokens.c.revoked_at.is_(None)
+)
+_UNSEEN_FOR_A_MINUTE = (
+    select(tokens.c.id)
+    .where(
+        tokens.c.id == bindparam("token_id"),
+        or_(tokens.c.last_used_at.is_(None), tokens.c.last_used_at < func.now() - text("interval '1 minute'")),
+    )
+    .with_for_update(skip_locked=True, key_share=True)  # of many requests at once one notes the time, none waits
+)
+NOTE_USE = update(tokens).where(tokens.c.id.in_(_UNSEEN_FOR_A_MINUTE)).values(last_used_at=func.now())
+REVOKE = (
+    update(tokens)
+    .where(tokens.c.tenant_id == bindparam("of_tenant"), tokens.c.id == bindparam("token_id"))
+    .values(revoked_at=func.coalesce(tokens.c.revoked_at, func.now()))
+)
+
+
+def create_tenant(tx: Transaction, name: str) -> UUID:
+    """Add a tenant. Raises Conflict if the name is taken."""
+    created = tx.scalar(INSERT_TENANT, id=new_id(), name=name)
+    if created is None:
+        raise Conflict(f'A tenant named "{name}" already exists. Pick another name.')
+    return created
+
+
+def ensure_tenant(tx: Transaction, name: str) -> UUID:
+    """The tenant of that name, added if there is none ("local" comes to be this way)."""
+    if found := find_tenant(tx, name):
+        return found.id
+    if created := tx.scalar(INSERT_TENANT, id=new_id(), name=name):
+        return created
+    return ensure_tenant(tx, name)  # somebody else was faster and has committed
+
+
+def find_tenant(tx: Transaction, name: str) -> Tenant | None:
+    """The tenant of that name; None if there is none."""
+    row = tx.one_or_none(TENANT_BY_NAME, name=name)
+    return Tenant(**row) if row else None
+
+
+def all_tenants(tx: Transaction) -> list[Tenant]:
+    """Every tenant, by name."""
+    return [Tenant(*row) for row in tx.rows(ALL_TENANTS)]
+
+
+def create_token(tx: Transaction, tenant_id: UUID, name: str, kind: str = "api") -> tuple[UUID, str]:
+    """Make a token; its id and, this once, its text."""
+    token_id = new_id()
+    plain = PREFIX + secrets.token_urlsafe(_TOKEN_BYTES)
+    tx.run(INSERT_TOKEN, id=token_id, tenant_id=tenant_id, name=name, hash=_hash(plain), kind=kind)
+    return token_id, plain
+
+
+def principal_of(tx: Transaction, plain: str) -> Principal | None:
+    """Whose token this is; None if it is unknown or revoked.
+
+    The text is hashed before anything is compared, so how long the search takes says nothing about a token.
+    """
+    row = tx.one_or_none(PRINCIPAL, hash=_hash(plain))
+    if row is None:
+        return None
+    principal = Principal(**row)
+    tx.run(NOTE_USE, token_id=principal.token_id)
+    return principal
+
+
+def tokens_of(tx: Transaction, tenant_id: UUID) -> list[Token]:
+    """A tenant's tokens, revoked ones included, oldest first."""
+    return [Token(*row) for row in tx.rows(TOKENS_OF, tenant_id=tenant_id)]
+
+
+def revoke_token(tx: Transaction, tenant_id: UUID, token_id: UUID) -> None:
+    """Refuse a token from now on. Revoking it again changes nothing; raises NotFound for an unknown one."""
+    if not tx.run(REVOKE, of_tenant=tenant_id, token_id=token_id):
+        raise NotFound(f"There is no token {token_id}. See the list of this tenant's tokens.")
+
+
+def _hash(plain: str) -> bytes:
+    return hashlib.sha256(plain.encode(errors="backslashreplace")).digest()

@@ -1,0 +1,104 @@
+"""What processes tell about themselves: logs, one line per fact, and counters for Prometheus.
+
+    configure("info", "json")
+    log = structlog.get_logger()
+    with bind(run_id=run_id):
+        log.info("activation_finished", outcome="Chose", elapsed_ms=41)
+
+A fact is an event with fields, never a sentence. Entry points call this; code below them is handed `count_...` where
+it has something to count. Labels come from closed sets, never from canvases or tenants: each value is a time series.
+"""
+
+import logging
+import sys
+from contextlib import AbstractContextManager
+from typing import Any
+
+import structlog
+from prometheus_client import CONTENT_TYPE_LATEST, Counter, Histogram, generate_latest, start_http_server
+from structlog.typing import EventDict, Processor
+
+RUNS = Counter("easel_runs", "Runs that ended, by their last status", ["status"])
+ACTIVATIONS = Counter("easel_activations", "Attempts reported, by component and outcome", ["component", "outcome"])
+LOST = Counter("easel_attempts_lost", "Attempts whose worker fell silent")
+FOLD_SECONDS = Histogram(
+    "easel_fold_seconds",
+    "Time of one fold: lock, read, decide, write, commit; the count is the number of folds",
+    buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5),
+)
+
+
+def configure(level: str, log_format: str) -> None:
+    """Set up logging of this process, once: `level` debug to error, `log_format` console or json, both to stderr.
+
+    Records of libraries take the same way, so that Celery's and uvicorn's lines look like ours.
+    """
+    shared: list[Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.stdlib.add_logger_name,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.StackInfoRenderer(),
+    ]
+    structlog.configure(
+        processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        cache_logger_on_first_use=True,
+    )
+    last: list[Processor]
+    if log_format == "json":
+        last = [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(default=str)]
+    else:
+        plain = structlog.dev.plain_traceback  # the prettier one prints local variables, keys and prompts among them
+        last = [structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=plain)]
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=shared,
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, _without_empty, *last],
+        )
+    )
+    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    for talkative in ("httpx2", "httpcore2", "openai"):  # a line for every request, with its URL
+        logging.getLogger(talkative).setLevel(max(logging.WARNING, logging.getLogger().level))
+
+
+def _without_empty(_logger: Any, _method: str, fields: EventDict) -> EventDict:
+    """Fields that say nothing are left out."""
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def bind(**fields: Any) -> AbstractContextManager[None]:
+    """Give every line of a block these fields: run_id, activation_id, attempt, tenant_id."""
+    return structlog.contextvars.bound_contextvars(**fields)
+
+
+def count_run(status: str) -> None:
+    """A run has ended: succeeded, failed or cancelled."""
+    RUNS.labels(status).inc()
+
+
+def count_activation(component: str, outcome: str) -> None:
+    """An attempt was reported. `component` is a name out of the registry."""
+    ACTIVATIONS.labels(component, outcome).inc()
+
+
+def count_lost(attempts: int = 1) -> None:
+    """The sweeper has reported attempts in the name of silent workers."""
+    LOST.inc(attempts)
+
+
+def count_fold(seconds: float) -> None:
+    """A fold was committed, or found nothing to do."""
+    FOLD_SECONDS.observe(seconds)
+
+
+def serve_counters(port: int, host: str = "127.0.0.1") -> None:
+    """Show this process's counters at http://host:port/metrics, from a thread of its own."""
+    start_http_server(port, host)
+
+
+def counters() -> tuple[bytes, str]:
+    """This process's counters as a page, and the page's content type."""
+    return generate_latest(), CONTENT_TYPE_LATEST

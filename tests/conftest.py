@@ -1,0 +1,74 @@
+"""One PostgreSQL and one Redis for a whole run of pytest, started when the first test asks for them.
+
+Each test gets a database of its own, cloned from a migrated template, and each process a Redis database of its own.
+DATABASE_URL and REDIS_URL, where they are set, name the servers to use instead.
+"""
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from embedded import Services
+from tests import services as test_services
+
+HOME = pytest.StashKey[Path]()
+SERVICES = pytest.StashKey[ExitStack]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Name the folder that all processes of this run share, and arrange what happens when they end.
+
+    Servers stop at the very end rather than in a fixture's teardown: the process that started them waits there for
+    the others, and no test's time limit should count that.
+    """
+    given = getattr(config, "workerinput", {}).get("easel_home")
+    config.stash[HOME] = Path(given) if given else test_services.shared_folder()
+    if given is None:
+        config.add_cleanup(lambda: shutil.rmtree(config.stash[HOME], ignore_errors=True))
+    config.stash[SERVICES] = ExitStack()
+    config.add_cleanup(config.stash[SERVICES].close)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Tell a worker of pytest-xdist where the shared folder is."""
+    node.workerinput["easel_home"] = str(node.config.stash[HOME])
+
+
+@pytest.fixture(scope="session")
+def services(pytestconfig: pytest.Config) -> Services:
+    """The servers of this run: `services.database_url` is for administration, `database_url` is what a test wants."""
+    wanted = test_services.running(pytestconfig.stash[HOME])
+    return pytestconfig.stash[SERVICES].enter_context(wanted)
+
+
+@pytest.fixture(scope="session")
+def template(services: Services, pytestconfig: pytest.Config) -> str:
+    """The name of the migrated database that tests' databases are cloned from."""
+    return test_services.migrated_template(services.database_url, pytestconfig.stash[HOME])
+
+
+@pytest.fixture
+def database_url(services: Services, template: str) -> Iterator[str]:
+    """A migrated, empty database for one test."""
+    with test_services.fresh_database(services.database_url, template) as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def module_database_url(services: Services, template: str) -> Iterator[str]:
+    """A migrated database that the tests of one module share."""
+    with test_services.fresh_database(services.database_url, template) as url:
+        yield url
+
+
+@pytest.fixture
+def redis_url(services: Services) -> str:
+    """A Redis database of this process, empty. Empty it with FLUSHDB: FLUSHALL would reach other processes' tests."""
+    number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) + 1
+    return test_services.emptied_redis(services.redis_url, number)

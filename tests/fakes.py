@@ -1,0 +1,147 @@
+"""FakeContext: the world of one node, made of plain dicts.
+
+ctx = FakeContext(values={"begin": {"name": "Ann"}}, globals={"sys.query": "Hi"})
+outcome = run(message, {"content": ["{begin@name}"]}, ctx)
+assert ctx.said == "Ann"
+"""
+
+import asyncio
+import inspect
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from canvas import references
+from canvas.errors import ModelError, UnresolvedReference
+from canvas.outcome import Outcome
+from components.base import Component
+from providers.chat import ChatModel, Usage
+
+
+def run(component: Component[Any], params: Mapping[str, Any], ctx: "FakeContext") -> Outcome:
+    """What the component reports for these params, seen from this context."""
+    ctx.params = params
+    ctx.component = component.name
+    outcome = component.run(component.params.model_validate(params), ctx)
+    return asyncio.run(_awaited(outcome)) if inspect.isawaitable(outcome) else outcome
+
+
+async def _awaited(outcome: Any) -> Outcome:
+    return await outcome
+
+
+@dataclass
+class FakeContext:
+    """A NodeContext over dicts. Nodes exist when `values` or `components` names them, and have run unless told so."""
+
+    values: dict[str, dict[str, Any]] = field(default_factory=dict)  # node id -> outputs
+    globals: dict[str, Any] = field(default_factory=dict)
+    aliases: dict[str, Any] = field(default_factory=dict)  # item, index, result; inside an Iteration
+    components: dict[str, str] = field(default_factory=dict)  # node id -> component name
+    names: dict[str, str] = field(default_factory=dict)  # node id -> display name
+    not_run: set[str] = field(default_factory=set)
+    listened: set[str] = field(default_factory=set)
+    previous: dict[str, Any] = field(default_factory=dict)
+    answers: Mapping[str, Any] | None = None
+    webhook_payload: Mapping[str, Any] | None = None
+
+    node_id: str = "Node:Under"
+    name: str = ""
+    component: str = ""
+    params: Mapping[str, Any] = field(default_factory=dict)
+    parent_id: str | None = None
+    run_id: str = "run-1"
+    visit: int = 0
+    scope_item: int = 0
+
+    parent: dict[str, Any] = field(default_factory=dict)  # the container's params
+    parent_outputs: dict[str, Any] = field(default_factory=dict)
+    lists: dict[str, list[Any]] = field(default_factory=dict)  # collected so far
+    siblings: Sequence[str] = ()
+
+    models: dict[str, ChatModel] = field(default_factory=dict)
+    entries: list[dict[str, Any]] = field(default_factory=list)  # the conversation, oldest first
+    reference_store: dict[str, Any] = field(default_factory=lambda: {"chunks": {}, "doc_aggs": {}})
+    file_texts: dict[str, str] = field(default_factory=dict)  # file id -> text
+    speaks: bool = False
+    heard: bool = True
+
+    inputs: dict[str, Any] = field(default_factory=dict)  # what was noted
+    pieces: list[str] = field(default_factory=list)  # what was said
+    usage: Usage = field(default_factory=Usage)
+    log: Any = None
+
+    @property
+    def said(self) -> str:
+        return "".join(self.pieces)
+
+    def lookup(self, expression: str) -> Any:
+        ref = references.pointer(expression)
+        if ref.is_alias and ref.root in self.aliases:
+            return self.aliases[ref.root]
+        if ref.node is None and ref.root in self.globals:
+            return self.globals[ref.root]
+        if ref.node is not None and (ref.node in self.values or ref.node in self.components):
+            return references.walk(self.values.get(ref.node, {}).get(ref.root, ""), ref.path)
+        raise UnresolvedReference(f"Can't find variable: '{ref.expression}'")
+
+    def is_reference(self, text: str) -> bool:
+        inner = text.strip("{}")
+        return inner in self.globals if "@" not in inner else inner.count("@") == 1 and self.exists(inner)
+
+    def exists(self, expression: str) -> bool:
+        try:
+            self.lookup(expression)
+        except UnresolvedReference:
+            return False
+        return True
+
+    def has_run(self, node_id: str) -> bool:
+        return node_id in self.values and node_id not in self.not_run
+
+    def display_name(self, node_id: str) -> str:
+        return self.names.get(node_id, "")
+
+    def previous_output(self, name: str) -> Any:
+        return self.previous.get(name)
+
+    def note_input(self, name: str, value: Any) -> None:
+        self.inputs[name] = value
+
+    def node_components(self) -> Mapping[str, str]:
+        return self.components
+
+    def children(self) -> Sequence[str]:
+        return self.siblings
+
+    def parent_params(self) -> Mapping[str, Any]:
+        return self.parent
+
+    def collected(self) -> Mapping[str, list[Any]]:
+        return self.lists
+
+    def container_outputs(self) -> Mapping[str, Any]:
+        return self.parent_outputs
+
+    def listens_to(self, node_id: str) -> bool:
+        return node_id in self.listened
+
+    async def say(self, text: str) -> None:
+        self.pieces.append(text)
+
+    async def model(self, llm_id: str) -> ChatModel:
+        if llm_id not in self.models:
+            raise ModelError(f'Model "{llm_id}" is not enabled for this tenant.')
+        return self.models[llm_id]
+
+    def spent(self, usage: Usage) -> None:
+        self.usage += usage
+
+    async def history(self, window: int) -> Sequence[Mapping[str, Any]]:
+        return self.entries[-2 * window :] if window > 0 else []
+
+    async def references(self) -> Mapping[str, Any]:
+        return self.reference_store
+
+    async def file_text(self, descriptor: Mapping[str, Any], layout_recognize: str) -> str:
+        return self.file_texts[descriptor["id"]]

@@ -1,0 +1,89 @@
+"""Rows that other parts of the product write, as small as the tables allow."""
+
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import insert, update
+
+from store.database import Transaction
+from store.ids import new_id
+from store.schema import conversation_messages, conversations, node_values, runs
+
+
+def add_run(
+    tx: Transaction,
+    tenant_id: UUID,
+    *,
+    run_id: UUID | None = None,
+    version_id: UUID | None = None,
+    conversation_id: UUID | None = None,
+    status: str = "succeeded",
+) -> UUID:
+    """A run of some version, over unless said otherwise."""
+    made = run_id or new_id()
+    tx.run(
+        insert(runs).values(
+            id=made,
+            tenant_id=tenant_id,
+            canvas_id=new_id(),
+            version_id=version_id or new_id(),
+            conversation_id=conversation_id or new_id(),
+            message_id=new_id(),
+            status=status,
+            engine=1,
+            state={},
+            request={},
+            base={},
+            usage={},
+        )
+    )
+    return made
+
+
+def add_outputs(tx: Transaction, run_id: UUID, node_id: str, outputs: dict[str, Any]) -> UUID:
+    """What a node left; the activation that wrote it."""
+    activation_id = new_id()
+    tx.run(
+        insert(node_values).values(
+            run_id=run_id,
+            activation_id=activation_id,
+            node_id=node_id,
+            pass_of="",
+            item=0,
+            place=b"",
+            region=b"",
+            outputs=outputs,
+            names=list(outputs),
+        )
+    )
+    return activation_id
+
+
+def say(tx: Transaction, conversation_id: UUID, number: int, content: Any) -> None:
+    """A user's message."""
+    tx.run(
+        insert(conversation_messages).values(
+            conversation_id=conversation_id, number=number, run_id=new_id(), role="user", content=content
+        )
+    )
+
+
+def answer(tx: Transaction, conversation_id: UUID, number: int, outputs: dict[str, Any]) -> None:
+    """An assistant's message, which shows a node's outputs."""
+    run_id = new_id()
+    activation_id = add_outputs(tx, run_id, "Message:0", outputs)
+    tx.run(
+        insert(conversation_messages).values(
+            conversation_id=conversation_id,
+            number=number,
+            run_id=run_id,
+            role="assistant",
+            activation_id=activation_id,
+            node_id="Message:0",
+        )
+    )
+
+
+def occupy(tx: Transaction, conversation_id: UUID, run_id: UUID) -> None:
+    """Make a run the active one of a conversation."""
+    tx.run(update(conversations).where(conversations.c.id == conversation_id).values(active_run=run_id))

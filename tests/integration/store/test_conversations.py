@@ -1,0 +1,195 @@
+"""Sessions and what was said in them."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import pytest
+from sqlalchemy import text
+
+from canvas.errors import NotFound
+from store import canvases, conversations, versions
+from store.conversations import Wanted
+from store.database import Database
+from store.ids import new_id
+from tests.integration.store.rows import answer, occupy, say
+
+CANVAS = new_id()
+VERSION = new_id()
+
+
+def create(database: Database, tenant_id: UUID, canvas_id: UUID = CANVAS, **options: Any) -> UUID:
+    with database.transaction() as tx:
+        return conversations.create(tx, tenant_id, canvas_id, VERSION, **options)
+
+
+def names(database: Database, tenant_id: UUID, wanted: Wanted | None = None, **options: Any) -> list[str]:
+    with database.transaction() as tx:
+        found, total = conversations.page(tx, tenant_id, CANVAS, wanted or Wanted(), **options)
+    assert total >= len(found)
+    return [conversation.name for conversation in found]
+
+
+def test_a_conversation_stays_on_the_version_it_began_with_and_names_it(database: Database, tenant_id: UUID):
+    with database.transaction() as tx:
+        canvas_id = canvases.create(tx, tenant_id, "Support", {"components": {}})
+        version = versions.snapshot(tx, tenant_id, canvas_id)
+        made = conversations.create(tx, tenant_id, canvas_id, version.id, "ann", "Hello", "agent")
+
+        conversation = conversations.get(tx, tenant_id, made, canvas_id)
+
+    assert (conversation.version_id, conversation.version_title) == (version.id, version.title)
+    assert (conversation.user_id, conversation.name, conversation.source) == ("ann", "Hello", "agent")
+    assert (conversation.active_run, conversation.messages, conversation.rounds) == (None, 0, 0)
+
+
+def test_a_caller_may_bring_the_id_of_a_new_conversation(database: Database, tenant_id: UUID):
+    own = new_id()
+
+    assert create(database, tenant_id, conversation_id=own) == own
+
+
+def test_another_tenants_or_canvases_conversation_is_not_found(
+    database: Database, tenant_id: UUID, other_tenant_id: UUID
+):
+    made = create(database, tenant_id)
+    with database.transaction() as tx:
+        say(tx, made, 1, "hello")
+
+    with database.transaction() as tx:
+        with pytest.raises(NotFound, match="Session not found!"):
+            conversations.get(tx, other_tenant_id, made)
+        with pytest.raises(NotFound, match="Session not found!"):
+            conversations.get(tx, tenant_id, made, new_id())
+        assert conversations.messages(tx, other_tenant_id, made) == []
+        assert conversations.delete(tx, other_tenant_id, CANVAS, [made]) == set()
+        assert conversations.delete(tx, tenant_id, new_id(), [made]) == set()
+        assert conversations.get(tx, tenant_id, made)
+
+
+def test_the_history_is_the_last_messages_up_to_a_number_oldest_first(database: Database, tenant_id: UUID):
+    made = create(database, tenant_id)
+    with database.transaction() as tx:
+        say(tx, made, 1, "first")
+        answer(tx, made, 2, {"content": "one"})
+        say(tx, made, 3, {"content": "second", "files": []})
+        answer(tx, made, 4, {"content": "two", "downloads": []})
+        say(tx, made, 5, "third")
+
+    with database.transaction() as tx:
+        assert conversations.history(tx, made, upto=4, limit=3) == [
+            {"role": "assistant", "content": {"content": "one"}},
+            {"role": "user", "content": {"content": "second", "files": []}},
+            {"role": "assistant", "content": {"content": "two", "downloads": []}},
+        ]
+        assert len(conversations.history(tx, made, upto=5, limit=100)) == 5
+        assert conversations.history(tx, made, upto=5, limit=0) == []
+        assert conversations.history(tx, made, upto=0, limit=5) == []
+
+
+def test_a_user_who_said_nothing_has_said_null(database: Database, tenant_id: UUID):
+    made = create(database, tenant_id)
+    with database.transaction() as tx:
+        say(tx, made, 1, None)
+
+        assert conversations.history(tx, made, upto=1, limit=1) == [{"role": "user", "content": None}]
+
+
+def test_an_answer_whose_run_retention_has_dropped_has_no_content(database: Database, tenant_id: UUID):
+    made = create(database, tenant_id)
+    with database.transaction() as tx:
+        answer(tx, made, 1, {"content": "gone"})
+        tx.run(text("delete from node_values"))
+
+        (message,) = conversations.messages(tx, tenant_id, made)
+
+    assert (message.number, message.role, message.content) == (1, "assistant", None)
+
+
+def test_messages_come_in_order_with_the_runs_they_belong_to(database: Database, tenant_id: UUID):
+    made = create(database, tenant_id)
+    with database.transaction() as tx:
+        answer(tx, made, 2, {"content": "one"})
+        say(tx, made, 1, "first")
+
+    with database.transaction() as tx:
+        first, second = conversations.messages(tx, tenant_id, made)
+
+    assert (first.number, first.role, first.content) == (1, "user", "first")
+    assert (second.number, second.content, second.node_id) == (2, {"content": "one"}, "Message:0")
+    assert first.run_id is not None
+    assert second.activation_id is not None
+
+
+def test_the_conversation_that_moved_last_comes_first_unless_asked_otherwise(database: Database, tenant_id: UUID):
+    first = create(database, tenant_id, name="first")
+    create(database, tenant_id, name="second")
+    create(database, tenant_id, new_id(), name="elsewhere")
+    with database.transaction() as tx:
+        tx.run(text("update conversations set updated_at = now() where id = :id"), id=first)
+
+    assert names(database, tenant_id) == ["first", "second"]
+    assert names(database, tenant_id, descending=False) == ["second", "first"]
+    assert names(database, tenant_id, order_by="create_time") == ["second", "first"]
+    assert names(database, tenant_id, order_by="nonsense") == ["first", "second"]
+    assert names(database, tenant_id, limit=1, offset=1) == ["second"]
+
+
+def test_keywords_are_found_in_ids_names_and_what_both_sides_said(database: Database, tenant_id: UUID):
+    by_name = create(database, tenant_id, name="About Invoices")
+    asked = create(database, tenant_id, name="asked")
+    told = create(database, tenant_id, name="told")
+    with database.transaction() as tx:
+        say(tx, asked, 1, 'the "INVOICE" of 50%')
+        answer(tx, told, 1, {"content": "Your invoice is on its way", "other": "parcel"})
+
+    assert names(database, tenant_id, Wanted(keywords="invoice")) == ["told", "asked", "About Invoices"]
+    assert names(database, tenant_id, Wanted(keywords='"invoice"')) == ["asked"]
+    assert names(database, tenant_id, Wanted(keywords="50%")) == ["asked"]
+    assert names(database, tenant_id, Wanted(keywords="5_%")) == []
+    assert names(database, tenant_id, Wanted(keywords="parcel")) == []
+    assert names(database, tenant_id, Wanted(keywords=by_name.hex[4:])) == ["About Invoices"]
+    assert names(database, tenant_id, Wanted(keywords=str(told))) == ["told"]
+
+
+def test_ids_users_and_times_narrow_the_list_both_ends_included(database: Database, tenant_id: UUID):
+    old = create(database, tenant_id, name="old", user_id="ann")
+    create(database, tenant_id, name="new", user_id="bob")
+    noon = datetime(2026, 3, 3, 12, tzinfo=UTC)
+    with database.transaction() as tx:
+        tx.run(text("update conversations set created_at = :at where id = :id"), at=noon, id=old)
+
+    assert names(database, tenant_id, Wanted(ids=[old])) == ["old"]
+    assert names(database, tenant_id, Wanted(user_id="bob")) == ["new"]
+    assert names(database, tenant_id, Wanted(since=noon, until=noon), order_by="create_time") == ["old"]
+    assert names(database, tenant_id, Wanted(until=noon - timedelta(seconds=1)), order_by="create_time") == []
+    assert names(database, tenant_id, Wanted(since=noon, until=noon), order_by="update_time") == []
+
+
+def test_deleting_takes_the_messages_along_and_tells_which_were_there(database: Database, tenant_id: UUID):
+    one, other = create(database, tenant_id), create(database, tenant_id)
+    with database.transaction() as tx:
+        say(tx, one, 1, "hello")
+
+    with database.transaction() as tx:
+        deleted = conversations.delete(tx, tenant_id, CANVAS, [one, new_id()])
+
+    assert deleted == {one}
+    with database.transaction() as tx:
+        assert tx.scalar(text("select count(*) from conversation_messages where conversation_id = :id"), id=one) == 0
+        assert conversations.delete_all(tx, tenant_id, CANVAS) == 1
+        with pytest.raises(NotFound):
+            conversations.get(tx, tenant_id, other)
+
+
+def test_active_runs_can_be_found_before_their_conversations_are_deleted(database: Database, tenant_id: UUID):
+    idle, busy = create(database, tenant_id), create(database, tenant_id)
+    run_id = new_id()
+    with database.transaction() as tx:
+        occupy(tx, busy, run_id)
+
+    with database.transaction() as tx:
+        assert conversations.active_runs(tx, tenant_id, CANVAS) == [run_id]
+        assert conversations.active_runs(tx, tenant_id, CANVAS, [busy]) == [run_id]
+        assert conversations.active_runs(tx, tenant_id, CANVAS, [idle]) == []
+        assert conversations.active_runs(tx, tenant_id, new_id()) == []

@@ -1,0 +1,142 @@
+"""A database comes up to this release once, however often and by however many it is asked."""
+
+import shutil
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from alembic import command
+from alembic.autogenerate import compare_metadata
+from alembic.config import Config
+from alembic.migration import MigrationContext
+from sqlalchemy import text
+
+from embedded import Services
+from store import migrate
+from store.database import Database
+from store.partitions import is_partition
+from store.schema import metadata
+from tests import services as test_services
+
+
+@pytest.fixture
+def empty_url(services: Services) -> Iterator[str]:
+    """A database without a single table."""
+    with test_services.fresh_database(services.database_url) as url:
+        yield url
+
+
+@pytest.fixture
+def empty(empty_url: str) -> Iterator[Database]:
+    database = Database(empty_url)
+    yield database
+    database.close()
+
+
+def test_an_empty_database_lacks_every_revision_until_it_is_upgraded(empty: Database, empty_url: str):
+    lacking = migrate.missing(empty)
+
+    applied = migrate.upgrade(empty_url)
+
+    assert lacking == applied == ["0001", "0002", "0003"]
+    assert applied[-1] == migrate.head()
+    assert migrate.missing(empty) == []
+
+
+def test_migrations_make_the_tables_that_the_code_expects(empty: Database, empty_url: str):
+    migrate.upgrade(empty_url)
+
+    with empty.transaction() as tx:
+        context = MigrationContext.configure(
+            tx.connection,
+            opts={
+                "include_name": _is_ours,
+                "compare_server_default": True,
+            },
+        )
+        differences = compare_metadata(context, metadata)
+
+    assert differences == []
+
+
+def test_the_tables_of_a_run_are_partitioned_as_the_code_expects(empty: Database, empty_url: str):
+    migrate.upgrade(empty_url)
+
+    with empty.transaction() as tx:
+        rows = tx.rows(
+            text("select c.relname, pg_get_partkeydef(c.oid) from pg_class c where c.relkind = 'p' order by 1")
+        )
+
+    expected = {
+        table.name: table.dialect_options["postgresql"]["partition_by"]
+        for table in metadata.tables.values()
+        if table.dialect_options["postgresql"]["partition_by"]
+    }
+    assert dict(map(tuple, rows)) == expected
+
+
+def test_upgrading_twice_changes_nothing(empty: Database, empty_url: str):
+    migrate.upgrade(empty_url)
+    before = _relations(empty)
+
+    applied = migrate.upgrade(empty_url)
+
+    assert applied == []
+    assert _relations(empty) == before
+
+
+def test_of_two_upgrades_at_once_one_does_the_work_and_both_succeed(empty: Database, empty_url: str):
+    with ThreadPoolExecutor(2) as both:
+        applied = list(both.map(migrate.upgrade, [empty_url, empty_url]))
+
+    assert sorted(applied, key=len) == [[], ["0001", "0002", "0003"]]
+    assert migrate.missing(empty) == []
+
+
+def test_a_database_that_is_ahead_of_this_release_lacks_nothing(empty: Database, empty_url: str):
+    migrate.upgrade(empty_url)
+    with empty.transaction() as tx:
+        tx.run(text("update alembic_version set version_num = '9999'"))
+
+    assert migrate.missing(empty) == []
+    assert migrate.upgrade(empty_url) == []
+
+
+def test_alembic_by_itself_finds_the_database_and_nothing_to_add(empty_url: str, monkeypatch: pytest.MonkeyPatch):
+    migrate.upgrade(empty_url)
+    monkeypatch.setenv("DATABASE_URL", empty_url)
+    config = _config(Path(__file__).parents[3] / "migrations")
+
+    command.check(config)  # raises if it would add something
+
+
+def test_a_new_revision_comes_out_as_a_module_ready_to_fill_in(
+    empty_url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    migrate.upgrade(empty_url)
+    monkeypatch.setenv("DATABASE_URL", empty_url)
+    folder = tmp_path / "migrations"
+    shutil.copytree(Path(__file__).parents[3] / "migrations", folder)
+
+    command.revision(_config(folder), "Budgets of tenants", rev_id="0004")
+
+    source = (folder / "versions" / "0004_budgets_of_tenants.py").read_text()
+    assert source.startswith('"""Budgets of tenants."""')
+    assert "down_revision = '0003'" in source
+    compile(source, "0004_budgets_of_tenants.py", "exec")
+
+
+def _is_ours(name: str | None, kind: str, _parents: object) -> bool:
+    return kind != "table" or not is_partition(name or "")
+
+
+def _config(folder: Path) -> Config:
+    config = Config()
+    config.set_main_option("script_location", str(folder))
+    return config
+
+
+def _relations(database: Database) -> list[str]:
+    with database.transaction() as tx:
+        return [row.name for row in tx.rows(text("select oid::regclass::text as name from pg_class order by 1"))]

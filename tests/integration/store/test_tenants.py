@@ -1,0 +1,143 @@
+"""Tenants and the tokens that speak for them."""
+
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+from uuid import UUID
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from sqlalchemy import select, text
+
+from canvas.errors import Conflict, NotFound
+from store import tenants
+from store.database import Database
+from store.ids import new_id
+from store.schema import tokens
+from store.tenants import Principal
+
+
+def test_the_local_tenant_comes_to_be_when_it_is_first_asked_for_and_stays_the_same(database: Database):
+    with database.transaction() as tx:
+        first = tenants.ensure_tenant(tx, "local")
+
+    with database.transaction() as tx:
+        assert tenants.ensure_tenant(tx, "local") == first
+        found = tenants.find_tenant(tx, "local")
+
+    assert found is not None
+    assert found.id == first
+
+
+def test_processes_that_ask_for_a_new_tenant_at_once_get_the_same_one(database: Database):
+    def ensure(_: int) -> UUID:
+        with database.transaction() as tx:
+            return tenants.ensure_tenant(tx, "asked for at once")
+
+    with ThreadPoolExecutor(4) as many:
+        ids = set(many.map(ensure, range(4)))
+
+    assert len(ids) == 1
+
+
+def test_a_second_tenant_of_the_same_name_is_refused(database: Database):
+    with database.transaction() as tx:
+        tenants.create_tenant(tx, "acme")
+
+    with pytest.raises(Conflict, match="acme"), database.transaction() as tx:
+        tenants.create_tenant(tx, "acme")
+
+
+def test_a_token_speaks_for_its_tenant(database: Database, tenant_id: UUID):
+    with database.transaction() as tx:
+        token_id, plain = tenants.create_token(tx, tenant_id, "laptop", "beta")
+
+    with database.transaction() as tx:
+        principal = tenants.principal_of(tx, plain)
+
+    assert plain.startswith("easel_")
+    assert principal == Principal(tenant_id, token_id, "beta")
+
+
+def test_the_database_never_holds_the_text_of_a_token(database: Database, tenant_id: UUID):
+    with database.transaction() as tx:
+        token_id, plain = tenants.create_token(tx, tenant_id, "laptop")
+
+        row = tx.one_or_none(select(tokens).where(tokens.c.id == token_id))
+
+    assert plain not in str(row)
+    assert plain.removeprefix("easel_").encode() not in bytes(row["hash"] if row else b"")
+
+
+def test_a_revoked_token_is_refused_and_stays_in_the_list(database: Database, tenant_id: UUID):
+    with database.transaction() as tx:
+        token_id, plain = tenants.create_token(tx, tenant_id, "laptop")
+        tenants.revoke_token(tx, tenant_id, token_id)
+        (before,) = tenants.tokens_of(tx, tenant_id)
+
+    with database.transaction() as tx:
+        tenants.revoke_token(tx, tenant_id, token_id)
+        assert tenants.principal_of(tx, plain) is None
+        (after,) = tenants.tokens_of(tx, tenant_id)
+
+    assert before.revoked_at is not None
+    assert after.revoked_at == before.revoked_at
+
+
+def test_nobody_revokes_or_sees_another_tenants_token(database: Database, tenant_id: UUID, other_tenant_id: UUID):
+    with database.transaction() as tx:
+        token_id, plain = tenants.create_token(tx, tenant_id, "laptop")
+
+    with pytest.raises(NotFound), database.transaction() as tx:
+        tenants.revoke_token(tx, other_tenant_id, token_id)
+
+    with database.transaction() as tx:
+        assert tenants.tokens_of(tx, other_tenant_id) == []
+        assert tenants.principal_of(tx, plain) is not None
+
+
+@settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.text())
+def test_text_that_is_no_token_speaks_for_nobody(database: Database, noise: str):
+    with database.transaction() as tx:
+        assert tenants.principal_of(tx, noise) is None
+
+
+def test_when_a_token_was_used_is_noted_once_a_minute(database: Database, tenant_id: UUID):
+    with database.transaction() as tx:
+        _, plain = tenants.create_token(tx, tenant_id, "laptop")
+        assert tenants.tokens_of(tx, tenant_id)[0].last_used_at is None
+
+    first, at_once = _use(database, tenant_id, plain), _use(database, tenant_id, plain)
+    with database.transaction() as tx:
+        tx.run(text("update tokens set last_used_at = last_used_at - interval '61 seconds'"))
+    a_minute_on = _use(database, tenant_id, plain)
+
+    assert at_once == first
+    assert a_minute_on > first
+
+
+def test_requests_with_one_token_do_not_wait_for_each_other(database: Database, tenant_id: UUID):
+    with database.transaction() as tx:
+        _, plain = tenants.create_token(tx, tenant_id, "laptop")
+
+    with database.transaction() as slow:
+        tenants.principal_of(slow, plain)
+        with database.transaction() as quick:
+            quick.run(text("set local lock_timeout = '100ms'"))
+            principal = tenants.principal_of(quick, plain)
+
+    assert principal is not None
+
+
+def test_a_token_is_for_a_tenant_that_exists(database: Database):
+    with pytest.raises(Exception, match="fk_tokens_tenant_id"), database.transaction() as tx:
+        tenants.create_token(tx, new_id(), "laptop")
+
+
+def _use(database: Database, tenant_id: UUID, plain: str) -> datetime:
+    with database.transaction() as tx:
+        tenants.principal_of(tx, plain)
+        used_at = tenants.tokens_of(tx, tenant_id)[0].last_used_at
+    assert used_at is not None
+    return used_at

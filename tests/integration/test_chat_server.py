@@ -1,0 +1,407 @@
+"""The SDK against a small HTTP server that answers as it is told and knows when a client has gone."""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import pytest
+
+from providers.catalogue import Account, AccountModel, Limits, open_chat, resolve
+from providers.chat import (
+    CallsDelta,
+    ChatModel,
+    ChatRequest,
+    Delta,
+    ErrorDelta,
+    ReasoningDelta,
+    TextDelta,
+    ToolCall,
+    Usage,
+    UsageDelta,
+)
+from providers.connections import close_connections
+from providers.wired import Pace
+
+T = TypeVar("T")
+ASK = [{"role": "system", "content": "S"}, {"role": "user", "content": "Q"}]
+KEY = "sk-integration-secret"
+
+
+@dataclass
+class Server:
+    """Plays one reply for each request, the last one again and again; remembers requests and departures."""
+
+    replies: list[Callable[["Server", asyncio.StreamWriter], Awaitable[None]]]
+    requests: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    left: asyncio.Event = field(default_factory=asyncio.Event)
+    connections: int = 0
+    port: int = 0
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        try:
+            while True:
+                head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
+                headers = {k.lower(): v for k, _, v in (line.partition(": ") for line in head[1:] if line)}
+                body = json.loads(await reader.readexactly(int(headers.get("content-length", "0"))) or b"{}")
+                self.requests.append({"line": head[0], "headers": headers, "body": body})
+                reply = self.replies[min(len(self.requests), len(self.replies)) - 1]
+                answering = asyncio.create_task(self.answer(reply, writer))
+                listening = asyncio.create_task(reader.read(1))
+                await asyncio.wait({answering, listening}, return_when=asyncio.FIRST_COMPLETED)
+                if listening.done():  # nothing more is sent by a client that still waits: it has gone
+                    answering.cancel()
+                    self.left.set()
+                    return
+                listening.cancel()
+                await asyncio.gather(listening, return_exceptions=True)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            writer.close()
+
+    async def answer(
+        self, reply: Callable[["Server", asyncio.StreamWriter], Awaitable[None]], writer: asyncio.StreamWriter
+    ) -> None:
+        await reply(self, writer)
+        await writer.drain()
+
+    def model(self, timeout: float = 30, **model: Any) -> ChatModel:
+        account = Account(
+            "OpenAI-API-Compatible",
+            base_url=f"http://127.0.0.1:{self.port}",
+            api_key=KEY,
+            models={"m": AccountModel(is_tools=True, **model)},
+        )
+        spec = resolve("m@OpenAI-API-Compatible", [account])
+        return open_chat(spec, Limits(timedelta(seconds=timeout)), pace=Pace(at_once, lambda: 0.0))
+
+
+waits: list[float] = []
+
+
+async def at_once(seconds: float) -> None:
+    waits.append(seconds)
+
+
+def whole(body: Any, status: int = 200, **headers: str) -> Callable[[Server, asyncio.StreamWriter], Awaitable[None]]:
+    async def reply(server: Server, writer: asyncio.StreamWriter) -> None:
+        text = body if isinstance(body, str) else json.dumps(body)
+        given = {"content-type": "application/json", "content-length": str(len(text.encode())), **headers}
+        writer.write(head(status, given) + text.encode())
+
+    return reply
+
+
+def events(*chunks: Any, then: str = "done") -> Callable[[Server, asyncio.StreamWriter], Awaitable[None]]:
+    """An event stream; `then` it is done, the connection breaks, or it hangs until the client has gone."""
+
+    async def reply(server: Server, writer: asyncio.StreamWriter) -> None:
+        writer.write(head(200, {"content-type": "text/event-stream", "transfer-encoding": "chunked"}))
+        for chunk in chunks:
+            send(writer, f"data: {json.dumps(chunk)}\n\n")
+            await writer.drain()
+        if then == "hang":
+            await server.left.wait()
+        elif then == "break":
+            writer.transport.abort()
+        else:
+            send(writer, "data: [DONE]\n\n")
+            writer.write(b"0\r\n\r\n")
+
+    return reply
+
+
+async def silence(server: Server, writer: asyncio.StreamWriter) -> None:
+    await server.left.wait()
+
+
+async def hang_up(server: Server, writer: asyncio.StreamWriter) -> None:
+    writer.transport.abort()
+
+
+def head(status: int, headers: Mapping[str, str]) -> bytes:
+    return f"HTTP/1.1 {status} X\r\n{''.join(f'{k}: {v}{chr(13)}{chr(10)}' for k, v in headers.items())}\r\n".encode()
+
+
+def send(writer: asyncio.StreamWriter, text: str) -> None:
+    data = text.encode()
+    writer.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
+
+
+def piece(finish: str | None = None, **delta: Any) -> dict[str, Any]:
+    choice = {"index": 0, "delta": delta, "finish_reason": finish}
+    return {"id": "x", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [choice]}
+
+
+def said(text: str, usage: Mapping[str, int] | None = None, **message: Any) -> dict[str, Any]:
+    choice = {"index": 0, "message": {"role": "assistant", "content": text, **message}, "finish_reason": "stop"}
+    return {"id": "x", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice], "usage": usage}
+
+
+@asynccontextmanager
+async def serving(*replies: Callable[[Server, asyncio.StreamWriter], Awaitable[None]]) -> AsyncGenerator[Server]:
+    server = Server(list(replies))
+    waits.clear()
+    listener = await asyncio.start_server(server.serve, "127.0.0.1", 0)
+    server.port = listener.sockets[0].getsockname()[1]
+    try:
+        yield server
+    finally:
+        await close_connections()
+        listener.close()
+
+
+async def listened(model: ChatModel, **request: Any) -> list[Delta]:
+    return [delta async for delta in model.stream(ChatRequest(ASK, **request))]
+
+
+def within_seconds(steps: Coroutine[Any, Any, T]) -> T:
+    return asyncio.run(asyncio.wait_for(steps, 20))
+
+
+def test_a_streamed_answer_arrives_with_reasoning_and_usage():
+    async def steps() -> tuple[list[Delta], dict[str, Any]]:
+        usage = {**piece(), "choices": [], "usage": {"prompt_tokens": 7, "completion_tokens": 2, "total_tokens": 9}}
+        chunks = [piece(reasoning_content="a"), piece(content="Hel"), piece(content="lo"), piece("stop"), usage]
+        async with serving(events(*chunks)) as server:
+            return await listened(server.model()), server.requests[0]
+
+    deltas, request = within_seconds(steps())
+
+    assert deltas == [ReasoningDelta("a"), TextDelta("Hel"), TextDelta("lo"), UsageDelta(Usage(7, 2, 9, 1))]
+    assert request["line"] == "POST /v1/chat/completions HTTP/1.1"
+    assert request["headers"]["authorization"] == f"Bearer {KEY}"
+    assert request["body"] == {
+        "model": "m",
+        "messages": ASK,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    }
+
+
+def test_generation_parameters_images_and_template_arguments_are_sent():
+    async def steps() -> dict[str, Any]:
+        async with serving(whole(said("ok"))) as server:
+            request = ChatRequest(
+                ASK,
+                params={"temperature": 0.2, "max_tokens": 9, "unheard_of": 1},
+                images=["data:image/png;base64,QQ=="],
+                chat_template_kwargs={"style": "brief"},
+            )
+            await server.model().complete(request)
+            return server.requests[0]["body"]
+
+    body = within_seconds(steps())
+
+    assert body["messages"][1]["content"] == [
+        {"type": "text", "text": "Q"},
+        {"type": "image_url", "image_url": {"url": "data:image/png;base64,QQ=="}},
+    ]
+    assert {name: body[name] for name in body if name not in ("messages", "model")} == {
+        "temperature": 0.2,
+        "max_tokens": 9,
+        "chat_template_kwargs": {"style": "brief"},
+    }
+
+
+def test_streamed_tool_calls_are_put_together():
+    tool = {"type": "function", "function": {"name": "search", "parameters": {"type": "object"}}}
+
+    def part(**function: Any) -> dict[str, Any]:
+        return piece(tool_calls=[{"index": 0, "id": "c0", "type": "function", "function": function}])
+
+    async def steps() -> tuple[list[Delta], dict[str, Any]]:
+        chunks = [
+            part(name="search", arguments=""),
+            part(arguments='{"q": '),
+            part(arguments='"x"}'),
+            piece("tool_calls"),
+        ]
+        async with serving(events(*chunks)) as server:
+            return await listened(server.model(), tools=[tool]), server.requests[0]["body"]
+
+    deltas, body = within_seconds(steps())
+
+    assert deltas[0] == CallsDelta((ToolCall("c0", "search", '{"q": "x"}'),))
+    assert (body["tools"], body["tool_choice"]) == ([tool], "auto")
+
+
+def test_a_model_that_cannot_call_tools_is_offered_none():
+    tool = {"type": "function", "function": {"name": "search"}}
+
+    async def steps() -> dict[str, Any]:
+        async with serving(whole(said("ok"))) as server:
+            account = Account("VLLM", base_url=f"http://127.0.0.1:{server.port}/v1")
+            model = open_chat(resolve("m@VLLM", [account]))
+            await model.complete(ChatRequest(ASK, tools=[tool]))
+            return server.requests[0]
+
+    request = within_seconds(steps())
+
+    assert not {"tools", "tool_choice"} & set(request["body"])
+
+
+def test_a_rate_limit_is_waited_out_as_long_as_the_provider_asks():
+    async def steps() -> tuple[str, Usage, int]:
+        limited = whole({"error": {"message": "slow down"}}, 429, **{"retry-after": "3"})
+        usage = {"prompt_tokens": 4, "completion_tokens": 1, "total_tokens": 5}
+        async with serving(limited, whole(said("hi", usage))) as server:
+            answer = await server.model().complete(ChatRequest(ASK, retries=1))
+            return answer.text, answer.usage, len(server.requests)
+
+    assert within_seconds(steps()) == ("hi", Usage(4, 1, 5, calls=2), 2)
+    assert waits == [3.0]
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "text", "requests"),
+    [
+        (401, {"error": {"message": f"bad key {KEY}"}}, "**ERROR**: AUTH_ERROR - bad key ***", 1),
+        (400, {"error": {"message": "no", "code": "content_filter"}}, "**ERROR**: CONTENT_FILTERED - no", 1),
+        (429, {"error": {"message": "pay", "code": "insufficient_quota"}}, "**ERROR**: QUOTA_EXCEEDED - pay", 1),
+        (404, {"detail": "no such model"}, "**ERROR**: MODEL_ERROR - no such model", 1),
+        (529, {"error": {"message": "overloaded"}}, "**ERROR**: SERVER_ERROR - overloaded", 3),
+        (502, "<html>bad gateway</html>", "**ERROR**: SERVER_ERROR - <html>bad gateway</html>", 3),
+    ],
+)
+def test_a_refusal_is_named_by_its_status_and_repeated_only_where_that_helps(
+    status: int, body: Any, text: str, requests: int
+):
+    async def steps() -> tuple[str, int]:
+        async with serving(whole(body, status)) as server:
+            answer = await server.model().complete(ChatRequest(ASK, retries=2))
+            return answer.text, len(server.requests)
+
+    assert within_seconds(steps()) == (text, requests)
+
+
+def test_a_stream_that_breaks_off_is_not_begun_again():
+    async def steps() -> tuple[list[Delta], int]:
+        async with serving(events(piece(content="half"), then="break"), events(piece(content="never"))) as server:
+            return await listened(server.model(), retries=3), len(server.requests)
+
+    deltas, requests = within_seconds(steps())
+
+    assert deltas[0] == TextDelta("half")
+    assert isinstance(deltas[1], ErrorDelta)
+    assert deltas[1].code == "CONNECTION_ERROR"
+    assert requests == 1
+
+
+def test_an_error_in_the_middle_of_a_stream_ends_the_answer():
+    async def steps() -> list[Delta]:
+        error = {"error": {"message": "key servers are busy", "code": 502}}
+        async with serving(events(piece(content="half"), error)) as server:
+            return await listened(server.model(), retries=3)
+
+    assert within_seconds(steps())[:2] == [TextDelta("half"), ErrorDelta("SERVER_ERROR", "key servers are busy")]
+
+
+def test_a_connection_that_is_cut_before_the_answer_is_tried_again():
+    async def steps() -> tuple[list[Delta], int]:
+        async with serving(hang_up, events(piece(content="hi"), piece("stop"))) as server:
+            return await listened(server.model(), retries=1), len(server.requests)
+
+    deltas, requests = within_seconds(steps())
+
+    assert (deltas[0], requests) == (TextDelta("hi"), 2)
+
+
+def test_a_server_that_is_not_there_is_named_without_the_key():
+    async def steps() -> str:
+        async with serving(hang_up) as server:
+            model = server.model()
+        return (await model.complete(ChatRequest(ASK))).text
+
+    text = within_seconds(steps())
+
+    assert text.startswith("**ERROR**: CONNECTION_ERROR - http://127.0.0.1:")
+    assert KEY not in text
+
+
+def test_a_provider_that_stays_silent_is_given_up():
+    async def steps() -> tuple[str, bool]:
+        async with serving(silence) as server:
+            answer = await server.model(timeout=0.05).complete(ChatRequest(ASK))
+            await server.left.wait()
+            return answer.text, server.left.is_set()
+
+    text, left = within_seconds(steps())
+
+    assert text.startswith("**ERROR**: TIMEOUT - ")
+    assert left
+
+
+@pytest.mark.parametrize("moment", ["before the answer", "between two pieces", "while busy with a piece"])
+def test_cancelling_the_reader_closes_the_connection(moment: str):
+    async def steps() -> bool:
+        reply = silence if moment == "before the answer" else events(piece(content="first"), then="hang")
+        asked = asyncio.Event()
+
+        async def read(model: ChatModel) -> None:
+            kept = model.stream(ChatRequest(ASK))  # held by the frame, so that collecting garbage does not close it
+            if moment == "before the answer":
+                asked.set()
+            async for _ in kept:
+                asked.set()
+                if moment == "while busy with a piece":
+                    await asyncio.Event().wait()
+
+        async with serving(reply) as server:
+            reader = asyncio.create_task(read(server.model()))
+            await asked.wait()
+            while not server.requests:
+                await asyncio.sleep(0)
+            reader.cancel()
+            await asyncio.wait({reader})
+            await server.left.wait()
+            return reader.cancelled()
+
+    assert within_seconds(steps())
+
+
+def test_an_account_is_asked_with_its_own_key_and_nothing_of_the_operators(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("OPENAI_ORG_ID", "org-of-the-operator")
+    monkeypatch.setenv("OPENAI_CUSTOM_HEADERS", "Authorization: Bearer of-the-operator")
+
+    async def steps() -> list[dict[str, str]]:
+        async with serving(whole(said("ok"))) as server:
+            for key in ("sk-one", "sk-two", ""):
+                account = Account("VLLM", base_url=f"http://127.0.0.1:{server.port}", api_key=key)
+                await open_chat(resolve("m@VLLM", [account])).complete(ChatRequest(ASK))
+            return [request["headers"] for request in server.requests]
+
+    headers = within_seconds(steps())
+
+    assert [each["authorization"] for each in headers] == ["Bearer sk-one", "Bearer sk-two", "Bearer none"]
+    assert not [each for each in headers if "openai-organization" in each]
+
+
+def test_requests_of_one_account_go_over_one_connection():
+    async def steps() -> tuple[int, int]:
+        async with serving(whole(said("ok"))) as server:
+            for _ in range(3):
+                await server.model().complete(ChatRequest(ASK))
+            return len(server.requests), server.connections
+
+    assert within_seconds(steps()) == (3, 1)
+
+
+def test_azure_is_asked_at_its_deployment():
+    async def steps() -> dict[str, Any]:
+        async with serving(whole(said("ok"))) as server:
+            account = Account(
+                "Azure-OpenAI", base_url=f"http://127.0.0.1:{server.port}", api_key='{"api_key": "sk-az"}'
+            )
+            await open_chat(resolve("gpt-4o@Azure-OpenAI", [account])).complete(ChatRequest(ASK))
+            return server.requests[0]
+
+    request = within_seconds(steps())
+
+    assert "/openai/deployments/gpt-4o/chat/completions?api-version=2024-02-01" in request["line"]
+    assert request["headers"]["api-key"] == "sk-az"

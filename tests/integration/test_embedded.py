@@ -1,0 +1,274 @@
+"""The embedded pair with its real programs: what a user without any server relies on."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+from tempfile import mkdtemp
+
+import psycopg
+import pytest
+import redis
+
+import embedded
+from canvas.errors import Conflict, ExecutorError
+from tests.services import shared_folder
+
+ROOT = Path(embedded.__file__).parent
+PATIENCE_S = 60
+
+OWNER = """
+    import sys
+    from pathlib import Path
+    import embedded
+    with embedded.services(Path(sys.argv[1]), durable=False) as servers:
+        print(servers.database_url, servers.redis_url, flush=True)
+        sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def home() -> Iterator[Path]:
+    """A home that PostgreSQL can reach when root runs these tests, which pytest's own folders are not."""
+    folder = shared_folder()
+    yield folder
+    subprocess.run(["rm", "-rf", folder], check=True)
+
+
+def test_both_servers_answer_on_loopback_behind_a_password(home: Path) -> None:
+    with embedded.services(home, durable=False) as servers:
+        with connected(servers.database_url) as connection:
+            listening = connection.execute("select inet_server_addr(), current_setting('max_connections')").fetchone()
+        with redis.Redis.from_url(servers.redis_url) as client:
+            assert client.ping()
+
+        assert listening is not None
+        assert [str(listening[0]), listening[1]] == ["127.0.0.1", "60"]
+        with pytest.raises(psycopg.OperationalError, match="password"):
+            connected(without_password(servers.database_url))
+        with pytest.raises(redis.AuthenticationError):
+            redis.Redis.from_url(without_password(servers.redis_url)).ping()
+
+
+def test_nobody_sees_a_password_in_a_repr_or_among_the_arguments_of_a_process(home: Path) -> None:
+    with embedded.services(home, durable=False) as servers:
+        passwords = [url.split("@")[0].rpartition(":")[2] for url in (servers.database_url, servers.redis_url)]
+        arguments = subprocess.run(["ps", "-ewwo", "args"], capture_output=True, text=True, check=True).stdout
+
+        assert str(home) in arguments
+        assert not [password for password in passwords if password in arguments or password in repr(servers)]
+
+
+def test_data_outlive_the_servers(home: Path) -> None:
+    with embedded.services(home, durable=False, need_redis=False) as servers, connected(servers.database_url) as first:
+        first.execute("create table kept (word text)")
+        first.execute("insert into kept values ('here')")
+
+    with embedded.services(home, durable=False, need_redis=False) as servers, connected(servers.database_url) as second:
+        found = second.execute("select word from kept").fetchall()
+
+    assert found == [("here",)]
+    assert servers.redis_url == ""
+
+
+def test_an_accepted_fact_waits_for_the_disk_unless_tests_say_otherwise(home: Path) -> None:
+    with embedded.services(home, need_redis=False) as servers, connected(servers.database_url) as connection:
+        found = connection.execute("select current_setting('fsync'), current_setting('synchronous_commit')").fetchone()
+
+    assert found == ("on", "on")
+
+
+def test_servers_end_with_an_owner_that_is_killed_and_the_next_owner_finds_the_data(home: Path) -> None:
+    owner, urls = started_owner(home)
+    with connected(urls[0]) as connection:
+        connection.execute("create table kept (word text)")
+
+    owner.send_signal(signal.SIGKILL)
+    owner.wait()
+
+    with embedded.services(home, durable=False, need_redis=False) as servers, connected(servers.database_url) as later:
+        assert later.execute("select count(*) from kept").fetchone() == (0,)
+    until(lambda: not reachable(urls[1]))
+
+
+def test_a_process_id_left_by_a_killed_server_does_not_keep_the_next_one_from_starting(home: Path) -> None:
+    with embedded.services(home, durable=False, need_redis=False):
+        pass
+    (data,) = home.glob("postgres-*/data")
+    account = embedded._account(data)  # the file looks as PostgreSQL leaves it, and the process is alive
+    with subprocess.Popen(["sleep", "60"], **account) as stranger:
+        (data / "postmaster.pid").write_text(f"{stranger.pid}\n{data}\n1\n1\n\n127.0.0.1\n1 1\nready\n")
+
+        with embedded.services(home, durable=False, need_redis=False) as servers:
+            answer = connected(servers.database_url).execute("select 1").fetchone()
+        stranger.kill()
+
+    assert answer == (1,)
+
+
+def test_a_second_process_of_a_home_uses_the_servers_of_the_first(home: Path) -> None:
+    owner, urls = started_owner(home)
+
+    with embedded.services(home, durable=False) as guest:
+        assert [guest.database_url, guest.redis_url] == urls
+
+        owner.stdin.close()  # it wants to end, and waits for us
+        assert connected(guest.database_url).execute("select 1").fetchone() == (1,)
+
+    assert owner.wait() == 0
+    assert not reachable(urls[1])
+
+
+def test_a_guest_that_needs_what_the_owner_does_not_run_is_refused(home: Path) -> None:
+    with (
+        embedded.services(home, durable=False, need_database=False),
+        pytest.raises(Conflict, match="only one of the two"),
+        embedded.services(home),
+    ):
+        pass
+
+
+def test_an_owner_does_not_wait_for_its_guests_for_ever(home: Path) -> None:
+    began = time.monotonic()
+
+    with embedded.services(home, need_database=False, linger=timedelta(milliseconds=50)) as owned:
+        guest = embedded.services(home, need_database=False)
+        assert guest.__enter__() == owned
+
+    assert time.monotonic() - began < PATIENCE_S
+    assert not reachable(owned.redis_url)
+    guest.__exit__(None, None, None)
+
+
+def test_what_a_killed_owner_announced_is_not_believed(home: Path) -> None:
+    with subprocess.Popen(["true"]) as ended:
+        ended.wait()
+    announced = {"pid": ended.pid, "database_url": "postgresql://gone", "redis_url": "redis://gone"}
+    (home / "embedded.lock").write_text(json.dumps(announced))
+
+    with embedded.services(home, need_database=False) as servers:
+        assert reachable(servers.redis_url)
+
+
+def test_servers_are_started_from_the_main_thread_only(home: Path) -> None:
+    refusals: list[ExecutorError] = []
+
+    def start() -> None:
+        try:
+            with embedded.services(home):
+                pass
+        except ExecutorError as error:
+            refusals.append(error)
+
+    thread = threading.Thread(target=start)
+    thread.start()
+    thread.join()
+
+    assert "main" in refusals[0].message
+
+
+def test_without_programs_the_error_names_the_two_variables(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(embedded, "_postgres_programs", lambda: iter(()))
+    monkeypatch.setattr(embedded, "_valkey_programs", lambda: iter(()))
+
+    for needs in ({"need_redis": False}, {"need_database": False}):
+        with pytest.raises(ExecutorError, match="DATABASE_URL and REDIS_URL"), embedded.services(home, **needs):
+            pass
+
+
+def test_a_user_without_a_passwd_entry_is_told_what_to_set(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(uid: int) -> object:
+        raise KeyError(uid)
+
+    monkeypatch.setattr(embedded.pwd, "getpwuid", unknown)
+
+    with (
+        pytest.raises(ExecutorError, match=r"no passwd entry.* DATABASE_URL"),
+        embedded.services(home, need_redis=False),
+    ):
+        pass
+
+
+def test_what_a_server_says_when_it_cannot_start_is_in_the_error(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(embedded, "_free_port", lambda: 99999)
+
+    with pytest.raises(ExecutorError, match="99999"), embedded.services(home, durable=False, need_redis=False):
+        pass
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root runs servers as somebody else")
+class TestAsRoot:
+    def test_programs_in_a_closed_folder_are_copied_for_the_account_that_runs_them(
+        self, home: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        closed = home / "closed"
+        for program in (*embedded._postgres_programs(), *embedded._valkey_programs()):
+            for folder in program.folders:
+                subprocess.run(["cp", "-r", "--parents", folder, closed_folder(closed)], cwd=program.root, check=True)
+        if not closed.exists():
+            pytest.skip("the programs here are not in wheels")
+        monkeypatch.setattr(embedded, "_package", lambda name: closed / name)
+        monkeypatch.setenv("PATH", "/nowhere")
+
+        with embedded.services(home, durable=False) as servers:
+            assert connected(servers.database_url).execute("select 1").fetchone() == (1,)
+            assert reachable(servers.redis_url)
+
+        assert closed.stat().st_mode & 0o777 == 0o700
+
+    def test_a_home_that_only_root_can_enter_stays_closed(self, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        home.chmod(0o700)
+        place = Path(mkdtemp(prefix="easel-roots-"))
+        monkeypatch.setattr(embedded, "ROOTS_PLACE", place)
+
+        with embedded.services(home, durable=False, need_redis=False) as servers:
+            assert connected(servers.database_url).execute("select 1").fetchone() == (1,)
+
+        assert home.stat().st_mode & 0o777 == 0o700
+        assert list(place.glob("*/postgres-*/data"))
+        subprocess.run(["rm", "-rf", place], check=True)
+
+
+def connected(url: str) -> psycopg.Connection:
+    return psycopg.connect(url.replace("+psycopg", ""), autocommit=True)
+
+
+def without_password(url: str) -> str:
+    scheme, _, rest = url.partition("://")
+    user, _, place = rest.partition("@")
+    return f"{scheme}://{user.partition(':')[0]}{'@' if user.partition(':')[0] else ''}{place}"
+
+
+def reachable(redis_url: str) -> bool:
+    try:
+        with redis.Redis.from_url(redis_url) as client:
+            return bool(client.ping())
+    except redis.ConnectionError:
+        return False
+
+
+def started_owner(home: Path) -> tuple[subprocess.Popen[str], list[str]]:
+    """A process that owns the servers of a home until its input is closed."""
+    argv = [sys.executable, "-c", textwrap.dedent(OWNER), str(home)]
+    owner = subprocess.Popen(argv, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    return owner, owner.stdout.readline().split()
+
+
+def closed_folder(path: Path) -> Path:
+    path.mkdir(mode=0o700, exist_ok=True)
+    return path
+
+
+def until(holds: Callable[[], bool]) -> None:
+    """Wait for a fact, with a deadline."""
+    give_up = time.monotonic() + PATIENCE_S
+    while not holds():
+        assert time.monotonic() < give_up
+        time.sleep(0.01)

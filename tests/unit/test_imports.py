@@ -1,0 +1,101 @@
+"""Imports point inward: the table of the architecture, held against the source.
+
+Imports for type checking and imports inside functions count like any other.
+"""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+MAY_IMPORT = {
+    "canvas": set[str](),
+    "store": {"canvas"},
+    "providers": {"canvas"},
+    "components": {"canvas", "providers"},
+    "scheduler": {"canvas", "store"},
+    "worker": {"canvas", "store", "providers", "components", "scheduler"},
+    "api": {"canvas", "store", "providers", "components", "scheduler"},
+    "cli": {"canvas", "store", "providers", "components", "scheduler", "embedded"},
+    "migrations": {"store"},
+    "embedded": {"canvas"},
+    "settings": set[str](),
+    "telemetry": set[str](),
+}
+LEAVES = {"settings", "telemetry"}
+READ_LEAVES = ("worker/tasks.py", "scheduler/tasks.py", "scheduler/sweep.py", "api/app.py", "cli/", "migrations/env.py")
+OURS = set(MAY_IMPORT) | {"tests"}
+
+
+def sources() -> list[str]:
+    """Every module of ours, as a path from the root; tests may import what they test."""
+    found = [path for name in MAY_IMPORT for path in (*ROOT.glob(f"{name}.py"), *(ROOT / name).rglob("*.py"))]
+    return sorted(str(path.relative_to(ROOT)) for path in found)
+
+
+def imported(source: str) -> Iterator[str]:
+    """Top-level names that a source imports absolutely; a relative import stays in its package."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield node.module.partition(".")[0]
+
+
+def forbidden(path: str, source: str) -> set[str]:
+    """What of ours a module imports and may not."""
+    package = Path(path).parts[0].removesuffix(".py")
+    allowed = MAY_IMPORT[package] | {package} | (LEAVES if path.startswith(READ_LEAVES) else set())
+    return set(imported(source)) & OURS - allowed
+
+
+@pytest.mark.parametrize("path", sources())
+def test_imports_point_inward(path: str) -> None:
+    assert not forbidden(path, (ROOT / path).read_text())
+
+
+def test_every_module_of_ours_is_in_the_table() -> None:
+    top = {
+        path.parent.name if path.name == "__init__.py" else path.stem
+        for path in (*ROOT.glob("*/__init__.py"), *ROOT.glob("*.py"))
+    }
+
+    assert top - {"tests", "bench"} <= set(MAY_IMPORT)
+    assert {"canvas", "store", "providers", "components"} <= {Path(path).parts[0] for path in sources()}
+
+
+@pytest.mark.parametrize(
+    ("path", "source"),
+    [
+        ("canvas/decide.py", "import store"),
+        ("canvas/decide.py", "from settings import load"),
+        ("store/runs.py", "from components.base import Params"),
+        ("scheduler/coordinator.py", "def f():\n    import components.registry"),
+        ("scheduler/coordinator.py", "if TYPE_CHECKING:\n    from worker import execution"),
+        ("api/app.py", "from cli import runs"),
+        ("api/app.py", "import worker.tasks"),
+        ("api/sse.py", "import telemetry"),
+        ("cli/runs.py", "from api.app import create_app"),
+        ("worker/execution.py", "from settings import load"),
+        ("components/llm.py", "from tests.fakes import FakeContext"),
+        ("store/database.py", "import embedded"),
+    ],
+)
+def test_an_import_that_points_outward_would_be_found(path: str, source: str) -> None:
+    assert forbidden(path, source)
+
+
+@pytest.mark.parametrize(
+    ("path", "source"),
+    [
+        ("worker/tasks.py", "import settings, telemetry"),
+        ("cli/database.py", "from embedded import services\nfrom settings import load"),
+        ("components/tools/tavily.py", "from . import base\nfrom components.context import NodeContext"),
+        ("migrations/versions/0001_tenants.py", "from store.schema import metadata"),
+    ],
+)
+def test_an_import_that_points_inward_is_none_of_its_business(path: str, source: str) -> None:
+    assert not forbidden(path, source)

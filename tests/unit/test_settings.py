@@ -1,0 +1,218 @@
+"""What operators may rely on when they set something."""
+
+import os
+import stat
+from datetime import timedelta
+from math import inf
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import settings
+from settings import InvalidSettings, Settings
+
+
+@pytest.fixture(autouse=True)
+def empty_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in list(os.environ):
+        if name.startswith(("EASEL_", "COMPONENT_", "LLM_", "CELERY_")) or name in ("DATABASE_URL", "REDIS_URL"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    settings.load.cache_clear()
+
+
+def test_nothing_has_to_be_set(tmp_path: Path) -> None:
+    found = settings.load()
+
+    assert found.home == tmp_path / ".easel"
+    assert found.files_dir == tmp_path / ".easel" / "files"
+    assert (found.database_url, found.redis_url, found.broker_url) == (None, None, None)
+    assert (found.lease, found.renew_every) == (timedelta(seconds=10), timedelta(seconds=3))
+
+
+def test_settings_are_read_once_per_process_and_stay_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = settings.load()
+    monkeypatch.setenv("EASEL_API_PORT", "9000")
+
+    assert settings.load() is first
+    with pytest.raises(ValueError, match="frozen"):
+        first.api_port = 9000
+
+
+def test_an_empty_variable_counts_as_unset(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("EASEL_HOME", "DATABASE_URL", "EASEL_SECRET_KEY", "EASEL_LEASE"):
+        monkeypatch.setenv(name, "")
+
+    assert settings.load() == Settings()
+
+
+@pytest.mark.parametrize("scheme", ["postgres", "postgresql", "postgresql+psycopg"])
+def test_any_spelling_of_a_database_url_leads_to_the_same_driver(monkeypatch: pytest.MonkeyPatch, scheme: str) -> None:
+    monkeypatch.setenv("DATABASE_URL", f"{scheme}://u:p@h:1/d?sslmode=require")
+
+    assert settings.load().database_url == "postgresql+psycopg://u:p@h:1/d?sslmode=require"
+
+
+def test_a_variable_with_our_prefix_wins_over_the_shared_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REDIS_URL", "redis://shared")
+    monkeypatch.setenv("EASEL_REDIS_URL", "redis://ours")
+
+    assert settings.load().redis_url == "redis://ours"
+
+
+def test_the_broker_is_the_redis_unless_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REDIS_URL", "redis://here")
+    same = Settings()
+    monkeypatch.setenv("CELERY_BROKER_URL", "amqp://there")
+    other = Settings()
+
+    assert (same.broker_url, other.broker_url) == ("redis://here", "amqp://there")
+
+
+def test_servers_fill_in_what_is_not_named_only() -> None:
+    named = Settings(database_url="postgresql://mine/d").on("postgresql+psycopg://embedded", "redis://embedded")
+    brokered = Settings(broker_url="amqp://there").on("postgresql+psycopg://embedded", "redis://embedded")
+
+    assert named.database_url == "postgresql+psycopg://mine/d"
+    assert (named.redis_url, named.broker_url) == ("redis://embedded", "redis://embedded")
+    assert (brokered.redis_url, brokered.broker_url) == ("redis://embedded", "amqp://there")
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("20", timedelta(seconds=20)),
+        ("7.5", timedelta(seconds=7.5)),
+        ("9000ms", timedelta(seconds=9)),
+        ("30 s", timedelta(seconds=30)),
+        ("2m", timedelta(minutes=2)),
+        ("1h", timedelta(hours=1)),
+        ("1.5d", timedelta(hours=36)),
+    ],
+)
+def test_a_duration_is_seconds_or_names_its_unit(
+    monkeypatch: pytest.MonkeyPatch, written: str, meant: timedelta
+) -> None:
+    monkeypatch.setenv("EASEL_LEASE", written)
+
+    assert settings.load().lease == meant
+
+
+@pytest.mark.parametrize(
+    ("variables", "complaint"),
+    [
+        ({"EASEL_LEASE": "6", "EASEL_RENEW_EVERY": "3"}, "a lease outlives two renewals"),
+        ({"EASEL_CANCEL_POLL": "10"}, "within a lease"),
+        ({"EASEL_LEASE": "soon"}, "EASEL_LEASE"),
+        ({"EASEL_GRACE": "0"}, "EASEL_GRACE"),
+        ({"EASEL_MAX_RUNNING": "0"}, "EASEL_MAX_RUNNING"),
+        ({"EASEL_WORKER_POOL": "1"}, "EASEL_WORKER_POOL"),
+        ({"EASEL_LOG_FORMAT": "xml"}, "EASEL_LOG_FORMAT"),
+        ({"DATABASE_URL": "mysql://h/d"}, "DATABASE_URL"),
+        ({"REDIS_URL": "localhost:6379"}, "REDIS_URL"),
+        ({"EASEL_SECRET_KEY": "too short"}, "EASEL_SECRET_KEY"),
+    ],
+)
+def test_what_cannot_work_is_refused_by_the_name_of_its_variable(
+    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], complaint: str
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+
+    with pytest.raises(InvalidSettings, match=complaint) as refused:
+        settings.load()
+
+    assert len(str(refused.value).splitlines()) == 1
+
+
+def test_no_secret_shows_in_a_repr_or_in_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DATABASE_URL", "postgresql://u:hunter2@h/d")
+    monkeypatch.setenv("REDIS_URL", "redis://:hunter2@h")
+    monkeypatch.setenv("CELERY_BROKER_URL", "amqp://u:hunter2@h")
+    monkeypatch.setenv("EASEL_SECRET_KEY", "hunter2 and some more")
+    shown = repr(Settings()) + str(Settings())
+    monkeypatch.setenv("DATABASE_URL", "mysql://u:hunter2@h/d")
+    monkeypatch.setenv("REDIS_URL", "hunter2")
+    with pytest.raises(InvalidSettings) as refused:
+        settings.load()
+
+    assert "hunter2" not in shown + str(refused.value) + repr(refused.value.__context__)
+
+
+# -- time limits -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("component", "seconds"),
+    [
+        ("ExeSQL", 3), ("Switch", 3), ("TavilySearch", 12), ("Retrieval", 12), ("BGPT", 30), ("Email", 60),
+        ("QueritContents", 70), ("LLM", 600), ("Agent", 1200), ("Begin", inf), ("LoopItem", inf), ("Unheard", 600),
+    ],
+)  # fmt: skip
+def test_components_have_the_limits_of_the_table(component: str, seconds: float) -> None:
+    assert Settings().time_limit(component) == seconds
+
+
+def test_a_limit_for_one_component_wins_over_the_table_and_one_for_all_does_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COMPONENT_EXEC_TIMEOUT", "99")
+    monkeypatch.setenv("COMPONENT_EXEC_TIMEOUT_EXESQL", "7")
+    found = Settings()
+
+    assert [found.time_limit(name) for name in ("ExeSQL", "TavilySearch", "Unheard")] == [7, 12, 99]
+
+
+@given(st.one_of(st.integers(max_value=0).map(str), st.sampled_from(["", " ", "ten", "1.5", "3s", "-", "0x10", "inf"])))
+def test_a_limit_that_is_no_positive_whole_number_is_ignored(written: str) -> None:
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setenv("COMPONENT_EXEC_TIMEOUT", written)
+        monkeypatch.setenv("COMPONENT_EXEC_TIMEOUT_EXESQL", written)
+        found = Settings()
+
+    assert [found.time_limit("ExeSQL"), found.time_limit("Unheard")] == [3, 600]
+
+
+def test_limits_for_model_calls_are_read_under_the_names_ragflow_gave_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LLM_TIMEOUT_SECONDS", "30")
+    monkeypatch.setenv("LLM_MAX_RETRIES", "0")
+    monkeypatch.setenv("LLM_BASE_DELAY", "0.25")
+    found = settings.load()
+
+    assert found.llm_timeout == timedelta(seconds=30)
+    assert found.llm_max_retries == 0
+    assert found.llm_base_delay == timedelta(milliseconds=250)
+
+
+# -- the sealing secret ----------------------------------------------------------------------------------------------
+
+
+def test_a_secret_is_made_once_and_kept_where_only_its_owner_reads(tmp_path: Path) -> None:
+    first = Settings(home=tmp_path / "new").sealing_secret()
+    second = Settings(home=tmp_path / "new").sealing_secret()
+
+    (kept,) = (tmp_path / "new").iterdir()
+    assert first == second
+    assert len(first) >= 32
+    assert stat.S_IMODE(kept.stat().st_mode) == 0o600
+
+
+def test_a_secret_that_is_set_is_used_and_leaves_no_file(tmp_path: Path) -> None:
+    found = Settings(home=tmp_path / "new", secret_key="sixteen letters!")
+
+    assert found.sealing_secret() == "sixteen letters!"
+    assert not (tmp_path / "new").exists()
+
+
+def test_of_two_processes_that_make_a_secret_at_once_the_first_one_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def other_was_faster(_size: int) -> str:
+        (tmp_path / "secret.key").write_text("made by the other process")
+        return "made by this process"
+
+    monkeypatch.setattr(settings.secrets, "token_urlsafe", other_was_faster)
+
+    assert Settings(home=tmp_path).sealing_secret() == "made by the other process"

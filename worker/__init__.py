@@ -1,0 +1,1 @@
+"""Runs nodes and reports."""

@@ -1,0 +1,223 @@
+"""The NodeContext of one attempt: keeps the promise of components/context.py."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import structlog
+
+from canvas import references
+from canvas.errors import UnresolvedReference
+from canvas.graph import Kind, Node
+from canvas.references import Ref
+from providers.chat import ChatModel, Usage
+from scheduler.versions import Compiled
+from store import conversations
+from store.activations import Claim
+from store.database import Database
+from worker.reads import Reads
+from worker.slots import Slots
+from worker.voice import Voice
+
+ALIASES = frozenset({"item", "index", "result"})
+
+
+@dataclass
+class WorkerContext:
+    """One attempt's view of the world."""
+
+    claim: Claim
+    compiled: Compiled
+    node: Node
+    slots: Slots
+    reads: Reads
+    voice: Voice
+    database: Database
+    open_model: Callable[[str], Awaitable[ChatModel]]
+    read_file: Callable[[Mapping[str, Any], str], str]
+    before_first_request: Callable[[], bool]
+    inputs: dict[str, Any] = field(default_factory=dict[str, Any])
+    usage: Usage = field(default_factory=Usage)
+    opening: str = ""  # what this node has said of its Message's text before its own
+
+    # -- who and where ------------------------------------------------------------------------------------------
+    @property
+    def node_id(self) -> str:
+        return self.node.id
+
+    @property
+    def name(self) -> str:
+        return self.node.name
+
+    @property
+    def component(self) -> str:
+        return self.node.component
+
+    @property
+    def params(self) -> Mapping[str, Any]:
+        return self.node.params
+
+    @property
+    def parent_id(self) -> str | None:
+        return self._canvas.nodes[self.node.parent].id if self.node.parent is not None else None
+
+    @property
+    def run_id(self) -> str:
+        return str(self.claim.run_id)
+
+    @property
+    def visit(self) -> int:
+        return self.claim.ordinal
+
+    @property
+    def scope_item(self) -> int:
+        return self.claim.scope[-1][2] if self.claim.scope else 0
+
+    @property
+    def log(self) -> Any:
+        return structlog.get_logger()
+
+    @property
+    def _canvas(self) -> Any:
+        return self.compiled.canvas
+
+    # -- values -------------------------------------------------------------------------------------------------
+    def lookup(self, expression: str) -> Any:
+        """The value a reference points at; type preserved."""
+        ref = references.pointer(expression)
+        if ref.node is None:
+            return self._global(ref, expression)
+        if ref.node not in self._canvas.numbers:
+            raise self._unknown(expression)
+        outputs = self._outputs(ref.node)
+        return references.walk(outputs.get(ref.root, ""), ref.path)
+
+    def _outputs(self, node_id: str) -> Mapping[str, Any]:
+        outputs = self.slots.outputs(node_id)
+        spoken = outputs.get("_spoken")
+        return {**outputs, "content": spoken} if spoken is not None and self.listens_to(node_id) else outputs
+
+    def _global(self, ref: Ref, expression: str) -> Any:
+        if ref.root in self.slots.globals:
+            return self.slots.globals[ref.root]
+        found, value = self._of_container(ref.root)
+        if not found:
+            raise self._unknown(expression)
+        return value
+
+    def _of_container(self, name: str) -> tuple[bool, Any]:
+        """`item`, `index`, `result` of the innermost Iteration, or a Loop's variable by its bare name."""
+        for number in self._canvas.containers_of(self.node.number):
+            container = self._canvas.nodes[number]
+            if container.kind is Kind.ITERATION and name in ALIASES:
+                return True, self.slots.outputs(self._canvas.nodes[self._canvas.items[number]].id).get(name)
+            if container.kind is Kind.LOOP and name in (outputs := self.slots.outputs(container.id)):
+                return True, outputs[name]
+        return False, None
+
+    def _unknown(self, expression: str) -> UnresolvedReference:
+        name = expression.strip("{} ")
+        return UnresolvedReference(f"Can't find variable: '{name}'", reference=name, node=self.node.id)
+
+    def is_reference(self, text: str) -> bool:
+        """Whether the whole text is one reference to something that exists."""
+        ref = references.parse(text)
+        if ref is None:
+            return False
+        return ref.node in self._canvas.numbers if ref.node is not None else ref.root in self.slots.globals
+
+    def exists(self, expression: str) -> bool:
+        """Whether `lookup` would find it."""
+        ref = references.pointer(expression)
+        if ref.node is not None:
+            return ref.node in self._canvas.numbers
+        return ref.root in self.slots.globals or self._of_container(ref.root)[0]
+
+    def has_run(self, node_id: str) -> bool:
+        return self.slots.has_run(node_id)
+
+    def display_name(self, node_id: str) -> str:
+        number = self._canvas.numbers.get(node_id)
+        return self._canvas.nodes[number].name if number is not None else ""
+
+    def previous_output(self, name: str) -> Any:
+        return self.slots.outputs(self.node.id).get(name)
+
+    @property
+    def answers(self) -> Mapping[str, Any] | None:
+        if self.node.kind is Kind.BEGIN:
+            return self.claim.request.get("inputs")
+        return self.claim.answers
+
+    @property
+    def webhook_payload(self) -> Mapping[str, Any] | None:
+        return self.claim.request.get("webhook_payload")
+
+    def note_input(self, name: str, value: Any) -> None:
+        self.inputs[name] = value
+
+    def node_components(self) -> Mapping[str, str]:
+        return {node.id: node.component for node in self._canvas.nodes}
+
+    def children(self) -> Sequence[str]:
+        container = self.node.number if self.node.kind.is_container else self.node.parent
+        return [child.id for child in self._canvas.children(container)] if container is not None else []
+
+    def parent_params(self) -> Mapping[str, Any]:
+        return self._canvas.nodes[self.node.parent].params if self.node.parent is not None else {}
+
+    # -- containers ---------------------------------------------------------------------------------------------
+    def collected(self) -> Mapping[str, list[Any]]:
+        return self.slots.collected
+
+    def container_outputs(self) -> Mapping[str, Any]:
+        return self.slots.outputs(self.parent_id) if self.parent_id is not None else {}
+
+    # -- speech -------------------------------------------------------------------------------------------------
+    @property
+    def speaks(self) -> bool:
+        return bool(self._canvas.speaking & self.node.bit)
+
+    @property
+    def heard(self) -> bool:
+        return not self._canvas.unheard & self.node.bit
+
+    def listens_to(self, node_id: str) -> bool:
+        number = self._canvas.numbers.get(node_id)
+        turn = self._canvas.turns.get(number) if number is not None else None
+        return turn is not None and turn.message == self.node.number
+
+    async def say(self, text: str) -> None:
+        await self.voice.say(text)
+
+    # -- outside world ------------------------------------------------------------------------------------------
+    async def model(self, llm_id: str) -> ChatModel:
+        return await self.open_model(llm_id)
+
+    def spent(self, usage: Usage) -> None:
+        self.usage = self.usage + usage
+
+    async def history(self, window: int) -> Sequence[Mapping[str, Any]]:
+        return await asyncio.to_thread(self._history, window) if window > 0 else []
+
+    def _history(self, window: int) -> list[Mapping[str, Any]]:
+        with self.database.transaction() as tx:
+            entries = conversations.history(tx, self.claim.conversation_id, self.claim.history_upto, 2 * window)
+        return [{"role": entry["role"], "content": _content(entry)} for entry in entries]
+
+    async def references(self) -> Mapping[str, Any]:
+        return {"chunks": {}, "doc_aggs": {}}
+
+    async def file_text(self, descriptor: Mapping[str, Any], layout_recognize: str) -> str:
+        return await asyncio.to_thread(self.read_file, descriptor, layout_recognize)
+
+
+def _content(entry: Mapping[str, Any]) -> Any:
+    """Engine 7: the `content` member of an object entry, else the value itself; null reads as nothing."""
+    content = entry["content"]
+    if isinstance(content, Mapping) and entry["role"] == "assistant":
+        content = content.get("content", "")
+    elif isinstance(content, Mapping) and "content" in content:
+        content = content["content"]
+    return "" if content is None else content

@@ -1,0 +1,87 @@
+"""From what a component did to what is reported: errors become outcomes by the author's policy (components 1.6)."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from canvas.errors import ExecutorError, NodeFailure
+from canvas.graph import Kind, Node
+from canvas.outcome import Chose, Failed, Finished, Outcome
+from components.base import Component
+from components.variable_assigner import AssignmentFailed
+
+CANCELLED = "Task has been canceled"
+_ROUTERS = frozenset({"categorize", "switch"})
+_BAD = str.maketrans({"\x00": "\ufffd", "\ufdd0": "\ufffd", "\ufdd1": "\ufffd"})
+
+
+def of_exception(error: BaseException, node: Node, component: Component[Any]) -> Outcome:
+    """What a raising component reports: the author's default as `result`, or a failure."""
+    text = storable(str(error) or type(error).__name__)
+    code = error.code if isinstance(error, ExecutorError) else "component_error"
+    failed = Failed(text, code)
+    if isinstance(error, AssignmentFailed):
+        failed = Failed(text, code, outputs={})
+    return failed if component.owns_errors else with_default(failed, node)
+
+
+def of_failed(failed: Failed, node: Node, component: Component[Any]) -> Outcome:
+    """What a returned failure leads to: a model node has used its default already, others follow the policy."""
+    if component.owns_errors or node.kind is Kind.MODEL:
+        return failed
+    return with_default(failed, node)
+
+
+def with_default(failed: Failed, node: Node) -> Outcome:
+    """Under `comment` a default value replaces the failure: it becomes `result`, and the run goes on."""
+    policy = node.failure
+    if policy.method != "comment" or not policy.default:
+        return failed
+    outputs = {**failed.outputs, "result": policy.default}
+    if node.component.lower() in _ROUTERS:
+        return Chose(to=(), outputs=outputs)
+    return Finished(outputs=outputs)
+
+
+def assigned_by(error: BaseException) -> Mapping[str, Any]:
+    """What a failing assigner had written before it failed; that stays."""
+    return error.assigned if isinstance(error, AssignmentFailed) else {}
+
+
+def timed_out(component: str, seconds: float) -> NodeFailure:
+    """A node's time limit has passed."""
+    return NodeFailure(f"{component}: timeout after {seconds:g}s. Raise COMPONENT_EXEC_TIMEOUT_{component.upper()}.")
+
+
+def storable(value: Any) -> Any:
+    """A value as the rows take it: JSON only, no NUL, lone surrogates or NaN; what cannot be shown becomes its text.
+
+    Raises NodeFailure for a value that contains itself or is nested beyond reason.
+    """
+    try:
+        return _plain(value)
+    except RecursionError:
+        raise NodeFailure("An output is nested too deeply to be stored.") from None
+
+
+def _plain(value: Any) -> Any:
+    if value is None or isinstance(value, bool | int):
+        return value
+    if isinstance(value, str):
+        return _text(value)
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {_text(name if isinstance(name, str) else str(name)): _plain(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, set | frozenset):
+        return sorted((_plain(item) for item in value), key=str)
+    return _text(str(value))
+
+
+def _text(text: str) -> str:
+    if text.isascii() and "\x00" not in text:
+        return text
+    text = text.translate(_BAD)
+    return text.encode("utf-8", "replace").decode("utf-8") if any("\ud800" <= c <= "\udfff" for c in text) else text

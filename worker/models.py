@@ -1,0 +1,65 @@
+"""The models of a tenant: accounts from rows and from the TOML file, kept for a short while."""
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from uuid import UUID
+
+from providers.accounts import Account, AccountModel
+from providers.catalogue import Limits, open_chat, resolve
+from providers.chat import ChatModel
+from providers.scripted import Script, scripted_spec
+from store import model_accounts
+from store.database import Database
+from store.sealing import SealingKey
+
+KEPT = 15.0  # seconds; a changed key is noticed after that
+
+
+class Models:
+    """Opens chat models by id for one tenant or another."""
+
+    def __init__(
+        self,
+        database: Database,
+        shared: Sequence[Account],
+        limits: Limits,
+        sealing_key: SealingKey | None,
+        script: Callable[[UUID], Script | None] = lambda _: None,
+    ) -> None:
+        self._database = database
+        self._shared = tuple(shared)
+        self._limits = limits
+        self._sealing_key = sealing_key
+        self._script = script
+        self._kept: dict[UUID, tuple[float, tuple[Account, ...]]] = {}
+
+    async def open(self, tenant_id: UUID, llm_id: str) -> ChatModel:
+        """A model by id. Raises ModelError, which says what is missing."""
+        script = self._script(tenant_id)
+        if script is not None:
+            return open_chat(scripted_spec(llm_id), self._limits, scripted=script)
+        accounts = await asyncio.to_thread(self._accounts, tenant_id)
+        return open_chat(resolve(llm_id, accounts), self._limits)
+
+    def _accounts(self, tenant_id: UUID) -> tuple[Account, ...]:
+        kept_until, accounts = self._kept.get(tenant_id, (0.0, ()))
+        if time.monotonic() < kept_until:
+            return accounts
+        with self._database.transaction() as tx:
+            rows = model_accounts.accounts_of(tx, tenant_id, self._sealing_key)
+        own = tuple(
+            Account(
+                factory=row.factory,
+                instance=row.instance,
+                base_url=row.base_url,
+                api_key=row.api_key,
+                models={name: AccountModel.model_validate(model) for name, model in row.models.items()},
+                status=row.status,
+                extra=row.extra,
+            )
+            for row in rows
+        )
+        accounts = (*own, *self._shared)
+        self._kept[tenant_id] = (time.monotonic() + KEPT, accounts)
+        return accounts

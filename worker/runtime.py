@@ -1,0 +1,122 @@
+"""A worker process put together: its database, its loop, its leases, and what runs nodes."""
+
+import os
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import redis.asyncio
+
+from canvas.errors import NodeFailure, NotFound
+from components.file_texts import file_text
+from providers.accounts import Account
+from providers.catalogue import Limits
+from providers.connections import close_connections
+from providers.scripted import Script
+from scheduler.coordinator import Coordinator
+from scheduler.lifecycle import Lifecycle
+from store import files
+from store.database import Database
+from store.files import LocalBlobs
+from store.sealing import SealingKey
+from worker.execution import Execution
+from worker.lease import Leases
+from worker.loop import Loop
+from worker.models import Models
+
+ReadFile = Callable[[UUID, Mapping[str, Any], str], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """The protocol's figures that a worker needs."""
+
+    lease: timedelta = timedelta(seconds=10)
+    renew_every: timedelta = timedelta(seconds=3)
+    cancel_poll: timedelta = timedelta(milliseconds=500)
+    grace: timedelta = timedelta(seconds=5)
+    ride_along: bool = True
+
+
+class Worker:
+    """Runs nodes. Start one per process, after any fork."""
+
+    def __init__(
+        self,
+        coordinator: Coordinator,
+        *,
+        redis_url: str,
+        figures: Figures,
+        time_limit: Callable[[str], float],
+        limits: Limits,
+        shared_accounts: Sequence[Account] = (),
+        sealing_key: SealingKey | None = None,
+        files_dir: Path | None = None,
+        script: Callable[[UUID], Script | None] = lambda _: None,
+        read_file: ReadFile | None = None,
+    ) -> None:
+        database = coordinator.database
+        self._renewals = Database(database.url, pool_size=1, application="easel-leases")
+        self.loop = Loop()
+        self._echo = redis.asyncio.Redis.from_url(redis_url, socket_timeout=2, socket_connect_timeout=1)
+        self.leases = Leases(
+            self._renewals,
+            coordinator.dispatch.bus,
+            self.loop,
+            lease=figures.lease,
+            renew_every=figures.renew_every,
+            cancel_poll=figures.cancel_poll,
+            grace=figures.grace,
+            on_key=Lifecycle(coordinator).cancel_by_key,
+        )
+        blobs = LocalBlobs(files_dir) if files_dir is not None else None
+        self.execution = Execution(
+            coordinator=coordinator,
+            leases=self.leases,
+            loop=self.loop,
+            models=Models(database, shared_accounts, limits, sealing_key, script),
+            echo=self._echo,
+            time_limit=time_limit,
+            read_file=read_file or _Files(database, blobs).read,
+            worker_name=f"{socket.gethostname()}:{os.getpid()}",
+            ride_along=figures.ride_along,
+        )
+
+    def execute(self, run_id: UUID, activation_id: UUID) -> None:
+        """What the Celery task does."""
+        self.execution.execute(run_id, activation_id)
+
+    def close(self) -> None:
+        """Give attempts back and let go of everything."""
+        self.leases.release_all()
+        self.leases.close()
+        self.loop.stop(self._close())
+        self._renewals.close()
+
+    async def _close(self) -> None:
+        await close_connections()
+        await self._echo.aclose()
+
+
+@dataclass(frozen=True, slots=True)
+class _Files:
+    """Uploaded files as texts."""
+
+    database: Database
+    blobs: LocalBlobs | None
+
+    def read(self, tenant_id: UUID, descriptor: Mapping[str, Any], layout_recognize: str) -> str:
+        """An upload as a data URI (images) or as one text block (components 3.1.1)."""
+        if self.blobs is None:
+            raise NodeFailure("This worker has no file storage. Set EASEL_FILES_DIR.")
+        name = str(descriptor.get("name") or descriptor.get("id"))
+        try:
+            with self.database.transaction() as tx:
+                stored, data = files.read(tx, tenant_id, self.blobs, UUID(str(descriptor.get("id"))))
+        except (NotFound, ValueError) as error:
+            raise NodeFailure(f'The file "{name}" is not there. Upload it again.') from error
+        return file_text(name, str(descriptor.get("mime_type") or stored.mime_type), data)

@@ -1,0 +1,165 @@
+"""Speech: pieces to the bus at once, the text to its turn's row about once a second.
+
+A voice speaks in one turn. What an earlier speaker of the turn has said is not said again: as long as the text to say
+begins with it, it is swallowed; where it does not, the voice falls silent and the whole text replaces what was said
+when the attempt reports (`retake`). Nothing leaves the worker before the claim is on disk.
+"""
+
+import asyncio
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from uuid import UUID
+
+import redis.asyncio
+import structlog
+from redis.exceptions import RedisError
+from sqlalchemy.exc import SQLAlchemyError
+
+from scheduler.bus import channel
+from store import turns
+from store.activations import Claim
+from store.database import Database
+
+log = structlog.get_logger()
+
+PIECES_EVERY = 0.03  # seconds; the first piece of a silence goes out at once
+WRITTEN_EVERY = 1.0
+
+
+@dataclass
+class Voice:
+    """An attempt's mouth. All methods but `row` run on the event loop."""
+
+    claim: Claim
+    database: Database
+    echo: redis.asyncio.Redis
+    firm: Callable[[], bool]  # puts the claim on disk; False if the lease is gone
+    is_message: bool
+    retake: bool = False
+    said: list[str] = field(default_factory=list[str])
+    _epoch: int = 0
+    _keep: int = 0
+    _before: str = ""  # what earlier speakers of the turn have said
+    _matched: int = 0
+    _offset: int = 0  # code points of the turn that listeners have
+    _waiting: str = ""
+    _taken: bool = False
+    _sender: "asyncio.Task[None] | None" = None
+    _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    async def say(self, text: str) -> None:
+        """Say the next part of the text."""
+        if not text:
+            return
+        self.said.append(text)
+        turn = self.claim.turn
+        if turn is None or self.retake:
+            return
+        async with self._lock:
+            if not self._taken:
+                await self._take(turn)
+        fresh = self._unsaid(text)
+        if fresh:
+            self._waiting += fresh
+            if self._sender is None or self._sender.done():
+                self._sender = asyncio.create_task(self._send(turn))
+                await asyncio.sleep(0)
+
+    async def _take(self, turn: UUID) -> None:
+        taken = await asyncio.to_thread(self._take_row, turn)
+        self._taken = True
+        if taken is None:
+            self.retake = True  # the lease is gone, or the database: say nothing more
+            return
+        self._epoch, self._before, self._keep = taken.epoch, taken.text, taken.keep
+        self._offset = len(taken.text)
+
+    def _take_row(self, turn: UUID) -> turns.Taken | None:
+        if not self.firm():
+            return None
+        with self.database.transaction() as tx:
+            return turns.take(tx, self.claim.run_id, turn, self.claim.node_id, self.claim.lease_id)
+
+    def _unsaid(self, text: str) -> str:
+        """The part of `text` that goes beyond what was said before; notices where it differs."""
+        rest = self._before[self._matched :]
+        overlap = min(len(rest), len(text))
+        if text[:overlap] != rest[:overlap]:
+            self.retake = True
+            return ""
+        self._matched += overlap
+        return text[overlap:]
+
+    async def _send(self, turn: UUID) -> None:
+        """Send what is waiting, then every few dozen milliseconds while there is more."""
+        written = asyncio.get_running_loop().time()
+        while self._waiting:
+            piece, self._waiting = self._waiting, ""
+            message = {"t": str(turn), "ep": self._epoch, "o": self._offset, "x": piece}
+            self._offset += len(piece)
+            try:
+                await self.echo.publish(channel(self.claim.run_id), json.dumps(message))
+            except RedisError as error:
+                log.warning("piece_not_sent", error=str(error))
+            now = asyncio.get_running_loop().time()
+            if now - written >= WRITTEN_EVERY:
+                written = now
+                await asyncio.to_thread(self._write, turn)
+            await asyncio.sleep(PIECES_EVERY)
+
+    def _write(self, turn: UUID) -> None:
+        try:
+            with self.database.transaction() as tx:
+                turns.write(
+                    tx, self.claim.run_id, turn, self.claim.lease_id, self._epoch, self._whole()[: self._offset]
+                )
+        except SQLAlchemyError as error:
+            log.warning("turn_not_written", error=str(error).splitlines()[0])
+
+    def _whole(self) -> str:
+        text = "".join(self.said)
+        return text if len(text) >= len(self._before) else self._before
+
+    async def finish(self) -> None:
+        """Let the last pieces go out before the report."""
+        if self._sender is not None:
+            sender, self._sender = self._sender, None
+            while self._waiting and not sender.done():
+                await asyncio.sleep(0)
+            sender.cancel()
+        if self._waiting and self.claim.turn is not None and not self.retake:
+            message = {
+                "t": str(self.claim.turn), "ep": self._epoch, "o": self._offset, "x": self._waiting,
+            }  # fmt: skip
+            self._waiting = ""
+            try:
+                await self.echo.publish(channel(self.claim.run_id), json.dumps(message))
+            except RedisError as error:
+                log.warning("piece_not_sent", error=str(error))
+
+    @property
+    def has_spoken(self) -> bool:
+        """Whether anything was said in the turn."""
+        return self._taken and bool(self.said)
+
+    def row(self) -> dict[str, object] | None:
+        """The turn's row with the whole text, for the report; None where the attempt had nothing to say."""
+        if self.claim.turn is None or not (self._taken or self.is_message):
+            return None
+        text = "".join(self.said)
+        ends_early = len(text) < len(self._before)
+        if self.is_message and (ends_early or self.retake):
+            self.retake = True
+        elif self.retake:
+            return None  # not a Message: what it could not say live comes when the Message speaks
+        epoch = self._epoch + 1 if self.retake else self._epoch
+        return {
+            "run_id": self.claim.run_id,
+            "id": self.claim.turn,
+            "node_id": self.claim.node_id,
+            "speaker": self.claim.lease_id,
+            "epoch": epoch,
+            "keep": len(text),
+            "text": text,
+        }
