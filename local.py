@@ -16,6 +16,7 @@ from celery import Celery
 from providers.accounts import accounts_from_toml
 from providers.catalogue import Limits
 from providers.scripted import Script
+from providers.wired import Pace
 from scheduler.broker import ADVANCE, CANARY, EXECUTE, NODES, RUNS, make_app
 from scheduler.coordinator import Coordinator
 from scheduler.lifecycle import Lifecycle
@@ -53,7 +54,7 @@ def engine(
     threads: int = 16,
     script: Callable[[UUID], Script | None] = lambda _: None,
     read_file: Callable[[UUID, Mapping[str, Any], str], str] | None = None,
-    time_limit: Callable[[str], float] | None = None,
+    pace: Pace | None = None,
 ) -> Iterator[Engine]:
     """Scheduler, worker and sweeper on these servers until the block ends."""
     app = make_app(broker_url or redis_url, publishers=threads)
@@ -72,12 +73,13 @@ def engine(
         figures=Figures(
             settings.lease, settings.renew_every, settings.cancel_poll, settings.grace, settings.ride_along
         ),
-        time_limit=time_limit or settings.time_limit,
+        time_limit=settings.time_limit,
         limits=Limits(request_timeout=settings.llm_timeout),
         shared_accounts=accounts_from_toml(settings.models_file) if settings.models_file else (),
         sealing_key=SealingKey.of(settings.sealing_secret()),
         files_dir=settings.files_dir,
         script=script,
+        pace=pace,
         read_file=read_file,
     )
     _add_tasks(app, coordinator, worker)

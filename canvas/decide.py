@@ -222,5 +222,3 @@ def _clear(plan: Plan) -> None:
         plan.close_scope(key)
     plan.run.forms.clear()
     plan.run.live = plan.run.queued = 0
-
-

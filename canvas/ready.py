@@ -34,7 +34,7 @@ def activate_ready(plan: Plan, scope: Scope) -> bool:
             continue
         if node.kind is Kind.MESSAGE:
             speech.message_activated(plan, scope, node, place)
-        plan.activate(node, scope, place, speech.turn_for(plan, scope, node, place))
+        plan.activate(node, scope, place, speech.turn_for(plan, scope, node))
     return any_ready
 
 

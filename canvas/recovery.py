@@ -11,8 +11,11 @@ MAX_STRIKES = 3
 """Workers that may die under one activation before it counts as the killer."""
 
 
-def recover(plan: Plan, report: Report, failed: Failed) -> None:
-    """Decide what follows a failed attempt. The order is the engine's: retry, goto, default, end."""
+def recover(plan: Plan, report: Report, failed: Failed, *, has_begun: bool = False) -> None:
+    """Decide what follows a failed attempt. The order is the engine's: retry, goto, default, end.
+
+    A container that fails before its body has begun shows no `node_finished` (engine 4.4).
+    """
     node = plan.canvas.node(report.node_id)
     scope = plan.scope(report.scope)
     if failed.retryable and report.strikes < MAX_STRIKES:
@@ -30,7 +33,8 @@ def recover(plan: Plan, report: Report, failed: Failed) -> None:
         return
     speech.silence(plan, report)
     plan.end(report, scope)
-    plan.emit_finished(report.activation, report.node_id, failed.error)
+    if has_begun or not node.kind.is_container:
+        plan.emit_finished(report.activation, report.node_id, failed.error)
     if policy.leads_elsewhere:
         plan.reach(node, policy.goto, scope, report.place)
     else:
@@ -51,7 +55,7 @@ def recover_container(plan: Plan, scope_key: ScopeKey, number: int) -> None:
         outcome=Failed(container.error),
         error=container.error,
     )
-    recover(plan, report, Failed(container.error))
+    recover(plan, report, Failed(container.error), has_begun=True)
 
 
 def fail(plan: Plan, scope: Scope, node: Node, place: Place, error: str, code: str) -> None:

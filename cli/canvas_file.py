@@ -1,6 +1,6 @@
 """A canvas in a file: read it, and say everything that is wrong with it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from components import registry
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """A file's canvas, None if it holds none, with its findings, errors first."""
+    """A canvas with its findings; `document` is None if the file holds none."""
 
     document: Document | None
     errors: Sequence[Finding]
@@ -33,12 +33,23 @@ class Judged:
 def judge(path: Path, max_bytes: int) -> Judged:
     """Read a file and check its canvas. Raises InvalidRequest if the file itself cannot be read."""
     try:
-        document = dsl.parse(_bytes_of(path, max_bytes), max_bytes=max_bytes)
+        return _judged(_bytes_of(path, max_bytes), max_bytes)
     except InvalidCanvas as defect:
         return Judged(None, [Finding("error", defect.node, defect.field, defect.message)], [])
-    findings = findings_of(document)
-    errors = validation.errors_of(findings)
-    return Judged(document, errors, [finding for finding in findings if finding not in errors])
+
+
+def accepted(path: Path, max_bytes: int) -> Judged:
+    """A file's canvas that can run; its warnings are told. Raises InvalidCanvas with every error in its message."""
+    judged = judge(path, max_bytes)
+    _refuse(str(path), judged)
+    for finding in judged.warnings:
+        output.tell(f"warning: {line(finding)}", YELLOW)
+    return judged
+
+
+def must_run(what: str, draft: Mapping[str, Any]) -> None:
+    """Raises InvalidCanvas if a stored draft cannot run, with every error in its message."""
+    _refuse(what, _judged(draft, dsl.MAX_BYTES))
 
 
 def findings_of(document: Document) -> list[Finding]:
@@ -47,8 +58,8 @@ def findings_of(document: Document) -> list[Finding]:
     for node, field, message in registry.check(document):
         name = document.entries[node].name
         where = f'Node "{name}" ({node})' if name else f"Node {node}"
-        reason = message.removeprefix(f"{name}: ")
-        findings.append(Finding("error", node, field, f"{where}: {reason.rstrip('.')}."))
+        reason = message.removeprefix(f"{name}: ").rstrip(".")
+        findings.append(Finding("error", node, field, f"{where}: {reason}."))
     if not validation.errors_of(findings):
         try:
             compile_canvas(document)
@@ -57,37 +68,36 @@ def findings_of(document: Document) -> list[Finding]:
     return findings
 
 
-def accepted(path: Path, max_bytes: int) -> Judged:
-    """A file's canvas that can run; its warnings are told. Raises InvalidCanvas, with every finding in its message."""
-    judged = judge(path, max_bytes)
-    if judged.errors or judged.document is None:
-        lines = "\n".join(f"  {line(finding)}" for finding in judged.errors)
-        raise InvalidCanvas(
-            f"{path} cannot run:\n{lines}", findings=[asdict(finding) for finding in judged.errors]
-        )
-    for finding in judged.warnings:
-        output.tell(f"warning: {line(finding)}", YELLOW)
-    return judged
-
-
 def show(path: Path, judged: Judged) -> None:
-    """Every finding for people: errors apart from warnings, each naming node and field."""
-    for title, findings, colour in (("Errors", judged.errors, RED), ("Warnings", judged.warnings, YELLOW)):
+    """Every finding for people, errors apart from warnings."""
+    for title, findings in (("Errors", judged.errors), ("Warnings", judged.warnings)):
         if findings:
             output.say(f"{title} in {path}, {len(findings)}:")
         for finding in findings:
             output.say(f"  {line(finding)}")
-        if findings:
-            output.tell("It cannot run." if colour == RED else "It can run, if this is meant.", colour)
-    if not judged.errors and not judged.warnings:
-        nodes = len(judged.document.entries) if judged.document else 0
-        output.say(f"{path} is valid: {nodes} nodes.")
+    if judged.document is None or judged.errors:
+        output.tell("It cannot run.", RED)
+    else:
+        output.tell(f"It can run: {len(judged.document.entries)} nodes.")
 
 
 def line(finding: Finding) -> str:
-    """A finding on one line: where, then what. The message names the node; the field stands in front."""
-    where = ".".join(part for part in (finding.node, finding.field) if part)
-    return f"{where}: {finding.message}" if where else finding.message
+    """A finding on one line: node and field, then what is wrong there."""
+    where = ", ".join(part for part in (finding.node, finding.field) if part)
+    return f"[{where}] {finding.message}" if where else finding.message
+
+
+def _judged(source: bytes | Mapping[str, Any], max_bytes: int) -> Judged:
+    document = dsl.parse(source, max_bytes=max_bytes)
+    findings = findings_of(document)
+    errors = validation.errors_of(findings)
+    return Judged(document, errors, [finding for finding in findings if finding not in errors])
+
+
+def _refuse(what: str, judged: Judged) -> None:
+    if judged.errors:
+        lines = "\n".join(f"  {line(finding)}" for finding in judged.errors)
+        raise InvalidCanvas(f"{what} cannot run:\n{lines}", findings=[asdict(finding) for finding in judged.errors])
 
 
 def _bytes_of(path: Path, max_bytes: int) -> bytes:
@@ -100,4 +110,3 @@ def _bytes_of(path: Path, max_bytes: int) -> bytes:
     if len(content) > max_bytes:
         raise InvalidCanvas(f"The canvas has more than the {max_bytes} bytes that EASEL_MAX_CANVAS_BYTES allows.")
     return content
-

@@ -35,7 +35,7 @@ def write_aside(text: str, colour: str = "") -> None:
 
 def say_json(value: Any) -> None:
     """A JSON value of the result, on one line."""
-    say(json.dumps(value, ensure_ascii=False, default=str))
+    say(json.dumps(value, ensure_ascii=False, default=_plain))
 
 
 def table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], *, as_json: bool, empty: str = "") -> None:
@@ -66,6 +66,11 @@ def seconds(elapsed: float) -> str:
 def moment(at: datetime | None) -> str:
     """A point in time on this machine's clock; nothing for none."""
     return at.astimezone().strftime("%Y-%m-%d %H:%M:%S") if at is not None else ""
+
+
+def _plain(value: Any) -> str:
+    """What JSON has no form for, as text; a point in time as ISO 8601."""
+    return value.isoformat() if isinstance(value, datetime) else str(value)
 
 
 def _cell(value: Any) -> str:

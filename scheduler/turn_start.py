@@ -55,7 +55,7 @@ def baseline(tx: Transaction, document: Document, previous: Mapping[str, Any] | 
     """The `base` column of a run: {"globals", "values", "files"}, as the previous run left them."""
     if previous is None:
         fresh = reset.fresh_globals(document)
-        fresh.pop("sys.history", None)
+        del fresh["sys.history"], fresh["sys.files"]
         return {"globals": fresh, "values": {}, "files": []}
     base = previous["base"]
     left = values.final(tx, previous["id"])

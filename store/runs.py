@@ -54,13 +54,15 @@ MOVE = text("""
 """)
 RETRY = text("""
     update activations set status = 'ready', lease_id = null, lease_until = null, outcome = null,
-        not_before = now() + :delay, hinted_at = null
+        not_before = now(), hinted_at = now()
     where run_id = :run_id and id = any(cast(:ids as uuid[])) and status = 'ready'
+    returning id, component
 """)
 ANSWER = text("""
     update activations set answers = :answers, lease_id = null, lease_until = null, not_before = now(),
         hinted_at = now()
     where run_id = :run_id and id = any(cast(:ids as uuid[])) and status = 'ready'
+    returning id, component
 """).bindparams(bindparam("answers", type_=activations.c.answers.type))
 PROMOTE = text("""
     update activations a set status = 'ready', not_before = now(), hinted_at = now()
@@ -207,7 +209,7 @@ def apply(
     """
     run_id, revision, before = row["id"], row["revision"] + 1, row["last_event"]
     applied = Applied(run_id)
-    _move(tx, run_id, revision, decision, answers)
+    applied.hints += _move(tx, run_id, revision, decision, answers)
     tx.run_many(ACTIVATE, [_activation_row(run_id, revision, new) for new in decision.activated])
     applied.hints += [Hint(run_id, new.id, new.component) for new in decision.activated if new.status is Status.READY]
     if decision.promote:
@@ -239,22 +241,23 @@ def apply(
     return applied
 
 
-def _move(tx: Transaction, run_id: UUID, revision: int, decision: Decision, answers: Any) -> None:
+def _move(tx: Transaction, run_id: UUID, revision: int, decision: Decision, answers: Any) -> list[Hint]:
+    """Move activations that were folded; hints for those that are ready again."""
     fresh = {new.id for new in decision.activated}
     moved = {activation: status for activation, status in decision.moved.items() if activation not in fresh}
     if not moved:
-        return
+        return []
     ids = sorted(moved)
-    hit = tx.run(
-        MOVE, run_id=run_id, revision=revision, ids=ids, statuses=[moved[activation].value for activation in ids]
-    )
-    if hit != len(ids):
+    statuses = [moved[activation].value for activation in ids]
+    if tx.run(MOVE, run_id=run_id, revision=revision, ids=ids, statuses=statuses) != len(ids):
         raise StateError("An activation was not in the state that a decision has seen.", run_id=str(run_id))
+    again: list[Any] = []
     if decision.retried:
-        tx.run(RETRY, run_id=run_id, ids=decision.retried, delay=timedelta(0))
+        again += tx.rows(RETRY, run_id=run_id, ids=decision.retried)
     if answers is not None:
         answered = [activation for activation, status in moved.items() if status is Status.READY]
-        tx.run(ANSWER, run_id=run_id, ids=answered, answers=answers)
+        again += tx.rows(ANSWER, run_id=run_id, ids=answered, answers=answers)
+    return [Hint(run_id, row.id, row.component) for row in again]
 
 
 def _activation_row(run_id: UUID, revision: int, new: Activation) -> dict[str, Any]:
@@ -356,3 +359,13 @@ TENANT_OF = select(runs.c.tenant_id).where(runs.c.id == bindparam("of_run"))
 def tenant_of(tx: Transaction, run_id: UUID) -> UUID | None:
     """Whose run it is (for keys and tasks that name only the run)."""
     return tx.scalar(TENANT_OF, of_run=run_id)
+
+
+LAST_SCOPE = text("""
+    select scope from activations where run_id = :run_id and node_id = :node_id order by place desc limit 1
+""")
+
+
+def last_scope_of(tx: Transaction, run_id: UUID, node_id: str) -> str | None:
+    """The scope of a node's last activation in canonical order."""
+    return tx.scalar(LAST_SCOPE, run_id=run_id, node_id=node_id)

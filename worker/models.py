@@ -9,6 +9,7 @@ from providers.accounts import Account, AccountModel
 from providers.catalogue import Limits, open_chat, resolve
 from providers.chat import ChatModel
 from providers.scripted import Script, scripted_spec
+from providers.wired import Pace
 from store import model_accounts
 from store.database import Database
 from store.sealing import SealingKey
@@ -26,19 +27,21 @@ class Models:
         limits: Limits,
         sealing_key: SealingKey | None,
         script: Callable[[UUID], Script | None] = lambda _: None,
+        pace: Pace | None = None,
     ) -> None:
         self._database = database
         self._shared = tuple(shared)
         self._limits = limits
         self._sealing_key = sealing_key
         self._script = script
+        self._pace = pace
         self._kept: dict[UUID, tuple[float, tuple[Account, ...]]] = {}
 
     async def open(self, tenant_id: UUID, llm_id: str) -> ChatModel:
         """A model by id. Raises ModelError, which says what is missing."""
         script = self._script(tenant_id)
         if script is not None:
-            return open_chat(scripted_spec(llm_id), self._limits, scripted=script)
+            return open_chat(scripted_spec(llm_id), self._limits, scripted=script, pace=self._pace)
         accounts = await asyncio.to_thread(self._accounts, tenant_id)
         return open_chat(resolve(llm_id, accounts), self._limits)
 

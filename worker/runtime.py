@@ -17,6 +17,7 @@ from providers.accounts import Account
 from providers.catalogue import Limits
 from providers.connections import close_connections
 from providers.scripted import Script
+from providers.wired import Pace
 from scheduler.coordinator import Coordinator
 from scheduler.lifecycle import Lifecycle
 from store import files
@@ -57,6 +58,7 @@ class Worker:
         sealing_key: SealingKey | None = None,
         files_dir: Path | None = None,
         script: Callable[[UUID], Script | None] = lambda _: None,
+        pace: Pace | None = None,
         read_file: ReadFile | None = None,
     ) -> None:
         database = coordinator.database
@@ -78,7 +80,7 @@ class Worker:
             coordinator=coordinator,
             leases=self.leases,
             loop=self.loop,
-            models=Models(database, shared_accounts, limits, sealing_key, script),
+            models=Models(database, shared_accounts, limits, sealing_key, script, pace),
             echo=self._echo,
             time_limit=time_limit,
             read_file=read_file or _Files(database, blobs).read,

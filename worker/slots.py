@@ -7,7 +7,7 @@ from canvas import collecting
 from canvas.document import Entry
 from canvas.graph import Kind, Node
 from canvas.state import entry_text
-from components.templates import json_text
+from scheduler.snapshots import history_line
 from scheduler.versions import Compiled
 from store import conversations, values
 from store.activations import Claim
@@ -115,15 +115,7 @@ def _concurrency(params: Mapping[str, Any]) -> int:
 
 def _history(tx: Transaction, claim: Claim) -> list[str]:
     entries = conversations.history(tx, claim.conversation_id, claim.history_upto, claim.history_upto)
-    return [f"{entry['role']}: {_line(entry)}" for entry in entries]
-
-
-def _line(entry: Mapping[str, Any]) -> str:
-    """An object query is JSON, an assistant's entry the native text form of its outputs (engine 3.3, 3.11)."""
-    content = entry["content"]
-    if entry["role"] == "user" and isinstance(content, dict | list):
-        return json_text(content)
-    return str(content)
+    return [history_line(entry["role"], entry["content"]) for entry in entries]
 
 
 def _files(claim: Claim, compiled: Compiled, read_file: ReadFile) -> list[str]:

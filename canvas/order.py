@@ -1,0 +1,141 @@
+"""Which of several texts the user hears next: canonical order among what has been said and what may still come.
+
+A text may open when nothing with an earlier place can still come while everything that is still (waiting forms,
+Messages that wait for their turn) stays still. Where something will stand is bounded from below: by the wave of what
+moves and the fewest steps from there.
+"""
+
+from canvas.graph import bits
+from canvas.place import Place, merged
+from canvas.plan import Plan
+from canvas.state import Container, Scope, Speech
+
+
+def next_speech(plan: Plan, *, at_rest: bool) -> Speech | None:
+    """The turn that may open now. `at_rest`: nothing moves, so the first of the whole texts may."""
+    known = [(place, entry) for entry in plan.run.speeches if (place := _place_of(plan, entry)) is not None]
+    for place, entry in sorted(known, key=lambda pair: pair[0].key):
+        if plan.is_too_late(place):
+            continue
+        if entry.said if at_rest else not _is_preceded(plan, entry, place):
+            return entry
+    return None
+
+
+def reached(scope: Scope) -> int:
+    """The reached nodes of a scope as a mask."""
+    mask = 0
+    for number in scope.reached:
+        mask |= 1 << number
+    return mask
+
+
+def _place_of(plan: Plan, entry: Speech) -> Place | None:
+    """Where a Message stands or will stand; None while something besides its one speaker can still reach it."""
+    if entry.place is not None:
+        return entry.place
+    scope = plan.run.scopes.get(entry.scope)
+    if scope is None:
+        return None
+    above = plan.canvas.reach.above[entry.number]
+    comers = (scope.alive | reached(scope)) & above
+    if comers.bit_count() > 1:
+        return None
+    place = scope.reached.get(entry.number)
+    for number in bits(comers):
+        speaker = plan.canvas.nodes[number]
+        elsewhere = (step for step in plan.canvas.reach.steps[number] if step != entry.number)
+        if entry.number not in speaker.downstream or any(above >> step & 1 for step in elsewhere):
+            return None
+        if not plan.canvas.orders_speech:
+            return Place(0)  # the only text there is: no place is compared with it
+        if number not in scope.places:
+            return None
+        place = merged(place, scope.places[number].step(speaker.downstream.index(entry.number)))
+    return place
+
+
+def _is_preceded(plan: Plan, entry: Speech, place: Place) -> bool:
+    """Whether a text with an earlier place can still come while what is still stays still."""
+    if not plan.canvas.orders_speech:
+        return False
+    return any(_precedes_in(plan, scope, entry, place) for scope in plan.run.scopes.values())
+
+
+def _precedes_in(plan: Plan, scope: Scope, entry: Speech, place: Place) -> bool:
+    canvas = plan.canvas
+    movers = (scope.alive & ~scope.still) | reached(scope)
+    container = canvas.numbers[scope.key[-1][0]] if scope.key else None
+    voices = canvas.voices.get(container, 0)
+    if not movers or not voices:
+        return False
+    if entry.scope == scope.key:
+        voices &= ~_voices_of(plan, entry)
+    for number in bits(voices):
+        above = canvas.reach.above[number]
+        if scope.still & above:
+            continue
+        is_open = number in scope.containers
+        if is_open and movers >> number & 1 and _body_precedes(plan, scope, number, place):
+            return True
+        comers = movers & (above if is_open else above | 1 << number)
+        if any(_comes_before(plan, scope, comer, number, place) for comer in bits(comers)):
+            return True
+    return False
+
+
+def _voices_of(plan: Plan, entry: Speech) -> int:
+    """The node of a turn, and the models that speak in it: should one fail, its default is heard in between."""
+    mask = 1 << entry.number
+    for number, turn in plan.canvas.turns.items():
+        if turn.message == entry.number:
+            mask |= 1 << number
+    return mask
+
+
+def _body_precedes(plan: Plan, scope: Scope, number: int, place: Place) -> bool:
+    """Whether a later pass of an open container, or its own failure, can bring a text before a place.
+
+    What its present passes can bring is asked of their own scopes.
+    """
+    container = scope.containers[number]
+    has_voices = number in plan.canvas.voices
+    if not container.side_by_side:
+        following = Place(_wave_inside(plan, scope, number, container) + 1, container.place.trail, scope.region)
+        return has_voices and following < place
+    if plan.canvas.nodes[number].failure.is_heard and container.place < place:
+        return True
+    item = Place(0, (), container.place.inside(container.next))
+    return has_voices and container.next < (container.count or 0) and item < place
+
+
+def _wave_inside(plan: Plan, scope: Scope, number: int, container: Container) -> int:
+    """The wave that a container's present pass has come to."""
+    node = plan.canvas.nodes[number]
+    inner = plan.run.scopes.get((*scope.key, (node.id, container.ordinal, container.next - 1)))
+    return max(container.place.wave, inner.last_wave if inner is not None else 0)
+
+
+def _comes_before(plan: Plan, scope: Scope, mover: int, voice: int, limit: Place) -> bool:
+    """Whether a node that moves can bring a voice below it (or itself) to a place before `limit`."""
+    start = scope.places.get(mover) or scope.reached.get(mover)
+    if start is None:
+        return False
+    if mover == voice:
+        return start < limit
+    wave = start.wave
+    container = scope.containers.get(mover)
+    if container is not None and not container.side_by_side and not plan.canvas.leaky >> mover & 1:
+        wave = _wave_inside(plan, scope, mover, container)
+    frontier, seen = 1 << mover, 0
+    while not frontier >> voice & 1:
+        wave += 1
+        seen |= frontier
+        following = 0
+        for number in bits(frontier):
+            for step in plan.canvas.reach.steps[number]:
+                following |= 1 << step
+        frontier = following & ~seen
+        if not frontier or (wave > limit.wave and start.region == limit.region):
+            return False
+    return Place(wave, start.trail, start.region) < limit

@@ -1,0 +1,110 @@
+"""The command `easel`: which commands there are, and how they end.
+
+A command's module is imported when the command is called, so that `easel run` does not wait for what other commands
+need.
+"""
+
+import importlib
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+from canvas.errors import ExecutorError
+from cli import output
+from cli.exits import Exit, exit_of
+from settings import InvalidSettings
+
+COMMANDS: Mapping[str, str] = MappingProxyType(
+    {
+        "run": "cli.run:run",
+        "start": "cli.runs:start",
+        "resume": "cli.run:resume",
+        "cancel": "cli.runs:cancel",
+        "runs": "cli.runs:runs",
+        "show": "cli.runs:show",
+        "events": "cli.run:events",
+        "validate": "cli.validate:validate",
+        "import": "cli.canvases:import_file",
+        "publish": "cli.canvases:publish",
+        "agents": "cli.canvases:agents",
+        "models": "cli.models:models",
+        "tokens": "cli.tenants:tokens",
+        "up": "cli.up:up",
+        "doctor": "cli.doctor:doctor",
+        "migrate": "cli.database:migrate",
+        "api": "cli.processes:api",
+        "worker": "cli.processes:worker",
+        "scheduler": "cli.processes:scheduler",
+        "sweeper": "cli.processes:sweeper",
+        "flower": "cli.processes:flower",
+        "conformance": "cli.conformance.command:conformance",
+    }
+)
+"""Name on the command line -> module and function; what is a Typer there has commands of its own."""
+
+PASSING_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
+PASSED_ON = frozenset({"worker", "scheduler", "flower"})
+"""Commands whose further arguments go to the program they start."""
+
+
+class Commands(TyperGroup):
+    """The commands by name, each imported when somebody asks for it."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Their names, in the order in which help shows them."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """A command, or None if there is none of that name."""
+        if cmd_name in COMMANDS and cmd_name not in self.commands:
+            self.commands[cmd_name] = _imported(cmd_name)
+        return self.commands.get(cmd_name)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The command that the arguments begin with. For a name we do not know, similar ones are looked for."""
+        if args[0] not in COMMANDS:
+            for name in COMMANDS:
+                self.get_command(ctx, name)
+        return super().resolve_command(ctx, args)
+
+
+def _imported(name: str) -> Any:
+    module, _, attribute = COMMANDS[name].partition(":")
+    found = getattr(importlib.import_module(module), attribute)
+    if isinstance(found, typer.Typer):
+        return typer.main.get_command(found)
+    alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    alone.command(name, context_settings=PASSING_ON if name in PASSED_ON else {})(found)
+    return typer.main.get_command(alone)
+
+
+app = typer.Typer(cls=Commands, add_completion=False, pretty_exceptions_enable=False, no_args_is_help=True)
+
+
+@app.callback()
+def easel() -> None:
+    """Run agent canvases: RAGFlow graphs, executed durably on Celery, Redis and PostgreSQL."""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The entry point: carry out a command, and end the process with its exit code."""
+    try:
+        app(list(arguments) if arguments is not None else None)
+    except ExecutorError as error:
+        output.tell(error.message, output.RED)
+        sys.exit(exit_of(error))
+    except InvalidSettings as error:
+        output.tell(f"The settings cannot work:\n{error}", output.RED)
+        sys.exit(Exit.BAD_INPUT)
+    except BrokenPipeError:  # whoever read our output has gone: nobody is left to tell
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(Exit.FAILED)
+
+
+if __name__ == "__main__":
+    main()

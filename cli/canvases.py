@@ -1,0 +1,63 @@
+"""Agents and their canvases: `easel import`, `publish`, `agents`."""
+
+from typing import Annotated
+
+import typer
+
+from cli import agents as named
+from cli import canvas_file, output
+from cli.connection import LOCAL, opened, tenant_of
+from cli.options import AsJson, CanvasFile, OfTenant
+from settings import load
+from store import canvases, gallery
+
+Agent = Annotated[str, typer.Argument(help="Its id or title.", metavar="AGENT")]
+
+
+def import_file(
+    file: CanvasFile,
+    title: Annotated[str | None, typer.Option(help="Instead of the file's name.", metavar="TEXT")] = None,
+    publish: Annotated[bool, typer.Option("--publish", help="Publish it as well.")] = False,
+    tenant: OfTenant = LOCAL,
+    as_json: AsJson = False,
+) -> None:
+    """Store a canvas as an agent's draft, and print the agent's id. The agent of that title is changed, else added."""
+    judged = canvas_file.accepted(file, load().max_canvas_bytes)
+    wanted = (title or named.title_of(file)).strip()
+    with opened() as connection, connection.database.transaction() as tx:
+        tenant_id = tenant_of(tx, tenant)
+        agent_id, is_new = named.put(tx, tenant_id, wanted, judged.stored)
+        version = canvases.publish(tx, tenant_id, agent_id) if publish else None
+    if as_json:
+        output.say_json({"id": agent_id, "title": wanted, "version": version.id if version else None, "new": is_new})
+        return
+    output.say(str(agent_id))
+    published = f", published as version {version.id}" if version else ""
+    output.tell(f'Agent "{wanted}" {"added" if is_new else "changed"}{published}.')
+
+
+def publish(agent: Agent, tenant: OfTenant = LOCAL, as_json: AsJson = False) -> None:
+    """Publish an agent's draft, and print the version's id."""
+    with opened() as connection, connection.database.transaction() as tx:
+        tenant_id = tenant_of(tx, tenant)
+        found = named.find(tx, tenant_id, agent)
+        draft = canvases.get(tx, tenant_id, found.id).draft
+        canvas_file.must_run(f'Agent "{found.title}"', draft)
+        version = canvases.publish(tx, tenant_id, found.id)
+    if as_json:
+        output.say_json({"id": found.id, "title": found.title, "version": version.id})
+    else:
+        output.say(str(version.id))
+        output.tell(f'Agent "{found.title}" is published.')
+
+
+def agents(tenant: OfTenant = LOCAL, as_json: AsJson = False) -> None:
+    """List the agents, the latest change first."""
+    with opened() as connection, connection.database.transaction() as tx:
+        found, _ = gallery.page(tx, tenant_of(tx, tenant), gallery.Wanted(), order_by="update_time", limit=1000)
+    rows = [
+        {"id": agent.id, "title": agent.title, "changed": agent.updated_at, "published": agent.published_at}
+        for agent in found
+    ]
+    columns = ("id", "title", "changed", "published")
+    output.table(rows, columns, as_json=as_json, empty="There are no agents. `easel import FILE` adds one.")

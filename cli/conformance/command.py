@@ -1,0 +1,50 @@
+"""`easel conformance DIR...`: every recorded case of the folders through the real stack, and how it differs."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import settings
+from cli.conformance.cases import MalformedCase, load_folder, select
+from cli.conformance.report import FailedCase, Skipped, Verdict, failure_line, has_failures, report_json, totals_line
+
+BAD_INPUT = 2
+
+
+def conformance(
+    folders: Annotated[list[Path], typer.Argument(help="Folders with cases/*.json.")],
+    match: Annotated[
+        str | None, typer.Option(help="Only cases of this class, or whose name fits this pattern.")
+    ] = None,
+    tag: Annotated[list[str] | None, typer.Option(help="Only cases with one of these tags.")] = None,
+    jobs: Annotated[int, typer.Option(min=1, help="Cases played at the same time.")] = 4,
+    json: Annotated[Path | None, typer.Option(help="Write the verdicts to this file.")] = None,
+    include_deviations: Annotated[bool, typer.Option(help="Also judge cases that name deviations.")] = False,
+) -> None:
+    """Play recorded cases and compare. One line for each that fails, then the totals; exits 1 if any failed."""
+    from cli.conformance.runner import Fixtures, play_all, stage
+
+    try:
+        found = [case for folder in folders for case in load_folder(folder)]
+    except MalformedCase as error:
+        typer.echo(error.message, err=True)
+        raise typer.Exit(BAD_INPUT) from None
+    wanted = select(found, match, tag or ())
+    judged = [case for case in wanted if include_deviations or not case.deviations]
+    verdicts: list[Verdict] = [
+        Skipped(case.name, "names deviations") for case in wanted if not include_deviations and case.deviations
+    ]
+    fixtures = Fixtures()
+    with stage(settings.load(), fixtures, jobs) as engine:
+        for verdict in play_all(engine, fixtures, judged, jobs):
+            verdicts.append(verdict)
+            if isinstance(verdict, FailedCase):
+                typer.echo(failure_line(verdict))
+            elif isinstance(verdict, Skipped):
+                typer.echo(f"{verdict.case}: skipped, {verdict.reason}", err=True)
+    if json is not None:
+        json.write_text(report_json(verdicts), encoding="utf-8")
+    typer.echo(totals_line(verdicts))
+    if has_failures(verdicts):
+        raise typer.Exit(1)

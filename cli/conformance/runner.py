@@ -1,0 +1,214 @@
+"""Plays cases through the real stack: rows, Celery tasks, events (decisions.md 19, 27).
+
+Scheduler and worker run as threads of this process, so that fixtures and their counters stay local. Every case has a
+tenant of its own, by which its script and its files are found.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+from uuid import UUID
+
+import embedded
+import local
+from canvas import dsl, validation
+from canvas.errors import ExecutorError, InvalidCanvas
+from canvas.state import RunStatus
+from cli.conformance.cases import Case, CaseRun
+from cli.conformance.compare import Observed, Played, Refusal, compare
+from cli.conformance.fixtures import HttpFixture
+from cli.conformance.report import FailedCase, Passed, Skipped, Verdict
+from cli.conformance.watching import events_of
+from components import file_texts, registry
+from providers.scripted import Script
+from providers.wired import Pace
+from scheduler import snapshots
+from scheduler.lifecycle import Start, Started
+from scheduler.turn_start import Request
+from settings import Settings
+from store import canvases, migrate, runs, tenants, versions
+from store.ids import new_id
+
+PATIENCE = 60.0  # seconds for one run
+LOOK_EVERY = 0.005
+
+
+async def _at_once(_: float) -> None:
+    """Waiting times between a provider's retries are skipped, as in the recordings."""
+
+
+@dataclass
+class Fixtures:
+    """What stands outside of the canvas, by tenant."""
+
+    scripts: dict[UUID, Script] = field(default_factory=dict[UUID, Script])
+    files: dict[UUID, Mapping[str, str]] = field(default_factory=dict[UUID, Mapping[str, str]])
+
+    def read_file(self, tenant_id: UUID, descriptor: Mapping[str, Any], _: str) -> str:
+        """A file of the case's store, as parsing it would give."""
+        text = self.files[tenant_id][str(descriptor["id"])]
+        mime_type = str(descriptor.get("mime_type") or "")
+        if "image" in mime_type:
+            return file_texts.image(mime_type, text.encode())
+        return text
+
+
+@contextmanager
+def stage(settings: Settings, fixtures: Fixtures, jobs: int) -> Iterator[local.Engine]:
+    """An engine for playing cases: on the servers that are named, or on embedded ones that leave nothing behind."""
+    with TemporaryDirectory(prefix="easel-conformance-") as home:
+        needs_database, needs_redis = settings.database_url is None, settings.redis_url is None
+        with embedded.services(
+            Path(home), durable=False, need_database=needs_database, need_redis=needs_redis
+        ) as services:
+            database_url = settings.database_url or services.database_url
+            redis_url = settings.redis_url or services.redis_url
+            migrate.upgrade(database_url)
+            with local.engine(
+                settings,
+                database_url,
+                redis_url,
+                threads=max(16, 8 * jobs),
+                script=fixtures.scripts.get,
+                pace=Pace(sleep=_at_once),
+                read_file=fixtures.read_file,
+            ) as engine:
+                yield engine
+
+
+def play_all(engine: local.Engine, fixtures: Fixtures, cases: Sequence[Case], jobs: int) -> Iterable[Verdict]:
+    """Verdicts in the order of the cases."""
+    with ThreadPoolExecutor(max_workers=jobs) as pool:
+        yield from pool.map(lambda case: judge(engine, fixtures, case), cases)
+
+
+def judge(engine: local.Engine, fixtures: Fixtures, case: Case) -> Verdict:
+    """Play one case and hold it against its recording."""
+    missing = sorted(name for name in case.component_names if registry.find(name) is None)
+    if missing and case.match != "load_error":
+        return Skipped(case.name, f"missing component: {', '.join(missing)}")
+    try:
+        difference = compare(case, play(engine, fixtures, case))
+    except (ExecutorError, TimeoutError) as error:
+        return FailedCase(case.name, f"{type(error).__name__}: {error}")
+    return Passed(case.name) if difference is None else FailedCase(case.name, difference)
+
+
+def play(engine: local.Engine, fixtures: Fixtures, case: Case) -> Played | Refusal:
+    """Load the document and carry out the runs, one after another."""
+    with HttpFixture(case.http) as http:
+        try:
+            document = dsl.parse(case.document_at(http.base))
+        except InvalidCanvas as refused:
+            return Refusal(str(refused))
+        findings = [finding.message for finding in validation.errors_of(validation.check(document))]
+        findings += [message for _, _, message in registry.check(document)]
+        if findings:
+            return Refusal(findings[0])
+        with engine.database.transaction() as tx:
+            tenant_id = tenants.ensure_tenant(tx, f"conformance-{new_id()}")
+            canvas_id = canvases.create(tx, tenant_id, case.name, document.raw)
+            version_id = versions.snapshot(tx, tenant_id, canvas_id).id
+        script = fixtures.scripts[tenant_id] = Script(case.llm)
+        fixtures.files[tenant_id] = case.file_store
+        player = _Player(engine, tenant_id, canvas_id, version_id, fixtures.read_file)
+        seen = [player.run(case.start_of(index), run) for index, run in enumerate(case.runs)]
+        requests = [
+            {"model": s.model, "messages": s.messages, "tools": s.tools, "params": s.params} for s in script.requests
+        ]
+        return Played(seen, requests, [list(call) for call in http.calls], http.base)
+
+
+@dataclass
+class _Player:
+    engine: local.Engine
+    tenant_id: UUID
+    canvas_id: UUID
+    version_id: UUID
+    read_file: Callable[[UUID, Mapping[str, Any], str], str]
+    conversation_id: UUID | None = None
+
+    def run(self, start: str, wanted: CaseRun) -> Observed:
+        """One run of a case; every start but `continue` begins a new conversation."""
+        if start != "continue":
+            self.conversation_id = None
+        is_webhook = wanted.webhook_payload is not None
+        started = self.engine.lifecycle.start_run(
+            Start(
+                self.tenant_id,
+                self.canvas_id,
+                self.version_id,
+                Request(
+                    query=wanted.query,
+                    inputs=None if is_webhook else wanted.inputs,
+                    files=() if is_webhook else tuple(_descriptors(wanted.files)),
+                    user_id=wanted.user_id,
+                    webhook_payload=wanted.webhook_payload,
+                ),
+                conversation_id=self.conversation_id,
+            )
+        )
+        self.conversation_id = started.conversation_id
+        return self._observed(started, self._ended(started, wanted))
+
+    def _ended(self, started: Started, wanted: CaseRun) -> Mapping[str, Any]:
+        deadline = time.monotonic() + PATIENCE
+        is_cancelled = False
+        while time.monotonic() < deadline:
+            with self.engine.database.transaction() as tx:
+                row = runs.read(tx, self.tenant_id, started.run_id)
+                seen = events_of(tx, self.engine.coordinator.versions, row, started.after) if row else []
+            assert row is not None
+            status = RunStatus(row["status"])
+            if status.is_over or status is RunStatus.WAITING:
+                return row
+            on = wanted.cancel_on
+            if on is not None and not is_cancelled and any(_is(event, on.event, on.component_id) for event in seen):
+                is_cancelled = True
+                self.engine.coordinator.dispatch.bus.set_cancel_key(started.run_id)
+            time.sleep(LOOK_EVERY)
+        raise TimeoutError(f"The run {started.run_id} did not end within {PATIENCE:g} s.")
+
+    def _observed(self, started: Started, row: Mapping[str, Any]) -> Observed:
+        with self.engine.database.transaction() as tx:
+            compiled = self.engine.coordinator.versions
+            shown = events_of(tx, compiled, row, started.after)
+            outputs = snapshots.outputs_of(tx, compiled, row, registry.default_outputs)
+            known = snapshots.globals_of(tx, row)
+            known["sys.files"] = [
+                self.read_file(self.tenant_id, file, "") if isinstance(file, Mapping) else file
+                for file in known["sys.files"]
+            ]
+            history = snapshots.history_of(tx, row)
+        waiting = next((event["data"] for event in shown if event["event"] == "user_inputs"), None)
+        return Observed(
+            error=row["error"] if row["status"] == RunStatus.FAILED else "",
+            events=shown,
+            answer="".join(map(_spoken, shown)),
+            outputs=outputs,
+            globals=known,
+            history=history,
+            waiting=waiting,
+        )
+
+
+def _descriptors(files: Sequence[Any]) -> Iterator[Mapping[str, Any]]:
+    return (file for file in files if isinstance(file, Mapping))
+
+
+def _is(event: Mapping[str, Any], name: str, node_id: str | None) -> bool:
+    return event["event"] == name and (node_id is None or event["data"].get("component_id") == node_id)
+
+
+def _spoken(event: Mapping[str, Any]) -> str:
+    if event["event"] != "message":
+        return ""
+    data = event["data"]
+    if data.get("start_to_think"):
+        return "<think>"
+    return "</think>" if data.get("end_to_think") else data["content"]

@@ -1,0 +1,157 @@
+"""Model accounts: `easel models`."""
+
+import asyncio
+import os
+import sys
+import time
+from collections.abc import Sequence
+from typing import Annotated, Any
+from uuid import UUID
+
+import typer
+
+from canvas.errors import InvalidRequest
+from cli import output
+from cli.connection import LOCAL, Connection, opened, tenant_of
+from cli.exits import Exit
+from cli.options import AsJson, OfTenant
+from providers.accounts import Account, AccountModel, accounts_from_toml
+from providers.catalogue import HOUSE, Limits, open_chat, resolve, vendors
+from providers.chat import ChatRequest, Completion, ModelSpec
+from providers.connections import close_connections
+from store import model_accounts
+from store.model_accounts import AccountRow
+from store.sealing import SealingKey
+
+models = typer.Typer(help="Model accounts: list, add, remove, test.", no_args_is_help=True)
+
+QUESTION = "Answer with the single word: ready"
+STAND_INS = (
+    {"model": "echo", "vendor": HOUSE, "from": "built in", "status": "stand-in: answers with its input"},
+    {"model": "scripted", "vendor": HOUSE, "from": "built in", "status": "stand-in: replays rules"},
+)
+Vendor = Annotated[str, typer.Argument(help="The vendor, as in model@VENDOR.", metavar="VENDOR")]
+Instance = Annotated[str, typer.Option(help="Which of several accounts with the vendor.", metavar="NAME")]
+
+
+@models.command("list")
+def list_models(tenant: OfTenant = LOCAL, as_json: AsJson = False) -> None:
+    """List the accounts of a tenant and their models; keys are never shown."""
+    with opened() as connection:
+        with connection.database.transaction() as tx:
+            rows = model_accounts.accounts_of(tx, tenant_of(tx, tenant))
+        file = connection.found.settings.models_file
+        shared = accounts_from_toml(file) if file else ()
+    listed = [_listed(_account(row), "database") for row in rows] + [_listed(it, str(file)) for it in shared]
+    columns = ("model", "vendor", "instance", "from", "status")
+    output.table([row for rows in listed for row in rows] + [*STAND_INS], columns, as_json=as_json)
+
+
+@models.command()
+def add(
+    vendor: Vendor,
+    model: Annotated[list[str] | None, typer.Option(help="A model to enable; none: every one.", metavar="NAME")] = None,
+    base_url: Annotated[str | None, typer.Option(help="Where a vendor we do not know listens.", metavar="URL")] = None,
+    key_from: Annotated[str | None, typer.Option(help="Environment variable with the key.", metavar="NAME")] = None,
+    rules: Annotated[str | None, typer.Option(help=f"Of {HOUSE}: the scripted model's rules.", metavar="FILE")] = None,
+    instance: Instance = "default",
+    tenant: OfTenant = LOCAL,
+) -> None:
+    """Add an account, or change the one with the same vendor and instance. The key is asked for, or read from stdin."""
+    if vendor not in vendors() and vendor != HOUSE and not base_url:
+        raise InvalidRequest(f"{vendor} is no vendor we know. Give its --base-url, or use one of: {_known_vendors()}.")
+    key = "" if vendor == HOUSE else _key(vendor, key_from)
+    account = AccountRow(
+        vendor,
+        instance,
+        base_url,
+        key,
+        {name: {"kinds": ["chat"], "status": "active"} for name in model or ()},
+        {"rules": os.path.abspath(rules)} if rules else {},
+    )
+    with opened() as connection, connection.database.transaction() as tx:
+        sealing = SealingKey.of(connection.found.settings.sealing_secret())
+        model_accounts.put(tx, tenant_of(tx, tenant), account, sealing)
+    output.tell(f"Account {vendor} ({instance}) is stored. Try it: easel models test MODEL@{vendor}")
+
+
+@models.command()
+def remove(vendor: Vendor, instance: Instance = "default", tenant: OfTenant = LOCAL) -> None:
+    """Forget an account and its key."""
+    with opened() as connection, connection.database.transaction() as tx:
+        model_accounts.remove(tx, tenant_of(tx, tenant), vendor, instance)
+    output.tell(f"Account {vendor} ({instance}) is gone.")
+
+
+@models.command("test")
+def try_out(
+    model: Annotated[str, typer.Argument(help="As canvases name it: model@Vendor.", metavar="MODEL")],
+    tenant: OfTenant = LOCAL,
+    as_json: AsJson = False,
+) -> None:
+    """Ask a model one short question. Exit code 1 if it does not answer."""
+    with opened() as connection:
+        with connection.database.transaction() as tx:
+            tenant_id = tenant_of(tx, tenant)
+        spec = resolve(model, accounts_of(connection, tenant_id))
+        limits = Limits(request_timeout=connection.found.settings.llm_timeout)
+    started = time.monotonic()
+    answer = asyncio.run(_ask(spec, limits))
+    elapsed = time.monotonic() - started
+    if as_json:
+        failure = str(answer.error) if answer.error else None
+        output.say_json({"model": model, "answer": answer.text, "error": failure, "seconds": round(elapsed, 3)})
+    elif answer.error is None:
+        output.say(answer.text)
+        stand_in = ", a stand-in and no real model" if spec.stand_in else ""
+        output.tell(f"{model} answers in {output.seconds(elapsed)}{stand_in}.", output.GREEN)
+    if answer.error is not None:
+        output.tell(f"{model} does not answer: {answer.error}", output.RED)
+        raise typer.Exit(Exit.FAILED)
+
+
+def accounts_of(connection: Connection, tenant_id: UUID) -> list[Account]:
+    """A tenant's accounts with their keys, those for every tenant last."""
+    settings = connection.found.settings
+    with connection.database.transaction() as tx:
+        rows = model_accounts.accounts_of(tx, tenant_id, SealingKey.of(settings.sealing_secret()))
+    shared = accounts_from_toml(settings.models_file) if settings.models_file else []
+    return [*map(_account, rows), *shared]
+
+
+async def _ask(spec: ModelSpec, limits: Limits) -> Completion:
+    try:
+        return await open_chat(spec, limits).complete(ChatRequest([{"role": "user", "content": QUESTION}]))
+    finally:
+        await close_connections()
+
+
+def _account(row: AccountRow) -> Account:
+    named = {name: AccountModel.model_validate(model) for name, model in row.models.items()}
+    return Account(row.factory, row.instance, row.base_url, row.api_key, named, row.status, row.extra)
+
+
+def _listed(account: Account, source: str) -> Sequence[dict[str, Any]]:
+    """A row for each model of an account; one for all of the vendor's where it names none."""
+    place = {"vendor": account.factory, "instance": account.instance, "from": source}
+    if not account.models:
+        return [{"model": "(all of the vendor)", **place, "status": account.status}]
+    return [
+        {"model": name, **place, "status": model.status if account.status == "active" else account.status}
+        for name, model in account.models.items()
+    ]
+
+
+def _key(vendor: str, variable: str | None) -> str:
+    """The key, from a variable, a prompt or stdin: never from an argument, which everybody on the machine can read."""
+    if variable is not None:
+        if not os.environ.get(variable):
+            raise InvalidRequest(f"The environment variable {variable} is not set.")
+        return os.environ[variable]
+    if sys.stdin.isatty():
+        return str(typer.prompt(f"Key for {vendor} (empty for none)", hide_input=True, default="", show_default=False))
+    return sys.stdin.readline().strip()
+
+
+def _known_vendors() -> str:
+    return ", ".join(sorted(vendors()))

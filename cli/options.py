@@ -1,0 +1,15 @@
+"""Options that many commands share."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+CanvasFile = Annotated[Path, typer.Argument(help="A canvas as RAGFlow exports it (JSON).", metavar="FILE")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines, one object a line.")]
+OfTenant = Annotated[str, typer.Option("--tenant", help="Whose canvases and runs.", metavar="NAME")]
+Query = Annotated[str | None, typer.Option("--query", "-q", help="What the user says.", metavar="TEXT")]
+Pairs = Annotated[list[str] | None, typer.Option("--input", help="A field of the form; repeat it.", metavar="K=V")]
+Inputs = Annotated[str | None, typer.Option("--inputs", help="All fields as a JSON object.", metavar="JSON")]
+Session = Annotated[str | None, typer.Option("--session", help="Continue this conversation.", metavar="ID")]
+Released = Annotated[bool, typer.Option("--release", help="Run the published version instead of the draft.")]

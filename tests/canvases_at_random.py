@@ -1,0 +1,156 @@
+"""Random canvases for property tests, and scripts that follow from a number: same number, same outcomes.
+
+Whatever is drawn has no circles (those are tested by example). A canvas holds routers, joins of unequal length,
+containers in containers, models that speak, forms, references across branches, and failures that lead elsewhere.
+"""
+
+import zlib
+from dataclasses import dataclass, field
+from typing import Any
+
+from hypothesis import strategies as st
+
+from canvas.document import Document, Entry
+from canvas.graph import Canvas, Kind, Node, compile_canvas
+from canvas.outcome import Expanded, Outcome, Repeated
+from tests.builders import At, Params, chose, component_of, default, failed, goto, usual
+
+PLAIN_KINDS = ("step", "step", "step", "step", "model", "model", "say", "say", "pick")
+INNER_KINDS = ("each", "loop")
+MOST_NODES = 14
+
+
+@dataclass(slots=True)
+class Drawn:
+    """What is being drawn."""
+
+    draw: Any
+    forms: bool
+    side_by_side: bool
+    entries: dict[str, Entry] = field(default_factory=dict)
+
+    def number(self, most: int) -> int:
+        return int(self.draw(st.integers(0, most)))
+
+    def chance(self, percent: int) -> bool:
+        return self.number(99) < percent
+
+    def some(self, names: list[str], most: int) -> list[str]:
+        return self.draw(st.lists(st.sampled_from(names), max_size=most, unique=True)) if names else []
+
+
+@st.composite
+def canvases(draw: Any, *, forms: bool = True, side_by_side: bool = True) -> Canvas:
+    """A canvas of up to fifteen or so nodes."""
+    drawn = Drawn(draw, forms, side_by_side)
+    _level(drawn, "begin", None, size=2 + drawn.number(6), depth=0, later=[])
+    return compile_canvas(Document(entries=drawn.entries, raw={}))
+
+
+def _level(drawn: Drawn, first: str, parent: str | None, *, size: int, depth: int, later: list[str]) -> None:
+    """One body: every node follows from earlier ones. `later` are nodes outside that a failure may lead to."""
+    kinds = (*PLAIN_KINDS, *(("form",) if drawn.forms else ()), *(INNER_KINDS if depth < 2 else ()))
+    names = [first]
+    for _ in range(size):
+        if len(drawn.entries) + len(names) < MOST_NODES:
+            names.append(f"{drawn.draw(st.sampled_from(kinds))}{len(drawn.entries) + len(names)}{'abc'[depth]}")
+    edges: dict[str, list[str]] = {name: [] for name in names}
+    for position, name in enumerate(names[1:], start=1):
+        for before in drawn.some(names[:position], 3) or [names[drawn.number(position - 1)]]:
+            edges[before].insert(drawn.number(len(edges[before])), name)
+    drawn.entries |= {name: Entry(name, component_of(name), {}, parent=parent) for name in names}
+    for position, name in enumerate(names):
+        after = names[position + 1 :]
+        params = _params(drawn, name, names, edges, [*after, *later] if name != first else [])
+        drawn.entries[name] = Entry(name, component_of(name), params, tuple(edges[name]), parent=parent, name=name)
+        if component_of(name) in ("Iteration", "Loop"):
+            item = f"{'item' if name.startswith('each') else 'visit'}{name[4:]}"
+            _level(drawn, item, name, size=1 + drawn.number(3), depth=depth + 1, later=[*after, *later])
+
+
+def _params(drawn: Drawn, name: str, names: list[str], edges: dict[str, list[str]], exits: list[str]) -> Params:
+    params: dict[str, Any] = {}
+    kind = component_of(name)
+    if kind == "Message":
+        models = [before for before in names if name in edges[before] and component_of(before) == "LLM"]
+        mentioned = drawn.some(models, 2) if models and drawn.chance(80) else []
+        params["content"] = [" ".join(f"{{{model}@content}}" for model in mentioned) or "text"]
+    elif drawn.chance(20):
+        params["script"] = " ".join(f"{{{other}@result}}" for other in drawn.some(names, 2))
+    if kind == "Switch":
+        params["conditions"] = [{"items": [], "to": [target]} for target in edges[name]]
+    if kind == "Iteration" and drawn.side_by_side:
+        params["max_concurrency"] = drawn.number(3)
+    if drawn.chance(25):
+        params |= goto(drawn.draw(st.sampled_from(exits))) if exits and drawn.chance(50) else default("sorry")
+    return params
+
+
+@dataclass(frozen=True, slots=True)
+class Dice:
+    """A script that follows from a number. `fatal`: percent of attempts that fail with nobody to catch it."""
+
+    salt: int
+    fatal: int = 0
+
+    def __call__(self, at: At) -> Outcome:
+        node = at.canvas.node(at.node)
+        caught = node.failure.is_heard or node.failure.leads_elsewhere
+        if at.attempt == 1 and self._roll(at, "lost") < 8:
+            return failed("lease lost", retryable=True)
+        if self._roll(at, "fails") < (30 if caught else self.fatal) and node.kind is not Kind.BEGIN:
+            return failed(f"{at.node} is broken")
+        if node.kind is Kind.ITERATION:
+            return Expanded(self._roll(at, "items") % 4, node.params.get("max_concurrency") or 1)
+        if node.kind is Kind.LOOP_ITEM and at.item < self._roll(at, "rounds", of=at.scope[:-1]) % 3:
+            return Repeated()
+        if node.component == "Switch":
+            taken = (at.canvas.nodes[number].id for number in node.downstream)
+            return chose(*(target for target in taken if self._roll(at, target) < 60))
+        return usual(at)
+
+    def _roll(self, at: At, what: str, of: Any = None) -> int:
+        return zlib.crc32(f"{self.salt} {at.node} {at.scope if of is None else of} {at.visit} {what}".encode()) % 100
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """A canvas and what its nodes do."""
+
+    canvas: Canvas
+    script: Dice
+
+    def __repr__(self) -> str:
+        return "\n".join([f"{self.script}", *map(self._line, self.canvas.nodes)])
+
+    def _line(self, node: Node) -> str:
+        around = "" if node.parent is None else f"{self.canvas.nodes[node.parent].id}: "
+        params = {name: value for name, value in node.params.items() if value and name != "conditions"}
+        return f"  {around}{node.id} -> {', '.join(self.canvas.nodes[n].id for n in node.downstream)}  {params}"
+
+
+def stories(*, fatal: int = 0, **kinds: bool) -> st.SearchStrategy[Story]:
+    """Random canvases with their scripts."""
+    return st.builds(Story, canvases(**kinds), st.builds(Dice, st.integers(0, 9999), st.just(fatal)))
+
+
+@st.composite
+def layered(draw: Any) -> Story:
+    """A canvas whose edges lead from each layer to the next, so that waves are layers whatever happens."""
+    layers = [["begin"]]
+    for depth in range(1, 2 + draw(st.integers(1, 4))):
+        kinds = draw(st.lists(st.sampled_from(("step", "model", "say", "pick")), min_size=1, max_size=4))
+        layers.append([f"{kind}{depth}{'abcd'[position]}" for position, kind in enumerate(kinds)])
+    entries: dict[str, Entry] = {}
+    for layer, following in zip(layers, [*layers[1:], []], strict=True):
+        for name in layer:
+            to = draw(st.lists(st.sampled_from(following), min_size=1, max_size=3, unique=True)) if following else []
+            params: dict[str, Any] = {"conditions": [{"items": [], "to": [target]} for target in to]}
+            if following and draw(st.integers(0, 3)) == 0:
+                params |= goto(draw(st.sampled_from(following)))
+            entries[name] = Entry(name, component_of(name), params, tuple(to), name=name)
+    for name, entry in entries.items():
+        if entry.component == "Message":
+            models = [f"{{{e.id}@content}}" for e in entries.values() if name in e.downstream and e.component == "LLM"]
+            entries[name] = Entry(name, "Message", {"content": [" ".join(models) or "text"]}, entry.downstream)
+    return Story(compile_canvas(Document(entries=entries, raw={})), Dice(draw(st.integers(0, 9999)), fatal=15))

@@ -1,0 +1,429 @@
+"""Player: whole runs in memory, by the routing function alone.
+
+It keeps activations, scopes and turns as the store would, reports what a script says in an order and grouping that a
+random source chooses, stops runs as the coordinator does, and holds every decision against the tables of
+`canvas/state.py` and the invariants of a run. State goes through JSON between every two decisions.
+"""
+
+import json
+import random
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
+
+from canvas.decide import begin, conclude, decide, resume
+from canvas.events import (
+    MESSAGE_END,
+    NODE_FINISHED,
+    NODE_STARTED,
+    RUN_FAILED,
+    WORKFLOW_FINISHED,
+    WORKFLOW_STARTED,
+    Event,
+)
+from canvas.graph import Canvas, Kind
+from canvas.outcome import Expanded, Failed, Outcome
+from canvas.place import Place
+from canvas.plan import Decision
+from canvas.state import (
+    ACTIVATION_MOVES,
+    RUN_MOVES,
+    Report,
+    RunState,
+    RunStatus,
+    ScopeKey,
+    Status,
+    activation_id,
+    fill_run,
+    run_to_json,
+    scope_from_json,
+    scope_to_json,
+)
+from tests.builders import RUN_ID, TOP, At, Script, seeded, usual
+
+UNBEGUN = (Status.QUEUED, Status.READY, Status.SAYING)
+BUSY = (Status.READY, Status.RUNNING, Status.REPORTED)
+FINAL = (Status.DONE, Status.CLOSED)
+MOST_STEPS = 20_000
+
+
+@dataclass(slots=True)
+class Row:
+    """An activation, as its row would be."""
+
+    id: UUID
+    node: str
+    scope: ScopeKey
+    ordinal: int
+    place: Place
+    turn: UUID | None
+    status: Status
+    attempt: int = 0
+    strikes: int = 0
+    answered: bool = False
+    outcome: Outcome | None = None
+
+
+@dataclass(slots=True)
+class Player:
+    """One run of a canvas. `watched`: every decision is made twice, and both must be equal."""
+
+    canvas: Canvas
+    script: Script = usual
+    rng: random.Random = field(default_factory=lambda: seeded(0))
+    max_running: int = 256
+    watched: bool = False
+    status: RunStatus = RunStatus.QUEUED
+    rows: dict[UUID, Row] = field(default_factory=dict)
+    events: list[Event] = field(default_factory=list)
+    opened: dict[UUID, int] = field(default_factory=dict)
+    closed: dict[UUID, int] = field(default_factory=dict)
+    reset: list[UUID] = field(default_factory=list)
+    texts: dict[UUID, str] = field(default_factory=dict)
+    error: str = ""
+    revision: int = 0
+    asked: str | None = None
+    turn: UUID | None = None
+    run_json: str = ""
+    scopes: dict[ScopeKey, str] = field(default_factory=dict)
+    failing: tuple[int, str] | None = None  # wave and node of the failure that ended the run
+    last: str | None = None
+
+    # -- driving -----------------------------------------------------------------------------------------------------
+    def begin(self) -> "Player":
+        """Start the run."""
+        self._move_run(RunStatus.RUNNING)
+        state = RunState(RUN_ID, RunStatus.RUNNING, max_running=self.max_running)
+        self._apply(begin(self.canvas, state, None))
+        return self
+
+    def play(self) -> "Player":
+        """Go on until the run is over or waits."""
+        if self.status is RunStatus.QUEUED:
+            self.begin()
+        for _ in range(MOST_STEPS):
+            if self.status.is_over or self.status is RunStatus.WAITING:
+                return self
+            self.step()
+        raise AssertionError("the run does not end")
+
+    def play_out(self) -> "Player":
+        """Go on until the run is over, answering every form."""
+        while not self.play().status.is_over:
+            self.answer()
+        return self
+
+    def step(self) -> None:
+        """Some of what is ready is claimed, and some of what runs reports, all in one fold."""
+        ready = [row for row in self.rows.values() if row.status is Status.READY]
+        for row in self._some(ready):
+            self._move(row, Status.RUNNING)
+        running = [row for row in self.rows.values() if row.status is Status.RUNNING]
+        assert running, "nothing works for the run, and it is not over"
+        self.fold(self._some(running))
+
+    def report(self, *nodes: str) -> "Player":
+        """What is ready or running of these nodes reports, in one fold."""
+        rows = [row for row in self.rows.values() if row.node in nodes and row.status in BUSY]
+        assert {row.node for row in rows} == set(nodes), f"not all of {nodes} are at work: {self.live}"
+        for row in rows:
+            if row.status is Status.READY:
+                self._move(row, Status.RUNNING)
+        self.fold(rows)
+        return self
+
+    def answer(self) -> "Player":
+        """A person answers the forms that are open."""
+        state = self._load(None)
+        for activation in state.forms:
+            self.rows[activation].answered = True
+        self._apply(resume(self.canvas, state))
+        return self
+
+    def cancel(self) -> "Player":
+        """Somebody cancels the run."""
+        self.asked = "cancel"
+        self._move_run(RunStatus.STOPPING)
+        self._wind_down()
+        return self
+
+    def fold(self, rows: Sequence[Row]) -> None:
+        """Take the reports of these activations in, as the coordinator does."""
+        reports = [self._report(row) for row in rows]
+        self.rng.shuffle(reports)
+        decision = decide(self.canvas, self._load(reports), reports)
+        if self.watched:
+            assert decision == decide(self.canvas, self._load(reports), list(reversed(reports)))
+        self._apply(decision)
+        if self.status is RunStatus.STOPPING:
+            self._wind_down()
+
+    # -- what happened -----------------------------------------------------------------------------------------------
+    @property
+    def live(self) -> list[str]:
+        """Nodes that are ready or running, in canonical order."""
+        return [row.node for row in self.ordered if row.status in BUSY]
+
+    @property
+    def ordered(self) -> list[Row]:
+        """All activations, in canonical order."""
+        return sorted(self.rows.values(), key=lambda row: row.place.key)
+
+    @property
+    def path(self) -> list[str]:
+        """All nodes that were activated, in canonical order."""
+        return [row.node for row in self.ordered]
+
+    @property
+    def ran(self) -> list[str]:
+        """All nodes that reported, in canonical order."""
+        return [row.node for row in self.ordered if row.outcome is not None]
+
+    @property
+    def spoken(self) -> list[str]:
+        """The nodes whose texts were heard, in the order in which they were heard."""
+        return [self.rows[turn].node for turn in self.spoken_turns]
+
+    @property
+    def spoken_turns(self) -> list[UUID]:
+        """The turns that were heard, in order."""
+        return [event.activation for event in self.events if event.name == MESSAGE_END and event.activation]
+
+    @property
+    def story(self) -> list[str]:
+        """The events in a short form: "+node" started, "-node" finished, "!node" a text has ended."""
+        short = {NODE_STARTED: "+", NODE_FINISHED: "-", MESSAGE_END: "!"}
+        return [f"{short[event.name]}{event.node_id}" if event.name in short else event.name for event in self.events]
+
+    def row(self, node: str, scope: ScopeKey = TOP, ordinal: int = 0) -> Row:
+        """One activation."""
+        return self.rows[activation_id(RUN_ID, node, scope, ordinal)]
+
+    def at(self, before: str, after: str) -> bool:
+        """Whether one part of the story stands before another."""
+        return self.story.index(before) < self.story.index(after)
+
+    # -- the store's part --------------------------------------------------------------------------------------------
+    def _some(self, rows: Sequence[Row]) -> list[Row]:
+        return self.rng.sample(list(rows), self.rng.randint(1, len(rows))) if rows else []
+
+    def _report(self, row: Row) -> Report:
+        row.attempt += 1
+        outcome = self.script(
+            At(self.canvas, row.node, row.scope, row.ordinal, row.attempt, row.answered, self._count(row.scope))
+        )
+        row.outcome = outcome
+        self._move(row, Status.REPORTED)
+        is_lost = isinstance(outcome, Failed) and outcome.retryable
+        row.strikes += is_lost
+        return Report(
+            activation=row.id,
+            node_id=row.node,
+            scope=row.scope,
+            ordinal=row.ordinal,
+            place=row.place,
+            outcome=outcome,
+            strikes=row.strikes,
+            turn=row.turn,
+            spoke=row.turn is not None and "spoke" in outcome.outputs if isinstance(outcome, Failed) else False,
+        )
+
+    def _count(self, scope: ScopeKey) -> int | None:
+        if not scope:
+            return None
+        node, ordinal, _ = scope[-1]
+        outcome = self.row(node, scope[:-1], ordinal).outcome
+        return outcome.count if isinstance(outcome, Expanded) else None
+
+    def _load(self, reports: Sequence[Report] | None) -> RunState:
+        """The state as the coordinator loads it: all scopes, or those that reports name and those around them."""
+        state = RunState(
+            RUN_ID, self.status, revision=self.revision, last_event=len(self.events), asked=self.asked, turn=self.turn
+        )
+        fill_run(state, json.loads(self.run_json))
+        named = {report.scope[:depth] for report in reports or () for depth in range(len(report.scope) + 1)} | {TOP}
+        for key, data in self.scopes.items():
+            if reports is None or self.canvas.orders_speech or key in named:
+                state.scopes[key] = scope_from_json(key, json.loads(data))
+        return state
+
+    def _apply(self, decision: Decision) -> None:
+        before = len(self.events)
+        for activation, status in decision.moved.items():
+            row = self.rows[activation]
+            assert row.status in (Status.REPORTED, Status.SAYING, Status.OPEN, Status.WAITING)
+            self._move(row, status)
+        assert set(decision.retried) <= {row.id for row in self.rows.values() if row.status is Status.READY}
+        for new in decision.activated:
+            assert new.id not in self.rows, f"{new.node_id} is activated twice"
+            assert new.status in (Status.QUEUED, Status.READY)
+            self.rows[new.id] = Row(new.id, new.node_id, new.scope, new.ordinal, new.place, new.turn, new.status)
+        assert len({row.place.key for row in self.rows.values()}) == len(self.rows), "two stand at one place"
+        queued = [row for row in self.ordered if row.status is Status.QUEUED]
+        assert decision.promote <= len(queued) or self.status is RunStatus.STOPPING
+        for row in queued[: decision.promote]:
+            self._move(row, Status.READY)
+        self.events += decision.events
+        self.reset += decision.taken_back
+        self.texts |= {turn: text for turn, (_, text) in decision.texts.items()}
+        for turn, offset in decision.opened.items():
+            self.opened[turn] = before + offset
+            self.closed.pop(turn, None)
+        self.closed |= {turn: before + offset for turn, offset in decision.closed.items()}
+        for key in decision.removed:
+            self.scopes.pop(key, None)
+        for key in decision.scopes & decision.run.scopes.keys():
+            self.scopes[key] = json.dumps(scope_to_json(decision.run.scopes[key]))
+        self._keep_run(decision)
+        self._check(decision.run)
+
+    def _keep_run(self, decision: Decision) -> None:
+        run = decision.run
+        self.revision += 1
+        self._move_run(run.status)
+        self.turn = run.turn
+        self.run_json = json.dumps(run_to_json(run))
+        self.error = decision.error or self.error
+        self.failing = (run.failing.wave, run.failing.node_id) if run.failing else None
+        self.last = run.last[2] if run.last else None
+        if run.status.is_over:
+            assert not run.speeches
+            self.scopes.clear()
+            for row in self.rows.values():
+                if row.status not in FINAL:
+                    self._move(row, Status.CLOSED)
+
+    def _wind_down(self) -> None:
+        """Close what need not run, and end the run when nothing works for it."""
+        state = self._load(None)
+        wave = -1 if self.asked or state.failing is None else state.failing.wave
+        for row in self.rows.values():
+            is_later = wave < 0 or row.place.wave > wave or row.place.region
+            if row.status is Status.WAITING or (row.status in UNBEGUN and is_later):
+                self._move(row, Status.CLOSED)
+        decision = conclude(self.canvas, state, sum(row.status in BUSY for row in self.rows.values()))
+        if decision.is_over:
+            self._apply(decision)
+
+    def _move(self, row: Row, status: Status) -> None:
+        assert status in ACTIVATION_MOVES[row.status], f"{row.node}: {row.status} -> {status}"
+        row.status = status
+
+    def _move_run(self, status: RunStatus) -> None:
+        assert status is self.status or status in RUN_MOVES[self.status], f"{self.status} -> {status}"
+        self.status = status
+
+    # -- invariants --------------------------------------------------------------------------------------------------
+    def _check(self, run: RunState) -> None:
+        open_turns = [turn for turn in self.opened if turn not in self.closed]
+        assert len(open_turns) <= 1
+        assert (self.turn in open_turns) if open_turns else self.turn is None
+        if self.status.is_over:
+            assert {row.status for row in self.rows.values()} <= set(FINAL)
+        if self.status is RunStatus.SUCCEEDED:
+            assert {row.status for row in self.rows.values()} == {Status.DONE}
+        if self.status not in (RunStatus.RUNNING, RunStatus.WAITING):
+            return
+        assert set(run.scopes) <= set(self.scopes)
+        statuses = Counter(row.status for row in self.rows.values())
+        assert run.live == sum(statuses[status] for status in BUSY)
+        assert run.queued == statuses[Status.QUEUED]
+        self._check_alive()
+        if self.status is RunStatus.WAITING:
+            assert run.forms
+            assert set(statuses) <= {Status.WAITING, Status.OPEN, *FINAL}
+            assert run.forms.keys() == {row.id for row in self.rows.values() if row.status is Status.WAITING}
+
+    def _check_alive(self) -> None:
+        alive: dict[ScopeKey, int] = {}
+        still: dict[ScopeKey, int] = {}
+        for row in self.rows.values():
+            bit = self.canvas.node(row.node).bit
+            if row.status not in FINAL:
+                alive[row.scope] = alive.get(row.scope, 0) | bit
+            if row.status in (Status.WAITING, Status.SAYING):
+                still[row.scope] = still.get(row.scope, 0) | bit
+        for key, data in self.scopes.items():
+            scope = scope_from_json(key, json.loads(data))
+            assert scope.alive == alive.pop(key, 0)
+            assert scope.still & ~scope.alive == 0
+            assert still.get(key, 0) & ~scope.still == 0
+        assert not alive, "an activation lives in a scope that is not open"
+
+
+def check_events(player: Player) -> None:
+    """What a listener may rely on (engine 4.8, 5.3), for a run that is over."""
+    names = [event.name for event in player.events]
+    assert names[0] == WORKFLOW_STARTED
+    assert names.count(WORKFLOW_STARTED) == 1
+    assert names[-1] == (RUN_FAILED if player.status is RunStatus.FAILED else WORKFLOW_FINISHED)
+    assert names.count(RUN_FAILED) + names.count(WORKFLOW_FINISHED) == 1
+    started: dict[UUID, int] = {}
+    ended: dict[UUID, int] = {}
+    finished: dict[UUID, int] = {}
+    for number, event in enumerate(player.events):
+        kept = {NODE_STARTED: started, MESSAGE_END: ended, NODE_FINISHED: finished}.get(event.name)
+        if kept is not None:
+            activation = _subject(player, event)
+            assert activation not in kept, f"{event.name} of {event.node_id} comes twice"
+            kept[activation] = number
+    for activation, number in finished.items():
+        assert started[activation] < ended.get(activation, number - 1) < number or activation not in ended
+        assert started[activation] < number
+    for turn, number in player.opened.items():
+        assert started[turn] < number <= ended.get(turn, len(player.events))
+    if player.status is RunStatus.SUCCEEDED:
+        assert started.keys() == finished.keys() == player.rows.keys()
+    _check_held(player, ended, finished)
+    _check_containers(player, started, finished)
+
+
+def _subject(player: Player, event: Event) -> UUID:
+    """The activation an event is about: a container's `node_finished` names the visit that wrote its outputs."""
+    assert event.activation is not None
+    row = player.rows[event.activation]
+    if row.node == event.node_id:
+        return row.id
+    node, ordinal, _ = row.scope[-1]
+    assert node == event.node_id
+    return activation_id(RUN_ID, node, row.scope[:-1], ordinal)
+
+
+def _check_held(player: Player, ended: Mapping[UUID, int], finished: Mapping[UUID, int]) -> None:
+    """A speaker's `node_finished` comes between its Message's `message_end` and `node_finished`."""
+    for row in player.rows.values():
+        turn = player.canvas.turns.get(player.canvas.numbers[row.node])
+        is_held = turn is not None and not player.canvas.unheard & player.canvas.node(row.node).bit
+        if turn is None or not is_held or isinstance(row.outcome, Failed) or row.id not in finished:
+            continue
+        message = player.canvas.nodes[turn.message].id
+        ends = [
+            (ended[other.id], finished[other.id])
+            for other in player.rows.values()
+            if other.node == message and other.scope == row.scope and other.id in ended and other.id in finished
+        ]
+        assert not ends or any(end < finished[row.id] < own for end, own in ends)
+
+
+def _check_containers(player: Player, started: Mapping[UUID, int], finished: Mapping[UUID, int]) -> None:
+    """A container starts before everything in it, and finishes after."""
+    for row in player.rows.values():
+        if not row.scope or row.id not in started:
+            continue
+        node, ordinal, _ = row.scope[-1]
+        container = activation_id(RUN_ID, node, row.scope[:-1], ordinal)
+        assert started[container] < started[row.id]
+        if container in finished:
+            assert finished[row.id] < finished[container]
+
+
+def speakers(canvas: Canvas) -> list[str]:
+    """The models that speak in some Message's turn."""
+    return [node.id for node in canvas.nodes if node.kind is Kind.MODEL and node.number in canvas.turns]
+
+
+def outputs_in_order(player: Player) -> list[tuple[str, Any]]:
+    """Who reported, in canonical order, with the place."""
+    return [(row.node, row.place) for row in player.ordered if row.outcome is not None]
