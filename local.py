@@ -4,7 +4,7 @@ The same rows, tasks and events as in production; only the processes are missing
 """
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -12,6 +12,7 @@ from typing import Any
 from uuid import UUID
 
 from celery import Celery
+from celery.exceptions import Reject
 
 from providers.accounts import accounts_from_toml
 from providers.catalogue import Limits
@@ -55,7 +56,7 @@ def engine(
     script: Callable[[UUID], Script | None] = lambda _: None,
     read_file: Callable[[UUID, Mapping[str, Any], str], str] | None = None,
     pace: Pace | None = None,
-) -> Iterator[Engine]:
+) -> Generator[Engine]:
     """Scheduler, worker and sweeper on these servers until the block ends."""
     app = make_app(broker_url or redis_url, publishers=threads)
     coordinator = coordinator_of(
@@ -100,7 +101,8 @@ def engine(
 
 def _add_tasks(app: Celery, coordinator: Coordinator, worker: Worker) -> None:
     def execute(run_id: str, activation_id: str) -> None:
-        worker.execute(UUID(run_id), UUID(activation_id))
+        if not worker.execute(UUID(run_id), UUID(activation_id)):
+            raise Reject("The engine goes down.", requeue=True)
 
     def advance(run_id: str) -> None:
         coordinator.advance_run(UUID(run_id))
@@ -115,9 +117,13 @@ def _add_tasks(app: Celery, coordinator: Coordinator, worker: Worker) -> None:
 
 
 @contextmanager
-def _consumer(app: Celery, threads: int) -> Iterator[None]:
+def _consumer(app: Celery, threads: int) -> Generator[None]:
     """A Celery worker in a thread, on both queues."""
     ready = threading.Event()
+
+    def is_ready(_: object) -> None:
+        ready.set()
+
     worker = app.WorkController(
         pool="threads",
         concurrency=threads,
@@ -126,7 +132,7 @@ def _consumer(app: Celery, threads: int) -> Iterator[None]:
         without_mingle=True,
         without_heartbeat=True,
         loglevel="ERROR",
-        ready_callback=lambda _: ready.set(),
+        ready_callback=is_ready,
     )
     thread = threading.Thread(target=worker.start, name="easel-consumer", daemon=True)
     thread.start()

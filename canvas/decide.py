@@ -78,10 +78,12 @@ def ask_again(canvas: Canvas, state: RunState) -> Decision:
 def conclude(canvas: Canvas, state: RunState, busy: int) -> Decision:
     """The end of a run that is being stopped, once nothing is left that works for it.
 
-    `busy` counts its activations that are ready, running or not yet folded, after what need not run was closed.
+    `busy` counts its activations that are queued, ready, running or not yet folded, after what need not run was closed.
     """
     plan = Plan(canvas, state, Decision(state))
     if busy or state.status is not RunStatus.STOPPING:
+        if state.asked != "cancel" and not state.status.is_over:
+            plan.admit()
         return plan.decision
     speech.release_all(plan)
     failing = state.failing

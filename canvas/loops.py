@@ -53,8 +53,12 @@ def pass_ended(plan: Plan, scope: Scope) -> None:
     speech.forget(plan, scope.key)
     plan.close_scope(scope.key)
     container.open -= 1
-    if container.side_by_side:
+    if scope.region != outer.region:
         container.waves += scope.last_wave + 1
+    else:
+        container.waves = scope.last_wave - container.place.wave
+        outer.last_wave = max(outer.last_wave, scope.last_wave)
+    if container.side_by_side:
         _go_on(plan, node, outer, container, item=container.next, wave=0)
     elif plan.is_too_late(Place(scope.last_wave + 1, region=scope.region)):
         return  # the run ends, and the container with it

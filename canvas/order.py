@@ -12,12 +12,17 @@ from canvas.state import Container, Scope, Speech
 
 
 def next_speech(plan: Plan, *, at_rest: bool) -> Speech | None:
-    """The turn that may open now. `at_rest`: nothing moves, so the first of the whole texts may."""
+    """The turn that may open now: the first of those whose place is known, if nothing can come before it.
+
+    `at_rest`: nothing moves, so the first of the whole texts opens.
+    """
     known = [(place, entry) for entry in plan.run.speeches if (place := _place_of(plan, entry)) is not None]
     for place, entry in sorted(known, key=lambda pair: pair[0].key):
         if plan.is_too_late(place):
-            continue
-        if entry.said if at_rest else not _is_preceded(plan, entry, place):
+            return None
+        if not at_rest:
+            return None if _is_preceded(plan, entry, place) else entry
+        if entry.said:
             return entry
     return None
 
@@ -44,8 +49,9 @@ def _place_of(plan: Plan, entry: Speech) -> Place | None:
     place = scope.reached.get(entry.number)
     for number in bits(comers):
         speaker = plan.canvas.nodes[number]
+        turn = plan.canvas.turns.get(number)
         elsewhere = (step for step in plan.canvas.reach.steps[number] if step != entry.number)
-        if entry.number not in speaker.downstream or any(above >> step & 1 for step in elsewhere):
+        if turn is None or turn.message != entry.number or any(above >> step & 1 for step in elsewhere):
             return None
         if not plan.canvas.orders_speech:
             return Place(0)  # the only text there is: no place is compared with it
@@ -99,14 +105,15 @@ def _body_precedes(plan: Plan, scope: Scope, number: int, place: Place) -> bool:
     What its present passes can bring is asked of their own scopes.
     """
     container = scope.containers[number]
+    item = plan.canvas.nodes[plan.canvas.items[number]]
     has_voices = number in plan.canvas.voices
     if not container.side_by_side:
-        following = Place(_wave_inside(plan, scope, number, container) + 1, container.place.trail, scope.region)
-        return has_voices and following < place
-    if plan.canvas.nodes[number].failure.is_heard and container.place < place:
-        return True
-    item = Place(0, (), container.place.inside(container.next))
-    return has_voices and container.next < (container.count or 0) and item < place
+        wave = _wave_inside(plan, scope, number, container) + (1 if item.failure.is_heard else 2)  # below the visit
+        return has_voices and Place(wave, container.place.trail, scope.region) < place
+    if container.place < place and (plan.canvas.nodes[number].failure.is_heard or item.failure.is_heard):
+        return True  # it may fail after its items, or the visit that collects
+    following = Place(0, (), container.place.inside(container.next))
+    return has_voices and container.next < (container.count or 0) and following < place
 
 
 def _wave_inside(plan: Plan, scope: Scope, number: int, container: Container) -> int:

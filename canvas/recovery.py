@@ -1,7 +1,7 @@
 """What a failure leads to: another attempt, a goto, the author's default, or the end of the run (engine 4.5)."""
 
 from canvas import loops, speech
-from canvas.graph import Node
+from canvas.graph import Kind, Node
 from canvas.outcome import Failed
 from canvas.place import Place
 from canvas.plan import Plan, to_text
@@ -31,27 +31,35 @@ def recover(plan: Plan, report: Report, failed: Failed, *, has_begun: bool = Fal
     if policy.is_heard and not plan.is_lost(scope.key, report.place):
         speech.say_default(plan, report, failed.error, to_text(policy.default))
         return
-    speech.silence(plan, report)
-    plan.end(report, scope)
-    if has_begun or not node.kind.is_container:
-        plan.emit_finished(report.activation, report.node_id, failed.error)
-    if policy.leads_elsewhere:
-        plan.reach(node, policy.goto, scope, report.place)
+    if node.kind is Kind.MESSAGE:
+        speech.message_failed(plan, report, failed.error)
     else:
+        plan.end(report, scope)
+        if has_begun or not node.kind.is_container:
+            plan.emit_finished(report.activation, report.node_id, failed.error)
+        if policy.leads_elsewhere:
+            plan.reach(node, policy.goto, scope, report.place)
+    if not policy.leads_elsewhere:
         fail(plan, scope, node, report.place, failed.error, failed.code)
 
 
 def recover_container(plan: Plan, scope_key: ScopeKey, number: int) -> None:
-    """A side-by-side container whose items failed: its own policy decides (components 3.8)."""
+    """A side-by-side container whose items failed: its own policy decides (components 3.8).
+
+    What follows comes after the wave that would collect, so it does not depend on how many items had ended.
+    """
     scope = plan.scope(scope_key)
     node = plan.canvas.nodes[number]
     container = scope.containers.pop(number)
+    has_collected = container.failed_item >= (container.count or 0)
+    wave = container.failed_at[0] if has_collected else container.place.wave + 1
+    scope.last_wave = max(scope.last_wave, wave)
     report = Report(
         activation=container.activation,
         node_id=node.id,
         scope=scope_key,
         ordinal=container.ordinal,
-        place=container.place,
+        place=Place(wave, container.place.trail, container.place.region),
         outcome=Failed(container.error),
         error=container.error,
     )

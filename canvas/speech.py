@@ -99,13 +99,14 @@ def take_back(plan: Plan, report: Report) -> None:
         _take_back(plan, entry)
 
 
-def silence(plan: Plan, report: Report) -> None:
-    """A failed Message says no more: its turn ends where it is, and what it held is let go."""
-    entry = _find(plan, report.activation)
-    if entry is not None:
-        _start(plan, entry)
-        plan.emit(Event(MESSAGE_END, {}, entry.turn, report.node_id))
-        _close(plan, entry, has_ended=True)
+def message_failed(plan: Plan, report: Report, error: str) -> None:
+    """A failed Message says no more: when its turn has come, it ends where it is."""
+    scope = plan.scope(report.scope)
+    node = plan.canvas.node(report.node_id)
+    entry = _entry_for(plan, report.activation, node, scope)
+    entry.said, entry.place, entry.error = True, report.place, error
+    plan.decision.moved[report.activation] = Status.SAYING
+    plan.hold(node, scope)
 
 
 def stop(plan: Plan, report: Report) -> bool:
@@ -124,7 +125,7 @@ def forget(plan: Plan, key: ScopeKey) -> None:
 
 
 def open_turns(plan: Plan, *, at_rest: bool) -> bool:
-    """Open the next turn if its time has come, and close it if its text is whole; whether anything changed.
+    """Open the next turn if its time has come, and close it if no more comes; whether anything changed.
 
     `at_rest`: nothing in the run moves any more, so finished turns open in order of place whatever may come later.
     """
@@ -146,7 +147,8 @@ def open_turns(plan: Plan, *, at_rest: bool) -> bool:
     scope = plan.scope(entry.scope)
     plan.unalive(node, scope)
     plan.emit_finished(entry.turn, node.id, entry.error)
-    plan.reach(node, node.downstream, scope, place)
+    goes_on = entry.error is None or node.failure.is_heard
+    plan.reach(node, node.downstream if goes_on else node.failure.goto, scope, place)
     return True
 
 

@@ -120,7 +120,7 @@ class Container:
     next: int = 0  # item to open next
     open: int = 0  # item scopes that are open
     still: int = 0  # of these, how many wait for something outside of the run
-    waves: int = 0  # waves that finished side-by-side items have used
+    waves: int = 0  # waves that finished items or passes have used
     failed_item: int = -1  # of side-by-side items: the first that failed, in item order
     error: str = ""
     failed_at: tuple[int, str] = (0, "")  # wave and place (hex) of that failure
@@ -314,7 +314,7 @@ def scope_to_json(scope: Scope) -> dict[str, Any]:
         "trail": to_json(scope.trail),
         "last_wave": scope.last_wave,
         "alive": f"{scope.alive:x}",
-        "still": f"{scope.still:x}",
+        "still": f"{scope.still:x}" if scope.still else "",
         "reached": _places_to_json(scope.reached),
         "places": _places_to_json(scope.places),
         "ordinals": scope.ordinals,

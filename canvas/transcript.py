@@ -147,6 +147,7 @@ class Transcript(Generic[E]):
         self.position = after or Position()
         self._announced = 0
         self._has_read = False
+        self._is_sure = False
         self._rows: dict[UUID, TurnRow] = {}
         self._heard: dict[UUID, _Heard] = {}
         self._open: UUID | None = None
@@ -159,7 +160,11 @@ class Transcript(Generic[E]):
     @property
     def needs_rows(self) -> bool:
         """Whether something is known to be missing that only the rows can tell."""
-        return not self._has_read or self._announced > self.after or self._is_behind()
+        return not self._is_sure or self._announced > self.after or self._is_behind()
+
+    def look_again(self) -> None:
+        """Something may have been missed: rows are needed."""
+        self._is_sure = False
 
     def echo(self, number: int) -> None:
         """Somebody says that events up to this number are stored."""
@@ -176,6 +181,7 @@ class Transcript(Generic[E]):
 
     def rows(self, events: Sequence[E], turns: Sequence[TurnRow]) -> list[Frame[E]]:
         """Events after `after`, in order, and the turns that were not closed before it, read later than the events."""
+        self._is_sure = True
         for turn in turns:
             self._know(turn)
         if not self._has_read:

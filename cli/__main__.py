@@ -27,7 +27,7 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
         "cancel": "cli.runs:cancel",
         "runs": "cli.runs:runs",
         "show": "cli.runs:show",
-        "events": "cli.run:events",
+        "events": "cli.events:events",
         "validate": "cli.validate:validate",
         "import": "cli.canvases:import_file",
         "publish": "cli.canvases:publish",
@@ -77,7 +77,9 @@ def _imported(name: str) -> Any:
     module, _, attribute = COMMANDS[name].partition(":")
     found = getattr(importlib.import_module(module), attribute)
     if isinstance(found, typer.Typer):
-        return typer.main.get_command(found)
+        group = typer.main.get_command(found)
+        group.name = name
+        return group
     alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
     alone.command(name, context_settings=PASSING_ON if name in PASSED_ON else {})(found)
     return typer.main.get_command(alone)

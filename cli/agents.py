@@ -1,7 +1,6 @@
-"""Agents on the command line: named by id or title, or taken from a file."""
+"""Agents on the command line: found by id or title, stored by title."""
 
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -31,13 +30,3 @@ def put(tx: Transaction, tenant_id: UUID, title: str, dsl: dict[str, Any]) -> tu
     if versions.digest_of(draft) != versions.digest_of(dsl):
         canvases.update(tx, tenant_id, found[0].id, dsl=dsl)
     return found[0].id, False
-
-
-def title_of(path: Path) -> str:
-    """What an agent out of a file is called: the file's name without its ending."""
-    return path.stem.strip() or path.name
-
-
-def is_file(named: str) -> bool:
-    """Whether FILE|AGENT means a file: it is there, or looks like the path of one."""
-    return Path(named).is_file() or named.endswith(".json") or "/" in named

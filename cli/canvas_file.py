@@ -52,6 +52,16 @@ def must_run(what: str, draft: Mapping[str, Any]) -> None:
     _refuse(what, _judged(draft, dsl.MAX_BYTES))
 
 
+def title_of(path: Path) -> str:
+    """What an agent out of a file is called: the file's name without its ending."""
+    return path.stem.strip() or path.name
+
+
+def is_file(named: str) -> bool:
+    """Whether FILE|AGENT means a file: it is there, or looks like the path of one."""
+    return Path(named).is_file() or named.endswith(".json") or "/" in named
+
+
 def findings_of(document: Document) -> list[Finding]:
     """Every defect of a document: across its nodes, in their parameters, and what keeps it from being compiled."""
     findings = validation.check(document)

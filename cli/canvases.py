@@ -6,8 +6,8 @@ import typer
 
 from cli import agents as named
 from cli import canvas_file, output
-from cli.connection import LOCAL, opened, tenant_of
-from cli.options import AsJson, CanvasFile, OfTenant
+from cli.connection import opened, tenant_of
+from cli.options import LOCAL, AsJson, CanvasFile, OfTenant
 from settings import load
 from store import canvases, gallery
 
@@ -23,16 +23,18 @@ def import_file(
 ) -> None:
     """Store a canvas as an agent's draft, and print the agent's id. The agent of that title is changed, else added."""
     judged = canvas_file.accepted(file, load().max_canvas_bytes)
-    wanted = (title or named.title_of(file)).strip()
+    wanted = (title or canvas_file.title_of(file)).strip()
     with opened() as connection, connection.database.transaction() as tx:
         tenant_id = tenant_of(tx, tenant)
         agent_id, is_new = named.put(tx, tenant_id, wanted, judged.stored)
         version = canvases.publish(tx, tenant_id, agent_id) if publish else None
     if as_json:
-        output.say_json({"id": agent_id, "title": wanted, "version": version.id if version else None, "new": is_new})
+        output.say_json(
+            {"id": agent_id.hex, "title": wanted, "version": version.id.hex if version else None, "new": is_new}
+        )
         return
-    output.say(str(agent_id))
-    published = f", published as version {version.id}" if version else ""
+    output.say(agent_id.hex)
+    published = f", published as version {version.id.hex}" if version else ""
     output.tell(f'Agent "{wanted}" {"added" if is_new else "changed"}{published}.')
 
 
@@ -45,9 +47,9 @@ def publish(agent: Agent, tenant: OfTenant = LOCAL, as_json: AsJson = False) -> 
         canvas_file.must_run(f'Agent "{found.title}"', draft)
         version = canvases.publish(tx, tenant_id, found.id)
     if as_json:
-        output.say_json({"id": found.id, "title": found.title, "version": version.id})
+        output.say_json({"id": found.id.hex, "title": found.title, "version": version.id.hex})
     else:
-        output.say(str(version.id))
+        output.say(version.id.hex)
         output.tell(f'Agent "{found.title}" is published.')
 
 
@@ -56,7 +58,7 @@ def agents(tenant: OfTenant = LOCAL, as_json: AsJson = False) -> None:
     with opened() as connection, connection.database.transaction() as tx:
         found, _ = gallery.page(tx, tenant_of(tx, tenant), gallery.Wanted(), order_by="update_time", limit=1000)
     rows = [
-        {"id": agent.id, "title": agent.title, "changed": agent.updated_at, "published": agent.published_at}
+        {"id": agent.id.hex, "title": agent.title, "changed": agent.updated_at, "published": agent.published_at}
         for agent in found
     ]
     columns = ("id", "title", "changed", "published")

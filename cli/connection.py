@@ -10,6 +10,7 @@ from sqlalchemy.exc import OperationalError
 import telemetry
 from canvas.errors import ExecutorError, NotFound
 from cli import servers
+from cli.options import LOCAL
 from cli.servers import Found
 from scheduler.broker import make_app
 from scheduler.bus import Bus
@@ -20,7 +21,6 @@ from settings import Settings, load
 from store import migrate, tenants
 from store.database import Database, Transaction
 
-LOCAL = "local"  # the tenant of whoever uses the command line
 POOL = 4  # connections; a command does a few things at a time
 
 

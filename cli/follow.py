@@ -5,8 +5,8 @@ The bus wakes us, the rows tell; where the bus is silent or away, rows are read 
 
 import json
 import time
-from collections.abc import Generator, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
@@ -17,21 +17,29 @@ from canvas.errors import NotFound
 from canvas.state import RunStatus
 from canvas.transcript import Frame, Position, Transcript
 from scheduler.bus import channel
-from store import events, runs, turns
+from store import overview
 from store.database import Database
 from store.events import Stored
+from store.overview import Glance
 
 TICK = 0.2  # seconds; how soon the caller gets a chance to look up from a run in which nothing happens
 IN_A_GAP = 0.05  # seconds between looks at rows that must come any moment
 LOOK_EVERY = 1.0  # seconds between looks at the rows, whatever the bus says
-MOST = 500  # events a look
 
 
 class Ears:
-    """A subscription to a run's channel. A bus that is away is only silent."""
+    """A subscription to runs' channels. A bus that is away is only silent."""
 
-    def __init__(self, subscription: Any) -> None:
-        self._subscription = subscription
+    def __init__(self, redis_url: str) -> None:
+        client = redis.Redis.from_url(redis_url, socket_timeout=5, socket_connect_timeout=2)
+        self._subscription: Any = client.pubsub()
+        self._client = client
+
+    def listen_to(self, run_id: UUID) -> None:
+        """Hear a run from now on; confirmed, so that what is started next is heard from its first word."""
+        with suppress(redis.RedisError):
+            self._subscription.subscribe(channel(run_id))
+            self._subscription.get_message(timeout=2)
 
     def hear(self, timeout: float) -> Mapping[str, Any] | None:
         """The next message, None if there is none within `timeout` seconds."""
@@ -42,28 +50,26 @@ class Ears:
             return None
         return json.loads(heard["data"]) if heard is not None else None
 
-
-@contextmanager
-def listening(redis_url: str, run_id: UUID) -> Generator[Ears]:
-    """Ears for a run, subscribed before the block begins, so that what it starts is heard from the first word."""
-    client = redis.Redis.from_url(redis_url, socket_timeout=5, socket_connect_timeout=2)
-    with client, client.pubsub() as subscription:
-        with suppress(redis.RedisError):
-            subscription.subscribe(channel(run_id))
-            subscription.get_message(timeout=2)  # the confirmation
-        yield Ears(subscription)
+    def close(self) -> None:
+        """Hear nothing more."""
+        self._subscription.close()
+        self._client.close()
 
 
 @dataclass
 class Following:
-    """One way through a run. `row` is the run's row as it was last seen."""
+    """One way through a run. `run` is the run as it was last seen, once something was."""
 
     database: Database
     tenant_id: UUID
     run_id: UUID
     ears: Ears
     after: Position = field(default_factory=Position)
-    row: Mapping[str, Any] = field(init=False, default_factory=dict[str, Any])
+    run: Glance = field(init=False)
+
+    def now(self) -> Iterator[Frame[Stored]]:
+        """What there is to show at this moment. Raises NotFound like `frames`."""
+        return self._look(Transcript[Stored](self.after))
 
     def frames(self) -> Iterator[Frame[Stored] | None]:
         """What there is to show, until the run is over or waits; None at least every so often, when nothing happens.
@@ -88,19 +94,16 @@ class Following:
                 yield from transcript.piece(UUID(heard["t"]), heard["ep"], heard["o"], heard["x"])
 
     def _look(self, transcript: Transcript[Stored]) -> Iterator[Frame[Stored]]:
-        """Read rows: the run's first, so that a run seen at rest is read to its end."""
-        more = True
-        while more:
+        """Read the rows until there is nothing more to read."""
+        is_whole = False
+        while not is_whole:
             with self.database.transaction() as tx:
-                row = runs.read(tx, self.tenant_id, self.run_id)
-                if row is None:
-                    raise NotFound(f"There is no run {self.run_id}. `easel runs` lists them.")
-                stored = events.after(tx, self.run_id, transcript.after, most=MOST)
-                spoken = turns.opened(tx, self.run_id)
-            self.row = row
-            more = len(stored) == MOST
-            yield from transcript.rows(stored, spoken)
+                reading = overview.read(tx, self.tenant_id, self.run_id, transcript.after)
+            if reading is None:
+                raise NotFound(f"There is no run {self.run_id}. `easel runs` lists them.")
+            self.run, is_whole = reading.run, reading.is_whole
+            yield from transcript.rows(reading.events, reading.turns)
 
     def _is_at_rest(self, transcript: Transcript[Stored]) -> bool:
-        status = RunStatus(self.row["status"])
-        return (status.is_over or status is RunStatus.WAITING) and transcript.after >= self.row["last_event"]
+        status = RunStatus(self.run.status)
+        return (status.is_over or status is RunStatus.WAITING) and transcript.after >= self.run.last_event

@@ -2,30 +2,50 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NoReturn
 from uuid import UUID
 
-from canvas.errors import InvalidRequest
+from canvas.errors import InvalidCanvas, InvalidRequest
 from canvas.storable import copied
+from cli.canvas_file import Judged
 
 
-def inputs_of(pairs: Sequence[str], written: str | None) -> dict[str, Any] | None:
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A turn that somebody asked for: with an agent by name, or with the canvas of a file (`judged`)."""
+
+    target: str
+    judged: Judged | None
+    tenant: str
+    options: Mapping[str, Any]  # those of the HTTP trigger: query, inputs, session_id, release
+
+
+def inputs_of(pairs: Sequence[str] | None, written: str | None) -> dict[str, Any] | None:
     """The inputs of one turn by field, or None if there are none; a pair wins over the same field of the JSON.
 
-    Raises InvalidRequest for a pair without a name and for a text that is no JSON object.
+    Raises InvalidRequest for a pair without a name, and for a text that is no JSON object or cannot be stored.
     """
     inputs = dict(_object(written)) if written is not None else {}
-    for pair in pairs:
+    for pair in pairs or ():
         name, equals, value = pair.partition("=")
         if not equals or not name.strip():
             raise InvalidRequest(f"--input {pair!r} is no pair. Write it as name=value.")
         inputs[name.strip()] = value
-    return dict(copied(inputs)) or None
+    return _storable(inputs) or None
 
 
-def query_of(query: str | None) -> str:
-    """The question of one turn. Raises InvalidRequest for a text that cannot be stored."""
-    return str(copied({"--query": query or ""})["--query"])
+def options_of(
+    query: str | None, inputs: Mapping[str, Any] | None, *, session: str | None, release: bool
+) -> dict[str, Any]:
+    """The options of a start under the names of the HTTP API. Raises InvalidRequest for what cannot be stored."""
+    wanted = {
+        "query": query or "",
+        "inputs": inputs,
+        "session_id": str(id_of(session, "session")) if session else None,
+        "release": release,
+    }
+    return _storable(wanted)
 
 
 def id_of(text: str, what: str) -> UUID:
@@ -48,3 +68,11 @@ def _object(written: str) -> Mapping[str, Any]:
 
 def _refuse(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is no JSON number")
+
+
+def _storable(value: Mapping[str, Any]) -> dict[str, Any]:
+    try:
+        return copied(value)
+    except InvalidCanvas as defect:
+        reason = defect.message.partition(". ")[2]
+        raise InvalidRequest(f"What you gave cannot be stored. {reason}") from defect

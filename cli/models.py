@@ -12,9 +12,9 @@ import typer
 
 from canvas.errors import InvalidRequest
 from cli import output
-from cli.connection import LOCAL, Connection, opened, tenant_of
+from cli.connection import Connection, opened, tenant_of
 from cli.exits import Exit
-from cli.options import AsJson, OfTenant
+from cli.options import LOCAL, AsJson, OfTenant
 from providers.accounts import Account, AccountModel, accounts_from_toml
 from providers.catalogue import HOUSE, Limits, open_chat, resolve, vendors
 from providers.chat import ChatRequest, Completion, ModelSpec

@@ -5,6 +5,9 @@ from typing import Annotated
 
 import typer
 
+LOCAL = "local"
+"""The tenant of whoever uses the command line."""
+
 CanvasFile = Annotated[Path, typer.Argument(help="A canvas as RAGFlow exports it (JSON).", metavar="FILE")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines, one object a line.")]
 OfTenant = Annotated[str, typer.Option("--tenant", help="Whose canvases and runs.", metavar="NAME")]
@@ -13,3 +16,5 @@ Pairs = Annotated[list[str] | None, typer.Option("--input", help="A field of the
 Inputs = Annotated[str | None, typer.Option("--inputs", help="All fields as a JSON object.", metavar="JSON")]
 Session = Annotated[str | None, typer.Option("--session", help="Continue this conversation.", metavar="ID")]
 Released = Annotated[bool, typer.Option("--release", help="Run the published version instead of the draft.")]
+Run = Annotated[str, typer.Argument(help="The run's id.", metavar="RUN")]
+Target = Annotated[str, typer.Argument(help="A canvas file, or an agent by id or title.", metavar="FILE|AGENT")]

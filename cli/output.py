@@ -18,6 +18,12 @@ def say(text: str = "") -> None:
     _write(sys.stdout, text + "\n")
 
 
+def say_in(colour: str, word: str, rest: str) -> None:
+    """A line of the result whose first word has a colour."""
+    _write(sys.stdout, word, colour)
+    _write(sys.stdout, rest + "\n")
+
+
 def tell(text: str, colour: str = "") -> None:
     """A line about the result, for the person who waits."""
     _write(sys.stderr, text + "\n", colour)

@@ -13,8 +13,10 @@ from canvas.graph import Canvas
 from canvas.transcript import THINK_END, THINK_START, Event, Frame, Said
 from cli import output
 from cli.output import DIM, GREEN, RED, YELLOW
-from cli.wire import wire_events
+from scheduler.wire import Wire
 from store.events import Stored
+from store.ids import moment_of
+from store.overview import Glance
 
 _MARKERS = re.compile(f"([{THINK_START}{THINK_END}])")
 
@@ -22,11 +24,11 @@ _MARKERS = re.compile(f"([{THINK_START}{THINK_END}])")
 class Teller(Protocol):
     """Somebody who shows the frames of a run."""
 
-    def show(self, frame: Frame[Stored], row: Mapping[str, Any]) -> None:
-        """Show one frame; `row` is the run's row."""
+    def show(self, frame: Frame[Stored], run: Glance) -> None:
+        """Show one frame; `run` is the run as it stands."""
         ...
 
-    def end(self, row: Mapping[str, Any]) -> None:
+    def end(self) -> None:
         """The run is over, or waits."""
         ...
 
@@ -37,11 +39,11 @@ class Lines:
     def __init__(self, canvas: Canvas) -> None:
         self._canvas = canvas
 
-    def show(self, frame: Frame[Stored], row: Mapping[str, Any]) -> None:
-        for event in wire_events(frame, self._canvas, row):
-            output.say_json(event)
+    def show(self, frame: Frame[Stored], run: Glance) -> None:
+        for position, event in Wire(run, self._canvas).frames(frame):
+            output.say_json({"id": str(position), **event})
 
-    def end(self, row: Mapping[str, Any]) -> None:
+    def end(self) -> None:
         """There is nothing to add."""
 
 
@@ -57,13 +59,13 @@ class Speech:
         self._held: list[tuple[str, str]] = []
         self._is_one_terminal = sys.stdout.isatty() and sys.stderr.isatty()
 
-    def show(self, frame: Frame[Stored], row: Mapping[str, Any]) -> None:
+    def show(self, frame: Frame[Stored], run: Glance) -> None:
         if isinstance(frame, Said):
             self._hear(frame.text)
         else:
-            self._note(frame, row)
+            self._note(frame, run)
 
-    def end(self, row: Mapping[str, Any]) -> None:
+    def end(self) -> None:
         self._complete()
 
     def _hear(self, text: str) -> None:
@@ -110,7 +112,7 @@ class Speech:
             self._end_thought()
             output.tell(text, colour)
 
-    def _note(self, frame: Event[Stored], row: Mapping[str, Any]) -> None:
+    def _note(self, frame: Event[Stored], run: Glance) -> None:
         stored = frame.stored
         match stored.name:
             case events.NODE_FINISHED:
@@ -122,25 +124,25 @@ class Speech:
                 self._tell(f"the answer is taken back to its first {frame.keep} characters and said anew", YELLOW)
             case events.USER_INPUTS:
                 self._complete()
-                for line in form_lines(stored.body, str(row["id"])):
+                for line in form_lines(stored.body, run.id.hex):
                     output.tell(line)
             case events.RUN_FAILED:
                 self._complete()
                 output.tell(f"failed: {stored.body.get('error')}", RED)
             case events.WORKFLOW_FINISHED:
                 self._complete()
-                self._tell_end(stored, row)
+                self._tell_end(stored, run)
             case _:
                 pass
 
-    def _tell_end(self, stored: Stored, row: Mapping[str, Any]) -> None:
+    def _tell_end(self, stored: Stored, run: Glance) -> None:
         if stored.body.get("outputs") == events.CANCELLED_TEXT:
             output.tell("cancelled", YELLOW)
             return
         if not self._has_answered:
             output.say_json({name: value for name, value in (stored.outputs or {}).items() if not name.startswith("_")})
-        begun = row["started_at"] or row["created_at"]
-        tokens = row["usage"].get("total_tokens")
+        begun = moment_of(run.message_id)
+        tokens = run.usage.get("total_tokens")
         spent = f", {tokens} tokens" if tokens else ""
         output.tell(f"done in {output.seconds((stored.created_at - begun).total_seconds())}{spent}", GREEN)
 

@@ -5,9 +5,9 @@ from typing import Annotated
 import typer
 
 from cli import output
-from cli.connection import LOCAL, opened, tenant_of
+from cli.connection import opened, tenant_of
 from cli.inputs import id_of
-from cli.options import AsJson, OfTenant
+from cli.options import LOCAL, AsJson, OfTenant
 from store import tenants
 
 tokens = typer.Typer(help="API tokens: create, list, revoke.", no_args_is_help=True)
@@ -28,10 +28,10 @@ def create(
         tenant_id = tenants.ensure_tenant(tx, tenant) if add_tenant else tenant_of(tx, tenant)
         token_id, plain = tenants.create_token(tx, tenant_id, name, kind)
     if as_json:
-        output.say_json({"id": token_id, "tenant_id": tenant_id, "name": name, "kind": kind, "token": plain})
+        output.say_json({"id": token_id.hex, "tenant_id": tenant_id.hex, "name": name, "kind": kind, "token": plain})
     else:
         output.say(plain)
-        output.tell(f'Token {token_id} of tenant "{tenant}". It is not shown again.')
+        output.tell(f'Token {token_id.hex} of tenant "{tenant}". It is not shown again.')
 
 
 @tokens.command("list")
@@ -41,7 +41,7 @@ def list_tokens(tenant: OfTenant = LOCAL, as_json: AsJson = False) -> None:
         found = tenants.tokens_of(tx, tenant_of(tx, tenant))
     rows = [
         {
-            "id": token.id,
+            "id": token.id.hex,
             "name": token.name,
             "kind": token.kind,
             "created": token.created_at,
@@ -60,4 +60,4 @@ def revoke(token: Annotated[str, typer.Argument(help="The token's id.")], tenant
     token_id = id_of(token, "token")
     with opened() as connection, connection.database.transaction() as tx:
         tenants.revoke_token(tx, tenant_of(tx, tenant), token_id)
-    output.tell(f"Token {token_id} is refused from now on.")
+    output.tell(f"Token {token_id.hex} is refused from now on.")

@@ -4,49 +4,54 @@ On the processes of a running `easel up`, or on scheduler, worker and sweeper as
 """
 
 import signal
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from pathlib import Path
+from collections.abc import Callable, Generator, Mapping
+from contextlib import closing, contextmanager
+from functools import partial
 from types import FrameType
 from typing import Any
 from uuid import UUID
 
 import local
-from canvas.document import Document
-from canvas.errors import ModelError
 from canvas.state import RunStatus
 from canvas.transcript import Position
-from cli import agents, canvas_file, connection, output
-from cli.canvas_file import Judged
+from cli import connection, output, starting
 from cli.connection import Connection, tenant_of
 from cli.exits import OF_STATUS, Exit
-from cli.follow import Following, listening
+from cli.follow import Ears, Following
+from cli.inputs import Wanted
 from cli.output import DIM, YELLOW
 from cli.servers import Found
+from cli.stand_ins import stand_ins
 from cli.telling import Lines, Speech, Teller
-from providers.catalogue import resolve
-from scheduler.lifecycle import Start, Started
-from scheduler.requests import start_of
+from scheduler.lifecycle import Started
 from scheduler.turn_start import Request
-from store import canvases, versions
-from store.database import Transaction
 from store.ids import new_id
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """What a person asked for: an agent by name, or the canvas of a file, and what to tell it."""
+class Interrupts:
+    """Ctrl-C: the first is noted, the second raises KeyboardInterrupt."""
 
-    target: str
-    judged: Judged | None
-    tenant: str
-    options: Mapping[str, Any]  # those of the HTTP trigger: query, inputs, session_id, release
+    def __init__(self) -> None:
+        self.asked = False
+        self._before: Any = None
+
+    def __enter__(self) -> "Interrupts":
+        self._before = signal.signal(signal.SIGINT, self._note)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        signal.signal(signal.SIGINT, self._before)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        if self.asked:
+            raise KeyboardInterrupt
+        self.asked = True
 
 
 @contextmanager
 def at_work(found: Found) -> Generator[Connection]:
     """A connection to servers on which somebody carries out runs: `easel up`, or else this process."""
+    connection.only_errors(found.settings)
     connection.migrated(found)
     if found.up is not None:
         with connection.connected(found) as connected:
@@ -62,73 +67,62 @@ def start(found: Found, wanted: Wanted, *, as_json: bool) -> Exit:
     with at_work(found) as connected:
         run_id = new_id()
         with connected.database.transaction() as tx:
-            tenant_id, chosen = chosen_start(tx, wanted, run_id)
-        return _follow(connected, tenant_id, run_id, lambda: connected.lifecycle.start_run(chosen), as_json)
+            chosen = starting.chosen(tx, wanted, run_id)
+        begin = partial(connected.lifecycle.start_run, chosen)
+        return _follow(connected, chosen.tenant_id, run_id, begin, as_json=as_json)
 
 
-def resume(found: Found, tenant: str, run_id: UUID, request: Request, *, as_json: bool) -> Exit:
+def resume(found: Found, tenant: str, run_id: UUID, options: Mapping[str, Any], *, as_json: bool) -> Exit:
     """Answer a run that waits, and follow it."""
+    request = Request(query=options["query"], inputs=options["inputs"])
     with at_work(found) as connected:
         with connected.database.transaction() as tx:
             tenant_id = tenant_of(tx, tenant)
-        begin = lambda: connected.lifecycle.resume_run(tenant_id, run_id, request)  # noqa: E731
-        return _follow(connected, tenant_id, run_id, begin, as_json)
-
-
-def chosen_start(tx: Transaction, wanted: Wanted, run_id: UUID) -> tuple[UUID, Start]:
-    """The tenant, and the Start of a run; a file becomes the draft of the agent named after it, and is snapshotted.
-
-    A file that continues a conversation runs as it is now, not as it was when the conversation began.
-    """
-    tenant_id = tenant_of(tx, wanted.tenant)
-    if wanted.judged is None:
-        agent = agents.find(tx, tenant_id, wanted.target)
-        chosen = start_of(tx, tenant_id, run_id, agent.id, wanted.options)
-        canvas_file.must_run(f'Agent "{agent.title}"', versions.version(tx, chosen.version_id).dsl)
-        return tenant_id, chosen
-    canvas_id, _ = agents.put(tx, tenant_id, agents.title_of(Path(wanted.target)), wanted.judged.stored)
-    chosen = start_of(tx, tenant_id, run_id, canvas_id, wanted.options)
-    return tenant_id, replace(chosen, version_id=versions.snapshot(tx, tenant_id, canvas_id).id)
-
-
-def stand_ins(document: Document) -> list[str]:
-    """The stand-ins that a canvas names where it could name a model, as they are labelled."""
-    labels = {"echo": "echo stand-in (no real model)", "scripted": "scripted stand-in"}
-    found: dict[str, None] = {}
-    for llm_id in _model_ids([entry.params for entry in document.entries.values()]):
-        try:
-            spec = resolve(llm_id, ())
-        except ModelError:
-            continue  # a model of an account; whether it is there is for the run to find out
-        found[labels["echo" if spec.name == "echo" else "scripted"]] = None
-    return list(found)
-
-
-def _model_ids(value: Any) -> Iterator[str]:
-    """Every `llm_id` inside of params, those of an Agent's tools among them; `parse` has bounded the depth."""
-    if isinstance(value, Mapping):
-        for key, item in value.items():
-            if key == "llm_id" and isinstance(item, str):
-                yield item
-            else:
-                yield from _model_ids(item)
-    elif isinstance(value, list):
-        for item in value:
-            yield from _model_ids(item)
+        begin = partial(connected.lifecycle.resume_run, tenant_id, run_id, request)
+        return _follow(connected, tenant_id, run_id, begin, as_json=as_json)
 
 
 def _follow(
-    connected: Connection, tenant_id: UUID, run_id: UUID, begin: Callable[[], Started], as_json: bool
+    connected: Connection, tenant_id: UUID, run_id: UUID, begin: Callable[[], Started], *, as_json: bool
 ) -> Exit:
     """Begin a turn with open ears, tell of it until it ends, and say how it ended."""
-    redis_url = connected.bus.url
-    with listening(redis_url, run_id) as ears, interrupts() as interrupted:
+    with closing(Ears(connected.bus.url)) as ears, Interrupts() as interrupts:
+        ears.listen_to(run_id)
         started = begin()
         if started.run_id != run_id:  # the conversation's run had been waiting for this turn
-            with listening(redis_url, started.run_id) as other_ears:
-                following = Following(
-                    connected.database, tenant_id, started.run_id, other_ears, Position(started.after)
-                )
-                return _tell(connected, following, started, interrupted, as_json)
-        following = Following(connected.database, tenant_id, run_id, ears, Position(started.after))
-        return _tell(connected, following, started, interrupted, as_json)
+            ears.listen_to(started.run_id)
+        following = Following(connected.database, tenant_id, started.run_id, ears, Position(started.after))
+        output.tell(f"run {started.run_id.hex}  session {started.conversation_id.hex}", DIM)
+        try:
+            return _tell(connected, following, interrupts, as_json)
+        except KeyboardInterrupt:
+            output.tell("left; the run ends without us", YELLOW)
+            return Exit.CANCELLED
+
+
+def _tell(connected: Connection, following: Following, interrupts: Interrupts, as_json: bool) -> Exit:
+    teller: Teller | None = None
+    has_cancelled = False
+    for frame in following.frames():
+        if interrupts.asked and not has_cancelled:
+            has_cancelled = True
+            output.tell("cancelling; press Ctrl-C again to leave at once", YELLOW)
+            connected.lifecycle.cancel_run(following.tenant_id, following.run_id)
+        if frame is None:
+            continue
+        if teller is None:
+            teller = _teller(connected, following.run.version_id, as_json)
+        teller.show(frame, following.run)
+    if teller is not None:
+        teller.end()
+    return OF_STATUS[RunStatus(following.run.status)]
+
+
+def _teller(connected: Connection, version_id: UUID, as_json: bool) -> Teller:
+    with connected.database.transaction() as tx:
+        compiled = connected.versions.get(tx, version_id)
+    if as_json:
+        return Lines(compiled.canvas)
+    for label in stand_ins(compiled.document):
+        output.tell(f"model: {label}", YELLOW)
+    return Speech(compiled.canvas)

@@ -29,8 +29,6 @@ from components.prompts import categorize_guide, conversation_line
 from components.templates import value_text
 from providers.cleaning import without_reasoning
 
-RETRIES = 5  # what upstream's provider layer allows a caller that says nothing
-
 
 class Category(BaseModel):
     """One category as its author described it, and the nodes it leads to."""
@@ -97,7 +95,7 @@ async def categorize(params: CategorizeParams, ctx: NodeContext) -> Outcome:
     question: Message = {"role": "user", "content": conversation_line(conversation)}
     prompt = Prompt(categorize_guide(params.category_description), [question])
 
-    answer = await model.complete(request(prompt, params, model.spec, retries=RETRIES))
+    answer = await model.complete(request(prompt, params, model.spec, retries=None))
     ctx.spent(answer.usage)
     if is_error(answer.text):
         raise NoAnswer(answer.text, kind=answer.error.code if answer.error else None)

@@ -112,9 +112,10 @@ class NodeContext(Protocol):
         ...
 
     async def history(self, window: int) -> Sequence[Mapping[str, Any]]:
-        """The last 2*window entries `{role, content}` of the conversation, the current user entry included; [] for window <= 0.
+        """The last 2*window entries `{role, content}` of the conversation; [] for window <= 0.
 
-        `content` is already text or the plain value of engine 7 (`content` member of object entries).
+        The current user entry is among them. `content` is text, or the plain value of engine 7 (the `content` member
+        of object entries).
         """
         ...
 

@@ -215,7 +215,7 @@ def continue_history(before: Sequence[Message], prompts: Sequence[Message]) -> l
 
 
 def request(
-    prompt: Prompt, params: GenerationParams, spec: ModelSpec, *, retries: int = 0, retry_delay: float = 2.0
+    prompt: Prompt, params: GenerationParams, spec: ModelSpec, *, retries: int | None = 0, retry_delay: float = 2.0
 ) -> ChatRequest:
     """The prompt as a call that fits the model. A model without eyes gets no images.
 

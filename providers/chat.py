@@ -94,7 +94,7 @@ class ChatRequest:
     images: Sequence[str] = ()  # data URLs; they join the last user message
     tools: Sequence[Mapping[str, Any]] = ()  # OpenAI function schemas
     chat_template_kwargs: Mapping[str, Any] | None = None
-    retries: int = 0
+    retries: int | None = 0  # None: as often as the provider layer does by default (LLM_MAX_RETRIES)
     retry_delay: float = 2.0
 
 

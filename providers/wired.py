@@ -56,6 +56,8 @@ class Pace:
 
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     jitter: Callable[[], float] = random.random  # share of the full wait, 0 to 1
+    retries: int = 5  # where a request leaves it open (LLM_MAX_RETRIES)
+    base_delay: float = 2.0  # seconds, likewise (LLM_BASE_DELAY)
 
 
 @dataclass(slots=True)
@@ -164,9 +166,12 @@ class WiredModel:
 
     def _wait_before_next(self, request: ChatRequest, repeats: int, failed: CallFailed) -> float | None:
         """Seconds until the request may be sent again; None if it may not."""
-        if repeats >= request.retries or not failed.may_be_repeated:
+        is_open = request.retries is None
+        retries = self._pace.retries if request.retries is None else request.retries
+        if repeats >= retries or not failed.may_be_repeated:
             return None
-        wait = min(_LONGEST_WAIT, request.retry_delay * 2.0 ** min(repeats, 32)) * self._pace.jitter()
+        delay = self._pace.base_delay if is_open else request.retry_delay
+        wait = min(_LONGEST_WAIT, delay * 2.0 ** min(repeats, 32)) * self._pace.jitter()
         if failed.retry_after is not None:
             if failed.retry_after > _LONGEST_WAIT_ASKED:
                 return None

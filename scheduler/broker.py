@@ -6,7 +6,7 @@ Messages are hints: nothing we promise rests on the broker's acknowledgements, t
 from typing import Any
 
 from celery import Celery
-from kombu import Queue
+from kombu.entity import Queue
 
 RUNS = "runs"
 NODES = "nodes"
@@ -56,4 +56,6 @@ def _transport(is_amqp: bool) -> dict[str, Any]:
         "socket_connect_timeout": 2,
         "socket_keepalive": True,
         "health_check_interval": 10,
+        "max_retries": 1,  # of a sender that finds no broker; the row is its own outbox
+        "interval_start": 0,
     }

@@ -32,6 +32,13 @@ def cancel_keys(run_id: UUID, conversation_id: UUID) -> tuple[str, str, str, str
     )
 
 
+def _called_off(data: Any) -> UUID | None:
+    try:
+        return UUID(json.loads(data)["run"])
+    except (ValueError, LookupError, TypeError, AttributeError):  # not one of ours: the channel is open to others
+        return None
+
+
 class Listener(Protocol):
     """A subscription to one run's channel."""
 
@@ -95,7 +102,7 @@ class Bus:
             subscription.subscribe(CALL_OFF)
             while True:
                 message = subscription.get_message(timeout=0.25)
-                yield UUID(json.loads(message["data"])["run"]) if message else None
+                yield _called_off(message["data"]) if message else None
 
     def ping(self) -> None:
         """Raise redis.RedisError if Redis does not answer."""

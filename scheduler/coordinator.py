@@ -6,13 +6,14 @@ no report is overlooked; protocol.md has the proof.
 """
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
 from canvas import decide
+from canvas.events import CANCELLED_TEXT, WORKFLOW_FINISHED, Event
 from canvas.graph import Canvas
 from canvas.plan import Decision
 from canvas.state import Failing, RunState, RunStatus
@@ -52,8 +53,13 @@ class Coordinator:
                 break
         self.dispatch.advance(run_id)
 
+    def look(self, run_id: UUID) -> None:
+        """What everyone does who held a run: take in what was reported meanwhile."""
+        if self.sees_more(run_id):
+            self.advance_run(run_id)
+
     def sees_more(self, run_id: UUID) -> bool:
-        """The look: whether something was reported while the run was held."""
+        """Whether something was reported that no fold has seen."""
         with self.database.transaction() as tx:
             return activations.has_reported(tx, run_id)
 
@@ -78,9 +84,10 @@ class Coordinator:
         if not reports:
             return self._wind_down(tx, row, canvas, state)
         decision = decide.decide(canvas, state, reports)
-        applied = self._apply(tx, row, decision, usage=_total(report.usage for report in reports))
+        usage = _total(row["usage"], (report.usage for report in reports))
+        applied = self._apply(tx, row, decision, usage=usage)
         if state.status is RunStatus.STOPPING:
-            applied.merge(self._wind_down(tx, after(row, decision), canvas, state))
+            applied.merge(self._wind_down(tx, {**after(row, decision), "usage": usage}, canvas, state))
         return applied
 
     def cancel(self, tx: Transaction, row: Mapping[str, Any]) -> Applied:
@@ -91,7 +98,8 @@ class Coordinator:
         state = runs.state_of(tx, asked, [], whole=True)
         if state.status is RunStatus.QUEUED:
             state.status = RunStatus.CANCELLED
-            return self._apply(tx, asked, Decision(state, error="Task has been canceled"))
+            told = Event(WORKFLOW_FINISHED, {"outputs": CANCELLED_TEXT})
+            return self._apply(tx, asked, Decision(state, events=[told], error=CANCELLED_TEXT))
         state.status = RunStatus.STOPPING
         stopping = Decision(state)
         applied = self._apply(tx, asked, stopping)
@@ -144,10 +152,14 @@ class Coordinator:
         runs.close(tx, row, after_wave=wave, everything=False)
         if cancelled:
             runs.call_off(tx, row["id"])
-        decision = decide.conclude(canvas, state, runs.busy(tx, row["id"]))
-        if not decision.is_over:
+        counted = (state.live, state.queued)
+        state.live, state.queued = runs.busy(tx, row["id"])
+        decision = decide.conclude(canvas, state, state.live + state.queued)
+        if not decision.is_over and counted == (state.live, state.queued):
             return Applied(row["id"])
         applied = self._apply(tx, row, decision)
+        if not decision.is_over:
+            return applied
         runs.close(tx, after(row, decision), after_wave=None, everything=True)
         return applied
 
@@ -160,7 +172,8 @@ class Coordinator:
         usage: Mapping[str, int] | None = None,
         answers: Any = None,
     ) -> Applied:
-        applied = runs.apply(tx, row, decision, usage=usage or {}, form_expiry=self.form_expiry, answers=answers)
+        spent = usage if usage is not None else row["usage"]
+        applied = runs.apply(tx, row, decision, usage=spent, form_expiry=self.form_expiry, answers=answers)
         applied.conversation_id = row["conversation_id"]
         if applied.is_over:
             last = decision.run.last
@@ -180,8 +193,8 @@ def after(row: Mapping[str, Any], decision: Decision) -> dict[str, Any]:
     }
 
 
-def _total(usages: Any) -> dict[str, int]:
-    total: dict[str, int] = {}
+def _total(before: Mapping[str, int], usages: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    total = dict(before)
     for usage in usages:
         for name, count in usage.items():
             total[name] = total.get(name, 0) + count

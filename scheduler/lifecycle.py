@@ -1,13 +1,14 @@
 """The verbs of api and cli: start, resume, cancel.
 
 Each is one transaction that writes rows, then hints. An accepted run is a committed row: from there on it cannot be
-lost, whatever happens to the broker.
+lost, whatever happens to the broker. Who has held a run looks afterwards, also when the verb was refused: a worker may
+have reported meanwhile and found the run taken (protocol.md, "No report is overlooked").
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID
 
 from sqlalchemy.exc import IntegrityError
@@ -21,7 +22,13 @@ from store.database import Transaction
 from store.ids import new_id
 from store.runs import Applied
 
+T = TypeVar("T")
+
 ON_BUSY = ("refuse", "enqueue", "interrupt")
+
+
+class NotWaiting(Conflict):
+    """Somebody wants to answer a run that does not ask."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,61 +74,58 @@ class Lifecycle:
         """
         if start.on_busy not in ON_BUSY:
             raise InvalidRequest(f'"on_busy" is {start.on_busy!r}. Use one of: {", ".join(ON_BUSY)}.')
-        while True:
-            waiting = self._waiting_run(start)
-            if waiting is not None:
-                started = self.resume_run(start.tenant_id, waiting, start.request)
-                return Started(started.run_id, started.conversation_id, started.message_id, started.after, resumed=True)
-            if start.on_busy == "interrupt" and (busy := self._active_run(start)) is not None:
-                self.cancel_run(start.tenant_id, busy)
+        start = replace(start, run_id=start.run_id or new_id())  # so that a second try finds what the first one made
+        while (waiting := self._waiting_run(start)) is not None:
             try:
-                with self.coordinator.database.transaction() as tx:
-                    started, applied = self._start(tx, start)
-            except IntegrityError:
-                continue  # the same run_id was inserted meanwhile: read it
-            if applied is not None:
-                self.coordinator.dispatch.bus.clear_cancel_keys(started.run_id, started.conversation_id)
-                self.coordinator.dispatch.flush(applied)
-            return started
+                return self.resume_run(start.tenant_id, waiting, start.request, start.idempotency)
+            except NotWaiting:
+                continue  # somebody else has answered meanwhile
+        started, applied, busy = self._carry_out_start(start)
+        if applied is not None:
+            self.coordinator.dispatch.flush(applied)
+        if busy is not None and start.on_busy == "interrupt":
+            self.cancel_run(start.tenant_id, busy)
+            self.coordinator.advance_run(started.run_id)
+        return started
 
-    def resume_run(self, tenant_id: UUID, run_id: UUID, request: Request) -> Started:
-        """Give a waiting run its answers. Raises Conflict if it does not wait, InvalidRequest if nothing answers."""
-        with self.coordinator.database.transaction() as tx:
+    def resume_run(
+        self, tenant_id: UUID, run_id: UUID, request: Request, idempotency: tuple[str, str, bytes] | None = None
+    ) -> Started:
+        """Give a waiting run its answers; without any it shows its forms once more.
+
+        Raises Conflict if the run does not wait, NotFound for another tenant's.
+        """
+
+        def resume(tx: Transaction) -> tuple[Started, Applied | None]:
             row = self._locked(tx, tenant_id, run_id)
+            first = _claimed(tx, tenant_id, idempotency, run_id)
+            if first is not None:
+                return self._repeated(tx, tenant_id, first), None
             if row["status"] != RunStatus.WAITING:
-                raise Conflict(f"Run {run_id} does not wait for input; it is {row['status']}.", status=row["status"])
-            answers = _answers(row["state"]["forms"], request)
-            message_id = new_id()
-            conversing.lock(tx, tenant_id, row["conversation_id"])
-            number = conversing.user_said(tx, row["conversation_id"], run_id, request.query)
-            runs.next_turn(
-                tx,
-                run_id,
-                request={**request.to_json(), "inputs": request.inputs},
-                message_id=message_id,
-                history_upto=number,
-                first_event=row["last_event"] + 1,
-            )
-            self._set_globals(tx, row, request)
-            coordinator = self.coordinator
-            applied = coordinator.ask_again(tx, row) if answers is None else coordinator.resume(tx, row, answers)
-        self.coordinator.dispatch.flush(applied)
-        return Started(run_id, row["conversation_id"], message_id, row["last_event"], resumed=True)
+                raise NotWaiting(f"Run {run_id} does not wait for input; it is {row['status']}.", status=row["status"])
+            return self._resume(tx, row, request)
+
+        return self._holding(run_id, resume)
 
     def cancel_run(self, tenant_id: UUID, run_id: UUID) -> RunStatus:
         """Stop a run. A run that is over stays as it is, and no marker is left. The status afterwards."""
-        with self.coordinator.database.transaction() as tx:
+        bus = self.coordinator.dispatch.bus
+
+        def cancel(tx: Transaction) -> tuple[tuple[RunStatus, UUID | None], Applied | None]:
             row = self._locked(tx, tenant_id, run_id)
             if RunStatus(row["status"]).is_over or row["asked"] == "cancel":
-                return RunStatus(row["status"])
+                return (RunStatus(row["status"]), None), None
             applied = self.coordinator.cancel(tx, row)
-        if not applied.is_over:
-            self.coordinator.dispatch.bus.set_cancel_key(run_id)
-            self.coordinator.dispatch.bus.call_off(run_id)
-        self.coordinator.dispatch.flush(applied)
-        if self.coordinator.sees_more(run_id):
-            self.coordinator.advance_run(run_id)
-        return RunStatus.CANCELLED if applied.is_over else RunStatus.STOPPING
+            status = RunStatus.CANCELLED if applied.is_over else RunStatus.STOPPING
+            return (status, row["conversation_id"]), applied
+
+        status, stopping_in = self._holding(run_id, cancel)
+        if status is RunStatus.STOPPING and stopping_in is not None:
+            bus.call_off(run_id)
+            bus.set_cancel_key(run_id)
+            if self._is_over(tenant_id, run_id):  # it has ended before the key was there to be cleared
+                bus.clear_cancel_keys(run_id, stopping_in)
+        return status
 
     def cancel_by_key(self, run_id: UUID) -> None:
         """A cancel key was seen: the same as `cancel_run`, whoever set it."""
@@ -132,12 +136,29 @@ class Lifecycle:
 
     def expire_form(self, run_id: UUID, reason: str) -> None:
         """Nobody has answered a waiting run in time: it fails with that reason."""
-        with self.coordinator.database.transaction() as tx:
+
+        def expire(tx: Transaction) -> tuple[None, Applied | None]:
             row = runs.lock(tx, run_id)
             if row is None or row["status"] != RunStatus.WAITING:
-                return
-            applied = self.coordinator.fail(tx, row, reason, "form_expired")
-        self.coordinator.dispatch.flush(applied)
+                return None, None
+            return None, self.coordinator.fail(tx, row, reason, "form_expired")
+
+        self._holding(run_id, expire)
+
+    def _holding(self, run_id: UUID, verb: Callable[[Transaction], tuple[T, Applied | None]]) -> T:
+        """Carry out a verb that holds a run; then tell others, and look."""
+        try:
+            result, applied = self.coordinator.database.carry_out(verb)
+            if applied is not None:
+                self.coordinator.dispatch.flush(applied)
+        finally:
+            self.coordinator.look(run_id)
+        return result
+
+    def _is_over(self, tenant_id: UUID, run_id: UUID) -> bool:
+        with self.coordinator.database.transaction() as tx:
+            row = runs.read(tx, tenant_id, run_id)
+        return row is None or RunStatus(row["status"]).is_over
 
     def _locked(self, tx: Transaction, tenant_id: UUID, run_id: UUID) -> Mapping[str, Any]:
         row = runs.lock(tx, run_id)
@@ -160,17 +181,24 @@ class Lifecycle:
             row = runs.read(tx, start.tenant_id, active)
         return active if row is not None and row["status"] == RunStatus.WAITING else None
 
-    def _start(self, tx: Transaction, start: Start) -> tuple[Started, Applied | None]:
-        run_id = start.run_id or new_id()
-        if start.idempotency is not None:
-            route, key, digest = start.idempotency
-            first = idempotency.claim(tx, start.tenant_id, route, key, digest, run_id)
-            if first is not None:
-                return self._repeated(tx, start, first), None
-        if start.run_id is not None and runs.tenant_of(tx, start.run_id) is not None:
-            return self._repeated(tx, start, start.run_id), None
-        conversation_id, is_busy = self._conversation(tx, start)
-        if is_busy and start.on_busy == "refuse":
+    def _carry_out_start(self, start: Start) -> tuple[Started, Applied | None, UUID | None]:
+        """The start, what it has written, and the run that keeps its conversation busy."""
+        database = self.coordinator.database
+        try:
+            return database.carry_out(lambda tx: self._start(tx, start))
+        except IntegrityError:
+            return database.carry_out(lambda tx: self._start(tx, start))  # the same run_id came in meanwhile: read it
+
+    def _start(self, tx: Transaction, start: Start) -> tuple[Started, Applied | None, UUID | None]:
+        run_id = start.run_id
+        assert run_id is not None  # chosen at the latest by `start_run`
+        first = _claimed(tx, start.tenant_id, start.idempotency, run_id)
+        if first is None and runs.tenant_of(tx, run_id) is not None:
+            first = run_id
+        if first is not None:
+            return self._repeated(tx, start.tenant_id, first), None, None
+        conversation_id, busy = self._conversation(tx, start)
+        if busy is not None and start.on_busy == "refuse":
             raise Conflict("This agent session is already running.", session_id=str(conversation_id))
         message_id = new_id()
         runs.create(
@@ -188,19 +216,22 @@ class Lifecycle:
                 "base": {},
             },
         )
-        started = Started(run_id, conversation_id, message_id, 0, queued=is_busy)
-        if is_busy:
-            return started, Applied(run_id)
+        started = Started(run_id, conversation_id, message_id, 0, queued=busy is not None)
+        if busy is not None:
+            return started, None, busy
         row = runs.read(tx, start.tenant_id, run_id)
         assert row is not None  # inserted above
-        return started, self.coordinator.fold(tx, row)
+        applied = self.coordinator.fold(tx, row)
+        self.coordinator.dispatch.bus.clear_cancel_keys(run_id, conversation_id)  # before the commit: later ones count
+        return started, applied, None
 
-    def _conversation(self, tx: Transaction, start: Start) -> tuple[UUID, bool]:
+    def _conversation(self, tx: Transaction, start: Start) -> tuple[UUID, UUID | None]:
+        """The conversation of a start, taken; the run that is active in it."""
         if start.conversation_id is not None:
             row = conversing.lock(tx, start.tenant_id, start.conversation_id)
             if row is None:
                 raise NotFound("Session not found!", session_id=str(start.conversation_id))
-            return start.conversation_id, row["active_run"] is not None
+            return start.conversation_id, row["active_run"]
         made: UUID = conversations.create(
             tx,
             start.tenant_id,
@@ -210,13 +241,32 @@ class Lifecycle:
             start.conversation_name,
             start.conversation_source,
         )
-        return made, False
+        return made, None
 
-    def _repeated(self, tx: Transaction, start: Start, run_id: UUID) -> Started:
-        row = runs.read(tx, start.tenant_id, run_id)
+    def _repeated(self, tx: Transaction, tenant_id: UUID, run_id: UUID) -> Started:
+        row = runs.read(tx, tenant_id, run_id)
         if row is None:
             raise Conflict(f"The run id {run_id} is taken.", run_id=str(run_id))
         return Started(run_id, row["conversation_id"], row["message_id"], 0, repeated=True)
+
+    def _resume(self, tx: Transaction, row: Mapping[str, Any], request: Request) -> tuple[Started, Applied]:
+        """The conversation's next turn goes to a locked run that waits."""
+        run_id, conversation_id, message_id = row["id"], row["conversation_id"], new_id()
+        answers = _answers(row["state"]["forms"], request)
+        conversing.lock(tx, row["tenant_id"], conversation_id)
+        number = conversing.user_said(tx, conversation_id, run_id, request.query)
+        runs.next_turn(
+            tx,
+            run_id,
+            request={**request.to_json(), "inputs": request.inputs},
+            message_id=message_id,
+            history_upto=number,
+            first_event=row["last_event"] + 1,
+        )
+        self._set_globals(tx, row, request)
+        coordinator = self.coordinator
+        applied = coordinator.ask_again(tx, row) if answers is None else coordinator.resume(tx, row, answers)
+        return Started(run_id, conversation_id, message_id, row["last_event"], resumed=True), applied
 
     def _set_globals(self, tx: Transaction, row: Mapping[str, Any], request: Request) -> None:
         """A new turn's globals, as variables written by the forms it answers."""
@@ -233,6 +283,11 @@ class Lifecycle:
                 previous_run=row["previous_run"],
                 history_upto=row["history_upto"] + 1,
             )
+
+
+def _claimed(tx: Transaction, tenant_id: UUID, key: tuple[str, str, bytes] | None, run_id: UUID) -> UUID | None:
+    """The run of the first request with this idempotency key; None if there is no key, or it is new."""
+    return idempotency.claim(tx, tenant_id, key[0], key[1], key[2], run_id) if key is not None else None
 
 
 def _answers(forms: Mapping[str, Any], request: Request) -> Mapping[str, Any] | None:

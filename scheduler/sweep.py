@@ -8,6 +8,7 @@ tick twice is only wasteful; a failing item never stops the tick.
 import signal
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
@@ -59,12 +60,11 @@ class Sweeper:
         hints: list[Hint] = []
         lost: list[UUID] = []
         with database.transaction() as tx:
-            now = overdue.try_sweep(tx)
-            if now is None:
-                self._since = None
-                return False
+            is_ours, now = overdue.try_sweep(tx)
             self._see(now)
-            if self._is_unbroken(now):
+            if not is_ours:
+                return False
+            if self._is_unbroken():
                 lost = overdue.silent_leases(tx)
             came_back = canaries.latest(tx, "nodes")
             sent_before = came_back - timedelta(seconds=2) if came_back else datetime(1970, 1, 1, tzinfo=UTC)
@@ -97,7 +97,7 @@ class Sweeper:
         if self._since is None:
             self._since = (ours, now)
 
-    def _is_unbroken(self, now: datetime) -> bool:
+    def _is_unbroken(self) -> bool:
         assert self._since is not None
         return time.monotonic() - self._since[0] >= UNBROKEN
 
@@ -109,8 +109,7 @@ class Sweeper:
         for run_id in self.coordinator.dispatch.bus.cancelled(open_runs):
             self._carefully(run_id, Lifecycle(self.coordinator).cancel_by_key)
 
-    def _carefully(self, run_id: UUID, do: object) -> None:
-        assert callable(do)
+    def _carefully(self, run_id: UUID, do: Callable[[UUID], None]) -> None:
         try:
             do(run_id)
         except (SQLAlchemyError, ExecutorError) as error:
@@ -123,8 +122,12 @@ def main() -> None:
     telemetry.configure(configured.log_level, configured.log_format)
     database_url, redis_url, broker_url = configured.servers()
     ending = threading.Event()
+
+    def end(*_: object) -> None:
+        ending.set()
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: ending.set())
+        signal.signal(number, end)
     coordinator = coordinator_of(
         make_app(broker_url, publishers=2),
         database_url,

@@ -36,13 +36,13 @@ def coordinator() -> Coordinator:
     return _coordinator
 
 
-@app.task(name=ADVANCE, ignore_result=True)
+@app.task(name=ADVANCE, ignore_result=True)  # pyright: ignore[reportUntypedFunctionDecorator] (Celery is untyped)
 def advance(run_id: str) -> None:
     """Carry a run to its next checkpoint."""
     coordinator().advance_run(UUID(run_id))
 
 
-@app.task(name=START, ignore_result=True)
+@app.task(name=START, ignore_result=True)  # pyright: ignore[reportUntypedFunctionDecorator] (Celery is untyped)
 def start(tenant_id: str, run_id: str, agent_id: str, **options: Any) -> None:
     """Start a run for another service, which has chosen its id (decisions.md 22). Sending it twice starts one run.
 

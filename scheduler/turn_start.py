@@ -47,8 +47,8 @@ class Request:
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> "Request":
         """The inverse of `to_json`."""
-        known = dict(data)
-        return Request(**{**known, "files": tuple(known["files"])})
+        known: dict[str, Any] = {**data, "files": tuple(data["files"])}
+        return Request(**known)
 
 
 def baseline(tx: Transaction, document: Document, previous: Mapping[str, Any] | None) -> dict[str, Any]:

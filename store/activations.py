@@ -62,10 +62,16 @@ RENEW = text("""
         join unnest(cast(:run_ids as uuid[]), cast(:ids as uuid[]), cast(:leases as uuid[])) as m(run_id, id, lease_id)
           on o.run_id = m.run_id and o.id = m.id and o.lease_id = m.lease_id
         where o.status = 'running' and not o.called_off
-        order by o.run_id, o.id for no key update of o
+        order by o.run_id, o.id for no key update of o skip locked
     ) mine
     where a.run_id = mine.run_id and a.id = mine.id
     returning a.lease_id
+""")
+STILL_HELD = text("""
+    select o.lease_id from activations o
+    join unnest(cast(:run_ids as uuid[]), cast(:ids as uuid[]), cast(:leases as uuid[])) as m(run_id, id, lease_id)
+      on o.run_id = m.run_id and o.id = m.id and o.lease_id = m.lease_id
+    where o.status = 'running' and not o.called_off
 """)
 
 REPORT = (
@@ -214,16 +220,18 @@ def firm(tx: Transaction, claimed: Claim, lease: timedelta) -> bool:
 def renew(tx: Transaction, leases: Sequence[tuple[UUID, UUID, UUID]], lease: timedelta) -> set[UUID]:
     """Renew (run, activation, lease id) together, in id order; the lease ids that still hold.
 
-    An expired lease that nobody has swept yet revives.
+    An expired lease that nobody has swept yet revives. A row that somebody works on is not waited for, since he may
+    wait for one of ours: its lease holds until the next renewal, unless it is gone already.
     """
-    rows = tx.rows(
-        RENEW,
-        run_ids=[entry[0] for entry in leases],
-        ids=[entry[1] for entry in leases],
-        leases=[entry[2] for entry in leases],
-        lease=lease,
-    )
-    return {row[0] for row in rows}
+    mine = {
+        "run_ids": [entry[0] for entry in leases],
+        "ids": [entry[1] for entry in leases],
+        "leases": [entry[2] for entry in leases],
+    }
+    kept = {row[0] for row in tx.rows(RENEW, lease=lease, **mine)}
+    if len(kept) < len(leases):
+        kept |= {row[0] for row in tx.rows(STILL_HELD, **mine)}
+    return kept
 
 
 def report(tx: Transaction, run_id: UUID, activation_id: UUID, lease_id: UUID, written: Written) -> bool:

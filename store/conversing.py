@@ -4,7 +4,7 @@
 lock anybody takes (protocol.md, "Locks").
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -53,6 +53,14 @@ def user_said(tx: Transaction, conversation_id: UUID, run_id: UUID, content: Any
         PUT_MESSAGE.values(conversation_id=conversation_id, number=number, run_id=run_id, role="user", content=content)
     )
     return number
+
+
+def said_before(tx: Transaction, conversation_id: UUID, entries: Sequence[tuple[str, str]]) -> None:
+    """Give a new conversation a past that no run of ours has made: (role, text), oldest first."""
+    for role, said in entries:
+        number = int(tx.scalar(COUNT_MESSAGE, conversation_id=conversation_id))
+        content = said if role == "user" else {"content": said}
+        tx.run(PUT_MESSAGE.values(conversation_id=conversation_id, number=number, role=role, content=content))
 
 
 def run_ended(tx: Transaction, row: Mapping[str, Any], *, last: tuple[UUID, str] | None, error: str) -> UUID | None:

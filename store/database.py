@@ -6,14 +6,17 @@ so every transaction has server-side limits; client and server keep-alives notic
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import orjson
 from sqlalchemy import Connection, Engine, Executable, create_engine, text
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
+from sqlalchemy.exc import TimeoutError as NoConnectionFree
+
+T = TypeVar("T")
 
 _SERVER_LIMITS = {
     "idle_in_transaction_session_timeout": "5000",
@@ -29,6 +32,10 @@ _CLIENT_LIMITS = {
     "tcp_user_timeout": 10_000,
     "connect_timeout": 5,
 }
+
+
+TRIES = 3
+_PASSING = ("40001", "40P01", "55P03")  # serialization, deadlock, a lock that did not come in time
 
 
 def encode(value: Any) -> str:
@@ -77,6 +84,7 @@ class Database:
 
     def __init__(self, url: str, *, pool_size: int = 8, application: str = "easel") -> None:
         self.url = url
+        self.pool_size = pool_size
         self._engine: Engine = create_engine(
             url,
             pool_size=pool_size,
@@ -93,10 +101,27 @@ class Database:
         )
 
     @contextmanager
-    def transaction(self) -> Iterator[Transaction]:
+    def transaction(self) -> Generator[Transaction]:
         """A transaction that commits at the end and rolls back on any exception."""
         with self._engine.begin() as connection:
             yield Transaction(connection)
+
+    def carry_out(self, work: Callable[[Transaction], T]) -> T:
+        """Work in a transaction, again from the beginning if the database stopped it before its commit.
+
+        For a lock that did not come, a deadlock, and a connection that had died in the pool.
+        """
+        for further in reversed(range(TRIES)):
+            is_done = False
+            try:
+                with self.transaction() as tx:
+                    result = work(tx)
+                    is_done = True
+                return result
+            except DBAPIError as error:
+                if is_done or not further or not _may_be_repeated(error):
+                    raise
+        raise AssertionError("unreachable: the last try returns or raises")
 
     def ping(self) -> None:
         """Raise if the database does not answer."""
@@ -108,6 +133,12 @@ class Database:
         self._engine.dispose()
 
 
-def is_lost_connection(error: BaseException) -> bool:
-    """Whether the database went away under a statement (its outcome is then unknown)."""
-    return isinstance(error, DBAPIError) and error.connection_invalidated
+def is_outage(error: BaseException) -> bool:
+    """Whether the database was away, or too busy, rather than wrongly asked: the same may work later."""
+    if isinstance(error, DBAPIError) and error.connection_invalidated:
+        return True
+    return isinstance(error, OperationalError | InterfaceError | NoConnectionFree)
+
+
+def _may_be_repeated(error: DBAPIError) -> bool:
+    return error.connection_invalidated or getattr(error.orig, "sqlstate", None) in _PASSING

@@ -29,15 +29,10 @@ def to_column(outcome: Outcome, *, error: str | None, retake: bool, spoke: bool)
 
 def _members(outcome: Outcome) -> dict[str, Any]:
     match outcome:
-        case Finished(end=None) | Repeated() | Left():
+        case Finished(end=end):
+            return _end(end) if end is not None else {}
+        case Repeated() | Left():
             return {}
-        case Finished(end=MessageEnd() as end):
-            return {
-                "status": end.status,
-                "attachment": end.attachment,
-                "downloads": list(end.downloads) or None,
-                "ends": True,
-            }
         case Chose(to=to):
             return {"to": list(to)}
         case Expanded(count=count, concurrency=concurrency):
@@ -48,6 +43,15 @@ def _members(outcome: Outcome) -> dict[str, Any]:
             return {"error": error, "code": code, "retryable": retryable}
         case _:
             assert_never(outcome)
+
+
+def _end(end: MessageEnd) -> dict[str, Any]:
+    return {
+        "status": end.status,
+        "attachment": end.attachment,
+        "downloads": list(end.downloads) or None,
+        "ends": True,
+    }
 
 
 def from_column(data: Mapping[str, Any]) -> Told:

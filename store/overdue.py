@@ -42,7 +42,7 @@ UNSEEN = text("select distinct run_id from activations where status = 'reported'
 
 STUCK_QUEUED = text("""
     select r.id from runs r join conversations c on c.id = r.conversation_id
-    where r.status = 'queued' and c.active_run is null order by r.id limit :most
+    where r.status = 'queued' and (c.active_run is null or c.active_run = r.id) order by r.id limit :most
 """)
 EXPIRED_FORMS = text("select id, tenant_id from runs where status = 'waiting' and expires_at < now() limit :most")
 STOPPING = text("select id from runs where status = 'stopping' limit :most")
@@ -51,10 +51,10 @@ OPEN = text("""
 """)
 
 
-def try_sweep(tx: Transaction) -> datetime | None:
-    """Take this tick for oneself; the database's time, or None if another sweeper works."""
+def try_sweep(tx: Transaction) -> tuple[bool, datetime]:
+    """Take this tick for oneself; False if another sweeper works. The database's time either way."""
     row = tx.rows(TRY_SWEEP)[0]
-    return row[1] if row[0] else None
+    return row[0], row[1]
 
 
 def silent_leases(tx: Transaction, most: int = BATCH) -> list[UUID]:

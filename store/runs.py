@@ -82,10 +82,17 @@ CLOSE = text("""
     ) stopped
     where a.run_id = :run_id and a.id = stopped.id
 """)
-CALL_OFF = text("update activations set called_off = true where run_id = :run_id and status = 'running'")
+CALL_OFF = text("""
+    update activations a set called_off = true
+    from (
+        select id from activations where run_id = :run_id and status = 'running' and not called_off
+        order by id for no key update
+    ) working
+    where a.run_id = :run_id and a.id = working.id
+""")
 BUSY = text("""
-    select count(*) from activations
-    where run_id = :run_id and status in ('ready', 'running', 'reported')
+    select count(*) filter (where status <> 'queued'), count(*) filter (where status = 'queued') from activations
+    where run_id = :run_id and status in ('queued', 'ready', 'running', 'reported')
 """)
 
 SAVE = (
@@ -205,6 +212,7 @@ def apply(
 ) -> Applied:
     """Write a decision under the run's lock: activations, scopes, turns, events and the run's row together.
 
+    `usage` is what the run has used so far, these reports included.
     Raises StateError if a row is not as the decision has seen it; the transaction must then roll back.
     """
     run_id, revision, before = row["id"], row["revision"] + 1, row["last_event"]
@@ -229,7 +237,7 @@ def apply(
         new_last_event=before + len(decision.events),
         new_turn=decision.run.turn,
         new_state=run_to_json(decision.run),
-        new_usage={name: row["usage"].get(name, 0) + usage.get(name, 0) for name in {*row["usage"], *usage}},
+        new_usage=dict(usage),
         new_error=decision.error or row["error"],
         is_over=status.is_over,
         is_waiting=status is RunStatus.WAITING,
@@ -293,11 +301,11 @@ def _put_scopes(tx: Transaction, run_id: UUID, decision: Decision) -> None:
 
 
 def _put_turns(tx: Transaction, run_id: UUID, before: int, decision: Decision) -> None:
-    for turn, (node_id, said) in decision.texts.items():
-        tx.run(turns.PUT_TEXT, run_id=run_id, turn=turn, node_id=node_id, said=said)
     for turn, offset in decision.taken_back.items():
         opened_now = turn in decision.opened
         tx.run(turns.TAKE_BACK, run_id=run_id, turn=turn, number=None if opened_now else before + offset)
+    for turn, (node_id, said) in decision.texts.items():  # after taking back: it replaces what was said
+        tx.run(turns.PUT_TEXT, run_id=run_id, turn=turn, node_id=node_id, said=said)
     for turn, offset in decision.opened.items():
         node_id = next((e.node_id for e in decision.events if e.activation == turn and e.node_id), "")
         tx.run(turns.OPEN, run_id=run_id, turn=turn, node_id=node_id, number=before + offset)
@@ -326,9 +334,10 @@ def call_off(tx: Transaction, run_id: UUID) -> None:
     tx.run(CALL_OFF, run_id=run_id)
 
 
-def busy(tx: Transaction, run_id: UUID) -> int:
-    """How many activations still work for the run, or have reported unseen."""
-    return int(tx.scalar(BUSY, run_id=run_id))
+def busy(tx: Transaction, run_id: UUID) -> tuple[int, int]:
+    """How many activations work for the run or have reported unseen, and how many wait for a place in it."""
+    row = tx.rows(BUSY, run_id=run_id)[0]
+    return row[0], row[1]
 
 
 def set_base(

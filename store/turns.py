@@ -26,7 +26,7 @@ WRITE = text("""
 
 OPEN = text("""
     insert into turns (run_id, id, node_id, opened_at, epoch_at) values (:run_id, :turn, :node_id, :number, :number)
-    on conflict (run_id, id) do update set opened_at = :number, epoch_at = :number
+    on conflict (run_id, id) do update set opened_at = :number, epoch_at = :number, closed_at = null
 """)
 
 CLOSE = text("update turns set closed_at = :number where run_id = :run_id and id = :turn")

@@ -4,8 +4,9 @@
     canvas_of("begin -> each -> say", "each: item -> ask -> model", ask=reads("item"))
 
 An id says what the node is: `begin`, `say...` (Message), `model...`, `form...`, `pick...` (Switch), `each...` and
-`item...` (Iteration), `loop...` and `visit...` (Loop), `exit...` (ExitLoop); anything else is a plain node. A part
-that begins with `each:` lies in the body of `each`. A Message mentions the models before it, if its text is not given.
+`item...` (Iteration), `loop...` and `visit...` (Loop), `exit...` (ExitLoop); anything else is a plain node. What a part
+that begins with `each:` is the first to name lies in the body of `each`. A Message mentions the models before it, if
+its text is not given.
 """
 
 import random
@@ -51,16 +52,16 @@ def document_of(*parts: str, **params: Params) -> Document:
     """The document that the parts draw. Without a `begin` one is added before the first node."""
     edges: dict[str, list[str]] = {}
     parents: dict[str, str | None] = {}
-    for statement in (statement for part in parts for statement in part.split(";")):
-        inside, colon, chain = statement.rpartition(":")
-        groups = [[node.strip() for node in group.split(",")] for group in chain.split("->")]
-        for node in (node for group in groups for node in group):
-            edges.setdefault(node, [])
-            if colon or node not in parents:
-                parents[node] = inside.strip() or None
-        for sources, targets in pairwise(groups):
-            for source in sources:
-                edges[source] += targets
+    for part in parts:
+        inside, colon, drawn = part.rpartition(":")
+        for chain in drawn.split(";"):
+            groups = [[node.strip() for node in group.split(",")] for group in chain.split("->")]
+            for node in (node for group in groups for node in group):
+                edges.setdefault(node, [])
+                parents.setdefault(node, inside.strip() if colon else None)
+            for sources, targets in pairwise(groups):
+                for source in sources:
+                    edges[source] += targets
     if "begin" not in edges:
         first = next(iter(edges))
         edges, parents = {"begin": [first], **edges}, {"begin": None, **parents}
@@ -82,7 +83,9 @@ def _entry(node: str, edges: Mapping[str, list[str]], parent: str | None, params
 def component_of(node: str) -> str:
     """What a node of this id is."""
     prefix = re.match(r"[a-z]*", node)
-    return next((name for start, name in COMPONENTS.items() if prefix and prefix[0].startswith(start)), "StringTransform")
+    return next(
+        (name for start, name in COMPONENTS.items() if prefix and prefix[0].startswith(start)), "StringTransform"
+    )
 
 
 def reads(*nodes: str) -> Params:
@@ -214,5 +217,4 @@ def lost_once(at: At) -> Outcome:
 
 def seeded(seed: int) -> random.Random:
     """A source of orders and groupings."""
-    return random.Random(seed)  # noqa: S311
-
+    return random.Random(seed)

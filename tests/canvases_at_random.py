@@ -4,6 +4,7 @@ Whatever is drawn has no circles (those are tested by example). A canvas holds r
 containers in containers, models that speak, forms, references across branches, and failures that lead elsewhere.
 """
 
+import random
 import zlib
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,7 +16,7 @@ from canvas.graph import Canvas, Kind, Node, compile_canvas
 from canvas.outcome import Expanded, Outcome, Repeated
 from tests.builders import At, Params, chose, component_of, default, failed, goto, usual
 
-PLAIN_KINDS = ("step", "step", "step", "step", "model", "model", "say", "say", "pick")
+PLAIN_KINDS = ("step", "step", "step", "talk", "talk", "model", "say", "pick")  # talk: a model and its Message
 INNER_KINDS = ("each", "loop")
 MOST_NODES = 14
 
@@ -24,25 +25,24 @@ MOST_NODES = 14
 class Drawn:
     """What is being drawn."""
 
-    draw: Any
+    rng: random.Random
     forms: bool
     side_by_side: bool
     entries: dict[str, Entry] = field(default_factory=dict)
 
     def number(self, most: int) -> int:
-        return int(self.draw(st.integers(0, most)))
+        return self.rng.randint(0, most)
 
     def chance(self, percent: int) -> bool:
-        return self.number(99) < percent
+        return self.number(99) >= 100 - percent
 
     def some(self, names: list[str], most: int) -> list[str]:
-        return self.draw(st.lists(st.sampled_from(names), max_size=most, unique=True)) if names else []
+        return self.rng.sample(names, min(len(names), self.number(most)))
 
 
-@st.composite
-def canvases(draw: Any, *, forms: bool = True, side_by_side: bool = True) -> Canvas:
+def canvas_at_random(rng: random.Random, *, forms: bool = True, side_by_side: bool = True) -> Canvas:
     """A canvas of up to fifteen or so nodes."""
-    drawn = Drawn(draw, forms, side_by_side)
+    drawn = Drawn(rng, forms, side_by_side)
     _level(drawn, "begin", None, size=2 + drawn.number(6), depth=0, later=[])
     return compile_canvas(Document(entries=drawn.entries, raw={}))
 
@@ -53,10 +53,16 @@ def _level(drawn: Drawn, first: str, parent: str | None, *, size: int, depth: in
     names = [first]
     for _ in range(size):
         if len(drawn.entries) + len(names) < MOST_NODES:
-            names.append(f"{drawn.draw(st.sampled_from(kinds))}{len(drawn.entries) + len(names)}{'abc'[depth]}")
+            kind = drawn.rng.choice(kinds)
+            for part in ("model", "say") if kind == "talk" else (kind,):
+                names.append(f"{part}{len(drawn.entries) + len(names)}{'abc'[depth]}")
     edges: dict[str, list[str]] = {name: [] for name in names}
     for position, name in enumerate(names[1:], start=1):
-        for before in drawn.some(names[:position], 3) or [names[drawn.number(position - 1)]]:
+        last = names[position - 1]
+        sources = drawn.some(names[:position], 3) or [names[drawn.number(position - 1)]]
+        if name.startswith("say") and last.startswith("model"):
+            sources = list(dict.fromkeys([last, *sources[: drawn.number(1)]]))
+        for before in sources:
             edges[before].insert(drawn.number(len(edges[before])), name)
     drawn.entries |= {name: Entry(name, component_of(name), {}, parent=parent) for name in names}
     for position, name in enumerate(names):
@@ -80,9 +86,9 @@ def _params(drawn: Drawn, name: str, names: list[str], edges: dict[str, list[str
     if kind == "Switch":
         params["conditions"] = [{"items": [], "to": [target]} for target in edges[name]]
     if kind == "Iteration" and drawn.side_by_side:
-        params["max_concurrency"] = drawn.number(3)
+        params["max_concurrency"] = drawn.rng.choice((1, 2, 3))
     if drawn.chance(25):
-        params |= goto(drawn.draw(st.sampled_from(exits))) if exits and drawn.chance(50) else default("sorry")
+        params |= goto(drawn.rng.choice(exits)) if exits and drawn.chance(50) else default("sorry")
     return params
 
 
@@ -113,12 +119,12 @@ class Dice:
         return zlib.crc32(f"{self.salt} {at.node} {at.scope if of is None else of} {at.visit} {what}".encode()) % 100
 
 
-@dataclass(frozen=True, slots=True)
 class Story:
-    """A canvas and what its nodes do."""
+    """A canvas and what its nodes do; printed as a drawing."""
 
-    canvas: Canvas
-    script: Dice
+    def __init__(self, canvas: Canvas, script: Dice) -> None:
+        self.canvas = canvas
+        self.script = script
 
     def __repr__(self) -> str:
         return "\n".join([f"{self.script}", *map(self._line, self.canvas.nodes)])
@@ -129,28 +135,37 @@ class Story:
         return f"  {around}{node.id} -> {', '.join(self.canvas.nodes[n].id for n in node.downstream)}  {params}"
 
 
-def stories(*, fatal: int = 0, **kinds: bool) -> st.SearchStrategy[Story]:
-    """Random canvases with their scripts."""
-    return st.builds(Story, canvases(**kinds), st.builds(Dice, st.integers(0, 9999), st.just(fatal)))
+def story_at_random(rng: random.Random, *, fatal: int = 0, **kinds: bool) -> Story:
+    """A random canvas with a script."""
+    return Story(canvas_at_random(rng, **kinds), Dice(rng.randint(0, 9999), fatal))
 
 
-@st.composite
-def layered(draw: Any) -> Story:
+def layered_at_random(rng: random.Random) -> Story:
     """A canvas whose edges lead from each layer to the next, so that waves are layers whatever happens."""
     layers = [["begin"]]
-    for depth in range(1, 2 + draw(st.integers(1, 4))):
-        kinds = draw(st.lists(st.sampled_from(("step", "model", "say", "pick")), min_size=1, max_size=4))
+    for depth in range(1, rng.randint(3, 6)):
+        kinds = rng.choices(("step", "model", "say", "pick"), k=rng.randint(1, 4))
         layers.append([f"{kind}{depth}{'abcd'[position]}" for position, kind in enumerate(kinds)])
     entries: dict[str, Entry] = {}
     for layer, following in zip(layers, [*layers[1:], []], strict=True):
         for name in layer:
-            to = draw(st.lists(st.sampled_from(following), min_size=1, max_size=3, unique=True)) if following else []
+            to = rng.sample(following, rng.randint(1, len(following))) if following else []
             params: dict[str, Any] = {"conditions": [{"items": [], "to": [target]} for target in to]}
-            if following and draw(st.integers(0, 3)) == 0:
-                params |= goto(draw(st.sampled_from(following)))
+            if following and rng.randint(0, 3) == 3:
+                params |= goto(rng.choice(following))
             entries[name] = Entry(name, component_of(name), params, tuple(to), name=name)
     for name, entry in entries.items():
         if entry.component == "Message":
             models = [f"{{{e.id}@content}}" for e in entries.values() if name in e.downstream and e.component == "LLM"]
             entries[name] = Entry(name, "Message", {"content": [" ".join(models) or "text"]}, entry.downstream)
-    return Story(compile_canvas(Document(entries=entries, raw={})), Dice(draw(st.integers(0, 9999)), fatal=15))
+    return Story(compile_canvas(Document(entries=entries, raw={})), Dice(rng.randint(0, 9999), fatal=15))
+
+
+def stories(**kinds: Any) -> st.SearchStrategy[Story]:
+    """Random canvases with their scripts, as hypothesis draws them."""
+    return st.randoms(use_true_random=False).map(lambda rng: story_at_random(rng, **kinds))
+
+
+def layered() -> st.SearchStrategy[Story]:
+    """Random canvases in layers, as hypothesis draws them."""
+    return st.randoms(use_true_random=False).map(layered_at_random)

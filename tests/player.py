@@ -8,9 +8,8 @@ random source chooses, stops runs as the coordinator does, and holds every decis
 import json
 import random
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 from uuid import UUID
 
 from canvas.decide import begin, conclude, decide, resume
@@ -18,12 +17,9 @@ from canvas.events import (
     MESSAGE_END,
     NODE_FINISHED,
     NODE_STARTED,
-    RUN_FAILED,
-    WORKFLOW_FINISHED,
-    WORKFLOW_STARTED,
     Event,
 )
-from canvas.graph import Canvas, Kind
+from canvas.graph import Canvas
 from canvas.outcome import Expanded, Failed, Outcome
 from canvas.place import Place
 from canvas.plan import Decision
@@ -58,6 +54,7 @@ class Row:
     scope: ScopeKey
     ordinal: int
     place: Place
+    limits: tuple[tuple[str, int], ...]
     turn: UUID | None
     status: Status
     attempt: int = 0
@@ -77,6 +74,8 @@ class Player:
     watched: bool = False
     status: RunStatus = RunStatus.QUEUED
     rows: dict[UUID, Row] = field(default_factory=dict)
+    alive: dict[UUID, Row] = field(default_factory=dict)  # rows that are neither done nor closed
+    places: set[bytes] = field(default_factory=set)
     events: list[Event] = field(default_factory=list)
     opened: dict[UUID, int] = field(default_factory=dict)
     closed: dict[UUID, int] = field(default_factory=dict)
@@ -88,6 +87,7 @@ class Player:
     turn: UUID | None = None
     run_json: str = ""
     scopes: dict[ScopeKey, str] = field(default_factory=dict)
+    retakes: set[str] = field(default_factory=set)  # Messages whose text does not go on from what was said
     failing: tuple[int, str] | None = None  # wave and node of the failure that ended the run
     last: str | None = None
 
@@ -117,16 +117,24 @@ class Player:
 
     def step(self) -> None:
         """Some of what is ready is claimed, and some of what runs reports, all in one fold."""
-        ready = [row for row in self.rows.values() if row.status is Status.READY]
+        ready = [row for row in self.alive.values() if row.status is Status.READY]
         for row in self._some(ready):
             self._move(row, Status.RUNNING)
-        running = [row for row in self.rows.values() if row.status is Status.RUNNING]
+        running = [row for row in self.alive.values() if row.status is Status.RUNNING]
         assert running, "nothing works for the run, and it is not over"
         self.fold(self._some(running))
 
-    def report(self, *nodes: str) -> "Player":
-        """What is ready or running of these nodes reports, in one fold."""
-        rows = [row for row in self.rows.values() if row.node in nodes and row.status in BUSY]
+    def claim(self, node: str) -> None:
+        """A worker takes the outermost activation of a node, so that stopping the run no longer closes it."""
+        self._move(self.row(node), Status.RUNNING)
+
+    def report(self, *nodes: str, scope: ScopeKey | None = None) -> "Player":
+        """What is ready or running of these nodes (in one scope) reports, in one fold."""
+        rows = [
+            row
+            for row in self.alive.values()
+            if row.node in nodes and row.status in BUSY and (scope is None or row.scope == scope)
+        ]
         assert {row.node for row in rows} == set(nodes), f"not all of {nodes} are at work: {self.live}"
         for row in rows:
             if row.status is Status.READY:
@@ -136,7 +144,7 @@ class Player:
 
     def answer(self) -> "Player":
         """A person answers the forms that are open."""
-        state = self._load(None)
+        state = self.load()
         for activation in state.forms:
             self.rows[activation].answered = True
         self._apply(resume(self.canvas, state))
@@ -153,9 +161,9 @@ class Player:
         """Take the reports of these activations in, as the coordinator does."""
         reports = [self._report(row) for row in rows]
         self.rng.shuffle(reports)
-        decision = decide(self.canvas, self._load(reports), reports)
+        decision = decide(self.canvas, self.load(reports), reports)
         if self.watched:
-            assert decision == decide(self.canvas, self._load(reports), list(reversed(reports)))
+            assert decision == decide(self.canvas, self.load(reports), list(reversed(reports)))
         self._apply(decision)
         if self.status is RunStatus.STOPPING:
             self._wind_down()
@@ -164,7 +172,8 @@ class Player:
     @property
     def live(self) -> list[str]:
         """Nodes that are ready or running, in canonical order."""
-        return [row.node for row in self.ordered if row.status in BUSY]
+        rows = sorted(self.alive.values(), key=lambda row: row.place.key)
+        return [row.node for row in rows if row.status in BUSY]
 
     @property
     def ordered(self) -> list[Row]:
@@ -227,6 +236,7 @@ class Player:
             outcome=outcome,
             strikes=row.strikes,
             turn=row.turn,
+            retake=row.node in self.retakes,
             spoke=row.turn is not None and "spoke" in outcome.outputs if isinstance(outcome, Failed) else False,
         )
 
@@ -237,7 +247,7 @@ class Player:
         outcome = self.row(node, scope[:-1], ordinal).outcome
         return outcome.count if isinstance(outcome, Expanded) else None
 
-    def _load(self, reports: Sequence[Report] | None) -> RunState:
+    def load(self, reports: Sequence[Report] | None = None) -> RunState:
         """The state as the coordinator loads it: all scopes, or those that reports name and those around them."""
         state = RunState(
             RUN_ID, self.status, revision=self.revision, last_event=len(self.events), asked=self.asked, turn=self.turn
@@ -255,15 +265,17 @@ class Player:
             row = self.rows[activation]
             assert row.status in (Status.REPORTED, Status.SAYING, Status.OPEN, Status.WAITING)
             self._move(row, status)
-        assert set(decision.retried) <= {row.id for row in self.rows.values() if row.status is Status.READY}
+        assert all(self.rows[activation].status is Status.READY for activation in decision.retried)
         for new in decision.activated:
             assert new.id not in self.rows, f"{new.node_id} is activated twice"
             assert new.status in (Status.QUEUED, Status.READY)
-            self.rows[new.id] = Row(new.id, new.node_id, new.scope, new.ordinal, new.place, new.turn, new.status)
-        assert len({row.place.key for row in self.rows.values()}) == len(self.rows), "two stand at one place"
-        queued = [row for row in self.ordered if row.status is Status.QUEUED]
+            row = Row(new.id, new.node_id, new.scope, new.ordinal, new.place, new.limits, new.turn, new.status)
+            assert row.place.key not in self.places, f"{row.node} stands where another stands"
+            self.rows[new.id] = self.alive[new.id] = row
+            self.places.add(row.place.key)
+        queued = [row for row in self.alive.values() if row.status is Status.QUEUED]
         assert decision.promote <= len(queued) or self.status is RunStatus.STOPPING
-        for row in queued[: decision.promote]:
+        for row in sorted(queued, key=lambda row: row.place.key)[: decision.promote]:
             self._move(row, Status.READY)
         self.events += decision.events
         self.reset += decision.taken_back
@@ -291,25 +303,29 @@ class Player:
         if run.status.is_over:
             assert not run.speeches
             self.scopes.clear()
-            for row in self.rows.values():
-                if row.status not in FINAL:
-                    self._move(row, Status.CLOSED)
+            for row in list(self.alive.values()):
+                self._move(row, Status.CLOSED)
 
     def _wind_down(self) -> None:
         """Close what need not run, and end the run when nothing works for it."""
-        state = self._load(None)
+        state = self.load()
         wave = -1 if self.asked or state.failing is None else state.failing.wave
-        for row in self.rows.values():
+        for row in list(self.alive.values()):
             is_later = wave < 0 or row.place.wave > wave or row.place.region
             if row.status is Status.WAITING or (row.status in UNBEGUN and is_later):
                 self._move(row, Status.CLOSED)
-        decision = conclude(self.canvas, state, sum(row.status in BUSY for row in self.rows.values()))
-        if decision.is_over:
+        counted = (state.live, state.queued)
+        state.live = sum(row.status in BUSY for row in self.alive.values())
+        state.queued = sum(row.status is Status.QUEUED for row in self.alive.values())
+        decision = conclude(self.canvas, state, state.live + state.queued)
+        if decision.is_over or counted != (state.live, state.queued):
             self._apply(decision)
 
     def _move(self, row: Row, status: Status) -> None:
         assert status in ACTIVATION_MOVES[row.status], f"{row.node}: {row.status} -> {status}"
         row.status = status
+        if status in FINAL:
+            del self.alive[row.id]
 
     def _move_run(self, status: RunStatus) -> None:
         assert status is self.status or status in RUN_MOVES[self.status], f"{self.status} -> {status}"
@@ -321,28 +337,27 @@ class Player:
         assert len(open_turns) <= 1
         assert (self.turn in open_turns) if open_turns else self.turn is None
         if self.status.is_over:
-            assert {row.status for row in self.rows.values()} <= set(FINAL)
+            assert not self.alive
         if self.status is RunStatus.SUCCEEDED:
             assert {row.status for row in self.rows.values()} == {Status.DONE}
         if self.status not in (RunStatus.RUNNING, RunStatus.WAITING):
             return
         assert set(run.scopes) <= set(self.scopes)
-        statuses = Counter(row.status for row in self.rows.values())
+        statuses = Counter(row.status for row in self.alive.values())
         assert run.live == sum(statuses[status] for status in BUSY)
         assert run.queued == statuses[Status.QUEUED]
         self._check_alive()
         if self.status is RunStatus.WAITING:
             assert run.forms
-            assert set(statuses) <= {Status.WAITING, Status.OPEN, *FINAL}
-            assert run.forms.keys() == {row.id for row in self.rows.values() if row.status is Status.WAITING}
+            assert set(statuses) <= {Status.WAITING, Status.OPEN}
+            assert run.forms.keys() == {row.id for row in self.alive.values() if row.status is Status.WAITING}
 
     def _check_alive(self) -> None:
         alive: dict[ScopeKey, int] = {}
         still: dict[ScopeKey, int] = {}
-        for row in self.rows.values():
+        for row in self.alive.values():
             bit = self.canvas.node(row.node).bit
-            if row.status not in FINAL:
-                alive[row.scope] = alive.get(row.scope, 0) | bit
+            alive[row.scope] = alive.get(row.scope, 0) | bit
             if row.status in (Status.WAITING, Status.SAYING):
                 still[row.scope] = still.get(row.scope, 0) | bit
         for key, data in self.scopes.items():
@@ -351,79 +366,3 @@ class Player:
             assert scope.still & ~scope.alive == 0
             assert still.get(key, 0) & ~scope.still == 0
         assert not alive, "an activation lives in a scope that is not open"
-
-
-def check_events(player: Player) -> None:
-    """What a listener may rely on (engine 4.8, 5.3), for a run that is over."""
-    names = [event.name for event in player.events]
-    assert names[0] == WORKFLOW_STARTED
-    assert names.count(WORKFLOW_STARTED) == 1
-    assert names[-1] == (RUN_FAILED if player.status is RunStatus.FAILED else WORKFLOW_FINISHED)
-    assert names.count(RUN_FAILED) + names.count(WORKFLOW_FINISHED) == 1
-    started: dict[UUID, int] = {}
-    ended: dict[UUID, int] = {}
-    finished: dict[UUID, int] = {}
-    for number, event in enumerate(player.events):
-        kept = {NODE_STARTED: started, MESSAGE_END: ended, NODE_FINISHED: finished}.get(event.name)
-        if kept is not None:
-            activation = _subject(player, event)
-            assert activation not in kept, f"{event.name} of {event.node_id} comes twice"
-            kept[activation] = number
-    for activation, number in finished.items():
-        assert started[activation] < ended.get(activation, number - 1) < number or activation not in ended
-        assert started[activation] < number
-    for turn, number in player.opened.items():
-        assert started[turn] < number <= ended.get(turn, len(player.events))
-    if player.status is RunStatus.SUCCEEDED:
-        assert started.keys() == finished.keys() == player.rows.keys()
-    _check_held(player, ended, finished)
-    _check_containers(player, started, finished)
-
-
-def _subject(player: Player, event: Event) -> UUID:
-    """The activation an event is about: a container's `node_finished` names the visit that wrote its outputs."""
-    assert event.activation is not None
-    row = player.rows[event.activation]
-    if row.node == event.node_id:
-        return row.id
-    node, ordinal, _ = row.scope[-1]
-    assert node == event.node_id
-    return activation_id(RUN_ID, node, row.scope[:-1], ordinal)
-
-
-def _check_held(player: Player, ended: Mapping[UUID, int], finished: Mapping[UUID, int]) -> None:
-    """A speaker's `node_finished` comes between its Message's `message_end` and `node_finished`."""
-    for row in player.rows.values():
-        turn = player.canvas.turns.get(player.canvas.numbers[row.node])
-        is_held = turn is not None and not player.canvas.unheard & player.canvas.node(row.node).bit
-        if turn is None or not is_held or isinstance(row.outcome, Failed) or row.id not in finished:
-            continue
-        message = player.canvas.nodes[turn.message].id
-        ends = [
-            (ended[other.id], finished[other.id])
-            for other in player.rows.values()
-            if other.node == message and other.scope == row.scope and other.id in ended and other.id in finished
-        ]
-        assert not ends or any(end < finished[row.id] < own for end, own in ends)
-
-
-def _check_containers(player: Player, started: Mapping[UUID, int], finished: Mapping[UUID, int]) -> None:
-    """A container starts before everything in it, and finishes after."""
-    for row in player.rows.values():
-        if not row.scope or row.id not in started:
-            continue
-        node, ordinal, _ = row.scope[-1]
-        container = activation_id(RUN_ID, node, row.scope[:-1], ordinal)
-        assert started[container] < started[row.id]
-        if container in finished:
-            assert finished[row.id] < finished[container]
-
-
-def speakers(canvas: Canvas) -> list[str]:
-    """The models that speak in some Message's turn."""
-    return [node.id for node in canvas.nodes if node.kind is Kind.MODEL and node.number in canvas.turns]
-
-
-def outputs_in_order(player: Player) -> list[tuple[str, Any]]:
-    """Who reported, in canonical order, with the place."""
-    return [(row.node, row.place) for row in player.ordered if row.outcome is not None]

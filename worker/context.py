@@ -42,37 +42,22 @@ class WorkerContext:
     opening: str = ""  # what this node has said of its Message's text before its own
 
     # -- who and where ------------------------------------------------------------------------------------------
-    @property
-    def node_id(self) -> str:
-        return self.node.id
+    node_id: str = field(init=False)
+    name: str = field(init=False)
+    component: str = field(init=False)
+    params: Mapping[str, Any] = field(init=False)
+    parent_id: str | None = field(init=False)
+    run_id: str = field(init=False)
+    visit: int = field(init=False)
+    scope_item: int = field(init=False)
 
-    @property
-    def name(self) -> str:
-        return self.node.name
-
-    @property
-    def component(self) -> str:
-        return self.node.component
-
-    @property
-    def params(self) -> Mapping[str, Any]:
-        return self.node.params
-
-    @property
-    def parent_id(self) -> str | None:
-        return self._canvas.nodes[self.node.parent].id if self.node.parent is not None else None
-
-    @property
-    def run_id(self) -> str:
-        return str(self.claim.run_id)
-
-    @property
-    def visit(self) -> int:
-        return self.claim.ordinal
-
-    @property
-    def scope_item(self) -> int:
-        return self.claim.scope[-1][2] if self.claim.scope else 0
+    def __post_init__(self) -> None:
+        node, claim = self.node, self.claim
+        self.node_id, self.name, self.component, self.params = node.id, node.name, node.component, node.params
+        self.parent_id = self._canvas.nodes[node.parent].id if node.parent is not None else None
+        self.run_id = str(claim.run_id)
+        self.visit = claim.ordinal
+        self.scope_item = claim.scope[-1][2] if claim.scope else 0
 
     @property
     def log(self) -> Any:

@@ -1,48 +1,48 @@
 """One hint, from claim to report: claim, build the context, run the component, report, and take the run's next step.
 
 Everything the attempt writes is guarded by its lease. Whatever happens between claim and report, the run goes on: a
-lost worker's lease runs out, and a report that cannot be stored is refused.
+lost worker's lease runs out, and a report that cannot be stored is refused (`worker/reporting.py`).
 """
 
 import asyncio
 import inspect
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from contextlib import nullcontext
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, cast
+from threading import BoundedSemaphore, Lock
+from typing import Any, cast, get_args
 from uuid import UUID, uuid4
 
 import redis.asyncio
 import structlog
-from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.exc import SQLAlchemyError
 
-from canvas.errors import NodeFailure
+from canvas.errors import ExecutorError, NodeFailure
 from canvas.graph import Node
-from canvas.outcome import Failed, Finished, Left, Outcome
+from canvas.outcome import Failed, Finished, Outcome
 from canvas.references import Ref
-from canvas.state import entry_text
 from components import message, registry
 from components.base import Component
-from components.context import THINK_END, THINK_START
 from scheduler.coordinator import Coordinator
 from scheduler.versions import Compiled
-from store import activations, outcomes
-from store.activations import Claim, Written
-from store.database import is_lost_connection
+from store import activations
+from store.activations import Claim
+from store.database import is_outage
 from worker import failures
 from worker.context import WorkerContext
 from worker.lease import Attempt, Leases
 from worker.loop import Loop
 from worker.models import Models
 from worker.reads import Reads, reads_of
+from worker.reporting import Reporting
 from worker.slots import Slots
 from worker.voice import Voice
 
 log = structlog.get_logger()
 
-REPORT_TRIES = 5
-MOST_OUTPUT = 64 * 1024 * 1024  # code points of JSON; more harms neighbours before it helps anybody
+LAST_CHANCE = 2  # strikes after which an activation shares its process with no other such one
 
 
 @dataclass
@@ -57,25 +57,34 @@ class Execution:
     time_limit: Callable[[str], float]  # seconds by component
     read_file: Callable[[UUID, Mapping[str, Any], str], str]
     worker_name: str
+    claiming: BoundedSemaphore  # claims use a part of the connections, so that reports find one
     ride_along: bool = True
+    last_chances: Lock = field(default_factory=Lock)  # who kills a process shall not take the innocent along
 
-    def execute(self, run_id: UUID, activation_id: UUID) -> None:
-        """Carry out an activation if it is still to be had. Safe to call twice at once, or for nothing."""
+    def execute(self, run_id: UUID, activation_id: UUID) -> bool:
+        """Carry out an activation if it is still to be had. Safe to call twice at once, or for nothing.
+
+        False: the process goes down, and the hint is for another.
+        """
         attempt = Attempt(run_id, activation_id, uuid4())
-        self.leases.register(attempt)
+        if not self.leases.register(attempt):
+            return False
         try:
             claim = self._claim(attempt)
             if claim is None:
-                return
+                return True
             attempt.conversation_id = claim.conversation_id
             structlog.contextvars.bind_contextvars(run_id=str(run_id), node=claim.node_id, attempt=claim.attempt)
-            _Run(self, attempt, claim).carry_out()
+            run = _Run(self, attempt, claim)
+            with self.last_chances if claim.strikes >= LAST_CHANCE else nullcontext():
+                run.carry_out()
+            return True
         finally:
             self.leases.forget(attempt)
             structlog.contextvars.clear_contextvars()
 
     def _claim(self, attempt: Attempt) -> Claim | None:
-        with self.coordinator.database.transaction() as tx:
+        with self.claiming, self.coordinator.database.transaction() as tx:
             tx.commit_without_waiting()
             return activations.claim(
                 tx,
@@ -94,13 +103,18 @@ class _Run:
         self._x = execution
         self._attempt = attempt
         self._claim = claim
-        self._started = time.monotonic()
+        self._reporting = Reporting(
+            execution.coordinator, claim, execution.ride_along, lambda: execution.leases.is_closed
+        )
+        self._limit = 0.0
         self._context: WorkerContext | None = None
         self._assigned: Mapping[str, Any] = {}
         attempt.abandon = self._abandon
 
     def carry_out(self) -> None:
         """Run the component and report what came of it."""
+        if self._attempt.is_reported:
+            return  # it was stopped while it waited for others
         try:
             outcome = self._outcome()
         except SQLAlchemyError as error:
@@ -109,37 +123,44 @@ class _Run:
         if outcome is not None and self._attempt.claim_report():
             self._report(outcome)
 
+    def _report(self, outcome: Outcome) -> None:
+        self._reporting.report(outcome, self._context, self._assigned)
+
     # -- working ------------------------------------------------------------------------------------------------
     def _outcome(self) -> Outcome | None:
         """What to report; None if the lease is gone."""
         component = registry.find(self._claim.component)
+        if component is None:
+            return Failed(f"Can't import {self._claim.component}", "unknown_component")
+        try:
+            context = self._context = self._prepared()
+        except ExecutorError as error:
+            return Failed(failures.storable(str(error)), error.code)
+        self._limit = self._x.time_limit(component.name)
+        self._attempt.deadline = time.monotonic() + self._limit
+        try:
+            context.slots.read_files(context.read_file)
+            params = component.params.model_validate(dict(context.node.params))
+            return self._checked(self._run(component, params, context), context.node, component)
+        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 (a component may raise anything)
+            return self._of_error(error, context.node, component)
+
+    def _prepared(self) -> WorkerContext:
+        """Everything the attempt may look at, read in one transaction."""
         with self._x.coordinator.database.transaction() as tx:
             compiled = self._x.coordinator.versions.get(tx, self._claim.version_id)
             node = compiled.canvas.node(self._claim.node_id)
-            if component is None:
-                return Failed(f"Can't import {self._claim.component}", "unknown_component")
             reads = _reads(compiled, node)
-            slots = Slots(
-                tx,
-                self._claim,
-                compiled,
-                reads,
-                declared=registry.default_outputs,
-                read_file=partial(self._x.read_file, self._claim.tenant_id),
-            )
-        context = self._context = self._context_of(compiled, node, reads, slots)
-        limit = self._x.time_limit(component.name)
-        self._attempt.deadline = time.monotonic() + limit
-        try:
-            params = component.params.model_validate(dict(node.params))
-            return self._checked(self._run(component, params, context), node, component)
-        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 (a component may raise anything)
-            return self._of_error(error, node, component, limit)
+            slots = Slots(tx, self._claim, compiled, reads, declared=registry.default_outputs)
+        return self._context_of(compiled, node, reads, slots)
 
     def _run(self, component: Component[Any], params: Any, context: WorkerContext) -> Outcome:
         """Run a component: what computes on this thread, what waits on the loop."""
         if not inspect.iscoroutinefunction(component.run):
-            outcome = cast(Outcome, component.run(params, context))
+            try:
+                outcome = cast(Outcome, component.run(params, context))
+            except (SystemExit, KeyboardInterrupt) as error:
+                raise _ended_the_process(component) from error
             if context.voice.claim.turn is not None and self._attempt.stopped is None:
                 self._x.loop.submit(context.voice.finish()).result()
             return outcome
@@ -153,8 +174,16 @@ class _Run:
         if opening is not None:
             context.opening = opening
             await context.say(opening)
-        outcome = await cast("Any", component.run(params, context))
-        await context.voice.finish()
+        try:
+            outcome = await cast("Any", component.run(params, context))
+        except (SystemExit, KeyboardInterrupt) as error:  # they would end the loop, and every other attempt with it
+            raise _ended_the_process(component) from error
+        except asyncio.CancelledError:
+            context.voice.fall_silent()
+            raise
+        finally:
+            if not task.cancelling():
+                await context.voice.finish()
         return outcome
 
     def _opening(self, context: WorkerContext) -> str | None:
@@ -205,13 +234,17 @@ class _Run:
         stopped = self._attempt.stopped
         if stopped is not None and stopped.reason == "user":
             return Failed(failures.CANCELLED, "cancelled")  # it swallowed its cancellation
+        if stopped is not None and stopped.reason == "deadline":
+            return failures.of_exception(failures.timed_out(component.name, self._limit), node, component)
+        if not isinstance(outcome, get_args(Outcome)):
+            raise NodeFailure(f"{component.name} returned {type(outcome).__name__}, which is no outcome.")
         if isinstance(outcome, Failed):
             return failures.of_failed(outcome, node, component)
         if isinstance(outcome, Finished):
             self._assigned = outcome.assign
         return outcome
 
-    def _of_error(self, error: BaseException, node: Node, component: Component[Any], limit: float) -> Outcome | None:
+    def _of_error(self, error: BaseException, node: Node, component: Component[Any]) -> Outcome | None:
         stopped = self._attempt.stopped
         if stopped is not None:
             match stopped.reason:
@@ -222,7 +255,9 @@ class _Run:
                 case "shutdown":
                     return Failed("released", "released", retryable=True)
                 case _:
-                    error = failures.timed_out(component.name, limit)
+                    error = failures.timed_out(component.name, self._limit)
+        if isinstance(error, SQLAlchemyError) and is_outage(error):
+            raise error  # no fault of the node's
         if not isinstance(error, NodeFailure):
             log.info("component_raised", error_type=type(error).__name__)
         self._assigned = failures.assigned_by(error)
@@ -239,144 +274,16 @@ class _Run:
         if reason == "deadline" and self._context is not None:
             component = registry.find(self._claim.component)
             assert component is not None
-            error = failures.timed_out(component.name, time.monotonic() - self._started)
+            error = failures.timed_out(component.name, self._limit)
             self._report(failures.of_exception(error, self._context.node, component))
         elif reason == "shutdown":
             self._report(Failed("released", "released", retryable=True))
         else:
             self._report(Failed(failures.CANCELLED, "cancelled"))
 
-    # -- reporting ----------------------------------------------------------------------------------------------
-    def _report(self, outcome: Outcome) -> None:
-        try:
-            written = self._written(outcome)
-        except (NodeFailure, ValueError, TypeError) as error:  # outputs that no row can hold
-            written = self._written(Failed(failures.storable(str(error)), "unstorable_output"))
-        for further in range(REPORT_TRIES):
-            try:
-                self._store(written)
-            except DBAPIError as error:
-                if not is_lost_connection(error) and further == REPORT_TRIES - 1:
-                    raise
-                log.warning("report_tried_again", error=str(error).splitlines()[0])
-                time.sleep(0.1 * 2**further)
-                continue
-            return
-        log.error("report_not_stored", activation_id=str(self._claim.id))
 
-    def _store(self, written: Written) -> None:
-        """Store the report; take the run's next step in the same transaction if nobody holds the run."""
-        coordinator, claim = self._x.coordinator, self._claim
-        applied = None
-        with coordinator.database.transaction() as tx:
-            if not activations.report(tx, claim.run_id, claim.id, claim.lease_id, written):
-                if not activations.was_stored(tx, claim.run_id, claim.id, claim.lease_id):
-                    log.info("report_refused", activation_id=str(claim.id))
-                return
-            if self._x.ride_along:
-                applied = coordinator.try_fold(tx, claim.run_id)
-        if applied is None and not self._x.ride_along:
-            coordinator.dispatch.advance(claim.run_id)
-        elif applied is None:
-            coordinator.advance_run(claim.run_id)  # somebody held the run: once more, now that the report is visible
-        else:
-            coordinator.dispatch.flush(applied)
-            if coordinator.sees_more(claim.run_id):
-                coordinator.advance_run(claim.run_id)
-
-    def _written(self, outcome: Outcome) -> Written:
-        context, claim = self._context, self._claim
-        elapsed = {"_created_time": time.time(), "_elapsed_time": time.monotonic() - self._started}
-        outputs: dict[str, Any] = {}
-        if context is not None:
-            outputs |= {
-                name: value
-                for name, value in context.slots.outputs(claim.node_id).items()
-                if name not in ("_ERROR", "_created_time", "_elapsed_time", "_spoken")
-            }
-        outputs |= outcome.outputs
-        outputs |= elapsed
-        if isinstance(outcome, Failed):
-            outputs["_ERROR"] = outcome.error
-        turn = None
-        if context is not None and not (isinstance(outcome, Failed) and outcome.retryable):
-            outputs |= _spoken(context, outputs)
-            turn = context.voice.row()
-        values = [self._values_row(claim.node_id, claim.scope, outputs)]
-        if isinstance(outcome, Left) and outcome.container and claim.scope:
-            values.append(self._values_row(claim.scope[-1][0], claim.scope[:-1], outcome.container))
-        usage = context.usage if context is not None else None
-        return Written(
-            outcome=outcomes.to_column(
-                outcome,
-                error=outputs.get("_ERROR"),
-                retake=context is not None and context.voice.retake and context.voice.is_message,
-                spoke=context is not None and context.voice.has_spoken,
-            ),
-            usage={
-                "prompt_tokens": usage.prompt_tokens,
-                "completion_tokens": usage.completion_tokens,
-                "total_tokens": usage.total_tokens,
-                "calls": usage.calls,
-            }
-            if usage is not None and usage.calls
-            else {},
-            values=values,
-            variables=[
-                {**self._row(), "name": name, "value": failures.storable(value)}
-                for name, value in self._assigned.items()
-            ],
-            turn=turn,
-        )
-
-    def _values_row(self, node_id: str, scope: Any, outputs: Mapping[str, Any]) -> dict[str, Any]:
-        shown = failures.storable(outputs)
-        inputs = self._context.inputs if self._context is not None and node_id == self._claim.node_id else {}
-        _check_size(shown)
-        return {
-            **self._row(),
-            "node_id": node_id,
-            "pass_of": entry_text(scope),
-            "item": scope[-1][2] if scope else 0,
-            "outputs": shown,
-            "inputs": failures.storable(inputs),
-            "names": list(shown),
-        }
-
-    def _row(self) -> dict[str, Any]:
-        return {
-            "run_id": self._claim.run_id,
-            "activation_id": self._claim.id,
-            "place": self._claim.place.key,
-            "region": self._claim.place.region,
-        }
-
-
-def _spoken(context: WorkerContext, outputs: Mapping[str, Any]) -> dict[str, Any]:
-    """What listeners heard of a speaking model node, where that is not its content (an error after some text)."""
-    if not context.voice.has_spoken or context.voice.is_message:
-        return {}
-    heard = "".join(context.voice.said)[len(context.opening) :]
-    heard = heard.replace(THINK_START, "<think>").replace(THINK_END, "</think>")
-    return {"_spoken": heard} if heard != outputs.get("content") else {}
-
-
-def _check_size(value: Any) -> None:
-    """Refuse outputs that would harm others: texts are summed without making a copy."""
-    left = MOST_OUTPUT
-    stack = [value]
-    while stack:
-        top = stack.pop()
-        if isinstance(top, str):
-            left -= len(top)
-        elif isinstance(top, dict):
-            stack.extend(cast("dict[str, Any]", top).values())
-            left -= 16 * len(top)
-        elif isinstance(top, list):
-            stack.extend(cast("list[Any]", top))
-            left -= 8 * len(top)
-        if left < 0:
-            raise NodeFailure(f"The outputs are larger than {MOST_OUTPUT // 2**20} MiB. Make them smaller.")
+def _ended_the_process(component: Component[Any]) -> NodeFailure:
+    return NodeFailure(f"{component.name} tried to end the process.")
 
 
 def _reads(compiled: Compiled, node: Node) -> Reads:

@@ -1,10 +1,11 @@
 """From what a component did to what is reported: errors become outcomes by the author's policy (components 1.6)."""
 
 import math
+import re
 from collections.abc import Mapping
 from typing import Any
 
-from canvas.errors import ExecutorError, NodeFailure
+from canvas.errors import ExecutorError, NodeFailure, NodeTimeout
 from canvas.graph import Kind, Node
 from canvas.outcome import Chose, Failed, Finished, Outcome
 from components.base import Component
@@ -13,6 +14,8 @@ from components.variable_assigner import AssignmentFailed
 CANCELLED = "Task has been canceled"
 _ROUTERS = frozenset({"categorize", "switch"})
 _BAD = str.maketrans({"\x00": "\ufffd", "\ufdd0": "\ufffd", "\ufdd1": "\ufffd"})
+_LONE = re.compile("[\ud800-\udfff]")
+_LARGEST = 10**4300 - 1  # Python reads and writes no longer numbers as text
 
 
 def of_exception(error: BaseException, node: Node, component: Component[Any]) -> Outcome:
@@ -48,15 +51,15 @@ def assigned_by(error: BaseException) -> Mapping[str, Any]:
     return error.assigned if isinstance(error, AssignmentFailed) else {}
 
 
-def timed_out(component: str, seconds: float) -> NodeFailure:
+def timed_out(component: str, seconds: float) -> NodeTimeout:
     """A node's time limit has passed."""
-    return NodeFailure(f"{component}: timeout after {seconds:g}s. Raise COMPONENT_EXEC_TIMEOUT_{component.upper()}.")
+    return NodeTimeout(f"{component}: timeout after {seconds:g}s. Raise COMPONENT_EXEC_TIMEOUT_{component.upper()}.")
 
 
 def storable(value: Any) -> Any:
     """A value as the rows take it: JSON only, no NUL, lone surrogates or NaN; what cannot be shown becomes its text.
 
-    Raises NodeFailure for a value that contains itself or is nested beyond reason.
+    Raises NodeFailure for a value that contains itself, is nested beyond reason, or is a number beyond all writing.
     """
     try:
         return _plain(value)
@@ -64,8 +67,17 @@ def storable(value: Any) -> Any:
         raise NodeFailure("An output is nested too deeply to be stored.") from None
 
 
+def speakable(text: str) -> str:
+    """A text as a turn's row takes it: no NUL, no lone surrogates; the marks around reasoning stay."""
+    return _LONE.sub("\ufffd", text.replace("\x00", "\ufffd"))
+
+
 def _plain(value: Any) -> Any:
-    if value is None or isinstance(value, bool | int):
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, int):
+        if abs(value) > _LARGEST:
+            raise NodeFailure("An output is a number of more than 4,300 digits, which cannot be stored.")
         return value
     if isinstance(value, str):
         return _text(value)
@@ -83,5 +95,4 @@ def _plain(value: Any) -> Any:
 def _text(text: str) -> str:
     if text.isascii() and "\x00" not in text:
         return text
-    text = text.translate(_BAD)
-    return text.encode("utf-8", "replace").decode("utf-8") if any("\ud800" <= c <= "\udfff" for c in text) else text
+    return speakable(text.translate(_BAD))

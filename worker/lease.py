@@ -17,7 +17,7 @@ import redis
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
-from canvas.errors import AttemptStopped
+from canvas.errors import AttemptStopped, ExecutorError
 from scheduler.bus import Bus
 from store import activations
 from store.database import Database
@@ -26,6 +26,7 @@ from worker.loop import Loop
 log = structlog.get_logger()
 
 TICK = 0.05  # seconds between looks at deadlines and graces
+LAST_REPORTS = 2.0  # seconds for the reports of attempts that were given back when the process goes down
 
 
 @dataclass(eq=False)
@@ -41,6 +42,7 @@ class Attempt:
     stopped_at: float = 0.0
     is_reported: bool = False
     is_lost: bool = False
+    is_left_behind: bool = False
     abandon: Callable[[], None] | None = None  # report in its name
     _task: "asyncio.Task[object] | None" = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -93,6 +95,8 @@ class Leases:
         self._on_key = on_key
         self._attempts: dict[UUID, Attempt] = {}
         self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
+        self._is_going_down = False
         self._ending = threading.Event()
         self._threads = [
             threading.Thread(target=self._keep, name="easel-leases", daemon=True),
@@ -102,15 +106,19 @@ class Leases:
         for thread in self._threads:
             thread.start()
 
-    def register(self, attempt: Attempt) -> None:
-        """Watch an attempt. Before its claim, so that no call to stop slips between."""
+    def register(self, attempt: Attempt) -> bool:
+        """Watch an attempt. Before its claim, so that no call to stop slips between. False: the process goes down."""
         with self._lock:
+            if self._is_going_down:
+                return False
             self._attempts[attempt.lease_id] = attempt
+            return True
 
     def forget(self, attempt: Attempt) -> None:
         """The attempt is over."""
-        with self._lock:
+        with self._changed:
             self._attempts.pop(attempt.lease_id, None)
+            self._changed.notify_all()
 
     def held(self) -> list[Attempt]:
         """All attempts that are registered."""
@@ -124,12 +132,22 @@ class Leases:
                 attempt.stop("user", self._loop)
 
     def release_all(self) -> None:
-        """The process goes down: stop every attempt, so that it is given back."""
+        """The process goes down: stop every attempt, so that it is given back, and take no more."""
+        with self._lock:
+            self._is_going_down = True
         for attempt in self.held():
             attempt.stop("shutdown", self._loop)
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether nothing is renewed any more."""
+        return self._ending.is_set()
+
     def close(self) -> None:
-        """End the threads."""
+        """Wait until every attempt has been given back, within the grace and a little; then end the threads."""
+        self.release_all()
+        with self._changed:
+            self._changed.wait_for(lambda: not self._attempts, timeout=self._grace + LAST_REPORTS)
         self._ending.set()
         for thread in self._threads:
             thread.join(timeout=2)
@@ -145,9 +163,18 @@ class Leases:
                 if attempt.deadline is not None and now >= attempt.deadline:
                     attempt.stop("deadline", self._loop)
                 overdue = attempt.stopped is not None and now - attempt.stopped_at >= self._grace
-                if overdue and attempt.abandon is not None and not attempt.is_reported:
-                    log.warning("attempt_left_behind", run_id=str(attempt.run_id), id=str(attempt.activation_id))
-                    attempt.abandon()
+                if overdue and attempt.abandon and not attempt.is_reported and not attempt.is_left_behind:
+                    attempt.is_left_behind = True
+                    threading.Thread(target=self._leave_behind, args=(attempt,), daemon=True).start()
+
+    def _leave_behind(self, attempt: Attempt) -> None:
+        """Report in the name of an attempt that does not let go; on a thread of its own, since renewals must go on."""
+        log.warning("attempt_left_behind", run_id=str(attempt.run_id), id=str(attempt.activation_id))
+        try:
+            if attempt.abandon is not None:
+                attempt.abandon()
+        finally:
+            self.forget(attempt)
 
     def _renew(self) -> None:
         working = [a for a in self.held() if a.conversation_id is not None and not a.is_reported and not a.is_lost]
@@ -169,11 +196,11 @@ class Leases:
     def _watch_keys(self) -> None:
         while not self._ending.wait(self._cancel_poll):
             runs = {a.run_id: a.conversation_id for a in self.held() if a.conversation_id and a.stopped is None}
-            for run_id in self._bus.cancelled({run: c for run, c in runs.items() if c is not None}):
+            for run_id in self._bus.cancelled(runs):
                 self.stop_run(run_id)
                 try:
                     self._on_key(run_id)
-                except SQLAlchemyError as error:
+                except (SQLAlchemyError, ExecutorError) as error:
                     log.warning("cancel_not_recorded", run_id=str(run_id), error=str(error).splitlines()[0])
 
     def _listen(self) -> None:

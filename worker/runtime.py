@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
+from threading import BoundedSemaphore
 from typing import Any
 from uuid import UUID
 
@@ -85,16 +86,16 @@ class Worker:
             time_limit=time_limit,
             read_file=read_file or _Files(database, blobs).read,
             worker_name=f"{socket.gethostname()}:{os.getpid()}",
+            claiming=BoundedSemaphore(max(1, database.pool_size // 2)),
             ride_along=figures.ride_along,
         )
 
-    def execute(self, run_id: UUID, activation_id: UUID) -> None:
-        """What the Celery task does."""
-        self.execution.execute(run_id, activation_id)
+    def execute(self, run_id: UUID, activation_id: UUID) -> bool:
+        """What the Celery task does. False: the process goes down, and the hint is for another."""
+        return self.execution.execute(run_id, activation_id)
 
     def close(self) -> None:
         """Give attempts back and let go of everything."""
-        self.leases.release_all()
         self.leases.close()
         self.loop.stop(self._close())
         self._renewals.close()

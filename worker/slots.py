@@ -30,7 +30,6 @@ class Slots:
         reads: Reads,
         *,
         declared: Declared,
-        read_file: ReadFile,
     ) -> None:
         self._claim = claim
         self._compiled = compiled
@@ -41,8 +40,7 @@ class Slots:
         self.globals |= {name: value for name, (value, _) in self._known.variables.items() if "@" not in name}
         if reads.uses_history and "sys.history" not in self.globals:
             self.globals["sys.history"] = _history(tx, claim)
-        if reads.uses_files and "sys.files" not in self._known.variables:
-            self.globals["sys.files"] = _files(claim, compiled, read_file)
+        self._shows_uploads = reads.uses_files and "sys.files" not in self._known.variables
         self.globals.setdefault("sys.history", [])
         self.globals.setdefault("sys.files", [])
         node = compiled.canvas.node(claim.node_id)
@@ -50,6 +48,11 @@ class Slots:
         self.collected: dict[str, list[Any]] = {}
         if node.kind is Kind.ITERATION_ITEM:
             self._collect(tx, node, reads)
+
+    def read_files(self, read_file: ReadFile) -> None:
+        """Put the turn's uploads in their place, if the node looks at them. Opens transactions of its own."""
+        if self._shows_uploads:
+            self.globals["sys.files"] = _files(self._claim, self._compiled, read_file)
 
     def outputs(self, node_id: str) -> dict[str, Any]:
         """A node's output slots: null where declared and not yet set (components 1.2)."""

@@ -5,6 +5,7 @@ from typing import Any
 from uuid import UUID
 
 import structlog
+from celery.exceptions import Reject
 from celery.signals import worker_process_init, worker_ready, worker_shutdown, worker_shutting_down
 
 import settings
@@ -59,13 +60,14 @@ def worker() -> Worker:
     return _worker
 
 
-@app.task(name=EXECUTE, ignore_result=True)
+@app.task(name=EXECUTE, ignore_result=True)  # pyright: ignore[reportUntypedFunctionDecorator] (Celery is untyped)
 def execute(run_id: str, activation_id: str) -> None:
     """Carry out an activation."""
-    worker().execute(UUID(run_id), UUID(activation_id))
+    if not worker().execute(UUID(run_id), UUID(activation_id)):
+        raise Reject("The process goes down.", requeue=True)
 
 
-@app.task(name=CANARY, ignore_result=True)
+@app.task(name=CANARY, ignore_result=True)  # pyright: ignore[reportUntypedFunctionDecorator] (Celery is untyped)
 def canary(sent_at: str) -> None:
     """Prove that the nodes' queue moves: note the canary that came back."""
     with worker().execution.coordinator.database.transaction() as tx:

@@ -8,6 +8,7 @@ when the attempt reports (`retake`). Nothing leaves the worker before the claim 
 import asyncio
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from uuid import UUID
 
@@ -20,6 +21,7 @@ from scheduler.bus import channel
 from store import turns
 from store.activations import Claim
 from store.database import Database
+from worker.failures import speakable
 
 log = structlog.get_logger()
 
@@ -46,10 +48,12 @@ class Voice:
     _waiting: str = ""
     _taken: bool = False
     _sender: "asyncio.Task[None] | None" = None
+    _finishing: asyncio.Event = field(default_factory=asyncio.Event)
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def say(self, text: str) -> None:
         """Say the next part of the text."""
+        text = speakable(text)
         if not text:
             return
         self.said.append(text)
@@ -76,10 +80,14 @@ class Voice:
         self._offset = len(taken.text)
 
     def _take_row(self, turn: UUID) -> turns.Taken | None:
-        if not self.firm():
+        try:
+            if not self.firm():
+                return None
+            with self.database.transaction() as tx:
+                return turns.take(tx, self.claim.run_id, turn, self.claim.node_id, self.claim.lease_id)
+        except SQLAlchemyError as error:
+            log.warning("turn_not_taken", error=str(error).splitlines()[0])
             return None
-        with self.database.transaction() as tx:
-            return turns.take(tx, self.claim.run_id, turn, self.claim.node_id, self.claim.lease_id)
 
     def _unsaid(self, text: str) -> str:
         """The part of `text` that goes beyond what was said before; notices where it differs."""
@@ -92,7 +100,7 @@ class Voice:
         return text[overlap:]
 
     async def _send(self, turn: UUID) -> None:
-        """Send what is waiting, then every few dozen milliseconds while there is more."""
+        """Send what is waiting, then every few dozen milliseconds while there is more; at the end without a pause."""
         written = asyncio.get_running_loop().time()
         while self._waiting:
             piece, self._waiting = self._waiting, ""
@@ -106,7 +114,8 @@ class Voice:
             if now - written >= WRITTEN_EVERY:
                 written = now
                 await asyncio.to_thread(self._write, turn)
-            await asyncio.sleep(PIECES_EVERY)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._finishing.wait(), PIECES_EVERY)
 
     def _write(self, turn: UUID) -> None:
         try:
@@ -123,20 +132,14 @@ class Voice:
 
     async def finish(self) -> None:
         """Let the last pieces go out before the report."""
+        self._finishing.set()
         if self._sender is not None:
-            sender, self._sender = self._sender, None
-            while self._waiting and not sender.done():
-                await asyncio.sleep(0)
-            sender.cancel()
-        if self._waiting and self.claim.turn is not None and not self.retake:
-            message = {
-                "t": str(self.claim.turn), "ep": self._epoch, "o": self._offset, "x": self._waiting,
-            }  # fmt: skip
-            self._waiting = ""
-            try:
-                await self.echo.publish(channel(self.claim.run_id), json.dumps(message))
-            except RedisError as error:
-                log.warning("piece_not_sent", error=str(error))
+            await self._sender
+
+    def fall_silent(self) -> None:
+        """The attempt was stopped: nothing more leaves."""
+        if self._sender is not None:
+            self._sender.cancel()
 
     @property
     def has_spoken(self) -> bool:

@@ -19,14 +19,23 @@ MAY_IMPORT = {
     "scheduler": {"canvas", "store"},
     "worker": {"canvas", "store", "providers", "components", "scheduler"},
     "api": {"canvas", "store", "providers", "components", "scheduler"},
-    "cli": {"canvas", "store", "providers", "components", "scheduler", "embedded"},
+    "cli": {"canvas", "store", "providers", "components", "scheduler", "embedded", "local"},
+    "local": {"canvas", "store", "providers", "components", "scheduler", "worker"},
     "migrations": {"store"},
     "embedded": {"canvas"},
     "settings": set[str](),
     "telemetry": set[str](),
 }
 LEAVES = {"settings", "telemetry"}
-READ_LEAVES = ("worker/tasks.py", "scheduler/tasks.py", "scheduler/sweep.py", "api/app.py", "cli/", "migrations/env.py")
+READ_LEAVES = (
+    "worker/tasks.py",
+    "scheduler/tasks.py",
+    "scheduler/sweep.py",
+    "api/app.py",
+    "cli/",
+    "local.py",
+    "migrations/env.py",
+)
 OURS = set(MAY_IMPORT) | {"tests"}
 
 

@@ -242,3 +242,14 @@ def test_every_request_is_closed_before_the_next_is_sent():
     streamed(wire, retries=1)
 
     assert wire.closed == wire.sent == 2
+
+
+def test_a_request_that_leaves_it_open_is_repeated_as_often_as_this_process_is_set_to() -> None:
+    wire, waits = Wire([failure("429 slow down")]), Waits()
+    model = WiredModel(SPEC, wire, Pace(waits, lambda: 1.0, retries=2, base_delay=0.5))
+
+    completion = asyncio.run(model.complete(ChatRequest(ASK, retries=None)))
+
+    assert completion.error is not None
+    assert wire.sent == 3
+    assert waits == [0.5, 1.0]

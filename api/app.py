@@ -1,0 +1,105 @@
+"""The application: `uvicorn --factory api.app:create_app`. Routes, error mapping, and what lives as long as it does."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+import anyio.to_thread
+from fastapi import APIRouter, FastAPI
+
+import settings
+import telemetry
+from api.edge import Edge
+from api.errors import add_handlers
+from api.findings import Checked
+from api.routes import agents, completions, conversations, health, runs, tasks
+from api.sse import THREADS, Streams
+from scheduler.broker import make_app
+from scheduler.lifecycle import Lifecycle
+from scheduler.listening import Listening
+from scheduler.process import coordinator_of
+from store.database import Database
+
+PREFIX = "/api/v1"
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What an API process is told: where the servers are, and its limits."""
+
+    database_url: str = field(repr=False)
+    redis_url: str = field(repr=False)
+    broker_url: str = field(repr=False)
+    pool: int = 8
+    max_canvas_bytes: int = 8 * 1024 * 1024
+    form_expiry: timedelta = timedelta(days=30)
+    max_running: int = 256
+    look_every: float = 2.0
+    beat_every: float = 15.0
+
+
+def create_app(figures: Figures | None = None) -> FastAPI:
+    """An application on these servers; without figures on those of the environment (and with its logging)."""
+    chosen = figures or _from_environment()
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncGenerator[None]:
+        anyio.to_thread.current_default_thread_limiter().total_tokens = chosen.pool
+        edge = _edge(chosen)
+        app.state.edge = edge
+        await edge.streams.start()
+        try:
+            yield
+        finally:
+            await edge.streams.close()
+            edge.lifecycle.coordinator.dispatch.bus.close()
+            edge.broker.close()
+            edge.database.close()
+
+    app = FastAPI(title="Easel", description="Runs agent canvases, durably.", lifespan=lifespan)
+    add_handlers(app)
+    api = APIRouter(prefix=PREFIX)
+    for subject in (completions, runs, tasks, conversations, agents):
+        api.include_router(subject.router)
+    app.include_router(api)
+    app.include_router(health.router)
+    return app
+
+
+def _from_environment() -> Figures:
+    configured = settings.load()
+    telemetry.configure(configured.log_level, configured.log_format)
+    database_url, redis_url, broker_url = configured.servers()
+    return Figures(
+        database_url,
+        redis_url,
+        broker_url,
+        pool=configured.api_pool,
+        max_canvas_bytes=configured.max_canvas_bytes,
+        form_expiry=configured.form_expiry,
+        max_running=configured.max_running,
+    )
+
+
+def _edge(figures: Figures) -> Edge:
+    broker = make_app(figures.broker_url, publishers=figures.pool)
+    coordinator = coordinator_of(
+        broker,
+        figures.database_url,
+        figures.redis_url,
+        pool_size=figures.pool,
+        application="easel-api",
+        form_expiry=figures.form_expiry,
+        max_running=figures.max_running,
+    )
+    streams = Streams(
+        Database(figures.database_url, pool_size=THREADS, application="easel-streams"),
+        coordinator.versions,
+        Listening(figures.redis_url),
+        look_every=figures.look_every,
+        beat_every=figures.beat_every,
+    )
+    return Edge(
+        Lifecycle(coordinator), streams, Checked(), broker, figures.max_canvas_bytes, counters=telemetry.counters
+    )

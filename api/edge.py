@@ -1,0 +1,53 @@
+"""What every request may use: one Edge a process, put together when the application starts."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, TypeVar
+
+from celery import Celery
+from fastapi import Depends, Request
+from starlette.concurrency import run_in_threadpool
+
+from api.findings import Checked
+from api.sse import Streams
+from scheduler.lifecycle import Lifecycle
+from scheduler.versions import Versions
+from store.database import Database
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """A process's database, verbs and streams."""
+
+    lifecycle: Lifecycle
+    streams: Streams
+    checked: Checked
+    broker: Celery
+    max_canvas_bytes: int
+    counters: Callable[[], tuple[bytes, str]]
+
+    @property
+    def database(self) -> Database:
+        """The pool of the routes."""
+        return self.lifecycle.coordinator.database
+
+    @property
+    def versions(self) -> Versions:
+        """The versions this process has compiled."""
+        return self.lifecycle.coordinator.versions
+
+
+def edge_of(request: Request) -> Edge:
+    """The process's Edge."""
+    edge: Edge = request.app.state.edge
+    return edge
+
+
+TheEdge = Annotated[Edge, Depends(edge_of)]
+
+
+async def in_thread(work: Callable[[], T]) -> T:
+    """Do what waits for the database in one of the routes' threads."""
+    return await run_in_threadpool(work)

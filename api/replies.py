@@ -1,0 +1,48 @@
+"""Replies: RAGFlow's envelopes (http-api 1.3), and values in the spelling of its wire."""
+
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+from fastapi.responses import Response
+
+from store.database import encode
+
+_ID = re.compile(r"[0-9a-fA-F]{32}|[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+
+
+def json_reply(body: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """A JSON reply."""
+    return Response(encode(body), status, dict(headers or {}), "application/json")
+
+
+def success(data: Any) -> Response:
+    """Envelope J: always three keys."""
+    return json_reply({"code": 0, "message": "success", "data": data})
+
+
+def result(data: Any) -> Response:
+    """Envelope R: `data` is left out where there is none."""
+    return json_reply({"code": 0} if data is None else {"code": 0, "data": data})
+
+
+def milliseconds(moment: datetime | None) -> int | None:
+    """A moment as RAGFlow's `*_time` fields have it."""
+    return round(moment.timestamp() * 1000) if moment else None
+
+
+def date(moment: datetime | None) -> str | None:
+    """A moment as RAGFlow's `*_date` fields have it."""
+    return moment.astimezone(UTC).strftime("%a, %d %b %Y %H:%M:%S GMT") if moment else None
+
+
+def iso(moment: datetime | None) -> str | None:
+    """A moment on our own routes."""
+    return moment.isoformat() if moment else None
+
+
+def id_of(text: Any) -> UUID | None:
+    """The id that a client has written, with or without hyphens; None for what is none."""
+    return UUID(text) if isinstance(text, str) and _ID.fullmatch(text) else None

@@ -1,0 +1,304 @@
+"""Canvases: list, create, get, update, delete; their versions and publishing (http-api 2)."""
+
+from collections.abc import Mapping
+from typing import Any
+from uuid import UUID
+
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+
+from api.auth import Caller, Principal
+from api.bodies import CanvasBody, checked, described
+from api.edge import Edge, TheEdge
+from api.errors import ARGUMENT, DATA, FORBIDDEN, Refused, absent, no_access
+from api.findings import findings_of, parsed, refuse_errors, shown
+from api.paging import ThePage, listed
+from api.replies import date, id_of, milliseconds, success
+from api.schemas import CanvasFields, Publishing
+from canvas import legacy
+from canvas.document import Document
+from canvas.errors import Conflict, NotFound
+from store import canvases, conversations, gallery, versions
+from store.canvases import StoredCanvas
+from store.database import Transaction
+from store.versions import Version
+
+router = APIRouter(tags=["agents"])
+
+NOT_OWNER = "Only the owner of the agent is authorized for this operation."
+DOES_NOT_EXIST = "canvas not found."
+
+
+@router.get("/agents")
+def list_agents(request: Request, edge: TheEdge, principal: Caller, page: ThePage) -> Response:
+    """One page of the caller's agents, or with `type=filter` how many there are of what."""
+    query = request.query_params
+    owners = listed(query.get("owner_ids", ""))
+    if any(id_of(owner) != principal.tenant_id for owner in owners):
+        raise Refused(FORBIDDEN, "Only authorized owner_ids can be queried.", data=False)
+    with edge.database.transaction() as tx:
+        if query.get("type") == "filter":
+            return success(_filter(tx, principal))
+        found, total = gallery.page(
+            tx,
+            principal.tenant_id,
+            gallery.Wanted(
+                keywords=query.get("keywords", ""),
+                title=query.get("title", ""),
+                ids=_ids(query.get("id", "")),
+                categories=listed(query.get("canvas_category", "")),
+                types=listed(query.get("canvas_type", "")),
+                tags=listed(query.get("tags", "")),
+            ),
+            order_by=query.get("orderby", "create_time"),
+            descending=query.get("desc", "true").lower() != "false",
+            limit=page.size,
+            offset=page.offset,
+        )
+    return success({"canvas": [_item(canvas) for canvas in found], "total": total})
+
+
+@router.post("/agents", openapi_extra=described(CanvasFields))
+def create_agent(edge: TheEdge, principal: Caller, body: CanvasBody) -> Response:
+    """Store a canvas and the first version of it. What keeps it from running comes back as `warnings`."""
+    wanted: CanvasFields = checked(CanvasFields, body)
+    if not wanted.dsl:
+        raise Refused(ARGUMENT, "No DSL data in request.")
+    document = parsed(wanted.dsl, edge.max_canvas_bytes)
+    title = (wanted.title or "").strip()
+    if not title:
+        raise Refused(ARGUMENT, "No title in request.")
+    findings = findings_of(document)
+    if wanted.release:
+        refuse_errors(findings)
+    with edge.database.transaction() as tx:
+        try:
+            canvas_id = canvases.create(
+                tx,
+                principal.tenant_id,
+                title,
+                document.raw,
+                description=wanted.description,
+                avatar=wanted.avatar,
+                canvas_type=wanted.canvas_type or "",
+                canvas_category=wanted.canvas_category or "agent_canvas",
+                permission=wanted.permission or "me",
+                release=wanted.release,
+            )
+        except Conflict as taken:
+            raise Refused(DATA, taken.message) from None
+        stored = canvases.get(tx, principal.tenant_id, canvas_id)
+    return success({**_row(stored), "warnings": shown(findings)})
+
+
+@router.get("/agents/{agent_id}")
+def get_agent(edge: TheEdge, principal: Caller, agent_id: str) -> Response:
+    """An agent with its draft."""
+    canvas_id = id_of(agent_id)
+    if canvas_id is None:
+        raise absent(DOES_NOT_EXIST)
+    with edge.database.transaction() as tx:
+        return success(_row(canvases.get(tx, principal.tenant_id, canvas_id)))
+
+
+@router.put("/agents/{agent_id}", openapi_extra=described(CanvasFields))
+@router.patch("/agents/{agent_id}", openapi_extra=described(CanvasFields))
+def update_agent(edge: TheEdge, principal: Caller, agent_id: str, body: CanvasBody) -> Response:
+    """Change what the body names. A document is kept as a version; `release` publishes it."""
+    wanted: CanvasFields = checked(CanvasFields, body)
+    if wanted.title is not None and not wanted.title.strip():
+        raise Refused(ARGUMENT, "No title in request.")
+    with edge.database.transaction() as tx:
+        stored = canvas_of(tx, principal, agent_id)
+        document = _to_save(edge, stored, wanted.dsl, is_release=wanted.release)
+        try:
+            canvases.update(
+                tx,
+                principal.tenant_id,
+                stored.id,
+                title=wanted.title,
+                dsl=document.raw if document is not None else None,
+                description=wanted.description,
+                avatar=wanted.avatar,
+                canvas_type=wanted.canvas_type,
+                canvas_category=wanted.canvas_category,
+                permission=wanted.permission,
+                release=wanted.release,
+            )
+        except Conflict as taken:
+            raise Refused(DATA, taken.message) from None
+        changed = canvases.get(tx, principal.tenant_id, stored.id)
+    return success({"update_time": milliseconds(changed.updated_at)})
+
+
+@router.delete("/agents/{agent_id}")
+def delete_agent(edge: TheEdge, principal: Caller, agent_id: str) -> Response:
+    """Delete an agent with its versions and sessions; what of it still runs is cancelled. Finished runs stay."""
+    canvas_id = id_of(agent_id)
+    with edge.database.transaction() as tx:
+        active = conversations.active_runs(tx, principal.tenant_id, canvas_id) if canvas_id else []
+    for run_id in active:
+        edge.lifecycle.cancel_run(principal.tenant_id, run_id)
+    with edge.database.transaction() as tx:
+        try:
+            canvases.delete(tx, principal.tenant_id, canvas_of(tx, principal, agent_id).id)
+        except Refused:
+            raise Refused(FORBIDDEN, NOT_OWNER, data=False, is_absent=True) from None
+    return success(True)
+
+
+# -- versions ---------------------------------------------------------------------------------------------------------
+
+
+@router.get("/agents/{agent_id}/versions")
+def list_versions(edge: TheEdge, principal: Caller, agent_id: str) -> Response:
+    """An agent's versions without their documents, the latest change first."""
+    with edge.database.transaction() as tx:
+        canvas = canvas_of(tx, principal, agent_id)
+        found = versions.versions_of(tx, principal.tenant_id, canvas.id)
+    return success([version_row(version) for version in found])
+
+
+@router.get("/agents/{agent_id}/versions/{version_id}")
+def get_version(edge: TheEdge, principal: Caller, agent_id: str, version_id: str) -> Response:
+    """One version with its document."""
+    with edge.database.transaction() as tx:
+        canvas = canvas_of(tx, principal, agent_id)
+        version = versions.version_by_id(tx, principal.tenant_id, canvas.id, _version_id(version_id))
+    return success({**version_row(version), "dsl": version.dsl})
+
+
+@router.delete("/agents/{agent_id}/versions/{version_id}")
+def delete_version(edge: TheEdge, principal: Caller, agent_id: str, version_id: str, force: bool = False) -> Response:
+    """Delete a version that nobody uses; with `force` also one that only finished runs and sessions refer to."""
+    with edge.database.transaction() as tx:
+        canvas = canvas_of(tx, principal, agent_id)
+        versions.delete(tx, principal.tenant_id, canvas.id, _version_id(version_id), force=force)
+    return success(True)
+
+
+@router.post("/agents/{agent_id}/publish", openapi_extra=described(Publishing))
+@router.post("/agents/{agent_id}/versions", openapi_extra=described(Publishing))
+def publish(edge: TheEdge, principal: Caller, agent_id: str, body: CanvasBody) -> Response:
+    """Publish the draft, or a document that becomes the draft; the version."""
+    wanted: Publishing = checked(Publishing, body)
+    with edge.database.transaction() as tx:
+        stored = canvas_of(tx, principal, agent_id)
+        document = _to_save(edge, stored, wanted.dsl, is_release=True)
+        version = canvases.publish(
+            tx,
+            principal.tenant_id,
+            stored.id,
+            dsl=document.raw if document is not None else None,
+            title=wanted.title,
+            description=wanted.description,
+        )
+    return success(version_row(version))
+
+
+def canvas_of(tx: Transaction, principal: Principal, agent_id: str) -> StoredCanvas:
+    """The caller's canvas. Raises Refused; missing and foreign ones answer alike."""
+    canvas_id = id_of(agent_id)
+    if canvas_id is None:
+        raise no_access()
+    try:
+        return canvases.get(tx, principal.tenant_id, canvas_id)
+    except NotFound:
+        raise no_access() from None
+
+
+def _to_save(
+    edge: Edge, stored: StoredCanvas, dsl: str | Mapping[str, Any] | None, *, is_release: bool
+) -> Document | None:
+    """The given document, if there is one, found able to run; so is the draft where it is to be released."""
+    if dsl is None and not is_release:
+        return None
+    document = parsed(dsl if dsl is not None else stored.draft, edge.max_canvas_bytes)
+    refuse_errors(findings_of(document))
+    return document if dsl is not None else None
+
+
+def _ids(text: str) -> list[UUID]:
+    """The ids of a comma list; what is no id finds nothing."""
+    return [id_of(entry) or UUID(int=0) for entry in listed(text)]
+
+
+def _version_id(text: str) -> UUID:
+    version_id = id_of(text)
+    if version_id is None:
+        raise absent("Version not found.")
+    return version_id
+
+
+# -- shapes -----------------------------------------------------------------------------------------------------------
+
+
+def _filter(tx: Transaction, principal: Principal) -> dict[str, Any]:
+    counts = gallery.count_by_category(tx, principal.tenant_id)
+    total = sum(counts.values())
+    owner = {"id": principal.user_id, "label": principal.user_id, "count": total}
+    return {
+        "filter": {
+            "owner": [owner] if total else [],
+            "canvas_category": [{"id": category, "count": count} for category, count in counts.items()],
+        },
+        "total": total,
+    }
+
+
+def _item(canvas: StoredCanvas) -> dict[str, Any]:
+    return {
+        "id": canvas.id.hex,
+        "avatar": canvas.avatar,
+        "title": canvas.title,
+        "description": canvas.description,
+        "permission": canvas.permission,
+        "tenant_id": canvas.tenant_id.hex,
+        "nickname": canvas.owner,
+        "tenant_avatar": None,
+        "update_time": milliseconds(canvas.updated_at),
+        "create_time": milliseconds(canvas.created_at),
+        "canvas_type": canvas.canvas_type,
+        "canvas_category": canvas.canvas_category,
+        "tags": canvas.tags,
+        "release_time": milliseconds(canvas.published_at),
+        "type": "agent",
+    }
+
+
+def _row(canvas: StoredCanvas) -> dict[str, Any]:
+    return {
+        "id": canvas.id.hex,
+        "avatar": canvas.avatar,
+        "title": canvas.title,
+        "dsl": legacy.rename(canvas.draft),
+        "description": canvas.description,
+        "permission": canvas.permission,
+        "user_id": canvas.tenant_id.hex,
+        "nickname": canvas.owner,
+        "tenant_avatar": None,
+        "canvas_type": canvas.canvas_type,
+        "canvas_category": canvas.canvas_category,
+        "tags": canvas.tags,
+        "release": canvas.release,
+        "last_publish_time": milliseconds(canvas.published_at),
+        "create_time": milliseconds(canvas.created_at),
+        "create_date": date(canvas.created_at),
+        "update_time": milliseconds(canvas.updated_at),
+        "update_date": date(canvas.updated_at),
+    }
+
+
+def version_row(version: Version) -> dict[str, Any]:
+    """A version without its document."""
+    return {
+        "id": version.id.hex,
+        "user_canvas_id": version.canvas_id.hex,
+        "title": version.title,
+        "description": version.description,
+        "release": version.released,
+        "create_time": milliseconds(version.created_at),
+        "create_date": date(version.created_at),
+        "update_time": milliseconds(version.updated_at),
+        "update_date": date(version.updated_at),
+    }

@@ -1,0 +1,76 @@
+"""Talk to an agent: starts or resumes a run, then streams the turn or waits for its end (http-api 4)."""
+
+from typing import Any
+
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+
+from api import openai_wire
+from api.auth import Anyone, Caller, Principal
+from api.bodies import SmallBody, checked, described
+from api.edge import Edge, TheEdge, in_thread
+from api.errors import ARGUMENT, Refused, strict_status
+from api.replies import json_reply, result
+from api.schemas import ChatCompletion, Completion
+from api.talk import Told, begin, chosen, gathered, streamed
+from canvas.events import RUN_FAILED
+
+router = APIRouter(tags=["chat"])
+
+
+@router.post("/agents/chat/completions", openapi_extra=described(Completion))
+async def complete(request: Request, edge: TheEdge, principal: Caller, body: SmallBody) -> Response:
+    """Say something to an agent; the answer as one object, or as server-sent events with `stream`."""
+    return await _complete(request, edge, principal, body)
+
+
+@router.post("/agents/{agent_id}/completions", openapi_extra=described(Completion), deprecated=True)
+async def complete_by_path(
+    request: Request, edge: TheEdge, principal: Caller, agent_id: str, body: SmallBody
+) -> Response:
+    """The same, with the agent's id in the path."""
+    return await _complete(request, edge, principal, {**body, "agent_id": agent_id})
+
+
+@router.post("/openai/agents/{agent_id}/chat/completions", openapi_extra=described(ChatCompletion))
+async def complete_as_openai(
+    request: Request, edge: TheEdge, principal: Anyone, agent_id: str, body: SmallBody
+) -> Response:
+    """Say something to an agent in OpenAI's words."""
+    return await openai_wire.answer(request, edge, principal, agent_id, checked(ChatCompletion, body))
+
+
+@router.post("/agents_openai/{agent_id}/chat/completions", openapi_extra=described(ChatCompletion), deprecated=True)
+async def complete_as_openai_by_old_path(
+    request: Request, edge: TheEdge, principal: Caller, agent_id: str, body: SmallBody
+) -> Response:
+    """The same under its old path."""
+    return await openai_wire.answer(request, edge, principal, agent_id, checked(ChatCompletion, body))
+
+
+async def _complete(request: Request, edge: Edge, principal: Principal, body: dict[str, Any]) -> Response:
+    wanted: Completion = checked(Completion, body)
+    if not wanted.agent_id:
+        raise Refused(ARGUMENT, "`agent_id` is required.")
+    if wanted.openai_compatible:
+        return await openai_wire.answer(request, edge, principal, wanted.agent_id, checked(ChatCompletion, body))
+    options = wanted.options()
+    if key := request.headers.get("idempotency-key"):
+        options["idempotency_key"] = key
+    start = await in_thread(lambda: chosen(edge, principal, wanted.agent_id, options))
+    talk = await begin(edge, start)
+    talk.stops_with_client = wanted.cancel_on_disconnect
+    if wanted.stream:
+        compact = (wanted.events or request.query_params.get("events")) == "compact"
+        return streamed(talk, compact=compact, return_trace=wanted.return_trace)
+    told = await gathered(talk, request)
+    return told_reply(request, told, talk.started.conversation_id.hex, return_trace=wanted.return_trace)
+
+
+def told_reply(request: Request, told: Told, session_id: str, *, return_trace: bool) -> Response:
+    """A turn that has ended, as one object."""
+    if not told.last:
+        return result({"session_id": session_id})
+    if told.name == RUN_FAILED:
+        return json_reply(told.last, strict_status(request, 500))
+    return result(told.body(return_trace=return_trace))

@@ -1,0 +1,166 @@
+"""An agent's conversations (`sessions` in RAGFlow's paths): list, create, get, delete (http-api 3)."""
+
+from datetime import UTC, datetime, timedelta
+from uuid import UUID
+
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+
+from api import sessions
+from api.auth import Caller, Principal
+from api.bodies import SmallBody, checked, described
+from api.edge import Edge, TheEdge
+from api.errors import ARGUMENT, Refused, absent
+from api.paging import ThePage, listed
+from api.replies import id_of, json_reply, result, success
+from api.routes.agents import canvas_of
+from api.schemas import NewSession, SomeSessions
+from canvas.errors import NotFound
+from store import canvases, conversations, versions
+from store.conversations import Conversation
+from store.database import Transaction
+
+router = APIRouter(prefix="/agents/{agent_id}/sessions", tags=["sessions"])
+
+UNKNOWN = "Session not found!"
+
+
+@router.post("", openapi_extra=described(NewSession))
+def create_session(request: Request, edge: TheEdge, principal: Caller, agent_id: str, body: SmallBody) -> Response:
+    """Begin a conversation on the draft, or with `release` on the latest published version."""
+    query = {name: request.query_params[name] for name in ("user_id", "release") if name in request.query_params}
+    wanted: NewSession = checked(NewSession, {**query, **body})
+    canvas_id = id_of(agent_id)
+    with edge.database.transaction() as tx:
+        try:
+            stored = canvases.get(tx, principal.tenant_id, canvas_id or UUID(int=0))
+        except NotFound:
+            raise absent("Agent not found.") from None
+        release = versions.latest_released if wanted.release else versions.snapshot
+        version = release(tx, principal.tenant_id, stored.id)
+        edge.checked.version(tx, edge.versions, version.id)
+        created = conversations.create(
+            tx,
+            principal.tenant_id,
+            stored.id,
+            version.id,
+            wanted.user_id or principal.user_id,
+            wanted.name or "",
+            "agent",
+        )
+        shown = sessions.normalised(tx, edge, conversations.get(tx, principal.tenant_id, created))
+    return result(shown)
+
+
+@router.get("")
+def list_sessions(request: Request, edge: TheEdge, principal: Caller, agent_id: str, page: ThePage) -> Response:
+    """One page of an agent's conversations, the latest change first unless asked otherwise."""
+    query = request.query_params
+    order_by = query.get("orderby", "update_time")
+    with edge.database.transaction() as tx:
+        canvas = canvas_of(tx, principal, agent_id)
+        found, total = conversations.page(
+            tx,
+            principal.tenant_id,
+            canvas.id,
+            conversations.Wanted(
+                ids=[id_of(entry) or UUID(int=0) for entry in listed(query.get("id", ""))],
+                user_id=query.get("exp_user_id") or query.get("user_id", ""),
+                keywords=query.get("keywords", ""),
+                since=_moment(query.get("from_date", ""), "from_date"),
+                until=_moment(query.get("to_date", ""), "to_date", is_end=True),
+            ),
+            order_by=order_by,
+            descending=query.get("desc", "true").lower() != "false",
+            limit=page.size,
+            offset=page.offset,
+        )
+        if query.get("exp_user_id"):
+            return success([{"id": session.id.hex, "name": session.name} for session in found])
+        with_dsl = query.get("dsl", "true").lower() != "false"
+        shown = [sessions.normalised(tx, edge, session, with_dsl=with_dsl) for session in found]
+    return json_reply({"code": 0, "message": "success", "data": shown, "total": total})
+
+
+@router.get("/{session_id}")
+def get_session(edge: TheEdge, principal: Caller, agent_id: str, session_id: str) -> Response:
+    """One conversation with its document."""
+    with edge.database.transaction() as tx:
+        return success(sessions.raw(tx, edge, _session(tx, principal, agent_id, session_id)))
+
+
+@router.delete("/{session_id}")
+def delete_session(edge: TheEdge, principal: Caller, agent_id: str, session_id: str) -> Response:
+    """Delete a conversation; a run of it that is not over is cancelled first."""
+    with edge.database.transaction() as tx:
+        session = _session(tx, principal, agent_id, session_id)
+    _cancel(edge, principal, session.canvas_id, [session.id])
+    with edge.database.transaction() as tx:
+        deleted = conversations.delete(tx, principal.tenant_id, session.canvas_id, [session.id])
+    return success(len(deleted))
+
+
+@router.delete("", openapi_extra=described(SomeSessions))
+def delete_sessions(edge: TheEdge, principal: Caller, agent_id: str, body: SmallBody) -> Response:
+    """Delete the conversations that the body names, or all."""
+    wanted: SomeSessions = checked(SomeSessions, body)
+    with edge.database.transaction() as tx:
+        canvas = canvas_of(tx, principal, agent_id)
+    if wanted.delete_all and not wanted.ids:
+        _cancel(edge, principal, canvas.id, None)
+        with edge.database.transaction() as tx:
+            conversations.delete_all(tx, principal.tenant_id, canvas.id)
+        return result(None)
+    if not wanted.ids:
+        return result(None)
+    ids = [session_id for session_id in map(id_of, wanted.ids) if session_id is not None]
+    _cancel(edge, principal, canvas.id, ids)
+    with edge.database.transaction() as tx:
+        deleted = conversations.delete(tx, principal.tenant_id, canvas.id, ids)
+    return _deleted(wanted.ids, deleted)
+
+
+def _deleted(asked: list[str], deleted: set[UUID]) -> Response:
+    """What of a list was deleted; ids that were not there, or stand in it twice, are reported."""
+    errors: list[str] = []
+    seen: set[UUID] = set()
+    for text in asked:
+        session_id = id_of(text)
+        if session_id in seen:
+            errors.append(f"Duplicate session ids: {text}")
+        elif session_id is None or session_id not in deleted:
+            errors.append(f"The agent doesn't own the session {text}")
+        else:
+            seen.add(session_id)
+    if not errors:
+        return result(None)
+    if not deleted:
+        raise absent("; ".join(errors))
+    return result({"success_count": len(deleted), "errors": errors})
+
+
+def _session(tx: Transaction, principal: Principal, agent_id: str, session_id: str) -> Conversation:
+    canvas_id, conversation_id = id_of(agent_id), id_of(session_id)
+    if canvas_id is None or conversation_id is None:
+        raise absent(UNKNOWN)
+    return conversations.get(tx, principal.tenant_id, conversation_id, canvas_id)
+
+
+def _cancel(edge: Edge, principal: Principal, canvas_id: UUID, session_ids: list[UUID] | None) -> None:
+    with edge.database.transaction() as tx:
+        active = conversations.active_runs(tx, principal.tenant_id, canvas_id, session_ids)
+    for run_id in active:
+        edge.lifecycle.cancel_run(principal.tenant_id, run_id)
+
+
+def _moment(text: str, name: str, *, is_end: bool = False) -> datetime | None:
+    """A day or a moment of a query; the end of the day where the end of a time is meant."""
+    if not text:
+        return None
+    try:
+        moment = datetime.fromisoformat(text.strip())
+    except ValueError:
+        raise Refused(ARGUMENT, f"`{name}` must be YYYY-MM-DD or an ISO time.") from None
+    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    is_day = len(text.strip()) == len("2026-01-31")
+    return moment + timedelta(days=1, microseconds=-1) if is_end and is_day else moment

@@ -1,0 +1,74 @@
+"""alive · ready (database, migrations, broker, bus) · counters. At the root, and for everybody who gets there."""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, wait
+
+import structlog
+from fastapi import APIRouter
+from fastapi.responses import Response
+
+from api.edge import Edge, TheEdge
+from api.replies import json_reply
+from store import migrate
+
+log = structlog.get_logger()
+router = APIRouter(tags=["health"])
+
+PATIENCE = 3.0  # seconds for all checks together; whoever asks has a limit of its own
+
+
+@router.get("/healthz")
+def alive() -> Response:
+    """The process answers."""
+    return json_reply({"status": "ok"})
+
+
+@router.get("/readyz")
+def ready(edge: TheEdge) -> Response:
+    """Whether requests would be served: 503 and what is missing, if they would not."""
+    checks: dict[str, Callable[[Edge], str]] = {
+        "database": _database,
+        "migrations": _migrations,
+        "broker": _broker,
+        "bus": _bus,
+    }
+    threads = ThreadPoolExecutor(len(checks), thread_name_prefix="easel-ready")
+    asked = {name: threads.submit(check, edge) for name, check in checks.items()}
+    wait(asked.values(), PATIENCE)
+    found: dict[str, str] = {}
+    for name, answer in asked.items():
+        problem = answer.exception() if answer.done() else TimeoutError("no answer in time")
+        if problem is not None:
+            log.warning("not_ready", check=name, error=(str(problem).splitlines() or [type(problem).__name__])[0])
+        found[name] = answer.result() if problem is None else "does not answer"
+    threads.shutdown(wait=False, cancel_futures=True)
+    is_ready = set(found.values()) == {"ok"}
+    return json_reply({"status": "ok" if is_ready else "unavailable", "checks": found}, 200 if is_ready else 503)
+
+
+@router.get("/metrics")
+def metrics(edge: TheEdge) -> Response:
+    """This process's counters for Prometheus."""
+    page, content_type = edge.counters()
+    return Response(page, media_type=content_type)
+
+
+def _database(edge: Edge) -> str:
+    edge.database.ping()
+    return "ok"
+
+
+def _migrations(edge: Edge) -> str:
+    missing = migrate.missing(edge.database)
+    return f"missing {', '.join(missing)}: run `easel migrate`" if missing else "ok"
+
+
+def _broker(edge: Edge) -> str:
+    with edge.broker.connection_for_read() as connection:
+        connection.ensure_connection(max_retries=1, timeout=PATIENCE)
+    return "ok"
+
+
+def _bus(edge: Edge) -> str:
+    edge.lifecycle.coordinator.dispatch.bus.ping()
+    return "ok"

@@ -1,0 +1,186 @@
+"""Runs: start one without waiting, look, follow, cancel, answer its forms. Our own routes, with real statuses."""
+
+import asyncio
+import re
+from collections.abc import AsyncGenerator
+from uuid import UUID
+
+from fastapi import APIRouter, Request
+from fastapi.responses import Response, StreamingResponse
+
+from api.auth import Caller, Principal
+from api.bodies import SmallBody, checked, described
+from api.edge import Edge, TheEdge, in_thread
+from api.paging import ThePage
+from api.replies import id_of, json_reply
+from api.routes.completions import told_reply
+from api.schemas import Answers, Turn
+from api.sse import BEAT, HEADERS, MEDIA_TYPE, Until, line
+from api.steps import run_row, run_whole
+from api.talk import Talk, begin, chosen, gathered, go_on
+from canvas.errors import InvalidRequest, NotFound
+from canvas.state import RunStatus
+from canvas.transcript import Position
+from scheduler.turn_start import Request as Said
+from store import overview
+
+router = APIRouter(tags=["runs"])
+
+LONGEST_WAIT = 300  # seconds of `Prefer: wait`
+
+
+@router.post("/agents/{agent_id}/runs", status_code=202, openapi_extra=described(Turn))
+async def start_run(request: Request, edge: TheEdge, principal: Caller, agent_id: str, body: SmallBody) -> Response:
+    """Accept a run: 202 and where to find it. With `Prefer: wait=n` its result, if it ends in time.
+
+    `Idempotency-Key` makes sending it again harmless for a day.
+    """
+    wanted: Turn = checked(Turn, body)
+    options = wanted.options()
+    if key := request.headers.get("idempotency-key"):
+        options["idempotency_key"] = key
+    seconds = _wait(request)
+    start = await in_thread(lambda: chosen(edge, principal, agent_id, options))
+    talk = await begin(edge, start)
+    return await _accepted(request, talk, seconds)
+
+
+@router.get("/runs")
+def list_runs(
+    edge: TheEdge, principal: Caller, page: ThePage, agent_id: str = "", session_id: str = "", status: str = ""
+) -> Response:
+    """One page of the caller's runs, the newest first."""
+    known = [known.value for known in RunStatus]
+    if status and status not in known:
+        raise InvalidRequest(f'"status" is {status!r}. Use one of: {", ".join(known)}.')
+    with edge.database.transaction() as tx:
+        found, total = overview.page(
+            tx,
+            principal.tenant_id,
+            canvas_id=_filter(agent_id),
+            conversation_id=_filter(session_id),
+            status=status,
+            limit=page.size,
+            offset=page.offset,
+        )
+    return json_reply({"runs": [run_row(run) for run in found], "total": total})
+
+
+@router.get("/runs/{run_id}")
+def get_run(edge: TheEdge, principal: Caller, run_id: str) -> Response:
+    """A run: its state, what was said, open forms, and its activations as a tree with times."""
+    with edge.database.transaction() as tx:
+        run = overview.glance(tx, principal.tenant_id, _run_id(run_id))
+        if run is None:
+            raise _unknown(run_id)
+        return json_reply(run_whole(tx, edge.versions, principal.tenant_id, run))
+
+
+@router.get("/runs/{run_id}/events")
+async def get_events(request: Request, edge: TheEdge, principal: Caller, run_id: str, after: str = "") -> Response:
+    """A run's events and speech after a position: JSON, or server-sent events with `Accept: text/event-stream`.
+
+    `after` and `Last-Event-ID` take the id of any event; the stream ends when the run is over or waits for a person.
+    """
+    position = Position.parse(request.headers.get("last-event-id") or after or "0")
+    chosen_run = _run_id(run_id)
+    if "text/event-stream" in request.headers.get("accept", ""):
+        await in_thread(lambda: _seen(edge, principal, chosen_run, run_id))
+        lines = _lines(edge, principal.tenant_id, chosen_run, position)
+        return StreamingResponse(lines, headers=HEADERS, media_type=MEDIA_TYPE)
+    run, wired, reached = await edge.streams.read(principal.tenant_id, chosen_run, position)
+    shown = [{"id": str(one.position), **one.body} for one in wired]
+    return json_reply({"events": shown, "position": str(reached), "status": run.status})
+
+
+@router.post("/runs/{run_id}/cancel")
+def cancel_run(edge: TheEdge, principal: Caller, run_id: str) -> Response:
+    """Stop a run. One that is over stays what it is."""
+    try:
+        status = edge.lifecycle.cancel_run(principal.tenant_id, _run_id(run_id))
+    except NotFound:
+        raise _unknown(run_id) from None
+    return json_reply({"run_id": _run_id(run_id).hex, "status": status.value})
+
+
+@router.post("/runs/{run_id}/resume", status_code=202, openapi_extra=described(Answers))
+async def resume_run(request: Request, edge: TheEdge, principal: Caller, run_id: str, body: SmallBody) -> Response:
+    """Answer the forms of a run that waits: 202, or 409 if it does not wait. `Prefer: wait=n` as for a start."""
+    wanted: Answers = checked(Answers, body)
+    said = Said(
+        query=wanted.query if wanted.query is not None else "",
+        inputs=wanted.inputs,
+        files=tuple(wanted.files),
+        user_id=wanted.user_id or principal.user_id,
+    )
+    chosen_run = _run_id(run_id)
+    seconds = _wait(request)
+    await in_thread(lambda: _seen(edge, principal, chosen_run, run_id))
+    talk = await go_on(
+        edge,
+        principal.tenant_id,
+        chosen_run,
+        lambda: edge.lifecycle.resume_run(principal.tenant_id, chosen_run, said),
+    )
+    return await _accepted(request, talk, seconds)
+
+
+async def _accepted(request: Request, talk: Talk, seconds: float) -> Response:
+    """The end of the turn if it comes within that time, else where the run can be found."""
+    started = talk.started
+    if seconds:
+        try:
+            async with asyncio.timeout(seconds):
+                told = await gathered(talk, request)
+        except TimeoutError:
+            pass
+        else:
+            reply = told_reply(request, told, started.conversation_id.hex, return_trace=False)
+            reply.headers["Preference-Applied"] = f"wait={seconds:g}"
+            return reply
+    else:
+        await talk.close()
+    body = {
+        "run_id": started.run_id.hex,
+        "session_id": started.conversation_id.hex,
+        "message_id": started.message_id.hex,
+    }
+    return json_reply(body, 202, {"Location": f"/api/v1/runs/{started.run_id.hex}"})
+
+
+async def _lines(edge: Edge, tenant_id: UUID, run_id: UUID, after: Position) -> AsyncGenerator[bytes]:
+    async with edge.streams.listen(run_id) as subscription:
+        frames = edge.streams.follow(tenant_id, subscription, after, Until.REST)
+        try:
+            async for wired in frames:
+                yield BEAT if wired is None else line(wired)
+        finally:
+            await frames.aclose()
+
+
+def _seen(edge: Edge, principal: Principal, run_id: UUID, written: str) -> None:
+    with edge.database.transaction() as tx:
+        if overview.glance(tx, principal.tenant_id, run_id) is None:
+            raise _unknown(written)
+
+
+def _wait(request: Request) -> float:
+    """Seconds that the client would wait, by its `Prefer` header."""
+    found = re.search(r"(?:^|[,;\s])wait\s*=\s*(\d{1,6})", request.headers.get("prefer", ""))
+    return min(float(found[1]), LONGEST_WAIT) if found else 0.0
+
+
+def _filter(text: str) -> UUID | None:
+    """The id of a filter; what is no id finds nothing."""
+    return (id_of(text) or UUID(int=0)) if text else None
+
+
+def _run_id(text: str) -> UUID:
+    run_id = id_of(text)
+    if run_id is None:
+        raise _unknown(text)
+    return run_id
+
+
+def _unknown(text: str) -> NotFound:
+    return NotFound(f"There is no run {text[:64]}.")

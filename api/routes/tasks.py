@@ -1,0 +1,72 @@
+"""Stopping what runs: RAGFlow's tasks, and everything of an agent (http-api 5, 8.2).
+
+`task_id` is the one in events, a session's; a run's id will do as well. Cancelling what is unknown, over or somebody
+else's succeeds and does nothing.
+"""
+
+from uuid import UUID
+
+from fastapi import APIRouter
+from fastapi.responses import Response
+
+from api.auth import Caller, Principal
+from api.bodies import SmallBody, checked, described
+from api.edge import Edge, TheEdge
+from api.errors import ARGUMENT, Refused
+from api.replies import id_of, success
+from api.routes.agents import canvas_of
+from api.schemas import Cancelling, TaskAction
+from canvas.errors import NotFound
+from store import conversations
+
+router = APIRouter(tags=["tasks"])
+
+
+@router.post("/tasks/{task_id}/cancel")
+def cancel_task(edge: TheEdge, principal: Caller, task_id: str) -> Response:
+    """Stop the active run of a session, or a run."""
+    cancel(edge, principal, id_of(task_id))
+    return success(True)
+
+
+@router.patch("/tasks/{task_id}", openapi_extra=described(TaskAction))
+def change_task(edge: TheEdge, principal: Caller, task_id: str, body: SmallBody) -> Response:
+    """The same for `{"action": "stop"}`."""
+    action: TaskAction = checked(TaskAction, body)
+    if action.action != "stop":
+        raise Refused(ARGUMENT, f'Unknown action {action.action!r}. Use "stop".')
+    cancel(edge, principal, id_of(task_id))
+    return success(True)
+
+
+@router.post("/agents/{agent_id}/cancel", openapi_extra=described(Cancelling))
+def cancel_agent(edge: TheEdge, principal: Caller, agent_id: str, body: SmallBody) -> Response:
+    """Stop a run or a session of an agent, or all of its active runs where neither is named."""
+    wanted: Cancelling = checked(Cancelling, body)
+    with edge.database.transaction() as tx:
+        canvas = canvas_of(tx, principal, agent_id)
+        named = [id_of(text) for text in (wanted.run_id, wanted.session_id) if text]
+        active = conversations.active_runs(tx, principal.tenant_id, canvas.id) if not named else []
+    for task in (*named, *active):
+        cancel(edge, principal, task)
+    return success(True)
+
+
+def cancel(edge: Edge, principal: Principal, task: UUID | None) -> None:
+    """Stop a run, or the active run of a session, if it is the caller's."""
+    if task is None:
+        return
+    run_id = task
+    with edge.database.transaction() as tx:
+        try:
+            active = conversations.get(tx, principal.tenant_id, task).active_run
+        except NotFound:
+            pass  # then it names a run
+        else:
+            if active is None:
+                return
+            run_id = active
+    try:
+        edge.lifecycle.cancel_run(principal.tenant_id, run_id)
+    except NotFound:
+        return

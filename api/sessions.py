@@ -1,0 +1,115 @@
+"""Conversations as sessions of RAGFlow's wire: what was said, and the document with the state it is in (http-api 3)."""
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+from uuid import UUID
+
+from api.edge import Edge
+from api.replies import date, milliseconds
+from canvas import reset
+from canvas.document import Document
+from canvas.transcript import tagged
+from components import registry
+from scheduler import snapshots
+from store import conversations, overview, runs
+from store.conversations import Conversation, Message
+from store.database import Transaction
+
+
+def normalised(tx: Transaction, edge: Edge, session: Conversation, *, with_dsl: bool = True) -> dict[str, Any]:
+    """A session as lists show it."""
+    shown = {
+        "id": session.id.hex,
+        "agent_id": session.canvas_id.hex,
+        "name": session.name,
+        "user_id": session.user_id,
+        "source": session.source,
+        "message": messages_of(tx, edge, session),
+        "round": session.rounds,
+        "errors": session.error,
+        "version_title": session.version_title,
+        "create_time": milliseconds(session.created_at),
+        "create_date": date(session.created_at),
+        "update_time": milliseconds(session.updated_at),
+        "update_date": date(session.updated_at),
+    }
+    return {**shown, "dsl": dsl_of(tx, edge, session)} if with_dsl else shown
+
+
+def raw(tx: Transaction, edge: Edge, session: Conversation) -> dict[str, Any]:
+    """A session as its row looks upstream."""
+    shown = normalised(tx, edge, session)
+    agent = shown.pop("agent_id")
+    return {**shown, "dialog_id": agent, "reference": []}
+
+
+def messages_of(tx: Transaction, edge: Edge, session: Conversation) -> list[dict[str, Any]]:
+    """What both sides have said. A run's answer is all its text, thinking included, after the last message to it."""
+    said = conversations.messages(tx, session.tenant_id, session.id)
+    run_ids = {message.run_id for message in said if message.run_id is not None}
+    answers = overview.said_in(tx, sorted(run_ids))
+    last_to = {message.run_id: message.number for message in said if message.role == "user"}
+    shown = [_prologue(tx, edge, session)] if session.source == "agent" else []
+    for message in said:
+        if message.run_id is None:
+            shown.append(_told(message, _text(message.content)))
+        elif message.role == "user":
+            shown.append(_told(message, _text(message.content)))
+            answer = answers.get(message.run_id)
+            if answer and last_to[message.run_id] == message.number:
+                shown.append({**shown[-1], "role": "assistant", "content": tagged(answer)})
+    return shown
+
+
+def dsl_of(tx: Transaction, edge: Edge, session: Conversation) -> dict[str, Any]:
+    """The session's document with the values, globals and history that its last run has left."""
+    document = edge.versions.get(tx, session.version_id).document
+    composed = copy.deepcopy(dict(reset.fresh(document).raw))
+    row = runs.read(tx, session.tenant_id, session.last_run) if session.last_run else None
+    if row is None or not row["base"]:
+        return composed
+    composed["globals"] = snapshots.globals_of(tx, row)
+    composed["history"] = snapshots.history_of(tx, row)
+    _fill(composed, snapshots.outputs_of(tx, edge.versions, row, registry.default_outputs))
+    return composed
+
+
+def _fill(composed: dict[str, Any], outputs: Mapping[str, Mapping[str, Any]]) -> None:
+    for node_id, entry in composed["components"].items():
+        declared = entry["obj"]["params"].get("outputs")
+        if not isinstance(declared, dict):
+            continue
+        for name, value in outputs.get(node_id, {}).items():
+            if isinstance(declared.get(name), dict):
+                declared[name]["value"] = value
+
+
+def _prologue(tx: Transaction, edge: Edge, session: Conversation) -> dict[str, Any]:
+    document = edge.versions.get(tx, session.version_id).document
+    return {"role": "assistant", "content": prologue_of(document)}
+
+
+def prologue_of(document: Document) -> str:
+    """What an agent says before anybody has asked."""
+    begin = document.entries.get("begin")
+    params = begin.params if begin else {}
+    return str(params.get("prologue") or "") if params.get("enablePrologue", True) else ""
+
+
+def _told(message: Message, content: Any) -> dict[str, Any]:
+    return {
+        "role": message.role,
+        "content": content,
+        "id": _id(message.run_id or UUID(int=message.number)),
+        "created_at": message.created_at.timestamp(),
+    }
+
+
+def _id(run_id: UUID) -> str:
+    return run_id.hex
+
+
+def _text(content: Any) -> Any:
+    """What was said; of an answer that somebody else has made, its text."""
+    return content["content"] if isinstance(content, dict) and set(content) == {"content"} else content

@@ -1,0 +1,230 @@
+"""Events and speech of a run as one ordered stream, woken by the bus, made of rows.
+
+A stream subscribes before it reads, reads when its transcript says that something is missing, and looks at the rows
+every two seconds with one query for all streams of the process, so that a lost echo, or no Redis at all, costs time
+and nothing else. Rows are read in threads and connections of the streams' own.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Any, TypeVar
+from uuid import UUID
+
+import structlog
+from sqlalchemy.exc import SQLAlchemyError
+
+from canvas.errors import NotFound
+from canvas.events import LAST_OF_A_TURN, USER_INPUTS
+from canvas.state import RunStatus
+from canvas.transcript import Event, Position, Transcript
+from scheduler.listening import Heard, Listening, Subscription
+from scheduler.versions import Versions
+from scheduler.wire import Wire
+from store import overview
+from store.database import Database, encode
+from store.events import Stored
+from store.overview import Glance, Reading
+
+log = structlog.get_logger()
+T = TypeVar("T")
+
+THREADS = 4
+LOOK_EVERY = 2.0  # seconds; the safety net under lost echoes
+BEAT_EVERY = 15.0  # seconds of silence after which a comment proves that the stream lives
+SOON = 0.2  # seconds until text is looked for that pieces have told of and the row does not have yet
+
+HEADERS = {
+    "Cache-Control": "no-cache",
+    "Connection": "keep-alive",
+    "X-Accel-Buffering": "no",
+}
+MEDIA_TYPE = "text/event-stream; charset=utf-8"
+BEAT = b": keep-alive\n\n"
+DONE = b"data:[DONE]\n\n"
+
+
+class Until(Enum):
+    """Where a stream ends: with the current turn of the conversation, or when the run rests."""
+
+    TURN = auto()
+    REST = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Wired:
+    """One envelope, where the listener stands after it, and whether it is the last."""
+
+    position: Position
+    body: dict[str, Any]
+    name: str  # of the event; "" for the error frame
+    run: Wire
+
+
+def line(wired: Wired) -> bytes:
+    """An envelope as server-sent event: `data:` without a space, and its id (http-api 4.1)."""
+    return f"id:{wired.position}\ndata:{encode(wired.body)}\n\n".encode()
+
+
+class Streams:
+    """All streams of a process."""
+
+    def __init__(
+        self,
+        database: Database,
+        versions: Versions,
+        listening: Listening,
+        *,
+        look_every: float = LOOK_EVERY,
+        beat_every: float = BEAT_EVERY,
+    ) -> None:
+        self._database = database
+        self._versions = versions
+        self._listening = listening
+        self._look_every = look_every
+        self._beat_every = beat_every
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="easel-streams")
+        self._looking: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Begin to listen and to look."""
+        await self._listening.start()
+        self._looking = asyncio.create_task(self._look(), name="easel-looking")
+
+    async def close(self) -> None:
+        """End the process's streams."""
+        if self._looking is not None:
+            self._looking.cancel()
+            await asyncio.gather(self._looking, return_exceptions=True)
+        await self._listening.close()
+        self._threads.shutdown(wait=False)
+        self._database.close()
+
+    def listen(self, run_id: UUID) -> AbstractAsyncContextManager[Subscription]:
+        """Subscribe to a run, before it starts or before its rows are read."""
+        return self._listening.to(run_id)
+
+    async def read(self, tenant_id: UUID, run_id: UUID, after: Position) -> tuple[Glance, list[Wired], Position]:
+        """What follows a position by now, and the position after it. Raises NotFound."""
+        transcript = Transcript[Stored](after)
+        reading, wire = await self._in_thread(lambda: self._read(tenant_id, run_id, after.event))
+        wired = _wired(wire, transcript.rows(reading.events, reading.turns))
+        return reading.run, wired, transcript.position
+
+    async def follow(
+        self, tenant_id: UUID, subscription: Subscription, after: Position, until: Until
+    ) -> AsyncGenerator[Wired | None]:
+        """Every envelope after a position, in order and once; None where a heart-beat is due. Raises NotFound."""
+        transcript = Transcript[Stored](after)
+        clock = asyncio.get_running_loop().time
+        beat_at = clock() + self._beat_every
+        read_at = 0.0  # not before
+        wire: Wire | None = None
+        while True:
+            found: list[Wired] = []
+            ends = False
+            if transcript.needs_rows and clock() >= read_at:
+                try:
+                    reading, wire = await self._in_thread(
+                        lambda: self._read(tenant_id, subscription.run_id, transcript.after)
+                    )
+                except SQLAlchemyError as error:
+                    log.warning("stream_cannot_read", error=str(error).splitlines()[0])
+                else:
+                    found = _wired(wire, transcript.rows(reading.events, reading.turns))
+                    ends = _ends(reading, transcript, until)
+                    if not reading.is_whole:
+                        transcript.look_again()
+                read_at = 0.0 if found else clock() + SOON
+            if not found and not ends:
+                wait_until = min(beat_at, read_at) if transcript.needs_rows else beat_at
+                heard = await subscription.get(max(0.0, wait_until - clock()))
+                if heard is not None and wire is not None:
+                    found = _wired(wire, _take(transcript, heard))
+                    read_at = 0.0 if "n" in heard else read_at
+            for wired in found:
+                beat_at = clock() + self._beat_every
+                yield wired
+                if until is Until.TURN and wired.name in LAST_OF_A_TURN:
+                    return
+            if ends:
+                return
+            if clock() >= beat_at:
+                beat_at = clock() + self._beat_every
+                yield None
+
+    def _read(self, tenant_id: UUID, run_id: UUID, number: int) -> tuple[Reading, Wire]:
+        with self._database.transaction() as tx:
+            reading = overview.read(tx, tenant_id, run_id, number)
+            if reading is None:
+                raise NotFound(f"There is no run {run_id.hex}.", run_id=run_id.hex)
+            return reading, Wire(reading.run, self._versions.canvas(tx, reading.run.version_id))
+
+    async def _look(self) -> None:
+        """Tell every stream how far its run is, whatever the bus has told it."""
+        while True:
+            await asyncio.sleep(self._look_every)
+            listeners = self._listening.subscriptions
+            if not listeners:
+                continue
+            run_ids = list({listener.run_id for listener in listeners})
+            try:
+                found = {moved.run_id: moved for moved in await self._in_thread(lambda ids=run_ids: self._moved(ids))}
+            except SQLAlchemyError as error:
+                log.warning("streams_cannot_look", error=str(error).splitlines()[0])
+                continue
+            for listener in listeners:
+                moved = found.get(listener.run_id)
+                if moved is None:
+                    continue
+                listener.hand({"n": moved.last_event, "over": RunStatus(moved.status).is_over})
+                if moved.turn is not None:
+                    listener.hand({"t": str(moved.turn), "ep": moved.epoch, "o": moved.length, "x": ""})
+
+    def _moved(self, run_ids: list[UUID]) -> list[overview.Moved]:
+        with self._database.transaction() as tx:
+            return overview.moved(tx, run_ids)
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+
+def _take(transcript: Transcript[Stored], heard: Heard) -> list[Any]:
+    """Give the transcript what was heard. What makes no sense is not from us: the rows know better."""
+    match heard:
+        case {"n": int() as number}:
+            transcript.echo(number)
+            if heard.get("over") and number <= transcript.after:
+                transcript.look_again()  # a run that never began ends without an event
+        case {"t": str() as turn, "ep": int() as epoch, "o": int() as offset, "x": str() as text}:
+            try:
+                return transcript.piece(UUID(turn), epoch, offset, text)
+            except ValueError:
+                transcript.look_again()
+        case _:
+            transcript.look_again()
+    return []
+
+
+def _wired(wire: Wire, frames: list[Any]) -> list[Wired]:
+    return [
+        Wired(position, body, frame.stored.name if isinstance(frame, Event) else "message", wire)
+        for frame in frames
+        for position, body in wire.frames(frame)
+    ]
+
+
+def _ends(reading: Reading, transcript: Transcript[Stored], until: Until) -> bool:
+    """Whether a listener who has got all of this has nothing to wait for."""
+    if not reading.is_whole:
+        return False
+    status = RunStatus(reading.run.status)
+    if reading.events and until is Until.REST:
+        last = reading.events[-1]
+        is_new = last.number >= reading.run.last_event
+        return last.name in LAST_OF_A_TURN and (last.name != USER_INPUTS or is_new)
+    rests = status.is_over or (status is RunStatus.WAITING and until is Until.REST)
+    return rests and transcript.after >= reading.run.last_event

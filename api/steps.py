@@ -1,0 +1,95 @@
+"""A run as our own routes show it: a row, and the whole with its activations as a tree."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from api.replies import iso
+from canvas.graph import Canvas
+from canvas.state import RunStatus, scope_key
+from canvas.transcript import tagged
+from scheduler import snapshots
+from scheduler.versions import Versions
+from store import overview, runs
+from store.database import Transaction
+from store.overview import Glance, Step
+
+
+def run_row(run: Glance) -> dict[str, Any]:
+    """A run as lists show it."""
+    return {
+        "id": run.id.hex,
+        "agent_id": run.canvas_id.hex,
+        "version_id": run.version_id.hex,
+        "session_id": run.conversation_id.hex,
+        "message_id": run.message_id.hex,
+        "status": run.status,
+        "error": run.error or None,
+        "usage": dict(run.usage),
+        "last_event": run.last_event,
+        "created_at": iso(run.created_at),
+        "started_at": iso(run.started_at),
+        "finished_at": iso(run.finished_at),
+        "elapsed_ms": _elapsed(run.started_at, run.finished_at),
+    }
+
+
+def run_whole(tx: Transaction, versions: Versions, tenant_id: UUID, run: Glance) -> dict[str, Any]:
+    """A run with what it was asked, what it said, what it waits for, and its activations."""
+    canvas = versions.canvas(tx, run.version_id)
+    row = runs.read(tx, tenant_id, run.id)
+    state: Mapping[str, Any] = row["state"] if row else {}
+    return {
+        **run_row(run),
+        "request": {name: run.request.get(name) for name in ("query", "inputs", "files", "user_id")},
+        "answer": tagged(snapshots.answer_of(tx, row)) if row else "",
+        "waiting": _forms(state) if run.status == RunStatus.WAITING else None,
+        "activations": tree(canvas, overview.steps_of(tx, run.id)),
+    }
+
+
+def tree(canvas: Canvas, steps: Sequence[Step]) -> list[dict[str, Any]]:
+    """Activations in canonical order, those of a container's passes inside of the container's activation."""
+    shown = {step.id: _step(canvas, step) for step in steps}
+    by_place = {(scope_key(step.scope), step.node_id, step.ordinal): shown[step.id] for step in steps}
+    top: list[dict[str, Any]] = []
+    for step in steps:
+        scope = scope_key(step.scope)
+        around = by_place.get((scope[:-1], scope[-1][0], scope[-1][1])) if scope else None
+        siblings = around["activations"] if around is not None else top
+        siblings.append(shown[step.id])
+    return top
+
+
+def _step(canvas: Canvas, step: Step) -> dict[str, Any]:
+    number = canvas.numbers.get(step.node_id)
+    outcome = step.outcome or {}
+    scope = scope_key(step.scope)
+    return {
+        "id": step.id.hex,
+        "node_id": step.node_id,
+        "name": canvas.nodes[number].name if number is not None else "",
+        "component": step.component,
+        "item": scope[-1][2] if scope else None,
+        "ordinal": step.ordinal,
+        "status": step.status,
+        "attempt": step.attempt,
+        "outcome": outcome.get("is"),
+        "error": outcome.get("error") or outcome.get("told"),
+        "usage": step.usage,
+        "created_at": iso(step.created_at),
+        "started_at": iso(step.started_at),
+        "finished_at": iso(step.finished_at),
+        "elapsed_ms": _elapsed(step.started_at, step.finished_at),
+        "activations": [],
+    }
+
+
+def _forms(state: Mapping[str, Any]) -> dict[str, Any]:
+    """Open forms by node: the fields they ask for, and the prompt."""
+    return {form[0]: {"inputs": form[3], "tips": form[4]} for form in state.get("forms", {}).values()}
+
+
+def _elapsed(started: datetime | None, finished: datetime | None) -> int | None:
+    return round((finished - started).total_seconds() * 1000) if started and finished else None

@@ -1,0 +1,286 @@
+"""Talking to an agent: start or resume a run, then follow it as a stream or to the end of the turn.
+
+The run's id is chosen here and listened to before anything happens, so nothing can be missed. A client that goes away
+does not stop its run unless it has asked for that.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field, replace
+from typing import Any
+from uuid import UUID
+
+import structlog
+from fastapi import Request
+from fastapi.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from api.auth import Principal
+from api.edge import Edge, in_thread
+from api.errors import DATA, FORBIDDEN, Refused, absent, no_access
+from api.replies import id_of
+from api.sse import BEAT, DONE, HEADERS, MEDIA_TYPE, Until, Wired, line
+from canvas import events
+from canvas.errors import NotFound
+from canvas.transcript import Position
+from scheduler.lifecycle import Start, Started
+from scheduler.listening import Subscription
+from scheduler.requests import start_of
+from store import canvases, conversations
+from store.ids import new_id
+
+log = structlog.get_logger()
+
+_COMPACT = frozenset({events.MESSAGE, events.MESSAGE_END, events.MESSAGE_RESET, events.NODE_FINISHED})
+_LASTING: set[asyncio.Task[None]] = set()  # cancels that outlive their request
+
+
+@dataclass(slots=True)
+class Talk:
+    """A turn that was accepted, and the ear that follows it."""
+
+    edge: Edge
+    tenant_id: UUID
+    started: Started
+    subscription: Subscription
+    stack: AsyncExitStack
+    stops_with_client: bool = False
+    has_ended: bool = False
+    is_closed: bool = False
+
+    async def envelopes(self) -> AsyncGenerator[Wired | None]:
+        """The turn's envelopes; None where a heart-beat is due."""
+        frames = self.edge.streams.follow(self.tenant_id, self.subscription, Position(self.started.after), Until.TURN)
+        try:
+            async for wired in frames:
+                yield wired
+            self.has_ended = True
+        finally:
+            await frames.aclose()
+            await self.close()
+
+    async def close(self) -> None:
+        """Stop listening; stop the run too if its client wanted that and has left."""
+        if self.is_closed:
+            return
+        self.is_closed = True
+        if self.stops_with_client and not self.has_ended:
+            task = asyncio.create_task(self._cancel())
+            _LASTING.add(task)
+            task.add_done_callback(_LASTING.discard)
+        await self.stack.aclose()
+
+    async def _cancel(self) -> None:
+        log.info("client_has_left", run_id=self.started.run_id.hex)
+        await in_thread(lambda: self.edge.lifecycle.cancel_run(self.tenant_id, self.started.run_id))
+
+
+@dataclass(slots=True)
+class Told:
+    """A turn put together from its envelopes, as a client that does not stream wants it (http-api 4.1)."""
+
+    last: dict[str, Any] = field(default_factory=dict[str, Any])
+    name: str = ""
+    said: dict[str, list[tuple[int, str]]] = field(default_factory=dict[str, list[tuple[int, str]]])
+    reference: dict[str, Any] = field(default_factory=dict[str, Any])
+    structured: dict[str, Any] = field(default_factory=dict[str, Any])
+    trace: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+
+    def take(self, wired: Wired) -> None:
+        """Take in the next envelope."""
+        data = wired.body["data"]
+        match wired.name:
+            case events.MESSAGE:
+                self.said.setdefault(wired.body["turn"], []).append((wired.body["offset"], spoken(data)))
+            case events.MESSAGE_RESET:
+                said = self.said.get(data["turn"], [])
+                self.said[data["turn"]] = [part for part in said if part[0] < data["keep"]]
+            case events.MESSAGE_END:
+                _merge(self.reference, data.get("reference") or {})
+            case events.NODE_FINISHED:
+                self._finished(data)
+            case events.USER_INPUTS | events.WORKFLOW_FINISHED | events.RUN_FAILED:
+                self.last, self.name = wired.body, wired.name
+            case _:
+                pass
+
+    @property
+    def content(self) -> str:
+        """All that was said, think tags included."""
+        return "".join(text for parts in self.said.values() for _, text in parts)
+
+    def body(self, *, return_trace: bool) -> dict[str, Any]:
+        """The last event with everything merged into its data."""
+        merged = {**self.last["data"], "content": self.content, "reference": self.reference}
+        if self.structured:
+            merged["structured"] = self.structured
+        if return_trace and self.trace:
+            merged["trace"] = self.trace
+        return {**self.last, "data": merged}
+
+    def _finished(self, data: Mapping[str, Any]) -> None:
+        node = data["component_id"]
+        if structured := data["outputs"].get("structured"):
+            self.structured[node] = structured
+        known = next((item for item in self.trace if item["component_id"] == node), None)
+        if known is None:
+            self.trace.append(known := {"component_id": node, "trace": []})
+        known["trace"].append(data)
+
+
+def spoken(data: Mapping[str, Any]) -> str:
+    """The text of a `message`, markers as tags."""
+    if data.get("start_to_think"):
+        return "<think>"
+    return "</think>" if data.get("end_to_think") else str(data.get("content") or "")
+
+
+def _merge(known: dict[str, Any], more: Mapping[str, Any]) -> None:
+    for name, members in more.items():
+        known[name] = {**known.get(name, {}), **members}
+
+
+# -- beginning --------------------------------------------------------------------------------------------------------
+
+
+def chosen(edge: Edge, principal: Principal, canvas_id: Any, options: Mapping[str, Any]) -> Start:
+    """What is to be started for these options. Raises Refused for foreign canvases and sessions, InvalidCanvas."""
+    agent = id_of(canvas_id)
+    tenant_id = principal.tenant_id
+    with edge.database.transaction() as tx:
+        if options.get("session_id"):
+            session_id = id_of(options["session_id"])
+            if session_id is None:
+                raise absent("Session not found!")
+            session = conversations.get(tx, tenant_id, session_id)
+            if session.canvas_id != agent:
+                raise Refused(FORBIDDEN, "Session does not belong to the requested agent.", data=False)
+        if agent is None:
+            raise no_access()
+        try:
+            canvases.get(tx, tenant_id, agent)
+        except NotFound:
+            raise no_access() from None
+        start = start_of(tx, tenant_id, new_id(), agent, {**options, "user_id": _user(principal, options)})
+        edge.checked.version(tx, edge.versions, start.version_id)
+    extra = {name: options[name] for name in ("custom_header", "cancel_on_disconnect") if options.get(name)}
+    return replace(start, request=replace(start.request, options=extra))
+
+
+def _user(principal: Principal, options: Mapping[str, Any]) -> str:
+    return str(options.get("user_id") or principal.user_id)
+
+
+async def begin(edge: Edge, start: Start) -> Talk:
+    """Accept a turn: listen to its run, then start it, or resume the one that waits for this turn."""
+    assert start.run_id is not None
+    return await _listening(edge, start.tenant_id, start.run_id, lambda: edge.lifecycle.start_run(start))
+
+
+async def go_on(edge: Edge, tenant_id: UUID, run_id: UUID, act: Callable[[], Started]) -> Talk:
+    """Accept a turn of a run that waits."""
+    return await _listening(edge, tenant_id, run_id, act)
+
+
+async def _listening(edge: Edge, tenant_id: UUID, run_id: UUID, act: Callable[[], Started]) -> Talk:
+    async with AsyncExitStack() as stack:
+        subscription = await stack.enter_async_context(edge.streams.listen(run_id))
+        started = await in_thread(act)
+        if started.run_id != run_id:  # another run goes on: it is heard from here, and its rows tell the rest
+            await stack.aclose()
+            subscription = await stack.enter_async_context(edge.streams.listen(started.run_id))
+        return Talk(edge, tenant_id, started, subscription, stack.pop_all())
+    raise AssertionError  # no context of ours swallows exceptions
+
+
+# -- answering --------------------------------------------------------------------------------------------------------
+
+
+class TalkResponse(StreamingResponse):
+    """A stream that stops listening however it ends, also before its first line."""
+
+    def __init__(self, talk: Talk, lines: AsyncGenerator[bytes]) -> None:
+        super().__init__(lines, headers=named(talk), media_type=MEDIA_TYPE)
+        self._talk = talk
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            await self._talk.close()
+
+
+def streamed(talk: Talk, *, compact: bool = False, return_trace: bool = False) -> TalkResponse:
+    """The turn as it happens (http-api 4.1)."""
+    return TalkResponse(talk, _lines(talk, compact, return_trace))
+
+
+async def _lines(talk: Talk, compact: bool, return_trace: bool) -> AsyncGenerator[bytes]:
+    told = Told()
+    envelopes = talk.envelopes()
+    try:
+        async for wired in envelopes:
+            if wired is None:
+                yield BEAT
+                continue
+            told.take(wired) if return_trace else None
+            if not compact:
+                yield line(wired)
+            elif (short := compacted(wired, told.trace if return_trace else None)) is not None:
+                yield line(short)
+        yield DONE
+    finally:
+        await envelopes.aclose()
+
+
+def compacted(wired: Wired, trace: list[dict[str, Any]] | None) -> Wired | None:
+    """An envelope of the short list (mode C of RAGFlow), or None."""
+    data: dict[str, Any] = {}
+    if wired.name in _COMPACT or wired.name in (events.USER_INPUTS, events.RUN_FAILED):
+        if wired.name != events.NODE_FINISHED or trace is None:
+            return wired
+        data = {**wired.body["data"], "trace": trace}
+    elif wired.name == events.WORKFLOW_FINISHED:
+        data = {"usage": wired.body["data"]["usage"]}
+    else:
+        return None
+    return replace(wired, body={**wired.body, "data": data})
+
+
+async def gathered(talk: Talk, request: Request | None = None) -> Told:
+    """The turn to its end. With a request, a client that leaves ends the waiting."""
+    gathering = asyncio.create_task(_gather(talk))
+    leaving = asyncio.create_task(_leaves(request)) if request is not None else None
+    try:
+        await asyncio.wait({gathering, leaving} if leaving else {gathering}, return_when=asyncio.FIRST_COMPLETED)
+        if not gathering.done():
+            raise Refused(DATA, "The client has left.", status=499)  # nobody reads this
+        return gathering.result()
+    finally:
+        gathering.cancel()
+        if leaving is not None:
+            leaving.cancel()
+        await asyncio.gather(gathering, return_exceptions=True)
+
+
+async def _gather(talk: Talk) -> Told:
+    told = Told()
+    envelopes = talk.envelopes()
+    try:
+        async for wired in envelopes:
+            if wired is not None:
+                told.take(wired)
+    finally:
+        await envelopes.aclose()
+    return told
+
+
+async def _leaves(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def named(talk: Talk) -> dict[str, str]:
+    """Headers of a stream, which name its run before the first event does."""
+    return {**HEADERS, "X-Run-Id": talk.started.run_id.hex, "X-Session-Id": talk.started.conversation_id.hex}

@@ -1,0 +1,222 @@
+"""What `easel doctor` checks: each function looks at one thing, and says what to do where it is not well."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from tempfile import TemporaryFile
+
+import redis
+from celery import Celery
+from kombu.exceptions import KombuError, OperationalError
+from sqlalchemy.exc import DBAPIError
+
+from canvas.errors import ExecutorError
+from cli.servers import Found
+from embedded import OLDEST_POSTGRES
+from providers.accounts import accounts_from_toml
+from scheduler.broker import NODES, RUNS
+from settings import Settings
+from store import canaries, migrate, model_accounts, server, tenants
+from store.database import Database
+from store.sealing import SealingKey
+
+TRIED_PYTHON = (3, 11), (3, 13)  # from, to
+OLDEST_REDIS = 6
+SKEW = timedelta(seconds=2)  # between two clocks, beyond which leases and logs mislead people who compare them
+LATE = timedelta(seconds=15)  # for a canary; one is sent every second
+ANSWER_WITHIN = 1.5  # seconds for workers
+RENEWALS, STREAMS, SWEEPER, RESERVE = 1, 4, 2, 10  # connections beside the pools that settings name
+
+
+class Level(StrEnum):
+    """How well something is: WARN works, but."""
+
+    OK = "OK"
+    WARN = "WARN"
+    FAIL = "FAIL"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What was found about one thing, and what to do about it."""
+
+    level: Level
+    about: str
+    found: str
+    advice: str = ""
+
+
+def python() -> Finding:
+    """The interpreter."""
+    found = ".".join(map(str, sys.version_info[:3]))
+    if TRIED_PYTHON[0] <= sys.version_info[:2] <= TRIED_PYTHON[1]:
+        return Finding(Level.OK, "python", found)
+    advice = "Easel was tried on 3.11 to 3.13; use one of them if anything is odd."
+    return Finding(Level.WARN, "python", found, advice)
+
+
+def writable_home(settings: Settings) -> Finding:
+    """The folder of local state."""
+    try:
+        settings.home.mkdir(parents=True, exist_ok=True, mode=0o711)
+        with TemporaryFile(dir=settings.home):
+            pass
+    except OSError as error:
+        reason = f"{settings.home} cannot be written: {error.strerror}"
+        return Finding(Level.FAIL, "home", reason, "Set EASEL_HOME to a folder of your own.")
+    return Finding(Level.OK, "home", str(settings.home))
+
+
+def secret_key(settings: Settings) -> Finding:
+    """What keys of model accounts are sealed with."""
+    if settings.secret_key is not None:
+        return Finding(Level.OK, "secret key", "from EASEL_SECRET_KEY")
+    kept = f"kept in {settings.home / 'secret.key'}"
+    if settings.database_url is None:
+        return Finding(Level.OK, "secret key", kept)
+    advice = "Set EASEL_SECRET_KEY to the same value on every machine, or others cannot open stored keys."
+    return Finding(Level.WARN, "secret key", kept, advice)
+
+
+def models_file(settings: Settings) -> Finding:
+    """The file of model accounts for all tenants."""
+    if settings.models_file is None:
+        return Finding(Level.OK, "models file", "none (EASEL_MODELS_FILE)")
+    try:
+        accounts = accounts_from_toml(settings.models_file)
+    except ExecutorError as error:
+        return Finding(Level.FAIL, "models file", error.message, "Mend the file, or unset EASEL_MODELS_FILE.")
+    return Finding(Level.OK, "models file", f"{settings.models_file}, {len(accounts)} accounts")
+
+
+def place(found: Found) -> Finding:
+    """Which servers these are."""
+    if found.up is not None:
+        return Finding(Level.OK, "servers", f"those of `easel up` at {found.up.url}")
+    if found.is_embedded:
+        return Finding(Level.OK, "servers", "embedded, for this command only; `easel up` keeps them running")
+    return Finding(Level.OK, "servers", "named by DATABASE_URL and REDIS_URL")
+
+
+def database(database: Database, settings: Settings) -> Iterator[Finding]:
+    """The database: whether it answers, its version, tables, clock and limits."""
+    try:
+        missing = migrate.missing(database)
+        with database.transaction() as tx:
+            asked = datetime.now(UTC)
+            about = server.about(tx)
+            skew = about.clock - (asked + (datetime.now(UTC) - asked) / 2)
+    except DBAPIError as error:
+        reason = " ".join(str(error.orig).split())
+        yield Finding(Level.FAIL, "database", f"does not answer: {reason}", "Check DATABASE_URL and the server.")
+        return
+    if about.major < OLDEST_POSTGRES:
+        advice = f"Use PostgreSQL {OLDEST_POSTGRES} or later."
+        yield Finding(Level.FAIL, "database", f"PostgreSQL {about.version}", advice)
+    else:
+        yield Finding(Level.OK, "database", f"PostgreSQL {about.version}")
+    if missing:
+        yield Finding(Level.FAIL, "migrations", f"missing: {', '.join(missing)}", "Run `easel migrate`.")
+    else:
+        yield Finding(Level.OK, "migrations", f"at {migrate.head()}")
+    yield clocks(skew)
+    yield connections(about.max_connections, settings)
+
+
+def clocks(skew: timedelta) -> Finding:
+    """How far two clocks are apart."""
+    found = f"{abs(skew.total_seconds()):.1f} s apart from the database's"
+    if abs(skew) <= SKEW:
+        return Finding(Level.OK, "clock", found)
+    return Finding(Level.WARN, "clock", found, "Let both machines keep time by NTP.")
+
+
+def connections(most: int, settings: Settings) -> Finding:
+    """Whether the database allows as many connections as one process of each kind may open."""
+    pools = settings.worker_pool + RENEWALS + settings.api_pool + STREAMS + settings.scheduler_threads + SWEEPER
+    found = f"max_connections is {most}; one process of each kind takes {pools}"
+    if pools + RESERVE <= most:
+        return Finding(Level.OK, "connections", found)
+    advice = (
+        f"Raise max_connections to {pools + RESERVE} or more, or make EASEL_WORKER_POOL and EASEL_API_POOL smaller."
+    )
+    return Finding(Level.FAIL, "connections", found, advice)
+
+
+def redis_server(url: str) -> Finding:
+    """The Redis of echoes and pieces."""
+    try:
+        with closing(redis.Redis.from_url(url, socket_timeout=2, socket_connect_timeout=2)) as client:
+            about: dict[str, str] = client.info("server")  # pyright: ignore[reportAssignmentType] (sync client)
+    except (redis.RedisError, ValueError) as error:
+        return Finding(Level.FAIL, "redis", f"does not answer: {error}", "Check REDIS_URL and the server.")
+    name = "Valkey" if "valkey_version" in about else "Redis"
+    version = str(about.get("valkey_version") or about.get("redis_version") or "0")
+    if int(version.split(".")[0]) < OLDEST_REDIS:
+        return Finding(Level.FAIL, "redis", f"{name} {version}", f"Use Redis {OLDEST_REDIS} or later, or Valkey.")
+    return Finding(Level.OK, "redis", f"{name} {version}")
+
+
+def broker(app: Celery) -> Finding:
+    """Where Celery's messages go."""
+    try:
+        with app.connection_for_write() as connection:
+            connection.ensure_connection(max_retries=1, timeout=2)
+            kind = connection.transport.driver_type
+    except (KombuError, OperationalError, OSError, redis.RedisError) as error:
+        advice = "Check CELERY_BROKER_URL (REDIS_URL, if that is not set) and the server."
+        return Finding(Level.FAIL, "broker", f"does not answer: {error}", advice)
+    return Finding(Level.OK, "broker", kind)
+
+
+def workers(app: Celery, found: Found) -> Finding:
+    """Who takes tasks from the two queues."""
+    if found.is_embedded and found.up is None:
+        return Finding(Level.OK, "workers", "none; `easel run` brings its own, `easel up` keeps some running")
+    asked = app.control.inspect(timeout=ANSWER_WITHIN)
+    answers = asked.active_queues() or {}
+    queues = {str(queue["name"]) for served in answers.values() for queue in served}
+    who = ", ".join(sorted(answers)) or "nobody"
+    missing = [program for queue, program in ((NODES, "worker"), (RUNS, "scheduler")) if queue not in queues]
+    if not missing:
+        return Finding(Level.OK, "workers", who)
+    advice = " and ".join(f"`easel {program}`" for program in missing)
+    level = Level.FAIL if "worker" in missing else Level.WARN
+    return Finding(level, "workers", f"{who} answers, but no {' and no '.join(missing)}", f"Start {advice}.")
+
+
+def sweeper(database: Database, found: Found) -> Finding:
+    """Whether somebody sweeps, and what the canaries say."""
+    if found.is_embedded and found.up is None:
+        return Finding(Level.OK, "sweeper", "none; `easel run` brings its own, `easel up` keeps one running")
+    with database.transaction() as tx:
+        running = server.connections(tx).get("easel-sweeper", 0)
+        came_back = canaries.latest(tx, NODES)
+        clock = server.about(tx).clock
+    if not running:
+        advice = "Start `easel sweeper`: without it, lost messages and silent workers are never noticed."
+        return Finding(Level.FAIL, "sweeper", "none is connected to the database", advice)
+    if came_back is None or clock - came_back > LATE:
+        advice = "The queue of nodes is long or nobody takes from it: start more `easel worker`."
+        return Finding(Level.WARN, "sweeper", f"connected; no canary came back within {LATE.seconds} s", advice)
+    return Finding(Level.OK, "sweeper", "connected; its canaries come back")
+
+
+def models(database: Database, settings: Settings) -> Finding:
+    """Whether anybody but the stand-ins can answer, and whether the stored keys open."""
+    with database.transaction() as tx:
+        rows = 0
+        for tenant in tenants.all_tenants(tx):
+            try:
+                key = SealingKey.of(settings.sealing_secret())
+                rows += len(model_accounts.accounts_of(tx, tenant.id, key))
+            except ExecutorError as error:
+                advice = "Set EASEL_SECRET_KEY to the secret they were sealed with, or add the accounts anew."
+                return Finding(Level.FAIL, "models", error.message, advice)
+    if rows or settings.models_file is not None:
+        return Finding(Level.OK, "models", f"{rows} accounts in the database")
+    advice = "Only the stand-ins `echo` and `scripted` answer. `easel models add VENDOR` adds a real one."
+    return Finding(Level.WARN, "models", "no account", advice)

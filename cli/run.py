@@ -1,0 +1,62 @@
+"""Talk with an agent: `easel run`, `easel resume`.
+
+Little is imported here: the servers start while the rest is imported, which halves the time to a first answer.
+"""
+
+import importlib
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from cli import canvas_file, inputs, servers
+from cli.options import LOCAL, AsJson, Inputs, OfTenant, Pairs, Query, Released, Run, Session, Target
+from settings import load
+
+TURN = "cli.turn"
+
+
+def run(
+    target: Target,
+    query: Query = None,
+    pairs: Pairs = None,
+    all_inputs: Inputs = None,
+    session: Session = None,
+    release: Released = False,
+    tenant: OfTenant = LOCAL,
+    as_json: AsJson = False,
+) -> None:
+    """Run an agent: the answer on stdout as it is said, progress on stderr.
+
+    Exit code 0: done, 1: failed, 2: bad input or canvas, 3: cancelled, 4: waits for input (see `easel resume`).
+    """
+    settings = load()
+    given = inputs.inputs_of(pairs, all_inputs)
+    options = inputs.options_of(query, given, session=session, release=release)
+    judged = canvas_file.accepted(Path(target), settings.max_canvas_bytes) if canvas_file.is_file(target) else None
+    ahead = servers.import_ahead(TURN)
+    with servers.found(settings) as found:
+        ahead.join()
+        turn: Any = importlib.import_module(TURN)
+        ended = turn.start(found, inputs.Wanted(target, judged, tenant, options), as_json=as_json)
+    raise typer.Exit(ended)
+
+
+def resume(
+    run: Run,
+    query: Query = None,
+    pairs: Pairs = None,
+    all_inputs: Inputs = None,
+    tenant: OfTenant = LOCAL,
+    as_json: AsJson = False,
+) -> None:
+    """Answer a run that waits for input, and follow it; exit codes as for `easel run`."""
+    settings = load()
+    run_id = inputs.id_of(run, "run")
+    options = inputs.options_of(query, inputs.inputs_of(pairs, all_inputs), session=None, release=False)
+    ahead = servers.import_ahead(TURN)
+    with servers.found(settings) as found:
+        ahead.join()
+        turn: Any = importlib.import_module(TURN)
+        ended = turn.resume(found, tenant, run_id, options, as_json=as_json)
+    raise typer.Exit(ended)

@@ -1,0 +1,123 @@
+"""Runs: `easel start`, `cancel`, `runs`, `show`."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from canvas.errors import NotFound
+from canvas.state import RunStatus
+from cli import agents, canvas_file, inputs, output, starting, tree
+from cli.connection import opened, tenant_of
+from cli.options import LOCAL, AsJson, Inputs, OfTenant, Pairs, Query, Released, Run, Session, Target
+from cli.output import YELLOW
+from settings import load
+from store import gallery, overview
+from store.ids import new_id
+from store.overview import Glance
+
+
+def start(
+    target: Target,
+    query: Query = None,
+    pairs: Pairs = None,
+    all_inputs: Inputs = None,
+    session: Session = None,
+    release: Released = False,
+    tenant: OfTenant = LOCAL,
+    as_json: AsJson = False,
+) -> None:
+    """Start a run, print its id, and leave it to the workers."""
+    given = inputs.inputs_of(pairs, all_inputs)
+    options = inputs.options_of(query, given, session=session, release=release)
+    judged = canvas_file.accepted(Path(target), load().max_canvas_bytes) if canvas_file.is_file(target) else None
+    with opened() as connection:
+        with connection.database.transaction() as tx:
+            chosen = starting.chosen(tx, inputs.Wanted(target, judged, tenant, options), new_id())
+        started = connection.lifecycle.start_run(chosen)
+        is_alone = connection.found.is_embedded and connection.found.up is None
+    if as_json:
+        output.say_json({"run_id": started.run_id.hex, "session_id": started.conversation_id.hex})
+    else:
+        output.say(started.run_id.hex)
+        output.tell(f"session {started.conversation_id.hex}")
+    if is_alone:
+        output.tell("No `easel up` runs here: the next one, or the next `easel run`, carries it out.", YELLOW)
+
+
+def cancel(run: Run, tenant: OfTenant = LOCAL, as_json: AsJson = False) -> None:
+    """Stop a run. One that is over stays as it is."""
+    run_id = inputs.id_of(run, "run")
+    with opened() as connection:
+        with connection.database.transaction() as tx:
+            tenant_id = tenant_of(tx, tenant)
+        status = connection.lifecycle.cancel_run(tenant_id, run_id)
+    if as_json:
+        output.say_json({"run_id": run_id.hex, "status": status})
+        return
+    was_over = status in (RunStatus.SUCCEEDED, RunStatus.FAILED)
+    output.say(f"{'it was over already: ' if was_over else ''}{status}")
+
+
+def runs(
+    agent: Annotated[str | None, typer.Option(help="Only of this agent.", metavar="AGENT")] = None,
+    status: Annotated[RunStatus | None, typer.Option(help="Only with this status.")] = None,
+    limit: Annotated[int, typer.Option(help="How many.", min=1, max=1000)] = 20,
+    tenant: OfTenant = LOCAL,
+    as_json: AsJson = False,
+) -> None:
+    """List the runs, the newest first."""
+    with opened() as connection, connection.database.transaction() as tx:
+        tenant_id = tenant_of(tx, tenant)
+        canvas_id = agents.find(tx, tenant_id, agent).id if agent else None
+        found, total = overview.page(tx, tenant_id, canvas_id=canvas_id, status=status or "", limit=limit)
+        named, _ = gallery.page(tx, tenant_id, gallery.Wanted(ids=sorted({run.canvas_id for run in found})), limit=1000)
+    titles = {canvas.id: canvas.title for canvas in named}
+    rows = [{**_row(run), "agent": titles.get(run.canvas_id, "")} for run in found]
+    columns = ("run", "agent", "status", "created", "took", "query")
+    output.table(rows, columns, as_json=as_json, empty="There are no runs. `easel run FILE` makes one.")
+    if total > len(rows) and not as_json:
+        output.tell(f"{total - len(rows)} more: --limit {min(total, 1000)}")
+
+
+def show(run: Run, tenant: OfTenant = LOCAL, as_json: AsJson = False) -> None:
+    """Show a run: its state, and its activations as a tree with times."""
+    run_id = inputs.id_of(run, "run")
+    with opened() as connection, connection.database.transaction() as tx:
+        found = overview.glance(tx, tenant_of(tx, tenant), run_id)
+        if found is None:
+            raise NotFound(f"There is no run {run}. `easel runs` lists them.")
+        steps = overview.steps_of(tx, run_id)
+        canvas = connection.versions.canvas(tx, found.version_id)
+    if as_json:
+        output.say_json({**_row(found), "error": found.error or None, "activations": tree.rows(steps)})
+        return
+    output.say(f"run {found.id.hex}  {found.status}  {_took(found)}".rstrip())
+    output.say(f"session {found.conversation_id.hex}  agent {found.canvas_id.hex}  version {found.version_id.hex}")
+    if found.error:
+        output.say(f"error: {found.error}")
+    for line in tree.lines(steps, canvas, found.created_at):
+        output.say(line)
+
+
+def _row(run: Glance) -> dict[str, Any]:
+    return {
+        "run": run.id.hex,
+        "session": run.conversation_id.hex,
+        "agent_id": run.canvas_id.hex,
+        "version": run.version_id.hex,
+        "status": run.status,
+        "query": run.request.get("query"),
+        "created": run.created_at,
+        "started": run.started_at,
+        "finished": run.finished_at,
+        "took": _took(run),
+        "usage": run.usage,
+    }
+
+
+def _took(run: Glance) -> str:
+    """How long a run that is over has taken."""
+    if run.finished_at is None:
+        return ""
+    return output.seconds((run.finished_at - (run.started_at or run.created_at)).total_seconds())

@@ -1,0 +1,19 @@
+"""What a process counts. The entry points hand in counters; without them nothing is counted."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+
+def _nothing(*_: Any) -> None:
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Counters:
+    """run(status) · activation(component, outcome) · lost(attempts) · fold(seconds)"""
+
+    run: Callable[[str], None] = _nothing
+    activation: Callable[[str, str], None] = _nothing
+    lost: Callable[[int], None] = _nothing
+    fold: Callable[[float], None] = _nothing

@@ -1,0 +1,109 @@
+"""A run's frames as clients know them: envelopes of engine 5 around what the rows tell.
+
+Ids travel as 32 hex digits. Names and component types come from the version's canvas.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from canvas import events
+from canvas.graph import Canvas
+from canvas.transcript import Event, Frame, Position, Said, message_data
+from store.events import Stored
+from store.ids import moment_of
+from store.overview import Glance
+
+USAGE = ("prompt_tokens", "completion_tokens", "total_tokens", "calls")
+
+
+@dataclass(frozen=True, slots=True)
+class Wire:
+    """How one run's frames look. `run` says whose turn of the conversation they belong to."""
+
+    run: Glance
+    canvas: Canvas
+
+    def frames(self, frame: Frame[Stored]) -> Iterator[tuple[Position, dict[str, Any]]]:
+        """The envelopes that a frame becomes, each with the listener's position after it."""
+        if isinstance(frame, Said):
+            at = (frame.position.offset or 0) - len(frame.text)
+            for position, data in message_data(frame):
+                yield position, {**self._envelope(events.MESSAGE, data), "turn": frame.turn.hex, "offset": at}
+                at = position.offset or 0
+        elif frame.stored.name == events.RUN_FAILED:
+            yield frame.position, {**self.error_frame(str(frame.stored.body.get("error", ""))), "seq": frame.number}
+        else:
+            envelope = self._envelope(frame.stored.name, self._data(frame))
+            yield frame.position, {**envelope, "seq": frame.number}
+
+    def error_frame(self, message: str) -> dict[str, Any]:
+        """How a failed turn ends (engine 5.6)."""
+        return {"code": 500, "message": message, "data": False, **self.ids}
+
+    @property
+    def ids(self) -> dict[str, str]:
+        """What names the run on the wire; `task_id` is what a client cancels."""
+        session = self.run.conversation_id.hex
+        return {"task_id": session, "session_id": session, "run_id": self.run.id.hex}
+
+    def _envelope(self, name: str, data: Mapping[str, Any]) -> dict[str, Any]:
+        return events.envelope(
+            name,
+            data,
+            message_id=self.run.message_id.hex,
+            created_at=int(moment_of(self.run.message_id).timestamp()),
+            session_id=self.run.conversation_id.hex,
+            run_id=self.run.id.hex,
+        )
+
+    def _data(self, frame: Event[Stored]) -> Mapping[str, Any]:
+        stored = frame.stored
+        at = stored.created_at.timestamp()
+        number = self.canvas.numbers.get(stored.node_id or "")
+        node = self.canvas.nodes[number] if number is not None else None
+        match stored.name:
+            case events.NODE_STARTED if node is not None:
+                return events.node_started_data(node.id, node.name, node.component, at)
+            case events.NODE_FINISHED if node is not None:
+                return events.node_finished_data(
+                    node.id,
+                    node.name,
+                    node.component,
+                    at,
+                    inputs=stored.inputs,
+                    outputs=_public(stored.outputs),
+                    error=stored.body.get("error"),
+                )
+            case events.MESSAGE_END:
+                return events.message_end_data(stored.body)
+            case events.MESSAGE_RESET:
+                return {"turn": _hex(stored.activation), "epoch": frame.epoch, "keep": frame.keep}
+            case events.WORKFLOW_FINISHED:
+                return self._finished(stored, at)
+            case _:
+                return stored.body
+
+    def _finished(self, stored: Stored, at: float) -> dict[str, Any]:
+        return {
+            "inputs": self.run.request.get("inputs"),
+            "outputs": stored.body.get("outputs", _public(stored.outputs)),
+            "elapsed_time": max(0.0, at - moment_of(self.run.message_id).timestamp()),
+            "created_at": at,
+            "usage": self.usage,
+        }
+
+    @property
+    def usage(self) -> dict[str, int]:
+        """The tokens of every model call of the run."""
+        return {name: self.run.usage.get(name, 0) for name in USAGE}
+
+
+def _public(outputs: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Outputs without what only the engine needs."""
+    return None if outputs is None else {name: value for name, value in outputs.items() if name != "_spoken"}
+
+
+def _hex(activation: UUID | None) -> str:
+    return activation.hex if activation else ""

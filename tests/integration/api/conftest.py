@@ -1,0 +1,123 @@
+"""The application behind a real server, with a worker, a scheduler and a sweeper beside it."""
+
+import os
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from uuid import UUID
+
+import httpx2
+import pytest
+import uvicorn
+from pydantic import SecretStr
+
+import local
+from api.app import Figures, create_app
+from embedded import Services
+from settings import Settings
+from store import tenants
+from store.database import Database
+from store.ids import new_id
+from tests import services as test_services
+from tests.integration.api.talking import Client
+
+
+@dataclass(frozen=True)
+class Server:
+    """A server of ours and what stands behind it."""
+
+    url: str
+    database: Database
+    figures: Figures
+
+    def client(self, *, kind: str = "api") -> Client:
+        """Somebody with a tenant of their own."""
+        with self.database.transaction() as tx:
+            tenant_id = tenants.create_tenant(tx, f"tenant {new_id()}")
+            _, token = tenants.create_token(tx, tenant_id, "test", kind)
+        return self.client_of(tenant_id, token)
+
+    def client_of(self, tenant_id: UUID, token: str) -> Client:
+        """Somebody with this token."""
+        http = httpx2.Client(base_url=self.url, headers={"Authorization": f"Bearer {token}"}, timeout=30)
+        return Client(http, tenant_id, token)
+
+
+@contextmanager
+def serving(figures: Figures) -> Iterator[str]:
+    """A server in a thread; its URL."""
+    config = uvicorn.Config(create_app(figures), port=0, log_level="error", timeout_graceful_shutdown=2)
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    deadline = time.monotonic() + 10
+    while not server.started and time.monotonic() < deadline:
+        threading.Event().wait(0.01)
+    port: int = server.servers[0].sockets[0].getsockname()[1]
+    try:
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        server.should_exit = True
+        thread.join(timeout=10)
+
+
+@pytest.fixture(scope="package")
+def figures(services: Services, template: str) -> Iterator[Figures]:
+    """A database and a Redis for all of these tests: what is in them belongs to tenants of single tests."""
+    number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) + 1
+    redis_url = test_services.emptied_redis(services.redis_url, number)
+    with test_services.fresh_database(services.database_url, template) as database_url:
+        yield Figures(database_url, redis_url, redis_url, max_canvas_bytes=200_000, look_every=0.5, beat_every=0.3)
+
+
+@pytest.fixture(scope="package")
+def engine(figures: Figures, tmp_path_factory: pytest.TempPathFactory) -> Iterator[local.Engine]:
+    """What carries runs out."""
+    home: Path = tmp_path_factory.mktemp("home")
+    settings = Settings(home=home, files_dir=home / "files", secret_key=SecretStr("a secret that is long"))
+    with local.engine(settings, figures.database_url, figures.redis_url, threads=8) as running:
+        yield running
+
+
+@pytest.fixture(scope="package")
+def server(figures: Figures, engine: local.Engine) -> Iterator[Server]:
+    """The application, with a worker behind it."""
+    with _server(figures) as server:
+        yield server
+
+
+@pytest.fixture(scope="package")
+def lonely_server(services: Services, template: str, figures: Figures) -> Iterator[Server]:
+    """The application alone: runs are accepted, and nobody carries them out."""
+    with (
+        test_services.fresh_database(services.database_url, template) as database_url,
+        _server(replace(figures, database_url=database_url)) as server,
+    ):
+        yield server
+
+
+@contextmanager
+def _server(figures: Figures) -> Iterator[Server]:
+    database = Database(figures.database_url, pool_size=2)
+    with serving(figures) as url:
+        yield Server(url, database, figures)
+    database.close()
+
+
+@pytest.fixture
+def client(server: Server) -> Iterator[Client]:
+    """Somebody with a tenant of their own."""
+    client = server.client()
+    yield client
+    client.http.close()
+
+
+@pytest.fixture
+def lonely(lonely_server: Server) -> Iterator[Client]:
+    """Somebody whose runs nobody carries out."""
+    client = lonely_server.client()
+    yield client
+    client.http.close()

@@ -1,0 +1,98 @@
+"""Who may ask: nobody without a token, and never about what is somebody else's."""
+
+import re
+from typing import Any
+
+import httpx2
+import pytest
+
+from api.app import Figures, create_app
+from store import tenants
+from tests.integration.api.conftest import Server
+from tests.integration.api.talking import ECHO, Client
+
+OPEN = {"/healthz", "/readyz", "/metrics"}
+BODIES = {  # enough of a body for the route to look at the ids in it
+    "/api/v1/agents/chat/completions": {"agent_id": "{agent_id}", "query": "x"},
+    "/api/v1/openai/agents/{agent_id}/chat/completions": {"messages": [{"role": "user", "content": "x"}]},
+    "/api/v1/agents_openai/{agent_id}/chat/completions": {"messages": [{"role": "user", "content": "x"}]},
+    "/api/v1/tasks/{task_id}": {"action": "stop"},
+    "/api/v1/agents": {"title": "x"},
+}
+
+
+def routes() -> list[tuple[str, str]]:
+    """Every method and path there is."""
+    app = create_app(Figures("postgresql+psycopg://nowhere/x", "redis://nowhere", "redis://nowhere"))
+    paths: dict[str, Any] = app.openapi()["paths"]
+    return [(method.upper(), path) for path, methods in paths.items() for method in methods if path not in OPEN]
+
+
+@pytest.mark.parametrize(("method", "path"), routes())
+@pytest.mark.parametrize("authorization", [None, "", "Bearer", "Bearer easel_nobody", "easel_nobody", "Basic eDp5"])
+def test_every_route_refuses_whom_we_do_not_know(
+    lonely_server: Server, method: str, path: str, authorization: str | None
+) -> None:
+    headers = {} if authorization is None else {"Authorization": authorization}
+
+    reply = httpx2.request(method, lonely_server.url + re.sub(r"{\w+}", "0" * 32, path), headers=headers)
+
+    assert reply.status_code == 401
+    assert reply.json() == {"code": 401, "message": "Authorization is not valid!", "data": None}
+
+
+@pytest.mark.parametrize(("method", "path"), [route for route in routes() if "{" in route[1] or route[1] in BODIES])
+def test_ids_of_others_are_answered_like_ids_of_nobody(lonely_server: Server, method: str, path: str) -> None:
+    owner, stranger = lonely_server.client(), lonely_server.client()
+    agent = owner.agent(ECHO)
+    run = owner.start(agent)
+    (version,) = owner.http.get(f"/api/v1/agents/{agent}/versions").json()["data"]
+    theirs = {
+        "agent_id": agent,
+        "run_id": run["run_id"],
+        "session_id": run["session_id"],
+        "task_id": run["run_id"],
+        "version_id": version["id"],
+    }
+    unknown = dict.fromkeys(theirs, "0" * 31 + "7")
+
+    def ask(ids: dict[str, str]) -> tuple[int, str]:
+        body = {name: value.format(**ids) for name, value in BODIES.get(path, {}).items() if isinstance(value, str)}
+        json = {**BODIES.get(path, {}), **body}
+        reply = stranger.http.request(method, path.format(**ids), json=json)
+        told = reply.text
+        for value in ids.values():
+            told = told.replace(value, "<id>")
+        return reply.status_code, told
+
+    assert ask(theirs) == ask(unknown)
+    assert owner.run(run["run_id"])["status"] == "running"
+    assert owner.http.get(f"/api/v1/agents/{agent}/sessions/{run['session_id']}").json()["code"] == 0
+
+
+def test_lists_show_what_is_the_callers(lonely: Client, lonely_server: Server) -> None:
+    stranger = lonely_server.client()
+    agent = stranger.agent(ECHO)
+    stranger.start(agent)
+
+    assert lonely.http.get("/api/v1/agents").json()["data"]["total"] == 0
+    assert lonely.http.get("/api/v1/runs").json()["total"] == 0
+    assert lonely.http.get("/api/v1/runs", params={"agent_id": agent}).json()["total"] == 0
+
+
+def test_the_bare_token_will_do_and_a_revoked_one_will_not(lonely: Client, lonely_server: Server) -> None:
+    url = f"{lonely_server.url}/api/v1/agents"
+    headers = {"Authorization": lonely.token}
+    bare = httpx2.get(url, headers=headers)
+
+    with lonely_server.database.transaction() as tx:
+        for token in tenants.tokens_of(tx, lonely.tenant_id):
+            tenants.revoke_token(tx, lonely.tenant_id, token.id)
+
+    assert bare.status_code == 200
+    assert httpx2.get(url, headers=headers).status_code == 401
+
+
+def test_unknown_routes_are_not_found(lonely: Client) -> None:
+    assert lonely.http.post("/api/v1/agents/chat/completion", json={}).status_code in (404, 405)
+    assert lonely.http.get("/api/v1/nothing").status_code == 404

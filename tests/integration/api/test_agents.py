@@ -1,0 +1,209 @@
+"""Canvases over HTTP: stored, changed, published, found, deleted; and bodies that are refused."""
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.integration.api.talking import ECHO, FORM, Client, canvas, message
+
+
+def post(client: Client, body: Any) -> dict[str, Any]:
+    return client.http.post("/api/v1/agents", json=body).json()
+
+
+def total(client: Client) -> int:
+    return client.http.get("/api/v1/agents").json()["data"]["total"]
+
+
+def test_a_canvas_comes_back_as_it_was_stored(lonely: Client) -> None:
+    dsl = {**ECHO, "ours": {"kept": [1, 2]}}
+
+    created = post(lonely, {"title": " An agent ", "dsl": dsl, "description": "what it does"})["data"]
+
+    got = lonely.http.get(f"/api/v1/agents/{created['id']}").json()["data"]
+    assert created["warnings"] == []
+    assert got["title"] == "An agent"
+    assert got["description"] == "what it does"
+    assert got["dsl"]["ours"] == {"kept": [1, 2]}
+    assert got["dsl"]["components"]["Message:0"]["obj"]["params"] == message("You said: {sys.query}")
+    assert got["user_id"] == lonely.tenant_id.hex
+    assert got["last_publish_time"] is None
+
+
+def test_a_document_may_be_json_text(lonely: Client) -> None:
+    assert post(lonely, {"title": "text", "dsl": json.dumps(ECHO)})["code"] == 0
+
+
+def test_what_keeps_a_new_canvas_from_running_comes_back_as_warnings(lonely: Client) -> None:
+    dsl = canvas(("begin", "Begin", {}, ["Nobody:0"]), ("Odd:0", "Odd", {}, []))
+
+    warnings = post(lonely, {"title": "draft", "dsl": dsl})["data"]["warnings"]
+
+    assert ("begin", "downstream") in [(found["node"], found["field"]) for found in warnings]
+    assert ("Odd:0", "Can't import Odd") in [(found["node"], found["message"]) for found in warnings]
+
+
+def test_a_canvas_that_cannot_run_is_not_saved_over_one_published_or_run(lonely: Client) -> None:
+    dsl = canvas(("begin", "Begin", {}, ["Nobody:0"]))
+    agent = lonely.agent(dsl)
+
+    saved = lonely.http.put(f"/api/v1/agents/{agent}", json={"dsl": dsl}).json()
+    published = lonely.http.post(f"/api/v1/agents/{agent}/publish", json={}).json()
+    run = lonely.http.post(f"/api/v1/agents/{agent}/runs", json={"query": "x"})
+    said = lonely.say(agent)
+
+    assert [saved["code"], published["code"], said["code"]] == [101, 101, 101]
+    assert saved["data"]["findings"][0]["node"] == "begin"
+    assert run.status_code == 400
+    assert run.json()["code"] == "invalid_canvas"
+    assert run.json()["details"]["node"] == "begin"
+    assert lonely.http.get("/api/v1/runs", params={"agent_id": agent}).json()["total"] == 0
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ({"title": "x"}, "No DSL data in request."),
+        ({"dsl": ECHO}, "No title in request."),
+        ({"dsl": ECHO, "title": "  "}, "No title in request."),
+        ({"title": "x", "dsl": "{no json"}, "Invalid DSL JSON string."),
+        ({"title": "x", "dsl": "[1]"}, "DSL must be a JSON object."),
+        ({"title": "x", "dsl": ECHO, "permission": "all"}, None),
+        ({"title": 7, "dsl": ECHO}, None),
+        ({"title": "x", "dsl": {"components": {"begin": "text"}}}, None),
+        ({"title": "x", "dsl": {"components": {"begin": {"obj": {"component_name": 5}}}}}, None),
+    ],
+)
+def test_a_canvas_that_makes_no_sense_is_refused(lonely: Client, body: dict[str, Any], message: str | None) -> None:
+    reply = post(lonely, body)
+
+    assert reply["code"] == 101
+    assert message is None or reply["message"] == message
+    assert total(lonely) == 0
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"not json",
+        b"[1, 2]",
+        b'"text"',
+        b'{"title": "x", "dsl": {"a": NaN}}',
+        b'{"title": "x", "dsl": {"a": "\\ud800"}}',
+        b'{"title": "x\\u0000", "dsl": {}}',
+        b'{"title": "x", "dsl": ' + b"[" * 5000 + b"]" * 5000 + b"}",
+        b'{"title": "x", "dsl": ' + b'{"a":' * 90_000,
+        b'{"title": "\xff"}',
+        b'{"title": ' + b"9" * 6000 + b"}",
+    ],
+)
+def test_bodies_that_could_not_be_stored_are_refused(lonely: Client, body: bytes) -> None:
+    reply = lonely.http.post("/api/v1/agents", content=body)
+
+    assert (reply.status_code, reply.json()["code"]) in [(200, 101), (413, 101)]
+    assert total(lonely) == 0
+
+
+def test_a_body_that_is_too_large_is_refused_while_it_is_read(lonely: Client) -> None:
+    def endless() -> Any:
+        yield b'{"title": "x", "dsl": "'
+        for _ in range(400):
+            yield b"x" * 1000
+
+    announced = lonely.http.post("/api/v1/agents", content=b" " * 300_000)
+    chunked = lonely.http.post("/api/v1/agents", content=endless())
+
+    assert [announced.status_code, chunked.status_code] == [413, 413]
+    assert chunked.json()["code"] == 101
+    assert total(lonely) == 0
+
+
+def test_a_title_is_taken_in_any_case(lonely: Client) -> None:
+    lonely.agent(ECHO, "Name")
+    other = lonely.agent(ECHO, "other")
+
+    assert post(lonely, {"title": "NAME ", "dsl": ECHO})["message"] == "NAME already exists."
+    assert lonely.http.put(f"/api/v1/agents/{other}", json={"title": "name"}).json()["code"] == 102
+
+
+def test_an_update_changes_what_it_names_and_ignores_the_rest(lonely: Client) -> None:
+    agent = lonely.agent(ECHO)
+
+    reply = lonely.http.patch(
+        f"/api/v1/agents/{agent}", json={"title": "new", "description": None, "user_id": "0" * 32, "dsl": FORM}
+    ).json()
+
+    got = lonely.http.get(f"/api/v1/agents/{agent}").json()["data"]
+    assert reply["data"]["update_time"] == got["update_time"]
+    assert got["title"] == "new"
+    assert got["user_id"] == lonely.tenant_id.hex
+    assert "UserFillUp:0" in got["dsl"]["components"]
+
+
+def test_publishing_releases_a_version_and_a_later_save_takes_the_flag_away(lonely: Client) -> None:
+    agent = lonely.agent(ECHO)
+
+    version = lonely.http.post(f"/api/v1/agents/{agent}/publish", json={"title": "first"}).json()["data"]
+    published = lonely.http.get(f"/api/v1/agents/{agent}").json()["data"]
+    lonely.http.put(f"/api/v1/agents/{agent}", json={"title": "later"})
+    later = lonely.http.get(f"/api/v1/agents/{agent}").json()["data"]
+
+    assert (version["title"], version["release"]) == ("first", True)
+    assert published["release"] is True
+    assert published["last_publish_time"]
+    assert later["release"] is False
+    assert later["last_publish_time"] == published["last_publish_time"]
+
+
+def test_the_front_end_publishes_with_a_text(lonely: Client) -> None:
+    agent = lonely.agent(ECHO)
+
+    lonely.http.put(f"/api/v1/agents/{agent}", json={"release": "true", "dsl": FORM})
+
+    (version,) = [v for v in lonely.http.get(f"/api/v1/agents/{agent}/versions").json()["data"] if v["release"]]
+    whole = lonely.http.get(f"/api/v1/agents/{agent}/versions/{version['id']}").json()["data"]
+    assert "UserFillUp:0" in whole["dsl"]["components"]
+
+
+def test_versions_belong_to_their_canvas(lonely: Client) -> None:
+    one, other = lonely.agent(ECHO, "one"), lonely.agent(ECHO, "other")
+    (version,) = lonely.http.get(f"/api/v1/agents/{one}/versions").json()["data"]
+
+    wrong = lonely.http.get(f"/api/v1/agents/{other}/versions/{version['id']}").json()
+    deleted = lonely.http.delete(f"/api/v1/agents/{one}/versions/{version['id']}").json()
+
+    assert (wrong["code"], wrong["message"]) == (102, "Version not found.")
+    assert deleted == {"code": 0, "message": "success", "data": True}
+    assert lonely.http.get(f"/api/v1/agents/{one}/versions").json()["data"] == []
+
+
+def test_agents_are_listed_by_page_and_word(lonely: Client) -> None:
+    ids = [lonely.agent(ECHO, title) for title in ("alpha", "beta", "beta two")]
+
+    def listed(**query: Any) -> tuple[list[str], int]:
+        data = lonely.http.get("/api/v1/agents", params=query).json()["data"]
+        return [item["title"] for item in data["canvas"]], data["total"]
+
+    assert listed() == (["beta two", "beta", "alpha"], 3)
+    assert listed(desc="false", page_size=2) == (["alpha", "beta"], 3)
+    assert listed(keywords="BETA", page=2, page_size=1) == (["beta"], 2)
+    assert listed(id=ids[0]) == (["alpha"], 1)
+    assert listed(page="x", page_size="y")[1] == 3
+    assert lonely.http.get("/api/v1/agents", params={"page_size": 101}).json()["code"] == 101
+    assert lonely.http.get("/api/v1/agents", params={"owner_ids": "0" * 32}).json()["code"] == 103
+    shown = lonely.http.get("/api/v1/agents", params={"type": "filter"}).json()["data"]
+    assert shown["filter"]["canvas_category"] == [{"id": "agent_canvas", "count": 3}]
+    assert lonely.http.get("/api/v1/agents", params={"keywords": "\x00"}).json()["code"] == 101
+
+
+def test_deleting_an_agent_cancels_what_runs_and_keeps_the_run(lonely: Client) -> None:
+    agent = lonely.agent(ECHO)
+    run = lonely.start(agent)
+
+    assert lonely.http.delete(f"/api/v1/agents/{agent}").json()["data"] is True
+
+    assert lonely.run(run["run_id"])["status"] == "cancelled"
+    assert lonely.http.get(f"/api/v1/agents/{agent}").json()["code"] == 102
+    assert lonely.http.delete(f"/api/v1/agents/{agent}").json()["code"] == 103
+    assert lonely.http.get(f"/api/v1/agents/{agent}/sessions").json()["code"] == 103

@@ -1,0 +1,312 @@
+"""Talking to an agent over HTTP: streamed, whole, in OpenAI's words; failing, waiting, and left alone."""
+
+import json
+from typing import Any
+
+import pytest
+from sqlalchemy import text
+
+from store import tenants
+from store.ids import new_id
+from tests.integration.api.conftest import Server
+from tests.integration.api.talking import BROKEN, ECHO, FORM, MODEL, Client, eventually, frames, names_of, text_of
+
+
+def test_a_turn_streams_its_events_in_order_and_ends_with_done(client: Client) -> None:
+    shown = client.stream(client.agent(ECHO), "hello")
+
+    assert names_of(shown) == [
+        "workflow_started",
+        "node_started",
+        "node_finished",
+        "node_started",
+        "message",
+        "message_end",
+        "node_finished",
+        "workflow_finished",
+        "[DONE]",
+    ]
+    assert text_of(shown) == "You said: hello"
+    last = shown[-2].data["data"]
+    assert last["outputs"]["content"] == "You said: hello"
+    assert last["usage"] == {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0, "calls": 0}
+
+
+def test_every_frame_carries_the_ids_that_a_client_needs_to_cancel_and_to_come_back(client: Client) -> None:
+    shown = client.stream(client.agent(ECHO))[:-1]
+
+    first = shown[0].data
+    assert {frame.data["task_id"] for frame in shown} == {first["session_id"]}
+    assert all(len(frame.data[name]) == 32 for frame in shown for name in ("message_id", "session_id", "run_id"))
+    assert len({(frame.data["message_id"], frame.data["created_at"]) for frame in shown}) == 1
+    numbers = [frame.data["seq"] for frame in shown if "seq" in frame.data]
+    assert numbers == list(range(1, len(numbers) + 1))
+    assert all(frame.id for frame in shown)
+
+
+def test_a_model_speaks_live_and_what_it_says_is_said_once(client: Client) -> None:
+    shown = client.stream(client.agent(MODEL), "a long question about everything")
+
+    assert text_of(shown).startswith("Answer: ")
+    assert "a long question about everything" in text_of(shown)
+    assert shown[-2].data["data"]["outputs"]["content"] == text_of(shown)
+    assert shown[-2].data["data"]["usage"]["calls"] == 1
+
+
+def test_names_and_types_of_nodes_come_from_the_canvas(client: Client) -> None:
+    shown = client.stream(client.agent(ECHO))
+
+    finished = [frame.data["data"] for frame in shown[:-1] if frame.data["event"] == "node_finished"]
+    assert [(node["component_id"], node["component_name"], node["component_type"]) for node in finished] == [
+        ("begin", "the begin", "Begin"),
+        ("Message:0", "the Message:0", "Message"),
+    ]
+    assert finished[1]["outputs"]["content"] == "You said: hi"
+    assert finished[1]["error"] is None
+
+
+def test_a_turn_without_streaming_is_the_last_event_with_everything_merged(client: Client) -> None:
+    reply = client.say(client.agent(ECHO), "hello", return_trace=True)
+
+    data = reply["data"]["data"]
+    assert reply["code"] == 0
+    assert reply["data"]["event"] == "workflow_finished"
+    assert data["content"] == "You said: hello"
+    assert data["reference"] == {}
+    assert [entry["component_id"] for entry in data["trace"]] == ["begin", "Message:0"]
+
+
+def test_the_compact_list_leaves_out_what_chat_windows_do_not_show(client: Client) -> None:
+    shown = client.stream(client.agent(ECHO), events="compact")
+
+    assert names_of(shown) == [
+        "node_finished", "message", "message_end", "node_finished", "workflow_finished", "[DONE]",
+    ]  # fmt: skip
+    assert set(shown[-2].data["data"]) == {"usage"}
+
+
+def test_a_session_goes_on_with_what_was_said(client: Client) -> None:
+    agent = client.agent(ECHO)
+    first = client.say(agent, "one")["data"]
+
+    second = client.say(agent, "two", session_id=first["session_id"])["data"]
+
+    session = client.http.get(f"/api/v1/agents/{agent}/sessions/{first['session_id']}").json()["data"]
+    assert second["session_id"] == first["session_id"]
+    assert [(entry["role"], entry["content"]) for entry in session["message"]] == [
+        ("user", "one"),
+        ("assistant", "You said: one"),
+        ("user", "two"),
+        ("assistant", "You said: two"),
+    ]
+    assert session["dsl"]["globals"]["sys.query"] == "two"
+    assert session["round"] == 2
+
+
+def test_a_failed_turn_ends_with_the_error_frame(client: Client) -> None:
+    shown = client.stream(client.agent(BROKEN))
+
+    assert names_of(shown)[-2:] == ["error", "[DONE]"]
+    failure = shown[-2].data
+    assert failure["code"] == 500
+    assert failure["data"] is False
+    assert failure["message"]
+    assert {"task_id", "session_id", "run_id"} <= set(failure)
+
+
+def test_a_failed_turn_without_streaming_has_code_500(client: Client) -> None:
+    reply = client.say(client.agent(BROKEN))
+
+    assert reply["code"] == 500
+    assert reply["session_id"]
+    assert client.run(reply["run_id"])["status"] == "failed"
+
+
+def test_a_form_ends_the_turn_and_the_next_turn_answers_it(client: Client) -> None:
+    agent = client.agent(FORM)
+    asked = client.stream(agent)
+    session = asked[0].data["session_id"]
+
+    answered = client.stream(agent, "", session_id=session, inputs={"name": {"type": "line", "value": "Ada"}})
+
+    assert names_of(asked)[-2:] == ["user_inputs", "[DONE]"]
+    assert asked[-2].data["data"]["inputs"]["name"]["type"] == "line"
+    assert asked[-2].data["data"]["tips"] == "Who are you?"
+    assert "workflow_started" not in names_of(answered)
+    assert text_of(answered) == "Hello Ada"
+    assert answered[0].data["run_id"] == asked[0].data["run_id"]
+    assert answered[0].data["message_id"] != asked[0].data["message_id"]
+
+
+def test_one_open_field_takes_the_query_for_its_answer(client: Client) -> None:
+    agent = client.agent(FORM)
+    session = client.say(agent)["data"]["session_id"]
+
+    answered = client.say(agent, "Bob", session_id=session)
+
+    assert answered["data"]["data"]["content"] == "Hello Bob"
+
+
+def test_release_runs_the_published_version_in_a_new_session(client: Client) -> None:
+    agent = client.agent(ECHO)
+    assert client.say(agent, release=True) == {"code": 102, "message": "No available published version", "data": None}
+    client.http.post(f"/api/v1/agents/{agent}/publish", json={})
+    draft = {**ECHO, "components": {**ECHO["components"], "Message:0": MODEL["components"]["Message:0"]}}
+    draft["components"]["Message:0"] = {
+        "obj": {"component_name": "Message", "params": {"content": ["a draft"]}}, "downstream": [],
+    }  # fmt: skip
+    assert client.http.put(f"/api/v1/agents/{agent}", json={"dsl": draft}).json()["code"] == 0
+
+    assert client.say(agent, "x", release="true")["data"]["data"]["content"] == "You said: x"
+    assert client.say(agent, "x")["data"]["data"]["content"] == "a draft"
+
+
+def test_the_same_key_gives_the_same_run(client: Client) -> None:
+    agent = client.agent(ECHO)
+
+    first = client.stream(agent, idempotency_key="k")
+    second = client.stream(agent, idempotency_key="k")
+
+    assert first[0].data == second[0].data
+    assert names_of(first) == names_of(second)
+    assert text_of(first) == text_of(second)
+
+
+def test_the_same_key_with_another_question_is_refused(client: Client) -> None:
+    agent = client.agent(ECHO)
+    client.say(agent, "one", idempotency_key="k2")
+
+    reply = client.http.post(
+        "/api/v1/agents/chat/completions",
+        json={"agent_id": agent, "query": "two"},
+        headers={"Idempotency-Key": "k2"},
+    )
+
+    assert reply.status_code == 409
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "message"),
+    [
+        ({}, 101, "`agent_id` is required."),
+        ({"agent_id": "0" * 32}, 103, "Make sure you have permission to access the agent."),
+        ({"agent_id": "no id"}, 103, "Make sure you have permission to access the agent."),
+        ({"agent_id": "0" * 32, "session_id": "0" * 32}, 102, "Session not found!"),
+        ({"agent_id": "0" * 32, "session_id": "x"}, 102, "Session not found!"),
+    ],
+)
+def test_what_cannot_be_talked_to_is_refused_in_order(
+    client: Client, body: dict[str, Any], code: int, message: str
+) -> None:
+    reply = client.http.post("/api/v1/agents/chat/completions", json=body)
+
+    assert reply.status_code == 200
+    assert (reply.json()["code"], reply.json()["message"]) == (code, message)
+
+
+def test_a_session_of_another_agent_is_refused(client: Client) -> None:
+    session = client.say(client.agent(ECHO))["data"]["session_id"]
+
+    reply = client.say(client.agent(FORM, "other"), session_id=session)
+
+    assert (reply["code"], reply["message"]) == (103, "Session does not belong to the requested agent.")
+
+
+def test_real_statuses_are_for_those_who_ask(client: Client) -> None:
+    headers = {"X-Http-Status": "strict"}
+
+    statuses = [
+        client.http.post("/api/v1/agents/chat/completions", json=body, headers=headers).status_code
+        for body in ({}, {"agent_id": "0" * 32}, {"agent_id": "0" * 32, "session_id": "0" * 32})
+    ]
+
+    assert statuses == [400, 403, 404]
+
+
+def test_openai_clients_stream_chunks_with_a_final_one(client: Client) -> None:
+    agent = client.agent(ECHO)
+    body = {"messages": [{"role": "user", "content": "hello"}], "stream": True, "model": "any"}
+
+    with client.http.stream("POST", f"/api/v1/openai/agents/{agent}/chat/completions", json=body) as response:
+        raw = "".join(response.iter_text())
+
+    chunks = [json.loads(line[6:]) for line in raw.splitlines() if line.startswith("data: {")]
+    assert raw.endswith("data: [DONE]\n\n")
+    assert "".join(chunk["choices"][0]["delta"]["content"] or "" for chunk in chunks) == "You said: hello"
+    assert {chunk["object"] for chunk in chunks} == {"chat.completion.chunk"}
+    assert len({chunk["id"] for chunk in chunks}) == 1
+    assert [chunk["choices"][0]["finish_reason"] for chunk in chunks][-1] == "stop"
+    assert chunks[-1]["usage"]["completion_tokens"] > 0
+
+
+def test_openai_clients_get_one_completion_and_earlier_messages_are_remembered(client: Client) -> None:
+    agent = client.agent(ECHO)
+    said = [("user", "a"), ("assistant", "b"), ("user", [{"type": "text", "text": "now"}])]
+    messages = [{"role": role, "content": content} for role, content in said]
+
+    reply = client.http.post(f"/api/v1/openai/agents/{agent}/chat/completions", json={"messages": messages}).json()
+
+    session = client.http.get(f"/api/v1/agents/{agent}/sessions/{reply['id']}").json()["data"]
+    assert reply["object"] == "chat.completion"
+    assert reply["choices"][0]["message"]["content"] == "You said: now"
+    assert reply["choices"][0]["finish_reason"] == "stop"
+    assert [entry["content"] for entry in session["message"]] == ["a", "b", "now", "You said: now"]
+
+
+def test_openai_clients_are_told_of_forms_and_failures(client: Client) -> None:
+    body = {"openai-compatible": True, "messages": [{"role": "user", "content": "x"}]}
+    url = "/api/v1/agents/chat/completions"
+
+    waiting = client.http.post(url, json={**body, "agent_id": client.agent(FORM)})
+    failed = client.http.post(url, json={**body, "agent_id": client.agent(BROKEN, "broken")})
+    silent = client.http.post(url, json={"openai-compatible": True, "agent_id": "0" * 32})
+
+    assert waiting.status_code == 409
+    assert waiting.json()["error"]["cpn_id"] == "UserFillUp:0"
+    assert failed.status_code == 500
+    assert failed.json()["error"]["type"] == "server_error"
+    assert silent.json()["message"] == "You must provide at least one message."
+
+
+def test_share_links_open_the_openai_route_only(server: Server) -> None:
+    guest = server.client(kind="beta")
+    with server.database.transaction() as tx:
+        _, token = tenants.create_token(tx, guest.tenant_id, "api")
+    agent = server.client_of(guest.tenant_id, token).agent(ECHO)
+    body = {"messages": [{"role": "user", "content": "hello"}]}
+
+    assert guest.http.post(f"/api/v1/openai/agents/{agent}/chat/completions", json=body).status_code == 200
+    assert guest.http.get("/api/v1/agents").status_code == 401
+
+
+def test_a_client_that_leaves_does_not_stop_its_run(client: Client) -> None:
+    agent = client.agent(MODEL)
+    body = {"agent_id": agent, "query": "q", "stream": True}
+
+    with client.http.stream("POST", "/api/v1/agents/chat/completions", json=body) as response:
+        first = next(frames(response.iter_lines()))
+
+    assert client.until(first.data["run_id"], "succeeded")["answer"].startswith("Answer: ")
+
+
+def test_a_second_turn_in_a_busy_session_is_refused(client: Client, server: Server) -> None:
+    agent = client.agent(ECHO)
+    session = client.http.post(f"/api/v1/agents/{agent}/sessions", json={}).json()["data"]["id"]
+    with server.database.transaction() as tx:
+        tx.run(text("update conversations set active_run = :run where id = :id"), run=new_id(), id=session)
+
+    reply = client.http.post(
+        "/api/v1/agents/chat/completions", json={"agent_id": agent, "query": "x", "session_id": session}
+    )
+
+    assert reply.status_code == 409
+    assert (reply.json()["code"], reply.json()["message"]) == (103, "This agent session is already running.")
+
+
+def test_cancelling_a_waiting_run_ends_it(client: Client) -> None:
+    agent = client.agent(FORM)
+    asked = client.say(agent)["data"]
+
+    assert client.http.post(f"/api/v1/tasks/{asked['task_id']}/cancel").json()["data"] is True
+
+    assert eventually(lambda: client.run(asked["run_id"])["status"], lambda status: status == "cancelled")

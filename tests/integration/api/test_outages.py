@@ -1,0 +1,101 @@
+"""Health, and life without Redis: runs are accepted, streams are made of rows."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import httpx2
+import pytest
+from structlog.testing import capture_logs
+
+from api.app import Figures
+from store import tenants
+from store.database import Database
+from tests.integration.api.conftest import Server, serving
+from tests.integration.api.talking import MODEL, Client, names_of, text_of
+
+NOBODY = "redis://127.0.0.1:1/0"
+
+
+@pytest.fixture
+def deaf(server: Server, figures: Figures) -> Iterator[Client]:
+    """A client of an API process that reaches neither broker nor bus; the worker reaches both."""
+    with serving(replace(figures, redis_url=NOBODY, broker_url=NOBODY)) as url:
+        client = server.client()
+        client.http.base_url = url
+        yield client
+        client.http.close()
+
+
+def test_a_run_is_accepted_without_a_broker_and_carried_out_once_the_sweeper_finds_it(deaf: Client) -> None:
+    accepted = deaf.start(deaf.agent(MODEL))
+
+    assert deaf.until(accepted["run_id"], "succeeded")["answer"].startswith("Answer: ")
+
+
+def test_a_stream_without_a_bus_is_made_of_rows(deaf: Client) -> None:
+    shown = deaf.stream(deaf.agent(MODEL), "words")
+
+    assert names_of(shown)[-2:] == ["workflow_finished", "[DONE]"]
+    assert text_of(shown) == shown[-2].data["data"]["outputs"]["content"]
+
+
+def test_what_is_missing_is_named_without_telling_where_it_is(deaf: Client, server: Server) -> None:
+    down = httpx2.get(f"{deaf.http.base_url}/readyz", timeout=10)
+    up = httpx2.get(f"{server.url}/readyz", timeout=10)
+
+    assert down.status_code == 503
+    assert down.json()["checks"] == {
+        "database": "ok", "migrations": "ok", "broker": "does not answer", "bus": "does not answer",
+    }  # fmt: skip
+    assert (up.status_code, up.json()["status"]) == (200, "ok")
+
+
+def test_a_process_without_a_database_lives_and_is_not_ready(figures: Figures) -> None:
+    away = "postgresql+psycopg://nobody:secret@127.0.0.1:1/nothing"
+    with serving(replace(figures, database_url=away)) as url:
+        alive = httpx2.get(f"{url}/healthz")
+        ready = httpx2.get(f"{url}/readyz", timeout=10)
+        asked = httpx2.get(f"{url}/api/v1/agents", headers={"Authorization": "Bearer x"})
+        run = httpx2.get(f"{url}/api/v1/runs", headers={"Authorization": "Bearer x"})
+
+    assert alive.json() == {"status": "ok"}
+    assert ready.status_code == 503
+    assert ready.json()["checks"]["database"] == "does not answer"
+    assert (asked.status_code, asked.json()["code"]) == (503, 105)
+    assert (run.status_code, run.json()["code"]) == (503, "unavailable")
+    assert "secret" not in ready.text + asked.text + run.text
+
+
+def test_a_database_that_lacks_migrations_is_not_ready(figures: Figures, services: object) -> None:
+    empty = Database(figures.database_url.rpartition("/")[0] + "/postgres", pool_size=1)
+    with serving(replace(figures, database_url=empty.url)) as url:
+        ready = httpx2.get(f"{url}/readyz", timeout=10)
+    empty.close()
+
+    assert ready.status_code == 503
+    assert "easel migrate" in ready.json()["checks"]["migrations"]
+
+
+def test_counters_are_shown(server: Server) -> None:
+    reply = httpx2.get(f"{server.url}/metrics")
+
+    assert reply.status_code == 200
+    assert "easel_runs" in reply.text
+
+
+def test_what_goes_wrong_here_is_told_with_a_request_id_only(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise ValueError("a secret of ours")
+
+    client = server.client()
+    monkeypatch.setattr(tenants, "principal_of", fail)
+
+    with capture_logs() as logs:
+        wire = client.http.get("/api/v1/agents")
+        ours = client.http.get("/api/v1/runs")
+
+    assert [entry["event"] for entry in logs] == ["request_failed"] * 2
+    assert logs[0]["request_id"] in wire.json()["message"]
+    assert (wire.status_code, wire.json()["code"]) == (200, 100)
+    assert (ours.status_code, ours.json()["code"]) == (500, "internal")
+    assert "secret" not in wire.text + ours.text

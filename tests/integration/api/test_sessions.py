@@ -1,0 +1,112 @@
+"""Sessions over HTTP: created on a version, listed with what was said, deleted with what runs."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from tests.integration.api.talking import ECHO, FORM, Client
+
+
+def create(client: Client, agent: str, **body: Any) -> dict[str, Any]:
+    return client.http.post(f"/api/v1/agents/{agent}/sessions", json=body).json()
+
+
+def test_a_new_session_begins_with_the_prologue(lonely: Client) -> None:
+    agent = lonely.agent(ECHO)
+
+    reply = create(lonely, agent, name="mine")
+
+    session = reply["data"]
+    assert set(reply) == {"code", "data"}
+    assert session["agent_id"] == agent
+    assert session["source"] == "agent"
+    assert session["name"] == "mine"
+    assert session["user_id"] == lonely.tenant_id.hex
+    assert session["message"] == [{"role": "assistant", "content": "Hello, I repeat."}]
+    assert session["dsl"]["history"] == []
+
+
+def test_a_session_stays_on_the_version_it_was_created_with(client: Client) -> None:
+    agent = client.agent(ECHO)
+    session = create(client, agent)["data"]["id"]
+    client.http.put(f"/api/v1/agents/{agent}", json={"dsl": FORM})
+
+    assert client.say(agent, "x", session_id=session)["data"]["data"]["content"] == "You said: x"
+
+
+def test_a_released_session_needs_a_release(lonely: Client) -> None:
+    agent = lonely.agent(ECHO)
+
+    assert create(lonely, agent, release="true")["message"] == "No available published version"
+    assert create(lonely, agent, release="false")["code"] == 0
+    assert create(lonely, "0" * 32)["message"] == "Agent not found."
+
+
+def test_sessions_are_listed_by_user_word_and_time(lonely: Client) -> None:
+    agent = lonely.agent(ECHO)
+    first = create(lonely, agent, user_id="ann", name="one")["data"]["id"]
+    second = create(lonely, agent, user_id="bob", name="two")["data"]["id"]
+    tomorrow = (datetime.now(UTC) + timedelta(days=1)).date().isoformat()
+
+    def ids(**query: Any) -> list[str]:
+        reply = lonely.http.get(f"/api/v1/agents/{agent}/sessions", params=query).json()
+        assert reply["code"] == 0, reply
+        assert len(reply["data"]) <= reply["total"]
+        return [session["id"] for session in reply["data"]]
+
+    assert ids(orderby="create_time") == [second, first]
+    assert ids(user_id="ann") == [first]
+    assert ids(keywords="TW") == [second]
+    assert ids(id=f"{first},x") == [first]
+    assert ids(from_date=tomorrow) == []
+    assert ids(to_date=tomorrow, desc="false", orderby="create_time") == [first, second]
+    assert lonely.http.get(f"/api/v1/agents/{agent}/sessions", params={"from_date": "soon"}).json()["code"] == 101
+
+
+def test_a_list_may_leave_the_document_out_or_show_names_only(lonely: Client) -> None:
+    agent = lonely.agent(ECHO)
+    session = create(lonely, agent, user_id="ann", name="one")["data"]["id"]
+    url = f"/api/v1/agents/{agent}/sessions"
+
+    assert "dsl" not in lonely.http.get(url, params={"dsl": "false"}).json()["data"][0]
+    assert lonely.http.get(url, params={"exp_user_id": "ann"}).json()["data"] == [{"id": session, "name": "one"}]
+
+
+def test_a_session_is_found_under_its_own_agent_only(lonely: Client) -> None:
+    one, other = lonely.agent(ECHO, "one"), lonely.agent(ECHO, "other")
+    session = create(lonely, one)["data"]["id"]
+
+    found = lonely.http.get(f"/api/v1/agents/{one}/sessions/{session}").json()
+    wrong = lonely.http.get(f"/api/v1/agents/{other}/sessions/{session}").json()
+
+    assert found["data"]["dialog_id"] == one
+    assert (wrong["code"], wrong["message"]) == (102, "Session not found!")
+
+
+def test_deleting_a_session_cancels_its_run_first(lonely: Client) -> None:
+    agent = lonely.agent(ECHO)
+    run = lonely.start(agent)
+
+    deleted = lonely.http.delete(f"/api/v1/agents/{agent}/sessions/{run['session_id']}").json()
+    again = lonely.http.delete(f"/api/v1/agents/{agent}/sessions/{run['session_id']}").json()
+
+    assert deleted["data"] == 1
+    assert again["code"] == 102
+    assert lonely.run(run["run_id"])["status"] == "cancelled"
+
+
+def test_many_sessions_are_deleted_at_once_and_unknown_ones_are_named(lonely: Client) -> None:
+    agent = lonely.agent(ECHO)
+    ids = [create(lonely, agent)["data"]["id"] for _ in range(4)]
+    url = f"/api/v1/agents/{agent}/sessions"
+
+    def delete(**body: Any) -> dict[str, Any]:
+        return lonely.http.request("DELETE", url, json=body).json()
+
+    assert delete() == {"code": 0}
+    assert delete(ids=ids[:1]) == {"code": 0}
+    partly = delete(ids=[ids[1], ids[1], "0" * 32])["data"]
+    assert partly["success_count"] == 1
+    assert len(partly["errors"]) == 2
+    assert delete(ids=["0" * 32])["code"] == 102
+    assert delete(delete_all=True) == {"code": 0}
+    assert lonely.http.get(url).json()["total"] == 0

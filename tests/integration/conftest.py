@@ -1,0 +1,21 @@
+"""A bench for each test, on the module's database."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from store.database import Database
+from tests.integration.engine import Bench, bench_on
+
+
+@pytest.fixture(scope="module")
+def database(module_database_url: str) -> Iterator[Database]:
+    database = Database(module_database_url)
+    yield database
+    database.close()
+
+
+@pytest.fixture
+def bench(database: Database, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
+    with bench_on(database, redis_url, monkeypatch) as bench:
+        yield bench

@@ -1,0 +1,364 @@
+"""Runs on real rows, one step at a time or all at once.
+
+    bench.does(work=lambda ctx: Finished({"result": 1}))
+    run = bench.start("begin -> work -> say", say=says("done"))
+    bench.play()
+    assert run.status == "succeeded"
+
+Parts are drawn as in `tests/builders.py`. What is a plain node there is one whose work a test gives here: a coroutine
+function runs on the worker's loop, a plain function on its thread (node ids that begin with `compute`). Messages to
+Celery land in `bench.outbox`; `play` carries them out in the order in which they were sent.
+"""
+
+import inspect
+import time
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+from uuid import UUID, uuid4
+
+from sqlalchemy import select
+
+from canvas.document import Document
+from canvas.outcome import Finished, Outcome
+from components import registry
+from components.base import Component, Params
+from components.context import NodeContext
+from providers.accounts import Account
+from providers.catalogue import Limits
+from providers.scripted import Script
+from scheduler.broker import ADVANCE, EXECUTE
+from scheduler.bus import Bus
+from scheduler.coordinator import Coordinator
+from scheduler.dispatch import Dispatch
+from scheduler.lifecycle import Lifecycle, Start, Started
+from scheduler.turn_start import Request
+from scheduler.versions import Versions
+from store import activations, canvases, events, runs, tenants, turns, versions
+from store.activations import Claim, Written
+from store.database import Database, Transaction
+from store.ids import new_id
+from store.schema import activations as activation_rows
+from store.schema import node_values
+from tests import builders
+from worker.runtime import Figures, Worker
+
+PATIENCE = 20.0  # seconds for a fact that other threads or processes bring about
+LEASE = timedelta(seconds=10)
+REDIS_AWAY = "redis://127.0.0.1:1/0"
+
+Work = Callable[[NodeContext], Any]
+
+
+# -- what nodes do ---------------------------------------------------------------------------------------------------
+class Acts:
+    """Work by node id; the components `Act` and `Compute` look here."""
+
+    def __init__(self) -> None:
+        self.work: dict[str, Work] = {}
+
+    def components(self) -> dict[str, Component[Any]]:
+        async def act(params: Params, ctx: NodeContext) -> Outcome:
+            done = self._of(ctx)(ctx)
+            return await done if inspect.isawaitable(done) else done
+
+        def compute(params: Params, ctx: NodeContext) -> Outcome:
+            return self._of(ctx)(ctx)
+
+        return {"act": Component("Act", Params, act), "compute": Component("Compute", Params, compute)}
+
+    def _of(self, ctx: NodeContext) -> Work:
+        return self.work.get(ctx.node_id, lambda ctx: Finished(outputs={"result": ctx.node_id}))
+
+
+def dsl_of(*parts: str, variables: Mapping[str, Any] | None = None, **params: Mapping[str, Any]) -> dict[str, Any]:
+    """The upstream-shaped document that the parts draw; `variables` are its env.* with their first values."""
+    document = builders.document_of(*parts, **params)
+    return {
+        "components": {node: _component(document, node) for node in document.entries},
+        "globals": {f"env.{name}": value for name, value in (variables or {}).items()},
+        "variables": {name: {"name": name, "value": value} for name, value in (variables or {}).items()},
+    }
+
+
+def _component(document: Document, node: str) -> dict[str, Any]:
+    entry = document.entries[node]
+    name, given = entry.component, dict(entry.params)
+    if name == "StringTransform" and "method" not in given:
+        name = "Compute" if node.startswith("compute") else "Act"
+    if name == "LLM":
+        given = {"llm_id": "scripted", "prompts": [{"role": "user", "content": node}], **given}
+    if name == "VariableAssigner":
+        given.pop("component", None)
+    return {
+        "obj": {"component_name": str(given.pop("component", name)), "params": given},
+        "downstream": list(entry.downstream),
+        "upstream": [other.id for other in document.entries.values() if node in other.downstream],
+        **({"parent_id": entry.parent} if entry.parent else {}),
+    }
+
+
+# -- messages --------------------------------------------------------------------------------------------------------
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A message to Celery."""
+
+    task: str
+    args: tuple[str, ...]
+    options: Mapping[str, Any]
+
+
+@dataclass
+class Outbox:
+    """Stands where the Celery app is, and keeps what is sent."""
+
+    sent: list[Sent] = field(default_factory=list)
+
+    def producer_or_acquire(self) -> Any:
+        return nullcontext()
+
+    def send_task(self, task: str, args: Sequence[str] = (), **options: Any) -> None:
+        self.sent.append(Sent(task, tuple(args), options))
+
+    def of(self, task: str) -> list[tuple[str, ...]]:
+        """The arguments of all messages of a task."""
+        return [message.args for message in self.sent if message.task == task]
+
+    def take(self) -> Sent | None:
+        """The oldest message, which is then gone."""
+        return self.sent.pop(0) if self.sent else None
+
+    def lose(self) -> None:
+        """Everything on its way is gone."""
+        self.sent.clear()
+
+
+# -- the bench -------------------------------------------------------------------------------------------------------
+@dataclass
+class Bench:
+    """Parts of the engine on real servers, driven by hand."""
+
+    database: Database
+    redis_url: str
+    acts: Acts
+    outbox: Outbox = field(default_factory=Outbox)
+    script: Script | None = None
+    accounts: Sequence[Account] = ()
+    _open: ExitStack = field(default_factory=ExitStack)
+    _worker: Worker | None = None
+
+    def __post_init__(self) -> None:
+        self.tenant_id = self.a_tenant()
+        self.coordinator = self.a_coordinator()
+        self.lifecycle = Lifecycle(self.coordinator)
+
+    def a_tenant(self) -> UUID:
+        with self.database.transaction() as tx:
+            return tenants.create_tenant(tx, f"tenant {new_id()}")
+
+    def a_coordinator(self, *, redis_url: str | None = None, **more: Any) -> Coordinator:
+        bus = Bus(redis_url or self.redis_url)
+        self._open.callback(bus.close)
+        kind = more.pop("kind", Coordinator)
+        return kind(self.database, Dispatch(self.outbox, bus), Versions(), **more)
+
+    def does(self, **work: Work) -> None:
+        """What nodes of these ids do from now on."""
+        self.acts.work.update(work)
+
+    def draw(self, *parts: str, tenant_id: UUID | None = None, **params: Any) -> tuple[UUID, UUID]:
+        """A canvas and a version of it."""
+        tenant = tenant_id or self.tenant_id
+        with self.database.transaction() as tx:
+            canvas_id = canvases.create(tx, tenant, f"canvas {new_id()}", dsl_of(*parts, **params))
+            return canvas_id, versions.snapshot(tx, tenant, canvas_id).id
+
+    def a_start(self, *parts: str, query: Any = "hello", **options: Any) -> Start:
+        """A start of a new canvas, or of the one given as `drawn`. Mappings are params of nodes."""
+        params = {name: value for name, value in options.items() if isinstance(value, Mapping) and name != "inputs"}
+        given = {name: value for name, value in options.items() if name not in params}
+        tenant = given.pop("tenant_id", self.tenant_id)
+        canvas_id, version_id = given.pop("drawn", None) or self.draw(*parts, tenant_id=tenant, **params)
+        request = Request(query=query, inputs=given.pop("inputs", None), files=given.pop("files", ()))
+        return Start(tenant, canvas_id, version_id, request, **given)
+
+    def start(self, *parts: str, **options: Any) -> "Run":
+        """Start a run of a new canvas."""
+        return self.begun(self.a_start(*parts, **options))
+
+    def begun(self, start: Start) -> "Run":
+        return Run(self, self.lifecycle.start_run(start))
+
+    # -- working -----------------------------------------------------------------------------------------------------
+    @property
+    def worker(self) -> Worker:
+        """The bench's own worker, made when it is first needed."""
+        if self._worker is None:
+            self._worker = self.a_worker()
+        return self._worker
+
+    def a_worker(self, coordinator: Coordinator | None = None, **given: Any) -> Worker:
+        """A worker; figures and limits may be given."""
+        limits = {name: given.pop(name) for name in ("time_limit", "read_file", "files_dir") if name in given}
+        worker = Worker(
+            coordinator or self.coordinator,
+            redis_url=self.redis_url,
+            figures=Figures(**{"lease": LEASE, "grace": timedelta(milliseconds=300), **given}),
+            limits=Limits(),
+            shared_accounts=self.accounts,
+            script=lambda _: self.script,
+            **{"time_limit": lambda _: 60.0, **limits},
+        )
+        self._open.callback(worker.close)
+        return worker
+
+    def play(self, worker: Worker | None = None, *, until: Callable[[], bool] = lambda: False) -> None:
+        """Carry out everything that was sent, and what that leads to."""
+        while not until():
+            message = self.outbox.take()
+            if message is None:
+                return
+            if message.task == EXECUTE:
+                (worker or self.worker).execute(*map(UUID, message.args))
+            elif message.task == ADVANCE:
+                self.coordinator.advance_run(UUID(message.args[0]))
+
+    def claim(self, run: "Run", node: str, *, lease: timedelta = LEASE) -> Claim:
+        """Claim a node's ready activation by hand."""
+        claimed = self.try_claim(run, node, lease=lease)
+        assert claimed is not None, f"{node} is not to be had: {run.statuses}"
+        return claimed
+
+    def try_claim(self, run: "Run", node: str, *, lease: timedelta = LEASE) -> Claim | None:
+        row = run.activation(node)
+        with self.database.transaction() as tx:
+            return activations.claim(tx, run.id, row.id, lease_id=uuid4(), lease=lease, worker="by hand")
+
+    def report(self, claimed: Claim, outcome: str = "Finished", **written: Any) -> bool:
+        """Store a report by hand, without any fold; whether it was taken."""
+        with self.database.transaction() as tx:
+            return activations.report(tx, claimed.run_id, claimed.id, claimed.lease_id, told(outcome, **written))
+
+    def close(self) -> None:
+        self._open.close()
+
+
+def told(outcome: str = "Finished", **written: Any) -> Written:
+    """What a report stores, with nothing in it but what is given."""
+    column = {"is": outcome, **written.pop("column", {})}
+    return Written(**{"outcome": column, "usage": {}, "values": (), "variables": (), **written})
+
+
+def values_of(claimed: Claim, outputs: Mapping[str, Any]) -> dict[str, Any]:
+    """A row of node_values that an attempt may write."""
+    return {
+        "run_id": claimed.run_id,
+        "activation_id": claimed.id,
+        "place": claimed.place.key,
+        "region": claimed.place.region,
+        "node_id": claimed.node_id,
+        "pass_of": "",
+        "item": 0,
+        "outputs": dict(outputs),
+        "inputs": {},
+        "names": list(outputs),
+    }
+
+
+def variable_of(claimed: Claim, name: str, value: Any) -> dict[str, Any]:
+    """A row of variables that an attempt may write."""
+    return {
+        "run_id": claimed.run_id,
+        "activation_id": claimed.id,
+        "place": claimed.place.key,
+        "region": claimed.place.region,
+        "name": name,
+        "value": value,
+    }
+
+
+# -- what became of a run --------------------------------------------------------------------------------------------
+class Run:
+    """One run, read from its rows whenever it is asked."""
+
+    def __init__(self, bench: Bench, started: Started) -> None:
+        self.bench = bench
+        self.started = started
+        self.id = started.run_id
+        self.conversation_id = started.conversation_id
+
+    def _read(self, read: Callable[[Transaction], Any]) -> Any:
+        with self.bench.database.transaction() as tx:
+            return read(tx)
+
+    @property
+    def row(self) -> Mapping[str, Any]:
+        row = self._read(lambda tx: tx.one_or_none(runs.READ, of_run=self.id))
+        assert row is not None
+        return row
+
+    @property
+    def status(self) -> str:
+        return self.row["status"]
+
+    @property
+    def activations(self) -> list[Any]:
+        """All rows, in canonical order."""
+        wanted = select(activation_rows).where(activation_rows.c.run_id == self.id).order_by(activation_rows.c.place)
+        return list(self._read(lambda tx: tx.rows(wanted)))
+
+    def activation(self, node: str) -> Any:
+        """The latest activation of a node."""
+        return [row for row in self.activations if row.node_id == node][-1]
+
+    @property
+    def statuses(self) -> dict[str, str]:
+        """Status of the latest activation of each node."""
+        return {row.node_id: row.status for row in self.activations}
+
+    @property
+    def events(self) -> list[events.Stored]:
+        return self._read(lambda tx: events.after(tx, self.id, 0, most=10_000))
+
+    @property
+    def told(self) -> list[str]:
+        """The names of its events."""
+        return [event.name for event in self.events]
+
+    def outputs(self, node: str) -> dict[str, Any]:
+        """What a node has left, of several activations the last; without the attempt's own."""
+        wanted = select(node_values.c.outputs).where(node_values.c.run_id == self.id, node_values.c.node_id == node)
+        found = self._read(lambda tx: tx.rows(wanted.order_by(node_values.c.place)))
+        return {name: value for name, value in found[-1][0].items() if not name.startswith("_")} if found else {}
+
+    @property
+    def turns(self) -> Sequence[turns.Turn]:
+        return self._read(lambda tx: turns.opened(tx, self.id))
+
+    @property
+    def said(self) -> str:
+        """All that was heard."""
+        return "".join(turn.text for turn in self.turns)
+
+
+def until(fact: Callable[[], Any], *, seconds: float = PATIENCE) -> Any:
+    """Wait for a fact, with a deadline; what it gave."""
+    deadline = time.monotonic() + seconds
+    while not (found := fact()):
+        assert time.monotonic() < deadline, f"not within {seconds:g} s: {inspect.getsource(fact).strip()}"
+        time.sleep(0.005)
+    return found
+
+
+@contextmanager
+def bench_on(database: Database, redis_url: str, monkeypatch: Any) -> Generator[Bench]:
+    """A bench whose nodes do what a test says."""
+    acts = Acts()
+    monkeypatch.setattr(registry, "COMPONENTS", {**registry.COMPONENTS, **acts.components()})
+    bench = Bench(database, redis_url, acts)
+    try:
+        yield bench
+    finally:
+        bench.close()

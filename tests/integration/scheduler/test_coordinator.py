@@ -1,0 +1,286 @@
+"""Folding: once for each report, whoever does it and whatever happens meanwhile."""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier, Event
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+
+from canvas import decide
+from canvas.errors import StateError
+from canvas.outcome import Failed, Finished
+from canvas.state import ENGINE
+from providers.chat import Usage
+from scheduler.broker import ADVANCE, EXECUTE
+from scheduler.coordinator import Coordinator
+from store.database import Transaction
+from store.runs import Applied
+from store.schema import runs
+from tests.builders import says
+from tests.integration.engine import Bench, Run
+from worker.reporting import Reporting
+
+WIDE = "begin -> one, two, three, four -> join"
+
+
+def test_two_coordinators_at_once_fold_a_report_once(bench: Bench):
+    run = bench.start(WIDE)
+    bench.report(bench.claim(run, "begin"))
+    both = Barrier(2)
+
+    def advance(coordinator: Coordinator) -> None:
+        both.wait()
+        coordinator.advance_run(run.id)
+
+    with ThreadPoolExecutor(2) as pool:
+        for done in [pool.submit(advance, bench.a_coordinator()) for _ in range(2)]:
+            done.result()
+
+    assert run.told.count("node_finished") == 1
+    assert len(bench.outbox.of(EXECUTE)) == len(set(bench.outbox.of(EXECUTE))) == 5
+    assert run.row["revision"] == 2
+
+
+def test_many_workers_that_report_at_once_leave_nothing_behind(bench: Bench):
+    run = bench.start(f"begin -> {', '.join(f'n{i}' for i in range(12))} -> join")
+    bench.play(until=lambda: "n0" in run.statuses)
+    claims = [bench.claim(run, f"n{i}") for i in range(12)]
+    all_at_once = Barrier(len(claims))
+
+    def report(claimed: Any) -> None:
+        all_at_once.wait()
+        reporting(bench.coordinator, claimed).report(Finished(), None, {})
+
+    with ThreadPoolExecutor(len(claims)) as pool:
+        for done in [pool.submit(report, claimed) for claimed in claims]:
+            done.result()
+
+    assert {run.statuses[f"n{i}"] for i in range(12)} == {"done"}
+    assert run.statuses["join"] == "ready"
+
+
+def test_a_report_that_comes_while_somebody_holds_the_run_is_found_when_the_holder_looks(bench: Bench):
+    run = bench.start("begin -> one, two")
+    bench.play(until=lambda: "one" in run.statuses)
+    one, two = bench.claim(run, "one"), bench.claim(run, "two")
+    bench.report(one)
+
+    with bench.database.transaction() as tx:
+        assert bench.coordinator.try_fold(tx, run.id) is not None
+        reporting(bench.coordinator, two).report(Finished(), None, {})  # it finds the run taken, twice
+        while_held = run.activation("two").status
+    bench.coordinator.look(run.id)
+
+    assert while_held == "reported"
+    assert run.statuses == {"begin": "done", "one": "done", "two": "done"}
+
+
+def test_a_report_that_commits_after_the_holder_has_looked_is_folded_by_its_reporter(bench: Bench):
+    run = bench.start("begin -> one, two")
+    bench.play(until=lambda: "one" in run.statuses)
+    one, two = bench.claim(run, "one"), bench.claim(run, "two")
+    bench.report(one)
+    has_tried, may_commit = Event(), Event()
+    hesitant = that_waits_before_its_first_commit(bench, has_tried, may_commit)
+
+    with ThreadPoolExecutor(1) as pool:
+        with bench.database.transaction() as tx:
+            bench.coordinator.try_fold(tx, run.id)
+            reported = pool.submit(reporting(hesitant, two).report, Finished(), None, {})
+            assert has_tried.wait(10)
+        bench.coordinator.look(run.id)
+        after_the_look = run.activation("two").status
+        may_commit.set()
+        reported.result()
+
+    assert after_the_look == "running"
+    assert run.statuses["two"] == "done"
+
+
+def test_a_step_rides_along_with_the_report_and_needs_no_message(bench: Bench):
+    run = bench.start("begin -> work")
+
+    bench.play()
+
+    assert run.status == "succeeded"
+    assert bench.outbox.of(ADVANCE) == []
+
+
+def test_a_step_that_does_not_ride_along_is_the_schedulers(bench: Bench):
+    run = bench.start("begin -> work")
+    worker = bench.a_worker(ride_along=False)
+
+    bench.play(worker, until=lambda: bool(bench.outbox.of(ADVANCE)))
+    before = run.statuses
+    bench.play(worker)
+
+    assert before == {"begin": "reported"}
+    assert run.status == "succeeded"
+
+
+def test_a_fold_that_fails_takes_no_report_with_it_and_is_left_to_the_scheduler(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+):
+    run = bench.start("begin -> work")
+    monkeypatch.setattr(decide, "decide", failing(decide.decide, times=1))
+
+    bench.play(until=lambda: bool(bench.outbox.of(ADVANCE)))
+    stored = (run.statuses, run.outputs("begin"), run.row["revision"])
+    bench.play()
+
+    assert stored == ({"begin": "reported"}, {}, 1)
+    assert run.status == "succeeded"
+    assert run.activation("begin").attempt == 1
+
+
+def test_a_fold_that_fails_every_time_is_told_loudly_and_costs_no_other_run(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+):
+    broken, sound = bench.start("begin -> work"), bench.start("begin -> work")
+    monkeypatch.setattr(decide, "decide", failing(decide.decide, run_id=broken.id))
+
+    with pytest.raises(StateError):
+        bench.play()
+    bench.play()
+
+    assert (broken.status, sound.status) == ("running", "succeeded")
+    assert broken.statuses == {"begin": "reported"}
+
+
+def test_a_run_that_is_over_unknown_or_of_newer_rules_is_left_as_it_is(bench: Bench):
+    over = bench.start("begin -> work")
+    bench.play()
+    newer = bench.start("begin -> work")
+    bench.report(bench.claim(newer, "begin"))
+    change(bench, newer, engine=ENGINE + 1)
+    revisions = (over.row["revision"], newer.row["revision"])
+
+    for run_id in (over.id, newer.id, uuid4()):
+        bench.coordinator.advance_run(run_id)
+
+    assert (over.row["revision"], newer.row["revision"]) == revisions
+    assert newer.statuses == {"begin": "reported"}
+
+
+def test_advancing_for_nothing_changes_nothing(bench: Bench):
+    run = bench.start("begin -> work")
+    before = run.row
+
+    for _ in range(3):
+        bench.coordinator.advance_run(run.id)
+
+    assert run.row == before
+    assert len(bench.outbox.sent) == 1
+
+
+def test_one_caller_is_not_kept_for_ever_by_a_run_that_always_has_more(bench: Bench):
+    run = bench.start("begin -> work")
+    looks: list[UUID] = []
+
+    class Busy(Coordinator):
+        def sees_more(self, run_id: UUID) -> bool:
+            looks.append(run_id)
+            return True
+
+    bench.a_coordinator(kind=Busy).advance_run(run.id)
+
+    assert 1 <= len(looks) <= 8
+    assert bench.outbox.of(ADVANCE) == [(str(run.id),)]
+
+
+@pytest.mark.parametrize("ends", ["fails", "succeeds"])
+def test_a_run_costs_what_all_its_nodes_have_cost_however_it_ends(bench: Bench, ends: str):
+    async def spend(ctx: Any) -> Any:
+        ctx.spent(Usage(1, 2, 3, calls=1))
+        if ctx.node_id == "two" and ends == "fails":
+            return Failed("broken")
+        return Finished()
+
+    bench.does(one=spend, two=spend)
+    run = bench.start("begin -> one -> two")
+
+    bench.play()
+
+    assert run.status == ("failed" if ends == "fails" else "succeeded")
+    assert run.row["usage"] == {"prompt_tokens": 2, "completion_tokens": 4, "total_tokens": 6, "calls": 2}
+
+
+def test_a_failed_run_carries_out_what_began_with_the_failure_and_nothing_later(bench: Bench):
+    bench.does(one=lambda ctx: Failed("broken"))
+    run = bench.start("begin -> one, two; one -> after_one; two -> after_two")
+
+    bench.play()
+
+    assert run.status == "failed"
+    assert run.statuses == {"begin": "done", "one": "done", "two": "done"}
+    assert run.events[-1].name == "run_failed"
+    assert run.row["error"] == "broken"
+
+
+def test_what_was_ready_when_a_run_ended_is_closed_and_stays_closed(bench: Bench):
+    run = bench.start("begin -> one, two")
+    bench.play(until=lambda: "one" in run.statuses)
+    claimed = bench.claim(run, "one")
+    bench.lifecycle.cancel_run(bench.tenant_id, run.id)
+
+    bench.report(claimed, "Failed", column={"error": "Task has been canceled", "code": "cancelled"})
+    bench.coordinator.advance_run(run.id)
+    bench.coordinator.advance_run(run.id)
+
+    assert run.status == "cancelled"
+    assert run.statuses == {"begin": "done", "one": "done", "two": "closed"}
+    assert run.told.count("workflow_finished") == 1
+
+
+def test_a_cancelled_run_goes_nowhere_however_its_nodes_end(bench: Bench):
+    run = bench.start("begin -> one -> say", say=says("never"))
+    bench.play(until=lambda: "one" in run.statuses)
+    claimed = bench.claim(run, "one")
+    bench.lifecycle.cancel_run(bench.tenant_id, run.id)
+
+    reporting(bench.coordinator, claimed).report(Finished(), None, {})
+
+    assert run.status == "cancelled"
+    assert "say" not in run.statuses
+    assert run.said == ""
+
+
+# -- in other words --------------------------------------------------------------------------------------------------
+def reporting(coordinator: Coordinator, claimed: Any) -> Reporting:
+    """How a worker reports that has claimed this."""
+    return Reporting(coordinator, claimed, rides_along=True, gives_up=lambda: False)
+
+
+def that_waits_before_its_first_commit(bench: Bench, has_tried: Event, may_commit: Event) -> Coordinator:
+    """A coordinator that has tried the run, in the report's transaction, and lingers before this commits."""
+
+    class Hesitant(Coordinator):
+        def try_fold(self, tx: Transaction, run_id: UUID) -> Applied | None:
+            applied = super().try_fold(tx, run_id)
+            if not has_tried.is_set():
+                assert applied is None
+                has_tried.set()
+                assert may_commit.wait(10)
+            return applied
+
+    return bench.a_coordinator(kind=Hesitant)
+
+
+def failing(decides: Callable[..., Any], *, times: int = 10**6, run_id: UUID | None = None) -> Callable[..., Any]:
+    """A decision that cannot be made, so often or for one run."""
+    left = [times]
+
+    def decided(canvas: Any, state: Any, reports: Any) -> Any:
+        if left[0] and run_id in (None, state.run_id):
+            left[0] -= 1
+            raise StateError("Stored facts contradict each other.")
+        return decides(canvas, state, reports)
+
+    return decided
+
+
+def change(bench: Bench, run: Run, **values: Any) -> None:
+    with bench.database.transaction() as tx:
+        tx.run(runs.update().where(runs.c.id == run.id).values(**values))

@@ -1,0 +1,110 @@
+"""One ear for a process: confirmed before it is used, told of what it missed, deaf without Redis but never stuck."""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import TypeVar
+
+import redis
+
+from scheduler.bus import channel
+from scheduler.listening import ROOM, Listening, Subscription
+from store.ids import new_id
+
+T = TypeVar("T")
+
+
+def run(test: Callable[[], Awaitable[T]]) -> T:
+    async def limited() -> T:
+        async with asyncio.timeout(20):
+            return await test()
+
+    return asyncio.run(limited())
+
+
+async def first(subscription: Subscription, seconds: float = 5) -> object:
+    """The first message that says something."""
+    while (message := await subscription.get(seconds)) == {}:
+        pass
+    return message
+
+
+@asynccontextmanager
+async def listening(url: str) -> AsyncGenerator[Listening]:
+    ear = Listening(url)
+    await ear.start()
+    try:
+        yield ear
+    finally:
+        await ear.close()
+
+
+def test_nothing_is_missed_after_a_subscription_is_handed_out(redis_url: str) -> None:
+    async def listen() -> list[object]:
+        heard: list[object] = []
+        async with listening(redis_url) as ear:
+            for _ in range(20):
+                run_id = new_id()
+                async with ear.to(run_id) as subscription:
+                    with redis.Redis.from_url(redis_url) as bus:
+                        bus.publish(channel(run_id), json.dumps({"n": 1}))
+                    heard.append(await first(subscription))
+        return heard
+
+    assert run(listen) == [{"n": 1}] * 20
+
+
+def test_listeners_of_one_run_all_hear_and_those_of_others_do_not(redis_url: str) -> None:
+    async def listen() -> tuple[object, ...]:
+        mine, other = new_id(), new_id()
+        async with listening(redis_url) as ear, ear.to(mine) as a, ear.to(mine) as b, ear.to(other) as c:
+            with redis.Redis.from_url(redis_url) as bus:
+                bus.publish(channel(mine), '{"n": 2}')
+            return await first(a), await first(b), await first(c, 0.05)
+
+    assert run(listen) == ({"n": 2}, {"n": 2}, None)
+
+
+def test_a_listener_that_falls_behind_is_told_that_it_missed_something(redis_url: str) -> None:
+    async def listen() -> list[object]:
+        async with listening(redis_url) as ear, ear.to(new_id()) as subscription:
+            for number in range(ROOM + 5):
+                subscription.hand({"n": number})
+            return [await subscription.get(0.05) for _ in range(ROOM + 2)]
+
+    heard = run(listen)
+    assert {} in heard[-2:]
+    assert heard[-1] is None or heard[-1] == {}
+
+
+def test_without_redis_a_listener_waits_in_vain_but_not_for_long() -> None:
+    async def listen() -> object:
+        async with listening("redis://127.0.0.1:1/0") as ear, ear.to(new_id()) as subscription:
+            return await subscription.get(0.05)
+
+    assert run(listen) is None
+
+
+def test_a_lost_connection_comes_back_and_says_so(redis_url: str) -> None:
+    async def listen() -> object:
+        run_id = new_id()
+        async with listening(redis_url) as ear, ear.to(run_id) as subscription:
+            assert await subscription.get(5) == {}
+            with redis.Redis.from_url(redis_url) as bus:
+                bus.client_kill_filter(_type="pubsub")
+                assert await subscription.get(10) == {}
+                bus.publish(channel(run_id), '{"n": 3}')
+            return await subscription.get(5)
+
+    assert run(listen) == {"n": 3}
+
+
+def test_who_leaves_is_forgotten(redis_url: str) -> None:
+    async def listen() -> tuple[int, int]:
+        async with listening(redis_url) as ear:
+            async with ear.to(new_id()) as first, ear.to(first.run_id):
+                there = len(ear.subscriptions)
+            return there, len(ear.subscriptions)
+
+    assert run(listen) == (2, 0)

@@ -1,0 +1,249 @@
+"""Claim, firm, renew, report: the WHERE clauses are the whole race."""
+
+from collections.abc import Callable, Generator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import timedelta
+from threading import Barrier
+from uuid import uuid4
+
+from sqlalchemy import func, select, text, update
+
+from store import activations, overdue, runs
+from store.activations import Claim
+from store.database import Transaction
+from store.schema import activations as rows
+from store.schema import node_values, turns, variables
+from tests.integration.engine import LEASE, Bench, Run, until, values_of, variable_of
+
+AT_ONCE = timedelta(0)
+WAITING_FOR_LOCKS = text("""
+    select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'
+""")
+
+
+# -- claiming --------------------------------------------------------------------------------------------------------
+def test_a_message_that_is_delivered_twice_claims_once(bench: Bench):
+    run = bench.start("begin -> work")
+    both = Barrier(2)
+
+    def claim() -> Claim | None:
+        both.wait()
+        return bench.try_claim(run, "begin")
+
+    with ThreadPoolExecutor(2) as pool:
+        claims = [future.result() for future in [pool.submit(claim), pool.submit(claim)]]
+
+    assert sorted(claimed is None for claimed in claims) == [False, True]
+    assert run.activation("begin").attempt == 1
+
+
+def test_what_is_not_due_yet_is_not_claimed(bench: Bench):
+    run = bench.start("begin -> work")
+    change(bench, run, not_before=func.now() + timedelta(minutes=1))
+
+    assert bench.try_claim(run, "begin") is None
+
+    change(bench, run, not_before=func.now())
+    assert bench.try_claim(run, "begin") is not None
+
+
+def test_nothing_is_claimed_after_a_cancel_has_committed(bench: Bench):
+    run = bench.start("begin -> work")
+
+    bench.lifecycle.cancel_run(bench.tenant_id, run.id)
+
+    assert bench.try_claim(run, "begin") is None
+    assert run.statuses == {"begin": "closed"}
+
+
+def test_a_claim_that_meets_a_cancel_waits_for_it_and_gets_nothing(bench: Bench):
+    run = bench.start("begin -> work")
+
+    with cancelling(bench, run) as commit, in_background(bench, lambda: bench.try_claim(run, "begin")) as claimed:
+        commit()
+
+    assert claimed.result() is None
+    assert run.activation("begin").attempt == 0
+
+
+def test_a_cancel_that_meets_a_claim_waits_for_it_and_calls_it_off(bench: Bench):
+    run = bench.start("begin -> work")
+    with bench.database.transaction() as tx:
+        row = run.activation("begin")
+        claimed = activations.claim(tx, run.id, row.id, lease_id=uuid4(), lease=LEASE, worker="by hand")
+        assert claimed is not None
+        with ThreadPoolExecutor(1) as pool:
+            cancelled = pool.submit(bench.lifecycle.cancel_run, bench.tenant_id, run.id)
+            until_somebody_waits(bench)
+            tx.connection.commit()
+            assert cancelled.result() == "stopping"
+
+    assert run.activation("begin").called_off
+    assert renewed(bench, claimed) == set()
+
+
+# -- keeping ---------------------------------------------------------------------------------------------------------
+def test_a_lease_that_was_swept_is_neither_firm_nor_renewed(bench: Bench):
+    run = bench.start("begin -> work")
+    claimed = bench.claim(run, "begin", lease=AT_ONCE)
+    assert swept(bench) == [run.id]
+
+    with bench.database.transaction() as tx:
+        is_firm = activations.firm(tx, claimed, LEASE)
+
+    assert not is_firm
+    assert renewed(bench, claimed) == set()
+
+
+def test_a_lease_that_has_run_out_revives_if_nobody_has_swept_it(bench: Bench):
+    run = bench.start("begin -> work")
+    claimed = bench.claim(run, "begin", lease=AT_ONCE)
+
+    assert renewed(bench, claimed) == {claimed.lease_id}
+
+    assert swept(bench) == []
+    assert bench.report(claimed)
+
+
+def test_renewing_waits_for_nobody_and_keeps_what_somebody_works_on(bench: Bench):
+    run = bench.start("begin -> one, two")
+    bench.play(until=lambda: "one" in run.statuses)
+    one, two = bench.claim(run, "one"), bench.claim(run, "two")
+
+    with bench.database.transaction() as tx:
+        tx.run(update(rows).where(rows.c.run_id == run.id, rows.c.id == one.id).values(worker="busy"))
+        kept = renewed(bench, one, two)
+
+    assert kept == {one.lease_id, two.lease_id}
+
+
+def test_of_many_leases_those_that_are_gone_are_missing(bench: Bench):
+    run = bench.start("begin -> one, two, three")
+    bench.play(until=lambda: "one" in run.statuses)
+    kept, reported, swept_away = (
+        bench.claim(run, "one"),
+        bench.claim(run, "two"),
+        bench.claim(run, "three", lease=AT_ONCE),
+    )
+    bench.report(reported)
+    swept(bench)
+
+    assert renewed(bench, kept, reported, swept_away) == {kept.lease_id}
+
+
+# -- reporting -------------------------------------------------------------------------------------------------------
+def test_a_report_under_a_lost_lease_stores_nothing_at_all(bench: Bench):
+    run = bench.start("begin -> work")
+    claimed = bench.claim(run, "begin", lease=AT_ONCE)
+    swept(bench)
+
+    taken = bench.report(
+        claimed,
+        values=[values_of(claimed, {"result": "too late"})],
+        variables=[variable_of(claimed, "env.count", 1)],
+        turn={"run_id": run.id, "id": claimed.id, "node_id": "begin", "speaker": claimed.lease_id, "text": "late"},
+    )
+
+    assert not taken
+    assert run.activation("begin").outcome["code"] == "worker_lost"
+    assert [count(bench, run, table) for table in (node_values, variables, turns)] == [0, 0, 0]
+
+
+def test_a_report_whose_answer_got_lost_is_recognised_and_not_stored_twice(bench: Bench):
+    run = bench.start("begin -> work")
+    claimed = bench.claim(run, "begin")
+    stranger = uuid4()
+    assert bench.report(claimed, values=[values_of(claimed, {"result": 1})])
+
+    again = bench.report(claimed, values=[values_of(claimed, {"result": 2})])
+
+    with bench.database.transaction() as tx:
+        assert not again
+        assert activations.was_stored(tx, run.id, claimed.id, claimed.lease_id)
+        assert not activations.was_stored(tx, run.id, claimed.id, stranger)
+    assert run.outputs("begin") == {"result": 1}
+
+
+def test_a_running_attempt_has_not_reported(bench: Bench):
+    run = bench.start("begin -> work")
+    claimed = bench.claim(run, "begin")
+
+    with bench.database.transaction() as tx:
+        assert not activations.was_stored(tx, run.id, claimed.id, claimed.lease_id)
+        assert not activations.has_reported(tx, run.id)
+
+
+def test_a_lost_worker_costs_a_strike_and_the_next_attempt_has_a_number_of_its_own(bench: Bench):
+    run = bench.start("begin -> work")
+    bench.claim(run, "begin", lease=AT_ONCE)
+    swept(bench)
+    bench.coordinator.advance_run(run.id)
+
+    again = bench.claim(run, "begin")
+
+    assert (again.attempt, again.strikes) == (2, 1)
+
+
+def test_a_report_tells_the_coordinator_what_routing_needs_and_no_values(bench: Bench):
+    run = bench.start("begin -> work")
+    claimed = bench.claim(run, "begin")
+    bench.report(claimed, "Chose", column={"to": ["work"]}, values=[values_of(claimed, {"result": "large"})])
+
+    with bench.database.transaction() as tx:
+        (report,) = activations.reported(tx, run.id)
+
+    assert (report.activation, report.node_id, report.outcome.to) == (claimed.id, "begin", ("work",))
+    assert not report.outcome.outputs
+
+
+# -- in other words --------------------------------------------------------------------------------------------------
+def renewed(bench: Bench, *claims: Claim) -> set[object]:
+    with bench.database.transaction() as tx:
+        return set(activations.renew(tx, [(c.run_id, c.id, c.lease_id) for c in claims], LEASE))
+
+
+def swept(bench: Bench) -> list[object]:
+    with bench.database.transaction() as tx:
+        return list(overdue.silent_leases(tx))
+
+
+def change(bench: Bench, run: Run, **values: object) -> None:
+    with bench.database.transaction() as tx:
+        tx.run(update(rows).where(rows.c.run_id == run.id).values(**values))
+
+
+def count(bench: Bench, run: Run, table: object) -> int:
+    with bench.database.transaction() as tx:
+        return tx.scalar(select(func.count()).select_from(table).where(table.c.run_id == run.id))
+
+
+def until_somebody_waits(bench: Bench) -> None:
+    def waits() -> bool:
+        with bench.database.transaction() as tx:
+            return tx.scalar(WAITING_FOR_LOCKS) > 0
+
+    until(waits)
+
+
+@contextmanager
+def cancelling(bench: Bench, run: Run) -> Generator[Callable[[], None]]:
+    """A cancel that has written everything and commits when it is told to."""
+
+    def cancel(tx: Transaction) -> None:
+        row = runs.lock(tx, run.id)
+        assert row is not None
+        bench.coordinator.cancel(tx, row)
+
+    with bench.database.transaction() as tx:
+        cancel(tx)
+        yield tx.connection.commit
+
+
+@contextmanager
+def in_background(bench: Bench, work: Callable[[], Claim | None]) -> Generator["Future[Claim | None]"]:
+    """Work that has come to a lock by the time the block begins."""
+    with ThreadPoolExecutor(1) as pool:
+        future = pool.submit(work)
+        until_somebody_waits(bench)
+        yield future

@@ -1,0 +1,57 @@
+"""The events of a run: in order, without gaps, each with the values it shows."""
+
+from canvas.outcome import Finished
+from store import events
+from tests.builders import says
+from tests.integration.engine import Bench
+
+LINE = "begin -> one, two -> say"
+
+
+def test_events_are_numbered_without_gaps_and_the_run_knows_the_last(bench: Bench):
+    run = bench.start(LINE, say=says("done"))
+    bench.play()
+
+    assert [event.number for event in run.events] == list(range(1, run.row["last_event"] + 1))
+    assert (run.told[0], run.told[-1]) == ("workflow_started", "workflow_finished")
+
+
+def test_a_reader_that_has_seen_some_gets_the_rest(bench: Bench):
+    run = bench.start(LINE, say=says("done"))
+    bench.play()
+    every = run.events
+
+    with bench.database.transaction() as tx:
+        assert events.after(tx, run.id, 3) == every[3:]
+        assert events.after(tx, run.id, 3, upto=5) == every[3:5]
+        assert events.after(tx, run.id, 3, most=1) == every[3:4]
+        assert events.after(tx, run.id, every[-1].number) == []
+
+
+def test_a_finished_node_is_shown_with_what_it_has_left(bench: Bench):
+    bench.does(one=lambda ctx: Finished(outputs={"answer": [1, {"b": None}]}))
+    run = bench.start(LINE, say=says("{one@answer}"))
+    bench.play()
+
+    shown = {event.node_id: event.outputs for event in run.events if event.name == "node_finished"}
+
+    assert shown["one"] is not None
+    assert shown["one"]["answer"] == [1, {"b": None}]
+    assert shown["say"] is not None
+    assert shown["say"]["content"] == run.said
+
+
+def test_a_started_node_shows_no_values_that_came_later(bench: Bench):
+    run = bench.start(LINE, say=says("done"))
+    bench.play()
+
+    assert {event.outputs is None for event in run.events if event.name == "node_started"} == {True}
+
+
+def test_the_keys_of_a_value_stay_in_their_order(bench: Bench):
+    bench.does(one=lambda ctx: Finished(outputs={"z": 1, "a": {"y": 1, "b": 2}, "m": 3}))
+    run = bench.start(LINE, say=says("done"))
+    bench.play()
+
+    assert list(run.outputs("one")) == ["z", "a", "m"]
+    assert list(run.outputs("one")["a"]) == ["y", "b"]

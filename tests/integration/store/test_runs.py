@@ -1,0 +1,137 @@
+"""The run's row: who holds it, and what a decision writes under its lock."""
+
+from datetime import timedelta
+
+import pytest
+from psycopg.errors import LockNotAvailable
+from sqlalchemy import func, select, update
+from sqlalchemy.exc import OperationalError
+
+from canvas.errors import StateError
+from canvas.plan import Decision
+from canvas.state import ENGINE, Status
+from store import runs
+from store.runs import Applied
+from store.schema import runs as rows
+from store.schema import scopes
+from tests.integration.engine import Bench, Run
+
+SOON = timedelta(milliseconds=20)
+
+
+def test_who_finds_a_run_taken_goes_away_at_once(bench: Bench):
+    run = bench.start("begin -> work")
+
+    with bench.database.transaction() as holder, bench.database.transaction() as other:
+        assert runs.try_lock(holder, run.id) is not None
+        assert runs.try_lock(other, run.id) is None
+
+
+def test_a_person_waits_for_a_run_but_not_for_ever(bench: Bench):
+    run = bench.start("begin -> work")
+
+    with bench.database.transaction() as holder:
+        runs.try_lock(holder, run.id)
+        with pytest.raises(OperationalError) as refused, bench.database.transaction() as other:
+            runs.lock(other, run.id, patience=SOON)
+
+    assert isinstance(refused.value.orig, LockNotAvailable)
+
+
+def test_a_held_run_keeps_nobody_from_claiming_or_reporting(bench: Bench):
+    run = bench.start("begin -> work")
+
+    with bench.database.transaction() as holder:
+        runs.try_lock(holder, run.id)
+        claimed = bench.claim(run, "begin")
+        assert bench.report(claimed)
+
+
+def test_a_run_that_newer_rules_decide_is_left_alone(bench: Bench):
+    run = bench.start("begin -> work")
+    change(bench, run, engine=ENGINE + 1)
+
+    with bench.database.transaction() as tx:
+        assert runs.try_lock(tx, run.id) is None
+        assert runs.lock(tx, run.id) is None
+
+
+def test_there_is_no_run_of_another_tenant(bench: Bench):
+    run = bench.start("begin -> work")
+
+    with bench.database.transaction() as tx:
+        assert runs.read(tx, bench.tenant_id, run.id) is not None
+        assert runs.read(tx, bench.a_tenant(), run.id) is None
+
+
+def test_a_decision_on_a_state_that_is_no_more_writes_nothing(bench: Bench):
+    run = bench.start("begin -> work")
+    before = run.row
+    change(bench, run, revision=before["revision"] + 1)
+
+    with pytest.raises(StateError):
+        decided(bench, run, before)
+
+    assert run.row["last_event"] == before["last_event"]
+
+
+def test_a_decision_about_an_activation_that_is_elsewhere_writes_nothing(bench: Bench):
+    run = bench.start("begin -> work")
+    claimed = bench.claim(run, "begin")
+    before = run.row
+
+    with pytest.raises(StateError, match="not in the state"):
+        decided(bench, run, before, moved={claimed.id: Status.DONE})
+
+    assert run.row["revision"] == before["revision"]
+    assert run.statuses == {"begin": "running"}
+
+
+def test_only_so_many_nodes_of_a_run_are_at_work_and_the_others_follow_in_canonical_order(bench: Bench):
+    bench.coordinator = bench.a_coordinator(max_running=2)
+    bench.lifecycle = type(bench.lifecycle)(bench.coordinator)
+    run = bench.start("begin -> one, two, three, four")
+    bench.play(until=lambda: "one" in run.statuses)
+
+    at_first = dict(run.statuses)
+    bench.report(bench.claim(run, "two"))
+    bench.coordinator.advance_run(run.id)
+
+    assert at_first == {"begin": "done", "one": "ready", "two": "ready", "three": "queued", "four": "queued"}
+    assert run.statuses == {"begin": "done", "one": "ready", "two": "done", "three": "ready", "four": "queued"}
+    assert [row.node_id for row in run.activations] == ["begin", "one", "two", "three", "four"]
+
+
+def test_no_scope_is_left_of_a_run_that_is_over(bench: Bench):
+    run = bench.start("begin -> work")
+    assert count_scopes(bench, run) == 1
+
+    bench.play()
+
+    assert run.status == "succeeded"
+    assert count_scopes(bench, run) == 0
+    assert {row.status for row in run.activations} == {"done"}
+
+
+def test_two_decisions_of_one_transaction_are_told_as_one():
+    first = Applied(run_id=(run := object()), events=[(1, "a")])
+    first.merge(Applied(run_id=run, events=[(2, "b")], is_over=True))
+
+    assert (first.events, first.is_over) == ([(1, "a"), (2, "b")], True)
+
+
+# -- in other words --------------------------------------------------------------------------------------------------
+def decided(bench: Bench, run: Run, before: object, **decision: object) -> None:
+    with bench.database.transaction() as tx:
+        state = runs.state_of(tx, before, [], whole=True)
+        runs.apply(tx, before, Decision(state, **decision), usage={}, form_expiry=timedelta(days=1))
+
+
+def change(bench: Bench, run: Run, **values: object) -> None:
+    with bench.database.transaction() as tx:
+        tx.run(update(rows).where(rows.c.id == run.id).values(**values))
+
+
+def count_scopes(bench: Bench, run: Run) -> int:
+    with bench.database.transaction() as tx:
+        return tx.scalar(select(func.count()).select_from(scopes).where(scopes.c.run_id == run.id))

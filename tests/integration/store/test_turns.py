@@ -1,0 +1,119 @@
+"""A turn: one text that only grows within an epoch, whoever speaks in it."""
+
+from uuid import UUID, uuid4
+
+import pytest
+from sqlalchemy import update
+
+from store import turns
+from store.database import Database
+from store.ids import new_id
+from store.schema import turns as rows
+from store.turns import Taken, Turn
+
+
+@pytest.fixture
+def turn(database: Database) -> "OneTurn":
+    return OneTurn(database)
+
+
+def test_who_takes_a_turn_learns_what_was_said_in_it(turn: "OneTurn"):
+    first, second = uuid4(), uuid4()
+
+    assert turn.take(first) == Taken(0, "", 0)
+    assert turn.write(first, "Hello")
+    assert turn.take(second) == Taken(0, "Hello", 0)
+
+
+def test_an_earlier_speaker_is_not_heard_any_more(turn: "OneTurn"):
+    first, second = uuid4(), uuid4()
+    turn.take(first)
+    turn.write(first, "Hel")
+    turn.take(second)
+
+    assert not turn.write(first, "Hello")
+    assert turn.write(second, "Help")
+    assert turn.opened_at(3).text == "Help"
+
+
+def test_text_of_an_earlier_epoch_is_not_written(turn: "OneTurn"):
+    speaker = uuid4()
+    turn.take(speaker)
+    turn.write(speaker, "Hello")
+    turn.take_back(number=7)
+
+    assert not turn.write(speaker, "Hello again", epoch=0)
+    assert turn.take(speaker) == Taken(1, "", 0)
+
+
+def test_a_closed_turn_is_not_written(turn: "OneTurn"):
+    speaker = uuid4()
+    turn.take(speaker)
+    turn.opened_at(3)
+    turn.close(5)
+
+    assert not turn.write(speaker, "more")
+    assert turn.opened_at(3, shown_only=True).closed_at == 5
+
+
+def test_taking_back_keeps_what_earlier_speakers_had_finished(turn: "OneTurn"):
+    speaker = uuid4()
+    turn.take(speaker)
+    turn.write(speaker, "Finished. Begun")
+    turn.keep(len("Finished."))
+
+    turn.take_back(number=7)
+
+    shown = turn.opened_at(3)
+    assert (shown.text, shown.keep, shown.epoch) == ("Finished.", 9, 1)
+
+
+def test_a_turn_is_shown_once_it_is_open_and_in_the_order_of_opening(database: Database):
+    run_id = new_id()
+    early, late, never = (OneTurn(database, run_id) for _ in range(3))
+    for one in (late, early, never):
+        one.take(uuid4())
+    late.opened_at(9)
+    early.opened_at(4)
+
+    with database.transaction() as tx:
+        shown = turns.opened(tx, run_id)
+
+    assert [(one.id, one.opened_at) for one in shown] == [(early.id, 4), (late.id, 9)]
+
+
+class OneTurn:
+    """A turn of some run, with what a fold does to it."""
+
+    def __init__(self, database: Database, run_id: UUID | None = None) -> None:
+        self._database = database
+        self.run_id = run_id or new_id()
+        self.id = uuid4()
+
+    def take(self, speaker: UUID) -> Taken:
+        with self._database.transaction() as tx:
+            return turns.take(tx, self.run_id, self.id, "say", speaker)
+
+    def write(self, speaker: UUID, said: str, *, epoch: int = 0) -> bool:
+        with self._database.transaction() as tx:
+            return turns.write(tx, self.run_id, self.id, speaker, epoch, said)
+
+    def take_back(self, number: int) -> None:
+        self._run(turns.TAKE_BACK, number=number)
+
+    def close(self, number: int) -> None:
+        self._run(turns.CLOSE, number=number)
+
+    def opened_at(self, number: int, *, shown_only: bool = False) -> Turn:
+        if not shown_only:
+            self._run(turns.OPEN, number=number, node_id="say")
+        with self._database.transaction() as tx:
+            return turns.opened(tx, self.run_id)[0]
+
+    def keep(self, length: int) -> None:
+        with self._database.transaction() as tx:
+            tx.run(update(rows).where(rows.c.id == self.id).values(keep=length))
+
+    def _run(self, statement: object, **values: object) -> None:
+        with self._database.transaction() as tx:
+            tx.run(statement, run_id=self.run_id, turn=self.id, **values)

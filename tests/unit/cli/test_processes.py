@@ -1,0 +1,150 @@
+"""Programs of a deployment, and children that are kept running."""
+
+import os
+import socket
+import sys
+import time
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+import settings
+from canvas.errors import Conflict, ExecutorError
+from cli.__main__ import main
+from cli.checks import Level, clocks, connections, secret_key
+from cli.children import Child
+from cli.processes import environment, scheduler_program, worker_program
+from cli.up import free_port
+from settings import InvalidSettings, Settings
+
+PATIENCE = 10.0  # seconds
+
+
+@pytest.fixture
+def named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
+    """Settings that name servers, which nobody asks in these tests."""
+    for name in ("EASEL_DATABASE_URL", "EASEL_REDIS_URL", "CELERY_BROKER_URL", "EASEL_BROKER_URL", "EASEL_SECRET_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("EASEL_HOME", str(tmp_path))
+    monkeypatch.setenv("DATABASE_URL", "postgresql://h/d")
+    monkeypatch.setenv("REDIS_URL", "redis://h/0")
+    return Settings()
+
+
+def test_workers_and_schedulers_are_plain_celery_on_their_queues(named: Settings):
+    worker, scheduler = " ".join(worker_program(named)), " ".join(scheduler_program(named))
+
+    assert "celery -A worker.tasks worker -Q nodes -P threads -c 64 -E --without-gossip --without-mingle" in worker
+    assert "celery -A scheduler.tasks worker -Q runs -P threads -c 4 -E --without-gossip --without-mingle" in scheduler
+
+
+def test_a_process_is_told_where_the_servers_are_by_variables_that_win(named: Settings):
+    told = environment(named)
+
+    assert told["EASEL_DATABASE_URL"] == "postgresql+psycopg://h/d"
+    assert told["EASEL_REDIS_URL"] == "redis://h/0"
+
+
+def test_a_process_without_servers_says_how_to_come_by_some(named: Settings, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv("DATABASE_URL")
+
+    with pytest.raises(InvalidSettings, match=r"DATABASE_URL.*easel up"):
+        environment(Settings())
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0", "192.168.0.7", "::", "example.org"])
+def test_flower_beyond_this_machine_needs_a_password(
+    named: Settings, address: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.delenv("FLOWER_BASIC_AUTH", raising=False)
+    settings.load.cache_clear()
+
+    with pytest.raises(SystemExit) as ended:
+        main(["flower", "--address", address])
+
+    assert ended.value.code == 2
+    assert "FLOWER_BASIC_AUTH" in capsys.readouterr().err
+
+
+def test_flower_on_this_machine_needs_none_and_further_arguments_reach_it(
+    named: Settings, monkeypatch: pytest.MonkeyPatch
+):
+    became: list[list[str]] = []
+    monkeypatch.setattr(os, "execve", lambda _, program, __: became.append(program))
+    settings.load.cache_clear()
+
+    with pytest.raises(SystemExit):
+        main(["flower", "--port", "5556", "--persistent=true"])
+
+    settings.load.cache_clear()
+    assert became[0][-3:] == ["--address=127.0.0.1", "--port=5556", "--persistent=true"]
+
+
+def tend_until(child: Child, starts: int) -> None:
+    """Tend a child until it has been started so often and has ended again."""
+    give_up = time.monotonic() + PATIENCE
+    while child.starts < starts or child.is_running:
+        assert time.monotonic() < give_up
+        child.tend()
+        time.sleep(0.005)
+
+
+def test_a_child_that_ends_is_started_again_and_writes_to_a_log_of_its_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    child = Child("worker", [sys.executable, "-c", "print('here')"], os.environ, tmp_path / "logs" / "worker.log")
+
+    tend_until(child, 2)
+
+    assert child.log.read_text() == "here\nhere\n"
+    assert child.log.stat().st_mode & 0o777 == 0o600
+    assert "the worker has ended and is started again" in capsys.readouterr().err
+
+
+def test_a_child_that_never_comes_up_is_reported_with_the_end_of_its_log(tmp_path: Path):
+    child = Child("api", [sys.executable, "-c", "raise SystemExit('no such port')"], os.environ, tmp_path / "api.log")
+
+    child.must_come_up()
+    child.starts = 2
+    tend_until(child, 3)
+
+    with pytest.raises(ExecutorError, match="no such port"):
+        child.must_come_up()
+
+
+def test_a_child_stops_when_told_to(tmp_path: Path):
+    waiting = "import sys, time; print('up', flush=True); time.sleep(60)"
+    child = Child("worker", [sys.executable, "-c", waiting], os.environ, tmp_path / "worker.log")
+    child.tend()
+
+    child.stop()
+
+    assert not child.is_running
+
+
+def test_a_port_that_is_taken_is_refused_with_advice():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+
+        with pytest.raises(Conflict, match="--port"):
+            free_port("127.0.0.1", taken.getsockname()[1])
+
+    assert free_port("127.0.0.1", 0) > 0
+
+
+def test_the_doctor_counts_connections_before_the_database_refuses_them(named: Settings):
+    enough = named.worker_pool + 1 + named.api_pool + 4 + named.scheduler_threads + 2 + 10
+
+    assert connections(enough, named).level is Level.OK
+    too_few = connections(enough - 1, named)
+    assert too_few.level is Level.FAIL
+    assert f"max_connections to {enough}" in too_few.advice
+
+
+def test_the_doctor_warns_of_clocks_apart_and_of_a_key_that_others_lack(named: Settings):
+    assert clocks(timedelta(seconds=-1)).level is Level.OK
+    assert clocks(timedelta(seconds=-3)).level is Level.WARN
+    assert secret_key(named).level is Level.WARN
+    assert secret_key(named.model_copy(update={"database_url": None})).level is Level.OK

@@ -1,0 +1,213 @@
+"""The documentation says what the code says: settings, components, events, log lines, links and tests by name."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from datetime import timedelta
+from math import inf
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import AliasChoices
+
+from canvas import dsl, events, names
+from components import registry
+from components.base import Component, Params
+from providers.accounts import accounts_from_toml
+from settings import TIME_LIMITS, Settings
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+OPERATIONS = (DOCS / "operations.md").read_text(encoding="utf-8")
+DSL = (DOCS / "dsl.md").read_text(encoding="utf-8")
+GUARANTEES = (DOCS / "guarantees.md").read_text(encoding="utf-8")
+EVENTS = DOCS / "events.md"
+
+PAGES = sorted(
+    page for page in ROOT.rglob("*.md") if not any(part.startswith(".") for part in page.relative_to(ROOT).parts)
+)
+LISTED: Mapping[str, Component[Any]] = {found.name: found for found in registry.COMPONENTS.values()}
+EXAMPLES = re.compile(r"^```json\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+def page_name(page: Path) -> str:
+    """A page as pytest shows it."""
+    return str(page.relative_to(ROOT))
+
+
+def without_code(text: str) -> str:
+    """A page without its blocks of code, where brackets and marks mean other things."""
+    return re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
+
+
+def anchors(page: Path) -> set[str]:
+    """What a link may name after `#`: the headings as GitHub spells them."""
+    headings = re.findall(r"^#+ (.+)$", without_code(page.read_text(encoding="utf-8")), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def section(text: str, heading: str) -> str:
+    """What stands under a heading, up to the next one of its level or above."""
+    level = heading.index(" ")
+    found = re.search(rf"^{re.escape(heading)}\n(.*?)(?=^#{{1,{level}}} |\Z)", text, re.MULTILINE | re.DOTALL)
+    assert found, f"there is no heading {heading!r}"
+    return found[1]
+
+
+def marked(text: str) -> set[str]:
+    """Everything that stands in backticks."""
+    return set(re.findall(r"`([^`\n]+)`", text))
+
+
+def own_fields(params: type[Params]) -> set[str]:
+    """The parameters that a component adds to those of every node, as canvases spell them."""
+    return {field.alias or name for name, field in params.model_fields.items() if name not in Params.model_fields}
+
+
+# -- links -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_name)
+def test_every_link_leads_somewhere(page: Path) -> None:
+    links = re.findall(r"\]\(([^)\s]+)\)", without_code(page.read_text(encoding="utf-8")))
+    dead: list[str] = []
+    for link in links:
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        is_dead = not target.exists() or (anchor and target.suffix == ".md" and anchor not in anchors(target))
+        if not re.match(r"[a-z]+:", link) and is_dead:
+            dead.append(link)
+
+    assert dead == []
+
+
+# -- operations.md ---------------------------------------------------------------------------------------------------
+
+
+def variables() -> Iterator[tuple[str, Any]]:
+    """Every variable that sets something, and its default."""
+    for name, field in Settings.model_fields.items():
+        alias = field.validation_alias
+        spellings = alias.choices if isinstance(alias, AliasChoices) else [f"EASEL_{name.upper()}"]
+        yield from ((str(spelling), field.default if field.default_factory is None else ...) for spelling in spellings)
+
+
+def shown(default: Any) -> str:
+    """A default as the table writes it, without its backticks."""
+    match default:
+        case None:
+            return "none"
+        case bool():
+            return str(default).lower()
+        case timedelta():
+            units = (("d", 86_400_000), ("m", 60_000), ("s", 1000), ("ms", 1))
+            whole = round(default.total_seconds() * 1000)
+            return next(f"{whole // size} {unit}" for unit, size in units if whole % size == 0)
+        case _:
+            return str(default)
+
+
+@pytest.mark.parametrize(("variable", "default"), list(variables()))
+def test_every_setting_is_in_the_table_with_its_default(variable: str, default: Any) -> None:
+    row = re.search(rf"^\| [^|]*`{variable}`[^|]* \| ([^|]*) \|", section(OPERATIONS, "## Settings"), re.MULTILINE)
+
+    assert row, f"{variable} has no row"
+    if default is ... or variable.endswith("SECRET_KEY"):
+        assert row[1].strip()
+    else:
+        assert row[1].strip("` ") == shown(default)
+
+
+def test_the_table_has_no_setting_that_the_code_lacks() -> None:
+    told = re.findall(r"`((?:EASEL|LLM)_[A-Z_]+)`", section(OPERATIONS, "## Settings"))
+
+    assert set(told) - {variable for variable, _ in variables()} == set()
+
+
+@pytest.mark.parametrize("package", ["scheduler", "worker", "components", "providers"])
+def test_every_warning_and_error_in_the_logs_is_explained(package: str) -> None:
+    sources = [path.read_text(encoding="utf-8") for path in (ROOT / package).rglob("*.py")]
+    said = {line for source in sources for line in re.findall(r'log\.(?:warning|error)\(\s*"(\w+)"', source)}
+
+    assert said
+    assert said - marked(section(OPERATIONS, "## What the logs mean")) == set()
+
+
+def test_the_example_of_a_model_account_is_understood(tmp_path: Path) -> None:
+    block = re.search(r"^```toml\n(.*?)^```", OPERATIONS, re.MULTILINE | re.DOTALL)
+    assert block
+    file = tmp_path / "models.toml"
+    file.write_text(block[1])
+
+    (account,) = accounts_from_toml(file, {"OPENAI_API_KEY": "a key"})
+
+    assert (account.factory, account.api_key) == ("OpenAI", "a key")
+
+
+# -- dsl.md ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", sorted(LISTED))
+def test_every_component_has_its_heading_with_each_of_its_parameters(name: str) -> None:
+    told = marked(section(DSL, f"### {name}"))
+
+    assert own_fields(LISTED[name].params) - told == set()
+
+
+def test_no_component_is_described_that_is_not_there() -> None:
+    headings = re.findall(r"^### (.+)$", section(DSL, "## Components"), re.MULTILINE)
+
+    assert sorted(headings) == sorted(LISTED)
+
+
+def test_the_parameters_of_every_node_are_described() -> None:
+    assert set(Params.model_fields) - marked(section(DSL, "## Every node")) == set()
+
+
+@pytest.mark.parametrize("name", sorted(LISTED))
+def test_the_time_limit_of_every_component_is_told(name: str) -> None:
+    limit = TIME_LIMITS[name]
+
+    text = section(DSL, f"### {name}").replace("\n", " ")
+    assert f"Time limit: {'none' if limit == inf else f'{limit:g} s'}." in text
+
+
+@pytest.mark.parametrize("name", sorted(LISTED))
+def test_every_example_is_a_node_without_findings(name: str) -> None:
+    examples = EXAMPLES.findall(section(DSL, f"### {name}"))
+    assert examples or not own_fields(LISTED[name].params), f"{name} has parameters and no example"
+
+    for example in examples:
+        node = {"obj": {"component_name": name, "params": json.loads(example)}, "downstream": []}
+        assert registry.check(dsl.parse({"components": {"begin": node}})) == []
+
+
+def test_what_is_not_there_yet_is_named_and_nothing_else() -> None:
+    told = marked(section(DSL, "## Not there yet"))
+    lacking = (set(names.COMPONENTS) | set(names.TOOLS)) - set(LISTED)
+
+    assert lacking - told == set()
+    assert told & set(LISTED) == set()
+
+
+# -- events.md and guarantees.md -------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(not EVENTS.exists(), reason="events are described on another page")
+def test_every_event_is_described() -> None:
+    wire_names = {value for name, value in vars(events).items() if name.isupper() and isinstance(value, str)}
+    told = EVENTS.read_text(encoding="utf-8")
+
+    assert {name for name in wire_names - {events.CANCELLED_TEXT} if name not in told} == set()
+
+
+def test_every_test_that_a_guarantee_names_exists() -> None:
+    named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", GUARANTEES)
+
+    assert named
+    assert [f"{path}::{test}" for path, test in named if not _exists(ROOT / path, test)] == []
+
+
+def _exists(path: Path, test: str) -> bool:
+    return path.exists() and re.search(rf"def {test}\(", path.read_text(encoding="utf-8")) is not None

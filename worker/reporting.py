@@ -1,0 +1,228 @@
+"""How an attempt reports: what it stores, and the run's next step, which rides along.
+
+A report is stored whole or not at all, under the attempt's lease. It is repeated while the database is away; outputs
+that no row can hold become a failure of the node, so that they harm nobody else.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import structlog
+from sqlalchemy.exc import SQLAlchemyError
+
+from canvas.errors import ExecutorError, NodeFailure
+from canvas.outcome import Failed, Left, Outcome
+from canvas.state import ScopeKey, entry_text
+from components.context import THINK_END, THINK_START
+from providers.chat import Usage
+from scheduler.coordinator import Coordinator
+from store import activations, outcomes
+from store.activations import Claim, Written
+from store.database import is_outage
+from worker import failures
+from worker.context import WorkerContext
+
+log = structlog.get_logger()
+
+LONGEST_WAIT = 1.0  # seconds between two tries while the database is away
+MOST_OUTPUT = 64 * 1024 * 1024  # code points of JSON; more harms neighbours before it helps anybody
+OF_THE_ATTEMPT = ("_ERROR", "_created_time", "_elapsed_time", "_spoken")
+"""Outputs that do not stay from an earlier visit of the node."""
+
+
+class FoldFailed(Exception):
+    """A fold that rode along with a report has failed, and has taken the report with it."""
+
+
+@dataclass
+class Reporting:
+    """One attempt's way back into the rows."""
+
+    coordinator: Coordinator
+    claim: Claim
+    rides_along: bool
+    gives_up: Callable[[], bool]  # whether the process has ended its renewals, so that waiting has no sense
+    started: float = field(default_factory=time.monotonic)
+
+    def report(self, outcome: Outcome, context: WorkerContext | None, assigned: Mapping[str, Any]) -> None:
+        """Report until the report is stored or refused."""
+        written, is_whole = self._written_or_failure(outcome, context, assigned)
+        rides_along = self.rides_along
+        for wait in _longer_and_longer():
+            try:
+                self._store(written, rides_along=rides_along)
+                return
+            except FoldFailed as failed:
+                log.error("fold_failed", run_id=str(self.claim.run_id), error=_first_line(failed.__cause__))
+                rides_along = False
+            except (SQLAlchemyError, ValueError) as error:  # ValueError: a text that UTF-8 does not know
+                if is_outage(error):
+                    if self.gives_up():
+                        break
+                    log.warning("report_tried_again", error=_first_line(error))
+                    time.sleep(wait)
+                elif is_whole:
+                    written, is_whole = self._unstorable(error, context), False
+                else:
+                    raise
+        log.error("report_not_stored", activation_id=str(self.claim.id))
+
+    def _store(self, written: Written, *, rides_along: bool) -> None:
+        """Store the report; take the run's next step in the same transaction if nobody holds the run.
+
+        Raises FoldFailed, and nothing is stored, if that step fails: the report then goes alone, and the step is the
+        scheduler's.
+        """
+        coordinator, claim = self.coordinator, self.claim
+        applied = None
+        with coordinator.database.transaction() as tx:
+            is_new = activations.report(tx, claim.run_id, claim.id, claim.lease_id, written)
+            if not is_new and not activations.was_stored(tx, claim.run_id, claim.id, claim.lease_id):
+                log.info("report_refused", activation_id=str(claim.id))
+                return
+            if is_new and rides_along:
+                try:
+                    applied = coordinator.try_fold(tx, claim.run_id)
+                except Exception as error:
+                    raise FoldFailed from error
+        if not rides_along:
+            coordinator.dispatch.advance(claim.run_id)
+        elif applied is None:  # somebody held the run: once more, now that the report is visible
+            coordinator.advance_run(claim.run_id)
+        else:
+            coordinator.dispatch.flush(applied)
+            coordinator.look(claim.run_id)
+
+    # -- what is stored -----------------------------------------------------------------------------------------
+    def _written_or_failure(
+        self, outcome: Outcome, context: WorkerContext | None, assigned: Mapping[str, Any]
+    ) -> tuple[Written, bool]:
+        try:
+            return self._written(outcome, context, assigned), True
+        except Exception as error:  # noqa: BLE001 (outputs may raise anything when they are looked at)
+            return self._unstorable(error, context), False
+
+    def _unstorable(self, error: Exception, context: WorkerContext | None) -> Written:
+        """A failure in place of what no row can hold; of the attempt only its times and what it cost."""
+        log.warning("output_not_stored", error_type=type(error).__name__)
+        told = str(error) if isinstance(error, ExecutorError) else "An output cannot be stored."
+        outcome = Failed(failures.storable(told), "unstorable_output")
+        return Written(
+            outcome=outcomes.to_column(outcome, error=outcome.error, retake=False, spoke=False),
+            usage=_usage(context.usage) if context is not None else {},
+            values=[self._values_row(self.claim.node_id, self.claim.scope, self._own(outcome), {})],
+            variables=[],
+        )
+
+    def _written(self, outcome: Outcome, context: WorkerContext | None, assigned: Mapping[str, Any]) -> Written:
+        claim = self.claim
+        usage = _usage(context.usage) if context is not None else {}
+        if isinstance(outcome, Failed) and outcome.retryable:  # given back: another attempt will leave values
+            return Written(outcomes.to_column(outcome, error=None, retake=False, spoke=False), usage, [], [])
+        outputs: dict[str, Any] = {}
+        if context is not None:
+            kept = context.slots.outputs(claim.node_id)
+            outputs |= {name: value for name, value in kept.items() if name not in OF_THE_ATTEMPT}
+        outputs |= {**outcome.outputs, **self._own(outcome)}
+        turn, inputs = None, {}
+        if context is not None:
+            outputs |= _spoken(context, outputs)
+            turn, inputs = context.voice.row(), context.inputs
+        values = [self._values_row(claim.node_id, claim.scope, outputs, inputs)]
+        if isinstance(outcome, Left) and outcome.container and claim.scope:
+            values.append(self._values_row(claim.scope[-1][0], claim.scope[:-1], outcome.container, {}))
+        column = outcomes.to_column(
+            outcome,
+            error=outputs.get("_ERROR"),
+            retake=context is not None and context.voice.retake and context.voice.is_message,
+            spoke=context is not None and context.voice.has_spoken,
+        )
+        return Written(
+            outcome=failures.storable(column),
+            usage=usage,
+            values=values,
+            variables=[
+                {**self._row(), "name": name, "value": failures.storable(value)} for name, value in assigned.items()
+            ],
+            turn=turn,
+        )
+
+    def _own(self, outcome: Outcome) -> dict[str, Any]:
+        """Outputs that every attempt has."""
+        own: dict[str, Any] = {"_created_time": time.time(), "_elapsed_time": time.monotonic() - self.started}
+        return {**own, "_ERROR": outcome.error} if isinstance(outcome, Failed) else own
+
+    def _values_row(
+        self, node_id: str, scope: ScopeKey, outputs: Mapping[str, Any], inputs: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        shown = failures.storable(outputs)
+        _check_size(shown)
+        return {
+            **self._row(),
+            "node_id": node_id,
+            "pass_of": entry_text(scope),
+            "item": scope[-1][2] if scope else 0,
+            "outputs": shown,
+            "inputs": failures.storable(inputs),
+            "names": list(shown),
+        }
+
+    def _row(self) -> dict[str, Any]:
+        return {
+            "run_id": self.claim.run_id,
+            "activation_id": self.claim.id,
+            "place": self.claim.place.key,
+            "region": self.claim.place.region,
+        }
+
+
+def _usage(usage: Usage) -> dict[str, int]:
+    if not usage.calls:
+        return {}
+    return {
+        "prompt_tokens": usage.prompt_tokens,
+        "completion_tokens": usage.completion_tokens,
+        "total_tokens": usage.total_tokens,
+        "calls": usage.calls,
+    }
+
+
+def _spoken(context: WorkerContext, outputs: Mapping[str, Any]) -> dict[str, Any]:
+    """What listeners heard of a speaking model node, where that is not its content (an error after some text)."""
+    if not context.voice.has_spoken or context.voice.is_message:
+        return {}
+    heard = "".join(context.voice.said)[len(context.opening) :]
+    heard = heard.replace(THINK_START, "<think>").replace(THINK_END, "</think>")
+    return {"_spoken": heard} if heard != outputs.get("content") else {}
+
+
+def _check_size(value: Any) -> None:
+    """Refuse outputs that would harm others: texts are summed without making a copy."""
+    left = MOST_OUTPUT
+    stack = [value]
+    while stack:
+        top = stack.pop()
+        if isinstance(top, str):
+            left -= len(top)
+        elif isinstance(top, dict):
+            stack.extend(cast("dict[str, Any]", top).values())
+            left -= 16 * len(top)
+        elif isinstance(top, list):
+            stack.extend(cast("list[Any]", top))
+            left -= 8 * len(top)
+        if left < 0:
+            raise NodeFailure(f"The outputs are larger than {MOST_OUTPUT // 2**20} MiB. Make them smaller.")
+
+
+def _longer_and_longer() -> Iterator[float]:
+    """Seconds to wait after each try, without end."""
+    wait = 0.05
+    while True:
+        yield wait
+        wait = min(LONGEST_WAIT, 2 * wait)
+
+
+def _first_line(error: BaseException | None) -> str:
+    return str(error).partition("\n")[0]
