@@ -111,9 +111,9 @@ def _add_tasks(app: Celery, coordinator: Coordinator, worker: Worker) -> None:
         with coordinator.database.transaction() as tx:
             canaries.came_back(tx, NODES, datetime.fromisoformat(sent_at))
 
-    app.task(name=EXECUTE, ignore_result=True)(execute)
-    app.task(name=ADVANCE, ignore_result=True)(advance)
-    app.task(name=CANARY, ignore_result=True)(canary)
+    app.task(name=EXECUTE, ignore_result=True, shared=False)(execute)
+    app.task(name=ADVANCE, ignore_result=True, shared=False)(advance)
+    app.task(name=CANARY, ignore_result=True, shared=False)(canary)
 
 
 @contextmanager
@@ -124,6 +124,7 @@ def _consumer(app: Celery, threads: int) -> Generator[None]:
     def is_ready(_: object) -> None:
         ready.set()
 
+    app.set_default()  # the pool's threads look their tasks up in the current app
     worker = app.WorkController(
         pool="threads",
         concurrency=threads,

@@ -140,7 +140,8 @@ def _executor_error(request: Request, error: Exception) -> Response:
         case NotAllowed():
             refused = Refused(FORBIDDEN, error.message, data=False)
         case _:
-            refused = Refused(ARGUMENT, error.message, data=error.details.get("data"))
+            found = error.details.get("findings")
+            refused = Refused(ARGUMENT, error.message, data={"findings": found} if found else None)
     return _wire(request, refused)
 
 

@@ -1,4 +1,4 @@
-"""Whether a canvas can run: everything that its document, its nodes and its graph have against it."""
+"""What is wrong with a canvas, as clients see it, and versions that were found able to run."""
 
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
@@ -6,27 +6,15 @@ from threading import Lock
 from typing import Any
 from uuid import UUID
 
-from canvas import dsl, graph, validation
+from canvas import dsl, validation
 from canvas.document import Document
 from canvas.errors import InvalidCanvas
 from canvas.validation import Finding
-from components import registry
+from components.checking import findings_of
 from scheduler.versions import Versions
 from store.database import Transaction
 
 KEPT = 1024
-
-
-def findings_of(document: Document) -> list[Finding]:
-    """Every finding, errors and warnings; each names its node and field."""
-    found = validation.check(document)
-    found += [Finding("error", node, field, message) for node, field, message in registry.check(document)]
-    if not validation.errors_of(found):
-        try:
-            graph.compile_canvas(document)
-        except InvalidCanvas as invalid:
-            found.append(Finding("error", invalid.node, invalid.field, invalid.message))
-    return found
 
 
 def shown(findings: Sequence[Finding]) -> list[dict[str, Any]]:
@@ -42,7 +30,7 @@ def refuse_errors(findings: Sequence[Finding]) -> None:
     errors = validation.errors_of(findings)
     if errors:
         first = errors[0]
-        raise InvalidCanvas(first.message, node=first.node, field=first.field, data={"findings": shown(findings)})
+        raise InvalidCanvas(first.message, node=first.node, field=first.field, findings=shown(findings))
 
 
 def parsed(source: str | Mapping[str, Any], max_bytes: int) -> Document:

@@ -198,7 +198,7 @@ def _take(transcript: Transcript[Stored], heard: Heard) -> list[Any]:
         case {"n": int() as number}:
             transcript.echo(number)
             if heard.get("over") and number <= transcript.after:
-                transcript.look_again()  # a run that never began ends without an event
+                transcript.look_again()  # over, and no later event than ours: see whether there is an end to wait for
         case {"t": str() as turn, "ep": int() as epoch, "o": int() as offset, "x": str() as text}:
             try:
                 return transcript.piece(UUID(turn), epoch, offset, text)

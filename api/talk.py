@@ -22,15 +22,18 @@ from api.errors import DATA, FORBIDDEN, Refused, absent, no_access
 from api.replies import id_of
 from api.sse import BEAT, DONE, HEADERS, MEDIA_TYPE, Until, Wired, line
 from canvas import events
-from canvas.errors import NotFound
+from canvas.errors import InvalidRequest, NotFound
 from canvas.transcript import Position
 from scheduler.lifecycle import Start, Started
 from scheduler.listening import Subscription
 from scheduler.requests import start_of
 from store import canvases, conversations
+from store.database import encode
 from store.ids import new_id
 
 log = structlog.get_logger()
+
+LONGEST_KEY = 255
 
 _COMPACT = frozenset({events.MESSAGE, events.MESSAGE_END, events.MESSAGE_RESET, events.NODE_FINISHED})
 _LASTING: set[asyncio.Task[None]] = set()  # cancels that outlive their request
@@ -95,7 +98,7 @@ class Told:
                 self.said.setdefault(wired.body["turn"], []).append((wired.body["offset"], spoken(data)))
             case events.MESSAGE_RESET:
                 said = self.said.get(data["turn"], [])
-                self.said[data["turn"]] = [part for part in said if part[0] < data["keep"]]
+                self.said[data["turn"]] = [(at, text[: data["keep"] - at]) for at, text in said if at < data["keep"]]
             case events.MESSAGE_END:
                 _merge(self.reference, data.get("reference") or {})
             case events.NODE_FINISHED:
@@ -168,6 +171,14 @@ def chosen(edge: Edge, principal: Principal, canvas_id: Any, options: Mapping[st
     return replace(start, request=replace(start.request, options=extra))
 
 
+def keyed(request: Request, options: dict[str, Any]) -> dict[str, Any]:
+    """The options of a request, its `Idempotency-Key` among them. Raises InvalidRequest for keys that are too long."""
+    key = request.headers.get("idempotency-key")
+    if key and len(key) > LONGEST_KEY:
+        raise InvalidRequest(f"The Idempotency-Key has more than {LONGEST_KEY} characters.")
+    return {**options, "idempotency_key": key} if key else options
+
+
 def _user(principal: Principal, options: Mapping[str, Any]) -> str:
     return str(options.get("user_id") or principal.user_id)
 
@@ -218,17 +229,22 @@ def streamed(talk: Talk, *, compact: bool = False, return_trace: bool = False) -
 
 async def _lines(talk: Talk, compact: bool, return_trace: bool) -> AsyncGenerator[bytes]:
     told = Told()
+    is_silent = True
     envelopes = talk.envelopes()
     try:
         async for wired in envelopes:
             if wired is None:
                 yield BEAT
                 continue
-            told.take(wired) if return_trace else None
+            is_silent = False
+            if return_trace:
+                told.take(wired)
             if not compact:
                 yield line(wired)
             elif (short := compacted(wired, told.trace if return_trace else None)) is not None:
                 yield line(short)
+        if is_silent:  # clients expect one frame at least
+            yield f"data:{encode({'session_id': talk.started.conversation_id.hex, 'data': {}})}\n\n".encode()
         yield DONE
     finally:
         await envelopes.aclose()

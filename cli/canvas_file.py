@@ -1,18 +1,17 @@
 """A canvas in a file: read it, and say everything that is wrong with it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from canvas import dsl, validation
 from canvas.document import Document
 from canvas.errors import InvalidCanvas, InvalidRequest
-from canvas.graph import compile_canvas
 from canvas.validation import Finding
 from cli import output
 from cli.output import RED, YELLOW
-from components import registry
+from components.checking import findings_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,20 +61,14 @@ def is_file(named: str) -> bool:
     return Path(named).is_file() or named.endswith(".json") or "/" in named
 
 
-def findings_of(document: Document) -> list[Finding]:
-    """Every defect of a document: across its nodes, in their parameters, and what keeps it from being compiled."""
-    findings = validation.check(document)
-    for node, field, message in registry.check(document):
-        name = document.entries[node].name
-        where = f'Node "{name}" ({node})' if name else f"Node {node}"
-        reason = message.removeprefix(f"{name}: ").rstrip(".")
-        findings.append(Finding("error", node, field, f"{where}: {reason}."))
-    if not validation.errors_of(findings):
-        try:
-            compile_canvas(document)
-        except InvalidCanvas as defect:
-            findings.append(Finding("error", defect.node, defect.field, defect.message))
-    return findings
+def _told(document: Document, finding: Finding) -> Finding:
+    """A finding whose message begins with the node it is about."""
+    entry = document.entries.get(finding.node) if finding.node else None
+    if entry is None or not finding.message.startswith(f"{entry.name}: "):
+        return finding
+    where = f'Node "{entry.name}" ({entry.id})' if entry.name else f"Node {entry.id}"
+    reason = finding.message.removeprefix(f"{entry.name}: ").rstrip(".")
+    return replace(finding, message=f"{where}: {reason}.")
 
 
 def show(path: Path, judged: Judged) -> None:
@@ -99,7 +92,7 @@ def line(finding: Finding) -> str:
 
 def _judged(source: bytes | Mapping[str, Any], max_bytes: int) -> Judged:
     document = dsl.parse(source, max_bytes=max_bytes)
-    findings = findings_of(document)
+    findings = [_told(document, finding) for finding in findings_of(document)]
     errors = validation.errors_of(findings)
     return Judged(document, errors, [finding for finding in findings if finding not in errors])
 

@@ -179,13 +179,12 @@ def workers(app: Celery, found: Found) -> Finding:
     asked = app.control.inspect(timeout=ANSWER_WITHIN)
     answers = asked.active_queues() or {}
     queues = {str(queue["name"]) for served in answers.values() for queue in served}
-    who = ", ".join(sorted(answers)) or "nobody"
     missing = [program for queue, program in ((NODES, "worker"), (RUNS, "scheduler")) if queue not in queues]
     if not missing:
-        return Finding(Level.OK, "workers", who)
+        return Finding(Level.OK, "workers", ", ".join(sorted(answers)))
     advice = " and ".join(f"`easel {program}`" for program in missing)
     level = Level.FAIL if "worker" in missing else Level.WARN
-    return Finding(level, "workers", f"{who} answers, but no {' and no '.join(missing)}", f"Start {advice}.")
+    return Finding(level, "workers", f"no {' and no '.join(missing)} answers", f"Start {advice}.")
 
 
 def sweeper(database: Database, found: Found) -> Finding:

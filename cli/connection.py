@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from uuid import UUID
 
+import redis
 from sqlalchemy.exc import OperationalError
 
 import telemetry
@@ -86,6 +87,15 @@ def migrated(found: Found) -> None:
     if not found.is_embedded and not _lacks_all(database_url):
         return
     migrate.upgrade(database_url)
+
+
+def redis_answers(redis_url: str) -> None:
+    """Raises ExecutorError if Redis is away: rows can be written all the same, but nobody here could work on them."""
+    with redis.Redis.from_url(redis_url, socket_timeout=2, socket_connect_timeout=2) as client:
+        try:
+            client.ping()
+        except redis.RedisError as error:
+            raise ExecutorError(f"Redis does not answer: {error} Check REDIS_URL.") from error
 
 
 def _lacks_all(database_url: str) -> bool:

@@ -58,6 +58,7 @@ def at_work(found: Found) -> Generator[Connection]:
             yield connected
         return
     database_url, redis_url, broker_url = found.settings.servers()
+    connection.redis_answers(redis_url)
     with local.engine(found.settings, database_url, redis_url, broker_url=broker_url) as engine:
         yield Connection(engine.lifecycle, found)
 

@@ -6,7 +6,7 @@ Messages are hints: nothing we promise rests on the broker's acknowledgements, t
 from typing import Any
 
 from celery import Celery
-from kombu.entity import Queue
+from kombu.entity import Exchange, Queue
 
 RUNS = "runs"
 NODES = "nodes"
@@ -16,6 +16,7 @@ CANARY = "worker.canary"
 ADVANCE = "scheduler.advance"
 START = "scheduler.start"
 
+SPARE_CONNECTIONS = 16  # beside the publishing threads: Flower's inspection takes a dozen, and waits for ever for one
 VISIBILITY_TIMEOUT = 6 * 3600  # seconds; a message that is delivered twice claims nothing
 
 
@@ -25,7 +26,9 @@ def make_app(broker_url: str, *, publishers: int = 8) -> Celery:
     is_amqp = broker_url.startswith(("amqp", "pyamqp"))
     arguments = {"x-queue-type": "quorum"} if is_amqp else None
     app.conf.update(
-        task_queues=[Queue(name, queue_arguments=arguments) for name in (RUNS, NODES)],
+        task_queues=[
+            Queue(name, Exchange(name), routing_key=name, queue_arguments=arguments) for name in (RUNS, NODES)
+        ],
         task_default_queue=RUNS,
         task_routes={"scheduler.*": {"queue": RUNS}, "worker.*": {"queue": NODES}},
         task_ignore_result=True,
@@ -38,7 +41,7 @@ def make_app(broker_url: str, *, publishers: int = 8) -> Celery:
         worker_hijack_root_logger=False,
         worker_cancel_long_running_tasks_on_connection_loss=False,
         worker_detect_quorum_queues=is_amqp,
-        broker_pool_limit=publishers,
+        broker_pool_limit=publishers + SPARE_CONNECTIONS,
         broker_connection_retry_on_startup=True,
         broker_connection_timeout=2,
         broker_transport_options=_transport(is_amqp),

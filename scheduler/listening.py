@@ -28,6 +28,7 @@ Heard: TypeAlias = dict[str, Any]
 ROOM = 1000  # messages a listener may be behind
 PATIENCE = 1.0  # seconds to wait for Redis to confirm
 AGAIN_AFTER = 1.0  # seconds between attempts to reach Redis
+NAME = "easel-listening"  # as Redis lists its clients
 _ALIVE = "easel:listening"  # a channel nobody writes to keeps the connection subscribed
 
 
@@ -61,7 +62,9 @@ class Listening:
     """A process's ear. All of it lives on one event loop."""
 
     def __init__(self, url: str) -> None:
-        self._redis = redis.asyncio.Redis.from_url(url, socket_connect_timeout=PATIENCE, socket_keepalive=True)
+        self._redis = redis.asyncio.Redis.from_url(
+            url, socket_connect_timeout=PATIENCE, socket_keepalive=True, client_name=NAME
+        )
         self._listeners: dict[str, set[Subscription]] = {}
         self._confirmed: dict[str, asyncio.Event] = {}
         self._pubsub: PubSub | None = None  # None: not connected

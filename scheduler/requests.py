@@ -1,6 +1,7 @@
 """From what a caller sends to a Start: which version runs, in which conversation, with which key."""
 
 import hashlib
+import json
 from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
@@ -9,7 +10,7 @@ from canvas.errors import InvalidRequest
 from scheduler.lifecycle import Start
 from scheduler.turn_start import Request
 from store import conversations, versions
-from store.database import Transaction, encode
+from store.database import Transaction
 
 ROUTE = "runs"
 
@@ -25,7 +26,6 @@ def start_of(
     else:
         version_id = _version(tx, tenant_id, canvas_id, options)
     key = options.get("idempotency_key")
-    digest = hashlib.sha256(encode({**options, "agent": str(canvas_id)}).encode()).digest()
     return Start(
         tenant_id=tenant_id,
         canvas_id=canvas_id,
@@ -35,8 +35,14 @@ def start_of(
         conversation_id=conversation_id,
         conversation_name=str(options.get("name") or options.get("query") or "")[:250],
         on_busy=str(options.get("on_busy") or "refuse"),
-        idempotency=(ROUTE, str(key), digest) if key else None,
+        idempotency=(ROUTE, str(key), _digest(canvas_id, options)) if key else None,
     )
+
+
+def _digest(canvas_id: UUID, options: Mapping[str, Any]) -> bytes:
+    """SHA-256 of a request; the order in which somebody wrote its members does not matter."""
+    written = json.dumps({**options, "agent": str(canvas_id)}, sort_keys=True, default=str)
+    return hashlib.sha256(written.encode()).digest()
 
 
 def _version(tx: Transaction, tenant_id: UUID, canvas_id: UUID, options: Mapping[str, Any]) -> UUID:

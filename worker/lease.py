@@ -197,9 +197,9 @@ class Leases:
         while not self._ending.wait(self._cancel_poll):
             runs = {a.run_id: a.conversation_id for a in self.held() if a.conversation_id and a.stopped is None}
             for run_id in self._bus.cancelled(runs):
-                self.stop_run(run_id)
                 try:
-                    self._on_key(run_id)
+                    self._on_key(run_id)  # first the row, then the work: else its report would fail the run
+                    self.stop_run(run_id)
                 except (SQLAlchemyError, ExecutorError) as error:
                     log.warning("cancel_not_recorded", run_id=str(run_id), error=str(error).splitlines()[0])
 

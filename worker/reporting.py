@@ -27,7 +27,7 @@ from worker.context import WorkerContext
 log = structlog.get_logger()
 
 LONGEST_WAIT = 1.0  # seconds between two tries while the database is away
-MOST_OUTPUT = 64 * 1024 * 1024  # code points of JSON; more harms neighbours before it helps anybody
+MOST_VALUE = 64 * 1024 * 1024  # code points of what one row holds; more harms neighbours before it helps anybody
 OF_THE_ATTEMPT = ("_ERROR", "_created_time", "_elapsed_time", "_spoken")
 """Outputs that do not stay from an earlier visit of the node."""
 
@@ -143,9 +143,7 @@ class Reporting:
             outcome=failures.storable(column),
             usage=usage,
             values=values,
-            variables=[
-                {**self._row(), "name": name, "value": failures.storable(value)} for name, value in assigned.items()
-            ],
+            variables=[{**self._row(), "name": name, "value": _held(value)} for name, value in assigned.items()],
             turn=turn,
         )
 
@@ -157,15 +155,14 @@ class Reporting:
     def _values_row(
         self, node_id: str, scope: ScopeKey, outputs: Mapping[str, Any], inputs: Mapping[str, Any]
     ) -> dict[str, Any]:
-        shown = failures.storable(outputs)
-        _check_size(shown)
+        shown = _held(outputs)
         return {
             **self._row(),
             "node_id": node_id,
             "pass_of": entry_text(scope),
             "item": scope[-1][2] if scope else 0,
             "outputs": shown,
-            "inputs": failures.storable(inputs),
+            "inputs": _held(inputs),
             "names": list(shown),
         }
 
@@ -198,10 +195,14 @@ def _spoken(context: WorkerContext, outputs: Mapping[str, Any]) -> dict[str, Any
     return {"_spoken": heard} if heard != outputs.get("content") else {}
 
 
-def _check_size(value: Any) -> None:
-    """Refuse outputs that would harm others: texts are summed without making a copy."""
-    left = MOST_OUTPUT
-    stack = [value]
+def _held(value: Any) -> Any:
+    """A value as a row holds it. Raises NodeFailure for what no row can hold, or what would harm others.
+
+    Texts are summed without making a copy.
+    """
+    plain = failures.storable(value)
+    left = MOST_VALUE
+    stack = [plain]
     while stack:
         top = stack.pop()
         if isinstance(top, str):
@@ -213,7 +214,8 @@ def _check_size(value: Any) -> None:
             stack.extend(cast("list[Any]", top))
             left -= 8 * len(top)
         if left < 0:
-            raise NodeFailure(f"The outputs are larger than {MOST_OUTPUT // 2**20} MiB. Make them smaller.")
+            raise NodeFailure(f"The node's values are larger than {MOST_VALUE // 2**20} MiB. Make them smaller.")
+    return plain
 
 
 def _longer_and_longer() -> Iterator[float]:

@@ -95,7 +95,9 @@ class Worker:
         return self.execution.execute(run_id, activation_id)
 
     def close(self) -> None:
-        """Give attempts back and let go of everything."""
+        """Give attempts back and let go of everything. Closing twice is closing once."""
+        if self.leases.is_closed:
+            return
         self.leases.close()
         self.loop.stop(self._close())
         self._renewals.close()

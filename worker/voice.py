@@ -63,6 +63,8 @@ class Voice:
         async with self._lock:
             if not self._taken:
                 await self._take(turn)
+        if self.retake:
+            return  # the turn was not to be had
         fresh = self._unsaid(text)
         if fresh:
             self._waiting += fresh

@@ -11,13 +11,14 @@ from api.auth import Caller, Principal
 from api.bodies import CanvasBody, checked, described
 from api.edge import Edge, TheEdge
 from api.errors import ARGUMENT, DATA, FORBIDDEN, Refused, absent, no_access
-from api.findings import findings_of, parsed, refuse_errors, shown
+from api.findings import parsed, refuse_errors, shown
 from api.paging import ThePage, listed
 from api.replies import date, id_of, milliseconds, success
 from api.schemas import CanvasFields, Publishing
 from canvas import legacy
 from canvas.document import Document
 from canvas.errors import Conflict, NotFound
+from components.checking import findings_of
 from store import canvases, conversations, gallery, versions
 from store.canvases import StoredCanvas
 from store.database import Transaction
@@ -108,9 +109,8 @@ def update_agent(edge: TheEdge, principal: Caller, agent_id: str, body: CanvasBo
     wanted: CanvasFields = checked(CanvasFields, body)
     if wanted.title is not None and not wanted.title.strip():
         raise Refused(ARGUMENT, "No title in request.")
+    stored, document = _to_save(edge, principal, agent_id, wanted.dsl, is_release=wanted.release)
     with edge.database.transaction() as tx:
-        stored = canvas_of(tx, principal, agent_id)
-        document = _to_save(edge, stored, wanted.dsl, is_release=wanted.release)
         try:
             canvases.update(
                 tx,
@@ -182,9 +182,8 @@ def delete_version(edge: TheEdge, principal: Caller, agent_id: str, version_id: 
 def publish(edge: TheEdge, principal: Caller, agent_id: str, body: CanvasBody) -> Response:
     """Publish the draft, or a document that becomes the draft; the version."""
     wanted: Publishing = checked(Publishing, body)
+    stored, document = _to_save(edge, principal, agent_id, wanted.dsl, is_release=True)
     with edge.database.transaction() as tx:
-        stored = canvas_of(tx, principal, agent_id)
-        document = _to_save(edge, stored, wanted.dsl, is_release=True)
         version = canvases.publish(
             tx,
             principal.tenant_id,
@@ -208,14 +207,16 @@ def canvas_of(tx: Transaction, principal: Principal, agent_id: str) -> StoredCan
 
 
 def _to_save(
-    edge: Edge, stored: StoredCanvas, dsl: str | Mapping[str, Any] | None, *, is_release: bool
-) -> Document | None:
-    """The given document, if there is one, found able to run; so is the draft where it is to be released."""
+    edge: Edge, principal: Principal, agent_id: str, dsl: str | Mapping[str, Any] | None, *, is_release: bool
+) -> tuple[StoredCanvas, Document | None]:
+    """The caller's canvas, and the given document if there is one, found able to run; so is a draft to be released."""
+    with edge.database.transaction() as tx:
+        stored = canvas_of(tx, principal, agent_id)
     if dsl is None and not is_release:
-        return None
+        return stored, None
     document = parsed(dsl if dsl is not None else stored.draft, edge.max_canvas_bytes)
     refuse_errors(findings_of(document))
-    return document if dsl is not None else None
+    return stored, document if dsl is not None else None
 
 
 def _ids(text: str) -> list[UUID]:

@@ -12,7 +12,7 @@ from api.edge import Edge, TheEdge, in_thread
 from api.errors import ARGUMENT, Refused, strict_status
 from api.replies import json_reply, result
 from api.schemas import ChatCompletion, Completion
-from api.talk import Told, begin, chosen, gathered, streamed
+from api.talk import Told, begin, chosen, gathered, keyed, streamed
 from canvas.events import RUN_FAILED
 
 router = APIRouter(tags=["chat"])
@@ -54,9 +54,7 @@ async def _complete(request: Request, edge: Edge, principal: Principal, body: di
         raise Refused(ARGUMENT, "`agent_id` is required.")
     if wanted.openai_compatible:
         return await openai_wire.answer(request, edge, principal, wanted.agent_id, checked(ChatCompletion, body))
-    options = wanted.options()
-    if key := request.headers.get("idempotency-key"):
-        options["idempotency_key"] = key
+    options = keyed(request, wanted.options())
     start = await in_thread(lambda: chosen(edge, principal, wanted.agent_id, options))
     talk = await begin(edge, start)
     talk.stops_with_client = wanted.cancel_on_disconnect

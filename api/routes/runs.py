@@ -17,7 +17,7 @@ from api.routes.completions import told_reply
 from api.schemas import Answers, Turn
 from api.sse import BEAT, HEADERS, MEDIA_TYPE, Until, line
 from api.steps import run_row, run_whole
-from api.talk import Talk, begin, chosen, gathered, go_on
+from api.talk import Talk, begin, chosen, gathered, go_on, keyed
 from canvas.errors import InvalidRequest, NotFound
 from canvas.state import RunStatus
 from canvas.transcript import Position
@@ -36,9 +36,7 @@ async def start_run(request: Request, edge: TheEdge, principal: Caller, agent_id
     `Idempotency-Key` makes sending it again harmless for a day.
     """
     wanted: Turn = checked(Turn, body)
-    options = wanted.options()
-    if key := request.headers.get("idempotency-key"):
-        options["idempotency_key"] = key
+    options = keyed(request, wanted.options())
     seconds = _wait(request)
     start = await in_thread(lambda: chosen(edge, principal, agent_id, options))
     talk = await begin(edge, start)

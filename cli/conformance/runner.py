@@ -5,10 +5,11 @@ tenant of its own, by which its script and its files are found.
 """
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -23,8 +24,9 @@ from cli.conformance.cases import Case, CaseRun
 from cli.conformance.compare import Observed, Played, Refusal, compare
 from cli.conformance.fixtures import HttpFixture
 from cli.conformance.report import FailedCase, Passed, Skipped, Verdict
-from cli.conformance.watching import events_of
+from cli.conformance.watching import Watcher
 from components import file_texts, registry
+from components.checking import findings_of
 from providers.scripted import Script
 from providers.wired import Pace
 from scheduler import snapshots
@@ -59,7 +61,7 @@ class Fixtures:
 
 
 @contextmanager
-def stage(settings: Settings, fixtures: Fixtures, jobs: int) -> Iterator[local.Engine]:
+def stage(settings: Settings, fixtures: Fixtures, jobs: int) -> Generator[local.Engine]:
     """An engine for playing cases: on the servers that are named, or on embedded ones that leave nothing behind."""
     with TemporaryDirectory(prefix="easel-conformance-") as home:
         needs_database, needs_redis = settings.database_url is None, settings.redis_url is None
@@ -84,7 +86,7 @@ def stage(settings: Settings, fixtures: Fixtures, jobs: int) -> Iterator[local.E
 def play_all(engine: local.Engine, fixtures: Fixtures, cases: Sequence[Case], jobs: int) -> Iterable[Verdict]:
     """Verdicts in the order of the cases."""
     with ThreadPoolExecutor(max_workers=jobs) as pool:
-        yield from pool.map(lambda case: judge(engine, fixtures, case), cases)
+        yield from pool.map(partial(judge, engine, fixtures), cases)
 
 
 def judge(engine: local.Engine, fixtures: Fixtures, case: Case) -> Verdict:
@@ -106,17 +108,18 @@ def play(engine: local.Engine, fixtures: Fixtures, case: Case) -> Played | Refus
             document = dsl.parse(case.document_at(http.base))
         except InvalidCanvas as refused:
             return Refusal(str(refused))
-        findings = [finding.message for finding in validation.errors_of(validation.check(document))]
-        findings += [message for _, _, message in registry.check(document)]
-        if findings:
-            return Refusal(findings[0])
+        errors = validation.errors_of(findings_of(document))
+        if errors:
+            return Refusal(errors[0].message)
         with engine.database.transaction() as tx:
             tenant_id = tenants.ensure_tenant(tx, f"conformance-{new_id()}")
             canvas_id = canvases.create(tx, tenant_id, case.name, document.raw)
             version_id = versions.snapshot(tx, tenant_id, canvas_id).id
         script = fixtures.scripts[tenant_id] = Script(case.llm)
         fixtures.files[tenant_id] = case.file_store
-        player = _Player(engine, tenant_id, canvas_id, version_id, fixtures.read_file)
+        bus = engine.coordinator.dispatch.bus
+        watcher = Watcher(engine.database, engine.coordinator.versions, bus.url)
+        player = _Player(engine, tenant_id, canvas_id, version_id, fixtures.read_file, watcher)
         seen = [player.run(case.start_of(index), run) for index, run in enumerate(case.runs)]
         requests = [
             {"model": s.model, "messages": s.messages, "tools": s.tools, "params": s.params} for s in script.requests
@@ -131,6 +134,7 @@ class _Player:
     canvas_id: UUID
     version_id: UUID
     read_file: Callable[[UUID, Mapping[str, Any], str], str]
+    watcher: Watcher
     conversation_id: UUID | None = None
 
     def run(self, start: str, wanted: CaseRun) -> Observed:
@@ -162,29 +166,29 @@ class _Player:
         while time.monotonic() < deadline:
             with self.engine.database.transaction() as tx:
                 row = runs.read(tx, self.tenant_id, started.run_id)
-                seen = events_of(tx, self.engine.coordinator.versions, row, started.after) if row else []
             assert row is not None
             status = RunStatus(row["status"])
             if status.is_over or status is RunStatus.WAITING:
                 return row
             on = wanted.cancel_on
-            if on is not None and not is_cancelled and any(_is(event, on.event, on.component_id) for event in seen):
-                is_cancelled = True
-                self.engine.coordinator.dispatch.bus.set_cancel_key(started.run_id)
+            if on is not None and not is_cancelled:
+                seen = self.watcher.events_of(self.tenant_id, started.run_id, started.after)
+                is_cancelled = any(_is(event, on.event, on.component_id) for event in seen)
+                if is_cancelled:
+                    self.engine.coordinator.dispatch.bus.set_cancel_key(started.run_id)
             time.sleep(LOOK_EVERY)
         raise TimeoutError(f"The run {started.run_id} did not end within {PATIENCE:g} s.")
 
     def _observed(self, started: Started, row: Mapping[str, Any]) -> Observed:
         with self.engine.database.transaction() as tx:
-            compiled = self.engine.coordinator.versions
-            shown = events_of(tx, compiled, row, started.after)
-            outputs = snapshots.outputs_of(tx, compiled, row, registry.default_outputs)
+            outputs = snapshots.outputs_of(tx, self.engine.coordinator.versions, row, registry.default_outputs)
             known = snapshots.globals_of(tx, row)
             known["sys.files"] = [
                 self.read_file(self.tenant_id, file, "") if isinstance(file, Mapping) else file
                 for file in known["sys.files"]
             ]
             history = snapshots.history_of(tx, row)
+        shown = self.watcher.events_of(self.tenant_id, started.run_id, started.after)
         waiting = next((event["data"] for event in shown if event["event"] == "user_inputs"), None)
         return Observed(
             error=row["error"] if row["status"] == RunStatus.FAILED else "",

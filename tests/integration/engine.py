@@ -13,9 +13,11 @@ Celery land in `bench.outbox`; `play` carries them out in the order in which the
 import inspect
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from datetime import timedelta
+from threading import Event
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -128,7 +130,10 @@ class Outbox:
 
     def take(self) -> Sent | None:
         """The oldest message, which is then gone."""
-        return self.sent.pop(0) if self.sent else None
+        try:
+            return self.sent.pop(0)
+        except IndexError:
+            return None
 
     def lose(self) -> None:
         """Everything on its way is gone."""
@@ -221,7 +226,9 @@ class Bench:
             if message is None:
                 return
             if message.task == EXECUTE:
-                (worker or self.worker).execute(*map(UUID, message.args))
+                if not (worker or self.worker).execute(*map(UUID, message.args)):
+                    self.outbox.sent.append(message)  # the worker goes down, and Celery takes the message back
+                    return
             elif message.task == ADVANCE:
                 self.coordinator.advance_run(UUID(message.args[0]))
 
@@ -350,6 +357,27 @@ def until(fact: Callable[[], Any], *, seconds: float = PATIENCE) -> Any:
         assert time.monotonic() < deadline, f"not within {seconds:g} s: {inspect.getsource(fact).strip()}"
         time.sleep(0.005)
     return found
+
+
+@contextmanager
+def at_work(bench: Bench, *workers: Worker, threads: int = 4) -> Generator[None]:
+    """Workers that carry out what is sent, in threads of their own, until the block ends. Errors come out there."""
+    ending = Event()
+
+    def work(worker: Worker) -> None:
+        while not ending.wait(0.002):
+            bench.play(worker, until=ending.is_set)
+
+    with ThreadPoolExecutor(threads) as pool:
+        jobs = [
+            pool.submit(work, (workers or (bench.worker,))[number % max(1, len(workers))]) for number in range(threads)
+        ]
+        try:
+            yield
+        finally:
+            ending.set()
+            for job in jobs:
+                job.result()
 
 
 @contextmanager

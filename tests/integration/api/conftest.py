@@ -56,6 +56,7 @@ def serving(figures: Figures) -> Iterator[str]:
     deadline = time.monotonic() + 10
     while not server.started and time.monotonic() < deadline:
         threading.Event().wait(0.01)
+    assert server.started, "The server did not start."
     port: int = server.servers[0].sockets[0].getsockname()[1]
     try:
         yield f"http://127.0.0.1:{port}"

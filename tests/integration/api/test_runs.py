@@ -1,12 +1,13 @@
 """Runs by their own routes: accepted without a worker, followed from anywhere, answered, cancelled."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx2
 import pytest
 
-from tests.integration.api.talking import ECHO, FORM, MODEL, Client, Frame, frames
+from tests.integration.api.talking import ECHO, FORM, MODEL, Client, Frame, frames, text_of
 
 
 def follow(client: Client, run_id: str, after: str = "", **headers: str) -> list[Frame]:
@@ -151,6 +152,30 @@ def test_what_is_no_position_is_refused(lonely: Client, after: str) -> None:
 
     assert reply.status_code == 400
     assert reply.json()["code"] == "invalid_request"
+
+
+def test_a_queued_run_that_is_cancelled_ends_its_streams(lonely: Client) -> None:
+    agent = lonely.agent(ECHO)
+    first = lonely.start(agent)
+    queued = lonely.start(agent, session_id=first["session_id"], on_busy="enqueue")["run_id"]
+    assert lonely.run(queued)["status"] == "queued"
+
+    headers = {"Accept": "text/event-stream"}
+    with lonely.http.stream("GET", f"/api/v1/runs/{queued}/events", headers=headers) as response:
+        lonely.http.post(f"/api/v1/runs/{queued}/cancel")
+        live = list(frames(response.iter_lines()))
+
+    assert lonely.run(queued)["status"] == "cancelled"
+    assert [frame.data["event"] for frame in live] == ["workflow_finished"]
+    assert live == follow(lonely, queued)
+
+
+def test_a_key_that_is_too_long_is_refused(lonely: Client) -> None:
+    reply = lonely.http.post(
+        f"/api/v1/agents/{lonely.agent(ECHO)}/runs", json={}, headers={"Idempotency-Key": "k" * 300}
+    )
+
+    assert reply.status_code == 400
 
 
 def test_resuming_a_run_that_does_not_wait_is_a_conflict(lonely: Client) -> None:
@@ -305,3 +330,13 @@ def test_a_queued_turn_begins_when_the_one_before_has_ended(client: Client) -> N
     second = client.start(agent, session_id=first["session_id"], on_busy="enqueue")
 
     assert client.until(second["run_id"], "waiting")
+
+
+def test_many_clients_are_served_at_once(client: Client) -> None:
+    agent = client.agent(MODEL)
+
+    with ThreadPoolExecutor(30) as threads:
+        answers = list(threads.map(lambda number: client.stream(agent, f"question {number}"), range(30)))
+
+    assert [text_of(shown).count(f"question {number}") > 0 for number, shown in enumerate(answers)] == [True] * 30
+    assert all(shown[-1].data == "[DONE]" for shown in answers)

@@ -252,7 +252,7 @@ def test_the_form_of_another_tenant_cannot_be_answered(bench: Bench):
     assert run.status == "waiting"
 
 
-def test_what_was_said_before_the_form_is_history_when_the_run_goes_on(bench: Bench):
+def test_each_turn_of_a_run_that_waited_is_kept_in_its_conversation(bench: Bench):
     run = asking(bench)
     following(bench, run, query="Ann")
     bench.play()

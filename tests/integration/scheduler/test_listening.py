@@ -9,7 +9,7 @@ from typing import TypeVar
 import redis
 
 from scheduler.bus import channel
-from scheduler.listening import ROOM, Listening, Subscription
+from scheduler.listening import NAME, ROOM, Listening, Subscription
 from store.ids import new_id
 
 T = TypeVar("T")
@@ -92,7 +92,9 @@ def test_a_lost_connection_comes_back_and_says_so(redis_url: str) -> None:
         async with listening(redis_url) as ear, ear.to(run_id) as subscription:
             assert await subscription.get(5) == {}
             with redis.Redis.from_url(redis_url) as bus:
-                bus.client_kill_filter(_type="pubsub")
+                for client in bus.client_list(_type="pubsub"):
+                    if client["name"] == NAME:
+                        bus.client_kill_filter(_id=client["id"])
                 assert await subscription.get(10) == {}
                 bus.publish(channel(run_id), '{"n": 3}')
             return await subscription.get(5)

@@ -1,0 +1,152 @@
+"""What leaves after a commit: hints to Celery, echoes to the bus; and what happens when nobody takes them."""
+
+import base64
+import json
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+import pytest
+import redis
+
+from canvas.events import Event
+from scheduler.broker import NODES, RUNS, make_app
+from scheduler.bus import Bus, channel
+from scheduler.dispatch import Dispatch
+from store.ids import new_id
+from store.runs import Applied, Hint
+from tests.integration.engine import REDIS_AWAY, until
+
+
+@pytest.fixture
+def server(redis_url: str) -> Iterator[redis.Redis]:
+    with redis.Redis.from_url(redis_url) as client:
+        yield client
+
+
+@pytest.fixture
+def dispatch(redis_url: str) -> Iterator[Dispatch]:
+    app = make_app(redis_url)
+    dispatch = Dispatch(app, Bus(redis_url))
+    yield dispatch
+    dispatch.bus.close()
+    app.close()
+
+
+def test_a_hint_shows_its_component_and_carries_ids_only(dispatch: Dispatch, server: redis.Redis):
+    hint = Hint(new_id(), new_id(), "Categorize")
+
+    dispatch.hint([hint])
+
+    (message,) = queued(server, NODES)
+    ids = [str(hint.run_id), str(hint.activation_id)]
+    assert message["headers"]["task"] == "worker.execute"
+    assert message["headers"]["shadow"] == "node:Categorize"
+    assert message["headers"]["argsrepr"] == repr(tuple(ids))
+    assert body(message)[:2] == [ids, {}]
+
+
+def test_hints_and_advances_go_to_queues_of_their_own(dispatch: Dispatch, server: redis.Redis):
+    dispatch.hint([Hint(new_id(), new_id(), "Begin"), Hint(new_id(), new_id(), "LLM")])
+    dispatch.advance(run_id := new_id())
+
+    assert [message["headers"]["task"] for message in queued(server, NODES)] == ["worker.execute"] * 2
+    (message,) = queued(server, RUNS)
+    assert message["headers"]["task"] == "scheduler.advance"
+    assert body(message)[0] == [str(run_id)]
+
+
+def test_a_canary_is_not_carried_out_long_after_its_time(dispatch: Dispatch, server: redis.Redis):
+    dispatch.canary(datetime.now(UTC))
+
+    (message,) = queued(server, NODES)
+    expires = datetime.fromisoformat(message["headers"]["expires"])
+    assert 25 < (expires - datetime.now(UTC)).total_seconds() <= 30
+
+
+def test_a_decision_is_told_to_workers_and_to_those_who_listen(dispatch: Dispatch, server: redis.Redis):
+    run_id = new_id()
+    applied = Applied(run_id, hints=[Hint(run_id, new_id(), "LLM")], events=[(4, Event("a")), (5, Event("b"))])
+    with server.pubsub(ignore_subscribe_messages=True) as heard:
+        subscribed(heard, run_id)
+
+        dispatch.flush(applied)
+
+        assert next_message(heard) == {"n": 5, "over": False}
+    assert len(queued(server, NODES)) == 1
+
+
+def test_the_end_of_a_run_forgets_its_cancel_keys_and_wakes_the_next_one(dispatch: Dispatch, server: redis.Redis):
+    run_id, conversation_id, next_run = new_id(), new_id(), new_id()
+    for name in (f"{run_id}-cancel", f"{conversation_id.hex}-cancel"):
+        server.set(name, "x")
+
+    dispatch.flush(Applied(run_id, is_over=True, conversation_id=conversation_id, next_run=next_run))
+
+    assert server.keys("*-cancel") == []
+    assert [body(message)[0] for message in queued(server, RUNS)] == [[str(next_run)]]
+
+
+def test_messages_arrive_after_redis_has_forgotten_everything(dispatch: Dispatch, server: redis.Redis):
+    dispatch.hint([Hint(new_id(), new_id(), "Begin")])
+    server.flushdb()
+
+    dispatch.hint([Hint(new_id(), new_id(), "LLM")])
+
+    assert [message["headers"]["shadow"] for message in queued(server, NODES)] == ["node:LLM"]
+
+
+def test_nothing_raises_or_lingers_while_redis_is_away():
+    dispatch = Dispatch(make_app(REDIS_AWAY), Bus(REDIS_AWAY))
+    run_id = new_id()
+    began = time.monotonic()
+
+    dispatch.flush(Applied(run_id, [Hint(run_id, new_id(), "LLM")], [(1, Event("a"))], is_over=True, next_run=new_id()))
+    dispatch.canary(datetime.now(UTC))
+
+    assert dispatch.bus.cancelled({run_id: new_id()}) == set()
+    assert time.monotonic() - began < 1
+
+
+@pytest.mark.parametrize("spelling", ["{run}-cancel", "{session}-cancel", "{run.hex}-cancel", "{session.hex}-cancel"])
+def test_a_key_cancels_a_run_however_it_is_spelled_and_whatever_it_holds(
+    dispatch: Dispatch, server: redis.Redis, spelling: str
+):
+    run, session, other = new_id(), new_id(), new_id()
+    server.set(spelling.format(run=run, session=session), "")
+
+    assert dispatch.bus.cancelled({run: session, other: new_id()}) == {run}
+
+
+def test_who_listens_for_calls_to_stop_is_not_put_off_by_what_strangers_say(dispatch: Dispatch, server: redis.Redis):
+    run_id = new_id()
+    calls = dispatch.bus.calls_to_stop()
+    assert next(calls) is None  # subscribed
+
+    for said in ("no JSON", "[]", "{}", '{"run": "no id"}', '{"run": 7}', "null"):
+        server.publish("easel:call-off", said)
+    dispatch.bus.call_off(run_id)
+
+    assert until(lambda: next(calls)) == run_id
+
+
+# -- in other words --------------------------------------------------------------------------------------------------
+def queued(server: redis.Redis, queue: str) -> list[dict[str, Any]]:
+    """Messages in a queue, oldest first."""
+    found: Any = server.lrange(queue, 0, -1)
+    return [json.loads(message) for message in reversed(found)]
+
+
+def body(message: dict[str, Any]) -> Any:
+    return json.loads(base64.b64decode(message["body"]))
+
+
+def subscribed(listener: Any, run_id: UUID) -> None:
+    listener.subscribe(channel(run_id))
+    until(lambda: listener.get_message(timeout=0.01) is None and listener.subscribed)
+
+
+def next_message(listener: Any) -> Any:
+    return json.loads(until(lambda: listener.get_message(timeout=0.05))["data"])

@@ -1,0 +1,426 @@
+"""The sweeper: what waits for somebody who will not come."""
+
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from threading import Barrier, Event
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import redis
+from sqlalchemy.exc import OperationalError
+
+from canvas.errors import StateError
+from scheduler import sweep
+from scheduler.broker import CANARY, EXECUTE, make_app
+from scheduler.bus import Bus
+from scheduler.coordinator import Coordinator
+from scheduler.dispatch import Dispatch
+from scheduler.sweep import Sweeper
+from scheduler.versions import Versions
+from store import canaries, overdue
+from store.database import Database, Transaction
+from store.schema import activations, conversations, runs
+from tests.builders import says
+from tests.integration.engine import REDIS_AWAY, Bench, Run
+from tests.integration.scheduler.test_lifecycle import FORM
+
+AT_ONCE = timedelta(0)
+
+
+@pytest.fixture
+def database(database_url: str) -> Iterator[Database]:
+    """A database for each test: a sweeper sees all that is in it."""
+    database = Database(database_url)
+    yield database
+    database.close()
+
+
+@pytest.fixture
+def trusting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sweeper believes what it sees at first sight."""
+    monkeypatch.setattr(sweep, "UNBROKEN", 0.0)
+
+
+# -- hints -----------------------------------------------------------------------------------------------------------
+def test_a_lost_hint_is_sent_again_once_a_later_canary_has_come_back(bench: Bench):
+    run = bench.start("begin -> work")
+    bench.outbox.lose()
+    sweeper = Sweeper(bench.coordinator)
+
+    sweeper.tick()
+    at_first = bench.outbox.of(EXECUTE)
+    canary_sent(bench, timedelta(seconds=3))
+    sweeper.tick()
+
+    assert at_first == []
+    assert bench.outbox.of(EXECUTE) == [(str(run.id), str(run.activation("begin").id))]
+
+
+def test_a_long_queue_is_not_made_longer(bench: Bench):
+    for _ in range(5):
+        bench.start("begin -> work")
+    sweeper = Sweeper(bench.coordinator)
+    canary_sent(bench, timedelta(seconds=-30))
+
+    for _ in range(3):
+        sweeper.tick()
+
+    assert len(bench.outbox.of(EXECUTE)) == 5
+    assert len(bench.outbox.of(CANARY)) == 3
+
+
+def test_a_hint_that_was_sent_again_gets_its_time_before_it_is_sent_a_third_time(bench: Bench):
+    run = bench.start("begin -> work")
+    change(bench, run, hinted_at=datetime.now(UTC) - timedelta(seconds=10))
+    bench.outbox.lose()
+    canary_sent(bench, timedelta(0))
+    sweeper = Sweeper(bench.coordinator)
+
+    sweeper.tick()
+    sweeper.tick()
+
+    assert len(bench.outbox.of(EXECUTE)) == 1
+
+
+def test_a_hint_of_what_is_not_due_is_not_sent(bench: Bench):
+    run = bench.start("begin -> work")
+    change(bench, run, not_before=datetime.now(UTC) + timedelta(minutes=1), hinted_at=None)
+    bench.outbox.lose()
+
+    Sweeper(bench.coordinator).tick()
+
+    assert bench.outbox.of(EXECUTE) == []
+
+
+def test_hints_that_were_sent_twice_and_in_any_order_change_nothing(bench: Bench):
+    run = bench.start("begin -> one, two -> say", say=says("done"))
+
+    known = 0
+    while bench.outbox.sent:
+        fresh = bench.outbox.sent[known:]
+        bench.outbox.sent[:] = [*reversed(fresh), *bench.outbox.sent]
+        known = len(bench.outbox.sent) - 1
+        bench.play(until=once())
+
+    assert (run.status, run.said) == ("succeeded", "done")
+    assert {row.attempt for row in run.activations} == {1}
+
+
+# -- leases ----------------------------------------------------------------------------------------------------------
+@pytest.mark.usefixtures("trusting")
+def test_what_a_dead_worker_had_in_hand_is_done_by_another(bench: Bench):
+    run = bench.start("begin -> work")
+    bench.claim(run, "begin", lease=AT_ONCE)
+    bench.outbox.lose()
+
+    Sweeper(bench.coordinator).tick()
+    bench.play()
+
+    assert run.status == "succeeded"
+    assert (run.activation("begin").attempt, run.activation("begin").strikes) == (2, 1)
+
+
+@pytest.mark.usefixtures("trusting")
+def test_what_has_killed_three_workers_is_not_given_to_a_fourth(bench: Bench):
+    run = bench.start("begin -> work")
+    sweeper = Sweeper(bench.coordinator)
+
+    for _ in range(3):
+        bench.claim(run, "begin", lease=AT_ONCE)
+        sweeper.tick()
+
+    assert run.status == "failed"
+    assert run.row["error"] == "The worker was lost."
+    assert (run.activation("begin").attempt, run.activation("begin").strikes) == (3, 3)
+    assert bench.try_claim(run, "begin") is None
+
+
+@pytest.mark.usefixtures("trusting")
+def test_a_lease_that_holds_is_left_alone(bench: Bench):
+    run = bench.start("begin -> work")
+    bench.claim(run, "begin", lease=timedelta(seconds=5))
+
+    Sweeper(bench.coordinator).tick()
+
+    assert run.statuses == {"begin": "running"}
+
+
+def test_nothing_is_called_dead_by_a_sweeper_that_has_just_come(bench: Bench, clock: "Clock"):
+    run = bench.start("begin -> work")
+    bench.claim(run, "begin", lease=AT_ONCE)
+    sweeper = Sweeper(bench.coordinator)
+
+    ticked(sweeper, clock, 6)
+    at_first = run.statuses["begin"]
+    ticked(sweeper, clock, 1)
+
+    assert (at_first, run.statuses["begin"]) == ("running", "ready")
+
+
+def test_a_jump_of_the_databases_clock_kills_nobody(bench: Bench, clock: "Clock"):
+    run = bench.start("begin -> work")
+    sweeper = Sweeper(bench.coordinator)
+    ticked(sweeper, clock, 8)
+    bench.claim(run, "begin", lease=AT_ONCE)
+
+    clock.jump = timedelta(minutes=2)
+    ticked(sweeper, clock, 6)
+    at_first = run.statuses["begin"]
+    ticked(sweeper, clock, 1)
+
+    assert (at_first, run.statuses["begin"]) == ("running", "ready")
+
+
+@pytest.mark.parametrize("outage", ["a gap", "an error"])
+def test_an_outage_of_the_database_kills_nobody(
+    bench: Bench, clock: "Clock", monkeypatch: pytest.MonkeyPatch, outage: str
+):
+    run = bench.start("begin -> work")
+    sweeper = Sweeper(bench.coordinator)
+    ticked(sweeper, clock, 8)
+    bench.claim(run, "begin", lease=AT_ONCE)
+
+    if outage == "a gap":
+        clock.pass_by(30)
+    else:
+        loops_once_over(sweeper, monkeypatch, OperationalError("select", {}, Exception("away")))
+    ticked(sweeper, clock, 6)
+    at_first = run.statuses["begin"]
+    ticked(sweeper, clock, 1)
+
+    assert (at_first, run.statuses["begin"]) == ("running", "ready")
+
+
+# -- runs ------------------------------------------------------------------------------------------------------------
+def test_a_report_that_nobody_has_seen_is_folded_on_the_second_tick(bench: Bench):
+    run = bench.start("begin -> work")
+    bench.report(bench.claim(run, "begin"))
+    sweeper = Sweeper(bench.coordinator)
+
+    sweeper.tick()
+    at_first = run.statuses["begin"]
+    sweeper.tick()
+
+    assert (at_first, run.statuses["begin"]) == ("reported", "done")
+
+
+@pytest.mark.parametrize("lost", ["the hint", "the handing over"])
+def test_a_queued_run_of_a_free_conversation_begins(bench: Bench, lost: str):
+    first = bench.start("begin -> work")
+    second = bench.start("begin -> work", conversation_id=first.conversation_id, on_busy="enqueue")
+    bench.play(until=lambda: first.status == "succeeded")
+    if lost == "the handing over":
+        with bench.database.transaction() as tx:
+            tx.run(conversations.update().values(active_run=None))
+    bench.outbox.lose()
+
+    Sweeper(bench.coordinator).tick()
+
+    assert second.status == "running"
+
+
+def test_a_run_whose_form_nobody_answers_fails_for_that_reason(bench: Bench):
+    run = bench.start("begin -> form -> say", form=FORM, say=says("never"))
+    bench.play()
+    with bench.database.transaction() as tx:
+        tx.run(runs.update().where(runs.c.id == run.id).values(expires_at=datetime.now(UTC) - timedelta(seconds=1)))
+
+    Sweeper(bench.coordinator).tick()
+
+    assert (run.status, run.row["error"]) == ("failed", "Nobody has answered the form in time.")
+    assert run.statuses["form"] == "closed"
+    assert run.events[-1].body["code"] == "form_expired"
+
+
+def test_a_form_waits_for_as_long_as_it_may(bench: Bench):
+    run = bench.start("begin -> form -> say", form=FORM, say=says("never"))
+    bench.play()
+
+    Sweeper(bench.coordinator).tick()
+
+    assert run.status == "waiting"
+    assert run.row["expires_at"] - datetime.now(UTC) > timedelta(days=29)
+
+
+def test_a_stopping_run_whose_last_step_was_lost_is_ended(bench: Bench):
+    run = bench.start("begin -> work")
+    claimed = bench.claim(run, "begin")
+    bench.lifecycle.cancel_run(bench.tenant_id, run.id)
+    bench.report(claimed)
+
+    sweeper = Sweeper(bench.coordinator)
+    sweeper.tick()
+
+    assert run.status == "cancelled"
+
+
+@pytest.mark.parametrize("whose", ["run", "session"])
+def test_a_cancel_key_of_another_program_stops_a_run_that_nobody_works_on(bench: Bench, whose: str):
+    run = bench.start("begin -> form -> say", form=FORM, say=says("never"))
+    bench.play()
+    named = run.id if whose == "run" else run.conversation_id
+    with redis.Redis.from_url(bench.redis_url) as client:
+        client.set(f"{named}-cancel", "anything")
+
+        Sweeper(bench.coordinator).tick()
+
+        assert run.status == "cancelled"
+        assert client.exists(f"{named}-cancel") == 0
+
+
+# -- robustness ------------------------------------------------------------------------------------------------------
+@pytest.mark.usefixtures("trusting")
+def test_two_sweepers_at_once_do_everything_once(bench: Bench):
+    run = bench.start("begin -> one, two, three")
+    bench.play(until=lambda: "one" in run.statuses)
+    for node in ("one", "two", "three"):
+        bench.claim(run, node, lease=AT_ONCE)
+    bench.outbox.lose()
+    both = Barrier(2)
+
+    def tick(sweeper: Sweeper) -> bool:
+        both.wait()
+        return sweeper.tick()
+
+    with ThreadPoolExecutor(2) as pool:
+        for done in [pool.submit(tick, Sweeper(bench.a_coordinator())) for _ in range(2)]:
+            done.result()
+
+    assert {row.strikes for row in run.activations if row.node_id != "begin"} == {1}
+    assert len(bench.outbox.of(EXECUTE)) == 3
+
+
+def test_a_tick_is_one_sweepers_and_the_other_keeps_its_trust(bench: Bench, clock: "Clock"):
+    run = bench.start("begin -> work")
+    bench.claim(run, "begin", lease=AT_ONCE)
+    sweeper = Sweeper(bench.coordinator)
+
+    with bench.database.transaction() as tx:
+        assert overdue.try_sweep(tx)[0]
+        ticked(sweeper, clock, 7)
+        while_another_sweeps = run.statuses["begin"]
+    ticked(sweeper, clock, 1)
+
+    assert (while_another_sweeps, run.statuses["begin"]) == ("running", "ready")
+
+
+@pytest.mark.usefixtures("trusting")
+def test_a_run_that_cannot_be_advanced_does_not_keep_the_others_from_it(bench: Bench):
+    broken, sound = bench.start("begin -> work"), bench.start("begin -> work")
+    for run in (broken, sound):
+        bench.claim(run, "begin", lease=AT_ONCE)
+
+    class Fragile(Coordinator):
+        def advance_run(self, run_id: Any) -> None:
+            if run_id == broken.id:
+                raise StateError("Stored facts contradict each other.")
+            super().advance_run(run_id)
+
+    Sweeper(bench.a_coordinator(kind=Fragile)).tick()
+
+    assert (broken.statuses["begin"], sound.statuses["begin"]) == ("reported", "ready")
+
+
+@pytest.mark.usefixtures("trusting")
+def test_the_sweeper_works_while_redis_is_away_and_does_not_lose_its_pace(bench: Bench):
+    lost, unseen = bench.start("begin -> work"), bench.start("begin -> work")
+    bench.claim(lost, "begin", lease=AT_ONCE)
+    bench.report(bench.claim(unseen, "begin"))
+    away = Coordinator(bench.database, Dispatch(make_app(REDIS_AWAY), Bus(REDIS_AWAY)), Versions())
+    sweeper = Sweeper(away)
+
+    began = time.monotonic()
+    sweeper.tick()
+    sweeper.tick()
+
+    assert time.monotonic() - began < 2 * sweep.TICK
+    assert (lost.statuses["begin"], unseen.statuses["begin"]) == ("ready", "done")
+
+
+def test_a_sweeper_sweeps_until_it_is_told_to_end(bench: Bench, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(sweep, "TICK", 0.01)
+    sweeper, ending, ticks = Sweeper(bench.coordinator), Event(), [0]
+    tick = sweeper.tick
+
+    def counted() -> bool:
+        ticks[0] += 1
+        if ticks[0] == 3:
+            ending.set()
+        return tick()
+
+    monkeypatch.setattr(sweeper, "tick", counted)
+    sweeper.run(ending)
+
+    assert ticks == [3]
+    assert len(bench.outbox.of(CANARY)) == 3
+
+
+# -- in other words --------------------------------------------------------------------------------------------------
+class Clock:
+    """Time as the sweeper sees it: its own, and the database's, which may jump."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.jump = timedelta(0)
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def pass_by(self, seconds: float) -> None:
+        self.now += seconds
+
+    def try_sweep(self, real: Callable[[Transaction], tuple[bool, datetime]]) -> Callable[..., tuple[bool, datetime]]:
+        begun = datetime.now(UTC)
+
+        def swept(tx: Transaction) -> tuple[bool, datetime]:
+            return real(tx)[0], begun + timedelta(seconds=self.now - 1000) + self.jump
+
+        return swept
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(sweep, "time", SimpleNamespace(monotonic=clock.monotonic))
+    monkeypatch.setattr(overdue, "try_sweep", clock.try_sweep(overdue.try_sweep))
+    return clock
+
+
+def ticked(sweeper: Sweeper, clock: Clock, times: int) -> None:
+    """So many ticks, a second apart."""
+    for _ in range(times):
+        sweeper.tick()
+        clock.pass_by(1)
+
+
+def loops_once_over(sweeper: Sweeper, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    """One round of the loop, in which the database raises."""
+    ending = Event()
+
+    def tick() -> bool:
+        ending.set()
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sweep, "TICK", 0.0)
+        patch.setattr(sweeper, "tick", tick)
+        sweeper.run(ending)
+
+
+def canary_sent(bench: Bench, ahead: timedelta) -> None:
+    """A canary came back that was sent so long after now."""
+    with bench.database.transaction() as tx:
+        canaries.came_back(tx, "nodes", datetime.now(UTC) + ahead)
+
+
+def change(bench: Bench, run: Run, **values: Any) -> None:
+    with bench.database.transaction() as tx:
+        tx.run(activations.update().where(activations.c.run_id == run.id).values(**values))
+
+
+def once() -> Callable[[], bool]:
+    left = iter([False])
+    return lambda: next(left, True)

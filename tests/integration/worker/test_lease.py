@@ -1,0 +1,235 @@
+"""A lease is kept while the work goes on; when it is gone, or called off, the work stops."""
+
+import threading
+from datetime import timedelta
+from time import monotonic
+from typing import Any
+from uuid import uuid4
+
+import pytest
+import redis
+
+from canvas.errors import NotFound
+from canvas.outcome import Finished
+from store import runs
+from store.schema import activations as rows
+from tests.builders import says
+from tests.integration.engine import Bench, Run, at_work, until
+from tests.integration.worker.conftest import Patient
+from tests.integration.worker.provider import MODEL, hanging_model
+from worker.lease import Attempt
+from worker.reporting import Reporting
+
+QUICK = {"renew_every": timedelta(milliseconds=40), "cancel_poll": timedelta(milliseconds=40)}
+NEVER = timedelta(hours=1)
+
+
+# -- keeping ---------------------------------------------------------------------------------------------------------
+def test_a_lease_is_kept_for_as_long_as_the_work_takes(bench: Bench, patient: Patient):
+    run = patient.start("begin -> work")
+    worker = bench.a_worker(lease=timedelta(milliseconds=300), renew_every=timedelta(milliseconds=50))
+
+    with at_work(bench, worker):
+        patient.wait_for("work")
+        first = run.activation("work").lease_until
+        until(lambda: run.activation("work").lease_until > first + timedelta(milliseconds=300))
+        patient.let_go()
+        until(lambda: run.status == "succeeded")
+
+    assert run.activation("work").attempt == 1
+
+
+def test_leases_are_kept_while_another_attempts_report_hangs(
+    bench: Bench, patient: Patient, monkeypatch: pytest.MonkeyPatch
+):
+    hangs, may_end = threading.Event(), threading.Event()
+    report = Reporting.report
+
+    def hanging(self: Reporting, *given: Any) -> None:
+        if self.claim.node_id == "compute":
+            hangs.set()
+            may_end.wait(20)
+        report(self, *given)
+
+    monkeypatch.setattr(Reporting, "report", hanging)
+    bench.does(compute=lambda ctx: may_end.wait(20) and Finished())
+    stuck, run = bench.start("begin -> compute"), patient.start("begin -> work")
+    limits = {"Compute": 0.05, "Act": 60.0}
+    worker = bench.a_worker(time_limit=lambda name: limits.get(name, 60.0), grace=timedelta(0), **QUICK)
+
+    with at_work(bench, worker):
+        patient.wait_for("work")
+        assert hangs.wait(10)
+        first = run.activation("work").lease_until
+        until(lambda: run.activation("work").lease_until > first)
+        patient.let_go()
+        may_end.set()
+        until(lambda: run.status == "succeeded" and stuck.status == "failed")
+
+
+def test_an_attempt_whose_lease_is_gone_stops_and_reports_nothing(bench: Bench, patient: Patient):
+    run = patient.start("begin -> work")
+
+    with at_work(bench, bench.a_worker(**QUICK)):
+        patient.wait_for("work")
+        change(bench, run, lease_id=uuid4())
+        until(lambda: patient.stopped == ["work"])
+
+    assert run.statuses["work"] == "running"
+    assert run.outputs("work") == {}
+
+
+# -- calling off -----------------------------------------------------------------------------------------------------
+def test_a_cancelled_run_is_let_go_of_at_once(bench: Bench, patient: Patient):
+    run = patient.start("begin -> work -> say", say=says("never"))
+
+    with at_work(bench, bench.a_worker(renew_every=NEVER, cancel_poll=NEVER)):
+        patient.wait_for("work")
+        began = monotonic()
+        bench.lifecycle.cancel_run(bench.tenant_id, run.id)
+        until(lambda: run.status == "cancelled")
+
+    assert monotonic() - began < 0.5
+    assert patient.stopped == ["work"]
+    assert run.events[-1].body == {"outputs": "Task has been canceled"}
+
+
+def test_a_cancel_whose_call_got_lost_is_seen_when_the_lease_is_renewed(bench: Bench, patient: Patient):
+    run = patient.start("begin -> work")
+
+    with at_work(bench, bench.a_worker(renew_every=timedelta(milliseconds=40), cancel_poll=NEVER)):
+        patient.wait_for("work")
+        with bench.database.transaction() as tx:
+            row = runs.lock(tx, run.id)
+            assert row is not None
+            bench.coordinator.cancel(tx, row)
+        until(lambda: patient.stopped == ["work"])
+
+
+@pytest.mark.parametrize("whose", ["run", "session"])
+def test_a_key_that_another_program_sets_stops_the_work_within_half_a_second(
+    bench: Bench, patient: Patient, whose: str
+):
+    run = patient.start("begin -> work")
+    named = run.id if whose == "run" else run.conversation_id
+
+    with at_work(bench, bench.a_worker(renew_every=NEVER)), redis.Redis.from_url(bench.redis_url) as client:
+        patient.wait_for("work")
+        began = monotonic()
+        client.set(f"{named}-cancel", "any value")
+        until(lambda: patient.stopped == ["work"])
+        noticed = monotonic() - began
+        until(lambda: run.status == "cancelled")
+
+        assert noticed < 0.75  # half a second, and what a busy machine adds
+        until(lambda: client.keys("*-cancel") == [])
+
+
+def test_a_key_of_another_run_stops_nothing(bench: Bench, patient: Patient):
+    run = patient.start("begin -> work")
+    looked = threading.Event()
+    cancelled = bench.coordinator.dispatch.bus.cancelled
+    looks = [0]
+
+    def counted(known: Any) -> Any:
+        looks[0] += 1
+        if looks[0] > 2:
+            looked.set()
+        return cancelled(known)
+
+    bench.coordinator.dispatch.bus.cancelled = counted  # type: ignore[method-assign]
+    with at_work(bench, bench.a_worker(**QUICK)), redis.Redis.from_url(bench.redis_url) as client:
+        patient.wait_for("work")
+        client.set(f"{uuid4()}-cancel", "x")
+        looks[0] = 0
+        assert looked.wait(10)
+        patient.let_go()
+        until(lambda: run.status == "succeeded")
+
+    assert patient.stopped == []
+
+
+def test_a_worker_goes_on_listening_after_a_key_whose_run_cannot_be_cancelled(
+    bench: Bench, patient: Patient, monkeypatch: pytest.MonkeyPatch
+):
+    first, second = patient.start("begin -> work"), patient.start("begin -> work2")
+    refused = threading.Event()
+
+    def refuse(self: Any, tenant_id: Any, run_id: Any) -> Any:
+        refused.set()
+        raise NotFound("There is no such run.")
+
+    with at_work(bench, bench.a_worker(renew_every=NEVER)), redis.Redis.from_url(bench.redis_url) as client:
+        patient.wait_for("work", "work2")
+        with monkeypatch.context() as patch:
+            patch.setattr(type(bench.lifecycle), "cancel_run", refuse)
+            client.set(f"{first.id}-cancel", "x")
+            assert refused.wait(10)
+        client.set(f"{second.id}-cancel", "x")
+        until(lambda: second.status == "cancelled")
+
+
+# -- a model call in flight ------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("way", ["our cancel", "a run key", "a session key", "the time limit"])
+def test_stopping_a_model_node_closes_the_connection_to_its_provider(bench: Bench, way: str):
+    with hanging_model() as provider:
+        bench.accounts = [provider.account]
+        run = bench.start("begin -> model -> say", model={"llm_id": MODEL}, say=says("{model@content}"), inputs={})
+        limit = 0.5 if way == "the time limit" else 60.0
+        worker = bench.a_worker(time_limit=lambda name: limit if name == "LLM" else 60.0)
+
+        with at_work(bench, worker), redis.Redis.from_url(bench.redis_url) as client:
+            assert provider.asked.wait(10)
+            match way:
+                case "our cancel":
+                    bench.lifecycle.cancel_run(bench.tenant_id, run.id)
+                case "a run key":
+                    client.set(f"{run.id}-cancel", "x")
+                case "a session key":
+                    client.set(f"{run.conversation_id}-cancel", "x")
+                case _:
+                    pass
+            assert provider.left.wait(5), "the provider still streams into the void"
+            until(lambda: run.status in ("cancelled", "failed", "succeeded"))
+
+    assert run.status == ("failed" if way == "the time limit" else "cancelled")
+    assert run.activation("model").attempt == 1
+
+
+def test_a_lost_lease_closes_the_connection_to_the_provider(bench: Bench):
+    with hanging_model() as provider:
+        bench.accounts = [provider.account]
+        run = bench.start("begin -> model -> say", model={"llm_id": MODEL}, say=says("{model@content}"))
+
+        with at_work(bench, bench.a_worker(**QUICK)):
+            assert provider.asked.wait(10)
+            change(bench, run, lease_id=uuid4())
+            assert provider.left.wait(5)
+
+
+# -- an attempt ------------------------------------------------------------------------------------------------------
+def test_only_the_first_reason_to_stop_counts_and_only_one_reports(bench: Bench):
+    attempt = Attempt(uuid4(), uuid4(), uuid4())
+    loop = bench.worker.loop
+
+    attempt.stop("deadline", loop)
+    attempt.stop("user", loop)
+
+    assert attempt.stopped is not None
+    assert attempt.stopped.reason == "deadline"
+    assert [attempt.claim_report() for _ in range(2)] == [True, False]
+
+
+def test_what_has_reported_is_not_stopped_any_more(bench: Bench):
+    attempt = Attempt(uuid4(), uuid4(), uuid4())
+    attempt.claim_report()
+
+    attempt.stop("user", bench.worker.loop)
+
+    assert attempt.stopped is None
+
+
+# -- in other words --------------------------------------------------------------------------------------------------
+def change(bench: Bench, run: Run, **values: Any) -> None:
+    with bench.database.transaction() as tx:
+        tx.run(rows.update().where(rows.c.run_id == run.id, rows.c.status == "running").values(**values))

@@ -1,0 +1,106 @@
+"""A process that goes down gives back what it has in hand, and nobody is punished for it."""
+
+import threading
+from datetime import timedelta
+from time import monotonic
+
+from canvas.outcome import Finished
+from tests.builders import says
+from tests.integration.engine import Bench, Run, at_work, until
+from tests.integration.worker.conftest import Patient
+from tests.integration.worker.provider import MODEL, WHOLE, hanging_model
+from worker.runtime import Worker
+
+
+def test_what_a_worker_gives_back_another_does_at_once_and_without_a_strike(bench: Bench, patient: Patient):
+    run = patient.start("begin -> work, work2 -> say", say=says("done"))
+    leaving, other = bench.a_worker(), bench.a_worker()
+    with at_work(bench, leaving, threads=2):
+        patient.wait_for("work", "work2")
+        leaving.close()
+
+    given_back = {node: run.activation(node) for node in ("work", "work2")}
+    patient.let_go()
+    bench.play(other)
+
+    assert {row.status for row in given_back.values()} == {"ready"}
+    assert (run.status, run.said) == ("succeeded", "done")
+    assert [(row.attempt, row.strikes) for row in run.activations if row.node_id in given_back] == [(2, 0), (2, 0)]
+
+
+def test_an_attempt_that_was_given_back_leaves_no_values(bench: Bench, patient: Patient):
+    run = patient.start("begin -> work")
+    leaving = bench.a_worker()
+
+    with at_work(bench, leaving):
+        patient.wait_for("work")
+        leaving.close()
+
+    assert run.outputs("work") == {}
+    assert "node_finished" not in [event.name for event in run.events if event.node_id == "work"]
+
+
+def test_what_a_leaving_worker_has_said_is_taken_back(bench: Bench):
+    with hanging_model() as provider:
+        bench.accounts = [provider.account]
+        run = bench.start("begin -> model -> say", model={"llm_id": MODEL}, say=says("{model@content}"))
+        leaving, other = bench.a_worker(), bench.a_worker()
+        with at_work(bench, leaving):
+            assert provider.asked.wait(10)
+            until(lambda: run.turns)
+            leaving.close()
+        assert provider.left.wait(5)
+
+        bench.play(other)
+
+    assert (run.status, run.said) == ("succeeded", WHOLE)
+    assert run.told.count("message_reset") == 1
+    assert run.activation("model").strikes == 0
+
+
+def test_a_worker_that_goes_down_takes_nothing_more(bench: Bench):
+    run = bench.start("begin -> work")
+    leaving = bench.a_worker()
+    leaving.leases.release_all()
+
+    taken = leaving.execute(run.id, run.activation("begin").id)
+
+    assert not taken
+    assert (run.statuses["begin"], run.activation("begin").attempt) == ("ready", 0)
+
+
+def test_a_worker_does_not_wait_for_ever_for_what_does_not_let_go(bench: Bench):
+    may_end = threading.Event()
+    bench.does(compute=lambda ctx: may_end.wait(20) and Finished(outputs={"result": "late"}))
+    run, leaving = bench.start("begin -> compute"), bench.a_worker(grace=timedelta(milliseconds=100))
+    bench.play(leaving, until=lambda: "compute" in run.statuses)
+    left_behind = in_a_thread(leaving, run, "compute")
+    until(lambda: run.statuses["compute"] == "running")
+
+    began = monotonic()
+    leaving.close()
+    took = monotonic() - began
+
+    assert took < 2
+    assert (run.statuses["compute"], run.activation("compute").strikes) == ("ready", 0)
+    may_end.set()
+    left_behind.join(10)
+    assert run.outputs("compute") == {}
+    bench.does(compute=lambda ctx: Finished(outputs={"result": "fresh"}))
+    bench.play(bench.a_worker())
+    assert run.outputs("compute") == {"result": "fresh"}
+
+
+def test_a_worker_may_be_closed_twice(bench: Bench):
+    worker = bench.a_worker()
+
+    worker.close()
+    worker.close()
+
+    assert worker.leases.is_closed
+
+
+def in_a_thread(worker: Worker, run: Run, node: str) -> threading.Thread:
+    thread = threading.Thread(target=worker.execute, args=(run.id, run.activation(node).id), daemon=True)
+    thread.start()
+    return thread
