@@ -21,6 +21,7 @@ import telemetry
 from canvas.errors import ExecutorError
 from scheduler.broker import make_app
 from scheduler.coordinator import Coordinator
+from scheduler.housekeeping import keep_house
 from scheduler.lifecycle import Lifecycle
 from scheduler.process import coordinator_of
 from store import canaries, overdue
@@ -30,6 +31,8 @@ log = structlog.get_logger()
 
 TICK = 1.0  # seconds
 RARELY = 10  # ticks
+HOURLY = 3600  # ticks
+FIRST_MINUTE = 60  # ticks; a process that lives for a moment leaves the house as it is
 UNBROKEN = 6.0  # seconds for which the database must have been seen without a break before a lease counts as silent
 SKEW = 1.0  # seconds by which its clock may run away from ours meanwhile
 FORM_EXPIRED = "Nobody has answered the form in time."
@@ -74,6 +77,8 @@ class Sweeper:
             stuck = overdue.stuck(tx) if rarely else []
             expired = overdue.expired_forms(tx) if rarely else []
             open_runs = overdue.open_runs(tx)
+        if self._ticks % HOURLY == FIRST_MINUTE:
+            keep_house(database, now)
         self._ticks += 1
         dispatch.hint(hints)
         dispatch.canary(now)
