@@ -1,7 +1,8 @@
 """From what went wrong to an HTTP reply. Statuses and codes are chosen here alone.
 
 RAGFlow's routes answer 200 with a code in an envelope, unless the client asks for real statuses with the header
-`X-Http-Status: strict` (http-api 1.3). Our own routes, those about runs, answer with real statuses and
+`X-Http-Status: strict` (http-api 1.3). A body or canvas that makes no sense is a 400 in every case, in the same
+envelope. Our own routes, those about runs, answer with real statuses and
 `{"code", "message", "details"}`. What is nobody's fault but ours carries a request id and no text.
 """
 
@@ -141,7 +142,7 @@ def _executor_error(request: Request, error: Exception) -> Response:
             refused = Refused(FORBIDDEN, error.message, data=False)
         case _:
             found = error.details.get("findings")
-            refused = Refused(ARGUMENT, error.message, data={"findings": found} if found else None)
+            refused = Refused(ARGUMENT, error.message, data={"findings": found} if found else None, status=400)
     return _wire(request, refused)
 
 

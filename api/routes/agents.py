@@ -18,7 +18,7 @@ from api.schemas import CanvasFields, Publishing
 from canvas import legacy
 from canvas.document import Document
 from canvas.errors import Conflict, NotFound
-from components.checking import findings_of
+from components.checking import findings_of, refusals_of
 from store import canvases, conversations, gallery, versions
 from store.canvases import StoredCanvas
 from store.database import Transaction
@@ -61,7 +61,7 @@ def list_agents(request: Request, edge: TheEdge, principal: Caller, page: ThePag
 
 @router.post("/agents", openapi_extra=described(CanvasFields))
 def create_agent(edge: TheEdge, principal: Caller, body: CanvasBody) -> Response:
-    """Store a canvas and the first version of it. What keeps it from running comes back as `warnings`."""
+    """Store a canvas and the first version of it. What its author has still to fill in comes back as `warnings`."""
     wanted: CanvasFields = checked(CanvasFields, body)
     if not wanted.dsl:
         raise Refused(ARGUMENT, "No DSL data in request.")
@@ -70,8 +70,7 @@ def create_agent(edge: TheEdge, principal: Caller, body: CanvasBody) -> Response
     if not title:
         raise Refused(ARGUMENT, "No title in request.")
     findings = findings_of(document)
-    if wanted.release:
-        refuse_errors(findings)
+    refuse_errors(findings if wanted.release else refusals_of(document, findings))
     with edge.database.transaction() as tx:
         try:
             canvas_id = canvases.create(

@@ -45,7 +45,7 @@ PROGRAMS = {
 QUIET = ("--without-gossip", "--without-mingle", "--without-heartbeat", "-l", "WARNING")
 SHORT_LEASES = {"EASEL_LEASE": "2s", "EASEL_RENEW_EVERY": "500ms"}
 
-LINE = "begin -> first -> model -> say"
+LINE = "begin -> model1 -> model2 -> say"
 ASKS = {"llm_id": "m@OpenAI-API-Compatible"}
 
 STATUSES = text("select status, count(*) from runs where tenant_id = :tenant_id group by status")
@@ -114,21 +114,22 @@ class Cluster:
         """A tenant and a canvas that no run of an earlier test belongs to."""
         document = dsl_of(
             LINE,
-            first={**ASKS, "prompts": [{"role": "user", "content": "first {sys.query}"}]},
-            model={**ASKS, "prompts": [{"role": "user", "content": "then {sys.query} {first@content}"}]},
-            say=says("Heard: {model@content}."),
+            model1={**ASKS, "prompts": [{"role": "user", "content": "first {sys.query}"}]},
+            model2={**ASKS, "prompts": [{"role": "user", "content": "then {sys.query} {model1@content}"}]},
+            say=says("Heard: {model2@content}."),
         )
         with self.database.transaction() as tx:
             self.tenant_id = tenants.create_tenant(tx, f"tenant {new_id()}")
             self.canvas_id = canvases.create(tx, self.tenant_id, "a line", document)
             self.version_id = versions.snapshot(tx, self.tenant_id, self.canvas_id).id
         self.model.asked.clear()
+        self.model.takes = Model.takes
 
     # -- processes ---------------------------------------------------------------------------------------------------
-    def start(self, program: str, **environment: str) -> subprocess.Popen[bytes]:
-        """Start a program; it writes into a file beside the others'."""
+    def start(self, program: str, *more: str, **environment: str) -> subprocess.Popen[bytes]:
+        """Start a program, maybe with more arguments; it writes into a file beside the others'."""
         named = PROGRAMS[program]
-        arguments = [sys.executable, "-m", *named, *(QUIET if named[0] == "celery" else ())]
+        arguments = [sys.executable, "-m", *named, *(QUIET if named[0] == "celery" else ()), *more]
         with (self.home / f"{program}-{len(self.processes)}.log").open("wb") as log:
             process = subprocess.Popen(
                 arguments, cwd=ROOT, env={**self.environment, **environment}, stdout=log, stderr=subprocess.STDOUT
@@ -177,8 +178,15 @@ class Cluster:
     def wait_until_all_have_succeeded(self, count: int, *, seconds: float) -> float:
         """Wait for all runs; how long it took."""
         began = time.monotonic()
-        wait_for(lambda: self.statuses == {"succeeded": count}, seconds, lambda: f"{self.statuses}\n{self.logs()}")
+        self.wait_for(lambda: self.statuses == {"succeeded": count}, seconds)
         return time.monotonic() - began
+
+    def wait_for(self, fact: Callable[[], Any], seconds: float) -> None:
+        """Wait for a fact, with a deadline; what the processes said is told if it does not come."""
+        deadline = time.monotonic() + seconds
+        while not fact():
+            assert time.monotonic() < deadline, f"not within {seconds:g} s: {self.statuses}\n{self.logs()}"
+            time.sleep(0.02)
 
     def assert_everything_happened_once(self, count: int) -> None:
         """Whatever was repeated: every result was committed once, and every answer was heard once and whole."""
@@ -191,20 +199,12 @@ class Cluster:
         assert heard == {str(n): f"Heard: answer to then {n} answer to first {n}." for n in range(count)}
         assert Counter(row[1] for row in self.rows(ANSWERS)) == {1: count}
         for row in activations:
-            prompt = {"first": f"first {row.query}", "model": f"then {row.query} answer to first {row.query}"}
+            prompt = {"model1": f"first {row.query}", "model2": f"then {row.query} answer to first {row.query}"}
             if row.node_id in prompt:
                 assert 1 <= self.model.asked[prompt[row.node_id]] <= row.attempt
 
     def logs(self) -> str:
         return "\n".join(f"== {log.name}\n{log.read_text()[-2000:]}" for log in sorted(self.home.glob("*.log")))
-
-
-def wait_for(fact: Callable[[], Any], seconds: float, told: Callable[[], str] = lambda: "") -> None:
-    """Wait for a fact, with a deadline."""
-    deadline = time.monotonic() + seconds
-    while not fact():
-        assert time.monotonic() < deadline, f"not within {seconds:g} s. {told()}"
-        time.sleep(0.02)
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from tests.faults.cluster import ACTIVATIONS, Cluster, wait_for
+from tests.faults.cluster import ACTIVATIONS, Cluster
 
 RUNS = 20
 PROMISED = 20.0  # seconds within which all runs end by themselves
@@ -18,7 +18,7 @@ def runs_of_its_own(cluster: Cluster) -> None:
 def test_runs_end_by_themselves_when_their_worker_is_killed_and_another_comes(cluster: Cluster):
     doomed = cluster.start("worker")
     cluster.begin(RUNS)
-    wait_for(lambda: cluster.model.requests > RUNS and "succeeded" in cluster.statuses, 60, cluster.logs)
+    cluster.wait_for(lambda: cluster.model.requests > RUNS and "succeeded" in cluster.statuses, 60)
 
     cluster.kill(doomed)
     when_killed = cluster.statuses
@@ -35,7 +35,7 @@ def test_a_worker_that_is_told_to_go_gives_back_what_it_has_and_no_lease_has_to_
     cluster.model.takes = 1.0
     leaving = cluster.start("worker", EASEL_LEASE="10m")
     cluster.begin(RUNS)
-    wait_for(lambda: cluster.model.requests >= 10, 60, cluster.logs)
+    cluster.wait_for(lambda: cluster.model.requests >= 10, 60)
 
     staying = cluster.start("worker", EASEL_LEASE="10m")
     cluster.tell_to_go(leaving)

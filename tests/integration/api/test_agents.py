@@ -35,17 +35,34 @@ def test_a_document_may_be_json_text(lonely: Client) -> None:
     assert post(lonely, {"title": "text", "dsl": json.dumps(ECHO)})["code"] == 0
 
 
-def test_what_keeps_a_new_canvas_from_running_comes_back_as_warnings(lonely: Client) -> None:
-    dsl = canvas(("begin", "Begin", {}, ["Nobody:0"]), ("Odd:0", "Odd", {}, []))
+UNFINISHED = canvas(("begin", "Begin", {}, ["LLM:0"]), ("LLM:0", "LLM", {"llm_id": ""}, []))
 
-    warnings = post(lonely, {"title": "draft", "dsl": dsl})["data"]["warnings"]
 
-    assert ("begin", "downstream") in [(found["node"], found["field"]) for found in warnings]
-    assert ("Odd:0", "Can't import Odd") in [(found["node"], found["message"]) for found in warnings]
+def test_a_new_canvas_without_its_models_is_stored_with_warnings(lonely: Client) -> None:
+    warnings = post(lonely, {"title": "draft", "dsl": UNFINISHED})["data"]["warnings"]
+
+    assert ("LLM:0", "llm_id") in [(found["node"], found["field"]) for found in warnings]
+
+
+@pytest.mark.parametrize(
+    ("dsl", "node"),
+    [
+        (canvas(("begin", "Begin", {}, ["Nobody:0"])), "begin"),
+        (canvas(("begin", "Begin", {}, []), ("Odd:0", "Odd", {}, [])), "Odd:0"),
+        (canvas(("begin", "Begin", {}, []), ("Message:0", "Message", {"content": []}, [])), "Message:0"),
+        (canvas(("start", "Begin", {}, [])), None),
+    ],
+)
+def test_a_new_canvas_that_can_never_run_is_not_stored(lonely: Client, dsl: dict[str, Any], node: str | None) -> None:
+    reply = lonely.http.post("/api/v1/agents", json={"title": "bad", "dsl": dsl})
+
+    assert (reply.status_code, reply.json()["code"]) == (400, 101)
+    assert reply.json()["data"]["findings"][0]["node"] == node
+    assert total(lonely) == 0
 
 
 def test_a_canvas_that_cannot_run_is_not_saved_over_one_published_or_run(lonely: Client) -> None:
-    dsl = canvas(("begin", "Begin", {}, ["Nobody:0"]))
+    dsl = UNFINISHED
     agent = lonely.agent(dsl)
 
     saved = lonely.http.put(f"/api/v1/agents/{agent}", json={"dsl": dsl}).json()
@@ -54,10 +71,10 @@ def test_a_canvas_that_cannot_run_is_not_saved_over_one_published_or_run(lonely:
     said = lonely.say(agent)
 
     assert [saved["code"], published["code"], said["code"]] == [101, 101, 101]
-    assert saved["data"]["findings"][0]["node"] == "begin"
+    assert saved["data"]["findings"][0]["node"] == "LLM:0"
     assert run.status_code == 400
     assert run.json()["code"] == "invalid_canvas"
-    assert run.json()["details"]["node"] == "begin"
+    assert run.json()["details"]["node"] == "LLM:0"
     assert lonely.http.get("/api/v1/runs", params={"agent_id": agent}).json()["total"] == 0
 
 
@@ -101,7 +118,7 @@ def test_a_canvas_that_makes_no_sense_is_refused(lonely: Client, body: dict[str,
 def test_bodies_that_could_not_be_stored_are_refused(lonely: Client, body: bytes) -> None:
     reply = lonely.http.post("/api/v1/agents", content=body)
 
-    assert (reply.status_code, reply.json()["code"]) in [(200, 101), (413, 101)]
+    assert (reply.status_code, reply.json()["code"]) in [(400, 101), (413, 101)]
     assert total(lonely) == 0
 
 
