@@ -80,7 +80,7 @@ def engine(
         sealing_key=SealingKey.of(settings.sealing_secret()),
         files_dir=settings.files_dir,
         script=script,
-        pace=pace,
+        pace=pace or Pace(retries=settings.llm_max_retries, base_delay=settings.llm_base_delay.total_seconds()),
         read_file=read_file,
     )
     _add_tasks(app, coordinator, worker)

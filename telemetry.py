@@ -11,6 +11,7 @@ it has something to count. Labels come from closed sets, never from canvases or 
 
 import logging
 import sys
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -90,8 +91,13 @@ def count_lost(attempts: int = 1) -> None:
 
 
 def count_fold(seconds: float) -> None:
-    """A fold was committed, or found nothing to do."""
+    """A run was held and its reports taken in, or there was nothing to do."""
     FOLD_SECONDS.observe(seconds)
+
+
+def counting() -> dict[str, Callable[..., None]]:
+    """The functions above by what they count, for `scheduler.counting.Counters`."""
+    return {"run": count_run, "activation": count_activation, "lost": count_lost, "fold": count_fold}
 
 
 def serve_counters(port: int, host: str = "127.0.0.1") -> None:

@@ -66,7 +66,12 @@ class Coordinator:
     def try_fold(self, tx: Transaction, run_id: UUID) -> Applied | None:
         """Fold if nobody holds the run; None if somebody does (or there is no such run)."""
         row = runs.try_lock(tx, run_id)
-        return self.fold(tx, row) if row is not None else None
+        if row is None:
+            return None
+        started = time.monotonic()
+        applied = self.fold(tx, row)
+        self.dispatch.counters.fold(time.monotonic() - started)
+        return applied
 
     def fold(self, tx: Transaction, row: Mapping[str, Any]) -> Applied:
         """Take a locked run's unseen reports into its state."""

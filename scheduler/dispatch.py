@@ -13,6 +13,7 @@ from kombu.exceptions import KombuError, OperationalError
 
 from scheduler.broker import ADVANCE, CANARY, EXECUTE, NODES, RUNS
 from scheduler.bus import Bus
+from scheduler.counting import Counters
 from store.runs import Applied, Hint
 
 log = structlog.get_logger()
@@ -21,15 +22,18 @@ log = structlog.get_logger()
 class Dispatch:
     """Sends what a fold has decided. Threads of a process share one."""
 
-    def __init__(self, app: Celery, bus: Bus) -> None:
+    def __init__(self, app: Celery, bus: Bus, counters: Counters | None = None) -> None:
         self._app = app
         self.bus = bus
+        self.counters = counters or Counters()
 
     def flush(self, applied: Applied) -> None:
         """Send a fold's hints and echo its events."""
         self.hint(applied.hints)
         if applied.events:
             self.bus.echo(applied.run_id, applied.events[-1][0], is_over=applied.is_over)
+        if applied.is_over:
+            self.counters.run(applied.status)
         if applied.is_over and applied.conversation_id is not None:
             self.bus.clear_cancel_keys(applied.run_id, applied.conversation_id)
         if applied.next_run is not None:

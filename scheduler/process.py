@@ -6,6 +6,7 @@ from celery import Celery
 
 from scheduler.bus import Bus
 from scheduler.coordinator import Coordinator
+from scheduler.counting import Counters
 from scheduler.dispatch import Dispatch
 from scheduler.versions import Versions
 from store.database import Database
@@ -20,11 +21,12 @@ def coordinator_of(
     application: str,
     form_expiry: timedelta,
     max_running: int,
+    counters: Counters | None = None,
 ) -> Coordinator:
     """A coordinator with a pool, a sender and a bus of its own."""
     return Coordinator(
         Database(database_url, pool_size=pool_size, application=application),
-        Dispatch(app, Bus(redis_url)),
+        Dispatch(app, Bus(redis_url), counters),
         Versions(),
         form_expiry=form_expiry,
         max_running=max_running,

@@ -21,6 +21,7 @@ import telemetry
 from canvas.errors import ExecutorError
 from scheduler.broker import make_app
 from scheduler.coordinator import Coordinator
+from scheduler.counting import Counters
 from scheduler.housekeeping import keep_house
 from scheduler.lifecycle import Lifecycle
 from scheduler.process import coordinator_of
@@ -82,6 +83,8 @@ class Sweeper:
         self._ticks += 1
         dispatch.hint(hints)
         dispatch.canary(now)
+        if lost:
+            dispatch.counters.lost(len(lost))
         if hints or lost:
             log.warning("repaired", hints=len(hints), lost_attempts=len(lost))
         self._advance([*lost, *(unseen & self._reported), *stuck])
@@ -141,7 +144,10 @@ def main() -> None:
         application="easel-sweeper",
         form_expiry=configured.form_expiry,
         max_running=configured.max_running,
+        counters=Counters(**telemetry.counting()),
     )
+    if configured.metrics_port is not None:
+        telemetry.serve_counters(configured.metrics_port)
     log.info("sweeper_started")
     Sweeper(coordinator).run(ending)
 

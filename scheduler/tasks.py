@@ -8,6 +8,7 @@ import settings
 import telemetry
 from scheduler.broker import ADVANCE, START, make_app
 from scheduler.coordinator import Coordinator
+from scheduler.counting import Counters
 from scheduler.lifecycle import Lifecycle
 from scheduler.process import coordinator_of
 from scheduler.requests import start_of
@@ -32,7 +33,10 @@ def coordinator() -> Coordinator:
             application="easel-scheduler",
             form_expiry=_settings.form_expiry,
             max_running=_settings.max_running,
+            counters=Counters(**telemetry.counting()),
         )
+        if _settings.metrics_port is not None:
+            telemetry.serve_counters(_settings.metrics_port)
     return _coordinator
 
 

@@ -133,6 +133,7 @@ class Applied:
     hints: list[Hint] = field(default_factory=list[Hint])
     events: list[tuple[int, Event]] = field(default_factory=list[tuple[int, Event]])
     is_over: bool = False
+    status: str = ""
     next_run: UUID | None = None  # the conversation's next run, now to be set going
     conversation_id: UUID | None = None
 
@@ -141,6 +142,7 @@ class Applied:
         self.hints += later.hints
         self.events += later.events
         self.is_over = self.is_over or later.is_over
+        self.status = later.status or self.status
         self.conversation_id = later.conversation_id or self.conversation_id
         self.next_run = later.next_run or self.next_run
 
@@ -216,7 +218,7 @@ def apply(
     Raises StateError if a row is not as the decision has seen it; the transaction must then roll back.
     """
     run_id, revision, before = row["id"], row["revision"] + 1, row["last_event"]
-    applied = Applied(run_id)
+    applied = Applied(run_id, status=decision.run.status.value)
     applied.hints += _move(tx, run_id, revision, decision, answers)
     tx.run_many(ACTIVATE, [_activation_row(run_id, revision, new) for new in decision.activated])
     applied.hints += [Hint(run_id, new.id, new.component) for new in decision.activated if new.status is Status.READY]

@@ -15,7 +15,6 @@ from threading import BoundedSemaphore, Lock
 from typing import Any, cast, get_args
 from uuid import UUID, uuid4
 
-import redis.asyncio
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -25,6 +24,7 @@ from canvas.outcome import Failed, Finished, Outcome
 from canvas.references import Ref
 from components import message, registry
 from components.base import Component
+from scheduler.bus import Pieces
 from scheduler.coordinator import Coordinator
 from scheduler.versions import Compiled
 from store import activations
@@ -53,7 +53,7 @@ class Execution:
     leases: Leases
     loop: Loop
     models: Models
-    echo: redis.asyncio.Redis
+    pieces: Pieces
     time_limit: Callable[[str], float]  # seconds by component
     read_file: Callable[[UUID, Mapping[str, Any], str], str]
     worker_name: str
@@ -210,7 +210,7 @@ class _Run:
     def _context_of(self, compiled: Compiled, node: Node, reads: Reads, slots: Slots) -> WorkerContext:
         claim, x = self._claim, self._x
         voice = Voice(
-            claim, x.coordinator.database, x.echo, self._firm, is_message=bool(compiled.canvas.messages & node.bit)
+            claim, x.coordinator.database, x.pieces, self._firm, is_message=bool(compiled.canvas.messages & node.bit)
         )
         return WorkerContext(
             claim=claim,

@@ -87,6 +87,7 @@ class Reporting:
                     applied = coordinator.try_fold(tx, claim.run_id)
                 except Exception as error:
                     raise FoldFailed from error
+        coordinator.dispatch.counters.activation(claim.component, str(written.outcome.get("is")))
         if not rides_along:
             coordinator.dispatch.advance(claim.run_id)
         elif applied is None:  # somebody held the run: once more, now that the report is visible

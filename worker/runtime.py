@@ -10,8 +10,6 @@ from threading import BoundedSemaphore
 from typing import Any
 from uuid import UUID
 
-import redis.asyncio
-
 from canvas.errors import NodeFailure, NotFound
 from components.file_texts import file_text
 from providers.accounts import Account
@@ -19,6 +17,7 @@ from providers.catalogue import Limits
 from providers.connections import close_connections
 from providers.scripted import Script
 from providers.wired import Pace
+from scheduler.bus import Pieces
 from scheduler.coordinator import Coordinator
 from scheduler.lifecycle import Lifecycle
 from store import files
@@ -65,7 +64,7 @@ class Worker:
         database = coordinator.database
         self._renewals = Database(database.url, pool_size=1, application="easel-leases")
         self.loop = Loop()
-        self._echo = redis.asyncio.Redis.from_url(redis_url, socket_timeout=2, socket_connect_timeout=1)
+        self._pieces = Pieces(redis_url)
         self.leases = Leases(
             self._renewals,
             coordinator.dispatch.bus,
@@ -82,7 +81,7 @@ class Worker:
             leases=self.leases,
             loop=self.loop,
             models=Models(database, shared_accounts, limits, sealing_key, script, pace),
-            echo=self._echo,
+            pieces=self._pieces,
             time_limit=time_limit,
             read_file=read_file or _Files(database, blobs).read,
             worker_name=f"{socket.gethostname()}:{os.getpid()}",
@@ -104,7 +103,7 @@ class Worker:
 
     async def _close(self) -> None:
         await close_connections()
-        await self._echo.aclose()
+        await self._pieces.close()
 
 
 @dataclass(frozen=True, slots=True)

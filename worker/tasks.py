@@ -12,7 +12,9 @@ import settings
 import telemetry
 from providers.accounts import accounts_from_toml
 from providers.catalogue import Limits
+from providers.wired import Pace
 from scheduler.broker import CANARY, EXECUTE, make_app
+from scheduler.counting import Counters
 from scheduler.process import coordinator_of
 from store import canaries
 from store.sealing import SealingKey
@@ -40,6 +42,7 @@ def worker() -> Worker:
             application="easel-worker",
             form_expiry=_settings.form_expiry,
             max_running=_settings.max_running,
+            counters=Counters(**telemetry.counting()),
         )
         _worker = Worker(
             coordinator,
@@ -55,8 +58,11 @@ def worker() -> Worker:
             limits=Limits(request_timeout=_settings.llm_timeout),
             shared_accounts=accounts_from_toml(_settings.models_file) if _settings.models_file else (),
             sealing_key=SealingKey.of(_settings.sealing_secret()),
+            pace=Pace(retries=_settings.llm_max_retries, base_delay=_settings.llm_base_delay.total_seconds()),
             files_dir=_settings.files_dir,
         )
+        if _settings.metrics_port is not None:
+            telemetry.serve_counters(_settings.metrics_port)
     return _worker
 
 

@@ -6,18 +6,15 @@ when the attempt reports (`retake`). Nothing leaves the worker before the claim 
 """
 
 import asyncio
-import json
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from uuid import UUID
 
-import redis.asyncio
 import structlog
-from redis.exceptions import RedisError
 from sqlalchemy.exc import SQLAlchemyError
 
-from scheduler.bus import channel
+from scheduler.bus import Pieces
 from store import turns
 from store.activations import Claim
 from store.database import Database
@@ -35,7 +32,7 @@ class Voice:
 
     claim: Claim
     database: Database
-    echo: redis.asyncio.Redis
+    pieces: Pieces
     firm: Callable[[], bool]  # puts the claim on disk; False if the lease is gone
     is_message: bool
     retake: bool = False
@@ -106,12 +103,8 @@ class Voice:
         written = asyncio.get_running_loop().time()
         while self._waiting:
             piece, self._waiting = self._waiting, ""
-            message = {"t": str(turn), "ep": self._epoch, "o": self._offset, "x": piece}
-            self._offset += len(piece)
-            try:
-                await self.echo.publish(channel(self.claim.run_id), json.dumps(message))
-            except RedisError as error:
-                log.warning("piece_not_sent", error=str(error))
+            offset, self._offset = self._offset, self._offset + len(piece)
+            await self.pieces.send(self.claim.run_id, turn, self._epoch, offset, piece)
             now = asyncio.get_running_loop().time()
             if now - written >= WRITTEN_EVERY:
                 written = now

@@ -133,7 +133,7 @@ def test_a_speaker_goes_on_while_redis_is_away(bench: Bench, heard: "Heard", mon
     async def away(*_: Any) -> Any:
         raise redis.ConnectionError("away")
 
-    monkeypatch.setattr(bench.worker.execution.echo, "publish", away)
+    monkeypatch.setattr(bench.worker.execution.pieces._redis, "publish", away)
     run = answering(bench, heard)
 
     assert (run.status, run.said) == ("succeeded", f"So: {ANSWER} Bye.")
