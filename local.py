@@ -29,6 +29,8 @@ from store.database import Database
 from store.sealing import SealingKey
 from worker.runtime import Figures, Worker
 
+LONGEST_READ = 0.2  # seconds of one blocking read from Redis, which the end of an engine waits for
+
 
 @dataclass(frozen=True, slots=True)
 class Engine:
@@ -58,7 +60,10 @@ def engine(
     pace: Pace | None = None,
 ) -> Generator[Engine]:
     """Scheduler, worker and sweeper on these servers until the block ends."""
-    app = make_app(broker_url or redis_url, publishers=threads)
+    broker = broker_url or redis_url
+    app = make_app(broker, publishers=threads)
+    if broker.startswith("redis"):
+        app.conf.broker_transport_options["polling_interval"] = LONGEST_READ
     coordinator = coordinator_of(
         app,
         database_url,

@@ -1,0 +1,76 @@
+"""One event loop a process, in a thread of its own."""
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from concurrent.futures import CancelledError
+
+import pytest
+
+from worker.loop import Loop
+
+
+@pytest.fixture
+def loop() -> Iterator[Loop]:
+    loop = Loop()
+    yield loop
+    loop.stop()
+
+
+def test_a_thread_hands_over_a_coroutine_and_gets_what_it_returns(loop: Loop):
+    async def where() -> str:
+        await asyncio.sleep(0)
+        return threading.current_thread().name
+
+    assert loop.submit(where()).result(5) == "easel-loop"
+
+
+def test_what_a_coroutine_raises_comes_out_where_it_was_handed_over(loop: Loop):
+    async def broken() -> None:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        loop.submit(broken()).result(5)
+
+
+def test_coroutines_of_several_threads_run_side_by_side(loop: Loop):
+    async def meet(mine: asyncio.Event, others: asyncio.Event) -> str:
+        mine.set()
+        await others.wait()
+        return "met"
+
+    one, two = asyncio.Event(), asyncio.Event()
+    met = [loop.submit(meet(one, two)), loop.submit(meet(two, one))]
+
+    assert [future.result(5) for future in met] == ["met", "met"]
+
+
+def test_a_task_that_is_cancelled_from_another_thread_ends_there_too(loop: Loop):
+    tasks: list[asyncio.Task[None]] = []
+    begun = threading.Event()
+
+    async def wait() -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        tasks.append(task)
+        begun.set()
+        await asyncio.sleep(60)
+
+    future = loop.submit(wait())
+    assert begun.wait(5)
+    loop.call(tasks[0].cancel)
+
+    with pytest.raises(CancelledError):
+        future.result(5)
+
+
+def test_a_loop_that_ends_closes_what_lives_on_it_first():
+    closed: list[str] = []
+
+    async def close() -> None:
+        await asyncio.sleep(0)
+        closed.append(threading.current_thread().name)
+
+    Loop().stop(close())
+
+    assert closed == ["easel-loop"]
