@@ -60,7 +60,7 @@ class Coordinator:
 
     def sees_more(self, run_id: UUID) -> bool:
         """Whether something was reported that no fold has seen."""
-        with self.database.transaction() as tx:
+        with self.database.statements() as tx:
             return activations.has_reported(tx, run_id)
 
     def try_fold(self, tx: Transaction, run_id: UUID) -> Applied | None:

@@ -84,8 +84,7 @@ class Execution:
             structlog.contextvars.clear_contextvars()
 
     def _claim(self, attempt: Attempt) -> Claim | None:
-        with self.claiming, self.coordinator.database.transaction() as tx:
-            tx.commit_without_waiting()
+        with self.claiming, self.coordinator.database.statements() as tx:
             return activations.claim(
                 tx,
                 attempt.run_id,
@@ -146,8 +145,8 @@ class _Run:
             return self._of_error(error, context.node, component)
 
     def _prepared(self) -> WorkerContext:
-        """Everything the attempt may look at, read in one transaction."""
-        with self._x.coordinator.database.transaction() as tx:
+        """Everything the attempt may look at; what was folded since it was decided is out of its sight."""
+        with self._x.coordinator.database.statements() as tx:
             compiled = self._x.coordinator.versions.get(tx, self._claim.version_id)
             node = compiled.canvas.node(self._claim.node_id)
             reads = _reads(compiled, node)

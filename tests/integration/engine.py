@@ -336,9 +336,13 @@ class Run:
 
     def outputs(self, node: str) -> dict[str, Any]:
         """What a node has left, of several activations the last; without the attempt's own."""
+        found = self.rows_of_values(node)
+        return {name: value for name, value in found[-1].items() if not name.startswith("_")} if found else {}
+
+    def rows_of_values(self, node: str) -> list[dict[str, Any]]:
+        """Everything a node has left, in canonical order."""
         wanted = select(node_values.c.outputs).where(node_values.c.run_id == self.id, node_values.c.node_id == node)
-        found = self._read(lambda tx: tx.rows(wanted.order_by(node_values.c.place)))
-        return {name: value for name, value in found[-1][0].items() if not name.startswith("_")} if found else {}
+        return [row[0] for row in self._read(lambda tx: tx.rows(wanted.order_by(node_values.c.place)))]
 
     @property
     def turns(self) -> Sequence[turns.Turn]:
