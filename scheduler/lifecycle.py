@@ -13,8 +13,9 @@ from uuid import UUID
 
 from sqlalchemy.exc import IntegrityError
 
+from canvas.checkpoint import run_to_json
 from canvas.errors import Conflict, InvalidRequest, NotFound
-from canvas.state import RunState, RunStatus, run_to_json
+from canvas.state import RunState, RunStatus
 from scheduler.coordinator import Coordinator
 from scheduler.turn_start import Request, turn_globals
 from store import activations, conversations, conversing, idempotency, runs, values

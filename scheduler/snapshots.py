@@ -12,7 +12,7 @@ from canvas.document import Entry
 from canvas.graph import Canvas, Kind
 from canvas.state import RunStatus, entry_text, scope_key
 from scheduler.versions import Versions
-from store import conversations, runs, turns, values
+from store import conversations, scopes, turns, values
 from store.database import Transaction
 
 Declared = Callable[[Entry], tuple[str, ...]]
@@ -52,7 +52,7 @@ def _add_open_containers(
         if not refs:
             continue
         visit = canvas.nodes[canvas.items[node.number]]
-        scope = runs.last_scope_of(tx, row["id"], visit.id)
+        scope = scopes.last_of(tx, row["id"], visit.id)
         if scope is None:
             continue
         key = scope_key(scope)

@@ -10,9 +10,9 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import bindparam, delete, func, insert, select, text, update
-from sqlalchemy.dialects.postgresql import insert as upsert
+from sqlalchemy import bindparam, func, insert, select, text, update
 
+from canvas.checkpoint import fill_run, run_to_json
 from canvas.errors import StateError
 from canvas.events import Event
 from canvas.plan import Activation, Decision
@@ -22,28 +22,17 @@ from canvas.state import (
     RunState,
     RunStatus,
     Status,
-    fill_run,
-    run_to_json,
-    scope_from_json,
-    scope_key,
     scope_text,
-    scope_to_json,
 )
-from store import events, turns
+from store import events, scopes, turns
 from store.database import Transaction
-from store.schema import activations, runs, scopes
+from store.schema import activations, runs
 
 TRY_LOCK = text("select id from runs where id = :run_id for no key update skip locked")
 WAIT_LOCK = text("select id from runs where id = :run_id for no key update")
 READ = select(runs).where(runs.c.id == bindparam("of_run"))
 READ_OF_TENANT = READ.where(runs.c.tenant_id == bindparam("of_tenant"))
 
-SCOPES = select(scopes.c.key, scopes.c.state).where(scopes.c.run_id == bindparam("of_run"))
-SCOPES_NAMED = SCOPES.where(scopes.c.key == func.any(bindparam("keys")))
-_scope = upsert(scopes)
-PUT_SCOPE = _scope.on_conflict_do_update(index_elements=["run_id", "key"], set_={"state": _scope.excluded["state"]})
-DROP_SCOPES = delete(scopes).where(scopes.c.run_id == bindparam("of_run"))
-DROP_SCOPE = delete(scopes).where(scopes.c.run_id == bindparam("of_run"), scopes.c.key == bindparam("of_key"))
 
 ACTIVATE = insert(activations).values(hinted_at=func.now())  # the hint follows the commit
 
@@ -190,16 +179,7 @@ def state_of(tx: Transaction, row: Mapping[str, Any], reports: Sequence[Report],
         ),
         row["state"],
     )
-    if whole:
-        found = tx.rows(SCOPES, of_run=row["id"])
-    else:
-        keys = {""} | {
-            scope_text(report.scope[:depth]) for report in reports for depth in range(1, len(report.scope) + 1)
-        }
-        found = tx.rows(SCOPES_NAMED, of_run=row["id"], keys=sorted(keys))
-    for text_key, data in found:
-        key = scope_key(text_key)
-        state.scopes[key] = scope_from_json(key, data)
+    state.scopes = scopes.read(tx, row["id"], None if whole else reports)
     return state
 
 
@@ -226,7 +206,7 @@ def apply(
         applied.hints += [
             Hint(run_id, found[0], found[1]) for found in tx.rows(PROMOTE, run_id=run_id, most=decision.promote)
         ]
-    _put_scopes(tx, run_id, decision)
+    scopes.put(tx, run_id, decision)
     _put_turns(tx, run_id, before, decision)
     events.append(tx, run_id, before + 1, decision.events)
     applied.events += [(before + offset, event) for offset, event in enumerate(decision.events, start=1)]
@@ -287,19 +267,6 @@ def _activation_row(run_id: UUID, revision: int, new: Activation) -> dict[str, A
         "turn": new.turn,
         "activated_rev": revision,
     }
-
-
-def _put_scopes(tx: Transaction, run_id: UUID, decision: Decision) -> None:
-    if decision.is_over:
-        tx.run(DROP_SCOPES, of_run=run_id)
-        return
-    for key in decision.removed:
-        tx.run(DROP_SCOPE, of_run=run_id, of_key=scope_text(key))
-    changed = [decision.run.scopes[key] for key in decision.scopes if key in decision.run.scopes]
-    tx.run_many(
-        PUT_SCOPE,
-        [{"run_id": run_id, "key": scope_text(scope.key), "state": scope_to_json(scope)} for scope in changed],
-    )
 
 
 def _put_turns(tx: Transaction, run_id: UUID, before: int, decision: Decision) -> None:
@@ -370,13 +337,3 @@ TENANT_OF = select(runs.c.tenant_id).where(runs.c.id == bindparam("of_run"))
 def tenant_of(tx: Transaction, run_id: UUID) -> UUID | None:
     """Whose run it is (for keys and tasks that name only the run)."""
     return tx.scalar(TENANT_OF, of_run=run_id)
-
-
-LAST_SCOPE = text("""
-    select scope from activations where run_id = :run_id and node_id = :node_id order by place desc limit 1
-""")
-
-
-def last_scope_of(tx: Transaction, run_id: UUID, node_id: str) -> str | None:
-    """The scope of a node's last activation in canonical order."""
-    return tx.scalar(LAST_SCOPE, run_id=run_id, node_id=node_id)

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from uuid import UUID
 
+from canvas.checkpoint import fill_run, run_to_json, scope_from_json, scope_to_json
 from canvas.decide import begin, conclude, decide, resume
 from canvas.events import (
     MESSAGE_END,
@@ -32,10 +33,6 @@ from canvas.state import (
     ScopeKey,
     Status,
     activation_id,
-    fill_run,
-    run_to_json,
-    scope_from_json,
-    scope_to_json,
 )
 from tests.builders import RUN_ID, TOP, At, Script, seeded, usual
 

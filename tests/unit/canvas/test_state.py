@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from canvas.checkpoint import fill_run, run_to_json, scope_from_json, scope_to_json
 from canvas.place import Place
 from canvas.state import (
     ACTIVATION_MOVES,
@@ -25,12 +26,8 @@ from canvas.state import (
     Status,
     activation_id,
     entry_text,
-    fill_run,
-    run_to_json,
-    scope_from_json,
     scope_key,
     scope_text,
-    scope_to_json,
 )
 from tests.builders import RUN_ID
 

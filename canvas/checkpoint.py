@@ -1,0 +1,149 @@
+"""A run's state as JSON: what lies in a row between two decisions (a checkpoint), and back.
+
+Node numbers stand for nodes: a run keeps its version, so they keep their meaning.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+from uuid import UUID
+
+from canvas.place import Place, from_json, to_json
+from canvas.state import (
+    Container,
+    Failing,
+    Held,
+    OpenForm,
+    RunState,
+    Scope,
+    ScopeKey,
+    Speech,
+    scope_key,
+    scope_text,
+)
+
+
+def run_to_json(state: RunState) -> dict[str, Any]:
+    """The part of a run's row that is one JSON column."""
+    return {
+        "live": state.live,
+        "queued": state.queued,
+        "max_running": state.max_running,
+        "speeches": [
+            {
+                "turn": str(s.turn),
+                "number": s.number,
+                "scope": scope_text(s.scope),
+                "place": to_json(s.place) if s.place else None,
+                "started": s.started,
+                "opened": s.opened,
+                "said": s.said,
+                "error": s.error,
+                "end": s.end,
+                "held": [[str(h.activation), h.node_id, h.error, h.key] for h in s.held],
+            }
+            for s in state.speeches
+        ],
+        "forms": {
+            str(activation): [f.node_id, f.place, scope_text(f.scope), f.inputs, f.tips]
+            for activation, f in state.forms.items()
+        },
+        "failing": [f.wave, f.place, f.node_id, f.error, f.code] if (f := state.failing) else None,
+        "last": [state.last[0], str(state.last[1]), state.last[2]] if state.last else None,
+    }
+
+
+def fill_run(state: RunState, data: Mapping[str, Any]) -> RunState:
+    """Put the JSON column's content into a state that has the row's other columns already."""
+    state.live = data["live"]
+    state.queued = data["queued"]
+    state.max_running = data["max_running"]
+    state.speeches = [
+        Speech(
+            turn=UUID(s["turn"]),
+            number=s["number"],
+            scope=scope_key(s["scope"]),
+            place=from_json(s["place"]) if s["place"] else None,
+            started=s["started"],
+            opened=s["opened"],
+            said=s["said"],
+            error=s["error"],
+            end=s["end"],
+            held=[Held(UUID(h[0]), h[1], h[2], h[3]) for h in s["held"]],
+        )
+        for s in data["speeches"]
+    ]
+    state.forms = {
+        UUID(activation): OpenForm(f[0], f[1], scope_key(f[2]), f[3], f[4]) for activation, f in data["forms"].items()
+    }
+    state.failing = Failing(*data["failing"]) if data["failing"] else None
+    state.last = (data["last"][0], UUID(data["last"][1]), data["last"][2]) if data["last"] else None
+    return state
+
+
+def scope_to_json(scope: Scope) -> dict[str, Any]:
+    """A scope's row; what is empty is left out."""
+    data: dict[str, Any] = {
+        "region": scope.region.hex(),
+        "limits": scope.limits,
+        "trail": to_json(scope.trail),
+        "last_wave": scope.last_wave,
+        "alive": f"{scope.alive:x}",
+        "still": f"{scope.still:x}" if scope.still else "",
+        "reached": _places_to_json(scope.reached),
+        "places": _places_to_json(scope.places),
+        "ordinals": scope.ordinals,
+        "containers": {
+            number: [
+                str(c.activation),
+                c.ordinal,
+                to_json(c.place),
+                c.count,
+                c.concurrency,
+                c.next,
+                c.open,
+                c.still,
+                c.waves,
+                c.failed_item,
+                c.error,
+                c.failed_at,
+            ]
+            for number, c in scope.containers.items()
+        },
+        "leaving": to_json(scope.leaving) if scope.leaving else None,
+        "left_by": str(scope.left_by) if scope.left_by else None,
+        "escaped": scope.escaped,
+        "counted_still": scope.counted_still,
+    }
+    return {name: value for name, value in data.items() if value or name in ("trail", "alive")}
+
+
+def scope_from_json(key: ScopeKey, data: Mapping[str, Any]) -> Scope:
+    """The inverse of `scope_to_json`."""
+    return Scope(
+        key=key,
+        region=bytes.fromhex(data.get("region", "")),
+        limits=tuple((region, revision) for region, revision in data.get("limits", ())),
+        trail=from_json(data["trail"]),
+        last_wave=data.get("last_wave", 0),
+        alive=int(data["alive"], 16),
+        still=int(data.get("still", "0"), 16),
+        reached=_places_from_json(data.get("reached", {})),
+        places=_places_from_json(data.get("places", {})),
+        ordinals={int(number): ordinal for number, ordinal in data.get("ordinals", {}).items()},
+        containers={
+            int(number): Container(UUID(c[0]), c[1], from_json(c[2]), *c[3:11], failed_at=(c[11][0], c[11][1]))
+            for number, c in data.get("containers", {}).items()
+        },
+        leaving=from_json(data["leaving"]) if data.get("leaving") else None,
+        left_by=UUID(data["left_by"]) if data.get("left_by") else None,
+        escaped=data.get("escaped", False),
+        counted_still=data.get("counted_still", False),
+    )
+
+
+def _places_to_json(places: Mapping[int, Place]) -> dict[str, Any]:
+    return {str(number): to_json(place) for number, place in places.items()}
+
+
+def _places_from_json(data: Mapping[str, Sequence[Any]]) -> dict[int, Place]:
+    return {int(number): from_json(list(place)) for number, place in data.items()}
