@@ -13,11 +13,10 @@ Celery land in `bench.outbox`; `play` carries them out in the order in which the
 import inspect
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from datetime import timedelta
-from threading import Event
+from threading import Event, Thread
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -366,22 +365,27 @@ def until(fact: Callable[[], Any], *, seconds: float = PATIENCE) -> Any:
 @contextmanager
 def at_work(bench: Bench, *workers: Worker, threads: int = 4) -> Generator[None]:
     """Workers that carry out what is sent, in threads of their own, until the block ends. Errors come out there."""
-    ending = Event()
+    ending, errors = Event(), list[BaseException]()
 
     def work(worker: Worker) -> None:
-        while not ending.wait(0.002):
-            bench.play(worker, until=ending.is_set)
-
-    with ThreadPoolExecutor(threads) as pool:
-        jobs = [
-            pool.submit(work, (workers or (bench.worker,))[number % max(1, len(workers))]) for number in range(threads)
-        ]
         try:
-            yield
-        finally:
-            ending.set()
-            for job in jobs:
-                job.result()
+            while not ending.wait(0.002):
+                bench.play(worker, until=ending.is_set)
+        except BaseException as error:
+            errors.append(error)
+
+    hands = [workers[number % len(workers)] if workers else bench.worker for number in range(threads)]
+    working = [Thread(target=work, args=(worker,), daemon=True) for worker in hands]
+    for thread in working:
+        thread.start()
+    try:
+        yield
+    finally:
+        ending.set()
+        for thread in working:
+            thread.join(PATIENCE)
+    assert not errors, errors
+    assert not any(thread.is_alive() for thread in working), "a worker does not come to an end"
 
 
 @contextmanager
