@@ -36,7 +36,6 @@ class WorkerContext:
     database: Database
     open_model: Callable[[str], Awaitable[ChatModel]]
     read_file: Callable[[Mapping[str, Any], str], str]
-    before_first_request: Callable[[], bool]
     inputs: dict[str, Any] = field(default_factory=dict[str, Any])
     usage: Usage = field(default_factory=Usage)
     opening: str = ""  # what this node has said of its Message's text before its own

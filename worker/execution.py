@@ -221,7 +221,6 @@ class _Run:
             database=x.coordinator.database,
             open_model=partial(x.models.open, claim.tenant_id),
             read_file=partial(x.read_file, claim.tenant_id),
-            before_first_request=self._firm,
         )
 
     def _firm(self) -> bool:

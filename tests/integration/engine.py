@@ -44,11 +44,15 @@ from store.ids import new_id
 from store.schema import activations as activation_rows
 from store.schema import node_values
 from tests import builders
+from worker.reporting import Reporting
 from worker.runtime import Figures, Worker
 
 PATIENCE = 20.0  # seconds for a fact that other threads or processes bring about
 LEASE = timedelta(seconds=10)
 REDIS_AWAY = "redis://127.0.0.1:1/0"
+
+FORM = {"inputs": {"name": {"type": "line", "name": "Name"}}, "tips": "Who are you?"}
+"""Params of a form with one field."""
 
 Work = Callable[[NodeContext], Any]
 
@@ -249,6 +253,11 @@ class Bench:
 
     def close(self) -> None:
         self._open.close()
+
+
+def reporting(coordinator: Coordinator, claimed: Claim) -> Reporting:
+    """How a worker reports that has claimed this."""
+    return Reporting(coordinator, claimed, rides_along=True, gives_up=lambda: False)
 
 
 def told(outcome: str = "Finished", **written: Any) -> Written:

@@ -19,8 +19,7 @@ from store.database import Transaction
 from store.runs import Applied
 from store.schema import runs
 from tests.builders import says
-from tests.integration.engine import Bench, Run
-from worker.reporting import Reporting
+from tests.integration.engine import Bench, Run, reporting
 
 WIDE = "begin -> one, two, three, four -> join"
 
@@ -248,11 +247,6 @@ def test_a_cancelled_run_goes_nowhere_however_its_nodes_end(bench: Bench):
 
 
 # -- in other words --------------------------------------------------------------------------------------------------
-def reporting(coordinator: Coordinator, claimed: Any) -> Reporting:
-    """How a worker reports that has claimed this."""
-    return Reporting(coordinator, claimed, rides_along=True, gives_up=lambda: False)
-
-
 def that_waits_before_its_first_commit(bench: Bench, has_tried: Event, may_commit: Event) -> Coordinator:
     """A coordinator that has tried the run, in the report's transaction, and lingers before this commits."""
 

@@ -26,10 +26,8 @@ from store import conversations, database, runs
 from store.ids import new_id
 from store.schema import activations
 from tests.builders import says
-from tests.integration.engine import REDIS_AWAY, Bench, Run, until
-from tests.integration.scheduler.test_coordinator import reporting
+from tests.integration.engine import FORM, REDIS_AWAY, Bench, Run, reporting, until
 
-FORM = {"inputs": {"name": {"type": "line", "name": "Name"}}, "tips": "Who are you?"}
 ASKS = "begin -> form -> say"
 GREETS = says("Hello {form@name}")
 

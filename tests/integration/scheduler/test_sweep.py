@@ -24,8 +24,7 @@ from store import canaries, overdue
 from store.database import Database, Transaction
 from store.schema import activations, conversations, runs
 from tests.builders import says
-from tests.integration.engine import REDIS_AWAY, Bench, Run
-from tests.integration.scheduler.test_lifecycle import FORM
+from tests.integration.engine import FORM, REDIS_AWAY, Bench, Run
 
 AT_ONCE = timedelta(0)
 
