@@ -42,6 +42,7 @@ from canvas.errors import Conflict, ExecutorError
 Account: TypeAlias = Mapping[str, Any]  # options of Popen: whom to run a program as; {} for ourselves
 
 OLDEST_POSTGRES = 15  # what the locking protocol was tried on
+BUILTIN_LOCALES = 17  # the major version since which PostgreSQL knows all letters without the system's help
 PATIENCE_S = 30.0  # for a server to answer, or for an owner to finish starting or stopping
 ROOTS_PLACE = Path("/var/lib/easel")  # for root's files when its home is closed to the account that runs PostgreSQL
 ENVIRONMENT = {"PATH": os.defpath, "LC_ALL": "C", "TZ": "UTC"}  # no PGDATA and the like; a known TZ spares a search
@@ -150,7 +151,7 @@ def _postgres(home: Path, durable: bool) -> Generator[str]:
     folder, postgres, major, account = _cluster(_place(home))
     data, port = folder / "data", _free_port()
     if not data.is_dir():
-        _initialise(folder, postgres.with_name("initdb"), account)
+        _initialise(folder, postgres.with_name("initdb"), major, account)
     _clear_remains(data)
     settings = {
         "listen_addresses": "127.0.0.1", "port": port, "unix_socket_directories": "", "max_connections": 60,
@@ -183,7 +184,7 @@ def _cluster(place: Path) -> tuple[Path, Path, int, Account]:
     return first
 
 
-def _initialise(folder: Path, initdb: Path, account: Account) -> None:
+def _initialise(folder: Path, initdb: Path, major: int, account: Account) -> None:
     """Make the data directory, completely or not at all; the kernel brings it to disk in its own time."""
     uid, gid = account.get("user", os.geteuid()), account.get("group", os.getegid())
     try:
@@ -200,6 +201,8 @@ def _initialise(folder: Path, initdb: Path, account: Account) -> None:
         os.chown(path, uid, gid)
     argv = [initdb, "-D", draft / "data", "-U", "easel", "-A", "scram-sha-256", f"--pwfile={password}"]
     argv += ["-E", "UTF8", "--locale=C", "--no-sync"]
+    if major >= BUILTIN_LOCALES:  # before, upper and lower case are known of ASCII letters only
+        argv += ["--locale-provider=builtin", "--builtin-locale=C.UTF-8"]
     made = subprocess.run(argv, capture_output=True, text=True, cwd="/", env=ENVIRONMENT, **account)  # noqa: S603
     if made.returncode != 0:
         raise ExecutorError(f"initdb could not make {folder / 'data'}: {made.stderr.strip()} {ADVICE}")

@@ -65,6 +65,13 @@ def test_a_title_is_taken_once_per_tenant_and_category_in_any_case(
     create(database, other_tenant_id, title)
 
 
+def test_the_case_of_letters_beyond_ascii_does_not_tell_titles_apart_either(database: Database, tenant_id: UUID):
+    create(database, tenant_id, "ärger")
+
+    with pytest.raises(Conflict, match="ÄRGER already exists"):
+        create(database, tenant_id, "ÄRGER")
+
+
 def test_renaming_to_a_taken_title_is_refused_and_changes_nothing(database: Database, tenant_id: UUID):
     create(database, tenant_id, "Support")
     canvas_id = create(database, tenant_id, "Sales")
