@@ -38,7 +38,6 @@ class Voice:
     retake: bool = False
     said: list[str] = field(default_factory=list[str])
     _epoch: int = 0
-    _keep: int = 0
     _before: str = ""  # what earlier speakers of the turn have said
     _matched: int = 0
     _offset: int = 0  # code points of the turn that listeners have
@@ -75,7 +74,7 @@ class Voice:
         if taken is None:
             self.retake = True  # the lease is gone, or the database: say nothing more
             return
-        self._epoch, self._before, self._keep = taken.epoch, taken.text, taken.keep
+        self._epoch, self._before = taken.epoch, taken.text
         self._offset = len(taken.text)
 
     def _take_row(self, turn: UUID) -> turns.Taken | None:

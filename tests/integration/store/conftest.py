@@ -1,6 +1,5 @@
-"""A pool on the module's database, and a tenant of its own for each test."""
+"""A tenant of its own for each test."""
 
-from collections.abc import Iterator
 from uuid import UUID
 
 import pytest
@@ -8,13 +7,6 @@ import pytest
 from store import tenants
 from store.database import Database
 from store.ids import new_id
-
-
-@pytest.fixture(scope="module")
-def database(module_database_url: str) -> Iterator[Database]:
-    database = Database(module_database_url)
-    yield database
-    database.close()
 
 
 @pytest.fixture
