@@ -5,7 +5,7 @@ WORKDIR /src
 # Every wheel is fetched against the lock's hashes. What the image then installs, it can only find among them.
 COPY requirements.lock .
 RUN pip download --no-cache-dir --no-deps --only-binary :all: --require-hashes -r requirements.lock -d /wheels
-COPY pyproject.toml README.md LICENSE embedded.py settings.py telemetry.py ./
+COPY pyproject.toml README.md LICENSE embedded.py local.py settings.py telemetry.py ./
 COPY api api
 COPY canvas canvas
 COPY cli cli
