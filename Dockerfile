@@ -1,6 +1,9 @@
 # One image for every process; the command picks which: `easel api`, `easel worker`, `easel scheduler`, ...
 
+ARG EXTRAS=docs,html,sql
+
 FROM python:3.13-slim AS build
+ARG EXTRAS
 WORKDIR /src
 # Every wheel is fetched against the lock's hashes. What the image then installs, it can only find among them.
 COPY requirements.lock .
@@ -17,9 +20,13 @@ COPY store store
 COPY worker worker
 RUN pip wheel --no-cache-dir --no-deps -w /wheels . \
     && python -m venv /opt/easel \
-    && /opt/easel/bin/pip install --no-cache-dir --no-index --find-links /wheels easel
+    && /opt/easel/bin/pip install --no-cache-dir --no-index --find-links /wheels "easel[$EXTRAS]"
 
 FROM python:3.13-slim
+ARG EXTRAS
+# The component Browser needs a browser: build with --build-arg EXTRAS=docs,html,sql,browser.
+RUN case ",$EXTRAS," in *,browser,*) apt-get update && apt-get install -y --no-install-recommends chromium \
+    && rm -rf /var/lib/apt/lists/* ;; esac
 RUN useradd --system --uid 10001 --home-dir /var/lib/easel --create-home easel
 COPY --from=build /opt/easel /opt/easel
 ENV PATH=/opt/easel/bin:$PATH \

@@ -13,10 +13,10 @@ from uuid import UUID
 
 from celery import Celery
 from celery.exceptions import Reject
+from providers.addresses import Guard
 
-from providers.accounts import accounts_from_toml
-from providers.catalogue import Limits
 from providers.scripted import Script
+from providers.services import Services
 from providers.wired import Pace
 from scheduler.broker import ADVANCE, CANARY, EXECUTE, NODES, RUNS, make_app
 from scheduler.coordinator import Coordinator
@@ -26,8 +26,8 @@ from scheduler.sweep import Sweeper
 from settings import Settings
 from store import canaries
 from store.database import Database
-from store.sealing import SealingKey
-from worker.runtime import Figures, Worker
+from worker.process import worker_of
+from worker.runtime import Worker
 
 LONGEST_READ = 0.2  # seconds of one blocking read from Redis, which the end of an engine waits for
 
@@ -58,6 +58,8 @@ def engine(
     script: Callable[[UUID], Script | None] = lambda _: None,
     read_file: Callable[[UUID, Mapping[str, Any], str], str] | None = None,
     pace: Pace | None = None,
+    of_tenant: Callable[[UUID, Services], Services] | None = None,
+    guard: Guard | None = None,
 ) -> Generator[Engine]:
     """Scheduler, worker and sweeper on these servers until the block ends."""
     broker = broker_url or redis_url
@@ -73,20 +75,15 @@ def engine(
         form_expiry=settings.form_expiry,
         max_running=settings.max_running,
     )
-    worker = Worker(
+    worker = worker_of(
+        settings,
         coordinator,
-        redis_url=redis_url,
-        figures=Figures(
-            settings.lease, settings.renew_every, settings.cancel_poll, settings.grace, settings.ride_along
-        ),
-        time_limit=settings.time_limit,
-        limits=Limits(request_timeout=settings.llm_timeout),
-        shared_accounts=accounts_from_toml(settings.models_file) if settings.models_file else (),
-        sealing_key=SealingKey.of(settings.sealing_secret()),
-        files_dir=settings.files_dir,
+        redis_url,
         script=script,
-        pace=pace or Pace(retries=settings.llm_max_retries, base_delay=settings.llm_base_delay.total_seconds()),
+        pace=pace,
         read_file=read_file,
+        of_tenant=of_tenant,
+        guard=guard,
     )
     _add_tasks(app, coordinator, worker)
     ending = threading.Event()

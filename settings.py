@@ -43,7 +43,9 @@ TIME_LIMITS: Mapping[str, float] = {  # seconds; a component named here does not
     **dict.fromkeys(("Wikipedia", "YahooFinance", "Email"), 60),
     **dict.fromkeys(("QueritContents",), 70),
     **dict.fromkeys(("LLM", "Categorize", "Message", "CodeExec", "Crawler", "TavilyExtract", "DataOperations"), 600),
-    **dict.fromkeys(("ListOperations", "StringTransform", "VariableAssigner", "DocGenerator", "ExcelProcessor"), 600),
+    **dict.fromkeys(
+        ("Answer", "ListOperations", "StringTransform", "VariableAssigner", "DocGenerator", "ExcelProcessor"), 600
+    ),
     **dict.fromkeys(("Agent", "Browser"), 1200),
 }
 
@@ -81,6 +83,13 @@ def _limits_in_environment() -> Mapping[str, int]:
     """Limits by what follows COMPONENT_EXEC_TIMEOUT in the variable: "" for all, "_EXESQL" for one component."""
     family = {name.removeprefix("COMPONENT_EXEC_TIMEOUT"): _whole_seconds(value) for name, value in os.environ.items()}
     return {name: limit for name, limit in family.items() if limit is not None and name[:1] in ("", "_")}
+
+
+def _tool_urls_in_environment() -> Mapping[str, str]:
+    """Other places where tools find their vendors: a private mirror, or a test's server."""
+    named = (re.fullmatch(r"TOOL_([A-Z0-9_]+?)_BASE_URL(?:_([A-Z0-9_]+))?", name) for name in os.environ)
+    found = {"_".join(filter(None, match.groups())): os.environ[match[0]] for match in named if match}
+    return {name: url for name, url in found.items() if url}
 
 
 Duration = Annotated[timedelta, BeforeValidator(_duration), Field(gt=timedelta(0))]
@@ -170,6 +179,56 @@ class Settings(BaseSettings):
     _limits: Mapping[str, int] = PrivateAttr(default_factory=_limits_in_environment)
     """Seconds by the end of the variable's name; `time_limit` reads them."""
 
+    # -- the outside world ----------------------------------------------------------------------------------------
+    allow_any_host: bool = Field(default=False, validation_alias=_or("ALLOW_ANY_HOST"))
+    """Whether canvases may reach private addresses. Turns the guard off altogether: for closed networks only."""
+    ssrf_allow: str | None = Field(default=None, validation_alias=_or("SSRF_ALLOW"))
+    """Hosts and networks (CIDR), separated by commas, that canvases may reach although they are private."""
+    http_timeout: Duration = Field(default=timedelta(seconds=15), validation_alias=_or("HTTP_CLIENT_TIMEOUT"))
+    """How long one request of a tool may take, where the tool does not say."""
+    http_user_agent: str | None = Field(default=None, validation_alias=_or("HTTP_CLIENT_USER_AGENT"))
+    """What requests say they come from. None: Easel and its version."""
+    tts_model: str | None = None
+    """The model that reads answers aloud (`auto_play`), `model@Factory`. None: the tenant's first with the kind tts."""
+    tts_cache_ttl: int = Field(
+        default=604800, validation_alias=AliasChoices("EASEL_TTS_CACHE_TTL", "RAGFLOW_TTS_CACHE_TTL_SECONDS")
+    )
+    """Seconds for which a sentence that was read aloud is kept in Redis; 0 or less: not at all."""
+    ragflow_url: str | None = Field(default=None, pattern=r"^https?://")
+    """A RAGFlow server whose knowledge bases Retrieval searches. None: there are none to search."""
+    ragflow_api_key: SecretStr | None = None
+    """The API key for that server."""
+    sandbox: Literal["none", "local", "self_managed"] = "none"
+    """Where CodeExec runs code: nowhere, in a child process of the worker, or with an executor manager."""
+    sandbox_url: str | None = Field(default=None, pattern=r"^https?://")
+    """The executor manager, for `self_managed`."""
+    sandbox_must_isolate: bool = False
+    """Whether the local sandbox refuses to run code where the kernel cannot take the network away from it."""
+    sandbox_allow_root: bool = Field(
+        default=False, validation_alias=AliasChoices("EASEL_SANDBOX_ALLOW_ROOT", "SANDBOX_LOCAL_ALLOW_ROOT")
+    )
+    """Whether the local sandbox runs code although the worker is root. For containers that have no other user."""
+    trino_use_tls: bool = Field(default=False, validation_alias=_or("TRINO_USE_TLS"))
+    """Whether ExeSQL speaks TLS to Trino; without it no password is sent."""
+    browser_executable: str | None = Field(
+        default=None,
+        validation_alias=AliasChoices(
+            "EASEL_BROWSER_EXECUTABLE",
+            "BROWSER_USE_EXECUTABLE_PATH",
+            "BROWSER_USE_BROWSER_BINARY_PATH",
+            "BROWSER_USE_CHROME_BINARY_PATH",
+        ),
+    )
+    """The Chromium that the component Browser drives. None: where it usually is."""
+    browser_upload_bytes: int = Field(
+        default=100 * 1024 * 1024,
+        gt=0,
+        validation_alias=AliasChoices("EASEL_BROWSER_UPLOAD_BYTES", "RAGFLOW_BROWSER_UPLOAD_URL_MAX_BYTES"),
+    )
+    """Largest file that Browser fetches from an address in order to offer it on a page."""
+    _tool_urls: Mapping[str, str] = PrivateAttr(default_factory=_tool_urls_in_environment)
+    """Base URLs of tools' vendors by class in capitals, from TOOL_<CLASS>_BASE_URL; `tool_urls` gives them."""
+
     @model_validator(mode="after")
     def _hold_together(self) -> "Settings":
         if self.lease <= 2 * self.renew_every:
@@ -178,13 +237,19 @@ class Settings(BaseSettings):
             raise ValueError("cancel keys are looked for within a lease: make EASEL_CANCEL_POLL less than EASEL_LEASE")
         return self
 
-    def time_limit(self, component: str) -> float:
+    def time_limit(self, component: str, asked: float | None = None) -> float:
         """Seconds that one attempt of a component may take; infinite for those that only wait for others.
 
-        The component's own variable wins, then the table, then COMPONENT_EXEC_TIMEOUT, then 600 s.
+        The component's own variable wins, then what the node's parameters ask for (Invoke), then the table, then
+        COMPONENT_EXEC_TIMEOUT, then 600 s.
         """
         own = self._limits.get(f"_{component.upper()}")
-        return own or TIME_LIMITS.get(component) or self._limits.get("", 600)
+        return own or asked or TIME_LIMITS.get(component) or self._limits.get("", 600)
+
+    @property
+    def tool_urls(self) -> Mapping[str, str]:
+        """Where tools find their vendors, by class in capitals, where TOOL_<CLASS>_BASE_URL says so."""
+        return self._tool_urls
 
     def sealing_secret(self) -> str:
         """The secret that keys are sealed with: as set, else one made at first use and kept in the home."""

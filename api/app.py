@@ -1,9 +1,11 @@
 """The application: `uvicorn --factory api.app:create_app`. Routes, error mapping, and what lives as long as it does."""
 
+import secrets
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
+from pathlib import Path
 
 import anyio.to_thread
 from fastapi import APIRouter, FastAPI
@@ -13,13 +15,18 @@ import telemetry
 from api.edge import Edge
 from api.errors import add_handlers
 from api.findings import Checked
-from api.routes import agents, completions, conversations, health, runs, tasks
+from api.routes import agents, completions, conversations, files, health, logs, runs, tasks, webhooks
 from api.sse import THREADS, Streams
+from api.token_bucket import TokenBuckets
+from providers.accounts import accounts_from_toml
+from providers.addresses import Guard
+from providers.outgoing import Outgoing
 from scheduler.broker import make_app
 from scheduler.lifecycle import Lifecycle
 from scheduler.listening import Listening
 from scheduler.process import coordinator_of
 from store.database import Database
+from store.files import LocalBlobs
 
 PREFIX = "/api/v1"
 
@@ -35,6 +42,11 @@ class Figures:
     max_canvas_bytes: int = 8 * 1024 * 1024
     form_expiry: timedelta = timedelta(days=30)
     max_running: int = 256
+    files_dir: Path | None = None
+    models_file: Path | None = None
+    guard: Guard = field(default_factory=Guard)
+    http_user_agent: str | None = None
+    secret: str | None = field(default=None, repr=False)  # None: one of this process's own
     look_every: float = 2.0
     beat_every: float = 15.0
 
@@ -48,11 +60,17 @@ def create_app(figures: Figures | None = None) -> FastAPI:
         anyio.to_thread.current_default_thread_limiter().total_tokens = chosen.pool
         edge = _edge(chosen)
         app.state.edge = edge
+        app.state.http = http = Outgoing(chosen.guard, user_agent=chosen.http_user_agent)
+        app.state.webhooks = webhooks.Webhooks(
+            TokenBuckets(chosen.redis_url), chosen.secret or secrets.token_urlsafe(32)
+        )
         await edge.streams.start()
         try:
             yield
         finally:
             await edge.streams.close()
+            await http.aclose()
+            app.state.webhooks.buckets.close()
             edge.lifecycle.coordinator.dispatch.bus.close()
             edge.broker.close()
             edge.database.close()
@@ -60,9 +78,10 @@ def create_app(figures: Figures | None = None) -> FastAPI:
     app = FastAPI(title="Easel", description="Runs agent canvases, durably.", lifespan=lifespan)
     add_handlers(app)
     api = APIRouter(prefix=PREFIX)
-    for subject in (completions, runs, tasks, conversations, agents):
+    for subject in (completions, runs, tasks, conversations, files, logs, webhooks, agents):
         api.include_router(subject.router)
     app.include_router(api)
+    app.include_router(files.old_router)
     app.include_router(health.router)
     return app
 
@@ -79,6 +98,11 @@ def _from_environment() -> Figures:
         max_canvas_bytes=configured.max_canvas_bytes,
         form_expiry=configured.form_expiry,
         max_running=configured.max_running,
+        files_dir=configured.files_dir,
+        models_file=configured.models_file,
+        guard=Guard.parse(allow_any=configured.allow_any_host, allowed=configured.ssrf_allow or ""),
+        http_user_agent=configured.http_user_agent,
+        secret=configured.sealing_secret(),
     )
 
 
@@ -93,13 +117,22 @@ def _edge(figures: Figures) -> Edge:
         form_expiry=figures.form_expiry,
         max_running=figures.max_running,
     )
+    blobs = LocalBlobs(figures.files_dir) if figures.files_dir is not None else None
     streams = Streams(
         Database(figures.database_url, pool_size=THREADS, application="easel-streams"),
         coordinator.versions,
         Listening(figures.redis_url),
         look_every=figures.look_every,
         beat_every=figures.beat_every,
+        blobs=blobs,
     )
     return Edge(
-        Lifecycle(coordinator), streams, Checked(), broker, figures.max_canvas_bytes, counters=telemetry.counters
+        Lifecycle(coordinator),
+        streams,
+        Checked(),
+        broker,
+        figures.max_canvas_bytes,
+        telemetry.counters,
+        blobs,
+        shared_accounts=accounts_from_toml(figures.models_file) if figures.models_file is not None else [],
     )

@@ -1,6 +1,6 @@
 """What every request may use: one Edge a process, put together when the application starts."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, TypeVar
 
@@ -10,9 +10,11 @@ from starlette.concurrency import run_in_threadpool
 
 from api.findings import Checked
 from api.sse import Streams
+from providers.accounts import Account
 from scheduler.lifecycle import Lifecycle
 from scheduler.versions import Versions
 from store.database import Database
+from store.files import Blobs
 
 T = TypeVar("T")
 
@@ -27,6 +29,8 @@ class Edge:
     broker: Celery
     max_canvas_bytes: int
     counters: Callable[[], tuple[bytes, str]]
+    blobs: Blobs | None = None  # uploads and produced documents; None where there is no file storage
+    shared_accounts: Sequence[Account] = ()  # model accounts of every tenant
 
     @property
     def database(self) -> Database:

@@ -6,12 +6,15 @@ from threading import Lock
 from typing import Any
 from uuid import UUID
 
-from canvas import dsl, validation
+from canvas import dsl
 from canvas.document import Document
 from canvas.errors import InvalidCanvas
-from canvas.validation import Finding
-from components.checking import findings_of
+from canvas.findings import Finding, errors_of
+from components import chosen_models
+from components.checking import errors_in
+from providers.accounts import Account, AccountModel
 from scheduler.versions import Versions
+from store import model_accounts
 from store.database import Transaction
 
 KEPT = 1024
@@ -20,17 +23,41 @@ KEPT = 1024
 def shown(findings: Sequence[Finding]) -> list[dict[str, Any]]:
     """Findings as clients see them."""
     return [
-        {"severity": found.severity, "node": found.node, "field": found.field, "message": found.message}
+        {
+            "severity": found.severity,
+            "node": found.node,
+            "field": found.field,
+            "message": found.message,
+            "code": found.code,
+        }
         for found in findings
     ]
 
 
 def refuse_errors(findings: Sequence[Finding]) -> None:
     """Raise InvalidCanvas, which names the first error and lists all, if there is any."""
-    errors = validation.errors_of(findings)
+    errors = errors_of(findings)
     if errors:
         first = errors[0]
         raise InvalidCanvas(first.message, node=first.node, field=first.field, findings=shown(findings))
+
+
+def missing_models(
+    tx: Transaction, tenant_id: UUID, document: Document, shared: Sequence[Account] = ()
+) -> list[Finding]:
+    """A warning for every model that a document names and that its tenant lacks; `shared` are everybody's accounts."""
+    own = [
+        Account(
+            row.factory,
+            row.instance,
+            row.base_url,
+            models={name: AccountModel.model_validate(model) for name, model in row.models.items()},
+            status=row.status,
+            extra=row.extra,
+        )
+        for row in model_accounts.accounts_of(tx, tenant_id)
+    ]
+    return list(chosen_models.missing(document, [*own, *shared]))
 
 
 def parsed(source: str | Mapping[str, Any], max_bytes: int) -> Document:
@@ -50,7 +77,7 @@ class Checked:
         with self._lock:
             if version_id in self._known:
                 return
-        refuse_errors(findings_of(versions.get(tx, version_id).document))
+        refuse_errors(errors_in(versions.get(tx, version_id).document))
         with self._lock:
             self._known[version_id] = None
             while len(self._known) > KEPT:

@@ -69,7 +69,7 @@ class Turn(Body):
     release: Flag = False
     version: str | None = None
     on_busy: str | None = Field(default=None, description="refuse (default), enqueue or interrupt")
-    custom_header: dict[str, Any] | None = None
+    custom_header: dict[str, Any] | None = Field(default=None, description="Headers for MCP servers; never stored")
     chat_template_kwargs: dict[str, Any] | None = None
     cancel_on_disconnect: Flag = False
     idempotency_key: Annotated[str, Field(max_length=255)] | None = None
@@ -87,7 +87,6 @@ class Turn(Body):
             "release": self.release or None,
             "version": self.version,
             "on_busy": self.on_busy,
-            "custom_header": self.custom_header,
             "chat_template_kwargs": self.chat_template_kwargs,
             "cancel_on_disconnect": self.cancel_on_disconnect or None,
             "idempotency_key": self.idempotency_key,

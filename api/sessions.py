@@ -12,7 +12,7 @@ from canvas.document import Document
 from canvas.transcript import tagged
 from components import registry
 from scheduler import snapshots
-from store import conversations, overview, runs
+from store import citations, conversations, overview, runs
 from store.conversations import Conversation, Message
 from store.database import Transaction
 
@@ -41,7 +41,11 @@ def raw(tx: Transaction, edge: Edge, session: Conversation) -> dict[str, Any]:
     """A session as its row looks upstream."""
     shown = normalised(tx, edge, session)
     agent = shown.pop("agent_id")
-    return {**shown, "dialog_id": agent, "reference": []}
+    said = conversations.messages(tx, session.tenant_id, session.id)
+    run_ids = list(dict.fromkeys(message.run_id for message in said if message.run_id is not None))
+    cited = citations.of_runs(tx, run_ids)
+    nothing: dict[str, Any] = {"chunks": {}, "doc_aggs": {}}
+    return {**shown, "dialog_id": agent, "reference": [cited.get(run_id, nothing) for run_id in run_ids]}
 
 
 def messages_of(tx: Transaction, edge: Edge, session: Conversation) -> list[dict[str, Any]]:
@@ -49,6 +53,7 @@ def messages_of(tx: Transaction, edge: Edge, session: Conversation) -> list[dict
     said = conversations.messages(tx, session.tenant_id, session.id)
     run_ids = {message.run_id for message in said if message.run_id is not None}
     answers = overview.said_in(tx, sorted(run_ids))
+    cited = citations.of_runs(tx, run_ids)
     last_to = {message.run_id: message.number for message in said if message.role == "user"}
     shown = [_prologue(tx, edge, session)] if session.source == "agent" else []
     for message in said:
@@ -59,7 +64,14 @@ def messages_of(tx: Transaction, edge: Edge, session: Conversation) -> list[dict
             answer = answers.get(message.run_id)
             if answer and last_to[message.run_id] == message.number:
                 shown.append({**shown[-1], "role": "assistant", "content": tagged(answer)})
+                if message.run_id in cited:
+                    shown[-1]["reference"] = _cited(cited[message.run_id])
     return shown
+
+
+def _cited(references: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The chunks an answer may cite, each with the number it is cited by (http-api 3.1)."""
+    return [{**chunk, "citation_id": number} for number, chunk in references["chunks"].items()]
 
 
 def dsl_of(tx: Transaction, edge: Edge, session: Conversation) -> dict[str, Any]:

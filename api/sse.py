@@ -3,13 +3,16 @@
 A stream subscribes before it reads, reads when its transcript says that something is missing, and looks at the rows
 every two seconds with one query for all streams of the process, so that a lost echo, or no Redis at all, costs time
 and nothing else. Rows are read in threads and connections of the streams' own.
+
+Audio travels as the id of a file up to here. Its bytes join an envelope when it is about to be written, one at a time,
+and only for those who ask for audio.
 """
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import Any, TypeVar
 from uuid import UUID
@@ -17,16 +20,18 @@ from uuid import UUID
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
-from canvas.errors import NotFound
-from canvas.events import LAST_OF_A_TURN, USER_INPUTS
+from api.replies import id_of
+from canvas.errors import ExecutorError, NotFound
+from canvas.events import LAST_OF_A_TURN, MESSAGE, USER_INPUTS
 from canvas.state import RunStatus
 from canvas.transcript import Event, Position, Transcript
 from scheduler.listening import Heard, Listening, Subscription
 from scheduler.versions import Versions
 from scheduler.wire import Wire
-from store import overview
+from store import files, overview
 from store.database import Database, encode
 from store.events import Stored
+from store.files import Blobs
 from store.overview import Glance, Reading
 
 log = structlog.get_logger()
@@ -63,6 +68,15 @@ class Wired:
     name: str  # of the event; "" for the error frame
     run: Wire
 
+    @property
+    def audio(self) -> str | None:
+        """The file of the spoken sentence that this envelope is."""
+        return self.body["data"].get("audio") if self.name == MESSAGE else None
+
+    def with_sound(self, audio: bytes) -> "Wired":
+        """The envelope with the sentence itself, as clients know it (engine 5.2)."""
+        return replace(self, body={**self.body, "data": {"content": "", "audio_binary": audio.hex()}})
+
 
 def line(wired: Wired) -> bytes:
     """An envelope as server-sent event: `data:` without a space, and its id (http-api 4.1)."""
@@ -80,12 +94,14 @@ class Streams:
         *,
         look_every: float = LOOK_EVERY,
         beat_every: float = BEAT_EVERY,
+        blobs: Blobs | None = None,
     ) -> None:
         self._database = database
         self._versions = versions
         self._listening = listening
         self._look_every = look_every
         self._beat_every = beat_every
+        self._blobs = blobs
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="easel-streams")
         self._looking: asyncio.Task[None] | None = None
 
@@ -108,16 +124,20 @@ class Streams:
         return self._listening.to(run_id)
 
     async def read(self, tenant_id: UUID, run_id: UUID, after: Position) -> tuple[Glance, list[Wired], Position]:
-        """What follows a position by now, and the position after it. Raises NotFound."""
+        """What follows a position by now, audio included, and the position after it. Raises NotFound."""
         transcript = Transcript[Stored](after)
         reading, wire = await self._in_thread(lambda: self._read(tenant_id, run_id, after.event))
         wired = _wired(wire, transcript.rows(reading.events, reading.turns))
-        return reading.run, wired, transcript.position
+        shown = [await self._sounding(tenant_id, one) for one in wired]
+        return reading.run, [one for one in shown if one is not None], transcript.position
 
     async def follow(
-        self, tenant_id: UUID, subscription: Subscription, after: Position, until: Until
+        self, tenant_id: UUID, subscription: Subscription, after: Position, until: Until, *, with_audio: bool = True
     ) -> AsyncGenerator[Wired | None]:
-        """Every envelope after a position, in order and once; None where a heart-beat is due. Raises NotFound."""
+        """Every envelope after a position, in order and once; None where a heart-beat is due. Raises NotFound.
+
+        Envelopes of audio are left out unless they are wanted.
+        """
         transcript = Transcript[Stored](after)
         clock = asyncio.get_running_loop().time
         beat_at = clock() + self._beat_every
@@ -147,7 +167,10 @@ class Streams:
                     read_at = 0.0 if "n" in heard else read_at
             for wired in found:
                 beat_at = clock() + self._beat_every
-                yield wired
+                if wired.audio is None:
+                    yield wired
+                elif with_audio and (sounding := await self._sounding(tenant_id, wired)) is not None:
+                    yield sounding
                 if until is Until.TURN and wired.name in LAST_OF_A_TURN:
                     return
             if ends:
@@ -162,6 +185,25 @@ class Streams:
             if reading is None:
                 raise NotFound(f"There is no run {run_id.hex}.", run_id=run_id.hex)
             return reading, Wire(reading.run, self._versions.canvas(tx, reading.run.version_id))
+
+    async def _sounding(self, tenant_id: UUID, wired: Wired) -> Wired | None:
+        """An envelope with its audio, if it is one of audio; None if the file is not to be had."""
+        if wired.audio is None:
+            return wired
+        named = wired.audio
+        audio = await self._in_thread(lambda: self._audio(tenant_id, id_of(named)))
+        return wired.with_sound(audio) if audio else None
+
+    def _audio(self, tenant_id: UUID, file_id: UUID | None) -> bytes | None:
+        if self._blobs is None or file_id is None:
+            return None
+        try:
+            with self._database.transaction() as tx:
+                file = files.get(tx, tenant_id, file_id)
+            return self._blobs.get(file.sha256) if file.mime_type.startswith("audio/") else None
+        except (ExecutorError, OSError, SQLAlchemyError) as error:  # an answer can be read without being heard
+            log.warning("audio_not_read", file_id=file_id.hex, error=str(error).splitlines()[0])
+            return None
 
     async def _look(self) -> None:
         """Tell every stream how far its run is, whatever the bus has told it."""

@@ -35,6 +35,7 @@ log = structlog.get_logger()
 
 LONGEST_KEY = 255
 
+_TAGS = ("<think>", "</think>")
 _COMPACT = frozenset({events.MESSAGE, events.MESSAGE_END, events.MESSAGE_RESET, events.NODE_FINISHED})
 _LASTING: set[asyncio.Task[None]] = set()  # cancels that outlive their request
 
@@ -52,9 +53,10 @@ class Talk:
     has_ended: bool = False
     is_closed: bool = False
 
-    async def envelopes(self) -> AsyncGenerator[Wired | None]:
+    async def envelopes(self, *, with_audio: bool = False) -> AsyncGenerator[Wired | None]:
         """The turn's envelopes; None where a heart-beat is due."""
-        frames = self.edge.streams.follow(self.tenant_id, self.subscription, Position(self.started.after), Until.TURN)
+        after = Position(self.started.after)
+        frames = self.edge.streams.follow(self.tenant_id, self.subscription, after, Until.TURN, with_audio=with_audio)
         try:
             async for wired in frames:
                 yield wired
@@ -97,8 +99,8 @@ class Told:
             case events.MESSAGE:
                 self.said.setdefault(wired.body["turn"], []).append((wired.body["offset"], spoken(data)))
             case events.MESSAGE_RESET:
-                said = self.said.get(data["turn"], [])
-                self.said[data["turn"]] = [(at, text[: data["keep"] - at]) for at, text in said if at < data["keep"]]
+                said, keep = self.said.get(data["turn"], []), data["keep"]
+                self.said[data["turn"]] = [(at, _first(text, keep - at)) for at, text in said if at < keep]
             case events.MESSAGE_END:
                 _merge(self.reference, data.get("reference") or {})
             case events.NODE_FINISHED:
@@ -135,8 +137,13 @@ class Told:
 def spoken(data: Mapping[str, Any]) -> str:
     """The text of a `message`, markers as tags."""
     if data.get("start_to_think"):
-        return "<think>"
-    return "</think>" if data.get("end_to_think") else str(data.get("content") or "")
+        return _TAGS[0]
+    return _TAGS[1] if data.get("end_to_think") else str(data.get("content") or "")
+
+
+def _first(text: str, length: int) -> str:
+    """The first so many code points of a text; a tag stands for one."""
+    return text if text in _TAGS else text[:length]
 
 
 def _merge(known: dict[str, Any], more: Mapping[str, Any]) -> None:
@@ -167,7 +174,7 @@ def chosen(edge: Edge, principal: Principal, canvas_id: Any, options: Mapping[st
             raise no_access() from None
         start = start_of(tx, tenant_id, new_id(), agent, {**options, "user_id": _user(principal, options)})
         edge.checked.version(tx, edge.versions, start.version_id)
-    extra = {name: options[name] for name in ("custom_header", "cancel_on_disconnect") if options.get(name)}
+    extra = {name: options[name] for name in ("cancel_on_disconnect",) if options.get(name)}
     return replace(start, request=replace(start.request, options=extra))
 
 
@@ -230,7 +237,7 @@ def streamed(talk: Talk, *, compact: bool = False, return_trace: bool = False) -
 async def _lines(talk: Talk, compact: bool, return_trace: bool) -> AsyncGenerator[bytes]:
     told = Told()
     is_silent = True
-    envelopes = talk.envelopes()
+    envelopes = talk.envelopes(with_audio=True)
     try:
         async for wired in envelopes:
             if wired is None:

@@ -48,6 +48,8 @@ def _unfolded(
     match entry.component:
         case "LLM":
             return _llm(params, [entries[source] for source in sources.get(entry.id, ())])
+        case "Answer":
+            return _answer(params, [entries[source] for source in sources.get(entry.id, ())], entries)
         case "Categorize":
             return _categorize(params, drawn.by_handle(entry.id))
         case "Switch":
@@ -108,10 +110,12 @@ def _is_system(prompt: Any) -> bool:
 
 def _agent(params: Params) -> Params:
     params = _prompted(_model(params), keep_user_prompt=True)
-    _move(params, "llm_enabled_tools", "tools")
+    enabled = params.get("llm_enabled_tools")
+    if isinstance(enabled, list) and all(isinstance(tool, str) for tool in enabled):
+        _move(params, "llm_enabled_tools", "tools")  # described in full they have no effect, as recorded (0011)
     if isinstance(tools := params.get("tools"), list):
         params["tools"] = [_tool(tool) for tool in tools]
-    if isinstance(outputs := params.get("outputs"), Mapping) and "structured_output" in outputs:
+    if isinstance(outputs := params.get("outputs"), Mapping) and outputs.get("structured_output"):
         rest = {key: value for key, value in outputs.items() if key != "structured_output"}
         params["outputs"] = {"structured": outputs["structured_output"], **rest}
     return params
@@ -169,6 +173,22 @@ def _message(params: Params) -> Params:
     elif isinstance(content, list):
         params["content"] = drawing.values_of(content, "content")
     return params
+
+
+def _answer(params: Params, sources: Sequence[Entry], entries: Mapping[str, Entry]) -> Params:
+    """What an Answer says: the texts of the nodes before it that no Message says, each with its mark of being said."""
+    unsaid = [source for source in sources if source.component != "Message" and not _is_said(source, entries)]
+    params["says"] = [
+        {"text": f"{{{source.id}@{_text_output(source)}}}", "said": f"{{{source.id}@_said}}"} for source in unsaid
+    ]
+    return params
+
+
+def _is_said(source: Entry, entries: Mapping[str, Entry]) -> bool:
+    """Whether a Message right behind a node says its content."""
+    behind = [entries[target] for target in source.downstream if target in entries]
+    texts = [entry.params for entry in behind if entry.component == "Message"]
+    return (source.id, "content") in references.names_in(texts).nodes
 
 
 def _form(params: Params) -> Params:

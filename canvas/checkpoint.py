@@ -17,6 +17,7 @@ from canvas.state import (
     Scope,
     ScopeKey,
     Speech,
+    Untold,
     scope_key,
     scope_text,
 )
@@ -44,7 +45,7 @@ def run_to_json(state: RunState) -> dict[str, Any]:
             for s in state.speeches
         ],
         "forms": {
-            str(activation): [f.node_id, f.place, scope_text(f.scope), f.inputs, f.tips]
+            str(activation): [f.node_id, f.place, scope_text(f.scope), f.inputs, f.tips, f.started]
             for activation, f in state.forms.items()
         },
         "failing": [f.wave, f.place, f.node_id, f.error, f.code] if (f := state.failing) else None,
@@ -73,7 +74,7 @@ def fill_run(state: RunState, data: Mapping[str, Any]) -> RunState:
         for s in data["speeches"]
     ]
     state.forms = {
-        UUID(activation): OpenForm(f[0], f[1], scope_key(f[2]), f[3], f[4]) for activation, f in data["forms"].items()
+        UUID(activation): OpenForm(f[0], f[1], scope_key(f[2]), *f[3:]) for activation, f in data["forms"].items()
     }
     state.failing = Failing(*data["failing"]) if data["failing"] else None
     state.last = (data["last"][0], UUID(data["last"][1]), data["last"][2]) if data["last"] else None
@@ -106,6 +107,7 @@ def scope_to_json(scope: Scope) -> dict[str, Any]:
                 c.failed_item,
                 c.error,
                 c.failed_at,
+                *_of_items_to_json(c),
             ]
             for number, c in scope.containers.items()
         },
@@ -130,15 +132,42 @@ def scope_from_json(key: ScopeKey, data: Mapping[str, Any]) -> Scope:
         reached=_places_from_json(data.get("reached", {})),
         places=_places_from_json(data.get("places", {})),
         ordinals={int(number): ordinal for number, ordinal in data.get("ordinals", {}).items()},
-        containers={
-            int(number): Container(UUID(c[0]), c[1], from_json(c[2]), *c[3:11], failed_at=(c[11][0], c[11][1]))
-            for number, c in data.get("containers", {}).items()
-        },
+        containers={int(number): _container_from_json(c) for number, c in data.get("containers", {}).items()},
         leaving=from_json(data["leaving"]) if data.get("leaving") else None,
         left_by=UUID(data["left_by"]) if data.get("left_by") else None,
         escaped=data.get("escaped", False),
         counted_still=data.get("counted_still", False),
     )
+
+
+def _of_items_to_json(container: Container) -> list[Any]:
+    """What a container keeps whose items run at once, nothing for others; the untold in few characters."""
+    if not container.overlaps:
+        return [container.revision] if container.revision else []
+    untold = {str(item): [_untold_to_json(told) for told in held] for item, held in container.untold.items()}
+    return [0, container.span, container.alone, container.shown, container.ended, untold]
+
+
+def _untold_to_json(untold: Untold) -> list[Any]:
+    if untold.failure is not None:
+        place, code = untold.failure
+        return [untold.node, untold.error, to_json(place), code]
+    return [untold.node, untold.error] if untold.has_ended else [untold.node]
+
+
+def _container_from_json(data: Sequence[Any]) -> Container:
+    container = Container(UUID(data[0]), data[1], from_json(data[2]), *data[3:11], failed_at=(data[11][0], data[11][1]))
+    if len(data) > 12:
+        container.revision = data[12]
+    if len(data) > 13:
+        container.span, container.alone, container.shown, container.ended, untold = data[13:]
+        container.untold = {int(item): [_untold_from_json(told) for told in held] for item, held in untold.items()}
+    return container
+
+
+def _untold_from_json(data: Sequence[Any]) -> Untold:
+    failure = (from_json(data[2]), data[3]) if len(data) > 2 else None
+    return Untold(data[0], len(data) > 1, data[1] if len(data) > 1 else None, failure)
 
 
 def _places_to_json(places: Mapping[int, Place]) -> dict[str, Any]:

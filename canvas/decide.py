@@ -21,6 +21,7 @@ from canvas.events import (
     WORKFLOW_STARTED,
     Event,
 )
+from canvas.expiry import own_expiry
 from canvas.graph import Canvas, Kind
 from canvas.outcome import Chose, Expanded, Failed, Finished, Left, Repeated, Waiting
 from canvas.place import Place
@@ -62,7 +63,9 @@ def resume(canvas: Canvas, state: RunState) -> Decision:
         scope.still &= ~canvas.node(form.node_id).bit
         plan.decision.moved[activation] = Status.READY
         plan.run.live += 1
-        plan.emit(Event(NODE_STARTED, activation=activation, node_id=form.node_id))
+        if not form.started:
+            form.started = True
+            plan.emit(Event(NODE_STARTED, activation=activation, node_id=form.node_id))
     plan.settle_stillness()
     state.status = RunStatus.RUNNING
     return plan.decision
@@ -102,7 +105,7 @@ def conclude(canvas: Canvas, state: RunState, busy: int) -> Decision:
 def _fold(plan: Plan, report: Report) -> None:
     node = plan.canvas.node(report.node_id)
     scope = plan.scope(report.scope)
-    outcome = report.outcome
+    outcome = loops.checked(plan, report)
     if plan.run.asked == "cancel":
         _fold_cancelled(plan, report)
         return
@@ -129,10 +132,16 @@ def _fold(plan: Plan, report: Report) -> None:
             _finish(plan, report)
             plan.reach(node, node.downstream, scope, report.place)
         case Waiting():
+            asked = plan.run.forms.get(report.activation)
             form = OpenForm(node.id, report.place.key.hex(), report.scope, dict(outcome.inputs), outcome.tips)
+            form.started = asked is not None and asked.started
             plan.run.forms[report.activation] = form
             plan.decision.moved[report.activation] = Status.WAITING
             plan.hold(node, scope)
+            if report.spoke:
+                speech.answer_said(plan, report)
+        case Failed() if plan.overlapping(report.scope) is not None and not _may_be_retried(report, outcome):
+            loops.overlapping_failed(plan, report, outcome)
         case Failed():
             recovery.recover(plan, report, outcome)
         case _:
@@ -143,12 +152,16 @@ def _fold_cancelled(plan: Plan, report: Report) -> None:
     """After a cancel reports are taken in, and nothing is routed."""
     plan.end(report, plan.scope(report.scope))
     kind = plan.canvas.node(report.node_id).kind
-    if kind is Kind.FORM and report.activation not in plan.run.forms:
+    if kind.asks and report.activation not in plan.run.forms:
         return  # nobody has heard of it yet
     if kind is Kind.MESSAGE and not speech.stop(plan, report):
         return
-    error = report.outcome.error if isinstance(report.outcome, Failed) else report.error
-    plan.emit_finished(report.activation, report.node_id, error)
+    error = report.error
+    if isinstance(report.outcome, Failed):
+        error = report.outcome.error
+        if plan.overlapping(report.scope) is not None:
+            plan.decision.inheriting.append(report.activation)
+    plan.emit_finished(report.activation, report.node_id, error, report.scope)
 
 
 def _finish(plan: Plan, report: Report) -> None:
@@ -158,7 +171,11 @@ def _finish(plan: Plan, report: Report) -> None:
     plan.start_form(report)
     plan.run.forms.pop(report.activation, None)
     if not speech.holds(plan, report):
-        plan.emit_finished(report.activation, report.node_id, report.error)
+        plan.emit_finished(report.activation, report.node_id, report.error, report.scope)
+
+
+def _may_be_retried(report: Report, failed: Failed) -> bool:
+    return failed.retryable and report.strikes < recovery.MAX_STRIKES
 
 
 def _settle(plan: Plan) -> None:
@@ -208,6 +225,7 @@ def _ask(plan: Plan) -> None:
     tips = next((form.tips for form in reversed(forms) if form.tips), "")
     shown = {form.node_id: {"inputs": form.inputs, "tips": form.tips} for form in forms}
     plan.emit(Event(USER_INPUTS, {"inputs": inputs, "tips": tips, "forms": shown}))
+    plan.decision.expiries = [own_expiry(plan.canvas, form.node_id) for form in forms]
     plan.run.status = RunStatus.WAITING
 
 

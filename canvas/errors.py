@@ -76,6 +76,18 @@ class ToolError(NodeFailure):
     code = "tool_error"
 
 
+class AddressRefused(ToolError):
+    """An address that a canvas, a value or a model chose leads where nothing may go (tools 1.11). Never retryable."""
+
+    code = "address_refused"
+
+
+class HttpFailed(ToolError):
+    """No whole answer came over HTTP, or one that is none: `details` may carry `status` and `retry_after` (s)."""
+
+    code = "http_failed"
+
+
 class NodeTimeout(NodeFailure):
     """A node's time limit has passed."""
 

@@ -28,6 +28,7 @@ class Kind(StrEnum):
     LOOP_ITEM = "loop_item"
     EXIT_LOOP = "exit_loop"
     FORM = "form"
+    ANSWER = "answer"
     PLAIN = "plain"
 
     @property
@@ -39,6 +40,16 @@ class Kind(StrEnum):
     def is_item(self) -> bool:
         """Whether the node is the visit that starts each pass of a body."""
         return self in (Kind.ITERATION_ITEM, Kind.LOOP_ITEM)
+
+    @property
+    def asks(self) -> bool:
+        """Whether the node may wait for a person."""
+        return self in (Kind.FORM, Kind.ANSWER)
+
+    @property
+    def has_turn(self) -> bool:
+        """Whether the node says what it has to say in a turn of its own."""
+        return self in (Kind.MESSAGE, Kind.ANSWER)
 
 
 KINDS: Mapping[str, Kind] = {
@@ -54,6 +65,7 @@ KINDS: Mapping[str, Kind] = {
     "exitloop": Kind.EXIT_LOOP,
     "userfillup": Kind.FORM,
     "fillup": Kind.FORM,
+    "answer": Kind.ANSWER,
 }
 
 
@@ -117,7 +129,7 @@ class Canvas:
     turns: Mapping[int, Turn]  # model node -> where it speaks
     unheard: int  # model nodes whose text nobody reads: not called at all (engine 4.8)
     speaking: int  # model nodes that stream because a Message follows them (components 1.8)
-    messages: int
+    messages: int  # nodes with a turn of their own
 
     def node(self, node_id: str) -> Node:
         """The node with this id."""
@@ -209,7 +221,7 @@ def compile_canvas(document: Document) -> Canvas:
         turns=turns,
         unheard=_unheard(nodes, numbers, speaking),
         speaking=speaking,
-        messages=_mask(node for node in nodes if node.kind is Kind.MESSAGE),
+        messages=_mask(node for node in nodes if node.kind.has_turn),
     )
 
 
@@ -302,7 +314,7 @@ def _mask(nodes: Iterable[Node]) -> int:
 
 
 def _is_voice(node: Node) -> bool:
-    return node.kind is Kind.MESSAGE or node.failure.is_heard
+    return node.kind.has_turn or node.failure.is_heard
 
 
 def _mentioned(numbers: Mapping[str, int], params: Mapping[str, Any]) -> tuple[int, ...]:

@@ -11,12 +11,17 @@ faster.
 
 from uuid import UUID
 
-from canvas import speech
+from canvas import side_by_side, speech
+from canvas.events import NODE_STARTED, Event
 from canvas.graph import Kind, Node
-from canvas.outcome import Expanded
+from canvas.outcome import Expanded, Failed, Left, Outcome
 from canvas.place import Place
 from canvas.plan import Plan
-from canvas.state import Container, Report, Scope, ScopeKey, Status
+from canvas.state import Container, Report, Scope, ScopeKey, Status, Untold, activation_id
+
+AHEAD = 4
+"""How far the items that overlap may be ahead of the one that is told of, in as many as overlap: a slow one does not
+hold up the others at once, and what is untold stays little."""
 
 
 def open_container(plan: Plan, report: Report, outcome: Expanded) -> None:
@@ -24,6 +29,13 @@ def open_container(plan: Plan, report: Report, outcome: Expanded) -> None:
     node = plan.canvas.node(report.node_id)
     scope = plan.scope(report.scope)
     container = Container(report.activation, report.ordinal, report.place, outcome.count, outcome.concurrency)
+    if container.side_by_side:
+        container.revision = plan.run.revision + 1
+    elif outcome.count is not None and outcome.count > 1:
+        container.span = side_by_side.waves_of_a_pass(plan.canvas, node)
+    if container.overlaps:
+        container.concurrency = side_by_side.AT_ONCE
+        container.alone = side_by_side.alone_at_first(plan.canvas, node)
     scope.containers[node.number] = container
     plan.decision.moved[report.activation] = Status.OPEN
     _go_on(plan, node, scope, container, item=0, wave=report.place.wave + 1)
@@ -42,6 +54,20 @@ def item_left(plan: Plan, report: Report) -> None:
         scope.leaving, scope.left_by = report.place, report.activation
 
 
+def checked(plan: Plan, report: Report) -> Outcome:
+    """What a report says. A visit of overlapping items that leaves before the last has met another list than it should.
+
+    Nothing changes a list that such items come from, so nobody will see this; but a run must not hang on it.
+    """
+    if not isinstance(report.outcome, Left) or not report.scope:
+        return report.outcome
+    container_id, _, item = report.scope[-1]
+    container = plan.overlapping(report.scope)
+    if container is None or item >= (container.count or 0):
+        return report.outcome
+    return Failed(f"The list of {container_id} has changed while its items ran. Set its max_concurrency to 1.")
+
+
 def pass_ended(plan: Plan, scope: Scope) -> None:
     """Nothing is alive in a pass any more: go on with the next item, or end the container."""
     outer = plan.scope(scope.key[:-1])
@@ -53,6 +79,12 @@ def pass_ended(plan: Plan, scope: Scope) -> None:
     speech.forget(plan, scope.key)
     plan.close_scope(scope.key)
     container.open -= 1
+    if container.overlaps:
+        outer.last_wave = max(outer.last_wave, scope.last_wave)
+        container.ended.append(item)
+        _tell_of_items(plan, outer, container)
+        _go_on(plan, node, outer, container, item=container.next, wave=container.visit(container.next).wave)
+        return
     if scope.region != outer.region:
         container.waves += scope.last_wave + 1
     else:
@@ -80,21 +112,75 @@ def item_failed(plan: Plan, key: ScopeKey, place: Place, error: str) -> bool:
         container = plan.scope(key[: depth - 1]).containers[plan.canvas.numbers[container_id]]
         if not container.side_by_side:
             continue
-        wave, last = container.failed_at
-        at = place.key.hex()
-        is_first = container.failed_item < 0 or item < container.failed_item
-        is_same = item == container.failed_item and (place.wave < wave or (place.wave == wave and at > last))
-        if is_first or is_same:
-            container.failed_item, container.failed_at = item, (place.wave, at)
-            container.error = f"item {item}: {error}"
+        plan.call_off(key[:depth])
+        _note_failure(container, item, place, f"item {item}: {error}")
         return True
     return False
+
+
+def overlapping_failed(plan: Plan, report: Report, failed: Failed) -> None:
+    """A node of an overlapping item has failed for good. Ahead of the item's turn it fails when that has come.
+
+    Until then the items before it go on, and nothing begins that would come after it.
+    """
+    scope = plan.scope(report.scope)
+    node = plan.canvas.node(report.node_id)
+    container = plan.overlapping(scope.key)
+    assert container is not None  # the caller has looked
+    plan.note_last(report)
+    plan.end(report, scope)
+    plan.call_off(scope.key)
+    failure = Untold(node.number, True, failed.error, failure=(report.place, failed.code))
+    if (ahead := plan.ahead(scope.key)) is None:
+        _tell(plan, plan.scope(scope.key[:-1]), container, failure)
+        return
+    ahead.append(failure)
+    _note_failure(container, scope.key[-1][2], report.place, failed.error)
 
 
 def leaves_a_loop(plan: Plan, node: Node) -> bool:
     """Whether the node is an ExitLoop whose direct container is a Loop; anywhere else it does nothing."""
     parent = plan.canvas.nodes[node.parent] if node.parent is not None else None
     return node.kind is Kind.EXIT_LOOP and parent is not None and parent.kind is Kind.LOOP
+
+
+def _note_failure(container: Container, item: int, place: Place, error: str) -> None:
+    wave, last = container.failed_at
+    at = place.key.hex()
+    is_first = container.failed_item < 0 or item < container.failed_item
+    is_same = item == container.failed_item and (place.wave < wave or (place.wave == wave and at > last))
+    if is_first or is_same:
+        container.failed_item, container.failed_at, container.error = item, (place.wave, at), error
+
+
+def _tell_of_items(plan: Plan, scope: Scope, container: Container) -> None:
+    """Tell of the items whose turn has come, up to the first that has not ended."""
+    while container.shown in container.ended:
+        if plan.is_lost(scope.key, container.visit(container.shown + 1)):
+            return
+        container.ended.remove(container.shown)
+        container.shown += 1
+        for untold in container.untold.pop(container.shown, ()):
+            _tell(plan, scope, container, untold)
+
+
+def _tell(plan: Plan, scope: Scope, container: Container, untold: Untold) -> None:
+    """Say what an item did ahead of its turn. A failure ends the items around the container, or else the run."""
+    node = plan.canvas.nodes[untold.node]
+    parent = plan.canvas.nodes[node.parent] if node.parent is not None else None
+    assert parent is not None  # it stands in the container's body
+    key = (*scope.key, (parent.id, container.ordinal, container.shown))
+    activation = activation_id(plan.run.run_id, node.id, key, 0)
+    if not untold.has_ended:
+        plan.emit(Event(NODE_STARTED, activation=activation, node_id=node.id))
+        return
+    plan.emit_finished(activation, node.id, untold.error)
+    if untold.failure is not None:
+        plan.decision.inheriting.append(activation)
+        place, code = untold.failure
+        error = untold.error or ""
+        if not item_failed(plan, scope.key, place, error):
+            plan.fail(node.id, place, error, code)
 
 
 def _go_on(plan: Plan, node: Node, scope: Scope, container: Container, *, item: int, wave: int) -> None:
@@ -108,6 +194,8 @@ def _go_on(plan: Plan, node: Node, scope: Scope, container: Container, *, item: 
     if plan.is_doomed(scope.key, place):
         if not container.open:
             _leave(plan, node, scope, container)
+    elif container.overlaps:
+        _open_overlapping(plan, node, scope, container)
     elif container.side_by_side:
         _open_items(plan, node, scope, container)
     else:
@@ -129,6 +217,20 @@ def _open_items(plan: Plan, node: Node, scope: Scope, container: Container) -> N
     _start_pass(plan, node, scope, container, item=container.next, wave=wave)
 
 
+def _open_overlapping(plan: Plan, node: Node, scope: Scope, container: Container) -> None:
+    """Begin the next items ahead of their turn; when all have ended, one last visit collects."""
+    count = container.count or 0
+    width = 1 if container.shown < container.alone else container.concurrency
+    most = min(count, container.shown + AHEAD * width)
+    while container.open < width and container.next < most and not container.error:
+        place = container.visit(container.next)
+        if plan.is_lost(scope.key, place):
+            return
+        _start_pass(plan, node, scope, container, item=container.next, wave=place.wave)
+    if not container.open and container.next == count:
+        _start_pass(plan, node, scope, container, item=count, wave=container.visit(count).wave)
+
+
 def _start_pass(plan: Plan, node: Node, scope: Scope, container: Container, *, item: int, wave: int) -> None:
     inner = Scope(
         key=(*scope.key, (node.id, container.ordinal, item)),
@@ -145,7 +247,7 @@ def _start_item(plan: Plan, node: Node, scope: Scope, container: Container) -> N
     inner = Scope(
         key=(*scope.key, (node.id, container.ordinal, item)),
         region=container.place.inside(item),
-        limits=(*scope.limits, (scope.region.hex(), plan.run.revision + 1)),
+        limits=(*scope.limits, (scope.region.hex(), container.revision or plan.run.revision + 1)),
         trail=container.place,
     )
     container.next = item + 1

@@ -18,6 +18,7 @@ class MessageEnd:
     status: Any = None
     attachment: Mapping[str, Any] | None = None
     downloads: tuple[Mapping[str, Any], ...] = ()
+    reference: Mapping[str, Any] | None = None  # {"chunks": {id: chunk}, "doc_aggs": {name: agg}}
 
 
 @dataclass(frozen=True, slots=True)

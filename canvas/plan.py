@@ -5,6 +5,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from uuid import UUID
 
 from canvas.document import Json
@@ -14,6 +15,7 @@ from canvas.graph import Canvas, Kind, Node
 from canvas.place import Place, merged
 from canvas.state import (
     MAX_ORDINAL,
+    Container,
     Failing,
     Report,
     RunState,
@@ -21,7 +23,9 @@ from canvas.state import (
     Scope,
     ScopeKey,
     Status,
+    Untold,
     activation_id,
+    entry_text,
 )
 
 
@@ -56,6 +60,9 @@ class Decision:
     closed: dict[UUID, int] = field(default_factory=dict[UUID, int])  # turn -> events up to its end
     taken_back: dict[UUID, int] = field(default_factory=dict[UUID, int])  # turn -> events up to message_reset
     texts: dict[UUID, tuple[str, str]] = field(default_factory=dict[UUID, tuple[str, str]])  # turn -> (node, text)
+    expiries: list[timedelta | None] = field(default_factory=list[timedelta | None])  # of the forms that are asked
+    inheriting: list[UUID] = field(default_factory=list[UUID])  # failed; show what an earlier pass had left
+    called_off: dict[str, int] = field(default_factory=dict[str, int])  # container's entry -> items after this one
     dead_edges: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
     error: str = ""
 
@@ -166,7 +173,9 @@ class Plan:
         scope.last_wave = max(scope.last_wave, place.wave)
         if self.canvas.orders_speech:
             scope.places[node.number] = place
-        if node.kind not in (Kind.MESSAGE, Kind.FORM):
+        if (ahead := self.ahead(scope.key)) is not None:
+            ahead.append(Untold(node.number))
+        elif node.kind is not Kind.MESSAGE and not node.kind.asks:
             self.emit(Event(NODE_STARTED, activation=chosen, node_id=node.id))
         return chosen
 
@@ -208,12 +217,29 @@ class Plan:
 
     def start_form(self, report: Report) -> None:
         """A form's `node_started` comes with the answer; this one goes on without having asked."""
-        if self.canvas.node(report.node_id).kind is Kind.FORM and report.activation not in self.run.forms:
+        if self.canvas.node(report.node_id).kind.asks and report.activation not in self.run.forms:
             self.emit(Event(NODE_STARTED, activation=report.activation, node_id=report.node_id))
 
-    def emit_finished(self, activation: UUID, node_id: str, error: str | None) -> None:
-        """Append `node_finished`; the activation names the values it shows."""
-        self.emit(Event(NODE_FINISHED, {"error": error}, activation, node_id))
+    def emit_finished(self, activation: UUID, node_id: str, error: str | None, scope: ScopeKey = ()) -> None:
+        """Append `node_finished`; the activation names the values it shows. In an item that is ahead it is held."""
+        if (ahead := self.ahead(scope)) is not None:
+            ahead.append(Untold(self.canvas.numbers[node_id], has_ended=True, error=error))
+        else:
+            self.emit(Event(NODE_FINISHED, {"error": error}, activation, node_id))
+
+    def ahead(self, key: ScopeKey) -> list[Untold] | None:
+        """What is untold of a scope's item, to be added to; None if it is not ahead of its turn."""
+        container = self.overlapping(key)
+        if container is None or key[-1][2] <= container.shown:
+            return None
+        self.scope(key[:-1])
+        return container.untold.setdefault(key[-1][2], [])
+
+    def overlapping(self, key: ScopeKey) -> Container | None:
+        """The container whose item a scope is, if its items overlap."""
+        outer = self.run.scopes.get(key[:-1]) if key else None
+        container = outer.containers.get(self.canvas.numbers[key[-1][0]]) if outer else None
+        return container if container is not None and container.overlaps else None
 
     def note_last(self, report: Report) -> None:
         """Remember the last node in canonical order: its outputs are the run's."""
@@ -243,8 +269,13 @@ class Plan:
         self.decision.scopes.discard(key)
         self.decision.removed.add(key)
 
+    def call_off(self, key: ScopeKey) -> None:
+        """Nobody will want what the items after a scope's are doing: they are told to stop."""
+        entry, item = entry_text(key), key[-1][2]
+        self.decision.called_off[entry] = min(item, self.decision.called_off.get(entry, item))
+
     def is_doomed(self, key: ScopeKey, place: Place) -> bool:
-        """Whether side-by-side items around a scope have failed before this place.
+        """Whether items around a scope that run at the same time have failed before this place.
 
         Items before the first failed one go on to their end, and that one to the wave of its failure; so which item
         fails first does not depend on which is faster.
@@ -254,7 +285,8 @@ class Plan:
             container = scope.containers.get(self.canvas.numbers[container_id]) if scope else None
             if container is None or not container.error or item < container.failed_item:
                 continue
-            is_other_region = place.region != container.place.inside(item)
+            region = container.place.region if container.overlaps else container.place.inside(item)
+            is_other_region = place.region != region
             if item > container.failed_item or is_other_region or place.wave > container.failed_at[0]:
                 return True
         return False

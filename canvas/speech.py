@@ -20,10 +20,10 @@ from canvas.state import Held, Report, Scope, ScopeKey, Speech, Status
 def turn_for(plan: Plan, scope: Scope, node: Node) -> UUID | None:
     """The turn a node speaks in that is about to be activated; None where nobody hears it live.
 
-    A Message speaks in its own. A model node speaks in its Message's unless something that the Message's text mentions
-    before it is still to come.
+    A Message and an Answer speak in their own. A model node speaks in its Message's unless something that the
+    Message's text mentions before it is still to come.
     """
-    if node.kind is Kind.MESSAGE:
+    if node.kind.has_turn:
         return plan.next_id(node, scope)
     turn = plan.canvas.turns.get(node.number)
     if turn is None or plan.canvas.unheard & node.bit:
@@ -59,12 +59,27 @@ def message_said(plan: Plan, report: Report, outcome: Finished) -> None:
     entry.said, entry.place = True, report.place
     end = outcome.end
     if end is not None:
-        members = {"status": end.status, "attachment": end.attachment, "downloads": list(end.downloads)}
+        members = {
+            "status": end.status,
+            "attachment": end.attachment,
+            "downloads": list(end.downloads),
+            "reference": end.reference,
+        }
         entry.end = {name: value for name, value in members.items() if value}
     if report.retake:
         _take_back(plan, entry)
     plan.decision.moved[report.activation] = Status.SAYING
     plan.hold(node, scope)
+
+
+def answer_said(plan: Plan, report: Report) -> None:
+    """An Answer waits for a person, and has something to say before that; its turn is there for the text alone."""
+    node = plan.canvas.node(report.node_id)
+    entry = _entry_for(plan, report.activation, node, plan.scope(report.scope))
+    entry.said, entry.place = True, report.place
+    entry.started = plan.run.forms[report.activation].started
+    if report.retake:
+        _take_back(plan, entry)
 
 
 def say_default(plan: Plan, report: Report, error: str, text: str) -> None:
@@ -143,6 +158,8 @@ def open_turns(plan: Plan, *, at_rest: bool) -> bool:
     assert place is not None  # a text that is whole has been activated
     plan.emit(Event(MESSAGE_END, dict(entry.end), entry.turn, node.id))
     _close(plan, entry, has_ended=True)
+    if entry.turn in plan.run.forms:
+        return True  # an Answer: it goes on when it is answered
     plan.decision.moved[entry.turn] = Status.DONE
     scope = plan.scope(entry.scope)
     plan.unalive(node, scope)
@@ -162,7 +179,7 @@ def release_all(plan: Plan) -> None:
             _open(plan, entry)
             plan.emit(Event(MESSAGE_END, dict(entry.end), entry.turn, node_id))
         _close(plan, entry, has_ended=is_heard)
-        if is_heard:
+        if is_heard and entry.turn not in plan.run.forms:
             plan.decision.moved[entry.turn] = Status.DONE
             plan.emit_finished(entry.turn, node_id, entry.error)
 
@@ -188,6 +205,8 @@ def _start(plan: Plan, entry: Speech) -> None:
     if not entry.started:
         plan.emit(Event(NODE_STARTED, activation=entry.turn, node_id=plan.canvas.nodes[entry.number].id))
         entry.started = True
+        if entry.turn in plan.run.forms:
+            plan.run.forms[entry.turn].started = True
 
 
 def _open(plan: Plan, entry: Speech) -> None:

@@ -109,6 +109,16 @@ def activation_id(run_id: UUID, node_id: str, scope: ScopeKey, ordinal: int) -> 
 
 
 @dataclass(slots=True)
+class Untold:
+    """Something that happened in an item ahead of its turn: a node started, ended or failed, and nobody has heard."""
+
+    node: int
+    has_ended: bool = False
+    error: str | None = None
+    failure: tuple[Place, str] | None = None  # where it stands, and its code
+
+
+@dataclass(slots=True)
 class Container:
     """An Iteration or Loop whose body runs; kept in the scope where the container stands."""
 
@@ -124,11 +134,26 @@ class Container:
     failed_item: int = -1  # of side-by-side items: the first that failed, in item order
     error: str = ""
     failed_at: tuple[int, str] = (0, "")  # wave and place (hex) of that failure
+    revision: int = 0  # of side-by-side items: all read the values around them as they were when the first began
+    span: int = 0  # of overlapping items: waves of a pass
+    alone: int = 0  # of overlapping items: how many go one by one at first
+    shown: int = 0  # of overlapping items: the one whose turn it is to be told of
+    ended: list[int] = field(default_factory=list[int])  # later ones whose pass has ended
+    untold: dict[int, list[Untold]] = field(default_factory=dict[int, list[Untold]])  # by item
 
     @property
     def side_by_side(self) -> bool:
         """Whether items run at the same time, each on its own copy of the values."""
-        return self.count is not None and self.concurrency > 1
+        return self.count is not None and self.concurrency > 1 and not self.overlaps
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether items run ahead of their turn, and nobody can tell (canvas/side_by_side.py)."""
+        return self.span > 0
+
+    def visit(self, item: int) -> Place:
+        """Where the visit stands that begins a pass of overlapping items, or collects after the last."""
+        return Place(self.place.wave + 1 + item * self.span, self.place.trail, self.place.region)
 
 
 @dataclass(slots=True)
@@ -197,6 +222,7 @@ class OpenForm:
     scope: ScopeKey
     inputs: dict[str, Any]
     tips: str
+    started: bool = False  # `node_started` is out
 
 
 @dataclass(slots=True)

@@ -8,7 +8,8 @@
 
 A pure sequencer (protocol.md, "Speech"): whatever of echoes and pieces is lost, doubled or late, what it yields is what
 reading the rows in the end would yield. Each number comes once; text of a turn comes after the events that opened it
-and gave it its epoch, in offset order without gaps or repeats, and all of it before the event that ends it.
+and gave it its epoch, in offset order without gaps or repeats, and all of it before the event that ends it. Audio
+stands in a text as a marker that names its file; a marker is passed on whole or not yet.
 
 Rows must be read in this order: events first, then turns, so that turns are never older than events.
 """
@@ -24,11 +25,16 @@ from canvas.events import MESSAGE_RESET
 
 THINK_START = "\ufdd0"
 THINK_END = "\ufdd1"
+AUDIO_START = "\ufdd2"
+AUDIO_END = "\ufdd3"
 
 MOST_AHEAD = 256 * 1024  # code points kept of a turn that readers may not show yet; beyond, its row will do
 
 _POSITION = re.compile(r"([0-9]{1,9})(?:\.([0-9]{1,9}))?")
-_MARKERS = re.compile(f"([{THINK_START}{THINK_END}])")
+_ID_LENGTH = 32
+_AUDIO = f"{AUDIO_START}[0-9a-f]{{{_ID_LENGTH}}}{AUDIO_END}"
+_MARKERS = re.compile(f"([{THINK_START}{THINK_END}]|{_AUDIO})")
+_ANY_AUDIO = re.compile(f"{AUDIO_START}[0-9a-f]{{0,{_ID_LENGTH}}}|{AUDIO_END}")
 
 
 class StoredEvent(Protocol):
@@ -256,6 +262,8 @@ class Transcript(Generic[E]):
         heard = self._heard.get(self._open)
         if row.closed_at is None and heard is not None and heard.epoch == row.epoch:
             text += heard.after(offset + len(text))
+        if row.closed_at is None:
+            text = _without_half_a_marker(text)
         if text:
             self.position = Position(self.after, offset + len(text))
             yield Said(self.position, self._open, text)
@@ -286,8 +294,17 @@ def _is_over(row: TurnRow, number: int) -> bool:
     return row.closed_at is not None and row.closed_at <= number and row.epoch_at < number
 
 
+def _without_half_a_marker(text: str) -> str:
+    """The text up to a marker of audio that is still to be completed."""
+    start = text.rfind(AUDIO_START, -_ID_LENGTH - 1)
+    return text if start < 0 or AUDIO_END in text[start:] else text[:start]
+
+
 def message_data(said: Said) -> Iterator[tuple[Position, dict[str, Any]]]:
-    """`data` of the `message` events that a part of a text becomes; each think marker is an event of its own."""
+    """`data` of the `message` events that a part of a text becomes; each marker is an event of its own.
+
+    `audio` is the id of a file with a spoken sentence; who writes to a client puts its bytes in the place.
+    """
     at = (said.position.offset or 0) - len(said.text)
     for part in filter(None, _MARKERS.split(said.text)):
         at += len(part)
@@ -296,16 +313,23 @@ def message_data(said: Said) -> Iterator[tuple[Position, dict[str, Any]]]:
                 data: dict[str, Any] = {"content": "", "start_to_think": True}
             case "\ufdd1":
                 data = {"content": "", "end_to_think": True}
+            case _ if _MARKERS.fullmatch(part):
+                data = {"content": "", "audio": part[1:-1]}
             case _:
-                data = {"content": part}
+                data = {"content": without_audio(part)}
         yield Position(said.position.event, at), data
 
 
 def tagged(text: str) -> str:
-    """A text with its think markers as the tags that clients know."""
-    return text.replace(THINK_START, "<think>").replace(THINK_END, "</think>")
+    """A text with its think markers as the tags that clients know, and without its audio."""
+    return without_audio(text).replace(THINK_START, "<think>").replace(THINK_END, "</think>")
+
+
+def without_audio(text: str) -> str:
+    """A text without the markers of its audio."""
+    return _ANY_AUDIO.sub("", text) if AUDIO_START in text or AUDIO_END in text else text
 
 
 def without_thinking(text: str) -> str:
-    """A text without what its speakers thought aloud."""
-    return re.sub(f"{THINK_START}.*?(?:{THINK_END}|$)", "", text, flags=re.DOTALL)
+    """A text without what its speakers thought aloud, and without its audio."""
+    return re.sub(f"{THINK_START}.*?(?:{THINK_END}|$)", "", without_audio(text), flags=re.DOTALL)

@@ -1,104 +1,129 @@
 """What must hold across nodes before a canvas runs or is published; every finding names its node and field.
 
 Errors are what cannot run: no `begin`, an edge to nowhere, a body entered from outside. Warnings are what probably is
-not meant: a node that no way leads to, a text that refers to something unknown. The parameters of a single node are
-checked by its component.
+not meant, or fails when a run gets there: a node that no way leads to, a text that refers to something unknown. The
+parameters of a single node are checked by its component.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
-from canvas import edges, references
+from canvas import foresight, suspicions
 from canvas.containers import ITEM_OF
 from canvas.document import Document, Entry
+from canvas.errors import InvalidCanvas
+from canvas.findings import Finding, Severity, error, errors_of, warning
+from canvas.foresight import Order
+from canvas.graph import Canvas, compile_canvas
+from canvas.reading import Read, reads
+from canvas.suspicions import OutputsOf
+from canvas.ways import CONTAINER_OF, Way, circles, items_of, unreached, ways_from
 
-Severity = Literal["error", "warning"]
+__all__ = ["Finding", "Severity", "check", "errors_of"]
 
-CONTAINER_OF: Mapping[str, str] = {item: container for container, item in ITEM_OF.items()}
 FORMS = frozenset({"UserFillUp", "Answer"})
-SET_BY_A_RUN = frozenset({"sys.chat_template_kwargs"})
-_REF_FIELDS = frozenset({"cpn_id", "items_ref", "ref", "split_ref", "query", "variable", "visual_files_var"})
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One defect. `node` is an id, None for the canvas as a whole; the message is for people."""
+def check(document: Document, outputs_of: OutputsOf = lambda _: None) -> tuple[list[Finding], Iterator[Finding]]:
+    """What keeps a document from running, and what is suspicious about it; both in component order.
 
-    severity: Severity
-    node: str | None
-    field: str | None
-    message: str
-
-
-@dataclass(frozen=True, slots=True)
-class _Way:
-    """A way that a run may take from one node to another, and the field that says so."""
-
-    source: str
-    field: str
-    target: str
+    The second is found while it is read. `outputs_of` tells which outputs a node may have, as its component knows.
+    """
+    errors = [*_entrance(document.entries), *_structure(document.entries)]
+    canvas = None
+    try:
+        canvas = compile_canvas(document)
+    except InvalidCanvas as defect:
+        if not errors:
+            errors.append(Finding("error", defect.node, defect.field, defect.message, "not_compiled"))
+    return errors, _suspicions(document, canvas, outputs_of)
 
 
-def check(document: Document) -> list[Finding]:
-    """Every defect of a document: of the whole first, then node by node in component order."""
+def _suspicions(document: Document, canvas: Canvas | None, outputs_of: OutputsOf) -> Iterator[Finding]:
     entries = document.entries
-    ways = {entry.id: list(_ways(entry)) for entry in entries.values()}
-    items = _items(entries)
-    unreached = _unreached(entries, ways, items)
-    cyclic = _cyclic(entries, ways)
-    findings = list(_entrance(entries))
+    ways = {entry.id: ways_from(entry) for entry in entries.values()}
+    found = {entry.id: list(reads(entry)) for entry in entries.values()}
+    items = items_of(entries)
+    never = unreached(entries, ways, items)
+    endless = {circle.nodes[0]: circle.is_endless for circle in circles(entries, ways)}
     for entry in entries.values():
-        findings += _home(entries, entry, items)
+        yield from _home_warnings(entries, entry, items)
         for way in ways[entry.id]:
-            findings += _way(entries, entry, way)
-        if entry.id in cyclic:
-            findings.append(
-                _warning(entry, "downstream", "it begins a cycle that is no Loop, so nothing bounds its rounds")
-            )
-        if entry.id in unreached:
-            findings.append(_warning(entry, None, "no way leads to it from begin, so it never runs"))
-        findings += _unknown_names(document, entry)
-    return findings
+            yield from _way_warnings(entries, entry, way)
+        if entry.id in endless:
+            yield _circle(entry, is_endless=endless[entry.id])
+        if entry.id in never:
+            reason = "no way leads to it from begin, so it never runs. Connect or remove it"
+            yield warning(entry, None, "unreached", reason)
+        yield from suspicions.of_branches(document, entry, ways[entry.id])
+        yield from suspicions.of_failures(entry)
+        yield from suspicions.of_collecting(document, entry)
+        yield from suspicions.of_references(document, entry, found[entry.id], outputs_of)
+    if canvas is not None:
+        order = Order.of(canvas, ways, never)
+        yield from foresight.of_order(document, order, found, _written(entries, found))
+        yield from foresight.of_models(document, order)
+
+
+def _written(entries: Mapping[str, Entry], found: Mapping[str, Sequence[Read]]) -> set[tuple[str, str]]:
+    """(node, output) of everything that an assigner writes."""
+    return {
+        (read.ref.node, read.ref.root)
+        for entry in entries.values()
+        for read in found[entry.id]
+        if read.is_target and read.ref.node is not None
+    }
 
 
 def _entrance(entries: Mapping[str, Entry]) -> Iterator[Finding]:
     if not entries:
-        yield Finding("error", None, "components", "The canvas has no nodes. Add a Begin node with the id `begin`.")
+        message = "The canvas has no nodes. Add a Begin node with the id `begin`."
+        yield Finding("error", None, "components", message, "no_begin")
     elif "begin" not in entries:
         message = "The canvas has no node with the id `begin`, where every run starts. Add one."
-        yield Finding("error", None, "components", message)
+        yield Finding("error", None, "components", message, "no_begin")
+
+
+def _structure(entries: Mapping[str, Entry]) -> Iterator[Finding]:
+    for entry in entries.values():
+        yield from _home(entries, entry)
+        for way in ways_from(entry):
+            yield from _way(entries, entry, way)
 
 
 # -- containers -------------------------------------------------------------------------------------------------------
 
 
-def _items(entries: Mapping[str, Entry]) -> dict[str, list[str]]:
-    """The item nodes inside of each parent, in component order; the first one starts the passes."""
-    items: dict[str, list[str]] = {}
-    for entry in entries.values():
-        if entry.component in CONTAINER_OF and entry.parent is not None:
-            items.setdefault(entry.parent, []).append(entry.id)
-    return items
-
-
-def _home(entries: Mapping[str, Entry], entry: Entry, items: Mapping[str, list[str]]) -> Iterator[Finding]:
+def _home(entries: Mapping[str, Entry], entry: Entry) -> Iterator[Finding]:
     """Whether a node stands where it may."""
     parent = entries.get(entry.parent) if entry.parent is not None else None
     if entry.parent is not None and parent is None:
-        yield _error(entry, "parent_id", f"its container {entry.parent} does not exist")
+        reason = f"its container {entry.parent} does not exist. Name one that does, or none"
+        yield error(entry, "parent_id", "unknown_container", reason)
     elif parent is not None and parent.component not in ITEM_OF:
-        yield _error(entry, "parent_id", f"its container {parent.id} is a {parent.component}, not an Iteration or Loop")
-    if wanted := CONTAINER_OF.get(entry.component):
-        if parent is None or parent.component != wanted:
-            yield _error(entry, "parent_id", f"it must stand inside of a node of the type {wanted}")
-        elif items[parent.id][0] != entry.id:
-            yield _warning(entry, "parent_id", f"its container {parent.id} starts at {items[parent.id][0]} instead")
+        reason = f"its container {parent.id} is a {parent.component}, not an Iteration or Loop"
+        yield error(entry, "parent_id", "not_a_container", reason)
+    wanted = CONTAINER_OF.get(entry.component)
+    if wanted and (parent is None or parent.component != wanted):
+        reason = f"it must stand inside of a node of the type {wanted}"
+        yield error(entry, "parent_id", "item_outside", reason)
     if entry.component == "ExitLoop" and (parent is None or parent.component != "Loop"):
-        yield _error(entry, "parent_id", "it must stand directly inside of a Loop, which it ends")
+        reason = "it must stand directly inside of a Loop, which it ends"
+        yield error(entry, "parent_id", "exit_outside", reason)
     if entry.component in FORMS and (container := _side_by_side(entries, entry)):
         reason = f"a run cannot wait for a person inside of {container}, whose items run side by side"
-        yield _error(entry, "parent_id", f"{reason}. Set its max_concurrency to 1 or move the node")
+        reason = f"{reason}. Set its max_concurrency to 1 or move the node"
+        yield error(entry, "parent_id", "form_side_by_side", reason)
+
+
+def _home_warnings(entries: Mapping[str, Entry], entry: Entry, items: Mapping[str, Sequence[str]]) -> Iterator[Finding]:
+    beside = items.get(entry.parent or "", ())
+    if entry.id in beside[1:]:
+        reason = f"its container {entry.parent} starts at {beside[0]} instead"
+        yield warning(entry, "parent_id", "second_item", reason)
+    if entry.component in ITEM_OF and not any(entries[item].downstream for item in items.get(entry.id, ())[:1]):
+        reason = "its body is empty, so its passes do nothing. Put nodes into it and connect the item node to them"
+        yield warning(entry, None, "empty_body", reason)
 
 
 def _side_by_side(entries: Mapping[str, Entry], entry: Entry) -> str | None:
@@ -127,159 +152,37 @@ def _around(entries: Mapping[str, Entry], entry: Entry) -> Iterator[str]:
 # -- ways -------------------------------------------------------------------------------------------------------------
 
 
-def _ways(entry: Entry) -> Iterator[_Way]:
-    for target in entry.downstream:
-        yield _Way(entry.id, "downstream", target)
-    for field, target in (*edges.choices(entry.params), *edges.exits(entry.params)):
-        yield _Way(entry.id, field, target)
-
-
-def _way(entries: Mapping[str, Entry], entry: Entry, way: _Way) -> Iterator[Finding]:
+def _way(entries: Mapping[str, Entry], entry: Entry, way: Way) -> Iterator[Finding]:
     target = entries.get(way.target)
     if target is None and way.field == "downstream":
-        yield _error(entry, way.field, f"it leads to {way.target}, which does not exist")
-    elif target is None:
-        yield _warning(entry, way.field, f"it names {way.target}, which does not exist, so nothing follows there")
-    elif target.id == entry.id:
-        yield _error(entry, way.field, "it leads to itself")
-    elif target.parent is not None and target.parent not in (entry.parent, *_around(entries, entry)):
+        reason = f"it leads to {way.target}, which does not exist. Remove the edge or add the node"
+        yield error(entry, way.field, "edge_to_nowhere", reason)
+    elif target is not None and target.id == entry.id:
+        yield error(entry, way.field, "self_edge", "it leads to itself. Use a Loop to repeat something")
+    elif target is not None and _is_from_outside(entries, entry, target):
         reason = f"it leads to {target.id} inside of {target.parent}. A body is entered through its container only"
-        yield _error(entry, way.field, reason)
-    elif target.parent != entry.parent:
+        yield error(entry, way.field, "body_entered", reason)
+
+
+def _way_warnings(entries: Mapping[str, Entry], entry: Entry, way: Way) -> Iterator[Finding]:
+    target = entries.get(way.target)
+    if target is None and way.field != "downstream":
+        reason = f"it names {way.target}, which does not exist, so nothing follows there"
+        yield warning(entry, way.field, "branch_to_nowhere", reason)
+    elif target is not None and target.parent != entry.parent and not _is_from_outside(entries, entry, target):
         reason = (
             f"it leads to {target.id} outside of {entry.parent}. A body is left through its container or an ExitLoop"
         )
-        yield _warning(entry, way.field, reason)
+        yield warning(entry, way.field, "body_left", reason)
 
 
-def _unreached(
-    entries: Mapping[str, Entry], ways: Mapping[str, list[_Way]], items: Mapping[str, list[str]]
-) -> set[str]:
-    """The nodes that no way leads to from `begin`; with no `begin` that is nothing to speak of."""
-    if "begin" not in entries:
-        return set()
-    reached: set[str] = set()
-    todo = ["begin"]
-    while todo:
-        node = todo.pop()
-        if node not in reached and node in entries:
-            reached.add(node)
-            todo += items.get(node, [])
-            todo += [way.target for way in ways[node]]
-    return set(entries) - reached
+def _is_from_outside(entries: Mapping[str, Entry], entry: Entry, target: Entry) -> bool:
+    return target.parent is not None and target.parent not in (entry.parent, *_around(entries, entry))
 
 
-def _cyclic(entries: Mapping[str, Entry], ways: Mapping[str, list[_Way]]) -> set[str]:
-    """The first node, in component order, of every cycle that neither an item node nor an Answer is part of.
-
-    Ways to an item node end a pass, and an Answer ends a turn: what goes around through them is meant to.
-    """
-    ends = {entry.id for entry in entries.values() if entry.component in CONTAINER_OF or entry.component == "Answer"}
-    followers = {
-        node_id: [way.target for way in ways[node_id] if way.target in entries and way.target not in ends]
-        for node_id in entries
-        if node_id not in ends
-    }
-    order = {node_id: position for position, node_id in enumerate(entries)}
-    knots = (knot for knot in _knots(followers) if len(knot) > 1)
-    return {min(knot, key=lambda node_id: order[node_id]) for knot in knots}
-
-
-def _knots(followers: Mapping[str, list[str]]) -> Iterator[list[str]]:
-    """Strongly connected components (Tarjan), without recursion, so that long chains do not exhaust the stack."""
-    index: dict[str, int] = {}
-    low: dict[str, int] = {}
-    held: dict[str, None] = {}
-    for root in followers:
-        if root in index:
-            continue
-        trail = [(root, iter(followers[root]))]
-        index[root] = low[root] = len(index)
-        held[root] = None
-        while trail:
-            node, rest = trail[-1]
-            follower = next(rest, None)
-            if follower is None:
-                trail.pop()
-                if trail:
-                    above = trail[-1][0]
-                    low[above] = min(low[above], low[node])
-                if low[node] == index[node]:
-                    yield _released(held, node)
-            elif follower not in index:
-                index[follower] = low[follower] = len(index)
-                held[follower] = None
-                trail.append((follower, iter(followers[follower])))
-            elif follower in held:
-                low[node] = min(low[node], index[follower])
-
-
-def _released(held: dict[str, None], node: str) -> list[str]:
-    knot: list[str] = []
-    while not knot or knot[-1] != node:
-        knot.append(held.popitem()[0])
-    return knot
-
-
-# -- references -------------------------------------------------------------------------------------------------------
-
-
-def _unknown_names(document: Document, entry: Entry) -> Iterator[Finding]:
-    """References in texts, and in fields that are references as a whole, to what the canvas does not have."""
-    seen: set[str] = set()
-    for field, text in _texts("", entry.params):
-        refs = [found.ref for found in references.find(text)]
-        bare = references.parse(text)
-        if bare and (_last(field) in _REF_FIELDS or (bare.node and ":" in bare.node)):
-            refs.append(bare)
-        for ref in refs:
-            if not _is_known(document, ref) and ref.expression not in seen:
-                seen.add(ref.expression)
-                yield _warning(
-                    entry, field, f"it refers to {ref.expression}, which does not exist, and fails when it reads it"
-                )
-
-
-def _is_known(document: Document, ref: references.Ref) -> bool:
-    if ref.node is not None:
-        return ref.node in document.entries
-    return ref.root in document.globals or ref.root in SET_BY_A_RUN
-
-
-def _texts(field: str, value: Any) -> Iterator[tuple[str, str]]:
-    """(field, text) of every text inside a JSON value; `parse` has bounded its depth."""
-    match value:
-        case str():
-            yield field, value
-        case Mapping():
-            for key, item in value.items():
-                yield from _texts(f"{field}.{key}" if field else str(key), item)
-        case list():
-            for position, item in enumerate(value):
-                yield from _texts(f"{field}[{position}]", item)
-        case _:
-            pass
-
-
-def _last(field: str) -> str:
-    return field.rpartition(".")[2].partition("[")[0]
-
-
-# -- findings ---------------------------------------------------------------------------------------------------------
-
-
-def _error(entry: Entry, field: str | None, reason: str) -> Finding:
-    return Finding("error", entry.id, field, f"{_named(entry)}: {reason}.")
-
-
-def _warning(entry: Entry, field: str | None, reason: str) -> Finding:
-    return Finding("warning", entry.id, field, f"{_named(entry)}: {reason}.")
-
-
-def _named(entry: Entry) -> str:
-    return f'Node "{entry.name}" ({entry.id})' if entry.name else f"Node {entry.id}"
-
-
-def errors_of(findings: Iterable[Finding]) -> list[Finding]:
-    """The findings that keep a canvas from running."""
-    return [finding for finding in findings if finding.severity == "error"]
+def _circle(entry: Entry, *, is_endless: bool) -> Finding:
+    if is_endless:
+        reason = "it begins a cycle that no branch leads out of, so its nodes run 1,000 times and then fail"
+        return warning(entry, "downstream", "endless_cycle", f"{reason}. Let a Switch lead out, or use a Loop")
+    reason = "it begins a cycle that is no Loop, so nothing bounds its rounds"
+    return warning(entry, "downstream", "cycle", reason)

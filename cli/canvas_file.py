@@ -1,17 +1,17 @@
 """A canvas in a file: read it, and say everything that is wrong with it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Sized
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from canvas import dsl, validation
+from canvas import dsl
 from canvas.document import Document
 from canvas.errors import InvalidCanvas, InvalidRequest
-from canvas.validation import Finding
+from canvas.findings import Finding, errors_of, named
 from cli import output
 from cli.output import RED, YELLOW
-from components.checking import findings_of
+from components.checking import errors_in, findings_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ def judge(path: Path, max_bytes: int) -> Judged:
     try:
         return _judged(_bytes_of(path, max_bytes), max_bytes)
     except InvalidCanvas as defect:
-        return Judged(None, [Finding("error", defect.node, defect.field, defect.message)], [])
+        return Judged(None, [Finding("error", defect.node, defect.field, defect.message, "unreadable")], [])
 
 
 def accepted(path: Path, max_bytes: int) -> Judged:
@@ -42,13 +42,14 @@ def accepted(path: Path, max_bytes: int) -> Judged:
     judged = judge(path, max_bytes)
     _refuse(str(path), judged)
     for finding in judged.warnings:
-        output.tell(f"warning: {line(finding)}", YELLOW)
+        output.tell(f"warning  {line(finding)}", YELLOW)
     return judged
 
 
 def must_run(what: str, draft: Mapping[str, Any]) -> None:
     """Raises InvalidCanvas if a stored draft cannot run, with every error in its message."""
-    _refuse(what, _judged(draft, dsl.MAX_BYTES))
+    document = dsl.parse(draft, max_bytes=dsl.MAX_BYTES)
+    _refuse(what, Judged(document, [_told(document, finding) for finding in errors_in(document)], []))
 
 
 def title_of(path: Path) -> str:
@@ -61,40 +62,47 @@ def is_file(named: str) -> bool:
     return Path(named).is_file() or named.endswith(".json") or "/" in named
 
 
-def _told(document: Document, finding: Finding) -> Finding:
-    """A finding whose message begins with the node it is about."""
-    entry = document.entries.get(finding.node) if finding.node else None
-    if entry is None or not finding.message.startswith(f"{entry.name}: "):
-        return finding
-    where = f'Node "{entry.name}" ({entry.id})' if entry.name else f"Node {entry.id}"
-    reason = finding.message.removeprefix(f"{entry.name}: ").rstrip(".")
-    return replace(finding, message=f"{where}: {reason}.")
-
-
 def show(path: Path, judged: Judged) -> None:
-    """Every finding for people, errors apart from warnings."""
-    for title, findings in (("Errors", judged.errors), ("Warnings", judged.warnings)):
-        if findings:
-            output.say(f"{title} in {path}, {len(findings)}:")
-        for finding in findings:
-            output.say(f"  {line(finding)}")
+    """Every finding for people, a line each, errors first; then what they come to."""
+    for finding in (*judged.errors, *judged.warnings):
+        colour = RED if finding.severity == "error" else YELLOW
+        output.say_in(colour, f"{finding.severity:<9}", line(finding))
+    counted = f"{_counted(judged.errors, 'error')}, {_counted(judged.warnings, 'warning')}"
     if judged.document is None or judged.errors:
-        output.tell("It cannot run.", RED)
+        output.tell(f"{path}: {counted}. It cannot run.", RED)
     else:
-        output.tell(f"It can run: {len(judged.document.entries)} nodes.")
+        output.tell(f"{path}: {counted}. It can run: {_counted(judged.document.entries, 'node')}.")
 
 
 def line(finding: Finding) -> str:
     """A finding on one line: node and field, then what is wrong there."""
-    where = ", ".join(part for part in (finding.node, finding.field) if part)
-    return f"[{where}] {finding.message}" if where else finding.message
+    if finding.node is None or finding.field is None:
+        return finding.message
+    for node in (f"({finding.node})", f"Node {finding.node}"):
+        before, found, reason = finding.message.partition(f"{node}: ")
+        if found:
+            return f"{before}{node}, field {finding.field}: {reason}"
+    return f"Node {finding.node}, field {finding.field}: {finding.message}"
+
+
+def _told(document: Document, finding: Finding) -> Finding:
+    """A finding whose message begins with the node it is about."""
+    entry = document.entries.get(finding.node) if finding.node else None
+    if entry is None or f"{named(entry)}: " in finding.message:
+        return finding
+    reason = finding.message.removeprefix(f"{entry.name}: ").rstrip(".")
+    return replace(finding, message=f"{named(entry)}: {reason}.")
+
+
+def _counted(things: Sized, what: str) -> str:
+    return f"{len(things)} {what}{'' if len(things) == 1 else 's'}"
 
 
 def _judged(source: bytes | Mapping[str, Any], max_bytes: int) -> Judged:
     document = dsl.parse(source, max_bytes=max_bytes)
     findings = [_told(document, finding) for finding in findings_of(document)]
-    errors = validation.errors_of(findings)
-    return Judged(document, errors, [finding for finding in findings if finding not in errors])
+    errors = errors_of(findings)
+    return Judged(document, errors, [finding for finding in findings if finding.severity == "warning"])
 
 
 def _refuse(what: str, judged: Judged) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from canvas import events
 from canvas.graph import Canvas
-from canvas.transcript import THINK_END, THINK_START, Event, Frame, Said
+from canvas.transcript import THINK_END, THINK_START, Event, Frame, Said, without_audio
 from cli import output
 from cli.output import DIM, GREEN, RED, YELLOW
 from scheduler.wire import Wire
@@ -69,7 +69,7 @@ class Speech:
         self._complete()
 
     def _hear(self, text: str) -> None:
-        for part in filter(None, _MARKERS.split(text)):
+        for part in filter(None, _MARKERS.split(without_audio(text))):
             if part == THINK_START:
                 self._begin_thought()
             elif part == THINK_END:

@@ -45,6 +45,7 @@ class Component(Generic[P]):
 
     `effect` says what repeating it means: `pure`, `idempotent`, `keyed` or `unsafe`.
     `owns_errors`: it reports its own errors, so that under `comment` the engine speaks the default (components 1.6).
+    `asks_for`: the seconds that an attempt with these parameters needs, in place of the class's usual limit.
     """
 
     name: str
@@ -52,14 +53,20 @@ class Component(Generic[P]):
     run: Run[P]
     effect: str = "pure"
     owns_errors: bool = False
+    asks_for: Callable[[P], float] | None = None
 
 
 def component(
-    name: str, params: type[P], *, effect: str = "pure", owns_errors: bool = False
+    name: str,
+    params: type[P],
+    *,
+    effect: str = "pure",
+    owns_errors: bool = False,
+    asks_for: Callable[[P], float] | None = None,
 ) -> Callable[[Run[P]], Component[P]]:
     """Declare a component; the registry lists what this returns."""
 
     def declare(run: Run[P]) -> Component[P]:
-        return Component(name, params, run, effect, owns_errors)
+        return Component(name, params, run, effect, owns_errors, asks_for)
 
     return declare

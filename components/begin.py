@@ -2,7 +2,8 @@
 
 DSL: `mode`, `inputs` (the form), `layout_recognize`. Without inputs the query fills the form: an object fills the
 fields it names, anything else the only field there is. Values preset in the form are not emitted. A webhook's payload
-becomes outputs as it is, but for its `input`, which is shown as the input `request`.
+becomes outputs as it is, but for its `input`, which is shown as the input `request`. The output `_files` keeps what
+describes the files of the form.
 """
 
 from collections.abc import Mapping
@@ -46,6 +47,8 @@ async def begin(params: BeginParams, ctx: NodeContext) -> Finished:
     for name, answer in answers.items():
         outputs[name] = await fields.resolve(name, answer, str(params.layout_recognize or ""), ctx)
         ctx.note_input(name, outputs[name])
+    if files := fields.descriptors(answers):
+        outputs[fields.FILES] = files
     return Finished(outputs=outputs)
 
 

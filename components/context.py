@@ -4,9 +4,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from providers.chat import ChatModel, Usage
+from providers.services import Services
 
 THINK_START = "\ufdd0"  # in spoken text: what follows is reasoning
 THINK_END = "\ufdd1"  # in spoken text: reasoning ends
+AUDIO_START = "\ufdd2"  # in spoken text: the id of a file of audio follows, 32 hex digits
+AUDIO_END = "\ufdd3"  # in spoken text: the id of a file of audio ends
 
 
 class NodeContext(Protocol):
@@ -18,6 +21,8 @@ class NodeContext(Protocol):
     params: Mapping[str, Any]  # as stored, aliases unfolded
     parent_id: str | None
     run_id: str
+    canvas_id: str  # the same in every version and run of the canvas
+    activation_id: str  # the same in every attempt, and nobody else's: what repeated work is recognised by
     visit: int  # 0-based number of this activation of the node in its scope
     scope_item: int  # 0-based pass of the innermost container around the node; 0 outside of containers
 
@@ -123,8 +128,57 @@ class NodeContext(Protocol):
         """The run's reference store so far: {"chunks": {id: chunk}, "doc_aggs": {name: agg}}."""
         ...
 
+    async def cite(self, chunks: Sequence[Mapping[str, Any]], documents: Sequence[Mapping[str, Any]]) -> list[int]:
+        """Add evidence to the run's references, for this turn; the display number of each chunk, in order.
+
+        A chunk has `chunk_id`, a document `doc_name`. The first with an id keeps its number (tools 1.6), a second
+        attempt gets the numbers of the first.
+        """
+        ...
+
     async def file_text(self, descriptor: Mapping[str, Any], layout_recognize: str) -> str:
         """An uploaded file as one text block, or as a data URI for images (components 3.1.1)."""
+        ...
+
+    def descriptors(self, expression: str) -> list[Mapping[str, Any]]:
+        """The raw file descriptors behind a form's file field or `sys.files`, whose value is text; [] for others."""
+        ...
+
+    async def read_file(self, descriptor: Mapping[str, Any]) -> bytes:
+        """The bytes of a stored file of the tenant, by `id`, `file_id` or `doc_id`. Raises NodeFailure: not there."""
+        ...
+
+    async def save_file(self, name: str, data: bytes, mime_type: str, *, place: str = "") -> Mapping[str, Any]:
+        """Keep a produced file: {"doc_id": 32 hex digits, "filename", "mime_type", "size"}.
+
+        What another attempt of this activation saves under the same name and place is the same file.
+        """
+        ...
+
+    @property
+    def services(self) -> Services:
+        """The tenant's way to the outside world, models apart."""
+        ...
+
+    def time_limit(self, component: str) -> float:
+        """Seconds that a component of this class may take, for tools that run inside this node."""
+        ...
+
+    # -- what a second attempt needs not do again ---------------------------------------------------------------
+    async def recall(self, key: str) -> Any:
+        """What an earlier attempt of this activation recorded under the key; None if nothing."""
+        ...
+
+    async def record(self, key: str, value: Any) -> None:
+        """Record a JSON value under a key of this activation, for good, before it is acted upon."""
+        ...
+
+    async def trace(self, call: Mapping[str, Any]) -> None:
+        """Note a tool call: {path, tool_name, arguments, result, elapsed_time} (engine 5.7)."""
+        ...
+
+    async def remember(self, memory_ids: Sequence[str], user_id: str, answer: str) -> None:
+        """Save what was asked and answered into memories (components 5). Raises ToolError."""
         ...
 
     @property

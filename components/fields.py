@@ -1,7 +1,8 @@
 """Fields of a form: their schema, and what a given answer stands for. Begin and UserFillUp share them.
 
 An answer is a bare value or `{value, type, optional}`. Files become their texts, objects written as text become
-objects (components 3.1.1).
+objects (components 3.1.1). Beside the texts the descriptors of the files are kept, in the output `_files` by field, so
+that a node can still reach the bytes (components E14).
 """
 
 import json
@@ -10,6 +11,8 @@ from typing import Any
 
 from canvas.errors import NodeFailure
 from components.context import NodeContext
+
+FILES = "_files"  # the output with the descriptors
 
 
 def schema(inputs: Any) -> dict[str, Any]:
@@ -25,6 +28,12 @@ def schema(inputs: Any) -> dict[str, Any]:
 def is_file(field: Any) -> bool:
     """Whether a field, or an answer, is about files."""
     return isinstance(field, Mapping) and "file" in str(field.get("type") or "").lower()
+
+
+def descriptors(answers: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """The file descriptors that answers hold, by field; fields without files are left out."""
+    files = {name: _described(answer.get("value")) for name, answer in answers.items() if is_file(answer)}
+    return {name: listed for name, listed in files.items() if listed}
 
 
 async def resolve(name: str, answer: Any, layout_recognize: str, ctx: NodeContext) -> Any:
@@ -46,11 +55,18 @@ async def _file_texts(
         if answer.get("optional") is True:
             return None
         raise NodeFailure(f'Field "{name}" needs a file. Upload one, or make the field optional.', field=name)
-    descriptors = value if isinstance(value, list) else [value]
-    for descriptor in descriptors:
+    described = _described(value)
+    for descriptor in described:
         if not isinstance(descriptor, Mapping):
             raise NodeFailure(f'Field "{name}": a file is an object {{id, name, mime_type, created_by}}.', field=name)
-    return [await ctx.file_text(descriptor, layout_recognize) for descriptor in descriptors]
+    return [await ctx.file_text(descriptor, layout_recognize) for descriptor in described]
+
+
+def _described(value: Any) -> list[Any]:
+    """One descriptor or several, as a list."""
+    if value is None or value == "":
+        return []
+    return value if isinstance(value, list) else [value]
 
 
 def _decoded(text: str) -> Any:

@@ -10,17 +10,14 @@ the answer, for its beginning may have been heard already (components E10). Othe
 """
 
 import asyncio
-import math
-from collections.abc import AsyncGenerator, Mapping
-from dataclasses import replace
+from collections.abc import Mapping
 from typing import Any
-
-import json_repair
 
 from canvas.errors import ModelError
 from canvas.outcome import Failed, Finished, Outcome
 from components.base import component
-from components.context import THINK_END, THINK_START, NodeContext
+from components.context import NodeContext
+from components.json_in_text import read_json
 from components.model_call import (
     NoAnswer,
     Prompt,
@@ -29,23 +26,13 @@ from components.model_call import (
     base_delay,
     fallback,
     is_error,
-    join_sections,
     pause,
     request,
 )
 from components.prompts import structured_output_guide
-from components.templates import value_text
-from providers.chat import (
-    CallsDelta,
-    ChatModel,
-    ChatRequest,
-    Completion,
-    ErrorDelta,
-    ReasoningDelta,
-    TextDelta,
-    UsageDelta,
-)
-from providers.cleaning import clean, without_reasoning
+from components.speaking import Aloud, unless_empty
+from providers.chat import ChatModel, ChatRequest, Completion
+from providers.cleaning import without_reasoning
 
 
 class LLMParams(PromptParams):
@@ -58,7 +45,11 @@ class LLMParams(PromptParams):
 async def llm(params: LLMParams, ctx: NodeContext) -> Outcome:
     if not ctx.heard:
         return Finished()
-    prompt = await assemble(params, ctx)
+    return await answer_to(params, ctx, await assemble(params, ctx))
+
+
+async def answer_to(params: PromptParams, ctx: NodeContext, prompt: Prompt) -> Outcome:
+    """Ask in the way that fits the node. An Agent without tools asks like this too."""
     model = await ctx.model(params.llm_id)
     schema = answer_schema(params.outputs)
     if schema is not None:
@@ -79,24 +70,11 @@ def answer_schema(outputs: Any) -> Mapping[str, Any] | None:
     return {key: part for key, part in schema.items() if key != "value"}
 
 
-def read_json(answer: str) -> dict[str, Any] | list[Any] | None:
-    """The object or array in an answer, repaired where it is damaged; None if there is none.
-
-    Reasoning and a fence around it do not count. What comes out can be stored: no NaN, no infinity, no NUL.
-    """
-    body = without_reasoning(answer).rpartition("```json")[2].rstrip().removesuffix("```")
-    try:
-        plain = _plain(json_repair.loads(body))
-    except (ValueError, RecursionError):  # nested deeper than anyone asked for
-        return None
-    return plain if isinstance(plain, dict | list) else None
-
-
 async def _ask_for_json(
-    params: LLMParams, ctx: NodeContext, model: ChatModel, prompt: Prompt, schema: Mapping[str, Any]
+    params: PromptParams, ctx: NodeContext, model: ChatModel, prompt: Prompt, schema: Mapping[str, Any]
 ) -> Outcome:
     """Until an answer holds an object or array. The default value has no part in this (components 3.4)."""
-    guided = replace(prompt, system=join_sections(prompt.system, structured_output_guide(schema)))
+    guided = prompt.with_system(structured_output_guide(schema))
     error = ""
     try:
         call = request(guided, params, model.spec)
@@ -111,12 +89,12 @@ async def _ask_for_json(
             continue
         structured = read_json(answer.text)
         if structured is not None:
-            return Finished(outputs={"structured": structured, **_thinking(ctx, answer.reasoning)})
+            return Finished(outputs={"structured": structured, **unless_empty(ctx, "thinking", answer.reasoning)})
         error = "The model's answer cannot be parsed as JSON; ask for it more plainly or choose another model."
     return _failed(error)
 
 
-async def _ask_plainly(params: LLMParams, ctx: NodeContext, model: ChatModel, prompt: Prompt) -> Outcome:
+async def _ask_plainly(params: PromptParams, ctx: NodeContext, model: ChatModel, prompt: Prompt) -> Outcome:
     """Until an answer is no error; after that the author's default value, if there is one."""
     try:
         answer = await _answer(params, ctx, model, request(prompt, params, model.spec))
@@ -125,10 +103,11 @@ async def _ask_plainly(params: LLMParams, ctx: NodeContext, model: ChatModel, pr
         if default is None:
             raise
         return Finished(outputs={"content": default})
-    return Finished(outputs={"content": without_reasoning(answer.text), **_thinking(ctx, answer.reasoning)})
+    text = without_reasoning(answer.text)
+    return Finished(outputs={"content": text, **unless_empty(ctx, "thinking", answer.reasoning)})
 
 
-async def _answer(params: LLMParams, ctx: NodeContext, model: ChatModel, call: ChatRequest) -> Completion:
+async def _answer(params: PromptParams, ctx: NodeContext, model: ChatModel, call: ChatRequest) -> Completion:
     answer = await _complete(ctx, model, call)
     for attempt in range(params.max_retries):
         if not is_error(answer.text):
@@ -140,112 +119,21 @@ async def _answer(params: LLMParams, ctx: NodeContext, model: ChatModel, call: C
     return answer
 
 
-async def _ask_aloud(params: LLMParams, ctx: NodeContext, model: ChatModel, prompt: Prompt) -> Outcome:
+async def _ask_aloud(params: PromptParams, ctx: NodeContext, model: ChatModel, prompt: Prompt) -> Outcome:
     """Every piece is said as it comes. An error, or the default value in its place, is the last piece."""
-    speech = _Speech(ctx)
+    speech = Aloud(ctx, model)
     try:
         call = request(prompt, params, model.spec, retries=params.max_retries, retry_delay=base_delay(params))
-        await speech.relay(model, call)
+        await speech.ask(call)
     except NoAnswer as unfit:
         speech.error = unfit.message
-    if not speech.error:
-        return Finished(outputs={"content": speech.content, **_thinking(ctx, speech.reasoning)})
-    default = fallback(params)
-    if default is not None:
-        await ctx.say(value_text(default))
-        return Finished(outputs={"content": default})
-    await ctx.say(speech.error)
-    return Finished(outputs={"content": speech.error, "_ERROR": speech.error})
-
-
-class _Speech:
-    """An answer on its way to the listener, and as it will be stored: reasoning inside `<think>..</think>`."""
-
-    def __init__(self, ctx: NodeContext) -> None:
-        self._ctx = ctx
-        self._stored: list[str] = []
-        self._reasoning: list[str] = []
-        self._thinks = False
-        self.error = ""
-
-    @property
-    def content(self) -> str:
-        return "".join(self._stored)
-
-    @property
-    def reasoning(self) -> str:
-        return "".join(self._reasoning)
-
-    async def relay(self, model: ChatModel, call: ChatRequest) -> None:
-        """Say the whole answer. After an error nothing more is said, but the call is still paid for."""
-        stream = model.stream(call)
-        try:
-            async for delta in stream:
-                match delta:
-                    case TextDelta(text):
-                        await self._speak(text)
-                    case ReasoningDelta(text):
-                        await self._think(text)
-                    case ErrorDelta():
-                        self.error = self.error or str(delta)
-                    case UsageDelta(usage):
-                        self._ctx.spent(usage)
-                    case CallsDelta():  # no tool was offered
-                        pass
-        finally:
-            if isinstance(stream, AsyncGenerator):  # a listener that fails leaves no open connection behind
-                await stream.aclose()
-        await self._end_thinking()
-
-    async def _speak(self, text: str) -> None:
-        if is_error(text):
-            self.error = self.error or text
-        if not text or self.error:
-            return
-        await self._end_thinking()
-        self._stored.append(text)
-        await self._ctx.say(text)
-
-    async def _think(self, text: str) -> None:
-        if not text or self.error:
-            return
-        self._stored.append(text if self._thinks else f"<think>{text}")
-        self._reasoning.append(text)
-        await self._ctx.say(text if self._thinks else THINK_START + text)
-        self._thinks = True
-
-    async def _end_thinking(self) -> None:
-        if self._thinks:
-            self._thinks = False
-            self._stored.append("</think>")
-            await self._ctx.say(THINK_END)
-
-
-def _plain(value: Any) -> Any:
-    match value:
-        case str():
-            return clean(value)
-        case float():
-            return value if math.isfinite(value) else None
-        case list():
-            return [_plain(item) for item in value]
-        case dict():
-            return {clean(str(key)): _plain(item) for key, item in value.items()}
-        case _:
-            return value
+    return await speech.end(params)
 
 
 async def _complete(ctx: NodeContext, model: ChatModel, call: ChatRequest) -> Completion:
     answer = await model.complete(call)
     ctx.spent(answer.usage)
     return answer
-
-
-def _thinking(ctx: NodeContext, reasoning: str) -> dict[str, str | None]:
-    """The output `thinking`, where the model reported its reasoning; an earlier pass leaves none behind."""
-    if reasoning or ctx.previous_output("thinking") is not None:
-        return {"thinking": reasoning or None}
-    return {}
 
 
 def _failed(error: str) -> Failed:

@@ -1,13 +1,16 @@
 """Message: what the user reads.
 
-DSL: `content` (alternatives of one text with references), `stream`, `status`; `output_format`, `memory_ids`, `user_id`
-and `auto_play` are carried. One alternative is taken, among those whose nodes have all run; the choice depends on the
-visit alone, so a second attempt says the same. A plain text is said piece by piece, a text with Jinja in it, or one
-that shall not stream, as a whole.
+DSL: `content` (alternatives of one text with references), `stream`, `status`; `auto_play` reads the answer aloud
+(components/speech.py), `output_format` makes a file of it (components/message_file.py), `memory_ids` and `user_id` have
+it remembered. One alternative is taken, among those whose nodes have all run; the choice depends on the visit alone, so
+a second attempt says the same. A plain text is said piece by piece, a text with Jinja in it, or one that shall not
+stream, as a whole.
 
 Reasoning of a model node that speaks in this Message's turn stands in its content between think tags. It is said
 between THINK_START and THINK_END and is no part of the stored `content` (components E23). Other values are said as
 they are, files are taken out of them and become `downloads`.
+
+Once the text is said nothing fails the node any more: audio, file and memory are extras.
 """
 
 import hashlib
@@ -17,16 +20,19 @@ from typing import Any
 
 from pydantic import Field, field_validator
 
+from canvas.errors import ExecutorError
 from canvas.outcome import Finished, MessageEnd
 from canvas.references import Found, Ref
-from components import templates
+from components import message_file, templates
 from components.base import Params, component
-from components.context import THINK_END, THINK_START, NodeContext
+from components.context import AUDIO_END, AUDIO_START, THINK_END, THINK_START, NodeContext
+from components.speech import read_aloud
 from components.templates import Lookup
 
 _THOUGHT = re.compile("<think>(.*?)</think>", re.DOTALL)
 _SPOKEN_THOUGHT = re.compile(f"{THINK_START}.*?{THINK_END}", re.DOTALL)
-_NO_MARKERS = str.maketrans("", "", THINK_START + THINK_END)
+_NO_MARKERS = str.maketrans("", "", THINK_START + THINK_END + AUDIO_START + AUDIO_END)
+_REFERENCE = re.compile(r"\{.*\}", re.DOTALL)
 
 
 class MessageParams(Params):
@@ -72,10 +78,17 @@ async def message(params: MessageParams, ctx: NodeContext) -> Finished:
     for part in parts:
         if part:
             await ctx.say(part)
+    said = "".join(parts)
+    content = _SPOKEN_THOUGHT.sub("", said)
+    if params.stream and params.auto_play:
+        await read_aloud(ctx, content)
+    wanted = message_file.wanted(params.output_format)
+    attachment = await message_file.exported(ctx, wanted, content) if wanted else None
+    extras = {"attachment": attachment, "memory_error": await _remembered(params, ctx, said)}
     downloads = _distinct(files)
     return Finished(
-        outputs={"content": _SPOKEN_THOUGHT.sub("", "".join(parts)), "downloads": downloads},
-        end=MessageEnd(status=params.status or None, downloads=tuple(downloads)),
+        outputs={"content": content, "downloads": downloads, **_told(extras, ctx)},
+        end=MessageEnd(params.status or None, attachment, tuple(downloads), await _reference(ctx)),
     )
 
 
@@ -109,10 +122,42 @@ def opening(
     return None
 
 
+async def _remembered(params: MessageParams, ctx: NodeContext, said: str) -> str | None:
+    """Save the answer, reasoning in tags, into the memories; why that failed, if it did (components 5)."""
+    named = [params.memory_ids] if isinstance(params.memory_ids, str) else params.memory_ids
+    memory_ids = [str(memory_id) for memory_id in named if memory_id] if isinstance(named, list) else []
+    if not memory_ids:
+        return None
+    try:
+        answer = said.replace(THINK_START, "<think>").replace(THINK_END, "</think>")
+        await ctx.remember(memory_ids, _user(params.user_id, ctx), answer)
+    except ExecutorError as error:
+        ctx.log.warning("not_remembered", memory_ids=memory_ids, error=error.message)
+        return error.message
+    return None
+
+
+def _user(user_id: Any, ctx: NodeContext) -> str:
+    """Whose memory it is: a text, or the value of the one reference that the text is."""
+    is_reference = isinstance(user_id, str) and _REFERENCE.fullmatch(user_id)
+    return templates.value_text(ctx.lookup(user_id) if is_reference else user_id)
+
+
+def _told(extras: Mapping[str, Any], ctx: NodeContext) -> dict[str, Any]:
+    """The outputs that this visit has, and null for those that an earlier one has left."""
+    return {name: value for name, value in extras.items() if value is not None or ctx.previous_output(name) is not None}
+
+
+async def _reference(ctx: NodeContext) -> Mapping[str, Any] | None:
+    """The turn's evidence, if there is any."""
+    found = await ctx.references()
+    return found if found.get("chunks") or found.get("doc_aggs") else None
+
+
 def _alternative(texts: Sequence[str], ctx: NodeContext) -> str:
-    """One of the texts whose nodes have all run; one of all texts if there is none."""
+    """One of the texts whose nodes have all run; one of all texts if there is none. Passes of a container differ."""
     eligible = [text for text in texts if all(map(ctx.has_run, _nodes(text)))] or texts
-    seed = f"{ctx.run_id}\n{ctx.node_id}\n{ctx.visit}".encode()
+    seed = f"{ctx.run_id}\n{ctx.node_id}\n{ctx.scope_item}\n{ctx.visit}".encode()
     return eligible[int.from_bytes(hashlib.sha256(seed).digest()[:8]) % len(eligible)]
 
 

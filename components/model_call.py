@@ -8,7 +8,7 @@ answer texts; `is_error` alone knows them.
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pydantic import Field, ValidationInfo, field_validator
@@ -104,6 +104,11 @@ class Prompt:
     messages: Sequence[Message]
     images: Sequence[str] = ()
     template_kwargs: Mapping[str, Any] | None = None
+    guides: Mapping[str, str] = field(default_factory=dict[str, str])  # the author's own, by lower-case tag
+
+    def with_system(self, *added: str) -> "Prompt":
+        """The same prompt with more at the end of its system text."""
+        return replace(self, system=join_sections(self.system, *added))
 
 
 class NoAnswer(ModelError):
@@ -169,27 +174,33 @@ def generation(params: GenerationParams) -> dict[str, Any]:
     return sent
 
 
-async def assemble(params: PromptParams, ctx: NodeContext) -> Prompt:
+async def assemble(
+    params: PromptParams, ctx: NodeContext, *, question: str | None = None, cites: bool = True
+) -> Prompt:
     """The node's prompt with every value filled in; what was resolved is noted as the node's inputs.
 
+    A `question` takes the place of the prompts and is taken as it is. `cites`: sources bring the citation guide.
     Raises UnresolvedReference for a reference to an unknown node or global.
     """
-    texts = [str(params.sys_prompt or ""), *(m["content"] for m in params.prompts)]
+    authored = params.prompts if question is None else []
+    texts = [str(params.sys_prompt or ""), *(m["content"] for m in authored)]
     filled = _Filling(ctx)
     if params.visual_files_var:
         filled.images += images_in(ctx.lookup(params.visual_files_var))
     system, *contents = (templates.format_text(text, filled.text_of) for text in texts)
-    prompts = [{"role": m["role"], "content": content} for m, content in zip(params.prompts, contents, strict=True)]
+    prompts = [{"role": m["role"], "content": content} for m, content in zip(authored, contents, strict=True)]
+    if question is not None:
+        prompts = [{"role": "user", "content": question}]
     if ctx.exists(_FILES):
         files = ctx.lookup(_FILES)
         filled.images += images_in(files)
         if not any(found.expression == _FILES for found in templates.mentions(texts)):
             prompts = _with_files(prompts, files)
     system, guides = cut_guides(system)
-    if params.cite and (await ctx.references()).get("chunks"):
+    if cites and params.cite and (await ctx.references()).get("chunks"):
         system = join_sections(system, citation_guide(guides.get("citation_guidelines", "")))
     messages = continue_history(await history(params, ctx), prompts)
-    return Prompt(system, messages, tuple(dict.fromkeys(filled.images)), template_kwargs(ctx))
+    return Prompt(system, messages, tuple(dict.fromkeys(filled.images)), template_kwargs(ctx), guides)
 
 
 def join_sections(*texts: str) -> str:

@@ -1,4 +1,4 @@
-"""Which components there are: a list to read, one line each.
+"""Which components there are: a list to read, one line each; tools are listed in components/tools.
 
 A name on a canvas is found in any case. What a canvas stores for a component is checked against its Params here,
 when the canvas is loaded, so that a worker meets no surprise.
@@ -12,25 +12,43 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from canvas.document import Document, Entry
+from components import tools
+from components.agent import agent
+from components.answer import answer
 from components.base import Component
 from components.begin import begin
+from components.browser import browser
 from components.categorize import categorize
+from components.data_operations import data_operations
+from components.doc_generator import doc_generator
+from components.excel_processor import excel_processor
+from components.invoke import invoke
 from components.iteration import iteration, iteration_item
+from components.list_operations import list_operations
 from components.llm import llm
 from components.loop import exit_loop, loop, loop_item
 from components.message import message
 from components.string_transform import string_transform
 from components.switch import switch
+from components.tools.on_canvas import on_canvas
 from components.user_fill_up import user_fill_up
 from components.variable_aggregator import variable_aggregator
 from components.variable_assigner import variable_assigner
 
 _LISTED: tuple[Component[Any], ...] = (
+    agent,
+    answer,
     begin,
+    browser,
     categorize,
+    data_operations,
+    doc_generator,
+    excel_processor,
     exit_loop,
+    invoke,
     iteration,
     iteration_item,
+    list_operations,
     llm,
     loop,
     loop_item,
@@ -43,8 +61,11 @@ _LISTED: tuple[Component[Any], ...] = (
 )
 _ALIASES: Mapping[str, Component[Any]] = {"generate": llm, "fillup": user_fill_up, "parallel": iteration}
 
+_ON_CANVAS = {tool.name: on_canvas(tool) for tool in tools.TOOLS.values()}
+_TOOLS: Mapping[str, Component[Any]] = {name: _ON_CANVAS[tool.name] for name, tool in tools.TOOLS.items()}
+
 COMPONENTS: Mapping[str, Component[Any]] = MappingProxyType(
-    {**{listed.name.lower(): listed for listed in _LISTED}, **_ALIASES}
+    {**_TOOLS, **{listed.name.lower(): listed for listed in _LISTED}, **_ALIASES}
 )
 
 

@@ -1,13 +1,17 @@
 """UserFillUp: ask a person to fill in a form; the run waits for the answer.
 
-DSL: `inputs` (the form), `tips` (a text with references), `enable_tips`, `layout_recognize`. Coming back to a form
-empties it, so that a form in a loop asks again each time; only optional files keep what they had. A form with nothing
-to ask does not stop the run. With an answer the node finishes, whatever the answer leaves open.
+DSL: `inputs` (the form), `tips` (a text with references), `enable_tips`, `layout_recognize`, `expires_after` (how long
+the form waits; the engine sees to it). Coming back to a form empties it, so that a form in a loop asks again each time;
+only optional files keep what they had. A form with nothing to ask does not stop the run. With an answer the node
+finishes, whatever the answer leaves open. The output `_files` keeps what describes the files of the form.
 """
 
 from collections.abc import Mapping
 from typing import Any
 
+from pydantic import field_validator
+
+from canvas import expiry
 from canvas.outcome import Finished, Waiting
 from components import fields, templates
 from components.base import Params, component
@@ -18,6 +22,13 @@ class UserFillUpParams(Params):
     enable_tips: Any = True
     tips: Any = "Please fill in the form."
     layout_recognize: Any = ""
+    expires_after: Any = None
+
+    @field_validator("expires_after")
+    @classmethod
+    def _some_time(cls, expires_after: Any) -> Any:
+        expiry.expires_after({"expires_after": expires_after})
+        return expires_after
 
 
 @component("UserFillUp", UserFillUpParams)
@@ -29,10 +40,12 @@ async def user_fill_up(params: UserFillUpParams, ctx: NodeContext) -> Finished |
         ctx.note_input(name, _kept(name, field, ctx))
     if not ctx.answers:
         return _ask(form, tips, shown, ctx)
-    outputs: dict[str, Any] = dict(shown)
+    outputs: dict[str, Any] = {**_emptied(form), **shown}  # what is left open holds nothing of an earlier round
     for name, answer in ctx.answers.items():
         outputs[name] = await fields.resolve(name, answer, str(params.layout_recognize or ""), ctx)
         ctx.note_input(name, outputs[name])
+    kept = {name: files for name, files in _kept_files(form, ctx).items() if name not in ctx.answers}
+    outputs |= _files({**kept, **fields.descriptors(ctx.answers)}, ctx)
     return Finished(outputs=outputs)
 
 
@@ -44,14 +57,15 @@ def _tips(params: UserFillUpParams, ctx: NodeContext) -> str:
 
 def _ask(form: Mapping[str, Any], tips: str, shown: Mapping[str, Any], ctx: NodeContext) -> Finished | Waiting:
     """Empty the form and ask for what is open then; nothing open is no reason to wait."""
-    emptied = {
-        name: None for name, field in form.items() if isinstance(field, Mapping) and not _is_optional_file(field)
-    }
-    outputs: dict[str, Any] = {**emptied, **shown}
+    outputs: dict[str, Any] = {**_emptied(form), **shown, **_files(_kept_files(form, ctx), ctx)}
     open_fields = {name: _question(field) for name, field in form.items() if _is_open(name, field, ctx)}
     if not open_fields:
         return Finished(outputs=outputs)
     return Waiting(inputs=open_fields, tips=tips, outputs=outputs)
+
+
+def _emptied(form: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: None for name, field in form.items() if isinstance(field, Mapping) and not _is_optional_file(field)}
 
 
 def _is_open(name: str, field: Any, ctx: NodeContext) -> bool:
@@ -68,6 +82,17 @@ def _is_optional_file(field: Any) -> bool:
 
 def _kept(name: str, field: Any, ctx: NodeContext) -> Any:
     return ctx.previous_output(name) if _is_optional_file(field) else None
+
+
+def _kept_files(form: Mapping[str, Any], ctx: NodeContext) -> dict[str, Any]:
+    """The descriptors of the files that the form keeps, as it keeps their texts."""
+    earlier = ctx.previous_output(fields.FILES)
+    known: Mapping[str, Any] = earlier if isinstance(earlier, Mapping) else {}
+    return {name: files for name, files in known.items() if _is_optional_file(form.get(name))}
+
+
+def _files(files: Mapping[str, Any], ctx: NodeContext) -> dict[str, Any]:
+    return {fields.FILES: files} if files or ctx.previous_output(fields.FILES) else {}
 
 
 def _question(field: Any) -> dict[str, Any]:

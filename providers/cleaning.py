@@ -7,7 +7,7 @@ out with the next, or at `rest()`. However a text is cut, the pieces put togethe
 from providers.chat import ReasoningDelta, TextDelta
 
 _OPEN, _CLOSE = "<think>", "</think>"
-_UNSPEAKABLE = {0: None, 0xFDD0: None, 0xFDD1: None}  # NUL cannot be stored; the other two are our markers in speech
+_UNSPEAKABLE = dict.fromkeys(map(ord, "\0\ufdd0\ufdd1\ufdd2\ufdd3"))  # NUL cannot be stored; then our markers in speech
 
 SpokenDelta = TextDelta | ReasoningDelta
 

@@ -7,7 +7,7 @@ have reported meanwhile and found the run taken (protocol.md, "No report is over
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -15,6 +15,7 @@ from sqlalchemy.exc import IntegrityError
 
 from canvas.checkpoint import run_to_json
 from canvas.errors import Conflict, InvalidRequest, NotFound
+from canvas.expiry import reason_of_expiry
 from canvas.state import RunState, RunStatus
 from scheduler.coordinator import Coordinator
 from scheduler.turn_start import Request, turn_globals
@@ -136,13 +137,19 @@ class Lifecycle:
             self.cancel_run(tenant_id, run_id)
 
     def expire_form(self, run_id: UUID, reason: str) -> None:
-        """Nobody has answered a waiting run in time: it fails with that reason."""
+        """Nobody has answered a waiting run in time: it fails with that reason.
+
+        If the time was one that the canvas gives a form, the reason names both.
+        """
 
         def expire(tx: Transaction) -> tuple[None, Applied | None]:
             row = runs.lock(tx, run_id)
-            if row is None or row["status"] != RunStatus.WAITING:
-                return None, None
-            return None, self.coordinator.fail(tx, row, reason, "form_expired")
+            if row is None or row["status"] != RunStatus.WAITING or row["expires_at"] > datetime.now(UTC):
+                return None, None  # it was answered meanwhile, and may ask anew
+            canvas = self.coordinator.versions.canvas(tx, row["version_id"])
+            asked = [form[0] for form in row["state"]["forms"].values()]
+            told = reason_of_expiry(canvas, asked, self.coordinator.form_expiry) or reason
+            return None, self.coordinator.fail(tx, row, told, "form_expired")
 
         self._holding(run_id, expire)
 
@@ -264,12 +271,12 @@ class Lifecycle:
             history_upto=number,
             first_event=row["last_event"] + 1,
         )
-        self._set_globals(tx, row, request)
+        self._set_globals(tx, row, request, number)
         coordinator = self.coordinator
         applied = coordinator.ask_again(tx, row) if answers is None else coordinator.resume(tx, row, answers)
         return Started(run_id, conversation_id, message_id, row["last_event"], resumed=True), applied
 
-    def _set_globals(self, tx: Transaction, row: Mapping[str, Any], request: Request) -> None:
+    def _set_globals(self, tx: Transaction, row: Mapping[str, Any], request: Request, history_upto: int) -> None:
         """A new turn's globals, as variables written by the forms it answers."""
         known = values.final(tx, row["id"]).variables
         seen = {**row["base"]["globals"], **{name: value for name, (value, _) in known.items()}}
@@ -282,7 +289,7 @@ class Lifecycle:
                 row["id"],
                 base={**row["base"], "files": list(request.files)},
                 previous_run=row["previous_run"],
-                history_upto=row["history_upto"] + 1,
+                history_upto=history_upto,
             )
 
 
@@ -292,12 +299,18 @@ def _claimed(tx: Transaction, tenant_id: UUID, key: tuple[str, str, bytes] | Non
 
 
 def _answers(forms: Mapping[str, Any], request: Request) -> Mapping[str, Any] | None:
-    """The answers of a turn: its inputs, or its query where exactly one field is open; None if it has neither."""
+    """The answers of a turn: its inputs, or its query where exactly one field is open; None if it has neither.
+
+    What waits and has no fields (an Answer) is answered by any query, and takes it from the request itself.
+    """
     if request.inputs:
         return request.inputs
     open_fields = {name: field for form in forms.values() for name, field in form[3].items()}
     if len(open_fields) == 1 and request.query:
         (name,) = open_fields
         field = open_fields[name]
-        return {name: {**field, "value": request.query} if isinstance(field, Mapping) else request.query}
-    return None
+        if not isinstance(field, Mapping):
+            return {name: request.query}
+        if "file" not in str(field.get("type") or "").lower():  # a sentence is no file
+            return {name: {**field, "value": request.query}}
+    return {} if request.query and not all(form[3] for form in forms.values()) else None

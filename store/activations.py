@@ -49,6 +49,7 @@ CLAIM = (  # its commit returns before it is on disk: losing it costs a second c
         runs.c.canvas_id,
         runs.c.version_id,
         runs.c.conversation_id,
+        runs.c.message_id,
         runs.c.request,
         runs.c.base,
         runs.c.history_upto,
@@ -150,6 +151,7 @@ class Claim:
     canvas_id: UUID
     version_id: UUID
     conversation_id: UUID
+    message_id: UUID  # of the current turn
     request: Mapping[str, Any]
     base: Mapping[str, Any]
     history_upto: int
@@ -203,6 +205,7 @@ def _claim(row: Mapping[str, Any]) -> Claim:
         canvas_id=row["canvas_id"],
         version_id=row["version_id"],
         conversation_id=row["conversation_id"],
+        message_id=row["message_id"],
         request=row["request"],
         base=row["base"],
         history_upto=row["history_upto"],

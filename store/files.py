@@ -13,6 +13,7 @@ from typing import Protocol
 from uuid import UUID
 
 from sqlalchemy import bindparam, insert, select
+from sqlalchemy.dialects import postgresql
 
 from canvas.errors import NotFound, StateError
 from store.database import Transaction
@@ -115,6 +116,12 @@ INSERT = (
     .values({column.name: bindparam(column.name) for column in files.c if column.name != "created_at"})
     .returning(*_FILE)
 )
+_put = postgresql.insert(files)
+PUT = _put.on_conflict_do_update(
+    index_elements=["id"],
+    set_={name: _put.excluded[name] for name in ("name", "mime_type", "size", "sha256")},
+    where=files.c.tenant_id == _put.excluded.tenant_id,
+)
 FILE = select(*_FILE).where(files.c.tenant_id == bindparam("tenant_id"), files.c.id == bindparam("file_id"))
 
 
@@ -142,6 +149,31 @@ def add(
         run_id=run_id,
     )
     return StoredFile(*row)
+
+
+def put(
+    tx: Transaction,
+    tenant_id: UUID,
+    blobs: Blobs,
+    file_id: UUID,
+    name: str,
+    mime_type: str,
+    data: bytes,
+    *,
+    run_id: UUID,
+) -> None:
+    """Store a file under an id of the caller's; what was there under it before is replaced."""
+    tx.run(
+        PUT,
+        id=file_id,
+        tenant_id=tenant_id,
+        name=name,
+        mime_type=mime_type,
+        size=len(data),
+        sha256=blobs.put(data),
+        created_by="",
+        run_id=run_id,
+    )
 
 
 def get(tx: Transaction, tenant_id: UUID, file_id: UUID) -> StoredFile:

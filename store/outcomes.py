@@ -50,6 +50,7 @@ def _end(end: MessageEnd) -> dict[str, Any]:
         "status": end.status,
         "attachment": end.attachment,
         "downloads": list(end.downloads) or None,
+        "reference": end.reference,
         "ends": True,
     }
 
@@ -62,8 +63,10 @@ def from_column(data: Mapping[str, Any]) -> Told:
 def _outcome(data: Mapping[str, Any]) -> Outcome:
     match data.get("is"):
         case "Finished" if data.get("ends"):
-            end = MessageEnd(data.get("status"), data.get("attachment"), tuple(data.get("downloads", ())))
-            return Finished(end=end)
+            downloads = tuple(data.get("downloads", ()))
+            return Finished(
+                end=MessageEnd(data.get("status"), data.get("attachment"), downloads, data.get("reference"))
+            )
         case "Finished":
             return Finished()
         case "Chose":

@@ -24,7 +24,7 @@ from canvas.state import (
     Status,
     scope_text,
 )
-from store import events, scopes, turns
+from store import events, scopes, turns, values
 from store.database import Transaction
 from store.schema import activations, runs
 
@@ -78,6 +78,18 @@ CALL_OFF = text("""
         order by id for no key update
     ) working
     where a.run_id = :run_id and a.id = working.id
+""")
+CALL_OFF_ITEMS = text("""
+    update activations a
+    set called_off = true, status = 'reported', finished_at = now(),
+        outcome = json_build_object('is', 'Failed', 'error', 'An earlier item has failed.', 'code', 'called_off')
+    from (
+        select id from activations
+        where run_id = :run_id and status = 'running' and case when starts_with(scope, :entry || '.')
+          then split_part(substr(scope, length(:entry) + 2), '/', 1)::int > :item end
+        order by id for no key update
+    ) working
+    where a.run_id = :run_id and a.id = working.id and a.status = 'running'
 """)
 BUSY = text("""
     select count(*) filter (where status <> 'queued'), count(*) filter (where status = 'queued') from activations
@@ -206,6 +218,12 @@ def apply(
         applied.hints += [
             Hint(run_id, found[0], found[1]) for found in tx.rows(PROMOTE, run_id=run_id, most=decision.promote)
         ]
+    for failed in decision.inheriting:
+        values.inherit(tx, run_id, failed)
+    for entry, item in decision.called_off.items():
+        tx.run(CALL_OFF_ITEMS, run_id=run_id, entry=entry, item=item)
+    if decision.is_over and decision.run.status is not RunStatus.SUCCEEDED:
+        scopes.hide_untold(tx, run_id)
     scopes.put(tx, run_id, decision)
     _put_turns(tx, run_id, before, decision)
     events.append(tx, run_id, before + 1, decision.events)
@@ -223,7 +241,7 @@ def apply(
         new_error=decision.error or row["error"],
         is_over=status.is_over,
         is_waiting=status is RunStatus.WAITING,
-        form_expiry=form_expiry,
+        form_expiry=min((own or form_expiry for own in decision.expiries), default=form_expiry),
     )
     if saved != 1:
         raise StateError("A run changed under its lock.", run_id=str(run_id))

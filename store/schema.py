@@ -36,7 +36,19 @@ metadata = MetaData(
     }
 )
 
-PARTITIONED = ("runs", "scopes", "activations", "node_values", "variables", "run_events", "turns")
+PARTITIONED = (
+    "runs",
+    "scopes",
+    "activations",
+    "node_values",
+    "variables",
+    "run_events",
+    "turns",
+    "citations",
+    "cited_documents",
+    "journal",
+    "tool_calls",
+)
 """Tables partitioned by RANGE of the run's id."""
 
 
@@ -333,5 +345,51 @@ turns = Table(
     Column("opened_at", Integer),  # event numbers
     Column("epoch_at", Integer),
     Column("closed_at", Integer),
+    postgresql_partition_by="RANGE (run_id)",
+)
+
+citations = Table(
+    "citations",
+    metadata,
+    Column("run_id", Uuid, primary_key=True),
+    Column("message_id", Uuid, primary_key=True),  # of the turn whose references they are
+    Column("number", Integer, primary_key=True),  # what answers cite: [ID:number]
+    Column("chunk_id", Text, nullable=False),
+    Column("chunk", JSON, nullable=False),
+    UniqueConstraint("run_id", "message_id", "chunk_id"),
+    postgresql_partition_by="RANGE (run_id)",
+)
+
+cited_documents = Table(
+    "cited_documents",
+    metadata,
+    Column("run_id", Uuid, primary_key=True),
+    Column("message_id", Uuid, primary_key=True),
+    Column("activation_id", Uuid, primary_key=True),  # who found it
+    Column("finding", Text, primary_key=True),  # SHA-256 of what it was found with: found again is found once
+    Column("name", Text, primary_key=True),
+    Column("document", JSON, nullable=False),
+    postgresql_partition_by="RANGE (run_id)",
+)
+
+journal = Table(
+    "journal",
+    metadata,
+    Column("run_id", Uuid, primary_key=True),
+    Column("activation_id", Uuid, primary_key=True),
+    Column("key", Text, primary_key=True),  # the component's own: "round:0", "call:0:1"
+    Column("value", JSON, nullable=False),
+    postgresql_partition_by="RANGE (run_id)",
+)
+
+tool_calls = Table(
+    "tool_calls",
+    metadata,
+    Column("run_id", Uuid, primary_key=True),
+    Column("id", Uuid, primary_key=True),  # UUIDv7: sorts by time
+    Column("message_id", Uuid, nullable=False),
+    Column("node_id", Text, nullable=False),
+    Column("body", JSON, nullable=False),  # {path, tool_name, arguments, result, elapsed_time}
+    Index("ix_tool_calls_message", "message_id", "id"),
     postgresql_partition_by="RANGE (run_id)",
 )

@@ -8,7 +8,7 @@ from sqlalchemy.dialects.postgresql import insert
 
 from canvas.checkpoint import scope_from_json, scope_to_json
 from canvas.plan import Decision
-from canvas.state import Report, Scope, ScopeKey, scope_key, scope_text
+from canvas.state import Report, Scope, ScopeKey, entry_text, scope_key, scope_text
 from store.database import Transaction
 from store.schema import scopes
 
@@ -47,8 +47,28 @@ def put(tx: Transaction, run_id: UUID, decision: Decision) -> None:
 
 
 LAST_SCOPE = text("""
-    select scope from activations where run_id = :run_id and node_id = :node_id order by place desc limit 1
+    select scope from activations where run_id = :run_id and node_id = :node_id
+      and (folded_rev is not null or status not in ('done', 'closed'))
+    order by place desc limit 1
 """)
+
+HIDE = text("""
+    update activations set folded_rev = null
+    where run_id = :run_id
+      and case when starts_with(scope, :prefix) then substr(scope, length(:prefix) + 1)::int > :shown end
+""")
+NODE_OF = text("select node_id from activations where run_id = :run_id and id = :activation_id")
+
+
+def hide_untold(tx: Transaction, run_id: UUID) -> None:
+    """A run ends early: what overlapping items have done ahead of their turn is as if no fold had ever seen it."""
+    for key, scope in read(tx, run_id, None).items():
+        for container in scope.containers.values():
+            if not container.overlaps:
+                continue
+            node_id = tx.scalar(NODE_OF, run_id=run_id, activation_id=container.activation)
+            entry = entry_text((*key, (node_id, container.ordinal, 0)))
+            tx.run(HIDE, run_id=run_id, prefix=f"{entry}.", shown=container.shown)
 
 
 def last_of(tx: Transaction, run_id: UUID, node_id: str) -> str | None:

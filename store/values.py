@@ -3,48 +3,66 @@
 A node reads what was folded before it was activated, from earlier waves, in its own region and those around it; of
 several writers the last in canonical order (protocol.md, "What a node reads"). A retry reads what the first attempt
 read.
+
+A region is looked through from where the reader stands backwards, and an enclosing one from where the container
+stands that the reader is in: so what a read costs does not depend on how many items ran before.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import text
+from sqlalchemy import bindparam, text, update
 
 from canvas.place import Place
 from store.database import Transaction
+from store.schema import node_values
 
+_WINDOWS = """
+    unnest(cast(:regions as bytea[]), cast(:befores as bytea[]), cast(:edges as bytea[]), cast(:revisions as int[]))
+      as r(region, before, edge, revision)
+"""
 _VISIBLE = """
     join activations a on a.run_id = v.run_id and a.id = v.activation_id
-    join unnest(cast(:regions as bytea[]), cast(:revisions as int[])) as r(region, revision)
-      on r.region = v.region and a.folded_rev <= r.revision
-    where v.run_id = :run_id and v.place < :before
+    where v.run_id = :run_id and v.place >= r.region and v.place <= r.edge
+      and (v.place < r.before or v.place = r.edge) and v.region = r.region and a.folded_rev <= r.revision
 """
 
 LATEST_OUTPUTS = text(f"""
-    select wanted.node_id, found.outputs, found.place
-    from unnest(cast(:nodes as text[])) as wanted(node_id)
+    select wanted.node_id, found.place, found.activation_id,
+      case when found.activation_id = wanted.kept then null else found.outputs end
+    from unnest(cast(:nodes as text[]), cast(:kept as uuid[])) as wanted(node_id, kept)
     cross join lateral (
-        select v.outputs, v.place from node_values v {_VISIBLE}
-        and v.node_id = wanted.node_id and v.pass_of <> :not_in order by v.place desc limit 1
+        select seen.* from {_WINDOWS}
+        cross join lateral (
+            select v.outputs, v.place, v.activation_id from node_values v {_VISIBLE}
+            and v.node_id = wanted.node_id and v.pass_of <> :not_in order by v.place desc limit 1
+        ) seen order by seen.place desc limit 1
     ) found
 """)  # noqa: S608 (constants only)
 
 LATEST_VARIABLES = text(f"""
-    select wanted.name, found.value, found.place
-    from unnest(cast(:names as text[])) as wanted(name)
+    select wanted.name, found.place, found.activation_id,
+      case when found.activation_id = wanted.kept then null else found.value end
+    from unnest(cast(:names as text[]), cast(:kept as uuid[])) as wanted(name, kept)
     cross join lateral (
-        select v.value, v.place from variables v {_VISIBLE}
-        and v.name = wanted.name order by v.place desc limit 1
+        select seen.* from {_WINDOWS}
+        cross join lateral (
+            select v.value, v.place, v.activation_id from variables v {_VISIBLE}
+            and v.name = wanted.name order by v.place desc limit 1
+        ) seen order by seen.place desc limit 1
     ) found
 """)  # noqa: S608 (constants only)
+
+MOST_ITEMS = 2**31 - 1
 
 OF_PASSES = text("""
     select v.node_id, v.item, v.outputs
     from node_values v join activations a on a.run_id = v.run_id and a.id = v.activation_id
     where v.run_id = :run_id and v.pass_of = :pass_of and v.node_id = any(cast(:nodes as text[]))
-      and a.folded_rev <= :revision
+      and v.item < :before and a.folded_rev <= :revision
     order by v.item, v.place
 """)
 
@@ -62,6 +80,26 @@ FINAL_VARIABLES = text("""
     order by v.name, v.place desc
 """)
 
+LEFT_BEFORE = text("""
+    select mine.node_id, mine.outputs, before.outputs from node_values mine
+    cross join lateral (
+        select v.outputs from node_values v join activations a on a.run_id = v.run_id and a.id = v.activation_id
+        where v.run_id = :run_id and v.node_id = mine.node_id and v.region = mine.region
+          and v.place < mine.place and a.folded_rev is not null
+        order by v.place desc limit 1
+    ) before
+    where mine.run_id = :run_id and mine.activation_id = :activation_id
+""")
+PUT_OUTPUTS = (
+    update(node_values)
+    .where(
+        node_values.c.run_id == bindparam("of_run"),
+        node_values.c.activation_id == bindparam("of_activation"),
+        node_values.c.node_id == bindparam("of_node"),
+    )
+    .values(outputs=bindparam("new_outputs"), names=bindparam("new_names"))
+)
+
 INPUTS_AND_OUTPUTS = text("""
     select v.node_id, v.inputs, v.outputs from node_values v
     where v.run_id = :run_id and v.activation_id = :activation_id and v.node_id = :node_id
@@ -70,11 +108,26 @@ INPUTS_AND_OUTPUTS = text("""
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """Whose eyes we read with: a place, and for each region around it the revision it may see."""
+    """Whose eyes we read with: a place, and for each region around it the revision it may see, outermost first."""
 
     run_id: UUID
     place: Place
     limits: Sequence[tuple[bytes, int]]
+
+    def windows(self) -> dict[str, list[Any]]:
+        """Regions, the wave before which the reader looks in each, its edge, and the revision up to which it looks.
+
+        A region begins with the place of the container whose item it is. That container stands on the edge: it alone
+        is seen of its wave.
+        """
+        regions = [region for region, _ in self.limits]
+        own = self.place.wave_key
+        return {
+            "regions": regions,
+            "befores": [*(inner[: len(outer) + 4] for outer, inner in pairwise(regions)), own],
+            "edges": [*(inner[:-4] for inner in regions[1:]), own],
+            "revisions": [revision for _, revision in self.limits],
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,31 +138,75 @@ class Known:
     variables: Mapping[str, tuple[Any, bytes]]
 
 
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A value, who wrote it, and where that one stands."""
+
+    place: bytes
+    activation: UUID
+    value: Any
+
+
+Kept = Mapping[str, Written]
+"""Outputs by node, or values by variable, that the reader has at hand already. What was written once stays."""
+
+
 def latest(tx: Transaction, view: View, nodes: Iterable[str], names: Iterable[str], *, not_in: str = "-") -> Known:
     """The latest visible outputs of some nodes and values of some variables.
 
     `not_in` leaves out what was written in one entry of a container ("-" names none).
     """
-    scope = {
-        "run_id": view.run_id,
-        "before": view.place.wave_key,
-        "regions": [region for region, _ in view.limits],
-        "revisions": [revision for _, revision in view.limits],
-    }
-    wanted_nodes, wanted_names = sorted(set(nodes)), sorted(set(names))
-    outputs = tx.rows(LATEST_OUTPUTS, nodes=wanted_nodes, not_in=not_in, **scope) if wanted_nodes else ()
-    values = tx.rows(LATEST_VARIABLES, names=wanted_names, **scope) if wanted_names else ()
+    outputs = latest_outputs(tx, view, nodes, not_in=not_in)
+    variables = latest_variables(tx, view, names)
     return Known(
-        outputs={row[0]: (row[1], bytes(row[2])) for row in outputs},
-        variables={row[0]: (row[1], bytes(row[2])) for row in values},
+        outputs={node: (found.value, found.place) for node, found in outputs.items()},
+        variables={name: (found.value, found.place) for name, found in variables.items()},
     )
 
 
+def latest_outputs(
+    tx: Transaction, view: View, nodes: Iterable[str], *, kept: Kept | None = None, not_in: str = "-"
+) -> dict[str, Written]:
+    """The latest visible outputs of some nodes, by node. What is kept, and still the latest, is not fetched again."""
+    wanted = sorted(set(nodes))
+    if not wanted:
+        return {}
+    ids = _ids(wanted, kept)
+    rows = tx.rows(LATEST_OUTPUTS, run_id=view.run_id, nodes=wanted, kept=ids, not_in=not_in, **view.windows())
+    return _written(rows, kept or {})
+
+
+def latest_variables(
+    tx: Transaction, view: View, names: Iterable[str], *, kept: Kept | None = None
+) -> dict[str, Written]:
+    """The latest visible values of some variables, by name. What is kept, and still the latest, is not fetched."""
+    wanted = sorted(set(names))
+    if not wanted:
+        return {}
+    rows = tx.rows(LATEST_VARIABLES, run_id=view.run_id, names=wanted, kept=_ids(wanted, kept), **view.windows())
+    return _written(rows, kept or {})
+
+
+def _ids(wanted: Sequence[str], kept: Kept | None) -> list[UUID | None]:
+    return [kept[name].activation if kept and name in kept else None for name in wanted]
+
+
+def _written(rows: Sequence[Any], kept: Kept) -> dict[str, Written]:
+    found: dict[str, Written] = {}
+    for name, place, activation, value in rows:
+        mine = kept.get(name)
+        if mine is None or mine.activation != activation:
+            mine = Written(bytes(place), activation, value)
+        found[name] = mine
+    return found
+
+
 def of_passes(
-    tx: Transaction, run_id: UUID, entry: str, nodes: Iterable[str], revision: int
+    tx: Transaction, run_id: UUID, entry: str, nodes: Iterable[str], revision: int, *, before: int = MOST_ITEMS
 ) -> list[tuple[str, int, Mapping[str, Any]]]:
-    """(node, item, outputs) of body nodes in all passes of one entry of a container, in item order."""
-    rows = tx.rows(OF_PASSES, run_id=run_id, pass_of=entry, nodes=sorted(set(nodes)), revision=revision)
+    """(node, item, outputs) of body nodes in the passes of one entry of a container before an item, in item order."""
+    wanted = {"pass_of": entry, "nodes": sorted(set(nodes)), "revision": revision, "before": before}
+    rows = tx.rows(OF_PASSES, run_id=run_id, **wanted)
     return [(row[0], row[1], row[2]) for row in rows]
 
 
@@ -118,3 +215,22 @@ def final(tx: Transaction, run_id: UUID) -> Known:
     outputs = {row[0]: (row[1], bytes(row[2])) for row in tx.rows(FINAL_OUTPUTS, run_id=run_id)}
     values = {row[0]: (row[1], bytes(row[2])) for row in tx.rows(FINAL_VARIABLES, run_id=run_id)}
     return Known(outputs, values)
+
+
+def inherit(tx: Transaction, run_id: UUID, activation_id: UUID) -> None:
+    """A failed activation that had no sight of the passes before it shows what they have left, as any other does.
+
+    For items that overlap (canvas/side_by_side.py), in the fold that tells of the failure, when those have ended.
+    """
+    for node_id, mine, before in tx.rows(LEFT_BEFORE, run_id=run_id, activation_id=activation_id):
+        left = {name: value for name, value in before.items() if not name.startswith("_") and mine.get(name) is None}
+        if left:
+            outputs = {**left, **{name: value for name, value in mine.items() if name not in left}}
+            tx.run(
+                PUT_OUTPUTS,
+                of_run=run_id,
+                of_activation=activation_id,
+                of_node=node_id,
+                new_outputs=outputs,
+                new_names=list(outputs),
+            )

@@ -4,7 +4,6 @@ Each test gets a database of its own, cloned from a migrated template, and each 
 DATABASE_URL and REDIS_URL, where they are set, name the servers to use instead.
 """
 
-import os
 import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -70,5 +69,4 @@ def module_database_url(services: Services, template: str) -> Iterator[str]:
 @pytest.fixture
 def redis_url(services: Services) -> str:
     """A Redis database of this process, empty. Empty it with FLUSHDB: FLUSHALL would reach other processes' tests."""
-    number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) + 1
-    return test_services.emptied_redis(services.redis_url, number)
+    return test_services.emptied_redis(services.redis_url)

@@ -6,16 +6,19 @@ assert ctx.said == "Ann"
 """
 
 import asyncio
+import hashlib
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from hashlib import sha256
 from typing import Any
 
 from canvas import references
-from canvas.errors import ModelError, UnresolvedReference
+from canvas.errors import ModelError, NodeFailure, UnresolvedReference
 from canvas.outcome import Outcome
 from components.base import Component
 from providers.chat import ChatModel, Usage
+from providers.services import Call, Reply, Services
 
 
 def run(component: Component[Any], params: Mapping[str, Any], ctx: "FakeContext") -> Outcome:
@@ -26,8 +29,29 @@ def run(component: Component[Any], params: Mapping[str, Any], ctx: "FakeContext"
     return asyncio.run(_awaited(outcome)) if inspect.isawaitable(outcome) else outcome
 
 
+def display_id(chunk_id: str) -> int:
+    """The number a chunk asks for (tools 1.6)."""
+    return int(hashlib.sha1(chunk_id.encode()).hexdigest(), 16) % 500
+
+
 async def _awaited(outcome: Any) -> Outcome:
     return await outcome
+
+
+@dataclass
+class FakeHttp:
+    """Answers every request with what `answer` makes of it, and notes it. Tests of the real client use a server."""
+
+    answer: Callable[[Call], Reply]
+    calls: list[Call] = field(default_factory=list)
+
+    async def send(self, call: Call) -> Reply:
+        self.calls.append(call)
+        return self.answer(call)
+
+
+def no_network(call: Call) -> Reply:
+    raise AssertionError(f"nobody expected {call.method} {call.url}")
 
 
 @dataclass
@@ -51,6 +75,8 @@ class FakeContext:
     params: Mapping[str, Any] = field(default_factory=dict)
     parent_id: str | None = None
     run_id: str = "run-1"
+    activation_id: str = "activation-1"
+    canvas_id: str = "canvas-1"
     visit: int = 0
     scope_item: int = 0
 
@@ -63,6 +89,14 @@ class FakeContext:
     entries: list[dict[str, Any]] = field(default_factory=list)  # the conversation, oldest first
     reference_store: dict[str, Any] = field(default_factory=lambda: {"chunks": {}, "doc_aggs": {}})
     file_texts: dict[str, str] = field(default_factory=dict)  # file id -> text
+    raw_files: dict[str, list[dict[str, Any]]] = field(default_factory=dict)  # "begin@f" -> raw descriptors
+    stored: dict[str, bytes] = field(default_factory=dict)  # file id -> bytes: what can be read
+    saved: dict[str, tuple[str, bytes, str]] = field(default_factory=dict)  # doc_id -> name, bytes, mime type
+    services: Services = field(default_factory=lambda: Services(FakeHttp(no_network)))
+    limits: dict[str, float] = field(default_factory=dict)  # seconds by component
+    journal: dict[str, Any] = field(default_factory=dict)  # what was recorded
+    traces: list[dict[str, Any]] = field(default_factory=list)
+    memories: list[tuple[tuple[str, ...], str, str]] = field(default_factory=list)  # (memory ids, user, answer)
     speaks: bool = False
     heard: bool = True
 
@@ -145,3 +179,41 @@ class FakeContext:
 
     async def file_text(self, descriptor: Mapping[str, Any], layout_recognize: str) -> str:
         return self.file_texts[descriptor["id"]]
+
+    def descriptors(self, expression: str) -> list[Mapping[str, Any]]:
+        return list(self.raw_files.get(expression.strip("{} "), ()))
+
+    async def cite(self, chunks: Sequence[Mapping[str, Any]], documents: Sequence[Mapping[str, Any]]) -> list[int]:
+        known: dict[str, Any] = self.reference_store["chunks"]
+        numbers = [display_id(str(chunk["chunk_id"])) for chunk in chunks]
+        for number, chunk in zip(numbers, chunks, strict=True):
+            known.setdefault(str(number), dict(chunk))
+        for document in documents:
+            self.reference_store["doc_aggs"].setdefault(document["doc_name"], dict(document))
+        return numbers
+
+    async def read_file(self, descriptor: Mapping[str, Any]) -> bytes:
+        file_id = str(descriptor.get("id") or descriptor.get("file_id") or descriptor.get("doc_id"))
+        if file_id not in self.stored:
+            raise NodeFailure(f'The file "{file_id}" is not there. Upload it again.')
+        return self.stored[file_id]
+
+    async def save_file(self, name: str, data: bytes, mime_type: str, *, place: str = "") -> Mapping[str, Any]:
+        doc_id = sha256(f"{self.run_id} {self.node_id} {self.visit} {place} {name}".encode()).hexdigest()[:32]
+        self.saved[doc_id] = (name, data, mime_type)
+        return {"doc_id": doc_id, "filename": name, "mime_type": mime_type, "size": len(data)}
+
+    def time_limit(self, component: str) -> float:
+        return self.limits.get(component, 600.0)
+
+    async def recall(self, key: str) -> Any:
+        return self.journal.get(key)
+
+    async def record(self, key: str, value: Any) -> None:
+        self.journal[key] = value
+
+    async def trace(self, call: Mapping[str, Any]) -> None:
+        self.traces.append(dict(call))
+
+    async def remember(self, memory_ids: Sequence[str], user_id: str, answer: str) -> None:
+        self.memories.append((tuple(memory_ids), user_id, answer))

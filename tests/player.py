@@ -10,6 +10,7 @@ import random
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from uuid import UUID
 
 from canvas.checkpoint import fill_run, run_to_json, scope_from_json, scope_to_json
@@ -21,7 +22,7 @@ from canvas.events import (
     Event,
 )
 from canvas.graph import Canvas
-from canvas.outcome import Expanded, Failed, Outcome
+from canvas.outcome import Expanded, Failed, Outcome, Waiting
 from canvas.place import Place
 from canvas.plan import Decision
 from canvas.state import (
@@ -84,6 +85,8 @@ class Player:
     turn: UUID | None = None
     run_json: str = ""
     scopes: dict[ScopeKey, str] = field(default_factory=dict)
+    expiries: list[timedelta | None] = field(default_factory=list)  # of the forms that were asked last
+    called_off: dict[str, int] = field(default_factory=dict)  # container's entry -> items after this one
     retakes: set[str] = field(default_factory=set)  # Messages whose text does not go on from what was said
     failing: tuple[int, str] | None = None  # wave and node of the failure that ended the run
     last: str | None = None
@@ -234,7 +237,7 @@ class Player:
             strikes=row.strikes,
             turn=row.turn,
             retake=row.node in self.retakes,
-            spoke=row.turn is not None and "spoke" in outcome.outputs if isinstance(outcome, Failed) else False,
+            spoke=row.turn is not None and isinstance(outcome, Failed | Waiting) and "spoke" in outcome.outputs,
         )
 
     def _count(self, scope: ScopeKey) -> int | None:
@@ -281,6 +284,8 @@ class Player:
             self.opened[turn] = before + offset
             self.closed.pop(turn, None)
         self.closed |= {turn: before + offset for turn, offset in decision.closed.items()}
+        self.called_off |= decision.called_off
+        self.expiries = decision.expiries or self.expiries
         for key in decision.removed:
             self.scopes.pop(key, None)
         for key in decision.scopes & decision.run.scopes.keys():

@@ -93,11 +93,18 @@ def fresh_database(database_url: str, template: str = "template0") -> Iterator[s
             _drop(connection, name)
 
 
-def emptied_redis(redis_url: str, number: int) -> str:
-    """The URL of a numbered database of this Redis, after it has been emptied.
+ROOMS = ("tests", "api", "faults", "deviations", "compatibility")
+"""Who has Redis databases of their own: where an engine lives, it would take other tests' messages."""
+PROCESSES = 3  # of pytest-xdist that find a database each; a Redis has 16
+
+
+def emptied_redis(redis_url: str, room: str = "tests") -> str:
+    """The URL of this process's Redis database for some tests, after it has been emptied.
 
     One that somebody named may hold what somebody needs: there, only what earlier tests left is removed.
     """
+    process = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % PROCESSES
+    number = 1 + PROCESSES * ROOMS.index(room) + process
     url = with_database(redis_url, str(number))
     with redis.Redis.from_url(url) as client:
         if os.environ.get("REDIS_URL") and client.dbsize() and not client.exists(OURS):

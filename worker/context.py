@@ -3,24 +3,32 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import structlog
 
 from canvas import references
-from canvas.errors import UnresolvedReference
+from canvas.errors import ToolError, UnresolvedReference
 from canvas.graph import Kind, Node
 from canvas.references import Ref
 from providers.chat import ChatModel, Usage
+from providers.services import Services
 from scheduler.versions import Compiled
 from store import conversations
 from store.activations import Claim
 from store.database import Database
+from worker.keeping import Keeping
 from worker.reads import Reads
 from worker.slots import Slots
 from worker.voice import Voice
 
 ALIASES = frozenset({"item", "index", "result"})
+
+
+class TimeLimit(Protocol):
+    """Seconds that one attempt of a component may take; `asked` is what its own parameters ask for."""
+
+    def __call__(self, component: str, asked: float | None = None) -> float: ...
 
 
 @dataclass
@@ -35,7 +43,10 @@ class WorkerContext:
     voice: Voice
     database: Database
     open_model: Callable[[str], Awaitable[ChatModel]]
-    read_file: Callable[[Mapping[str, Any], str], str]
+    read_text: Callable[[Mapping[str, Any], str], str]
+    keeping: Keeping
+    services: Services
+    limit_of: TimeLimit
     inputs: dict[str, Any] = field(default_factory=dict[str, Any])
     usage: Usage = field(default_factory=Usage)
     opening: str = ""  # what this node has said of its Message's text before its own
@@ -47,6 +58,8 @@ class WorkerContext:
     params: Mapping[str, Any] = field(init=False)
     parent_id: str | None = field(init=False)
     run_id: str = field(init=False)
+    activation_id: str = field(init=False)
+    canvas_id: str = field(init=False)
     visit: int = field(init=False)
     scope_item: int = field(init=False)
 
@@ -54,7 +67,8 @@ class WorkerContext:
         node, claim = self.node, self.claim
         self.node_id, self.name, self.component, self.params = node.id, node.name, node.component, node.params
         self.parent_id = self._canvas.nodes[node.parent].id if node.parent is not None else None
-        self.run_id = str(claim.run_id)
+        self.run_id, self.activation_id = str(claim.run_id), str(claim.id)
+        self.canvas_id = claim.canvas_id.hex
         self.visit = claim.ordinal
         self.scope_item = claim.scope[-1][2] if claim.scope else 0
 
@@ -132,6 +146,8 @@ class WorkerContext:
     def answers(self) -> Mapping[str, Any] | None:
         if self.node.kind is Kind.BEGIN:
             return self.claim.request.get("inputs")
+        if self.node.kind is Kind.ANSWER and self.claim.answers is not None:
+            return {"query": self.claim.request.get("query")}
         return self.claim.answers
 
     @property
@@ -191,10 +207,53 @@ class WorkerContext:
         return [{"role": entry["role"], "content": _content(entry)} for entry in entries]
 
     async def references(self) -> Mapping[str, Any]:
-        return {"chunks": {}, "doc_aggs": {}}
+        return await self.keeping.references()
+
+    async def cite(self, chunks: Sequence[Mapping[str, Any]], documents: Sequence[Mapping[str, Any]]) -> list[int]:
+        return await self.keeping.cite(chunks, documents)
 
     async def file_text(self, descriptor: Mapping[str, Any], layout_recognize: str) -> str:
-        return await asyncio.to_thread(self.read_file, descriptor, layout_recognize)
+        return await asyncio.to_thread(self.read_text, descriptor, layout_recognize)
+
+    def descriptors(self, expression: str) -> list[Mapping[str, Any]]:
+        """Raw descriptors: the turn's uploads, or what a form kept beside the text of a file field."""
+        ref = references.pointer(expression)
+        if ref.node is None:
+            found = self.claim.base.get("files", ()) if ref.root == "sys.files" else ()
+        else:
+            kept = self.slots.outputs(ref.node).get("_files") if ref.node in self._canvas.numbers else None
+            found = kept.get(ref.root, ()) if isinstance(kept, Mapping) else ()
+        return [file for file in found if isinstance(file, Mapping)]
+
+    async def read_file(self, descriptor: Mapping[str, Any]) -> bytes:
+        return await self.keeping.read(descriptor)
+
+    async def save_file(self, name: str, data: bytes, mime_type: str, *, place: str = "") -> Mapping[str, Any]:
+        return await self.keeping.save(name, data, mime_type, place)
+
+    def time_limit(self, component: str) -> float:
+        return self.limit_of(component)
+
+    async def recall(self, key: str) -> Any:
+        return await self.keeping.recall(key)
+
+    async def record(self, key: str, value: Any) -> None:
+        await self.keeping.record(key, value)
+
+    async def trace(self, call: Mapping[str, Any]) -> None:
+        await self.keeping.trace(call)
+
+    async def remember(self, memory_ids: Sequence[str], user_id: str, answer: str) -> None:
+        if self.services.memories is None:
+            raise ToolError("No memory store is configured for this deployment.")
+        record = {
+            "user_id": user_id,
+            "agent_id": self.claim.canvas_id.hex,
+            "session_id": self.claim.conversation_id.hex,
+            "user_input": self.slots.globals.get("sys.query", ""),
+            "agent_response": answer,
+        }
+        await self.services.memories.save(memory_ids, record, str(self.claim.id))
 
 
 def _content(entry: Mapping[str, Any]) -> Any:

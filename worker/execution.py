@@ -18,20 +18,23 @@ from uuid import UUID, uuid4
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
-from canvas.errors import ExecutorError, NodeFailure
+from canvas.errors import AttemptStopped, ExecutorError, NodeFailure
 from canvas.graph import Node
 from canvas.outcome import Failed, Finished, Outcome
 from canvas.references import Ref
-from components import message, registry
+from components import message, registry, tools
 from components.base import Component
+from providers.services import Services
 from scheduler.bus import Pieces
 from scheduler.coordinator import Coordinator
 from scheduler.versions import Compiled
 from store import activations
 from store.activations import Claim
 from store.database import is_outage
+from store.files import LocalBlobs
 from worker import failures
-from worker.context import WorkerContext
+from worker.context import TimeLimit, WorkerContext
+from worker.keeping import Keeping
 from worker.lease import Attempt, Leases
 from worker.loop import Loop
 from worker.models import Models
@@ -54,8 +57,10 @@ class Execution:
     loop: Loop
     models: Models
     pieces: Pieces
-    time_limit: Callable[[str], float]  # seconds by component
+    time_limit: TimeLimit
     read_file: Callable[[UUID, Mapping[str, Any], str], str]
+    services: Callable[[UUID], Services]  # by tenant
+    blobs: LocalBlobs | None
     worker_name: str
     claiming: BoundedSemaphore  # claims use a part of the connections, so that reports find one
     ride_along: bool = True
@@ -135,12 +140,14 @@ class _Run:
             context = self._context = self._prepared()
         except ExecutorError as error:
             return Failed(failures.storable(str(error)), error.code)
-        self._limit = self._x.time_limit(component.name)
-        self._attempt.deadline = time.monotonic() + self._limit
         try:
-            context.slots.read_files(context.read_file)
             params = component.params.model_validate(dict(context.node.params))
+            self._limit = _limit(self._x.time_limit, component, params)
+            self._attempt.deadline = time.monotonic() + self._limit
+            context.slots.read_files(context.read_text)
             return self._checked(self._run(component, params, context), context.node, component)
+        except AttemptStopped:  # it has found out itself that its lease is gone
+            return None
         except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 (a component may raise anything)
             return self._of_error(error, context.node, component)
 
@@ -208,9 +215,8 @@ class _Run:
 
     def _context_of(self, compiled: Compiled, node: Node, reads: Reads, slots: Slots) -> WorkerContext:
         claim, x = self._claim, self._x
-        voice = Voice(
-            claim, x.coordinator.database, x.pieces, self._firm, is_message=bool(compiled.canvas.messages & node.bit)
-        )
+        has_turn = bool(compiled.canvas.messages & node.bit) and claim.answers is None  # answered, an Answer is silent
+        voice = Voice(claim, x.coordinator.database, x.pieces, self._firm, is_message=has_turn)
         return WorkerContext(
             claim=claim,
             compiled=compiled,
@@ -220,7 +226,12 @@ class _Run:
             voice=voice,
             database=x.coordinator.database,
             open_model=partial(x.models.open, claim.tenant_id),
-            read_file=partial(x.read_file, claim.tenant_id),
+            read_text=partial(x.read_file, claim.tenant_id),
+            keeping=Keeping(
+                claim, x.coordinator.database, x.blobs, x.coordinator.dispatch.bus, _may_be_cited(compiled)
+            ),
+            services=x.services(claim.tenant_id),
+            limit_of=x.time_limit,
         )
 
     def _firm(self) -> bool:
@@ -278,6 +289,21 @@ class _Run:
             self._report(Failed("released", "released", retryable=True))
         else:
             self._report(Failed(failures.CANCELLED, "cancelled"))
+
+
+def _may_be_cited(compiled: Compiled) -> bool:
+    """Whether any node of the canvas brings evidence: a tool, or an Agent that may have tools."""
+    found = compiled.notes.get(("may be cited", 0))
+    if not isinstance(found, bool):
+        named = {node.component.lower() for node in compiled.canvas.nodes}
+        found = compiled.notes["may be cited", 0] = "agent" in named or any(map(tools.find, named))
+    return found
+
+
+def _limit(time_limit: TimeLimit, component: Component[Any], params: Any) -> float:
+    if component.asks_for is None:
+        return time_limit(component.name)
+    return time_limit(component.name, component.asks_for(params))
 
 
 def _ended_the_process(component: Component[Any]) -> NodeFailure:

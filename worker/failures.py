@@ -13,7 +13,7 @@ from components.variable_assigner import AssignmentFailed
 
 CANCELLED = "Task has been canceled"
 _ROUTERS = frozenset({"categorize", "switch"})
-_BAD = str.maketrans({"\x00": "\ufffd", "\ufdd0": "\ufffd", "\ufdd1": "\ufffd"})
+_BAD = str.maketrans(dict.fromkeys("\x00\ufdd0\ufdd1\ufdd2\ufdd3", "\ufffd"))
 _LONE = re.compile("[\ud800-\udfff]")
 _LARGEST = 10**4300 - 1  # Python reads and writes no longer numbers as text
 

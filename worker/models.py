@@ -42,10 +42,11 @@ class Models:
         script = self._script(tenant_id)
         if script is not None:
             return open_chat(scripted_spec(llm_id), self._limits, scripted=script, pace=self._pace)
-        accounts = await asyncio.to_thread(self._accounts, tenant_id)
+        accounts = await asyncio.to_thread(self.accounts, tenant_id)
         return open_chat(resolve(llm_id, accounts), self._limits)
 
-    def _accounts(self, tenant_id: UUID) -> tuple[Account, ...]:
+    def accounts(self, tenant_id: UUID) -> tuple[Account, ...]:
+        """The tenant's own accounts and those of the whole deployment. May read the database."""
         kept_until, accounts = self._kept.get(tenant_id, (0.0, ()))
         if time.monotonic() < kept_until:
             return accounts

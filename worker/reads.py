@@ -1,24 +1,34 @@
 """What a node may look up: worked out once per version and node from its parameters."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from canvas import collecting, references
+from canvas import collecting, references, side_by_side
 from canvas.graph import Canvas, Kind, Node
+from canvas.references import Ref
 
 ALWAYS = frozenset({"sys.query", "sys.files", "sys.chat_template_kwargs"})
 """Globals that a model node reads without naming them (components 3.4)."""
 
 
+Collected = Mapping[str, tuple[str, str]]
+"""Output of a container -> the child it is collected from, and that one's output."""
+
+
 @dataclass(frozen=True, slots=True)
 class Reads:
-    """nodes: whose outputs; names: which variables, "env.x" or "Node@output"; entry: containers collected for."""
+    """nodes: whose outputs; names: which variables, "env.x" or "Node@output".
+
+    collects: what each container around the node collects that the node may look at, by container.
+    items: where the list comes from that an item node's container iterates over, a name or a node; it may be large.
+    """
 
     nodes: frozenset[str]
     names: frozenset[str]
     mentions: frozenset[str]  # nodes the node's own texts refer to
-    collects: Mapping[str, tuple[str, str]]
+    collects: Mapping[str, Collected]
+    items: frozenset[str]
     uses_history: bool
     uses_files: bool
 
@@ -44,6 +54,9 @@ def reads_of(canvas: Canvas, node: Node) -> Reads:
     if is_visit and parent is not None:
         nodes.add(parent.id)
         names |= _outputs(parent)
+    if _starts_afresh(canvas, node):
+        nodes.discard(node.id)
+        names -= _outputs(node)
     for container in canvas.containers_of(node.number):
         nodes.add(canvas.nodes[canvas.items[container]].id)
         if canvas.nodes[container].kind is Kind.LOOP:
@@ -56,10 +69,47 @@ def reads_of(canvas: Canvas, node: Node) -> Reads:
         nodes=frozenset(node_id for node_id in nodes if node_id in canvas.numbers),
         names=frozenset(names),
         mentions=frozenset(node_id for node_id, _ in own.nodes),
-        collects=collecting.refs_of(parent.params) if node.kind is Kind.ITERATION_ITEM and parent else {},
+        collects=_collects(canvas, node, nodes),
+        items=_items(canvas, parent) if node.kind is Kind.ITERATION_ITEM and parent is not None else frozenset(),
         uses_history="sys.history" in names,
         uses_files="sys.files" in names,
     )
+
+
+def _starts_afresh(canvas: Canvas, node: Node) -> bool:
+    """Whether a node must not see what its own last pass has left: in a body whose items overlap it may not be there.
+
+    Nobody misses it, for such nodes set all their outputs anew.
+    """
+    parent = canvas.nodes[node.parent] if node.parent is not None else None
+    return parent is not None and side_by_side.waves_of_a_pass(canvas, parent) > 0
+
+
+def _collects(canvas: Canvas, node: Node, nodes: Collection[str]) -> dict[str, Collected]:
+    """Iterations around a node, one item after another, whose lists it looks at while they grow; its own of a visit."""
+    found: dict[str, Collected] = {}
+    for number in canvas.containers_of(node.number):
+        container = canvas.nodes[number]
+        is_visit = canvas.items[number] == node.number
+        is_watched = container.id in nodes and side_by_side.at_once(container.params) <= 1
+        if container.kind is Kind.ITERATION and (is_visit or is_watched):
+            found[container.id] = collecting.refs_of(container.params)
+    return found
+
+
+def _items(canvas: Canvas, container: Node) -> frozenset[str]:
+    """The node that the list comes from, and the variable that it may lie in."""
+    ref = items_ref(canvas, container)
+    return frozenset({ref.node, f"{ref.node}@{ref.root}"} if ref.node is not None else {ref.root})
+
+
+def items_ref(canvas: Canvas, container: Node) -> Ref:
+    """Where an Iteration's list comes from. `{item}` is the element of the Iteration around it (components E26)."""
+    ref = references.pointer(str(container.params.get("items_ref") or ""))
+    for number in canvas.containers_of(container.number) if ref.is_alias else ():
+        if canvas.nodes[number].kind is Kind.ITERATION:
+            return Ref(canvas.nodes[canvas.items[number]].id, ref.root)
+    return ref
 
 
 def _outputs(node: Node) -> set[str]:

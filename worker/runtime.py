@@ -24,10 +24,13 @@ from store import files
 from store.database import Database
 from store.files import LocalBlobs
 from store.sealing import SealingKey
+from worker.context import TimeLimit
 from worker.execution import Execution
 from worker.lease import Leases
 from worker.loop import Loop
 from worker.models import Models
+from worker.outside import Outside, Reach
+from worker.speech import AudioInRedis, Voices
 
 ReadFile = Callable[[UUID, Mapping[str, Any], str], str]
 
@@ -52,7 +55,7 @@ class Worker:
         *,
         redis_url: str,
         figures: Figures,
-        time_limit: Callable[[str], float],
+        time_limit: TimeLimit,
         limits: Limits,
         shared_accounts: Sequence[Account] = (),
         sealing_key: SealingKey | None = None,
@@ -60,6 +63,7 @@ class Worker:
         script: Callable[[UUID], Script | None] = lambda _: None,
         pace: Pace | None = None,
         read_file: ReadFile | None = None,
+        reach: Reach | None = None,
     ) -> None:
         database = coordinator.database
         self._renewals = Database(database.url, pool_size=1, application="easel-leases")
@@ -76,14 +80,21 @@ class Worker:
             on_key=Lifecycle(coordinator).cancel_by_key,
         )
         blobs = LocalBlobs(files_dir) if files_dir is not None else None
+        chosen = reach or Reach()
+        models = Models(database, shared_accounts, limits, sealing_key, script, pace)
+        self._audio = AudioInRedis(redis_url)
+        voices = Voices(models, self._audio, chosen.speech_model, chosen.speech_kept)
+        self._outside = Outside(chosen, voices.of)
         self.execution = Execution(
             coordinator=coordinator,
             leases=self.leases,
             loop=self.loop,
-            models=Models(database, shared_accounts, limits, sealing_key, script, pace),
+            models=models,
             pieces=self._pieces,
             time_limit=time_limit,
             read_file=read_file or _Files(database, blobs).read,
+            services=self._outside.of,
+            blobs=blobs,
             worker_name=f"{socket.gethostname()}:{os.getpid()}",
             claiming=BoundedSemaphore(max(1, database.pool_size // 2)),
             ride_along=figures.ride_along,
@@ -103,6 +114,8 @@ class Worker:
 
     async def _close(self) -> None:
         await close_connections()
+        await self._outside.close()
+        await self._audio.close()
         await self._pieces.close()
 
 

@@ -3,20 +3,24 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from canvas import collecting
+from canvas import collecting, references, side_by_side
 from canvas.document import Entry
 from canvas.graph import Kind, Node
-from canvas.state import entry_text
+from canvas.state import ScopeKey, entry_text
 from scheduler.snapshots import history_line
 from scheduler.versions import Compiled
 from store import conversations, values
 from store.activations import Claim
 from store.database import Transaction
-from store.values import Known, View
-from worker.reads import Reads
+from store.values import View, Written
+from worker.lists import Lists
+from worker.reads import Collected, Reads, items_ref
 
 Declared = Callable[[Entry], tuple[str, ...]]
 ReadFile = Callable[[Mapping[str, Any], str], str]
+
+LISTS = Lists()
+"""What the item nodes of this process iterate over."""
 
 
 class Slots:
@@ -34,20 +38,18 @@ class Slots:
         self._claim = claim
         self._compiled = compiled
         self._declared = declared
-        view = View(claim.run_id, claim.place, claim.limits)
-        self._known: Known = values.latest(tx, view, reads.nodes, reads.names)
+        self._view = View(claim.run_id, claim.place, claim.limits)
+        self._outputs = self._latest(values.latest_outputs, tx, reads.nodes, reads)
+        self._variables = self._latest(values.latest_variables, tx, reads.names, reads)
         self.globals: dict[str, Any] = dict(claim.base["globals"])
-        self.globals |= {name: value for name, (value, _) in self._known.variables.items() if "@" not in name}
+        self.globals |= {name: found.value for name, found in self._variables.items() if "@" not in name}
         if reads.uses_history and "sys.history" not in self.globals:
             self.globals["sys.history"] = _history(tx, claim)
-        self._shows_uploads = reads.uses_files and "sys.files" not in self._known.variables
+        self._shows_uploads = reads.uses_files and "sys.files" not in self._variables
         self.globals.setdefault("sys.history", [])
         self.globals.setdefault("sys.files", [])
-        node = compiled.canvas.node(claim.node_id)
-        self.passes: Sequence[collecting.PassOutputs] = ()
-        self.collected: dict[str, list[Any]] = {}
-        if node.kind is Kind.ITERATION_ITEM:
-            self._collect(tx, node, reads)
+        self._collected: dict[str, dict[str, list[Any]]] = {}
+        self._collected = self._collect(tx, compiled.canvas.node(claim.node_id), reads)
 
     def read_files(self, read_file: ReadFile) -> None:
         """Put the turn's uploads in their place, if the node looks at them. Opens transactions of its own."""
@@ -59,61 +61,97 @@ class Slots:
         entry = self._compiled.document.entries[node_id]
         slots: dict[str, Any] = dict.fromkeys(self._declared(entry))
         slots |= self._claim.base["values"].get(node_id, {})
-        row, place = self._known.outputs.get(node_id, ({}, b""))
-        slots |= row
+        found = self._outputs.get(node_id)
+        slots |= found.value if found is not None else {}
+        place = found.place if found is not None else b""
         prefix = f"{node_id}@"
-        for name, (value, written) in self._known.variables.items():
-            if name.startswith(prefix) and written >= place:
-                slots[name.removeprefix(prefix)] = value
-        if node_id == self._collected_for:
-            slots |= self.collected
-        return slots
+        for name, assigned in self._variables.items():
+            if name.startswith(prefix) and assigned.place >= place:
+                slots[name.removeprefix(prefix)] = assigned.value
+        return slots | self._collected.get(node_id, {})
 
     def has_run(self, node_id: str) -> bool:
         """Whether a node has run in this run, as far as the attempt can see."""
-        return node_id in self._known.outputs
+        return node_id in self._outputs
 
     @property
-    def _collected_for(self) -> str | None:
-        return self._claim.scope[-1][0] if self.collected else None
+    def collected(self) -> Mapping[str, list[Any]]:
+        """What the container around the node has collected so far."""
+        return self._collected.get(self._claim.scope[-1][0], {}) if self._claim.scope else {}
 
-    def _collect(self, tx: Transaction, node: Node, reads: Reads) -> None:
-        """What the container has collected from the passes before this visit."""
-        claim, refs = self._claim, reads.collects
-        count = claim.scope[-1][2]
-        entry = entry_text(claim.scope)
-        container = self._compiled.canvas.node(claim.scope[-1][0])
-        side_by_side = _concurrency(container.params) > 1
-        if side_by_side and claim.place.wave == 0:
-            return  # an item's own visit: only the last visit, in the container's region, collects
+    def _latest(
+        self, read: Callable[..., dict[str, Written]], tx: Transaction, names: frozenset[str], reads: Reads
+    ) -> dict[str, Written]:
+        """The latest of some nodes or variables. The list of an item node is fetched once, not at each visit."""
+        run_id = self._claim.run_id
+        lists = names & reads.items
+        kept = LISTS.known(run_id, lists)
+        found = read(tx, self._view, names, kept=kept)
+        for name in lists & found.keys():
+            if found[name] is not kept.get(name):
+                LISTS.keep(run_id, name, found[name])
+        return found
+
+    # -- collecting ---------------------------------------------------------------------------------------------
+    def _collect(self, tx: Transaction, node: Node, reads: Reads) -> dict[str, dict[str, list[Any]]]:
+        """What containers around the node have collected from the passes before this one, by container."""
+        if node.kind is Kind.ITERATION_ITEM and self._has_more(node):
+            return {}  # only the last visit looks at what was collected
+        found: dict[str, dict[str, list[Any]]] = {}
+        scope = self._claim.scope
+        for depth, (container_id, _, count) in enumerate(scope, start=1):
+            refs = reads.collects.get(container_id)
+            if refs is not None and count:
+                found[container_id] = self._collected_by(tx, container_id, refs, scope[:depth])
+        return found
+
+    def _has_more(self, item_node: Node) -> bool:
+        """Whether the list has an element for this visit. Side by side every item has, and a last visit comes after."""
+        claim, canvas = self._claim, self._compiled.canvas
+        container = canvas.node(claim.scope[-1][0])
+        if side_by_side.at_once(container.params) > 1:
+            return claim.place.wave == 0
+        ref = items_ref(canvas, container)
+        if ref.node is None:
+            value = self.globals.get(ref.root)
+        elif ref.node in canvas.numbers:
+            value = references.walk(self.outputs(ref.node).get(ref.root), ref.path)
+        else:
+            return False
+        return isinstance(value, list) and claim.scope[-1][2] < len(value)
+
+    def _collected_by(
+        self, tx: Transaction, container_id: str, refs: Collected, scope: ScopeKey
+    ) -> dict[str, list[Any]]:
+        """The lists of one container, up to the pass of a scope."""
+        claim, canvas = self._claim, self._compiled.canvas
+        container = canvas.node(container_id)
+        is_side_by_side = side_by_side.at_once(container.params) > 1
         children = collecting.children_collected(refs)
-        if side_by_side:
-            children = [child.id for child in self._compiled.canvas.children(container.number)]
-        if not children or not count:
-            return
-        self.passes = values.of_passes(tx, claim.run_id, entry, children, claim.activated_rev)
-        before = None if side_by_side else self._before(tx, entry, children)
-        self.collected = collecting.collect(refs, self.passes, count, before)
-        if side_by_side:
-            self.collected["_result"] = collecting.per_item(self.passes, node.id, count)
+        if is_side_by_side:
+            children = [child.id for child in canvas.children(container.number)]
+        if not children:
+            return {}
+        count, entry = scope[-1][2], entry_text(scope)
+        passes = values.of_passes(tx, claim.run_id, entry, children, claim.activated_rev, before=count)
+        before = None if is_side_by_side else self._before(tx, entry, children)
+        collected: dict[str, list[Any]] = collecting.collect(refs, passes, count, before)
+        if is_side_by_side:
+            item_node = canvas.nodes[canvas.items[container.number]]
+            collected["_result"] = collecting.per_item(passes, item_node.id, count)
+        return collected
 
     def _before(self, tx: Transaction, entry: str, children: Sequence[str]) -> dict[str, dict[str, Any]]:
         """What the children held before the container was entered."""
-        view = View(self._claim.run_id, self._claim.place, self._claim.limits)
-        earlier = values.latest(tx, view, children, (), not_in=entry).outputs
+        earlier = values.latest_outputs(tx, self._view, children, not_in=entry)
         held: dict[str, dict[str, Any]] = {}
         for child in children:
             entries = self._compiled.document.entries
             slots: dict[str, Any] = dict.fromkeys(self._declared(entries[child])) if child in entries else {}
             slots |= self._claim.base["values"].get(child, {})
-            slots |= earlier[child][0] if child in earlier else {}
+            slots |= earlier[child].value if child in earlier else {}
             held[child] = slots
         return held
-
-
-def _concurrency(params: Mapping[str, Any]) -> int:
-    wanted = params.get("max_concurrency")
-    return wanted if isinstance(wanted, int) else 0
 
 
 def _history(tx: Transaction, claim: Claim) -> list[str]:

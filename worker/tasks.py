@@ -10,15 +10,12 @@ from celery.signals import worker_process_init, worker_ready, worker_shutdown, w
 
 import settings
 import telemetry
-from providers.accounts import accounts_from_toml
-from providers.catalogue import Limits
-from providers.wired import Pace
 from scheduler.broker import CANARY, EXECUTE, make_app
 from scheduler.counting import Counters
 from scheduler.process import coordinator_of
 from store import canaries
-from store.sealing import SealingKey
-from worker.runtime import Figures, Worker
+from worker.process import worker_of
+from worker.runtime import Worker
 
 log = structlog.get_logger()
 _settings = settings.load()
@@ -44,23 +41,7 @@ def worker() -> Worker:
             max_running=_settings.max_running,
             counters=Counters(**telemetry.counting()),
         )
-        _worker = Worker(
-            coordinator,
-            redis_url=_redis_url,
-            figures=Figures(
-                lease=_settings.lease,
-                renew_every=_settings.renew_every,
-                cancel_poll=_settings.cancel_poll,
-                grace=_settings.grace,
-                ride_along=_settings.ride_along,
-            ),
-            time_limit=_settings.time_limit,
-            limits=Limits(request_timeout=_settings.llm_timeout),
-            shared_accounts=accounts_from_toml(_settings.models_file) if _settings.models_file else (),
-            sealing_key=SealingKey.of(_settings.sealing_secret()),
-            pace=Pace(retries=_settings.llm_max_retries, base_delay=_settings.llm_base_delay.total_seconds()),
-            files_dir=_settings.files_dir,
-        )
+        _worker = worker_of(_settings, coordinator, _redis_url)
         if _settings.metrics_port is not None:
             telemetry.serve_counters(_settings.metrics_port)
     return _worker

@@ -11,13 +11,14 @@ from api.auth import Caller, Principal
 from api.bodies import CanvasBody, checked, described
 from api.edge import Edge, TheEdge
 from api.errors import ARGUMENT, DATA, FORBIDDEN, Refused, absent, no_access
-from api.findings import parsed, refuse_errors, shown
+from api.findings import missing_models, parsed, refuse_errors, shown
 from api.paging import ThePage, listed
 from api.replies import date, id_of, milliseconds, success
 from api.schemas import CanvasFields, Publishing
 from canvas import legacy
 from canvas.document import Document
 from canvas.errors import Conflict, NotFound
+from canvas.findings import Finding
 from components.checking import findings_of, refusals_of
 from store import canvases, conversations, gallery, versions
 from store.canvases import StoredCanvas
@@ -88,6 +89,7 @@ def create_agent(edge: TheEdge, principal: Caller, body: CanvasBody) -> Response
         except Conflict as taken:
             raise Refused(DATA, taken.message) from None
         stored = canvases.get(tx, principal.tenant_id, canvas_id)
+        findings += missing_models(tx, principal.tenant_id, document, edge.shared_accounts)
     return success({**_row(stored), "warnings": shown(findings)})
 
 
@@ -104,11 +106,11 @@ def get_agent(edge: TheEdge, principal: Caller, agent_id: str) -> Response:
 @router.put("/agents/{agent_id}", openapi_extra=described(CanvasFields))
 @router.patch("/agents/{agent_id}", openapi_extra=described(CanvasFields))
 def update_agent(edge: TheEdge, principal: Caller, agent_id: str, body: CanvasBody) -> Response:
-    """Change what the body names. A document is kept as a version; `release` publishes it."""
+    """Change what the body names. A document is kept as a version; `release` publishes it. `warnings` are about it."""
     wanted: CanvasFields = checked(CanvasFields, body)
     if wanted.title is not None and not wanted.title.strip():
         raise Refused(ARGUMENT, "No title in request.")
-    stored, document = _to_save(edge, principal, agent_id, wanted.dsl, is_release=wanted.release)
+    stored, document, warnings = _to_save(edge, principal, agent_id, wanted.dsl, is_release=wanted.release)
     with edge.database.transaction() as tx:
         try:
             canvases.update(
@@ -127,7 +129,7 @@ def update_agent(edge: TheEdge, principal: Caller, agent_id: str, body: CanvasBo
         except Conflict as taken:
             raise Refused(DATA, taken.message) from None
         changed = canvases.get(tx, principal.tenant_id, stored.id)
-    return success({"update_time": milliseconds(changed.updated_at)})
+    return success({"update_time": milliseconds(changed.updated_at), "warnings": shown(warnings)})
 
 
 @router.delete("/agents/{agent_id}")
@@ -179,9 +181,9 @@ def delete_version(edge: TheEdge, principal: Caller, agent_id: str, version_id: 
 @router.post("/agents/{agent_id}/publish", openapi_extra=described(Publishing))
 @router.post("/agents/{agent_id}/versions", openapi_extra=described(Publishing))
 def publish(edge: TheEdge, principal: Caller, agent_id: str, body: CanvasBody) -> Response:
-    """Publish the draft, or a document that becomes the draft; the version."""
+    """Publish the draft, or a document that becomes the draft; the version, and `warnings` about it."""
     wanted: Publishing = checked(Publishing, body)
-    stored, document = _to_save(edge, principal, agent_id, wanted.dsl, is_release=True)
+    stored, document, warnings = _to_save(edge, principal, agent_id, wanted.dsl, is_release=True)
     with edge.database.transaction() as tx:
         version = canvases.publish(
             tx,
@@ -191,7 +193,7 @@ def publish(edge: TheEdge, principal: Caller, agent_id: str, body: CanvasBody) -
             title=wanted.title,
             description=wanted.description,
         )
-    return success(version_row(version))
+    return success({**version_row(version), "warnings": shown(warnings)})
 
 
 def canvas_of(tx: Transaction, principal: Principal, agent_id: str) -> StoredCanvas:
@@ -207,15 +209,21 @@ def canvas_of(tx: Transaction, principal: Principal, agent_id: str) -> StoredCan
 
 def _to_save(
     edge: Edge, principal: Principal, agent_id: str, dsl: str | Mapping[str, Any] | None, *, is_release: bool
-) -> tuple[StoredCanvas, Document | None]:
-    """The caller's canvas, and the given document if there is one, found able to run; so is a draft to be released."""
+) -> tuple[StoredCanvas, Document | None, list[Finding]]:
+    """The caller's canvas, and the given document if there is one, found able to run; so is a draft to be released.
+
+    With them comes what is suspicious about the document, given or released.
+    """
     with edge.database.transaction() as tx:
         stored = canvas_of(tx, principal, agent_id)
     if dsl is None and not is_release:
-        return stored, None
+        return stored, None, []
     document = parsed(dsl if dsl is not None else stored.draft, edge.max_canvas_bytes)
-    refuse_errors(findings_of(document))
-    return stored, document if dsl is not None else None
+    findings = findings_of(document)
+    refuse_errors(findings)
+    with edge.database.transaction() as tx:
+        findings += missing_models(tx, principal.tenant_id, document, edge.shared_accounts)
+    return stored, document if dsl is not None else None, findings
 
 
 def _ids(text: str) -> list[UUID]:

@@ -9,7 +9,9 @@ import json
 import sqlite3
 import threading
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager, closing
+from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any
@@ -17,6 +19,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from canvas.errors import ToolError
 from cli.conformance.cases import HttpRoute
+from providers.services import Rows
 
 _POLL_SECONDS = 0.02  # how long leaving may wait for the serving thread
 
@@ -160,13 +163,34 @@ def searched(entries: Sequence[Mapping[str, Any]], query: str) -> list[dict[str,
     return [{"raw_content": None, "score": 0.5, **result} for result in entry.get("results", ())]
 
 
-def database(statements: Sequence[str]) -> sqlite3.Connection:
-    """A fresh in-memory database that stands for the configured server; any thread may use it, one at a time."""
-    connection = sqlite3.connect(":memory:", check_same_thread=False)
-    for statement in statements:
-        connection.execute(statement)
-    connection.commit()
-    return connection
+@dataclass(frozen=True, slots=True)
+class SqliteDatabases:
+    """A fresh database in memory stands for whatever server a node names."""
+
+    statements: Sequence[str]
+
+    @asynccontextmanager
+    async def connect(self, params: Mapping[str, Any]) -> AsyncGenerator["SqliteSession"]:
+        """A session on what the statements set up."""
+        with closing(sqlite3.connect(":memory:")) as database:
+            for statement in self.statements:
+                database.execute(statement)
+            yield SqliteSession(database)
+
+
+@dataclass(frozen=True, slots=True)
+class SqliteSession:
+    """One connection."""
+
+    database: sqlite3.Connection
+
+    async def execute(self, sql: str, most_rows: int) -> Rows:
+        """Rows of a statement. Raises ToolError in the database's words."""
+        try:
+            cursor = self.database.execute(sql)
+        except sqlite3.Error as error:
+            raise ToolError(str(error)) from error
+        return Rows([column[0] for column in cursor.description or ()], cursor.fetchmany(most_rows))
 
 
 def _first_contained(entries: Sequence[Mapping[str, Any]], query: str) -> Mapping[str, Any] | None:

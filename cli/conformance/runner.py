@@ -23,11 +23,14 @@ from canvas.state import RunStatus
 from cli.conformance.cases import Case, CaseRun
 from cli.conformance.compare import Observed, Played, Refusal, compare
 from cli.conformance.fixtures import HttpFixture
+from cli.conformance.outside import services_of
 from cli.conformance.report import FailedCase, Passed, Skipped, Verdict
 from cli.conformance.watching import Watcher
 from components import file_texts, registry
 from components.checking import findings_of
+from providers.addresses import Guard
 from providers.scripted import Script
+from providers.services import Services
 from providers.wired import Pace
 from scheduler import snapshots
 from scheduler.lifecycle import Start, Started
@@ -50,6 +53,11 @@ class Fixtures:
 
     scripts: dict[UUID, Script] = field(default_factory=dict[UUID, Script])
     files: dict[UUID, Mapping[str, str]] = field(default_factory=dict[UUID, Mapping[str, str]])
+    cases: dict[UUID, Case] = field(default_factory=dict[UUID, Case])
+
+    def of_tenant(self, tenant_id: UUID, common: Services) -> Services:
+        """What a case's nodes reach beside its model and files."""
+        return services_of(self.cases[tenant_id], common)
 
     def read_file(self, tenant_id: UUID, descriptor: Mapping[str, Any], _: str) -> str:
         """A file of the case's store, as parsing it would give."""
@@ -79,6 +87,8 @@ def stage(settings: Settings, fixtures: Fixtures, jobs: int) -> Generator[local.
                 script=fixtures.scripts.get,
                 pace=Pace(sleep=_at_once),
                 read_file=fixtures.read_file,
+                of_tenant=fixtures.of_tenant,
+                guard=Guard(allow_any=True),
             ) as engine:
                 yield engine
 
@@ -117,6 +127,7 @@ def play(engine: local.Engine, fixtures: Fixtures, case: Case) -> Played | Refus
             version_id = versions.snapshot(tx, tenant_id, canvas_id).id
         script = fixtures.scripts[tenant_id] = Script(case.llm)
         fixtures.files[tenant_id] = case.file_store
+        fixtures.cases[tenant_id] = case
         bus = engine.coordinator.dispatch.bus
         watcher = Watcher(engine.database, engine.coordinator.versions, bus.url)
         player = _Player(engine, tenant_id, canvas_id, version_id, fixtures.read_file, watcher)

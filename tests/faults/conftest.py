@@ -1,6 +1,5 @@
 """A cluster for each module: its processes are started by the tests, and shared where they live on."""
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,8 +14,7 @@ from tests.faults.cluster import SHORT_LEASES, Cluster, cluster_on
 def cluster(
     module_database_url: str, services: Services, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Cluster]:
-    number = 8 + int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 8
-    redis_url = test_services.emptied_redis(services.redis_url, number)
+    redis_url = test_services.emptied_redis(services.redis_url, "faults")
     home: Path = tmp_path_factory.mktemp("cluster")
     with cluster_on(module_database_url, redis_url, home, **SHORT_LEASES) as cluster:
         cluster.start("sweeper")

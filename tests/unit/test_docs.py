@@ -12,8 +12,10 @@ import pytest
 from pydantic import AliasChoices
 
 from canvas import dsl, events, names
-from components import registry
+from components import registry, tools
 from components.base import Component, Params
+from components.tools.base import ToolParams
+from components.tools.retired import RETIRED
 from providers.accounts import accounts_from_toml
 from settings import TIME_LIMITS, Settings
 
@@ -21,13 +23,17 @@ ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 OPERATIONS = (DOCS / "operations.md").read_text(encoding="utf-8")
 DSL = (DOCS / "dsl.md").read_text(encoding="utf-8")
+TOOLS = (DOCS / "tools.md").read_text(encoding="utf-8")
 GUARANTEES = (DOCS / "guarantees.md").read_text(encoding="utf-8")
 EVENTS = DOCS / "events.md"
 
 PAGES = sorted(
     page for page in ROOT.rglob("*.md") if not any(part.startswith(".") for part in page.relative_to(ROOT).parts)
 )
-LISTED: Mapping[str, Component[Any]] = {found.name: found for found in registry.COMPONENTS.values()}
+GONE = {tool.name for tool in RETIRED}
+LISTED: Mapping[str, Component[Any]] = {
+    found.name: found for found in registry.COMPONENTS.values() if found.name not in GONE
+}
 EXAMPLES = re.compile(r"^```json\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
@@ -62,7 +68,15 @@ def marked(text: str) -> set[str]:
 
 def own_fields(params: type[Params]) -> set[str]:
     """The parameters that a component adds to those of every node, as canvases spell them."""
-    return {field.alias or name for name, field in params.model_fields.items() if name not in Params.model_fields}
+    shared = ToolParams.model_fields if issubclass(params, ToolParams) else Params.model_fields
+    return {field.alias or name for name, field in params.model_fields.items() if name not in shared}
+
+
+def told_of(name: str) -> str:
+    """What the pages say of a component or tool; an Agent has an LLM's parameters too."""
+    if tools.find(name) is not None:
+        return section(TOOLS, f"## {name}")
+    return section(DSL, f"### {name}") + (section(DSL, "### LLM") if name == "Agent" else "")
 
 
 # -- links -----------------------------------------------------------------------------------------------------------
@@ -150,32 +164,37 @@ def test_the_example_of_a_model_account_is_understood(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", sorted(LISTED))
 def test_every_component_has_its_heading_with_each_of_its_parameters(name: str) -> None:
-    told = marked(section(DSL, f"### {name}"))
+    told = marked(told_of(name))
 
     assert own_fields(LISTED[name].params) - told == set()
 
 
 def test_no_component_is_described_that_is_not_there() -> None:
-    headings = re.findall(r"^### (.+)$", section(DSL, "## Components"), re.MULTILINE)
+    components = re.findall(r"^### (.+)$", section(DSL, "## Components"), re.MULTILINE)
+    described = re.findall(r"^## (.+)$", TOOLS, re.MULTILINE)
 
-    assert sorted(headings) == sorted(LISTED)
+    assert sorted(components + described) == sorted(LISTED)
 
 
-def test_the_parameters_of_every_node_are_described() -> None:
+def test_the_parameters_of_every_node_and_every_tool_are_described() -> None:
     assert set(Params.model_fields) - marked(section(DSL, "## Every node")) == set()
+    assert ToolParams.model_fields.keys() - Params.model_fields.keys() <= marked(TOOLS)
 
 
 @pytest.mark.parametrize("name", sorted(LISTED))
 def test_the_time_limit_of_every_component_is_told(name: str) -> None:
     limit = TIME_LIMITS[name]
+    if LISTED[name].asks_for is not None:
+        assert "Time limit: what" in told_of(name)
+        return
 
-    text = section(DSL, f"### {name}").replace("\n", " ")
+    text = told_of(name).replace("\n", " ")
     assert f"Time limit: {'none' if limit == inf else f'{limit:g} s'}." in text
 
 
 @pytest.mark.parametrize("name", sorted(LISTED))
 def test_every_example_is_a_node_without_findings(name: str) -> None:
-    examples = EXAMPLES.findall(section(DSL, f"### {name}"))
+    examples = EXAMPLES.findall(told_of(name))
     assert examples or not own_fields(LISTED[name].params), f"{name} has parameters and no example"
 
     for example in examples:

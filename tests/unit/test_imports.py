@@ -29,6 +29,7 @@ MAY_IMPORT = {
 LEAVES = {"settings", "telemetry"}
 READ_LEAVES = (
     "worker/tasks.py",
+    "worker/process.py",
     "scheduler/tasks.py",
     "scheduler/sweep.py",
     "api/app.py",

@@ -1,6 +1,5 @@
 """The application behind a real server, with a worker, a scheduler and a sweeper beside it."""
 
-import os
 import threading
 import time
 from collections.abc import Iterator
@@ -68,8 +67,7 @@ def serving(figures: Figures) -> Iterator[str]:
 @pytest.fixture(scope="package")
 def figures(services: Services, template: str) -> Iterator[Figures]:
     """A database and a Redis for all of these tests: what is in them belongs to tenants of single tests."""
-    number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) + 1
-    redis_url = test_services.emptied_redis(services.redis_url, number)
+    redis_url = test_services.emptied_redis(services.redis_url, "api")
     with test_services.fresh_database(services.database_url, template) as database_url:
         yield Figures(database_url, redis_url, redis_url, max_canvas_bytes=200_000, look_every=0.5, beat_every=0.3)
 

@@ -1,17 +1,19 @@
 """Who may ask: nobody without a token, and never about what is somebody else's."""
 
 import re
+from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
 
 from api.app import Figures, create_app
-from store import tenants
+from store import files, tenants
+from store.files import LocalBlobs
 from tests.integration.api.conftest import Server
 from tests.integration.api.talking import ECHO, Client
 
-OPEN = {"/healthz", "/readyz", "/metrics"}
+OPEN = {"/healthz", "/readyz", "/metrics", "/api/v1/agents/{agent_id}/webhook"}  # a webhook has locks of its own
 BODIES = {  # enough of a body for the route to look at the ids in it
     "/api/v1/agents/chat/completions": {"agent_id": "{agent_id}", "query": "x"},
     "/api/v1/openai/agents/{agent_id}/chat/completions": {"messages": [{"role": "user", "content": "x"}]},
@@ -42,13 +44,19 @@ def test_every_route_refuses_whom_we_do_not_know(
 
 
 @pytest.mark.parametrize(("method", "path"), [route for route in routes() if "{" in route[1] or route[1] in BODIES])
-def test_ids_of_others_are_answered_like_ids_of_nobody(lonely_server: Server, method: str, path: str) -> None:
+def test_ids_of_others_are_answered_like_ids_of_nobody(
+    lonely_server: Server, tmp_path: Path, method: str, path: str
+) -> None:
     owner, stranger = lonely_server.client(), lonely_server.client()
     agent = owner.agent(ECHO)
     run = owner.start(agent)
     (version,) = owner.http.get(f"/api/v1/agents/{agent}/versions").json()["data"]
+    with lonely_server.database.transaction() as tx:
+        file = files.add(tx, owner.tenant_id, LocalBlobs(tmp_path), "a.txt", "text/plain", b"a")
     theirs = {
         "agent_id": agent,
+        "attachment_id": file.id.hex,
+        "message_id": run["message_id"],
         "run_id": run["run_id"],
         "session_id": run["session_id"],
         "task_id": run["run_id"],

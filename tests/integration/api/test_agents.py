@@ -44,6 +44,18 @@ def test_a_new_canvas_without_its_models_is_stored_with_warnings(lonely: Client)
     assert ("LLM:0", "llm_id") in [(found["node"], found["field"]) for found in warnings]
 
 
+def test_models_that_the_tenant_lacks_are_warnings_whenever_a_canvas_comes_in(lonely: Client) -> None:
+    prompts = [{"role": "user", "content": "{sys.query}"}]
+    dsl = canvas(("begin", "Begin", {}, ["LLM:0"]), ("LLM:0", "LLM", {"llm_id": "m@Acme", "prompts": prompts}, []))
+
+    created = post(lonely, {"title": "asks", "dsl": dsl})["data"]
+    updated = lonely.http.put(f"/api/v1/agents/{created['id']}", json={"dsl": dsl}).json()["data"]
+    published = lonely.http.post(f"/api/v1/agents/{created['id']}/publish", json={}).json()["data"]
+
+    for reply in (created, updated, published):
+        assert [(found["code"], found["node"]) for found in reply["warnings"]] == [("unknown_model", "LLM:0")]
+
+
 @pytest.mark.parametrize(
     ("dsl", "node"),
     [

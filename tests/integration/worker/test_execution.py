@@ -408,7 +408,7 @@ def played(bench: Bench, *parts: str, variables: dict[str, Any] | None = None, *
 
 def limited(bench: Bench, seconds: float) -> Any:
     """A worker that gives every node so long."""
-    return bench.a_worker(time_limit=lambda _: seconds, grace=timedelta(milliseconds=100))
+    return bench.a_worker(time_limit=lambda *_: seconds, grace=timedelta(milliseconds=100))
 
 
 def is_alive(bench: Bench) -> bool:

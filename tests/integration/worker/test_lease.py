@@ -56,7 +56,7 @@ def test_leases_are_kept_while_another_attempts_report_hangs(
     bench.does(compute=lambda ctx: may_end.wait(20) and Finished())
     stuck, run = bench.start("begin -> compute"), patient.start("begin -> work")
     limits = {"Compute": 0.05, "Act": 60.0}
-    worker = bench.a_worker(time_limit=lambda name: limits.get(name, 60.0), grace=timedelta(0), **QUICK)
+    worker = bench.a_worker(time_limit=lambda name, *_: limits.get(name, 60.0), grace=timedelta(0), **QUICK)
 
     with at_work(bench, worker):
         patient.wait_for("work")
@@ -178,7 +178,7 @@ def test_stopping_a_model_node_closes_the_connection_to_its_provider(bench: Benc
         run = bench.start("begin -> model -> say", model={"llm_id": MODEL}, say=says("{model@content}"), inputs={})
         assert openai.__version__
         limit = 1.5 if way == "the time limit" else 60.0
-        worker = bench.a_worker(time_limit=lambda name: limit if name == "LLM" else 60.0)
+        worker = bench.a_worker(time_limit=lambda name, *_: limit if name == "LLM" else 60.0)
 
         with at_work(bench, worker), redis.Redis.from_url(bench.redis_url) as client:
             assert provider.asked.wait(10)

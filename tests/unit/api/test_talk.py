@@ -54,6 +54,24 @@ def test_thinking_is_part_of_the_answer_in_tags() -> None:
     assert whole.content == "<think>hm</think>so"
 
 
+def test_a_tag_is_taken_back_whole_or_not_at_all() -> None:
+    whole = told(
+        wired("message", {"content": "", "start_to_think": True}, turn="t", offset=0),
+        said("hm", 1),
+        wired("message", {"content": "", "end_to_think": True}, turn="t", offset=3),
+        said("wrong", 4),
+        wired("message_reset", {"turn": "t", "epoch": 1, "keep": 4}),
+    )
+
+    assert whole.content == "<think>hm</think>"
+
+
+def test_audio_is_no_part_of_the_answer() -> None:
+    whole = told(said("One.", 0), wired("message", {"content": "", "audio": "0" * 32}, turn="t", offset=4))
+
+    assert whole.content == "One."
+
+
 def test_references_and_structured_outputs_are_merged() -> None:
     whole = told(
         wired("message_end", {"reference": {"chunks": {"1": "a"}, "doc_aggs": {}}}),

@@ -72,13 +72,20 @@ def test_generate_puts_the_texts_of_its_upstream_nodes_where_input_stands():
 def test_an_agents_tools_may_be_names_and_their_own_params_are_unfolded():
     sub = {"component_name": "agent", "name": "Sub", "params": {"model_id": "m"}}
 
-    params = unfolded("Agent", llm_enabled_tools=["tavily_search", sub], outputs={"structured_output": {"a": 1}})
+    params = unfolded("Agent", tools=["tavily_search", sub], outputs={"structured_output": {"a": 1}})
 
     assert params["tools"] == [
         {"component_name": "TavilySearch", "name": "TavilySearch", "params": {}},
         {"component_name": "Agent", "name": "Sub", "params": {"llm_id": "m"}},
     ]
     assert params["outputs"] == {"structured": {"a": 1}}
+
+
+def test_enabled_tools_are_an_agents_tools_where_they_are_named_and_nothing_where_they_are_described():
+    described = [{"component_name": "TavilySearch", "params": {}}]
+
+    assert unfolded("Agent", llm_enabled_tools=["tavily_search"])["tools"][0]["component_name"] == "TavilySearch"
+    assert unfolded("Agent", llm_enabled_tools=described) == {"llm_enabled_tools": described}
 
 
 @pytest.mark.parametrize("params", [{"messages": ["a"]}, {"text": "a"}, {"content": "a"}, {"content": ["a"]}])

@@ -8,7 +8,8 @@ from tests.builders import At, Script, canvas_of, chose, default, failed, goto, 
 from tests.listener import check_events
 from tests.player import Player
 
-EACH = canvas_of("begin -> each -> end", "each: item -> a")
+IN_ORDER = {"max_concurrency": 1}
+EACH = canvas_of("begin -> each -> end", "each: item -> a", each=IN_ORDER)
 LOOP = canvas_of("begin -> loop -> end", "loop: visit -> a")
 
 
@@ -51,7 +52,7 @@ def test_a_container_shows_its_end_after_its_last_visit_and_before_what_follows(
 
 
 def test_a_pass_with_several_leaves_ends_when_all_are_done():
-    canvas = canvas_of("begin -> each -> end", "each: item -> a, b; b -> c -> d")
+    canvas = canvas_of("begin -> each -> end", "each: item -> a, b; b -> c -> d", each=IN_ORDER)
     player = Player(canvas, script_of(each=items(2))).begin()
     player.report("begin").report("each").report("item")
 

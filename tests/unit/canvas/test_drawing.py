@@ -9,7 +9,7 @@ import pytest
 from canvas import drawing, dsl
 from canvas.errors import InvalidCanvas
 
-CANVASES = Path(__file__).parents[2] / "canvases"
+CANVASES = Path(__file__).parents[2] / "recordings" / "ragflow" / "dsl_testdata"
 
 
 def drawn(node_id: str, label: str, parent: str | None = None, **form: Any) -> dict[str, Any]:

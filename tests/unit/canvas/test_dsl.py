@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from canvas import dsl, validation
 from canvas.errors import InvalidCanvas
 
-CANVASES = sorted((Path(__file__).parents[2] / "canvases").glob("*.json"))
+CANVASES = sorted((Path(__file__).parents[2] / "recordings" / "ragflow").rglob("*.json"))
 
 
 def node(component: str, *downstream: str, **params: Any) -> dict[str, Any]:
@@ -28,7 +28,7 @@ def refused(source: Any, **options: Any) -> InvalidCanvas:
 def test_upstream_canvases_are_read_have_no_errors_and_survive_the_round_trip(path: Path):
     document = dsl.parse(path.read_bytes())
 
-    assert validation.errors_of(validation.check(document)) == []
+    assert validation.check(document)[0] == []
     assert dsl.parse(json.dumps(dsl.dump(document))) == document
 
 

@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 from canvas.errors import InvalidRequest
 from canvas.transcript import (
+    AUDIO_END,
+    AUDIO_START,
     THINK_END,
     THINK_START,
     Event,
@@ -19,10 +21,13 @@ from canvas.transcript import (
     Transcript,
     message_data,
     tagged,
+    without_audio,
     without_thinking,
 )
 
 NAMES = UUID(int=7)
+FILE = UUID(int=9).hex
+SOUND = f"{AUDIO_START}{FILE}{AUDIO_END}"
 
 
 @dataclass(frozen=True)
@@ -153,7 +158,7 @@ class Listener:
         self.transcript = Transcript(Position.parse(str(self.transcript.position)))
 
 
-TEXTS = st.text(alphabet="abc" + THINK_START + THINK_END, min_size=1, max_size=5)
+TEXTS = st.lists(st.sampled_from([*"abc", THINK_START, THINK_END, SOUND]), min_size=1, max_size=5).map("".join)
 STEPS = st.lists(
     st.tuples(
         st.sampled_from(
@@ -450,12 +455,62 @@ def test_think_markers_become_events_of_their_own_with_positions_between() -> No
     ]
 
 
+def test_audio_becomes_an_event_of_its_own_that_names_its_file() -> None:
+    text = f"a.{SOUND}{SOUND}b"
+    said = Said(Position(4, 71), UUID(int=1), text)
+
+    parts = [(str(position), data) for position, data in message_data(said)]
+
+    assert parts == [
+        ("4.2", {"content": "a."}),
+        ("4.36", {"content": "", "audio": FILE}),
+        ("4.70", {"content": "", "audio": FILE}),
+        ("4.71", {"content": "b"}),
+    ]
+
+
+@pytest.mark.parametrize("text", [f"x{AUDIO_START}y", f"x{AUDIO_END}y", f"x{AUDIO_START}{FILE[:9]}{AUDIO_END}y"])
+def test_what_only_resembles_audio_is_never_shown(text: str) -> None:
+    (part,) = message_data(Said(Position(4, len(text)), UUID(int=1), text))
+
+    assert part == (Position(4, len(text)), {"content": "xy"})
+
+
+@pytest.mark.parametrize("cut", range(1, len(SOUND)))
+def test_audio_is_passed_on_whole_however_its_pieces_are_cut(cut: int) -> None:
+    run, listener = Run(), Listener()
+    turn = run.begin_turn()
+    run.open_turn(turn)
+    listener.read(run)
+
+    for part in ("one", SOUND[:cut], SOUND[cut:], "two"):
+        run.speak(turn, part)
+    shown = [[frame.text for frame in listener.transcript.piece(p.turn, p.epoch, p.offset, p.text)] for p in run.pieces]
+
+    assert shown == [["one"], [], [SOUND], ["two"]]
+
+
+def test_a_beginning_without_an_end_holds_nothing_back_for_long() -> None:
+    run, listener = Run(), Listener()
+    turn = run.begin_turn()
+    run.open_turn(turn)
+    listener.read(run)
+
+    run.speak(turn, AUDIO_START + "x" * 40)
+    listener.hear(run.pieces[-1])
+
+    assert listener.screen[turn] == run.spoken[turn]
+
+
 @pytest.mark.parametrize(
     ("say", "expected"),
     [
         (tagged, "a<think>hm</think>b"),
         (without_thinking, "ab"),
+        (without_audio, f"a{THINK_START}hm{THINK_END}b"),
     ],
 )
-def test_a_whole_text_shows_its_thinking_as_tags_or_not_at_all(say: Callable[[str], str], expected: str) -> None:
-    assert say(f"a{THINK_START}hm{THINK_END}b") == expected
+def test_a_whole_text_shows_its_thinking_as_tags_or_not_at_all_and_never_its_audio(
+    say: Callable[[str], str], expected: str
+) -> None:
+    assert say(f"a{THINK_START}hm{THINK_END}b{SOUND}") == expected

@@ -9,11 +9,35 @@ from typing import Any
 import pytest
 
 from cli.conformance.agreement import NOTHING
-from cli.conformance.cases import Case, load_folder
+from cli.conformance.cases import Case, load_case
 from cli.conformance.compare import Difference, Observed, Played, Refusal, compare
 from cli.conformance.normalise import plain
 
-SAMPLES = {case.name: case for case in load_folder(Path(__file__).parents[2] / "conformance_samples")}
+RECORDINGS = Path(__file__).parents[2] / "recordings"
+SAMPLES = {
+    name: load_case(RECORDINGS / "cases" / f"{name}.json", RECORDINGS)
+    for name in (
+        "agent_tool_available_but_unused",
+        "categorize_empty",
+        "categorize_exact",
+        "conversation_three_turns",
+        "fillup_two_parallel",
+        "generated_container_02",
+        "invalid_switch_no_else",
+        "invoke_error_goto",
+        "invoke_retry_then_ok",
+        "iteration_body_fails",
+        "join_unequal_llm",
+        "llm_generation_params",
+        "llm_reasoning_streamed",
+        "llm_stream_never_used",
+        "llm_structured_into_switch",
+        "llm_two_messages_same_stream",
+        "parallel_fan_3_llm_join_refs",
+        "parallel_one_fails",
+        "variables_sys_all",
+    )
+}
 RUNNABLE = [case for case in SAMPLES.values() if case.match != "load_error"]
 
 

@@ -1,5 +1,6 @@
 """What stands outside a canvas while a case is played."""
 
+import asyncio
 import http.client
 import json
 from typing import Any
@@ -9,7 +10,7 @@ import pytest
 
 from canvas.errors import ToolError
 from cli.conformance.cases import HttpRoute
-from cli.conformance.fixtures import HttpFixture, database, retrieved, searched
+from cli.conformance.fixtures import HttpFixture, SqliteDatabases, retrieved, searched
 
 
 def call(
@@ -111,6 +112,12 @@ def test_web_search_fills_in_what_a_result_lacks():
 def test_every_database_is_fresh():
     statements = ["CREATE TABLE items(name TEXT)", "INSERT INTO items VALUES ('apple')"]
 
-    rows = [database(statements).execute("SELECT * FROM items").fetchall() for _ in range(2)]
+    async def twice() -> list[list[Any]]:
+        seen: list[list[Any]] = []
+        for _ in range(2):
+            async with SqliteDatabases(statements).connect({}) as session:
+                seen.append(list((await session.execute("SELECT * FROM items", 10)).rows))
+                await session.execute("DELETE FROM items", 0)
+        return seen
 
-    assert rows == [[("apple",)], [("apple",)]]
+    assert asyncio.run(twice()) == [[("apple",)], [("apple",)]]

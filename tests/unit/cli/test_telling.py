@@ -11,7 +11,7 @@ import pytest
 
 from canvas import dsl, events
 from canvas.graph import Canvas, compile_canvas
-from canvas.transcript import THINK_END, THINK_START, Event, Position, Said
+from canvas.transcript import AUDIO_END, AUDIO_START, THINK_END, THINK_START, Event, Position, Said
 from cli.stand_ins import stand_ins
 from cli.telling import Lines, Speech, form_lines
 from store.events import Stored
@@ -101,6 +101,15 @@ def test_thoughts_are_no_part_of_the_answer(canvas: Canvas, run: Glance, capsys:
     seen = capsys.readouterr()
     assert seen.out == "Yes\n"
     assert seen.err == "thinking: Hmm.\n"
+
+
+def test_audio_is_not_written(canvas: Canvas, run: Glance, capsys: pytest.CaptureFixture[str]):
+    speech = Speech(canvas)
+
+    speech.show(said(f"Yes.{AUDIO_START}{'0' * 32}{AUDIO_END}"), run)
+    speech.end()
+
+    assert capsys.readouterr().out == "Yes.\n"
 
 
 def test_a_node_that_fails_is_told_with_its_reason(canvas: Canvas, run: Glance, capsys: pytest.CaptureFixture[str]):

@@ -18,7 +18,7 @@ Easel: TypeAlias = Callable[..., Ended]
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A home in which nothing has happened yet."""
-    for name in ("DATABASE_URL", "REDIS_URL", "EASEL_DATABASE_URL", "EASEL_REDIS_URL"):
+    for name in ("DATABASE_URL", "REDIS_URL", "EASEL_DATABASE_URL", "EASEL_REDIS_URL", "EASEL_MODELS_FILE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("EASEL_HOME", str(tmp_path / "home"))
     settings.load.cache_clear()
@@ -77,7 +77,7 @@ BAD = {
 
 
 @pytest.mark.parametrize(("content", "named"), BAD.values(), ids=BAD.keys())
-def test_a_bad_canvas_is_refused_with_exit_code_2_and_its_defect_named(
+def test_a_bad_canvas_is_refused_with_exit_code_1_and_its_defect_named(
     easel: Easel, home: Path, tmp_path: Path, content: bytes, named: str
 ):
     file = tmp_path / "bad.json"
@@ -85,7 +85,8 @@ def test_a_bad_canvas_is_refused_with_exit_code_2_and_its_defect_named(
 
     code, out, _ = easel("validate", file)
 
-    assert code == 2
+    assert code == 1
+    assert out.startswith("error    ")
     assert named in out
 
 
@@ -98,38 +99,119 @@ def test_a_bad_canvas_starts_no_server_and_is_not_stored(easel: Easel, home: Pat
 
     assert code == 2
     assert out == ""
-    assert "begin, downstream" in err
-    assert "Nobody:0" in err
+    assert "Node begin, field downstream: it leads to Nobody:0" in err
     assert not home.exists()
 
 
-def test_every_finding_is_printed_errors_apart_from_warnings(easel: Easel, tmp_path: Path):
+def test_every_finding_has_a_line_errors_first_and_they_are_counted(easel: Easel, tmp_path: Path):
     file = tmp_path / "bad.json"
     lonely = node("Message", {"content": ["{Ghost:0@content}"]})
-    file.write_text(json.dumps(canvas(begin=node("Begin", {"mode": 3}, "Nobody:0"), **{"Message:1": lonely})))
+    drawn = {"nodes": [{"id": "begin", "data": {"name": "Start"}}]}
+    bad = canvas(begin=node("Begin", {"mode": 3}, "Nobody:0"), **{"Message:1": lonely, "X:0": node("Teleport", {})})
+    file.write_text(json.dumps({**bad, "graph": drawn}))
 
-    code, out, _ = easel("validate", file)
-    _, lines, _ = easel("validate", "--json", file)
+    code, out, err = easel("validate", file)
 
-    errors, warnings = out.split("Warnings")
-    assert code == 2
-    assert "begin, downstream" in errors
-    assert "begin, mode" in errors
-    assert "Message:1" in warnings
-    assert "Ghost:0@content" in warnings
-    findings = [json.loads(line) for line in lines.splitlines()]
-    assert {finding["severity"] for finding in findings} == {"error", "warning"}
-    assert {"node": "begin", "field": "mode"}.items() <= findings[1].items()
+    assert code == 1
+    assert out.splitlines() == [
+        'error    Node "Start" (begin), field downstream: it leads to Nobody:0, which does not exist. '
+        "Remove the edge or add the node.",
+        'error    Node "Start" (begin), field mode: [Begin] Mode 3 is not supported. '
+        "Use one of conversational, task, Webhook.",
+        "error    Node X:0: Can't import Teleport.",
+        "warning  Node Message:0: no way leads to it from begin, so it never runs. Connect or remove it.",
+        "warning  Node Message:1: no way leads to it from begin, so it never runs. Connect or remove it.",
+        "warning  Node Message:1, field content[0]: it refers to Ghost:0@content, which does not exist, and fails when "
+        "it reads it. Mend the name or add it.",
+        "warning  Node X:0: no way leads to it from begin, so it never runs. Connect or remove it.",
+    ]
+    assert err == f"{file}: 3 errors, 4 warnings. It cannot run.\n"
 
 
-def test_warnings_alone_do_not_refuse_a_canvas(easel: Easel, tmp_path: Path):
+def test_findings_are_json_for_machines(easel: Easel, tmp_path: Path):
+    file = tmp_path / "bad.json"
+    file.write_text(json.dumps(canvas(begin=node("Begin", {"mode": 3}, "Message:0", "Message:0"))))
+
+    _, out, err = easel("validate", "--json", file)
+
+    (line,) = out.splitlines()
+    assert err == ""
+    assert json.loads(line) == {
+        "file": str(file),
+        "severity": "error",
+        "node": "begin",
+        "field": "mode",
+        "message": "Node begin: [Begin] Mode 3 is not supported. Use one of conversational, task, Webhook.",
+        "code": "bad_parameter",
+    }
+
+
+@pytest.mark.parametrize(("options", "expected"), [((), 0), (("--strict",), 1)])
+def test_warnings_alone_fail_only_where_that_is_asked_for(
+    easel: Easel, tmp_path: Path, options: tuple[str, ...], expected: int
+):
     file = tmp_path / "odd.json"
     file.write_text(json.dumps(canvas(**{"Message:1": node("Message", {"content": ["never heard"]})})))
 
-    code, out, _ = easel("validate", file)
+    code, out, err = easel("validate", *options, file)
 
-    assert code == 0
-    assert "Message:1" in out
+    assert code == expected
+    assert out.startswith("warning  Node Message:1: ")
+    assert err == f"{file}: 0 errors, 1 warning. It can run: 3 nodes.\n"
+
+
+def test_several_files_are_checked_at_once_and_the_worst_decides(easel: Easel, tmp_path: Path):
+    good, bad = tmp_path / "good.json", tmp_path / "bad.json"
+    good.write_text(json.dumps(canvas()))
+    bad.write_text("{")
+
+    code, _, err = easel("validate", bad, good)
+    unreadable, _, told = easel("validate", tmp_path / "none.json", bad, good)
+
+    assert code == 1
+    assert err.splitlines() == [
+        f"{bad}: 1 error, 0 warnings. It cannot run.",
+        f"{good}: 0 errors, 0 warnings. It can run: 2 nodes.",
+    ]
+    assert unreadable == 2
+    assert "none.json cannot be read" in told
+    assert f"{good}: 0 errors" in told
+
+
+@pytest.fixture
+def asks_a_model(tmp_path: Path) -> Path:
+    """A canvas that names a model of OpenAI."""
+    file = tmp_path / "asks.json"
+    llm = node("LLM", {"llm_id": "gpt-5@OpenAI", "prompts": [{"role": "user", "content": "{sys.query}"}]})
+    file.write_text(json.dumps(canvas(begin=node("Begin", {}, "LLM:0", "Message:0"), **{"LLM:0": llm})))
+    return file
+
+
+def test_models_are_looked_up_where_somebody_says_which_accounts_there_are(
+    easel: Easel, tmp_path: Path, asks_a_model: Path, monkeypatch: pytest.MonkeyPatch
+):
+    one, other = tmp_path / "one.toml", tmp_path / "other.toml"
+    one.write_text('[[account]]\nfactory = "OpenAI"\n')
+    other.write_text('[[account]]\nfactory = "Mistral"\n')
+
+    _, unasked, _ = easel("validate", asks_a_model)
+    _, known, _ = easel("validate", "--models", one, asks_a_model)
+    code, missing, _ = easel("validate", "--models", other, "--strict", asks_a_model)
+    monkeypatch.setenv("EASEL_MODELS_FILE", str(other))
+    settings.load.cache_clear()
+    _, by_setting, _ = easel("validate", asks_a_model)
+    settings.load.cache_clear()
+
+    assert (unasked, known) == ("", "")
+    assert code == 1
+    assert missing == by_setting
+    assert missing.startswith("warning  Node LLM:0, field llm_id: Provider OpenAI not found for model gpt-5.")
+
+
+def test_nothing_is_started_or_stored(easel: Easel, home: Path, asks_a_model: Path):
+    easel("validate", asks_a_model)
+
+    assert not home.exists()
 
 
 @pytest.mark.parametrize("example", sorted(EXAMPLES.glob("*.json")), ids=lambda path: path.stem)

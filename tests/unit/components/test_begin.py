@@ -54,7 +54,7 @@ def test_values_preset_in_the_form_are_not_emitted():
     assert outputs(FakeContext(), {"name": {"type": "line", "value": "preset"}}) == {}
 
 
-def test_files_become_their_texts():
+def test_files_become_their_texts_and_what_describes_them_is_kept():
     ctx = FakeContext(
         answers={
             "one": {"type": "File", "value": FILE},
@@ -64,7 +64,10 @@ def test_files_become_their_texts():
         file_texts={"f1": "TEXT"},
     )
 
-    assert outputs(ctx) == {"one": ["TEXT"], "two": ["TEXT", "TEXT"], "none": None}
+    found = outputs(ctx)
+
+    assert found.pop("_files") == {"one": [FILE], "two": [FILE, FILE]}
+    assert found == {"one": ["TEXT"], "two": ["TEXT", "TEXT"], "none": None}
 
 
 @pytest.mark.parametrize("value", [None, "", "text", [5]])

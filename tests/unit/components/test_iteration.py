@@ -72,7 +72,16 @@ def test_side_by_side_results_are_collected_as_they_come():
     assert outcome == Left(container={"lines": ["r"], "note": "n", "_result": results})
 
 
-@pytest.mark.parametrize("wanted", [0, 1, None, "4", -1])
+@pytest.mark.parametrize("wanted", [4, "4", 4.0])
+def test_numeric_text_says_how_many_items_run_side_by_side(wanted: Any):
+    outcome = run(iteration, {**PARAMS, "max_concurrency": wanted}, FakeContext(globals={"env.items": [1]}))
+
+    assert isinstance(outcome, Expanded)
+    assert outcome.concurrency == 4
+    assert visit([1], 1, max_concurrency=wanted).container["_result"] == []
+
+
+@pytest.mark.parametrize("wanted", [0, 1, None, "1", "four", True, -1])
 def test_items_run_one_after_another_unless_more_are_asked_for(wanted: Any):
     outcome = run(iteration, {**PARAMS, "max_concurrency": wanted}, FakeContext(globals={"env.items": [1]}))
 

@@ -3,13 +3,12 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from canvas.errors import ModelError, UnresolvedReference
 from canvas.outcome import Failed, Finished, Outcome
 from components.context import THINK_END, THINK_START
-from components.llm import answer_schema, llm, read_json
+from components.json_in_text import read_json
+from components.llm import answer_schema, llm
 from providers.chat import (
     ChatRequest,
     Completion,
@@ -253,31 +252,6 @@ def test_a_node_without_a_structured_answer_reports_the_last_error_and_no_defaul
     assert "cannot be parsed as JSON" in unreadable.error
     assert broken == Failed(error=str(BROKEN), code="model_error")
     assert isinstance(empty, Failed)
-
-
-@pytest.mark.parametrize(
-    ("answer", "expected"),
-    [
-        ('{title: \'T\', "n": 3, "tags": ["a", "b",],', {"title": "T", "n": 3, "tags": ["a", "b"]}),
-        ('{"title": "Half a ti', {"title": "Half a ti"}),
-        ('[{"title": "A"}, {"title": "B"}]', [{"title": "A"}, {"title": "B"}]),
-        ("[]", []),
-        ('{"a": NaN, "b": [1e999]}', {"a": None, "b": [None]}),
-        ('{"a": "x\\u0000y"}', {"a": "xy"}),
-        ("I cannot do that", None),
-        ("", None),
-        ('"text"', None),
-        ("42", None),
-        ('{"a": ' * 5000, None),
-    ],
-)
-def test_json_in_an_answer_is_repaired_and_anything_but_objects_and_arrays_is_refused(answer: str, expected: Any):
-    assert read_json(answer) == expected
-
-
-@given(st.text())
-def test_no_answer_breaks_the_reading_of_json(answer: str):
-    assert isinstance(read_json(answer), dict | list | None)
 
 
 @pytest.mark.parametrize(

@@ -8,12 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from canvas.errors import NodeFailure, UnresolvedReference
+from canvas.errors import NodeFailure, ToolError, UnresolvedReference
 from canvas.outcome import Finished, MessageEnd
 from canvas.references import Ref
-from components.context import THINK_END, THINK_START
+from components.context import AUDIO_END, AUDIO_START, THINK_END, THINK_START
 from components.message import MessageParams, message, opening
 from tests.fakes import FakeContext, run
+from tests.unit.components.test_speech import Log
 
 PDF = {"doc_id": "1", "filename": "a.pdf", "mime_type": "x", "size": 3}
 
@@ -38,6 +39,13 @@ def test_literal_text_and_values_are_said_piece_by_piece():
     assert ctx.inputs == {"sys.query": "Bob"}
 
 
+def test_a_plain_text_is_one_alternative():
+    outcome = run(message, {"content": "Hi {sys.query}!"}, world())
+
+    assert isinstance(outcome, Finished)
+    assert outcome.outputs["content"] == "Hi Bob!"
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -45,6 +53,10 @@ def test_literal_text_and_values_are_said_piece_by_piece():
         ("{{sys.query}}", "Bob"),
         ("{{ sys.query }} {{{sys.query}}}", "Bob Bob"),
         ("{sys.query}{{ sys_query|upper }}", "BobBOB"),
+        ("{{ sys_query|upper }}{{ nobody }}", ""),
+        ("{sys.query} {{ 1 // 0 }}", "Bob {{ 1 // 0 }}"),
+        ("Hi {sys.query} !", "Hi Bob !"),
+        ("{env.o} {env.b} {env.i}", '{"k": "ä"} true 3'),
         ("{env.n}/{env.f}", "/1.0"),
         ("cost: ${sys.query}_(a+b)* \\d 100% {not a ref}", "cost: $Bob_(a+b)* \\d 100% {not a ref}"),
         ("line1\n\n{sys.query}\n\tline4 ", "line1\n\nBob\n\tline4 "),
@@ -52,7 +64,7 @@ def test_literal_text_and_values_are_said_piece_by_piece():
     ],
 )
 def test_content_reads_as_the_specification_says(text: str, expected: str):
-    assert content(world(l=[1, "a", {"k": 1}], n=None, f=1.0), text) == expected
+    assert content(world(l=[1, "a", {"k": 1}], n=None, f=1.0, o={"k": "ä"}, b=True, i=3), text) == expected
 
 
 def test_nothing_is_said_for_an_empty_text():
@@ -94,6 +106,43 @@ def test_files_leave_the_text_and_become_downloads_once_each():
     assert ctx.inputs == {"env.d": "", "env.e": ""}
 
 
+@pytest.mark.parametrize(
+    ("value", "text", "downloads"),
+    [
+        (PDF, "<>", [PDF]),
+        ([PDF, {**PDF, "doc_id": "2"}], "<>", [PDF, {**PDF, "doc_id": "2"}]),
+        (json.dumps([PDF]), "<>", [PDF]),
+        ({**PDF, "include_download_info_in_content": False}, "<>", [PDF]),
+        ({**PDF, "include_download_info_in_content": True}, f"<{json.dumps(PDF)}>", [PDF]),
+        ([PDF, {**PDF, "include_download_info_in_content": 1}], f"<{json.dumps([PDF, PDF])}>", [PDF]),
+        ([PDF, "x"], f"<{json.dumps([PDF, 'x'])}>", []),
+        ({"doc_id": "1"}, '<{"doc_id": "1"}>', []),
+        ([], "<[]>", []),
+    ],
+)
+@pytest.mark.parametrize("stream", [True, False])
+def test_what_counts_as_a_file(value: Any, text: str, downloads: list[Any], stream: bool):
+    outcome = run(message, {"content": ["<{env.d}>"], "stream": stream}, world(d=value))
+
+    assert outcome == Finished(
+        outputs={"content": text, "downloads": downloads}, end=MessageEnd(downloads=tuple(downloads))
+    )
+
+
+def test_the_same_reference_is_looked_up_once():
+    class Counting(FakeContext):
+        lookups = 0
+
+        def lookup(self, expression: str) -> Any:
+            self.lookups += 1
+            return super().lookup(expression)
+
+    ctx = Counting(globals={"sys.query": "Bob"})
+
+    assert content(ctx, "{sys.query} and {{sys.query}}") == "Bob and Bob"
+    assert ctx.lookups == 1
+
+
 def test_aliases_work_in_a_message_inside_an_iteration():
     assert content(FakeContext(aliases={"item": "a", "index": 0}), "{index}: {item}") == "0: a"
 
@@ -114,10 +163,11 @@ def test_reasoning_is_told_apart_in_a_template_too():
 
 
 def test_other_values_are_said_as_they_are_but_never_with_our_markers():
-    ctx = FakeContext(values={"LLM:A": {"content": f"<think>ab</think>{THINK_START}x{THINK_END}"}})
+    marked = f"<think>ab</think>{THINK_START}x{THINK_END}{AUDIO_START}{'0' * 32}{AUDIO_END}"
+    ctx = FakeContext(values={"LLM:A": {"content": marked}})
 
-    assert content(ctx, "{LLM:A@content}") == "<think>ab</think>x"
-    assert ctx.said == "<think>ab</think>x"
+    assert content(ctx, "{LLM:A@content}" + AUDIO_START) == f"<think>ab</think>x{'0' * 32}"
+    assert ctx.said == f"<think>ab</think>x{'0' * 32}"
 
 
 def test_only_alternatives_whose_nodes_have_run_are_chosen():
@@ -135,10 +185,11 @@ def test_a_message_whose_nodes_have_not_run_is_shown_with_empty_values():
 def test_a_second_attempt_chooses_the_same_alternative_and_visits_differ():
     texts = [str(number) for number in range(10)]
 
-    choices = [content(FakeContext(visit=visit), *texts) for visit in range(30)]
+    for places in ([{"visit": visit} for visit in range(30)], [{"scope_item": item} for item in range(30)]):
+        choices = [content(FakeContext(**place), *texts) for place in places]
 
-    assert choices == [content(FakeContext(visit=visit), *texts) for visit in range(30)]
-    assert len(set(choices)) > 3
+        assert choices == [content(FakeContext(**place), *texts) for place in places]
+        assert len(set(choices)) > 3
 
 
 def test_the_references_of_all_alternatives_are_shown_as_inputs():
@@ -147,6 +198,79 @@ def test_the_references_of_all_alternatives_are_shown_as_inputs():
     content(ctx, "{env.a}", "{env.b}")
 
     assert ctx.inputs == {"env.a": "1", "env.b": "2"}
+
+
+def test_the_end_carries_the_evidence_of_the_turn_once_there_is_any():
+    chunks = {"chunks": {"7": {"id": "c", "content": "x"}}, "doc_aggs": {}}
+    agg = {"chunks": {}, "doc_aggs": {"a.pdf": {"doc_name": "a.pdf", "count": 1}}}
+
+    ends = [
+        run(message, {"content": ["x"]}, FakeContext(reference_store=store))
+        for store in (chunks, agg, {"chunks": {}, "doc_aggs": {}})
+    ]
+
+    assert [end.end.reference for end in ends if isinstance(end, Finished) and end.end] == [chunks, agg, None]
+
+
+@pytest.mark.parametrize(
+    ("user_id", "user"),
+    [
+        (None, ""),
+        ("ann", "ann"),
+        ("{sys.user_id}", "u-1"),
+        ("{{ sys.user_id }}", "u-1"),
+        ("{begin@who}", "42"),
+        ("a {sys.user_id}", "a {sys.user_id}"),
+    ],
+)
+def test_an_answer_is_remembered_with_its_reasoning_for_a_user(user_id: Any, user: str):
+    ctx = FakeContext(
+        values={"LLM:A": {"content": "<think>ab</think>Hello"}, "begin": {"who": 42}},
+        globals={"sys.user_id": "u-1"},
+        listened={"LLM:A"},
+    )
+
+    text = content(ctx, "{LLM:A@content}", memory_ids=["m1", "m2"], user_id=user_id)
+
+    assert text == "Hello"
+    assert ctx.memories == [(("m1", "m2"), user, "<think>ab</think>Hello")]
+
+
+@pytest.mark.parametrize("memory_ids", [None, [], "", {}])
+def test_without_memories_nothing_is_remembered(memory_ids: Any):
+    ctx = FakeContext()
+
+    content(ctx, "Hello", memory_ids=memory_ids)
+
+    assert ctx.memories == []
+
+
+def test_a_memory_that_fails_is_told_and_fails_nothing():
+    class Forgetful(FakeContext):
+        async def remember(self, memory_ids: Any, user_id: str, answer: str) -> None:
+            raise ToolError("Memory ['m1'] not found.")
+
+    outcome = run(message, {"content": ["Hi"], "memory_ids": ["m1"]}, Forgetful(log=Log()))
+
+    assert outcome == Finished(
+        outputs={"content": "Hi", "downloads": [], "memory_error": "Memory ['m1'] not found."}, end=MessageEnd()
+    )
+
+
+def test_a_user_who_cannot_be_found_is_told_as_well():
+    outcome = run(message, {"content": ["Hi"], "memory_ids": ["m1"], "user_id": "{sys.nobody}"}, FakeContext(log=Log()))
+
+    assert isinstance(outcome, Finished)
+    assert "sys.nobody" in outcome.outputs["memory_error"]
+
+
+def test_an_earlier_visits_memory_error_does_not_stay():
+    ctx = FakeContext(previous={"memory_error": "late"})
+
+    outcome = run(message, {"content": ["Hi"], "memory_ids": ["m1"]}, ctx)
+
+    assert isinstance(outcome, Finished)
+    assert outcome.outputs["memory_error"] is None
 
 
 @pytest.mark.parametrize(

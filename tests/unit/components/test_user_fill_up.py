@@ -2,8 +2,11 @@
 
 from typing import Any
 
+import pytest
+from pydantic import ValidationError
+
 from canvas.outcome import Finished, Waiting
-from components.user_fill_up import user_fill_up
+from components.user_fill_up import UserFillUpParams, user_fill_up
 from tests.fakes import FakeContext, run
 
 LINE = {"name": "Name", "type": "line", "optional": False, "options": []}
@@ -53,6 +56,36 @@ def test_a_form_of_optional_files_does_not_stop_the_run_and_keeps_them():
     assert ctx.inputs == {"f": ["TEXT"]}
 
 
+def test_answered_files_become_texts_and_what_describes_them_is_kept():
+    file = {"id": "f1", "name": "a.txt", "mime_type": "text/plain", "created_by": "t"}
+    ctx = FakeContext(answers={"doc": {"type": "file", "value": file}}, file_texts={"f1": "TEXT"})
+
+    outcome = run(user_fill_up, form(doc={"type": "file"}), ctx)
+
+    assert outcome == Finished(outputs={"doc": ["TEXT"], "tips": "Please", "_files": {"doc": [file]}})
+
+
+def test_coming_back_to_a_form_forgets_its_files_but_for_optional_ones():
+    earlier = {"f": [{"id": "f1"}], "doc": [{"id": "f2"}], "gone": [{"id": "f3"}]}
+    ctx = FakeContext(previous={"f": ["TEXT"], "_files": earlier})
+
+    asked = run(user_fill_up, form(f=OPTIONAL_FILE, doc={"type": "file"}), ctx)
+
+    assert isinstance(asked, Waiting)
+    assert asked.outputs["_files"] == {"f": [{"id": "f1"}]}
+
+
+def test_an_answer_replaces_the_optional_file_it_names_and_no_other():
+    earlier = {"f": [{"id": "f1"}], "g": [{"id": "f2"}]}
+    answers = {"f": {"type": "file", "optional": True, "value": None}}
+    ctx = FakeContext(previous={"_files": earlier}, answers=answers)
+
+    outcome = run(user_fill_up, form(f=OPTIONAL_FILE, g=OPTIONAL_FILE), ctx)
+
+    assert isinstance(outcome, Finished)
+    assert outcome.outputs["_files"] == {"g": [{"id": "f2"}]}
+
+
 def test_fields_written_as_a_list_are_keyed_by_key_or_name():
     outcome = run(user_fill_up, {"inputs": [{"key": "a", "name": "A"}, {"name": "b"}, {}], "tips": ""}, FakeContext())
 
@@ -65,7 +98,7 @@ def test_answers_become_outputs_undeclared_ones_too():
 
     outcome = run(user_fill_up, form(name=LINE, age={"type": "integer"}), ctx)
 
-    assert outcome == Finished(outputs={"name": "Ann", "age": 3, "more": "bare", "tips": "Please"})
+    assert outcome == Finished(outputs={"name": "Ann", "age": 3, "tips": "Please", "more": "bare"})
     assert ctx.inputs == {"name": "Ann", "age": 3, "more": "bare"}
 
 
@@ -74,8 +107,19 @@ def test_what_an_answer_leaves_open_stays_empty():
 
     outcome = run(user_fill_up, form(a=LINE, b=LINE), ctx)
 
-    assert outcome == Finished(outputs={"a": "A", "tips": "Please"})
+    assert outcome == Finished(outputs={"a": "A", "b": None, "tips": "Please"})
     assert ctx.inputs == {"a": "A", "b": None}
+
+
+@pytest.mark.parametrize("time", [90, "90", "90s", "7d", " 12 h ", 0.5, None, ""])
+def test_a_form_may_say_how_long_it_waits(time: Any):
+    assert isinstance(run(user_fill_up, {**form(a=LINE), "expires_after": time}, FakeContext()), Waiting)
+
+
+@pytest.mark.parametrize("time", ["soon", "7 days or so", 0, -1, "0d", True, [7], "400d", float("inf")])
+def test_what_is_no_time_to_wait_is_refused_when_the_canvas_is_loaded(time: Any):
+    with pytest.raises(ValidationError, match="is no time that a form can wait"):
+        UserFillUpParams.model_validate({"expires_after": time})
 
 
 def test_coming_back_to_a_form_asks_again():

@@ -24,7 +24,7 @@ def told_apart(pieces: list[str]) -> tuple[str, str]:
 
 
 def test_what_cannot_be_stored_or_spoken_is_taken_out():
-    assert clean("a\0b\ufdd0c\ufdd1") == "abc"
+    assert clean("a\0b\ufdd0c\ufdd1\ufdd2\ufdd3") == "abc"
     assert clean("half \ud83d a smile") == "half \ufffd a smile"
 
 

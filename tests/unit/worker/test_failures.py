@@ -62,6 +62,7 @@ def test_a_text_keeps_its_length_so_that_offsets_into_it_stay_true(text: str):
 def test_marks_around_reasoning_are_spoken_and_not_stored():
     assert failures.speakable("\ufdd0why\ufdd1") == "\ufdd0why\ufdd1"
     assert failures.storable("\ufdd0why\ufdd1") == "\ufffdwhy\ufffd"
+    assert failures.storable("\ufdd2heard\ufdd3") == "\ufffdheard\ufffd"
 
 
 def test_a_number_is_held_as_long_as_python_can_write_it():

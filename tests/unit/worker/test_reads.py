@@ -2,6 +2,9 @@
 
 from typing import Any
 
+import pytest
+
+from canvas import side_by_side
 from tests.builders import canvas_of, says
 from worker.reads import ALWAYS, Reads, reads_of
 
@@ -51,7 +54,42 @@ def test_an_item_node_reads_what_its_container_iterates_over_and_collects():
     )
 
     assert {"list", "each", "item"} <= found.nodes
-    assert found.collects == {"all": ("work", "result")}
+    assert found.collects == {"each": {"all": ("work", "result")}}
+    assert found.items == {"list", "list@result"}
+
+
+def test_a_list_may_be_the_item_of_the_iteration_around():
+    parts = ("begin -> eacho", "eacho: itemo -> each", "each: item -> work")
+
+    assert reads(*parts, of="item", each={"items_ref": "{item}"}).items == {"itemo", "itemo@item"}
+
+
+def test_a_list_may_lie_in_a_variable():
+    assert reads("begin -> each", "each: item -> work", of="item", each={"items_ref": "{env.x}"}).items == {"env.x"}
+
+
+def test_a_body_node_that_watches_the_results_grow_reads_what_they_are_collected_from():
+    parts = ("begin -> each", "each: item -> work -> loop", "loop: visit -> late")
+    each = {"outputs": {"all": {"ref": "work@result"}}}
+    watching = {"script": "{each@all}"}
+
+    assert reads(*parts, of="work", each=each, work=watching).collects == {"each": {"all": ("work", "result")}}
+    assert reads(*parts, of="late", each=each, late=watching).collects == {"each": {"all": ("work", "result")}}
+    assert reads(*parts, of="work", each=each).collects == {}
+
+
+def test_side_by_side_nobody_sees_the_results_grow():
+    each = {"outputs": {"all": {"ref": "work@result"}}, "max_concurrency": 2}
+
+    assert reads("begin -> each", "each: item -> work", each=each, work={"script": "{each@all}"}).collects == {}
+
+
+def test_a_node_of_a_body_whose_items_overlap_has_nothing_of_its_own_past(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(side_by_side, "AT_ONCE", 8)
+    parts = ("begin -> each", "each: item -> work")
+
+    assert "work" not in reads(*parts).nodes
+    assert "work" in reads(*parts, each={"max_concurrency": 1}).nodes
 
 
 def test_history_and_files_are_fetched_only_for_those_who_look():

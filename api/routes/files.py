@@ -1,0 +1,202 @@
+"""Files: upload for an agent, download, and what runs have produced (http-api 6).
+
+What a browser would run as a page is never shown inline, and no reply may be taken for another type than it says.
+"""
+
+import re
+from typing import Annotated, Any
+from urllib.parse import quote
+
+from fastapi import APIRouter, Depends, Request
+from fastapi.responses import Response
+
+from api.auth import Anyone, Caller, Principal
+from api.edge import Edge, TheEdge, in_thread
+from api.errors import absent
+from api.replies import id_of, success
+from api.routes.agents import canvas_of
+from api.uploads import LONGEST_NAME, OCTETS, Incoming, fetched, guessed_type, incoming, mime_type_of, uploaded
+from canvas.errors import NodeFailure, NotFound
+from providers.services import Http
+from store import files
+from store.files import Blobs, StoredFile
+
+router = APIRouter(tags=["files"])
+old_router = APIRouter(tags=["files"])  # paths that older clients know, below `/v1`
+
+UNKNOWN = "document not found"
+
+_PAGES = re.compile(r"html|xml|svg|mhtml|mimearchive|^message/|^multipart/")  # types that may carry scripts
+_PAGE_EXTENSIONS = frozenset(
+    {"html", "htm", "shtml", "xhtml", "xht", "xml", "xsl", "xslt", "svg", "svgz", "mht", "mhtml"}
+)
+_FORM = {
+    "type": "object",
+    "properties": {"file": {"type": "array", "items": {"type": "string", "format": "binary"}}},
+    "required": ["file"],
+}
+
+
+def http_of(request: Request) -> Http:
+    """The process's way out, for uploads by address."""
+    http: Http = request.app.state.http
+    return http
+
+
+# -- upload -----------------------------------------------------------------------------------------------------------
+
+
+@router.post(
+    "/agents/{agent_id}/upload",
+    openapi_extra={"requestBody": {"content": {"multipart/form-data": {"schema": _FORM}}, "required": True}},
+)
+async def upload(
+    request: Request,
+    edge: TheEdge,
+    principal: Anyone,
+    http: Annotated[Http, Depends(http_of)],
+    agent_id: str,
+    url: str = "",
+) -> Response:
+    """Store files: what comes back goes into `files` and file inputs.
+
+    With exactly one file and `url`, what lies at that address is stored instead.
+    """
+    await in_thread(lambda: _see_agent(edge, principal, agent_id))
+    blobs = _storage(edge)
+    async with uploaded(request) as found:
+        if url and len(found) == 1:
+            wanted = await fetched(http, url)
+            return success(await in_thread(lambda: _stored(edge, principal, blobs, wanted)))
+        stored: list[dict[str, Any]] = []
+        for file in found:
+            wanted = await incoming(file)
+            stored.append(await in_thread(lambda wanted=wanted: _stored(edge, principal, blobs, wanted)))
+    return success(stored[0] if len(stored) == 1 else stored)
+
+
+def _see_agent(edge: Edge, principal: Principal, agent_id: str) -> None:
+    with edge.database.transaction() as tx:
+        canvas_of(tx, principal, agent_id)
+
+
+def _stored(edge: Edge, principal: Principal, blobs: Blobs, file: Incoming) -> dict[str, Any]:
+    blobs.put(file.data)  # the slow part, before a connection is taken
+    with edge.database.transaction() as tx:
+        row = files.add(
+            tx, principal.tenant_id, blobs, file.name, file.mime_type, file.data, created_by=principal.user_id
+        )
+    return {
+        "id": row.id.hex,
+        "name": row.name,
+        "size": row.size,
+        "extension": _extension(row.name),
+        "mime_type": row.mime_type,
+        "created_by": row.created_by,
+        "created_at": row.created_at.timestamp(),
+        "preview_url": None,
+    }
+
+
+def _extension(name: str) -> str:
+    return name.rpartition(".")[2].lower() if "." in name else ""
+
+
+# -- download ---------------------------------------------------------------------------------------------------------
+
+
+@router.get("/agents/download")
+def download(edge: TheEdge, principal: Caller, id: str = "") -> Response:  # noqa: A002 - the name on the wire
+    """The bytes of an uploaded file."""
+    file, data = _read(edge, principal, id)
+    return _reply(data, OCTETS, file.name, is_inline=False)
+
+
+@router.get("/agents/attachments/{attachment_id}/download")
+def download_attachment(
+    edge: TheEdge,
+    principal: Anyone,
+    attachment_id: str,
+    ext: str = "",
+    mime_type: str = "",
+    filename: str = "",
+    disposition: str = "",
+) -> Response:
+    """A file that a run has produced; shown in the browser with `disposition=inline`, unless it is a page."""
+    file, data = _read(edge, principal, attachment_id)
+    kind = _type(mime_type, ext)
+    return _reply(data, kind, filename or file.name, is_inline=disposition == "inline" and not _is_page(kind, ext))
+
+
+@router.get("/agents/attachments/{attachment_id}/preview")
+def preview_attachment(
+    edge: TheEdge, principal: Caller, attachment_id: str, ext: str = "", mime_type: str = "", filename: str = ""
+) -> Response:
+    """The same, shown in the browser."""
+    file, data = _read(edge, principal, attachment_id)
+    kind = _type(mime_type, ext)
+    return _reply(data, kind, filename or file.name, is_inline=not _is_page(kind, ext))
+
+
+@router.get("/document/download/{attachment_id}", deprecated=True)
+@old_router.get("/v1/document/download/{attachment_id}", deprecated=True)
+def download_by_old_path(
+    edge: TheEdge,
+    principal: Anyone,
+    attachment_id: str,
+    ext: str = "",
+    mime_type: str = "",
+    filename: str = "",
+    disposition: str = "",
+) -> Response:
+    """The download under its old paths."""
+    return download_attachment(edge, principal, attachment_id, ext, mime_type, filename, disposition)
+
+
+def _read(edge: Edge, principal: Principal, written: str) -> tuple[StoredFile, bytes]:
+    """A file of the caller with its bytes. Raises Refused."""
+    file_id = id_of(written)
+    if file_id is None:
+        raise absent(UNKNOWN)
+    with edge.database.transaction() as tx:
+        file = files.get(tx, principal.tenant_id, file_id)
+    try:
+        return file, _storage(edge).get(file.sha256)
+    except NotFound:
+        raise absent(UNKNOWN) from None
+
+
+def _storage(edge: Edge) -> Blobs:
+    if edge.blobs is None:
+        raise NodeFailure("This process has no file storage.")  # no deployment of ours is without one
+    return edge.blobs
+
+
+def _type(mime_type: str, ext: str) -> str:
+    """The type of a reply: as asked for, else by extension."""
+    return mime_type_of(mime_type) or guessed_type(f"file.{_plain(ext)}")
+
+
+def _is_page(kind: str, ext: str) -> bool:
+    return _PAGES.search(kind) is not None or _plain(ext) in _PAGE_EXTENSIONS
+
+
+def _plain(ext: str) -> str:
+    """An extension in letters and digits alone."""
+    return re.sub(r"[^a-z0-9]", "", ext.lower())
+
+
+def _reply(data: bytes, kind: str, name: str, *, is_inline: bool) -> Response:
+    headers = {
+        "Content-Disposition": "inline" if is_inline else f"attachment{_named(name)}",
+        "X-Content-Type-Options": "nosniff",
+    }
+    return Response(data, headers=headers, media_type=kind)
+
+
+def _named(name: str) -> str:
+    """A name as a part of Content-Disposition; one beyond ASCII also in the spelling that allows for it."""
+    whole = re.sub(r"[^\w.-]", "_", name[-LONGEST_NAME:])
+    plain = re.sub(r"[^\w.-]", "_", whole, flags=re.ASCII)
+    extended = f"; filename*=UTF-8''{quote(whole)}" if whole != plain else ""
+    return f'; filename="{plain}"{extended}'

@@ -1,0 +1,53 @@
+"""Token buckets in Redis: how often something may happen, counted by all processes together.
+
+A bucket holds `capacity` tokens and fills up within the window. Taking one is a single script that goes by Redis's
+clock, so neither two processes nor two clocks can take the same token. A bucket nobody draws from is forgotten once it
+would be full again.
+"""
+
+from uuid import UUID
+
+import redis
+
+_TAKE = """
+local capacity, seconds = tonumber(ARGV[1]), tonumber(ARGV[2])
+local rate = capacity / seconds
+local clock = redis.call('TIME')
+local now = tonumber(clock[1]) + tonumber(clock[2]) / 1000000
+local known = redis.call('HMGET', KEYS[1], 'tokens', 'timestamp')
+local tokens = tonumber(known[1] or '') or capacity
+local since = tonumber(known[2] or '') or now
+tokens = math.min(capacity, tokens + math.max(0, now - since) * rate)
+local taken = 0
+if tokens >= 1 then
+    tokens, taken = tokens - 1, 1
+end
+redis.call('HSET', KEYS[1], 'tokens', string.format('%.9f', tokens), 'timestamp', string.format('%.6f', now))
+redis.call('EXPIRE', KEYS[1], math.ceil(seconds) + 1)
+return taken
+"""
+
+
+class BucketsAway(Exception):
+    """Redis does not answer, so nobody knows whether there is a token."""
+
+
+class TokenBuckets:
+    """A process's way to the buckets."""
+
+    def __init__(self, url: str) -> None:
+        self._redis: redis.Redis = redis.Redis.from_url(
+            url, socket_timeout=2, socket_connect_timeout=1, socket_keepalive=True, health_check_interval=10
+        )
+        self._take = self._redis.register_script(_TAKE)
+
+    def take(self, agent_id: UUID, capacity: int, seconds: int) -> bool:
+        """Take a token of an agent's webhook; False if there is none left. Raises BucketsAway."""
+        try:
+            return self._take(keys=[f"rl:tb:{agent_id.hex}"], args=[capacity, seconds]) == 1
+        except redis.RedisError as error:
+            raise BucketsAway from error
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._redis.close()

@@ -1,0 +1,117 @@
+"""Files that come in: out of multipart bodies read up to a limit, or from an address (http-api 6.1)."""
+
+import mimetypes
+import re
+import unicodedata
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+from urllib.parse import unquote, urlsplit
+
+from fastapi import Request
+from starlette.datastructures import UploadFile
+from starlette.formparsers import MultiPartException, MultiPartParser
+
+from api.errors import ARGUMENT, DATA, Refused
+from canvas.errors import NodeFailure
+from providers.services import Call, Http
+
+LARGEST = 64 * 1024 * 1024  # bytes of a body, and of a file that is fetched
+MOST_FILES = 100
+LONGEST_NAME = 255
+REDIRECTS = 5
+FETCH_SECONDS = 60.0
+
+OCTETS = "application/octet-stream"
+
+_MIME_TYPE = re.compile(r"[a-z0-9][a-z0-9!#$&^_.+-]{0,126}/[a-z0-9][a-z0-9!#$&^_.+-]{0,126}")
+
+
+@dataclass(frozen=True, slots=True)
+class Incoming:
+    """A file that is to be stored."""
+
+    name: str
+    mime_type: str
+    data: bytes = field(repr=False)
+
+
+@asynccontextmanager
+async def uploaded(request: Request) -> AsyncGenerator[list[UploadFile]]:
+    """The files in the field `file` of a multipart body, until the block ends. Raises Refused."""
+    told = request.headers.get("content-length", "")
+    if told.isascii() and told.isdigit() and (len(told) > 15 or int(told) > LARGEST):
+        raise _too_large()
+    if mime_type_of(request.headers.get("content-type", "")) != "multipart/form-data":
+        raise _missing()
+    parser = MultiPartParser(request.headers, _bounded(request), max_files=MOST_FILES)
+    try:
+        form = await parser.parse()
+    except (MultiPartException, ValueError) as error:  # the latter out of a charset or a name that is none
+        raise Refused(ARGUMENT, f"The multipart body cannot be read. {getattr(error, 'message', '')}".strip()) from None
+    try:
+        files = [item for item in form.getlist("file") if isinstance(item, UploadFile)]
+        if not files:
+            raise _missing()
+        yield files
+    finally:
+        await form.close()
+
+
+async def incoming(file: UploadFile) -> Incoming:
+    """An uploaded file."""
+    name = file_name(file.filename or "")
+    return Incoming(name, mime_type_of(file.content_type or "") or guessed_type(name), await file.read())
+
+
+async def fetched(http: Http, url: str) -> Incoming:
+    """The file at an address, which is checked like any that a canvas reaches. Raises Refused."""
+    try:
+        reply = await http.send(Call("GET", url, redirects=REDIRECTS, timeout=FETCH_SECONDS, most_bytes=LARGEST))
+    except NodeFailure as failure:  # a refused address, or no whole answer
+        raise Refused(DATA, failure.message) from failure
+    if not reply.is_success:
+        raise Refused(DATA, f"The address was answered with status {reply.status}.")
+    place = urlsplit(reply.url)
+    name = file_name(unquote(place.path).rpartition("/")[2] or place.hostname or "")
+    mime_type = mime_type_of(reply.headers.get("content-type", "")) or guessed_type(name)
+    if "." not in PurePosixPath(name).name:
+        name += mimetypes.guess_extension(mime_type) or ""
+    return Incoming(name, mime_type, reply.content)
+
+
+def file_name(written: str) -> str:
+    """The last part of a path in either spelling, without characters that no name has."""
+    last = re.split(r"[\\/]", written)[-1]
+    kept = "".join(letter for letter in last if unicodedata.category(letter)[0] != "C").strip()
+    return kept[-LONGEST_NAME:] if kept.strip(".") else "file"
+
+
+def mime_type_of(written: str) -> str:
+    """A media type without its parameters; "" for what is none."""
+    kind = written.partition(";")[0].strip().lower()
+    return kind if _MIME_TYPE.fullmatch(kind) else ""
+
+
+def guessed_type(name: str) -> str:
+    """The media type that a file's name promises."""
+    return mimetypes.guess_type(name, strict=False)[0] or OCTETS
+
+
+async def _bounded(request: Request) -> AsyncGenerator[bytes]:
+    """The body as it comes; ends with a refusal where it is too large."""
+    size = 0
+    async for part in request.stream():
+        size += len(part)
+        if size > LARGEST:
+            raise _too_large()
+        yield part
+
+
+def _too_large() -> Refused:
+    return Refused(ARGUMENT, "request body too large.")
+
+
+def _missing() -> Refused:
+    return Refused(ARGUMENT, "`file` field is required.")

@@ -1,0 +1,153 @@
+"""What a model may do with a browser, and how its reply is read.
+
+A reply is one JSON object `{"thought": text, "actions": [{"action": "click", "index": 3}, ...]}`. Damaged JSON is
+repaired; a bare action, a bare list of them, and `{"click": {"index": 3}}` for an action are understood as well.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, TypeAlias
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
+
+from components.json_in_text import read_json
+
+MOST_ACTIONS = 8  # of one reply; what a model plans further ahead seldom fits the page it then finds
+LONGEST_SHOWN = 100  # characters of an argument that the model reads again
+LONGEST_WAIT = 10.0  # seconds
+
+
+class _Action(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore", coerce_numbers_to_str=True)
+
+    def __str__(self) -> str:
+        """The action as the model wrote it, one line."""
+        words = self.model_dump(exclude={"action"}, exclude_defaults=True)
+        shown = ", ".join(f"{name}={repr(value)[:LONGEST_SHOWN]}" for name, value in words.items())
+        return f"{getattr(self, 'action', '')}({shown})"
+
+
+class Goto(_Action):
+    action: Literal["goto"]
+    url: str
+
+
+class Click(_Action):
+    action: Literal["click"]
+    index: int
+
+
+class Type(_Action):
+    action: Literal["type"]
+    index: int
+    text: str
+    submit: bool = False
+
+
+class Select(_Action):
+    action: Literal["select"]
+    index: int
+    option: str
+
+
+class Scroll(_Action):
+    action: Literal["scroll"]
+    direction: Literal["down", "up", "top", "bottom"] = "down"
+
+
+class Back(_Action):
+    action: Literal["back"]
+
+
+class Wait(_Action):
+    action: Literal["wait"]
+    seconds: float = Field(default=1.0, ge=0, le=LONGEST_WAIT)
+
+
+class Extract(_Action):
+    action: Literal["extract"]
+    text: str
+
+
+class Upload(_Action):
+    action: Literal["upload"]
+    index: int
+    file: str
+
+
+class Download(_Action):
+    """Of an element that downloads when clicked, or of an address."""
+
+    action: Literal["download"]
+    index: int | None = None
+    url: str = ""
+
+    @model_validator(mode="after")
+    def _of_something(self) -> "Download":
+        if (self.index is None) == (not self.url):
+            raise ValueError("give either index or url")
+        return self
+
+
+class Done(_Action):
+    action: Literal["done"]
+    result: Any = None
+
+
+PageAction: TypeAlias = Goto | Click | Type | Select | Scroll | Back | Wait | Upload | Download
+Action: TypeAlias = PageAction | Extract | Done
+
+_ACTION: TypeAdapter[Action] = TypeAdapter(Annotated[Action, Field(discriminator="action")])
+_NAMES = frozenset(
+    {"goto", "click", "type", "select", "scroll", "back", "wait", "extract", "upload", "download", "done"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What a model wants done, in order, and what it was thinking."""
+
+    actions: tuple[Action, ...]
+    thought: str = ""
+
+
+class BadReply(Exception):
+    """A reply that holds no actions, or one that there is not. The text is for the model."""
+
+
+def read_reply(text: str) -> Reply:
+    """Raises BadReply."""
+    found = read_json(text)
+    if found is None:
+        raise BadReply("The reply is no JSON. Reply with one JSON object and nothing else.")
+    thought = str(found.get("thought") or "") if isinstance(found, Mapping) else ""
+    listed = _listed(found)
+    if not listed:
+        raise BadReply('The reply names no actions. Reply with {"thought": ..., "actions": [...]}.')
+    return Reply(tuple(_action(item) for item in listed[:MOST_ACTIONS]), thought)
+
+
+def _listed(found: Mapping[str, Any] | Sequence[Any]) -> Sequence[Any]:
+    if not isinstance(found, Mapping):
+        return found
+    if "actions" in found:
+        actions = found["actions"]
+        return actions if isinstance(actions, list) else [actions]
+    return [found] if "action" in found or _NAMES & found.keys() else []
+
+
+def _action(item: Any) -> Action:
+    if not isinstance(item, Mapping):
+        raise BadReply(f"An action is a JSON object, and {str(item)[:100]!r} is none.")
+    if "action" not in item and len(named := [name for name in item if name in _NAMES]) == 1:
+        arguments = item[named[0]]
+        item = {**(arguments if isinstance(arguments, Mapping) else {}), "action": named[0]}
+    try:
+        return _ACTION.validate_python(item)
+    except ValidationError as error:
+        defects = "; ".join(f"{_place(defect['loc'])}: {defect['msg']}" for defect in error.errors()[:3])
+        raise BadReply(f"Not understood: {defects}. Known actions: {', '.join(sorted(_NAMES))}.") from error
+
+
+def _place(steps: Sequence[int | str]) -> str:
+    return ".".join(str(step) for step in steps) or "action"

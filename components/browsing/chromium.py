@@ -1,0 +1,173 @@
+"""A Chromium of our own: found, started behind an egress, and gone for sure in the end.
+
+Playwright starts it through a driver process and ends it when asked. Where Playwright does not get that done, because
+it hangs or was still starting when the attempt was called off, Chromium's process group is killed: the lock in its
+profile names the process.
+"""
+
+import asyncio
+import os
+import shutil
+import signal
+from collections.abc import AsyncGenerator, Coroutine
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from playwright.async_api import BrowserContext, Error, Playwright, async_playwright
+
+from canvas.errors import NodeFailure
+
+CLOSE_SECONDS = 2.0  # for a browser to put its profile in order
+STOP_SECONDS = 3.0  # for the driver to end; what takes longer ends in the background
+LAUNCH_SECONDS = 60.0
+LONGEST_REASON = 500  # characters
+LONGEST_TEMPORARY = 56  # characters of the path: Chromium has a socket below it, and those may have 103
+
+_COMMANDS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
+_PLACES = (
+    "/usr/bin/chromium",
+    "/usr/bin/chromium-browser",
+    "/usr/bin/google-chrome",
+    "/opt/google/chrome/chrome",
+    "/snap/bin/chromium",
+    "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome",
+    "/Applications/Chromium.app/Contents/MacOS/Chromium",
+)
+_FLAGS = (
+    "--disable-gpu",
+    "--disable-quic",  # it would go around the proxy
+    "--webrtc-ip-handling-policy=disable_non_proxied_udp",
+    "--force-webrtc-ip-handling-policy=disable_non_proxied_udp",  # what older ones call it
+    "--proxy-bypass-list=<-loopback>",  # loopback goes through the proxy as well
+    "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1",  # nothing but the proxy can be connected to by name
+    "--no-pings",
+)
+_PASSED_ON = (
+    "PATH", "LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE", "TZ", "DISPLAY", "WAYLAND_DISPLAY", "XAUTHORITY",
+    "XDG_RUNTIME_DIR", "FONTCONFIG_FILE", "FONTCONFIG_PATH", "LD_LIBRARY_PATH",
+)  # fmt: skip
+_LOCK = "SingletonLock"
+_TELLING = ("FATAL:", "error while loading", "Missing X server", "No usable sandbox")  # in what Chromium says
+
+ending: set[asyncio.Task[None]] = set()  # what goes on in the background needs somebody to hold it
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """How to start a browser. `scratch` is a folder for all it writes beside its profile, `proxy` its only way out."""
+
+    profile: Path
+    scratch: Path
+    proxy: str
+    executable: str | None = None
+    headless: bool = True
+    sandbox: bool = False
+
+
+@asynccontextmanager
+async def running(launch: Launch) -> AsyncGenerator[BrowserContext]:
+    """A browser with one empty tab. Raises NodeFailure where none can be started. It is gone afterwards."""
+    starting = asyncio.ensure_future(async_playwright().start())
+    opening = asyncio.ensure_future(_opened(starting, launch))
+    try:
+        try:
+            context = await asyncio.shield(opening)
+        except Error as error:
+            raise _not_started(error, launch) from error
+        yield context
+    finally:
+        await _uninterrupted(_closed(starting, opening, launch.profile))
+
+
+def kill(profile: Path) -> None:
+    """End the browser that uses a profile, and all it has started, at once."""
+    lock = profile / _LOCK
+    with suppress(OSError, ValueError):  # it has no lock, or is no more
+        group = os.getpgid(int(os.readlink(lock).rpartition("-")[2]))
+        if group != os.getpgrp():
+            os.killpg(group, signal.SIGKILL)
+        lock.unlink()
+
+
+def executable_of(named: str | None) -> str | None:
+    """The Chromium to start: what a deployment names, else the first found in the usual places; None if none is."""
+    if named:
+        found = shutil.which(named)
+        if found is None:
+            raise NodeFailure(f'There is no browser "{named}". Set BROWSER_USE_EXECUTABLE_PATH to a Chromium.')
+        return found
+    return next((found for place in (*_COMMANDS, *_PLACES) if (found := shutil.which(place))), None)
+
+
+async def _opened(starting: "asyncio.Future[Playwright]", launch: Launch) -> BrowserContext:
+    playwright = await asyncio.shield(starting)
+    executable = executable_of(launch.executable) or playwright.chromium.executable_path
+    if not Path(executable).exists():
+        raise NodeFailure("No Chromium was found. Install one, or set BROWSER_USE_EXECUTABLE_PATH to where it is.")
+    return await playwright.chromium.launch_persistent_context(
+        launch.profile,
+        executable_path=executable,
+        args=[*_FLAGS, f"--proxy-server={launch.proxy}", f"--disk-cache-dir={launch.scratch / 'cache'}"],
+        headless=launch.headless,
+        chromium_sandbox=launch.sandbox,
+        accept_downloads=True,
+        downloads_path=launch.scratch / "downloads",
+        artifacts_dir=launch.scratch / "artifacts",
+        env=_environment(launch.scratch),
+        handle_sigint=False,
+        handle_sigterm=False,
+        handle_sighup=False,
+        timeout=LAUNCH_SECONDS * 1000,
+    )
+
+
+def _environment(scratch: Path) -> dict[str, str | float | bool]:
+    """What a browser needs to know of ours, and nothing else: there are secrets in it."""
+    passed_on = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
+    temporary = {"TMPDIR": str(scratch)} if len(str(scratch)) <= LONGEST_TEMPORARY else {}
+    return {**passed_on, **temporary, "HOME": str(scratch)}
+
+
+async def _closed(
+    starting: "asyncio.Future[Playwright]", opening: "asyncio.Future[BrowserContext]", profile: Path
+) -> None:
+    if opening.done() and not opening.cancelled() and opening.exception() is None:
+        with suppress(Error, TimeoutError):
+            async with asyncio.timeout(CLOSE_SECONDS):
+                await opening.result().close()
+    else:
+        opening.cancel()
+    kill(profile)
+    stopping = asyncio.create_task(_stopped(starting))
+    ending.add(stopping)
+    stopping.add_done_callback(ending.discard)
+    await asyncio.wait({stopping}, timeout=STOP_SECONDS)
+    kill(profile)
+
+
+async def _stopped(starting: "asyncio.Future[Playwright]") -> None:
+    """End the driver, as soon as it has begun. With it goes a browser that it was about to start."""
+    with suppress(Exception):  # a driver that broke off raises just that; there is nobody left to tell
+        await (await starting).stop()
+
+
+async def _uninterrupted(work: Coroutine[Any, Any, None]) -> None:
+    """Do this to its end, also when the attempt is called off meanwhile, once or more; then that counts again."""
+    task = asyncio.create_task(work)
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        raise cancelled
+
+
+def _not_started(error: Error, launch: Launch) -> NodeFailure:
+    lines = error.message.strip().splitlines() or ["no reason given"]
+    reason = next((line for line in lines if any(word in line for word in _TELLING)), lines[0])
+    advice = "" if launch.headless else " With `headless` off it needs a display."
+    return NodeFailure(f"The browser could not be started: {reason.strip()[:LONGEST_REASON]}.{advice}")

@@ -1,0 +1,275 @@
+"""The browser as the loop knows it: one page to look at and to act on, in Playwright's terms.
+
+Elements are those of the last look: one that has gone meanwhile fails the action that names it. `back` in a tab that
+has nothing to go back to closes it.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from playwright.async_api import BrowserContext, ElementHandle, Error, Frame, Page, Response
+
+from components.browsing import actions
+from components.browsing.downloads import Downloads
+from components.browsing.files import UploadedFile
+from components.browsing.loop import ActionFailed
+from components.browsing.tabs import Tabs, reason_of
+from components.browsing.views import MOST_ELEMENTS, Element, View
+
+LOOK_SECONDS = 10.0
+ACTION_SECONDS = 60.0  # for an action, navigation included
+CLICK_SECONDS = 5.0
+GOTO_SECONDS = 30.0
+MOST_FRAMES = 8
+
+_LOOK = (Path(__file__).with_name("page.js")).read_text()
+_SCROLL = """(direction) => {
+  const page = document.scrollingElement || document.documentElement;
+  const room = (element) => element.scrollHeight - element.clientHeight;
+  const boxes = [...document.querySelectorAll("*")].filter((each) =>
+    room(each) > 8 && each.clientHeight > 100 && ["auto", "scroll"].includes(getComputedStyle(each).overflowY));
+  const target = room(page) > 8 ? page : boxes.sort((a, b) => b.clientHeight - a.clientHeight)[0] || page;
+  const step = 0.8 * target.clientHeight;
+  const to = { down: target.scrollTop + step, up: target.scrollTop - step, top: 0, bottom: target.scrollHeight };
+  target.scrollTo({ top: to[direction], behavior: "instant" });
+}"""
+_IS_FILE_FIELD = "(element) => element.tagName === 'INPUT' && element.type === 'file'"
+_SCHEMES = frozenset({"http", "https", "about", "blob", "data", "chrome-error", ""})
+
+
+class LivePage:
+    """The pages of one browser. `refused` tells why hosts could not be reached; `files` may be uploaded."""
+
+    def __init__(
+        self,
+        context: BrowserContext,
+        downloads: Downloads,
+        *,
+        refused: Mapping[str, str],
+        files: Sequence[UploadedFile] = (),
+        most_text: int = 8000,
+    ) -> None:
+        self._tabs = Tabs(context, downloads)
+        self._downloads = downloads
+        self._refused = refused
+        self._files = files
+        self._most_text = most_text
+        self._elements: list[ElementHandle] = []
+
+    # -- looking --------------------------------------------------------------------------------------------------
+    async def look(self) -> View:
+        """What there is to see now. A page that does not respond is closed. Raises NodeFailure if the browser ended."""
+        for is_last in (False, True):
+            page = await self._tabs.current()
+            self._elements = []
+            try:
+                async with asyncio.timeout(LOOK_SECONDS):
+                    return await self._view(page)
+            except TimeoutError:
+                break
+            except Error:  # it may just be going elsewhere
+                if is_last:
+                    break
+        self._elements = []
+        await self._tabs.give_up(page)
+        return View("about:blank", remarks=[*self._remarked(), f"{page.url} did not respond and was closed."])
+
+    async def _view(self, page: Page) -> View:
+        seen: list[Element] = []
+        texts: list[str] = []
+        above = below = 0.0
+        room = self._most_text
+        for frame in page.frames[:MOST_FRAMES]:
+            found = await self._read(frame, MOST_ELEMENTS - len(seen), room)
+            if found is None:
+                continue
+            seen += [Element.read(described) for described in found["described"]]
+            texts.append(found["text"])
+            room -= len(found["text"])
+            if frame == page.main_frame:
+                above, below = found["above"], found["below"]
+        text = "\n\n".join(filter(None, texts))
+        return View(page.url, await page.title(), seen, text, above, below, self._remarked())
+
+    async def _read(self, frame: Frame, most_elements: int, most_text: int) -> dict[str, Any] | None:
+        """What page.js finds in a frame; its elements are kept."""
+        try:
+            found = await frame.evaluate_handle(_LOOK, [max(0, most_elements), max(0, most_text)])
+            read = await found.evaluate("(found) => found && { ...found, elements: null }")
+            if read is None:
+                return None
+            handles = await (await found.get_property("elements")).get_properties()
+        except Error:
+            if frame == frame.page.main_frame:
+                raise
+            return None  # it has gone, as frames do
+        self._elements += [element for handle in handles.values() if (element := handle.as_element()) is not None]
+        return read
+
+    def _remarked(self) -> list[str]:
+        remarks = self._tabs.remarked()
+        if self._tabs.count > 1:
+            remarks.append(f"Open tabs: {self._tabs.count}. This is the newest; back can close it.")
+        if self._downloads.names:
+            remarks.append(f"Files downloaded so far: {', '.join(self._downloads.names)}")
+        return remarks
+
+    # -- acting ---------------------------------------------------------------------------------------------------
+    async def act(self, action: actions.PageAction) -> str:
+        """Carry out an action, and say what came of it. Raises ActionFailed."""
+        page = await self._tabs.current()
+        self._tabs.failed = ""
+        try:
+            async with asyncio.timeout(ACTION_SECONDS):
+                said = await self._done(action, page)
+                await self._tabs.settled()
+        except Error as error:
+            raise ActionFailed(self._refusal(page.url) or reason_of(error)) from error
+        except TimeoutError as error:
+            raise ActionFailed(f"it took more than {ACTION_SECONDS:g} seconds") from error
+        page = await self._tabs.current()
+        if urlsplit(page.url).scheme not in _SCHEMES:
+            await page.goto("about:blank")
+            raise ActionFailed("only pages of the web may be shown")
+        if refusal := self._refusal(page.url):
+            raise ActionFailed(refusal)
+        return said
+
+    async def _done(self, action: actions.PageAction, page: Page) -> str:
+        match action:
+            case actions.Goto():
+                return await self._go(action.url, page)
+            case actions.Click():
+                await self._element(action.index).click(timeout=CLICK_SECONDS * 1000)
+            case actions.Type():
+                await self._type(action, page)
+            case actions.Select():
+                await self._element(action.index).select_option(action.option, timeout=CLICK_SECONDS * 1000)
+            case actions.Scroll():
+                await page.evaluate(_SCROLL, action.direction)
+            case actions.Back():
+                return await self._go_back(page)
+            case actions.Wait():
+                await asyncio.sleep(action.seconds)
+            case actions.Upload():
+                return await self._upload(action, page)
+            case actions.Download():
+                return await self._download(action, page)
+        return ""
+
+    async def _go(self, url: str, page: Page) -> str:
+        before = len(self._downloads.names)
+        try:
+            response = await self._goto(web_address(url), page)
+        except Error as error:
+            if _is_a_download(error) and await self._downloads.more_than(before):
+                return "it is a file, which was downloaded"
+            raise
+        return f"HTTP {response.status}" if response is not None and response.status >= 400 else ""
+
+    async def _goto(self, address: str, page: Page) -> Response | None:
+        try:
+            return await page.goto(address, wait_until="domcontentloaded", timeout=GOTO_SECONDS * 1000)
+        except Error as error:
+            if "interrupted by another navigation" not in error.message:
+                raise
+        await page.wait_for_load_state("domcontentloaded")  # the end of an earlier one: an error page, a redirect
+        return await page.goto(address, wait_until="domcontentloaded", timeout=GOTO_SECONDS * 1000)
+
+    async def _go_back(self, page: Page) -> str:
+        before = page.url
+        response = await page.go_back(wait_until="domcontentloaded", timeout=GOTO_SECONDS * 1000)
+        if response is not None or page.url != before:
+            return ""
+        if self._tabs.count < 2:
+            raise ActionFailed("there is no earlier page")
+        await page.close()
+        return "the tab was closed"
+
+    async def _type(self, action: actions.Type, page: Page) -> None:
+        element = self._element(action.index)
+        try:
+            await element.fill(action.text, timeout=CLICK_SECONDS * 1000)
+        except Error as error:
+            if "not an <input>" not in error.message:
+                raise
+            await element.click(timeout=CLICK_SECONDS * 1000)  # a field of the page's own making
+            await page.keyboard.type(action.text)
+        if action.submit:
+            await element.press("Enter", timeout=CLICK_SECONDS * 1000)
+
+    async def _upload(self, action: actions.Upload, page: Page) -> str:
+        wanted = action.file.strip()
+        file = next((file for file in self._files if wanted in (file.id, file.name)), None)
+        if file is None:
+            names = ", ".join(file.name for file in self._files) or "none"
+            raise ActionFailed(f"there is no such file to upload; there are: {names}")
+        element = self._element(action.index)
+        if await element.evaluate(_IS_FILE_FIELD):
+            await element.set_input_files(file.path, timeout=CLICK_SECONDS * 1000)
+        else:
+            async with page.expect_file_chooser(timeout=CLICK_SECONDS * 1000) as choosing:
+                await element.click(timeout=CLICK_SECONDS * 1000)
+            await (await choosing.value).set_files(file.path)
+        return f"{file.name} was chosen"
+
+    async def _download(self, action: actions.Download, page: Page) -> str:
+        before = len(self._downloads.names)
+        if action.index is not None:
+            await self._element(action.index).click(timeout=CLICK_SECONDS * 1000)
+        else:
+            tab = await self._tabs.another()
+            try:
+                await self._fetch(web_address(action.url), tab, before)
+            finally:
+                await tab.close()
+        if not await self._downloads.more_than(before):
+            raise ActionFailed("nothing was downloaded")
+        return f"{self._downloads.names[-1]} was downloaded"
+
+    async def _fetch(self, url: str, tab: Page, before: int) -> None:
+        """A file in a tab of its own. What the browser would rather show than keep is kept as it came."""
+        try:
+            response = await tab.goto(url, wait_until="load", timeout=GOTO_SECONDS * 1000)
+        except Error as error:
+            if not _is_a_download(error) or not await self._downloads.more_than(before):
+                raise
+            await self._downloads.finished()
+            return
+        if response is None or not response.ok:
+            raise ActionFailed(f"HTTP {response.status if response is not None else 'without an answer'}")
+        await self._downloads.keep(response.url, response.headers, await response.body())
+
+    def _element(self, index: int) -> ElementHandle:
+        if not 1 <= index <= len(self._elements):
+            raise ActionFailed(f"there is no element {index}; the page has 1 to {len(self._elements)}")
+        return self._elements[index - 1]
+
+    def _refusal(self, url: str) -> str:
+        """Why the page at an address, or the last one that could not be loaded, may not be reached."""
+        for place in filter(None, (self._tabs.failed, url)):
+            host = (urlsplit(place).hostname or "").lower()
+            if host in self._refused:
+                return f"{host} cannot be reached: {self._refused[host]}"
+        return ""
+
+
+def web_address(url: str) -> str:
+    """An address to go to; without a scheme it is https. Raises ActionFailed for one that is not of the web."""
+    url = url.strip()
+    address = url if "://" in url else f"https://{url}"
+    try:
+        split = urlsplit(address)
+    except ValueError as error:
+        raise ActionFailed(f"{url!r} is no address") from error
+    if split.scheme.lower() not in ("http", "https") or not split.hostname:
+        raise ActionFailed(f"{url!r} is no address of the web; only http and https are allowed")
+    return address
+
+
+def _is_a_download(error: Error) -> bool:
+    """Whether a page did not come because it is a file."""
+    return "Download is starting" in error.message or "net::ERR_ABORTED" in error.message

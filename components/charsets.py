@@ -1,0 +1,67 @@
+"""Bytes to text, when nobody says for sure how the text was encoded.
+
+A byte order mark decides; then what the file says of itself (XML and HTML do); then UTF-8, which hardly anything else
+can be mistaken for, even with a few damaged bytes in it. What is left is GB18030 if its high bytes come in pairs as
+Chinese does, else Windows-1252, which takes nearly everything.
+"""
+
+import codecs
+import re
+
+_MARKS = (
+    (codecs.BOM_UTF8, "utf-8-sig"),
+    (codecs.BOM_UTF32_LE, "utf-32"),  # begins like UTF-16's, so it goes first
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+_DECLARED = re.compile(rb"""(?:charset|encoding)[ \t]*=[ \t]*["']?([A-Za-z0-9_-]{2,20})""")
+_KNOWN = re.compile(
+    r"utf-?8|gb(?:k|2312|18030)|big5|shift[_-]?jis|euc-(?:jp|kr)|iso-8859-\d+|windows-125\d|cp125\d|koi8-[ru]|us-ascii",
+    re.IGNORECASE,
+)
+_LOOKED_AT = 1024  # bytes in which a file may declare itself
+_SAMPLE = 65536  # bytes in which pairs are counted
+_HIGH = re.compile(rb"[\x80-\xff]+")
+_BEYOND_ASCII = re.compile(r"[^\x00-\x7f]")
+
+
+def decoded(data: bytes, *, may_declare: bool = False) -> str:
+    """The text of some bytes. Never raises; a byte that stands for nothing becomes U+FFFD.
+
+    `may_declare`: the bytes are XML or HTML, which may name their own encoding.
+    """
+    for mark, encoding in _MARKS:
+        if data.startswith(mark):
+            return data.decode(encoding, "replace")
+    for encoding in (*(_declared(data) if may_declare else ()), "utf-8"):
+        try:
+            return data.decode(encoding)
+        except (UnicodeDecodeError, LookupError):
+            continue
+    return data.decode("utf-8" if _is_damaged_utf8(data) else _guessed(data), "replace")
+
+
+def _is_damaged_utf8(data: bytes) -> bool:
+    """Whether nearly all that is beyond ASCII reads as UTF-8."""
+    text = data[:_SAMPLE].decode("utf-8", "replace")
+    return 10 * text.count("\ufffd") < len(_BEYOND_ASCII.findall(text))
+
+
+def _declared(data: bytes) -> tuple[str, ...]:
+    found = _DECLARED.search(data[:_LOOKED_AT])
+    name = found[1].decode("ascii") if found else ""
+    return (name,) if _KNOWN.fullmatch(name) else ()
+
+
+def _guessed(data: bytes) -> str:
+    """GB18030 where high bytes seldom stand alone, as the accents of western languages do."""
+    runs = [len(run) for run in _HIGH.findall(data[:_SAMPLE])]
+    alone = sum(1 for length in runs if length == 1)
+    if 2 * alone < len(runs):
+        try:
+            data.decode("gb18030")
+        except UnicodeDecodeError:
+            return "cp1252"
+        return "gb18030"
+    return "cp1252"

@@ -1,0 +1,219 @@
+"""Markdown as blocks: what a text is made of, read once for every format that lays it out anew.
+
+Raw HTML in a text is text. Pictures come from `data:` URIs alone: nothing is ever fetched for a document, an image
+elsewhere is named by its description and address.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import zip_longest
+from typing import TYPE_CHECKING, TypeAlias
+
+from canvas.errors import NodeFailure
+from components.documents.pictures import Picture, embedded
+
+if TYPE_CHECKING:
+    from markdown_it import MarkdownIt
+    from markdown_it.token import Token
+
+DEEPEST = 40  # quotes in one another, or half as many lists; deeper text is left out (at 100, "[" costs seconds)
+
+MOST_TOKENS = 1_000_000  # three for a paragraph or a cell: a minute of work
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A stretch of text in one style. A line break within a paragraph is a span of its own: a line feed."""
+
+    text: str
+    bold: bool = False
+    italic: bool = False
+    strike: bool = False
+    code: bool = False
+    link: str = ""
+
+
+Inline: TypeAlias = Span | Picture
+Inlines: TypeAlias = tuple[Inline, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Heading:
+    level: int
+    content: Inlines
+
+
+@dataclass(frozen=True, slots=True)
+class Paragraph:
+    """A paragraph; a tight one is an item of a list whose items lie close."""
+
+    content: Inlines
+    tight: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Quote:
+    blocks: "tuple[Block, ...]"
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """A list; `start` is the number of its first item, None where items have bullets."""
+
+    items: "tuple[tuple[Block, ...], ...]"
+    start: int | None
+
+    def mark(self, position: int) -> str:
+        """What stands before an item, counted from 0."""
+        return "•" if self.start is None else f"{self.start + position}."
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table; every row is as long as the header."""
+
+    header: tuple[Inlines, ...]
+    rows: tuple[tuple[Inlines, ...], ...]
+
+
+Block: TypeAlias = Heading | Paragraph | Code | Rule | Quote | Listing | Table
+
+
+def blocks_of(text: str) -> tuple[Block, ...]:
+    """A Markdown text (CommonMark with tables and strikethrough) as blocks, in order.
+
+    Raises NodeFailure for a text of more parts than anybody reads.
+    """
+    tokens = markdown().parse(text)
+    if len(tokens) > MOST_TOKENS:
+        raise NodeFailure("The text has too many paragraphs and cells for one document. Make several of it.")
+    return _blocks(iter(tokens), None)
+
+
+def plain_text(content: Sequence[Inline]) -> str:
+    """The words of a content without their looks; a picture is its description, a link is followed by its address."""
+    words: list[str] = []
+    shown = ""  # the text of the link so far
+    for inline, following in zip_longest(content, content[1:]):
+        if isinstance(inline, Picture):
+            words.append(inline.description)
+            continue
+        words.append(inline.text)
+        shown += inline.text if inline.link else ""
+        if inline.link and not (isinstance(following, Span) and following.link == inline.link):
+            words.append("" if inline.link.removeprefix("mailto:") in shown else f" ({inline.link})")
+            shown = ""
+    return "".join(words)
+
+
+@lru_cache(maxsize=1)
+def markdown() -> "MarkdownIt":
+    """The reader of Markdown, which keeps nothing of what it reads."""
+    try:
+        from markdown_it import MarkdownIt
+    except ImportError as missing:
+        raise NodeFailure("Reading Markdown needs markdown-it-py: pip install easel[docs].") from missing
+    reader = MarkdownIt("commonmark", {"html": False, "maxNesting": DEEPEST})
+    return reader.enable(["table", "strikethrough"])
+
+
+def _blocks(tokens: "Iterator[Token]", end: str | None) -> tuple[Block, ...]:
+    """The blocks up to the token `end`, which is taken along."""
+    found: list[Block] = []
+    for token in tokens:
+        match token.type:
+            case "heading_open":
+                found.append(Heading(int(token.tag[1:]), _inlines(next(tokens))))
+            case "paragraph_open":
+                found.append(Paragraph(_inlines(next(tokens)), token.hidden))
+            case "fence" | "code_block":
+                found.append(Code(token.content.rstrip("\n")))
+            case "hr":
+                found.append(Rule())
+            case "blockquote_open":
+                found.append(Quote(_blocks(tokens, "blockquote_close")))
+            case "bullet_list_open" | "ordered_list_open":
+                found.append(_listing(token, tokens))
+            case "table_open":
+                found.append(_table(tokens))
+            case _ if token.type == end:
+                break
+            case _:  # the closing tokens of what was taken whole
+                pass
+    return tuple(found)
+
+
+def _listing(opening: "Token", tokens: "Iterator[Token]") -> Listing:
+    is_ordered = opening.type == "ordered_list_open"
+    start = int(opening.attrs.get("start", 1)) if is_ordered else None
+    end = opening.type.replace("open", "close")
+    items: list[tuple[Block, ...]] = []
+    for token in tokens:
+        if token.type == end:
+            break
+        items.append(_blocks(tokens, "list_item_close"))
+    return Listing(tuple(items), start)
+
+
+def _table(tokens: "Iterator[Token]") -> Table:
+    rows: list[tuple[Inlines, ...]] = []
+    cells: list[Inlines] = []
+    for token in tokens:
+        match token.type:
+            case "inline":
+                cells.append(_inlines(token))
+            case "tr_close":
+                rows.append(tuple(cells))
+                cells = []
+            case "table_close":
+                break
+            case _:
+                pass
+    return Table(rows[0], tuple(rows[1:]))
+
+
+def _inlines(token: "Token") -> Inlines:
+    found: list[Inline] = []
+    style = Span("")
+    depth = {"strong": 0, "em": 0, "s": 0}
+    for part in token.children or ():
+        match part.type:
+            case "text":
+                if part.content:
+                    found.append(replace(style, text=part.content))
+            case "code_inline":
+                found.append(replace(style, text=part.content, code=True))
+            case "softbreak":
+                found.append(replace(style, text=" "))
+            case "hardbreak":
+                found.append(replace(style, text="\n"))
+            case "link_open":
+                style = replace(style, link=str(part.attrs.get("href", "")))
+            case "link_close":
+                style = replace(style, link="")
+            case "image":
+                found.append(_image(part, style))
+            case _:
+                name, _, _ = part.type.partition("_")
+                depth[name] = depth.get(name, 0) + part.nesting
+                style = replace(style, bold=depth["strong"] > 0, italic=depth["em"] > 0, strike=depth["s"] > 0)
+    return tuple(found)
+
+
+def _image(token: "Token", style: Span) -> Inline:
+    source = str(token.attrs.get("src", ""))
+    description = token.content
+    if source.startswith("data:"):
+        return embedded(source, description) or replace(style, text=description or "image")
+    return replace(style, text=f"{description} ({source})" if description else source, link=style.link or source)

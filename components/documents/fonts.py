@@ -1,0 +1,86 @@
+"""Fonts: which face draws a character in a PDF.
+
+The faces lie in `typefaces/`, so that a bare machine prints like any other: DejaVu Sans for Latin, Greek, Cyrillic and
+symbols, Droid Sans Fallback for Chinese, Japanese and Korean. A face is loaded when a first character asks for it, and
+a document carries only the characters it uses. What no face knows, colour emoji for example, is drawn as a box.
+Hebrew and Arabic letters stand in the order in which they are stored, unjoined.
+"""
+
+import unicodedata
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from components.documents.blocks import Span
+
+if TYPE_CHECKING:
+    from fpdf import FPDF
+
+MISSING = "□"
+
+_FOLDER = Path(__file__).parent / "typefaces"
+_FILES = {
+    ("text", ""): "DejaVuSans.ttf",
+    ("text", "B"): "DejaVuSans-Bold.ttf",
+    ("text", "I"): "DejaVuSans-Oblique.ttf",
+    ("code", ""): "DejaVuSansMono.ttf",
+    ("wide", ""): "DroidSansFallback.ttf",
+}
+_UNSEEN = ("Cf", "Mn", "Me")  # joiners, variation selectors, accents: nothing is drawn where a face lacks them
+_SKIN_TONES = range(0x1F3FB, 0x1F400)
+
+
+@dataclass(frozen=True, slots=True)
+class Face:
+    """A typeface as fpdf2 names it; a `heavy` one is drawn with an outline, for want of a bold cut."""
+
+    family: str
+    style: str = ""
+    heavy: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Glyph:
+    """A character as it will be drawn. `width` is in thousandths of the font size; `wide` ones stand in a square."""
+
+    char: str
+    face: Face
+    width: float
+    wide: bool
+
+
+class Fonts:
+    """The faces of one document."""
+
+    def __init__(self, pdf: "FPDF") -> None:
+        self._pdf = pdf
+        self._known: dict[tuple[str, bool, bool, bool], Glyph | None] = {}
+
+    def glyph(self, char: str, span: Span) -> Glyph | None:
+        """How a character of a span is drawn; None if there is nothing to see."""
+        key = (char, span.bold, span.italic, span.code)
+        if key not in self._known:
+            self._known[key] = self._found(char, span)
+        return self._known[key]
+
+    def _found(self, char: str, span: Span) -> Glyph | None:
+        for face in _candidates(span):
+            if (width := self._width(face, char)) is not None:
+                return Glyph(char, face, width, unicodedata.east_asian_width(char) in "WF")
+        if unicodedata.category(char) in _UNSEEN or ord(char) in _SKIN_TONES:
+            return None
+        return self._found(MISSING, span)
+
+    def _width(self, face: Face, char: str) -> float | None:
+        """The width of a character in a face, None if the face lacks it."""
+        key = face.family + face.style
+        if key not in self._pdf.fonts:
+            self._pdf.add_font(face.family, face.style, _FOLDER / _FILES[face.family, face.style])  # pyright: ignore[reportArgumentType] - any style may be given as text
+        font: Any = self._pdf.fonts[key]
+        return font.cw[ord(char)] if ord(char) in font.cmap else None
+
+
+def _candidates(span: Span) -> list[Face]:
+    """The faces to try for a span, best first."""
+    own = Face("code") if span.code else Face("text", "B" if span.bold else "I" if span.italic else "")
+    return [own, Face("text"), Face("wide", heavy=span.bold)]

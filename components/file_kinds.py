@@ -1,0 +1,228 @@
+"""What kind of file an upload is, and how one that cannot be read says so.
+
+A clear mime type decides, else the extension, else the first bytes. Browsers call a .csv an Excel file and a .docx an
+archive, so mime types that are often wrong decide nothing.
+"""
+
+import zipfile
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from enum import StrEnum
+from io import BytesIO
+
+from canvas.errors import NodeFailure
+
+MOST_BYTES = 64 * 1024 * 1024  # of a file, as for an upload
+MOST_MEMBERS = 10_000  # files in an archive
+MOST_UNPACKED = 512 * 1024 * 1024  # bytes of an archive's files together, pictures included
+_LOOKED_AT = 8192  # bytes that tell text from anything else
+
+
+class Kind(StrEnum):
+    """A kind of file, as its name stands in a message."""
+
+    IMAGE = "image"
+    TEXT = "text"
+    HTML = "HTML page"
+    PDF = "PDF"
+    WORD = "Word document (.docx)"
+    EXCEL = "Excel workbook (.xlsx)"
+    SLIDES = "presentation"
+    OLD_OFFICE = "Office file in an old format"
+    OTHER_DOCUMENT = "document in another format"
+    MEDIA = "audio or video file"
+    ARCHIVE = "archive"
+    UNKNOWN = "file of an unknown kind"
+
+
+REMEDIES: Mapping[Kind, str] = {
+    Kind.SLIDES: "Save it as PDF, and upload that.",
+    Kind.OLD_OFFICE: "Save it as .docx, .xlsx or PDF, and upload that.",
+    Kind.OTHER_DOCUMENT: "Save it as .docx or PDF, and upload that.",
+    Kind.MEDIA: "Upload a transcript.",
+    Kind.ARCHIVE: "Unpack it, and upload the files.",
+    Kind.UNKNOWN: "Upload text, HTML, PDF, .docx, .xlsx or an image.",
+}
+"""The kinds without a text that we can get at, and what to do instead."""
+
+_BY_MIME: Mapping[str, Kind] = {
+    "application/json": Kind.TEXT,
+    "application/xml": Kind.TEXT,
+    "application/yaml": Kind.TEXT,
+    "application/x-yaml": Kind.TEXT,
+    "application/toml": Kind.TEXT,
+    "application/sql": Kind.TEXT,
+    "application/javascript": Kind.TEXT,
+    "application/x-sh": Kind.TEXT,
+    "application/x-ndjson": Kind.TEXT,
+    "text/html": Kind.HTML,
+    "application/xhtml+xml": Kind.HTML,
+    "application/pdf": Kind.PDF,
+    "application/vnd.openxmlformats-officedocument.wordprocessingml.document": Kind.WORD,
+    "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet": Kind.EXCEL,
+    "application/vnd.openxmlformats-officedocument.presentationml.presentation": Kind.SLIDES,
+    "text/rtf": Kind.OTHER_DOCUMENT,
+    "application/rtf": Kind.OTHER_DOCUMENT,
+    "application/epub+zip": Kind.OTHER_DOCUMENT,
+    "application/vnd.oasis.opendocument.text": Kind.OTHER_DOCUMENT,
+    "application/vnd.oasis.opendocument.spreadsheet": Kind.OTHER_DOCUMENT,
+    "application/vnd.oasis.opendocument.presentation": Kind.SLIDES,
+}
+_EXTENSIONS: Mapping[Kind, str] = {
+    Kind.TEXT: "txt text md markdown rst csv tsv json jsonl ndjson xml yaml yml toml ini cfg conf log sql srt vtt tex "
+    "py js mjs ts tsx jsx java kt c h cc cpp hpp cs go rs rb php pl lua r swift scala sh bat ps1 css scss vue",
+    Kind.HTML: "html htm xhtml",
+    Kind.PDF: "pdf",
+    Kind.WORD: "docx",
+    Kind.EXCEL: "xlsx xlsm xltx",
+    Kind.SLIDES: "ppt pptx pptm odp key",
+    Kind.OLD_OFFICE: "doc dot xls xlt",
+    Kind.OTHER_DOCUMENT: "rtf odt ods epub mobi pages numbers xlsb",
+    Kind.MEDIA: "mp3 wav m4a ogg flac aac mp4 mov avi mkv webm",
+    Kind.ARCHIVE: "zip gz tgz tar 7z rar bz2 xz",
+}
+_BY_EXTENSION: Mapping[str, Kind] = {end: kind for kind, ends in _EXTENSIONS.items() for end in ends.split()}
+_IMAGE_EXTENSIONS: Mapping[str, str] = {
+    "png": "image/png", "jpg": "image/jpeg", "jpeg": "image/jpeg", "gif": "image/gif", "webp": "image/webp",
+    "bmp": "image/bmp", "tif": "image/tiff", "tiff": "image/tiff", "svg": "image/svg+xml",
+}  # fmt: skip
+_IMAGE_BEGINNINGS: Mapping[bytes, str] = {
+    b"\x89PNG\r\n\x1a\n": "image/png", b"\xff\xd8\xff": "image/jpeg", b"GIF87a": "image/gif", b"GIF89a": "image/gif",
+}  # fmt: skip
+_BEGINNINGS: Mapping[bytes, Kind] = {
+    b"%PDF-": Kind.PDF,
+    b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1": Kind.OLD_OFFICE,
+    b"{\\rtf": Kind.OTHER_DOCUMENT,
+    b"\x1f\x8b": Kind.ARCHIVE,
+    b"7z\xbc\xaf": Kind.ARCHIVE,
+    b"Rar!": Kind.ARCHIVE,
+    b"ID3": Kind.MEDIA,
+    b"OggS": Kind.MEDIA,
+}
+_MEMBERS: Mapping[str, Kind] = {"word/": Kind.WORD, "xl/": Kind.EXCEL, "ppt/": Kind.SLIDES}
+
+
+class FileUnreadable(NodeFailure):
+    """A file is damaged, locked, too large, or of a kind that has no text we can get at."""
+
+    code = "file_unreadable"
+
+
+class FileTooLarge(FileUnreadable):
+    """A file has more in it than we read."""
+
+    code = "file_too_large"
+
+
+class LibraryMissing(NodeFailure):
+    """The installation left out an optional library that a file needs."""
+
+    code = "library_missing"
+
+
+def kind_of(name: str, mime_type: str, data: bytes) -> Kind:
+    """What a file is. Anything that reads as text and is nothing else is text."""
+    if image_type(name, mime_type, data):
+        return Kind.IMAGE
+    mime = _bare(mime_type)
+    if mime in _BY_MIME:
+        return _BY_MIME[mime]
+    if mime.startswith(("audio/", "video/")):
+        return Kind.MEDIA
+    if mime.startswith("text/") or mime.endswith(("+json", "+xml")):
+        return Kind.TEXT
+    return _BY_EXTENSION.get(_extension(name)) or _by_bytes(data)
+
+
+def image_type(name: str, mime_type: str, data: bytes) -> str:
+    """The mime type of an image, "" for any other file."""
+    if "image" in mime_type:
+        return mime_type
+    mime, extension = _bare(mime_type), _extension(name)
+    if mime in _BY_MIME or mime.startswith("text/") or extension in _BY_EXTENSION:
+        return ""
+    if extension in _IMAGE_EXTENSIONS:
+        return _IMAGE_EXTENSIONS[extension]
+    if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
+        return "image/webp"
+    return next((found for begin, found in _IMAGE_BEGINNINGS.items() if data.startswith(begin)), "")
+
+
+def unreadable(name: str, kind: Kind, why: str, remedy: str) -> FileUnreadable:
+    """The failure of a file: which one, what it is, what is wrong with it, and what to do."""
+    return FileUnreadable(f'The file "{name}" ({kind}) {why}. {remedy}', file=name)
+
+
+def too_large(name: str, kind: Kind, why: str) -> FileTooLarge:
+    """The failure of a file that has more in it than we read."""
+    return FileTooLarge(unreadable(name, kind, why, "Split it, and upload the parts.").message, file=name)
+
+
+def check_size(name: str, kind: Kind, data: bytes) -> None:
+    """Refuse a file that could not have been uploaded."""
+    if len(data) > MOST_BYTES:
+        raise too_large(name, kind, f"is larger than {MOST_BYTES // 1024 // 1024} MiB")
+
+
+def lacking(extra: str, what: str) -> LibraryMissing:
+    """The failure of whatever needs an optional library: which extra brings it."""
+    return LibraryMissing(f'{what} need the extra "{extra}" on every worker: pip install easel[{extra}]')
+
+
+@contextmanager
+def reading(name: str, kind: Kind) -> Generator[None]:
+    """Whatever a library finds wrong with a file is said as FileUnreadable."""
+    try:
+        yield
+    except NodeFailure:
+        raise
+    except Exception as error:  # parsers of foreign formats raise anything for a damaged file
+        why = f"is damaged, or no {kind} at all ({type(error).__name__})"
+        raise unreadable(name, kind, why, "Open it where it was made, save it again, and upload that.") from error
+
+
+def check_unpacked(name: str, kind: Kind, data: bytes, most_xml: int) -> None:
+    """Refuse an Office file that would unpack to more than its kind may have, `most_xml` bytes of XML among it.
+
+    The sizes that an archive declares can be trusted: reading stops there.
+    """
+    if data.startswith(b"\xd0\xcf\x11\xe0"):
+        raise unreadable(name, kind, "is locked by a password, or in an old format", REMEDIES[Kind.OLD_OFFICE])
+    with reading(name, kind), zipfile.ZipFile(BytesIO(data)) as archive:
+        members = archive.infolist()
+        unpacked = sum(member.file_size for member in members)
+        xml = sum(member.file_size for member in members if member.filename.lower().endswith((".xml", ".rels")))
+    if len(members) > MOST_MEMBERS or unpacked > MOST_UNPACKED or xml > most_xml:
+        raise too_large(name, kind, "unpacks to more than can be read")
+
+
+def _bare(mime_type: str) -> str:
+    return mime_type.partition(";")[0].strip().lower()
+
+
+def _extension(name: str) -> str:
+    return name.lower().rpartition(".")[2] if "." in name else ""
+
+
+def _by_bytes(data: bytes) -> Kind:
+    for begin, kind in _BEGINNINGS.items():
+        if data.startswith(begin):
+            return kind
+    if data.startswith(b"PK\x03\x04"):
+        return _by_members(data)
+    start = data[:_LOOKED_AT]
+    if start.lstrip(b"\xef\xbb\xbf \t\r\n").lower().startswith((b"<!doctype html", b"<html")):
+        return Kind.HTML
+    is_wide = start.startswith((b"\xff\xfe", b"\xfe\xff"))  # UTF-16 and UTF-32
+    return Kind.TEXT if is_wide or b"\x00" not in start else Kind.UNKNOWN
+
+
+def _by_members(data: bytes) -> Kind:
+    try:
+        with zipfile.ZipFile(BytesIO(data)) as archive:
+            names = archive.namelist()
+    except (zipfile.BadZipFile, ValueError, NotImplementedError):
+        return Kind.ARCHIVE
+    return next(
+        (kind for begin, kind in _MEMBERS.items() if any(name.startswith(begin) for name in names)), Kind.ARCHIVE
+    )

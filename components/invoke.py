@@ -1,0 +1,308 @@
+"""Invoke: one HTTP request to wherever the author says.
+
+DSL: `url`, `method`, `headers`, `variables[] {key, ref, value}`, `datatype` (`json`, `formdata`), `proxy`, `timeout`,
+`clean_html`, `max_retries`, `delay_after_error`; ours: `body`, the methods `patch` and `delete`, and an
+`Idempotency-Key` on everything but GET, which is the same in every attempt. Every status counts as an answer, and
+redirects are not followed.
+"""
+
+import asyncio
+import codecs
+import json
+import math
+import re
+from collections.abc import Iterable, Mapping
+from hashlib import sha256
+from typing import Any
+
+from pydantic import Field, field_validator
+
+from canvas import references
+from canvas.errors import AddressRefused, HttpFailed, NodeFailure
+from canvas.outcome import Finished
+from components import templates
+from components.base import Params, component
+from components.charsets import decoded
+from components.context import NodeContext
+from components.page_text import text_of_page
+from providers.services import Call, Reply
+
+METHODS = ("get", "post", "put", "patch", "delete")
+DATATYPES = ("json", "formdata")
+NOT_VALID = "URL not valid"
+LEAST_SECONDS = 3.0  # of the node's time limit
+TO_SPARE = 5.0  # seconds that the time limit leaves beyond requests and pauses
+LONGEST = 86_400.0  # seconds that a request or a pause may take at all
+
+_SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://")
+_NO_PROXY = re.compile(r"(?:[a-zA-Z][a-zA-Z0-9+.-]*:)?/*")
+_HEADER_NAME = re.compile(r"\{[ \t]*+([a-zA-Z_][a-zA-Z0-9_.@-]*+)[ \t]*+\}")
+_CHARSET = re.compile(r"charset\s*=\s*[\"']?([A-Za-z0-9_.:-]{1,40})", re.IGNORECASE)
+_NO_CHARSETS = frozenset({"idna", "punycode", "unicode-escape", "raw-unicode-escape"})  # notations, some of them slow
+
+
+class InvokeParams(Params):
+    default_outputs = ("result",)
+
+    url: Any = Field(default="", validate_default=True)
+    method: Any = "get"
+    headers: Any = ""
+    variables: Any = ()
+    datatype: Any = "json"
+    proxy: Any = None
+    timeout: Any = 60
+    clean_html: Any = False
+    body: Any = None
+
+    @field_validator("url")
+    @classmethod
+    def _some_url(cls, url: Any) -> Any:
+        if not url:
+            raise ValueError("End point URL does not support empty value.")
+        return url
+
+    @field_validator("method")
+    @classmethod
+    def _known_method(cls, method: Any) -> Any:
+        return _one_of(METHODS, method, "Type of content from the crawler")
+
+    @field_validator("datatype")
+    @classmethod
+    def _known_datatype(cls, datatype: Any) -> Any:
+        return _one_of(DATATYPES, datatype, "Data post type")
+
+    @field_validator("timeout")
+    @classmethod
+    def _positive_timeout(cls, timeout: Any) -> Any:
+        if isinstance(timeout, bool) or not isinstance(timeout, int) or timeout <= 0:
+            raise ValueError(f"Timeout time {timeout} not supported, should be positive integer")
+        return timeout
+
+    @field_validator("clean_html")
+    @classmethod
+    def _boolean_clean_html(cls, clean_html: Any) -> Any:
+        if not isinstance(clean_html, bool):
+            raise ValueError(f"Clean HTML {clean_html} not supported, should be bool type")
+        return clean_html
+
+
+def time_limit(params: InvokeParams) -> float:
+    """Seconds that the node may take: all its requests, all its pauses, and some to spare."""
+    each = _number(params.timeout) + _number(params.delay_after_error)
+    return max(LEAST_SECONDS, each * _tries(params) + TO_SPARE)
+
+
+@component("Invoke", InvokeParams, effect="keyed", owns_errors=True, asks_for=time_limit)
+async def invoke(params: InvokeParams, ctx: NodeContext) -> Finished:
+    call = _call(params, ctx)
+    reply = await _answer(call, params, ctx)
+    text = await asyncio.to_thread(_text, reply, is_page=params.clean_html)
+    return Finished(outputs={"result": text})
+
+
+async def _answer(call: Call, params: InvokeParams, ctx: NodeContext) -> Reply:
+    """The answer, after as many tries as the author allows. What cannot succeed is not tried again."""
+    left = _tries(params)
+    while True:
+        try:
+            return await ctx.services.http.send(call)
+        except AddressRefused as error:
+            raise AddressRefused(NOT_VALID, reason=error.message) from error
+        except HttpFailed as error:
+            left -= 1
+            if not left or not error.retryable:
+                raise
+        await asyncio.sleep(_number(params.delay_after_error))
+
+
+def _call(params: InvokeParams, ctx: NodeContext) -> Call:
+    is_get = params.method == "get"
+    arguments = _arguments(params, ctx)
+    headers = _headers(params.headers, ctx)
+    content = _raw_body(params, ctx) if not is_get and not params.variables else None
+    if content is not None and not _has(headers, "Content-Type"):
+        headers["Content-Type"] = "application/json" if _is_json(content) else "text/plain; charset=utf-8"
+    if not is_get and not _has(headers, "Idempotency-Key"):
+        headers["Idempotency-Key"] = sha256(ctx.activation_id.encode()).hexdigest()
+    is_json = not is_get and content is None and params.datatype == "json"
+    is_form = not is_get and content is None and params.datatype == "formdata"
+    return Call(
+        params.method.upper(),
+        _url(params, ctx),
+        params=[(key, text) for key, value in arguments.items() for text in _texts(value)] if is_get else None,
+        headers=headers,
+        json=arguments if is_json else None,
+        has_json=is_json,
+        form={key: _texts(value) for key, value in arguments.items()} if is_form else None,
+        content=content,
+        timeout=_number(params.timeout),
+        proxy=_proxy(params.proxy),
+    )
+
+
+# -- what is sent -----------------------------------------------------------------------------------------------
+def _url(params: InvokeParams, ctx: NodeContext) -> str:
+    url = templates.format_text(str(params.url), ctx.lookup, templates.plain_text).strip()
+    return url if _SCHEME.match(url) else f"http://{url}"
+
+
+def _proxy(proxy: Any) -> str | None:
+    """The proxy, if the field says more than a scheme."""
+    text = str(proxy or "").strip()
+    if _NO_PROXY.fullmatch(text):
+        return None
+    return text if _SCHEME.match(text) else f"http://{text}"
+
+
+def _arguments(params: InvokeParams, ctx: NodeContext) -> dict[str, Any]:
+    """The request's arguments by key, each noted as the input that its reference brought."""
+    arguments: dict[str, Any] = {}
+    rows = params.variables or ()
+    if not isinstance(rows, list | tuple):
+        raise NodeFailure("The arguments of Invoke must be a list of objects {key, ref, value}.")
+    for row in rows:
+        if not isinstance(row, Mapping) or row.get("key") is None:
+            raise NodeFailure("An argument of Invoke has no key. Each is an object {key, ref, value}.")
+        key, ref = str(row["key"]), str(row.get("ref") or "").strip()
+        value = _value(ref, row.get("value"), ctx)
+        if params.datatype == "json":
+            value = _as_json(key, value)
+        if ref:
+            ctx.note_input(references.pointer(ref).expression, value)
+        arguments[key] = value
+    return arguments
+
+
+def _value(ref: str, value: Any, ctx: NodeContext) -> Any:
+    referred = ctx.lookup(ref) if ref else None
+    if referred is not None:
+        return referred
+    if isinstance(value, str):
+        return templates.format_text(value, ctx.lookup, templates.plain_text)
+    return "" if value is None else value
+
+
+def _as_json(key: str, value: Any) -> Any:
+    """What a text says in JSON if it does, other values as they are. Raises NodeFailure for what JSON cannot say."""
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError):
+            return value
+    try:
+        json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise NodeFailure(f'The argument "{key}" is not strict JSON: {error}', key=key) from error
+    return value
+
+
+def _raw_body(params: InvokeParams, ctx: NodeContext) -> bytes | None:
+    """The author's own body, references in it as JSON writes their values."""
+    if params.body is None:
+        return None
+    text = templates.format_text(templates.value_text(params.body), ctx.lookup)
+    return text.encode("utf-8", "replace")
+
+
+def _texts(value: Any) -> list[str]:
+    """An argument as a query or form has it, upstream's way: a list item by item, an object key by key, `True`."""
+    return [str(part) for item in _items(value) if item is not None for part in _items(item)]
+
+
+def _items(value: Any) -> Iterable[Any]:
+    return value if isinstance(value, list | Mapping) else (value,)
+
+
+def _headers(given: Any, ctx: NodeContext) -> dict[str, str]:
+    """The author's headers. Numbers and the like are written as JSON has them, null is no header."""
+    if given is None or (isinstance(given, str) and not given.strip()):
+        return {}
+    if isinstance(given, str):
+        try:
+            given = json.loads(given)
+        except (ValueError, RecursionError):
+            given = None
+    if not isinstance(given, Mapping):
+        raise NodeFailure("Invoke headers must be a JSON object.")
+    return {
+        str(name): _header_text(value, ctx) if isinstance(value, str) else templates.json_text(value)
+        for name, value in given.items()
+        if value is not None
+    }
+
+
+def _header_text(text: str, ctx: NodeContext) -> str:
+    """Resolver G2: any global or output by its name. Ids with a colon are none of its names, and stay as written."""
+    return "".join(
+        _with_names(piece, ctx) if isinstance(piece, str) else _header_piece(text, piece, ctx)
+        for piece in templates.pieces(text)
+    )
+
+
+def _header_piece(text: str, found: references.Found, ctx: NodeContext) -> str:
+    is_foreign = ":" in found.expression or (found.ref.is_alias and not ctx.exists(found.expression))
+    return text[found.start : found.end] if is_foreign else templates.plain_text(ctx.lookup(found.expression))
+
+
+def _with_names(text: str, ctx: NodeContext) -> str:
+    def value_of(found: re.Match[str]) -> str:
+        return templates.plain_text(ctx.lookup(found[1])) if ctx.exists(found[1]) else found[0]
+
+    return _HEADER_NAME.sub(value_of, text)
+
+
+def _has(headers: Mapping[str, str], name: str) -> bool:
+    return any(given.strip().lower() == name.lower() for given in headers)
+
+
+# -- what comes back --------------------------------------------------------------------------------------------
+def _text(reply: Reply, *, is_page: bool) -> str:
+    kind = reply.headers.get("content-type", "")
+    declared = _declared(kind)
+    if declared:
+        text = reply.content.decode(declared, "replace")
+    else:
+        text = decoded(reply.content, may_declare=is_page or "html" in kind or "xml" in kind)
+    return text_of_page(text) if is_page else text
+
+
+def _declared(content_type: str) -> str | None:
+    """The charset that a reply names, if there is such a charset."""
+    named = _CHARSET.search(content_type)
+    try:
+        charset = codecs.lookup(named[1]).name if named else ""
+        b" ".decode(charset or "ascii", "replace")  # `hex` and the like are codecs, and no charsets
+    except (LookupError, ValueError):
+        return None
+    return charset if charset and charset.replace("_", "-") not in _NO_CHARSETS else None
+
+
+# -- numbers and choices ----------------------------------------------------------------------------------------
+def _tries(params: InvokeParams) -> int:
+    return 1 + int(_number(params.max_retries))
+
+
+def _number(value: Any) -> float:
+    """A number from 0 on, also one that was typed into a text field; 0 for anything else."""
+    try:
+        number = float(value or 0)
+    except OverflowError:  # a whole number beyond all floats
+        return LONGEST if value > 0 else 0.0
+    except (TypeError, ValueError):
+        return 0.0
+    return 0.0 if math.isnan(number) else min(max(number, 0.0), LONGEST)
+
+
+def _one_of(choices: tuple[str, ...], value: Any, label: str) -> str:
+    lower = value.lower() if isinstance(value, str) else value
+    if lower not in choices:
+        raise ValueError(f"{label} {value} is not supported, it should be in {list(choices)}")
+    return lower
+
+
+def _is_json(content: bytes) -> bool:
+    try:
+        json.loads(content)
+    except (ValueError, RecursionError):
+        return False
+    return True

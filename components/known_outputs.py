@@ -1,0 +1,69 @@
+"""Which outputs a node may have: those its author declared, those its component sets, those named in its params."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from canvas.document import Entry
+from canvas.reading import rows
+from components import fields, registry, tools
+
+SET: Mapping[str, frozenset[str]] = {
+    "Agent": frozenset({"content", "thinking", "use_tools"}),
+    "Answer": frozenset({"answer", "content"}),
+    "Begin": frozenset(),
+    "Browser": frozenset({"content", "downloaded_files"}),
+    "Categorize": frozenset({"category", "category_name"}),
+    "CodeExec": frozenset({"actual_type", "attachments", "content", "raw_result"}),
+    "DataOperations": frozenset({"result"}),
+    "DocGenerator": frozenset({"doc_id", "download", "filename", "mime_type", "size"}),
+    "ExcelProcessor": frozenset({"attachment", "data", "errors", "markdown", "summary"}),
+    "ExitLoop": frozenset(),
+    "Invoke": frozenset({"result"}),
+    "Iteration": frozenset(),
+    "IterationItem": frozenset({"index", "item", "result"}),
+    "ListOperations": frozenset({"first", "last", "result"}),
+    "LLM": frozenset({"content", "thinking"}),
+    "Loop": frozenset(),
+    "LoopItem": frozenset(),
+    "Message": frozenset({"attachment", "content", "downloads", "memory_error"}),
+    "StringTransform": frozenset({"result"}),
+    "Switch": frozenset({"next"}),
+    "UserFillUp": frozenset({"tips"}),
+    "VariableAggregator": frozenset(),
+    "VariableAssigner": frozenset({"errors"}),
+}
+"""Component -> outputs that it sets by itself, whatever its author declares; names that begin with `_` are left out."""
+
+
+def outputs_of(entry: Entry) -> frozenset[str] | None:
+    """The outputs that a node may have; None for one that may have any, and for components that nobody listed."""
+    params = entry.params
+    usual = _usual(entry.component)
+    if usual is None or (entry.component == "Begin" and params.get("mode") == "Webhook"):
+        return None
+    declared = params.get("outputs")
+    known = usual | set(map(str, declared if isinstance(declared, Mapping) else ())) | _named(entry.component, params)
+    return known | {"result"} if params.get("exception_default_value") else known
+
+
+def _usual(component: str) -> frozenset[str] | None:
+    tool = tools.find(component)
+    if tool is not None and component not in SET:
+        return frozenset((*tool.outputs, tool.main_output)) if tool.outputs else None
+    found = registry.find(component)
+    if component not in SET:
+        return None
+    return SET[component] | set(found.params.default_outputs if found else ())
+
+
+def _named(component: str, params: Mapping[str, Any]) -> set[str]:
+    """Outputs that bear the names of what the author listed."""
+    match component:
+        case "Begin" | "UserFillUp":
+            return set(fields.schema(params.get("inputs")))
+        case "Loop":
+            return {str(row.get("variable")) for _, row in rows(params.get("loop_variables"))}
+        case "VariableAggregator":
+            return {str(row.get("group_name")) for _, row in rows(params.get("groups"))}
+        case _:
+            return set()

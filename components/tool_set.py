@@ -1,0 +1,194 @@
+"""Which functions an Agent offers to its model, and under which names (components 3.5, tools 1.3).
+
+A tool's function is named `<function>_<i>` by its place in the list, so that two of a kind can be told apart; the tools
+of MCP servers follow, and the numbers go on. What an author configured is checked when the canvas is loaded: `entry_of`
+makes an `Entry` of it, and `of_tool`, `of_mcp` make the functions when the Agent runs. Sub-agents are functions too;
+`components/agent.py` makes those.
+"""
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from pydantic import ValidationError
+
+from canvas import names
+from components import tools
+from components.context import NodeContext
+from components.templates import json_text
+from components.tools.base import Tool, ToolRun
+
+AGENT = "Agent"
+MCP_SECONDS = 10.0  # a call to an MCP server
+_SOURCES = frozenset(  # tools whose finds join the run's references
+    {
+        "ArXiv",
+        "BGPT",
+        "DuckDuckGo",
+        "GitHub",
+        "Google",
+        "GoogleScholar",
+        "KeenableSearch",
+        "PubMed",
+        "QueritSearch",
+        "Retrieval",
+        "SearXNG",
+        "TavilySearch",
+        "Wikipedia",
+    }
+)
+
+CallFunction: TypeAlias = Callable[[Mapping[str, Any], NodeContext], Awaitable[ToolRun]]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A tool as its author put it into an Agent. Without a `tool` it is a sub-agent, and `params` are its own."""
+
+    name: str
+    component: str
+    params: Any = field(repr=False)
+    tool: Tool[Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """What a model may call. `limit` is in seconds; where it is None, the limit of the component's class holds."""
+
+    name: str
+    label: str  # what people call it
+    component: str
+    schema: Mapping[str, Any]
+    call: CallFunction
+    limit: float | None = None
+    brings_sources: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class McpTool:
+    """A tool of an MCP server, as it was stored with the Agent. `name` is the server's own."""
+
+    server: str
+    name: str
+    description: str
+    schema: Mapping[str, Any]
+
+
+def entry_of(stored: Any, check_agent: Callable[[Any], Any]) -> Entry:
+    """A stored tool, checked. Raises ValueError with the text that a load error shows."""
+    if isinstance(stored, str):
+        stored = {"component_name": stored}
+    if not isinstance(stored, Mapping) or not isinstance(stored.get("component_name"), str):
+        raise ValueError("[Agent] Tools: each is an object with component_name, name and params")
+    component = names.canonical(stored["component_name"])
+    name = str(stored.get("name") or component)
+    params = stored.get("params")
+    given = {} if params is None else params
+    tool = None if component == AGENT else tools.find(component)
+    if tool is None and component != AGENT:
+        raise ValueError(f"Can't import {component}")
+    try:
+        checked = check_agent(given) if tool is None else tool.params.model_validate(given)
+    except ValidationError as invalid:
+        raise ValueError(f"{component} configuration error: {_reason(invalid)}") from None
+    return Entry(name, component, checked, tool)
+
+
+def mcp_tools(stored: Any) -> list[McpTool]:
+    """The stored tools of MCP servers, in order. Raises ValueError for what is none."""
+    found: list[McpTool] = []
+    for server in stored or ():
+        if not isinstance(server, Mapping) or not isinstance(server.get("tools") or {}, Mapping):
+            raise ValueError("[Agent] MCP: each is an object with mcp_id and tools by name")
+        for name, told in (server.get("tools") or {}).items():
+            described = told if isinstance(told, Mapping) else {}
+            schema = described.get("inputSchema")
+            found.append(
+                McpTool(
+                    server=str(server.get("mcp_id") or ""),
+                    name=str(name),
+                    description=str(described.get("description") or ""),
+                    schema=schema if isinstance(schema, Mapping) else {"type": "object", "properties": {}},
+                )
+            )
+    return found
+
+
+def of_tool(entry: Entry, number: int) -> Function:
+    """The function that calls an entry's tool."""
+    tool, params = entry.tool, entry.params
+    assert tool is not None  # sub-agents are made elsewhere
+    name = numbered(str(getattr(params, "function_name", None) or tool.function), number)
+
+    async def call(arguments: Mapping[str, Any], ctx: NodeContext) -> ToolRun:
+        return await tool.run(params, _given(tool, arguments), ctx)
+
+    return Function(
+        name=name,
+        label=entry.name,
+        component=tool.name,
+        schema=tool.schema(params, name),
+        call=call,
+        brings_sources=_brings_sources(tool.name, params),
+    )
+
+
+def of_mcp(tool: McpTool, number: int) -> Function:
+    """The function that calls a tool of an MCP server."""
+    name = numbered(tool.name, number)
+
+    async def call(arguments: Mapping[str, Any], ctx: NodeContext) -> ToolRun:
+        return await _call_mcp(tool, arguments, ctx)
+
+    return Function(name, tool.name, "MCP", schema_of(name, tool.description, tool.schema), call, limit=MCP_SECONDS)
+
+
+def by_name(functions: Iterable[Function]) -> dict[str, Function]:
+    """Functions as they are looked up; their numbers keep names apart."""
+    return {function.name: function for function in functions}
+
+
+def numbered(name: str, number: int) -> str:
+    """The name under which the function at this place is offered."""
+    return f"{name.replace(' ', '_')}_{number}"
+
+
+def schema_of(name: str, description: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """A function as a model is offered it."""
+    return {
+        "type": "function",
+        "function": {"name": name, "description": description, "parameters": dict(parameters)},
+    }
+
+
+async def _call_mcp(tool: McpTool, arguments: Mapping[str, Any], ctx: NodeContext) -> ToolRun:
+    """The only place that reaches out to an MCP server. There is no client for them in `Services`."""
+    text = f"MCP server {tool.server} is not configured for this tenant."
+    return ToolRun({}, text, text)
+
+
+def _given(tool: Tool[Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments that the tool knows; those left out have their defaults, if these are plain values."""
+    given = {name: arguments.get(name) for name in tool.arguments}
+    for name, argument in tool.arguments.items():
+        if given[name] is None and argument.default is not None and "{" not in json_text(argument.default):
+            given[name] = argument.default
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _brings_sources(component: str, params: Any) -> bool:
+    """Whether what the tool finds can be cited (tools 1.6). A Retrieval finds that in datasets only."""
+    if component != "Retrieval":
+        return component in _SOURCES
+    datasets = getattr(params, "dataset_ids", None) or getattr(params, "kb_ids", None)
+    return bool(datasets) and getattr(params, "retrieval_from", None) != "memory"
+
+
+def _reason(invalid: ValidationError) -> str:
+    """The first thing that is wrong with params, without what they hold."""
+    details = invalid.errors(include_url=False, include_input=False)[0]
+    error = details.get("ctx", {}).get("error")
+    if error is not None:
+        return str(error)
+    field_name = ".".join(str(step) for step in details["loc"])
+    return f"{field_name}: {details['msg']}" if field_name else details["msg"]

@@ -1,0 +1,53 @@
+"""Which tools there are: a list to read, one line each. Names, function names and aliases are found in any case."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from components.tools.arxiv import ARXIV
+from components.tools.base import Tool
+from components.tools.code_exec import CODE_EXEC
+from components.tools.deepl import DEEPL
+from components.tools.duckduckgo import DUCKDUCKGO
+from components.tools.exesql import EXESQL
+from components.tools.github import GITHUB
+from components.tools.google import GOOGLE
+from components.tools.google_scholar import GOOGLE_SCHOLAR
+from components.tools.pubmed import PUBMED
+from components.tools.retired import RETIRED
+from components.tools.retrieval import RETRIEVAL
+from components.tools.searxng import SEARXNG
+from components.tools.tavily import TAVILY_EXTRACT, TAVILY_SEARCH
+from components.tools.wencai import WENCAI
+from components.tools.wikipedia import WIKIPEDIA
+from components.tools.yahoo_finance import YAHOO_FINANCE
+
+_LISTED: tuple[Tool[Any], ...] = (
+    ARXIV,
+    CODE_EXEC,
+    DEEPL,
+    DUCKDUCKGO,
+    EXESQL,
+    GITHUB,
+    GOOGLE,
+    GOOGLE_SCHOLAR,
+    PUBMED,
+    RETRIEVAL,
+    SEARXNG,
+    TAVILY_EXTRACT,
+    TAVILY_SEARCH,
+    WENCAI,
+    WIKIPEDIA,
+    YAHOO_FINANCE,
+    *RETIRED,
+)
+_ALIASES: Mapping[str, Tool[Any]] = {"google_scholar": GOOGLE_SCHOLAR, "tavily": TAVILY_SEARCH}
+
+TOOLS: Mapping[str, Tool[Any]] = MappingProxyType(
+    {**{tool.name.lower(): tool for tool in _LISTED}, **{tool.function: tool for tool in _LISTED}, **_ALIASES}
+)
+
+
+def find(name: str) -> Tool[Any] | None:
+    """The tool of this class name, function name or alias; None if there is none."""
+    return TOOLS.get(name.lower())

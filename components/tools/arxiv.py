@@ -1,0 +1,77 @@
+"""ArXiv: preprints by their abstracts.
+
+DSL: `query` (as the vendor's search language, no field is put before it), `top_n`, `sort_by`.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Annotated, Any
+from xml.etree.ElementTree import Element
+
+from canvas.errors import ToolError
+from components.context import NodeContext
+from components.templates import value_text
+from components.tools import evidence, web, xml_tree
+from components.tools.base import Argument, Tool, ToolParams, ToolResult
+from components.tools.evidence import Hit
+from components.tools.parameters import one_of, positive
+from components.tools.xml_tree import text_of
+from providers.services import Call
+
+SEARCH = "https://export.arxiv.org/api/query"
+ORDERS = ("submittedDate", "lastUpdatedDate", "relevance")
+_ATOM = "{http://www.w3.org/2005/Atom}"
+_ERROR = "api/errors"  # in the id of an entry that is no article
+
+
+class ArXivParams(ToolParams):
+    top_n: Annotated[int, positive("Top N")] = 12
+    sort_by: Annotated[str, one_of("ArXiv sort by", ORDERS)] = "submittedDate"
+
+
+async def search(params: ArXivParams, arguments: Mapping[str, Any], ctx: NodeContext) -> ToolResult:
+    asked = {
+        "search_query": value_text(arguments["query"]),
+        "id_list": "",
+        "sortBy": params.sort_by,
+        "sortOrder": "descending",
+        "start": 0,
+        "max_results": params.top_n,
+    }
+    reply = await web.fetch(ctx, "ArXiv", Call("GET", SEARCH, params=asked))
+    feed = await asyncio.to_thread(xml_tree.parse, reply.content)
+    rows = [_row(entry) for entry in feed.iterfind(f"{_ATOM}entry")]
+    hits = (Hit(row["title"], row["pdf_url"], row["summary"]) for row in rows)
+    formalized = await evidence.cite_hits(hits, ctx)
+    return ToolResult({"formalized_content": formalized, "json": rows}, answer=formalized)
+
+
+def _row(entry: Element) -> dict[str, Any]:
+    """An article: {title, summary, authors, pdf_url, entry_id, published, updated}."""
+    entry_id, summary = _member(entry, "id"), (entry.findtext(f"{_ATOM}summary") or "").strip()
+    if _ERROR in entry_id:
+        raise ToolError(summary or "ArXiv refused the query.")
+    links = entry.iterfind(f"{_ATOM}link")
+    return {
+        "title": _member(entry, "title"),
+        "summary": summary,
+        "authors": [text_of(name) for name in entry.iterfind(f"{_ATOM}author/{_ATOM}name")],
+        "pdf_url": next((link.get("href") for link in links if link.get("title") == "pdf"), None),
+        "entry_id": entry_id,
+        "published": _member(entry, "published"),
+        "updated": _member(entry, "updated"),
+    }
+
+
+def _member(entry: Element, name: str) -> str:
+    return text_of(entry.find(f"{_ATOM}{name}"))
+
+
+ARXIV = Tool(
+    "ArXiv",
+    "arxiv_search",
+    ArXivParams,
+    description="Searches preprints on arxiv.org (physics, mathematics, computer science, ...) and returns abstracts.",
+    arguments={"query": Argument("string", "Key words in English.", required=True, default="{sys.query}")},
+    call=search,
+)

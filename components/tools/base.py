@@ -1,0 +1,191 @@
+"""What a tool is: one definition, used as a node of a canvas and as an Agent's tool (tools 1).
+
+    WIKIPEDIA = Tool("Wikipedia", "wikipedia_search", WikipediaParams, description=..., arguments={...}, call=search)
+
+A tool is called with its node's parameters and a call's arguments. It raises for what went wrong; how often it is
+tried, what stays secret and how a failure reads is decided here, once for all tools (tools 1.8).
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Generic, TypeVar
+
+from pydantic import ConfigDict
+
+from canvas.errors import ExecutorError, ToolError
+from components.base import Params
+from components.context import NodeContext
+from components.templates import json_text
+from components.tools import secrets
+
+LONGEST_WAIT = 60.0  # seconds between two tries
+LONGEST_ASKED_WAIT = 30.0  # seconds that a server may ask for
+
+
+class ToolParams(Params):
+    """Parameters of a tool. `secrets` names the fields whose values may never show."""
+
+    model_config = ConfigDict(hide_input_in_errors=True)
+
+    secrets: ClassVar[tuple[str, ...]] = ()
+
+    function_name: Any = ""
+
+    def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
+        for name, value in super().__repr_args__():
+            yield name, secrets.REDACTED if name in self.secrets and value else value
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """One parameter that a model may fill in.
+
+    `default` is used where the canvas, or for what is not required the model, says nothing; a field of that name among
+    the tool's Params has a default of its own for the canvas.
+    """
+
+    type: str  # JSON schema: string, integer, number, boolean, array, object
+    description: str
+    required: bool = False
+    default: Any = None
+    enum: tuple[Any, ...] = ()
+    items: str | None = None  # type of an array's items
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    """What a call brought: the node's outputs, and what the model gets (None: `content`, else all outputs)."""
+
+    outputs: Mapping[str, Any]
+    answer: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class ToolRun:
+    """A call that is over. `answer` is what a model reads, also when it failed; `error` is the failure's text."""
+
+    outputs: Mapping[str, Any]
+    answer: Any
+    error: str | None = None
+    code: str = ToolError.code
+
+
+P = TypeVar("P", bound=ToolParams)
+CallTool = Callable[[P, Mapping[str, Any], NodeContext], Awaitable[ToolResult]]
+
+
+@dataclass(frozen=True, slots=True)
+class Tool(Generic[P]):
+    """A tool. `required` arguments that are empty make an empty result without a call (`empty`), no error.
+
+    An error whose details hold `answer` is read by a model in these words; others get the tool's label. Its `outputs`
+    are the node's all the same.
+    """
+
+    name: str
+    function: str
+    params: type[P]
+    description: str
+    arguments: Mapping[str, Argument]
+    call: CallTool[P]
+    effect: str = "idempotent"
+    empty: Mapping[str, Any] | None = field(default_factory=lambda: {"formalized_content": ""})
+    main_output: str = "formalized_content"
+    error_label: str = ""  # "Tavily": its failures read "Tavily error: ..."; "" takes the class name
+    owns_retries: bool = False
+    retries: int | None = None  # instead of the node's own number
+    outputs: tuple[str, ...] = ("formalized_content", "json")  # all that a call may bring
+
+    def schema(self, params: P, exposed_name: str) -> dict[str, Any]:
+        """The function as a model is offered it (tools 1.3)."""
+        properties = {name: _property(argument) for name, argument in self.arguments.items()}
+        return {
+            "type": "function",
+            "function": {
+                "name": exposed_name,
+                "description": str(params.description or self.description),
+                "parameters": {"type": "object", "properties": properties, "required": self._required()},
+            },
+        }
+
+    async def run(self, params: P, arguments: Mapping[str, Any], ctx: NodeContext) -> ToolRun:
+        """Call it, as often as its node allows. Never raises for what the tool or the outside did wrong."""
+        if self.empty is not None and any(_is_missing(arguments.get(name)) for name in self._required()):
+            return ToolRun(dict(self.empty), self.empty.get(self.main_output, ""))
+        arguments = self._completed(arguments)
+        hidden = secrets.of(params, params.secrets)
+        retries = _count(params.max_retries) if self.retries is None else self.retries
+        attempts = 1 if self.owns_retries else retries + 1
+        for attempt in range(1, attempts + 1):
+            try:
+                result = await self.call(params, arguments, ctx)
+                return ToolRun(secrets.removed(result.outputs, hidden), secrets.removed(_answer(result), hidden))
+            except Exception as error:  # noqa: BLE001 (a tool may raise anything; the model or the policy reads it)
+                if attempt == attempts or not may_help(error):
+                    return self._failed(error, hidden)
+                await asyncio.sleep(_pause(error, params))
+        raise AssertionError("unreachable")
+
+    def _required(self) -> list[str]:
+        return [name for name, argument in self.arguments.items() if argument.required]
+
+    def _completed(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments, and defaults for those that may be left out."""
+        defaults = {name: argument.default for name, argument in self.arguments.items() if not argument.required}
+        return defaults | {name: value for name, value in arguments.items() if value is not None}
+
+    def _failed(self, error: Exception, hidden: tuple[str, ...]) -> ToolRun:
+        text = secrets.removed(str(error) or type(error).__name__, hidden)
+        label = f"{self.error_label or self.name} error: "
+        labelled = text if text.startswith(label) else label + text
+        if not isinstance(error, ExecutorError):
+            return ToolRun({}, labelled, text)
+        outputs = secrets.removed(error.details.get("outputs") or {}, hidden)
+        return ToolRun(outputs, secrets.removed(error.details.get("answer"), hidden) or labelled, text, error.code)
+
+
+def may_help(error: BaseException) -> bool:
+    """Whether trying again may mend it (tools 1.8): what is refused, misconfigured or unreadable stays so."""
+    return bool(getattr(error, "retryable", False))
+
+
+def _answer(result: ToolResult) -> Any:
+    """What the model gets: the answer, the output `content`, or all outputs but internal ones (tools 1.5)."""
+    if result.answer is not None:
+        return result.answer
+    content = result.outputs.get("content")
+    return content or {name: value for name, value in result.outputs.items() if not name.startswith("_")}
+
+
+def _property(argument: Argument) -> dict[str, Any]:
+    described: dict[str, Any] = {"type": argument.type, "description": argument.description}
+    if argument.enum:
+        described["enum"] = list(argument.enum)
+    if argument.items:
+        described["items"] = {"type": argument.items}
+    if argument.default is not None and "{" not in json_text(argument.default):
+        described["default"] = argument.default
+    return described
+
+
+def _is_missing(value: Any) -> bool:
+    return value is None or (isinstance(value, str) and not value.strip()) or value == []
+
+
+def _count(value: Any) -> int:
+    try:
+        return max(0, int(value or 0))
+    except (TypeError, ValueError, OverflowError):
+        return 0
+
+
+def _pause(error: Exception, params: ToolParams) -> float:
+    """What the server asked for, up to 30 s, else the node's own delay."""
+    asked = getattr(error, "details", {}).get("retry_after")
+    if isinstance(asked, int | float):
+        return min(max(0.0, float(asked)), LONGEST_ASKED_WAIT)
+    try:
+        return min(max(0.0, float(params.delay_after_error)), LONGEST_WAIT)
+    except (TypeError, ValueError):
+        return 2.0

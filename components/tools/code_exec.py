@@ -1,0 +1,178 @@
+"""CodeExec: run a program of the author's or of the model's, somewhere else.
+
+DSL: `lang` (`python`, `javascript`), `script` with a function `main`, `arguments` {name: reference}, `outputs` with one
+output of the node's own and its type. What `main` gives becomes that output, `raw_result`, and as text `content`; files
+that it leaves in `artifacts/` are kept (`_ARTIFACTS`, `attachments`). A program is never carried out twice on its own
+account: `max_retries` counts for nothing, and an attempt that finds that another one has begun gives up, unless the
+sandbox says that nothing can have come of it (row T13).
+"""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from canvas.errors import ToolError
+from components.context import NodeContext
+from components.templates import value_text
+from components.tools import code_contract, code_files
+from components.tools.base import Argument, Tool, ToolParams, ToolResult
+from components.tools.code_contract import Contract
+from components.tools.parameters import filled, one_of
+from providers.services import Program, ProgramResult, Sandbox
+
+LANGUAGES: Mapping[str, str] = {
+    "python": "python",
+    "python3": "python",
+    "nodejs": "nodejs",
+    "javascript": "nodejs",
+}
+"""What authors and models write, and what a sandbox is told."""
+
+NO_SANDBOX = "No sandbox provider configured. Please configure sandbox settings in the admin panel."
+LONGEST_ERROR = 4000  # characters: the end of what a program says about its failure
+_DEFAULT_SCRIPT = 'def main(arg1: str, arg2: str) -> dict:\n    return {"result": arg1 + arg2}\n'
+_STARTED, _DONE = "code:started", "code:done"
+
+
+def _default_outputs() -> dict[str, Any]:
+    return {"result": {"value": "", "type": "object"}, "attachments": {"value": [], "type": "Array<String>"}}
+
+
+class CodeExecParams(ToolParams):
+    lang: Annotated[str, one_of("Support languages", tuple(LANGUAGES))] = "python"
+    script: Annotated[Any, filled("Script")] = _DEFAULT_SCRIPT
+    arguments: Any = Field(default_factory=dict[str, Any])
+    outputs: Any = Field(default_factory=_default_outputs)
+
+
+async def execute(params: CodeExecParams, arguments: Mapping[str, Any], ctx: NodeContext) -> ToolResult:
+    contract = code_contract.contract_of(params.outputs)
+    program = _program(params, arguments, ctx)
+    sandbox = ctx.services.sandbox
+    if sandbox is None:
+        raise ToolError(NO_SANDBOX)
+    if getattr(sandbox, "repeatable", False):
+        return _judged(await _outputs(sandbox, program, contract, ctx), contract)
+    kept = await ctx.recall(_DONE)
+    if kept is None:
+        kept = await _carried_out_once(sandbox, program, contract, ctx)
+    if kept.get("error"):
+        raise ToolError(kept["error"])
+    return _judged(kept["outputs"], contract)
+
+
+async def _carried_out_once(
+    sandbox: Sandbox, program: Program, contract: Contract, ctx: NodeContext
+) -> Mapping[str, Any]:
+    """{"outputs"} or {"error"}, written down before anybody acts on it."""
+    if await ctx.recall(_STARTED) is not None:
+        raise ToolError("execution state unknown")
+    await ctx.record(_STARTED, {"key": program.key})
+    try:
+        kept: dict[str, Any] = {"outputs": await _outputs(sandbox, program, contract, ctx)}
+    except ToolError as error:
+        kept = {"error": error.message}
+    await ctx.record(_DONE, kept)
+    return kept
+
+
+async def _outputs(sandbox: Sandbox, program: Program, contract: Contract, ctx: NodeContext) -> dict[str, Any]:
+    """All outputs that a run of the program brings, its own under the contract's name. Raises ToolError."""
+    result = await sandbox.run(program)
+    value, kind, text = await asyncio.to_thread(_told, result)
+    kept = await code_files.keep(result.files, ctx)
+    return {
+        contract.name: value,
+        "raw_result": value,
+        "actual_type": kind,
+        "content": "\n\n".join(part for part in (text, kept.content) if part),
+        "attachments": kept.links,
+        "_ARTIFACTS": kept.artifacts or None,
+        "_ATTACHMENT_CONTENT": kept.content,
+    }
+
+
+def _told(result: ProgramResult) -> tuple[Any, str, str]:
+    """What a program gave, its type and its text. Raises ToolError in its own words if it failed."""
+    value = _value(result)
+    return value, code_contract.type_of(value), code_contract.content_text(value)
+
+
+def _value(result: ProgramResult) -> Any:
+    if result.has_value:
+        return code_contract.json_value(result.value)
+    has_said_nothing = not result.files and not result.stdout.strip()
+    if result.exit_code != 0 or (result.stderr.strip() and has_said_nothing):
+        told = result.stderr.strip()[-LONGEST_ERROR:]
+        raise ToolError(told or f"The program ended with exit code {result.exit_code}.")
+    return code_contract.printed_value(result.stdout)
+
+
+def _judged(outputs: Mapping[str, Any], contract: Contract) -> ToolResult:
+    """The result, if it is what the contract promises; else an error that carries the rest of the outputs."""
+    wrong = contract.mismatch(outputs[contract.name])
+    if wrong:
+        raise ToolError(wrong, outputs={**outputs, contract.name: None})
+    shown = {name: value for name, value in outputs.items() if not name.startswith("_")}
+    return ToolResult(outputs, answer=shown)
+
+
+def _program(params: CodeExecParams, arguments: Mapping[str, Any], ctx: NodeContext) -> Program:
+    """What is to run. Of the arguments those that a call brings win over what the author refers to."""
+    language = value_text(arguments.get("lang")) or params.lang
+    if language.strip().lower() not in LANGUAGES:
+        raise ToolError(f"Language {language} is not supported. Use one of {', '.join(LANGUAGES)}.")
+    return Program(
+        language=LANGUAGES[language.strip().lower()],
+        script=value_text(arguments.get("script")) or value_text(params.script),
+        arguments=_arguments(params, arguments, ctx),
+        timeout=ctx.time_limit(CODE_EXEC.name),
+        key=f"{ctx.run_id}:{ctx.node_id}:{ctx.scope_item}:{ctx.visit}",
+    )
+
+
+def _arguments(params: CodeExecParams, given: Mapping[str, Any], ctx: NodeContext) -> dict[str, Any]:
+    declared = params.arguments if isinstance(params.arguments, Mapping) else {}
+    values: dict[str, Any] = {}
+    for name, reference in declared.items():
+        if name in given and name not in CODE_EXEC.arguments:
+            values[name] = given[name]
+        else:
+            values[name] = ctx.lookup(str(reference)) if reference else None
+        ctx.note_input(name, values[name])
+    return values
+
+
+CODE_EXEC = Tool(
+    "CodeExec",
+    "execute_code",
+    CodeExecParams,
+    description=(
+        "Runs a program and returns what its function `main` returns. Use it to compute, to convert data or to draw "
+        "charts: files that it writes into the folder `artifacts` are given to the user."
+    ),
+    arguments={
+        "lang": Argument("string", "The program's language.", required=True, enum=("python", "javascript")),
+        "script": Argument(
+            "string",
+            "The whole program. It defines `main`, without parameters, which returns a JSON value.",
+            required=True,
+        ),
+    },
+    call=execute,
+    effect="keyed",
+    empty=None,
+    main_output="content",
+    retries=0,
+    outputs=(
+        "result",
+        "raw_result",
+        "actual_type",
+        "content",
+        "attachments",
+        "_ARTIFACTS",
+        "_ATTACHMENT_CONTENT",
+    ),
+)

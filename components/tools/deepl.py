@@ -1,0 +1,76 @@
+"""DeepL: translation of a text.
+
+DSL: `query`, `auth_key`, `source_lang`, `target_lang`. Keys that end in `:fx` belong to the vendor's free service. What
+may pass is tried again twice, whatever the node says, and the error itself begins with `DeepL error: `, as upstream.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar
+
+from canvas.errors import HttpFailed, ToolError
+from components.context import NodeContext
+from components.templates import value_text
+from components.tools import web
+from components.tools.base import Argument, Tool, ToolParams, ToolResult
+from components.tools.parameters import one_of
+from providers.services import Call
+
+_COMMON = (
+    *("AR", "BG", "CS", "DA", "DE", "EL", "ES", "ET", "FI", "FR", "HU", "ID", "IT", "JA", "KO", "LT", "LV", "NB"),
+    *("NL", "PL", "RO", "RU", "SK", "SL", "SV", "TR", "UK", "ZH"),
+)
+SOURCES = (*_COMMON, "EN", "PT")
+TARGETS = (*_COMMON, "EN-GB", "EN-US", "PT-BR", "PT-PT")
+
+
+class DeepLParams(ToolParams):
+    secrets: ClassVar[tuple[str, ...]] = ("auth_key",)
+
+    auth_key: Any = "xxx"
+    source_lang: Annotated[str, one_of("Source language", SOURCES)] = "ZH"
+    target_lang: Annotated[str, one_of("Target language", TARGETS)] = "EN-GB"
+
+
+async def translate(params: DeepLParams, arguments: Mapping[str, Any], ctx: NodeContext) -> ToolResult:
+    key = value_text(params.auth_key)
+    host = "api-free.deepl.com" if key.endswith(":fx") else "api.deepl.com"
+    call = Call(
+        "POST",
+        f"https://{host}/v2/translate",
+        headers={"Authorization": f"DeepL-Auth-Key {key}"},
+        json={
+            "text": [value_text(arguments["query"])],
+            "source_lang": params.source_lang,
+            "target_lang": params.target_lang,
+        },
+    )
+    try:
+        text = _translation(web.object_of(await web.fetch(ctx, "DeepL", call)))
+    except HttpFailed as failed:
+        raise HttpFailed(_labelled(failed), retryable=failed.retryable, **failed.details) from failed
+    except ToolError as failed:
+        raise ToolError(_labelled(failed)) from failed
+    return ToolResult({"formalized_content": text}, answer=text)
+
+
+def _translation(body: Mapping[str, Any]) -> str:
+    translations = web.rows_of(body.get("translations"), "translations")
+    if not translations or not isinstance(translations[0], Mapping):
+        raise ToolError("the answer has no translation")
+    return value_text(translations[0].get("text"))
+
+
+def _labelled(failed: ToolError) -> str:
+    return f"DeepL error: {failed.message}"
+
+
+DEEPL = Tool(
+    "DeepL",
+    "deepl_translate",
+    DeepLParams,
+    description="Translates a text with DeepL, from and to the languages that were set up.",
+    arguments={"query": Argument("string", "The text to translate.", required=True, default="{sys.query}")},
+    call=translate,
+    retries=2,
+    outputs=("formalized_content",),
+)

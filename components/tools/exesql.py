@@ -1,0 +1,109 @@
+"""ExeSQL: ask a database, and only ask.
+
+DSL: `sql`, `db_type`, `host`, `port`, `database`, `username`, `password`, `max_records`, and of ours `reject_all`.
+Every statement of `sql` has its element in `json`: its rows, or `{"content": message}`. A statement that is refused or
+fails stops no other (row T14); under `reject_all` nothing is asked when one is refused.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar
+
+from pydantic import Field, field_validator, model_validator
+
+from canvas.errors import ToolError
+from components.context import NodeContext
+from components.templates import value_text
+from components.tools import sql_rules, sql_table
+from components.tools.base import Argument, Tool, ToolParams, ToolResult
+from components.tools.parameters import filled, flag, one_of, positive
+from providers.services import Connection
+
+NO_ROWS = "No record in the database!"
+_RAGFLOW_DATABASE, _RAGFLOW_HOST, _RAGFLOW_PASSWORD = "rag_flow", "ragflow-mysql", "infini_rag_flow"
+
+
+class ExeSQLParams(ToolParams):
+    secrets: ClassVar[tuple[str, ...]] = ("password",)
+
+    db_type: Annotated[str, one_of("Choose DB type", tuple(sql_rules.DIALECTS))] = "mysql"
+    database: Annotated[Any, filled("Database name")] = Field("", validate_default=True)
+    username: Annotated[Any, filled("database username")] = Field("", validate_default=True)
+    host: Annotated[Any, filled("IP Address")] = Field("", validate_default=True)
+    port: Annotated[int, positive("IP Port")] = 3306
+    password: Any = Field("", repr=False)
+    max_records: Annotated[int, positive("Maximum number of records")] = 1024
+    reject_all: Annotated[bool, flag("Reject all")] = False
+
+    @field_validator("db_type", mode="before")
+    @classmethod
+    def _known_in_any_case(cls, db_type: Any) -> Any:
+        by_lower_case = {name.lower(): name for name in sql_rules.DIALECTS}
+        return by_lower_case.get(db_type.strip().lower(), db_type) if isinstance(db_type, str) else db_type
+
+    @model_validator(mode="after")
+    def _has_a_password(self) -> "ExeSQLParams":
+        if not self.password and self.db_type != "trino":
+            raise ValueError("Database password does not support empty value.")
+        return self
+
+    @model_validator(mode="after")
+    def _is_not_ragflows_own(self) -> "ExeSQLParams":
+        if self.database == _RAGFLOW_DATABASE and (self.host == _RAGFLOW_HOST or self.password == _RAGFLOW_PASSWORD):
+            raise ValueError("For the security reason, it does not support database named rag_flow.")
+        return self
+
+
+async def ask(params: ExeSQLParams, arguments: Mapping[str, Any], ctx: NodeContext) -> ToolResult:
+    sql = value_text(arguments.get("sql"))
+    statements = await asyncio.to_thread(sql_rules.statements, sql, params.db_type)
+    if not statements:
+        raise ToolError("SQL for `ExeSQL` MUST not be empty.")
+    refusals = await asyncio.to_thread(lambda: [sql_rules.refusal(each, params.db_type) for each in statements])
+    refused = next((text for text in refusals if text), None)
+    if params.reject_all and refused:
+        raise ToolError(refused)
+    if ctx.services.databases is None:
+        raise ToolError("ExeSQL is not available: this deployment lets its canvases reach no databases.")
+    target = {name: getattr(params, name) for name in ("db_type", "host", "port", "database", "username", "password")}
+    target["timeout"] = ctx.time_limit(EXESQL.name)
+    async with ctx.services.databases.connect(target) as connection:
+        answers = [
+            _told(refusal) if refusal else await _answered(statement, params.max_records, connection)
+            for statement, refusal in zip(statements, refusals, strict=True)
+        ]
+    formalized = "\n\n".join(text for _, text in answers if text)
+    return ToolResult({"formalized_content": formalized, "json": [element for element, _ in answers]}, formalized)
+
+
+async def _answered(statement: str, most_rows: int, connection: Connection) -> tuple[Any, str]:
+    """What one statement gives: its element of `json`, and its text."""
+    try:
+        rows = await connection.execute(statement, most_rows)
+    except ToolError as error:
+        return _told(sql_rules.failed(statement, error.message))
+    if not rows.rows:
+        return {"content": NO_ROWS}, ""
+    return await asyncio.to_thread(lambda: (sql_table.json_rows(rows), sql_table.text_table(rows)))
+
+
+def _told(message: str) -> tuple[Any, str]:
+    return {"content": message}, message
+
+
+EXESQL = Tool(
+    "ExeSQL",
+    "execute_sql",
+    ExeSQLParams,
+    description="Runs SQL queries on a database and returns their rows. Queries may only read.",
+    arguments={
+        "sql": Argument(
+            "string",
+            "One query, or several with semicolons between them, in the database's own dialect.",
+            required=True,
+            default="{sys.query}",
+        )
+    },
+    call=ask,
+    empty=None,
+)

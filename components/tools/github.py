@@ -1,0 +1,55 @@
+"""GitHub: public repositories, those with the most stars first.
+
+DSL: `query`, `top_n`, `access_token` (ours: more requests an hour).
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar
+
+from components.context import NodeContext
+from components.templates import value_text
+from components.tools import evidence, web
+from components.tools.base import Argument, Tool, ToolParams, ToolResult
+from components.tools.evidence import Hit
+from components.tools.parameters import positive
+from providers.services import Call
+
+SEARCH = "https://api.github.com/search/repositories"
+NO_ITEMS = "GitHub search returned no items."
+MOST_ROWS = 100  # that the vendor gives in one answer
+
+
+class GitHubParams(ToolParams):
+    secrets: ClassVar[tuple[str, ...]] = ("access_token",)
+
+    top_n: Annotated[int, positive("Top N")] = 10
+    access_token: Any = ""
+
+
+async def search(params: GitHubParams, arguments: Mapping[str, Any], ctx: NodeContext) -> ToolResult:
+    headers = {"Accept": "application/vnd.github+json", "X-GitHub-Api-Version": "2022-11-28"}
+    if params.access_token:
+        headers["Authorization"] = f"Bearer {params.access_token}"
+    per_page = min(params.top_n, MOST_ROWS)
+    asked = {"q": value_text(arguments["query"]), "sort": "stars", "order": "desc", "per_page": per_page}
+    reply = await web.ask(ctx, "GitHub", Call("GET", SEARCH, params=asked, headers=headers))
+    rows = web.listed(reply, "items", error="message", otherwise=NO_ITEMS)
+    formalized = await evidence.cite_hits((_hit(row) for row in rows if isinstance(row, Mapping)), ctx)
+    return ToolResult({"formalized_content": formalized, "json": rows}, answer=formalized)
+
+
+def _hit(row: Mapping[str, Any]) -> Hit:
+    """A repository without description reads `None`, as upstream."""
+    return Hit(row.get("name"), row.get("html_url"), f"{row.get('description')}\n stars:{row.get('watchers')}")
+
+
+GITHUB = Tool(
+    "GitHub",
+    "github_search",
+    GitHubParams,
+    description="Searches public repositories on GitHub and returns their descriptions and stars.",
+    arguments={
+        "query": Argument("string", "Key words and GitHub's own qualifiers.", required=True, default="{sys.query}")
+    },
+    call=search,
+)

@@ -1,0 +1,84 @@
+"""What tools accept as parameters. A check runs when the canvas is loaded and raises ValueError in the usual words.
+
+    top_n: Annotated[int, positive("Top N")] = 10
+
+The web UI stores some numbers as text, so those are understood.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic import BeforeValidator
+
+_WHOLE = re.compile(r"\s*\+?\d{1,9}\s*")
+
+
+def positive(label: str) -> BeforeValidator:
+    """A whole number above 0, or a text or fraction that is one."""
+
+    def check(value: Any) -> int:
+        number = whole(value)
+        if number is None or number <= 0:
+            raise ValueError(f"{label} {value} not supported, should be positive integer")
+        return number
+
+    return BeforeValidator(check)
+
+
+def one_of(label: str, options: Sequence[str], *, by_reference: bool = False) -> BeforeValidator:
+    """One of some texts; with `by_reference` also a text with references, whose value shows later."""
+
+    def check(value: Any) -> Any:
+        if value not in options and not (by_reference and is_templated(value)):
+            raise ValueError(f"{label} {value} is not supported, it should be in [{', '.join(options)}]")
+        return value
+
+    return BeforeValidator(check)
+
+
+def filled(label: str) -> BeforeValidator:
+    """Anything that is not empty."""
+
+    def check(value: Any) -> Any:
+        if value is None or (isinstance(value, str) and not value.strip()):
+            raise ValueError(f"{label} does not support empty value.")
+        return value
+
+    return BeforeValidator(check)
+
+
+def flag(label: str) -> BeforeValidator:
+    """True or false, also as text."""
+
+    def check(value: Any) -> bool:
+        if isinstance(value, str) and value.strip().lower() in ("true", "false"):
+            return value.strip().lower() == "true"
+        if not isinstance(value, bool):
+            raise ValueError(f"{label} {value} not supported, should be boolean")
+        return value
+
+    return BeforeValidator(check)
+
+
+def whole(value: Any) -> int | None:
+    """The whole number that a value is or spells; None if it is none."""
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, float):
+        return int(value) if value.is_integer() else None
+    if isinstance(value, str):
+        return int(value) if _WHOLE.fullmatch(value) else None
+    return value if isinstance(value, int) else None
+
+
+def is_templated(value: Any) -> bool:
+    """Whether a text may hold references, so that only its value can be checked."""
+    return isinstance(value, str) and ("{" in value or "@" in value or value.startswith(("sys.", "env.")))
+
+
+def texts(value: Any) -> list[str]:
+    """A list of texts, or one text with commas, as a list without empty ones."""
+    items = value.split(",") if isinstance(value, str) else value if isinstance(value, list | tuple) else ()
+    stripped = (str(item).strip() for item in items if item is not None)
+    return [text for text in stripped if text]

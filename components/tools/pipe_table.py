@@ -1,0 +1,66 @@
+"""Tables of text with pipes between the cells, laid out as data libraries print them.
+
+    pipe_table(["", "0"], [["symbol", "ACME"], ["marketCap", 12]])
+
+    |           | 0    |
+    |:----------|:-----|
+    | symbol    | ACME |
+    | marketCap | 12   |
+
+Columns of numbers stand at the right, with their decimal points in line; six digits of a fraction count.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+_PADDING = 2  # a column is so much wider than its head
+
+
+def pipe_table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    """The table; rows that are too short are filled up."""
+    columns = [[row[number] if number < len(row) else None for row in rows] for number in range(len(head))]
+    laid_out = [_column(name, values) for name, values in zip(head, columns, strict=True)]
+    lines = (_line([cells[number] for cells in laid_out]) for number in range(len(rows) + 2))
+    return "\n".join(lines)
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"|{'|'.join(cells)}|"
+
+
+def _column(name: str, values: Sequence[Any]) -> list[str]:
+    """Head, rule and cells of one column, all of the same width."""
+    given = [value for value in values if value is not None]
+    is_numeric = bool(given) and all(_is_number(value) for value in given)
+    cells = [_shown(value, is_numeric) for value in values]
+    if is_numeric:
+        cells = _in_line(cells)
+    width = max([len(name) + _PADDING, *map(len, cells)])
+    if is_numeric:
+        return [f" {name:>{width}} ", f"{'-' * (width + 1)}:", *(f" {cell:>{width}} " for cell in cells)]
+    return [f" {name:<{width}} ", f":{'-' * (width + 1)}", *(f" {cell:<{width}} " for cell in cells)]
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _shown(value: Any, is_numeric: bool) -> str:
+    if value is None:
+        return "nan" if is_numeric else ""
+    if isinstance(value, float) and is_numeric:
+        return f"{value:g}" if math.isfinite(value) else str(value)
+    return " ".join(str(value).split("\n"))
+
+
+def _in_line(cells: Sequence[str]) -> list[str]:
+    """Numbers with blanks behind them, so that their decimal points (or exponents) are in line."""
+    behind = [_from_point(cell) for cell in cells]
+    return [cell + " " * (max(behind) - own) for cell, own in zip(cells, behind, strict=True)]
+
+
+def _from_point(number: str) -> int:
+    """How many characters a number has from its decimal point on, or from its exponent; 0 without either."""
+    point = number.find(".") if "." in number else number.find("e")
+    return len(number) - point if point >= 0 else 0

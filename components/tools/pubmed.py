@@ -1,0 +1,104 @@
+"""PubMed: articles of medicine and the life sciences by their abstracts.
+
+DSL: `query`, `top_n`, `email` (the vendor wants to know whom to write to). A search without hits is empty rather than
+an error, and an abstract is given whole (row T9).
+"""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Annotated, Any
+from xml.etree.ElementTree import Element
+
+from components.context import NodeContext
+from components.templates import value_text
+from components.tools import evidence, web, xml_tree
+from components.tools.base import Argument, Tool, ToolParams, ToolResult
+from components.tools.evidence import Hit
+from components.tools.parameters import positive
+from components.tools.xml_tree import text_of
+from providers.services import Call, Reply
+
+SEARCH = "https://eutils.ncbi.nlm.nih.gov/entrez/eutils/esearch.fcgi"
+FETCH = "https://eutils.ncbi.nlm.nih.gov/entrez/eutils/efetch.fcgi"
+ARTICLE = "https://pubmed.ncbi.nlm.nih.gov/"
+
+
+class PubMedParams(ToolParams):
+    top_n: Annotated[int, positive("Top N")] = 12
+    email: Any = "A.N.Other@example.com"
+
+
+async def search(params: PubMedParams, arguments: Mapping[str, Any], ctx: NodeContext) -> ToolResult:
+    caller = {"db": "pubmed", "retmode": "xml", "email": value_text(params.email), "tool": "easel"}
+    asked = {**caller, "term": value_text(arguments["query"]), "retmax": params.top_n}
+    ids = _ids(await web.fetch(ctx, "PubMed", Call("GET", SEARCH, params=asked)))[: params.top_n]
+    rows: list[dict[str, str]] = []
+    if ids:
+        reply = await web.fetch(ctx, "PubMed", Call("GET", FETCH, params={**caller, "id": ",".join(ids)}))
+        found = await asyncio.to_thread(xml_tree.parse, reply.content)
+        rows = [_row(article) for article in found.iter("PubmedArticle")]
+    hits = (Hit(row["title"], row["url"], _content(row)) for row in rows)
+    formalized = await evidence.cite_hits(hits, ctx)
+    return ToolResult({"formalized_content": formalized, "json": rows}, answer=formalized)
+
+
+def _ids(reply: Reply) -> list[str]:
+    """The numbers of the articles found; the vendor's mirrors answer in JSON as well."""
+    if reply.content.lstrip().startswith(b"{"):
+        result = web.object_of(reply).get("esearchresult")
+        numbers = web.rows_of(result.get("idlist") if isinstance(result, dict) else None, "idlist")
+        return [str(number) for number in numbers]
+    return [text_of(number) for number in xml_tree.parse(reply.content).iterfind("IdList/Id")]
+
+
+def _row(article: Element) -> dict[str, str]:
+    authors = (_author(author) for author in article.iterfind(".//AuthorList/Author"))
+    issue = "MedlineCitation/Article/Journal/JournalIssue"
+    number = _text(article, "MedlineCitation/PMID")
+    return {
+        "title": _text(article, "MedlineCitation/Article/ArticleTitle") or "No title",
+        "url": f"{ARTICLE}{number}",
+        "authors": ", ".join(name for name in authors if name) or "Unknown Authors",
+        "journal": _text(article, "MedlineCitation/Article/Journal/Title") or "Unknown Journal",
+        "volume": _text(article, f"{issue}/Volume") or "-",
+        "issue": _text(article, f"{issue}/Issue") or "-",
+        "pages": _text(article, "MedlineCitation/Article/Pagination/MedlinePgn") or "-",
+        "doi": _doi(article) or "-",
+        "abstract": _abstract(article) or "No abstract available",
+    }
+
+
+def _content(row: Mapping[str, str]) -> str:
+    names = ("title", "authors", "journal", "volume", "issue", "pages")
+    lines = [f"{name.capitalize()}: {row[name]}" for name in names]
+    return "\n".join([*lines, f"DOI: {row['doi']}", f"Abstract: {row['abstract']}"])
+
+
+def _author(author: Element) -> str:
+    return " ".join(part for part in (_text(author, "ForeName"), _text(author, "LastName")) if part)
+
+
+def _doi(article: Element) -> str:
+    """The article's own: its list of references has a list of ids for each."""
+    own = article.iterfind("PubmedData/ArticleIdList/ArticleId")
+    return next((text_of(found) for found in own if found.get("IdType") == "doi"), "")
+
+
+def _abstract(article: Element) -> str:
+    """All of it; the parts of a structured one are lines that begin with their label."""
+    parts = article.iterfind("MedlineCitation/Article/Abstract/AbstractText")
+    return "\n".join(f"{part.get('Label')}: {text_of(part)}" if part.get("Label") else text_of(part) for part in parts)
+
+
+def _text(element: Element, path: str) -> str:
+    return text_of(element.find(path))
+
+
+PUBMED = Tool(
+    "PubMed",
+    "pubmed_search",
+    PubMedParams,
+    description="Searches articles of medicine and the life sciences, and returns abstracts.",
+    arguments={"query": Argument("string", "Key words in English.", required=True, default="{sys.query}")},
+    call=search,
+)

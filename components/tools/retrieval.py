@@ -1,0 +1,214 @@
+"""Retrieval: what knowledge bases or memories know about a question.
+
+DSL: `query`, `retrieval_from` (`dataset`, `memory`), `dataset_ids` (once `kb_ids`), `memory_ids`, `user_id`, `top_n`,
+`top_k`, `similarity_threshold`, `keywords_similarity_weight`, `rerank_id`, `empty_response`, `use_kg`, `toc_enhance`,
+`cross_languages`, `meta_data_filter`. An id with an `@` in it is a reference to a name, an id, or a list of them. The
+searching itself, and whatever a model has to do with it, is the retriever's (`providers/services.py`); it gets names of
+datasets as `may_be_names` among the options, and answers a search in memories with chunks that have `content`.
+"""
+
+import asyncio
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field
+
+from canvas.errors import ToolError
+from components import templates
+from components.context import NodeContext
+from components.templates import value_text
+from components.tools import evidence
+from components.tools.base import Argument, Tool, ToolParams, ToolResult
+from components.tools.parameters import positive
+from providers.fitting import count_tokens
+from providers.services import Search
+
+SOURCES = ("dataset", "memory")
+NOT_CONFIGURED = (
+    "No knowledge base is configured for this deployment: set EASEL_RAGFLOW_URL and EASEL_RAGFLOW_API_KEY, "
+    "or search where there is one."
+)
+
+_SPEAKER = re.compile(r"^user\s*[:：]\s*", re.IGNORECASE)
+_FOR_SEARCHING = re.compile(r".*_(?:vec|tks|ltks)|vector")
+_PASSED_ON = (
+    "top_n", "top_k", "similarity_threshold", "keywords_similarity_weight", "rerank_id", "use_kg", "toc_enhance",
+    "cross_languages",
+)  # fmt: skip
+
+
+def _share(label: str) -> BeforeValidator:
+    """A number from 0 to 1, or a text that spells one."""
+
+    def check(value: Any) -> float:
+        try:
+            number = float(value) if not isinstance(value, bool) else -1.0
+        except (TypeError, ValueError):
+            number = -1.0
+        if not 0 <= number <= 1:
+            raise ValueError(f"{label} {value} not supported, should be a float number in range [0, 1]")
+        return number
+
+    return BeforeValidator(check)
+
+
+class RetrievalParams(ToolParams):
+    retrieval_from: Any = None
+    dataset_ids: Any = Field(default_factory=list[Any])
+    kb_ids: Any = Field(default_factory=list[Any])
+    memory_ids: Any = Field(default_factory=list[Any])
+    user_id: Any = None
+    similarity_threshold: Annotated[float, _share("[Retrieval] Similarity threshold")] = 0.2
+    keywords_similarity_weight: Annotated[float, _share("[Retrieval] Keyword similarity weight")] = 0.5
+    top_n: Annotated[int, positive("[Retrieval] Top N")] = 8
+    top_k: Annotated[int, positive("[Retrieval] Top K")] = 1024
+    rerank_id: Any = ""
+    empty_response: Any = ""
+    use_kg: Any = False
+    toc_enhance: Any = False
+    cross_languages: Any = Field(default_factory=list[Any])
+    meta_data_filter: Any = Field(default_factory=dict[str, Any])
+    kb_vars: Any = Field(default_factory=list[Any])
+
+    @property
+    def datasets(self) -> list[Any]:
+        """The datasets as they are stored, by their new name or their old one."""
+        return _listed(self.dataset_ids) or _listed(self.kb_ids)
+
+
+async def retrieve(params: RetrievalParams, arguments: Mapping[str, Any], ctx: NodeContext) -> ToolResult:
+    empty = value_text(params.empty_response)
+    question = _SPEAKER.sub("", value_text(arguments.get("query")).strip())
+    memories = _listed(params.memory_ids)
+    source = _source(params, memories)
+    if not question or source is None:
+        return ToolResult({"formalized_content": empty}, answer=empty)
+    if source == "memory":
+        return await _from_memories(question, memories, params, ctx)
+    ids, named = _resolved(params.datasets, ctx)
+    if not ids:
+        raise ToolError("No dataset is selected.")
+    options = {name: getattr(params, name) for name in _PASSED_ON}
+    options |= {"meta_data_filter": _filter(params.meta_data_filter, ctx), "may_be_names": named}
+    found = await _search(Search(question, dataset_ids=ids, options=options), ctx)
+    chunks = [_shown(chunk) for chunk in found.get("chunks") or ()]
+    if not chunks:
+        return ToolResult({"formalized_content": empty, "json": []}, answer=empty)
+    formalized = await evidence.cite_chunks(chunks, _documents(found, chunks), ctx)
+    return ToolResult({"formalized_content": formalized, "json": chunks}, answer=formalized)
+
+
+def _source(params: RetrievalParams, memories: Sequence[Any]) -> str | None:
+    """Where to look: as the node says, else where it has anything; None where it has nothing."""
+    if params.retrieval_from in SOURCES:
+        return params.retrieval_from
+    return "dataset" if params.datasets else "memory" if memories else None
+
+
+async def _from_memories(
+    question: str, memories: Sequence[Any], params: RetrievalParams, ctx: NodeContext
+) -> ToolResult:
+    ids, _ = _resolved(memories, ctx)
+    if not ids:
+        raise ToolError("No memory is selected.")
+    user = params.user_id
+    options = {name: getattr(params, name) for name in _PASSED_ON}
+    options["user_id"] = value_text(ctx.lookup(user) if _is_reference(user, ctx) else user)
+    found = await _search(Search(question, memory_ids=ids, options=options), ctx)
+    contents = [value_text(chunk.get("content")) for chunk in found.get("chunks") or ()]
+    told = await asyncio.to_thread(_within_budget, [content for content in contents if content])
+    text = "\n".join(told) or value_text(params.empty_response)
+    return ToolResult({"formalized_content": text}, answer=text)
+
+
+async def _search(search: Search, ctx: NodeContext) -> Mapping[str, Any]:
+    if ctx.services.retriever is None:
+        raise ToolError(NOT_CONFIGURED)
+    return await ctx.services.retriever.search(search)
+
+
+def _resolved(entries: Sequence[Any], ctx: NodeContext) -> tuple[list[str], list[str]]:
+    """The ids that entries stand for, each once and in order, and those of them that may be names."""
+    ids: dict[str, None] = {}
+    named: dict[str, None] = {}
+    for entry in entries:
+        for value, is_referred in _values(entry, ctx):
+            text = value_text(value).strip()
+            if text:
+                ids[text] = None
+            if text and is_referred:
+                named[text] = None
+    return list(ids), list(named)
+
+
+def _values(entry: Any, ctx: NodeContext) -> Iterator[tuple[Any, bool]]:
+    """What an entry stands for, and whether that came out of a reference."""
+    if not isinstance(entry, str) or "@" not in entry:
+        yield entry, False
+        return
+    for value in _listed(ctx.lookup(entry)):
+        yield value, True
+
+
+def _listed(value: Any) -> list[Any]:
+    if isinstance(value, list | tuple):
+        return list(value)
+    return [] if value in (None, "") else [value]
+
+
+def _filter(stored: Any, ctx: NodeContext) -> dict[str, Any]:
+    """The metadata filter with the values that its author's references have now."""
+    if not isinstance(stored, Mapping) or not stored:
+        return {}
+    conditions = [condition for condition in _listed(stored.get("manual")) if isinstance(condition, Mapping)]
+    filled = [{**condition, "value": _value(condition.get("value"), ctx)} for condition in conditions]
+    return {**stored, "manual": filled}
+
+
+def _value(value: Any, ctx: NodeContext) -> Any:
+    return templates.format_text(value, ctx.lookup) if isinstance(value, str) else value
+
+
+def _is_reference(value: Any, ctx: NodeContext) -> bool:
+    return isinstance(value, str) and ctx.is_reference(value)
+
+
+def _shown(chunk: Mapping[str, Any]) -> dict[str, Any]:
+    """A chunk without what only a search engine reads."""
+    return {name: value for name, value in chunk.items() if not _FOR_SEARCHING.fullmatch(name)}
+
+
+def _documents(found: Mapping[str, Any], chunks: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """How many chunks each document has, as the search tells it, else counted here."""
+    told = found.get("doc_aggs")
+    if isinstance(told, list) and told:
+        return [document for document in told if isinstance(document, Mapping)]
+    return [{"doc_name": chunk.get("docnm_kwd"), "doc_id": chunk.get("doc_id"), "count": 1} for chunk in chunks]
+
+
+def _within_budget(contents: Sequence[str]) -> list[str]:
+    """The first contents that a model has room for; the one that passes the budget is left out."""
+    kept: list[str] = []
+    spent = 0
+    for content in contents:
+        spent += count_tokens(content)
+        if spent > evidence.BUDGET:
+            break
+        kept.append(content)
+    return kept
+
+
+RETRIEVAL = Tool(
+    "Retrieval",
+    "search_my_dateset",
+    RetrievalParams,
+    description="Searches the knowledge bases for passages about a question. Use it before you answer from memory.",
+    arguments={
+        "query": Argument(
+            "string", "What to look for: a question or key words, complete in itself.", required=True, default=""
+        )
+    },
+    call=retrieve,
+    empty=None,
+)

@@ -1,0 +1,83 @@
+"""SearXNG: web search by way of an instance that the author names.
+
+DSL: `query`, `searxng_url` (goes before the one that a model gives), `top_n`. The address is guarded like every other
+that a canvas or a model can choose.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from canvas.errors import AddressRefused, HttpFailed, ToolError
+from components.context import NodeContext
+from components.templates import value_text
+from components.tools import evidence, web
+from components.tools.base import Argument, Tool, ToolParams, ToolResult
+from components.tools.evidence import Hit
+from components.tools.parameters import positive
+from providers.services import Call, Reply
+
+SECONDS = 10.0
+
+
+class SearXNGParams(ToolParams):
+    searxng_url: Any = ""
+    top_n: Annotated[int, positive("Top N")] = 10
+
+
+async def search(params: SearXNGParams, arguments: Mapping[str, Any], ctx: NodeContext) -> ToolResult:
+    url = _instance(params, arguments)
+    if not url:
+        return ToolResult({"formalized_content": ""}, answer="")
+    rows = _rows(await _asked(url, value_text(arguments["query"]), ctx))[: params.top_n]
+    hits = (Hit(row.get("title"), row.get("url"), row.get("content")) for row in rows if isinstance(row, Mapping))
+    formalized = await evidence.cite_hits(hits, ctx)
+    return ToolResult({"formalized_content": formalized, "json": rows}, answer=formalized)
+
+
+def _instance(params: SearXNGParams, arguments: Mapping[str, Any]) -> str:
+    """The node's own address, unless that is a reference: then its value is the argument."""
+    own = value_text(params.searxng_url).strip()
+    chosen = own if own.lower().startswith(("http://", "https://")) else value_text(arguments["searxng_url"])
+    return chosen.strip().rstrip("/")
+
+
+async def _asked(url: str, query: str, ctx: NodeContext) -> Reply:
+    asked = {
+        "q": query,
+        "format": "json",
+        "categories": "general",
+        "language": "auto",
+        "safesearch": 1,
+        "pageno": 1,
+    }
+    try:
+        return await web.fetch(ctx, "SearXNG", Call("GET", f"{url}/search", params=asked, timeout=SECONDS))
+    except AddressRefused as refused:
+        told = f"SearXNG error: SSRF guard blocked '{url}': {refused.message}"
+        raise AddressRefused(refused.message, answer=told) from refused
+    except HttpFailed as failed:
+        text = f"Network error: {failed.message}"
+        raise HttpFailed(text, retryable=failed.retryable, **failed.details) from failed
+
+
+def _rows(reply: Reply) -> list[Any]:
+    body = web.json_of(reply)
+    if not isinstance(body, dict):
+        raise ToolError("Invalid response from SearXNG")
+    rows = body.get("results", [])
+    if not isinstance(rows, list):
+        raise ToolError("Invalid results format from SearXNG")
+    return rows
+
+
+SEARXNG = Tool(
+    "SearXNG",
+    "searxng_search",
+    SearXNGParams,
+    description="Searches the web with a SearXNG instance. Use it for facts, current events and pages on a subject.",
+    arguments={
+        "query": Argument("string", "Key words, as few as will do.", required=True, default="{sys.query}"),
+        "searxng_url": Argument("string", "Address of the instance; leave it empty if none was given.", default=""),
+    },
+    call=search,
+)

@@ -1,0 +1,234 @@
+"""Which SQL may be sent: statements cut apart, and each one checked to do nothing but read (tools 4, row T14).
+
+    statements("SELECT ';' AS c; DELETE FROM t", "mysql")   ->  ["SELECT ';' AS c", "DELETE FROM t"]
+    refusal("DELETE FROM t", "mysql")                       ->  "For security reasons, ..."
+
+A statement is judged as a parser of the database's own dialect reads it. One that it cannot read (every database has
+syntax of its own) is judged by its words, and then the database may say what is wrong with it. Comments are left out,
+so that the database sees the very tokens that were judged. The session reads only, whatever is let through here.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import pairwise
+from typing import Any
+
+from canvas.errors import ToolError
+from components.file_kinds import lacking
+
+DIALECTS: Mapping[str, str] = {
+    "mysql": "mysql",
+    "mariadb": "mysql",
+    "oceanbase": "mysql",
+    "postgres": "postgres",
+    "mssql": "tsql",
+    "trino": "trino",
+    "IBM DB2": "",
+}
+"""The kinds of databases, and the dialect in which each is read."""
+
+LONGEST = 100_000  # characters of all statements together
+WRITES_REFUSED = "For security reasons, INSERT, UPDATE, and DELETE statements are not supported."
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_QUERY_BEGINS = _words("SELECT WITH (")
+_EXPLAINS = _words("EXPLAIN DESCRIBE DESC")
+_EXPLAIN_OPTIONS = _words(
+    "FORMAT JSON TEXT XML YAML TREE TRADITIONAL GRAPHVIZ VERBOSE COSTS BUFFERS SETTINGS SUMMARY TIMING WAL ON OFF TRUE "
+    "FALSE EXTENDED PARTITIONS TYPE LOGICAL DISTRIBUTED VALIDATE IO QUERY PLAN FOR ( ) , ="
+)
+_PRAGMAS = _words("TABLE_INFO TABLE_XINFO")
+_WRITING_WORDS = _words(
+    "INSERT UPDATE DELETE MERGE REPLACE UPSERT CREATE ALTER DROP TRUNCATE RENAME GRANT REVOKE INTO OUTFILE DUMPFILE "
+    "COPY CALL EXEC EXECUTE DO HANDLER IMPORT LOAD LOCK UNLOCK VACUUM ANALYZE ANALYSE REFRESH PREPARE DEALLOCATE SET "
+    "RESET USE BEGIN COMMIT ROLLBACK SAVEPOINT START KILL SHUTDOWN INSTALL UNINSTALL ATTACH DETACH REINDEX"
+)
+# T-SQL needs no semicolon between statements, and these words begin one: they are reserved, so no column is called so.
+_TSQL_WORDS = _words(
+    "INSERT UPDATE DELETE MERGE CREATE ALTER DROP TRUNCATE GRANT REVOKE DENY INTO EXEC EXECUTE DECLARE SET USE BEGIN "
+    "COMMIT ROLLBACK SAVE BACKUP RESTORE BULK DBCC KILL SHUTDOWN WAITFOR RECONFIGURE DISABLE ENABLE PRINT RAISERROR IF "
+    "WHILE GOTO RETURN OPEN CLOSE DEALLOCATE CHECKPOINT READTEXT WRITETEXT UPDATETEXT"
+)
+_FUNCTIONS = _words(
+    "load_file sleep benchmark get_lock release_lock release_all_locks sys_exec sys_eval xp_cmdshell openrowset "
+    "opendatasource openquery openxml set_config setval nextval pg_sleep pg_sleep_for pg_sleep_until pg_stat_file "
+    "pg_reload_conf pg_rotate_logfile pg_terminate_backend pg_cancel_backend pg_switch_wal pg_promote pg_notify "
+    "query_to_xml query_to_xml_and_xmlschema cursor_to_xml table_to_xml schema_to_xml database_to_xml"
+)
+_FUNCTION_FAMILIES = (
+    "pg_read_", "pg_ls_", "pg_file_", "pg_logical_", "pg_create_", "pg_drop_", "pg_replication_", "pg_advisory_",
+    "pg_try_advisory_", "lo_", "dblink",
+)  # fmt: skip
+
+_FENCE = re.compile(r"```(?:[ \t]*(?:sql|mysql|mariadb|postgresql|postgres|tsql|trino|db2)\b)?", re.IGNORECASE)
+_MARK = re.compile(r"\[ID:\s*\d+\]")
+_WORD = re.compile(r"[^\W\d][\w$#]*")
+
+
+@dataclass(frozen=True, slots=True)
+class _Token:
+    """A token of a statement. `word` is in capitals, "" for texts and quoted names; `name` is what it may call."""
+
+    text: str  # as it is written
+    word: str
+    name: str
+    start: int
+
+    @property
+    def end(self) -> int:
+        return self.start + len(self.text)
+
+
+def statements(text: str, db_type: str) -> list[str]:
+    """The statements of a text, without comments, and without what models add: fences and `[ID:1]` marks.
+
+    A text that cannot be cut, because a quote is left open, is one statement. Raises ToolError for one too long.
+    """
+    if len(text) > LONGEST:
+        raise ToolError(f"The SQL is longer than {LONGEST:,} characters.")
+    text = _MARK.sub("", _FENCE.sub("", text)).strip()
+    tokens = _tokens(text, db_type)
+    if tokens is None:
+        return [text]
+    cuts = [-1, *(token.start for token in tokens if token.text == ";"), len(text)]
+    parts = (text[start + 1 : end].strip() for start, end in pairwise(cuts))
+    return [cleaned for part in parts if (cleaned := _without_comments(part, db_type))]
+
+
+def refusal(statement: str, db_type: str) -> str | None:
+    """Why a statement is not sent, as people and models read it; None for one that may be sent."""
+    tokens = _tokens(statement, db_type)
+    if not tokens:
+        return failed(statement, "A quote or a comment is left open.")
+    if _first(tokens) not in _QUERY_BEGINS | _EXPLAINS | _WRITING_WORDS | {"SHOW", "PRAGMA"}:
+        return failed(statement, f'near "{tokens[0].text}": syntax error')
+    return None if _only_reads(statement, tokens, db_type) else WRITES_REFUSED
+
+
+def failed(statement: str, error: str) -> str:
+    """A statement that did not work, and why."""
+    return f"SQL Execution Failed: {statement}\n{error}"
+
+
+def _only_reads(statement: str, tokens: Sequence[_Token], db_type: str) -> bool:
+    if _are_carried_out(_gaps(statement, tokens)):
+        return False
+    if any(_calls_what_it_must_not(token, following) for token, following in _pairs(tokens)):
+        return False
+    first = _first(tokens)
+    if first in _QUERY_BEGINS:
+        return _is_query(statement, tokens, db_type)
+    if db_type == "mssql":  # a first word that T-SQL does not know is a procedure to call
+        return False
+    if first in _EXPLAINS:
+        return _explains(statement, tokens[1:], db_type)
+    if first == "PRAGMA":
+        return len(tokens) == 5 and tokens[1].word in _PRAGMAS and (tokens[2].text, tokens[4].text) == ("(", ")")
+    return first == "SHOW"
+
+
+def _is_query(statement: str, tokens: Sequence[_Token], db_type: str) -> bool:
+    """Whether it is one SELECT that writes nothing, locks nothing and puts its rows nowhere."""
+    from sqlglot import exp, parse
+    from sqlglot.errors import SqlglotError
+
+    writing = (exp.Insert, exp.Update, exp.Delete, exp.Merge, exp.Create, exp.Into, exp.Lock, exp.Command)
+    words = {token.word for token in tokens}
+    if db_type == "mssql" and words & _TSQL_WORDS:
+        return False
+    try:
+        parsed: list[Any] = parse(statement, dialect=DIALECTS[db_type])
+    except (SqlglotError, RecursionError):
+        return ";" not in {token.text for token in tokens} and not words & _WRITING_WORDS
+    if len(parsed) != 1 or not isinstance(parsed[0], exp.Select | exp.SetOperation | exp.Subquery):
+        return False
+    return not any(isinstance(part, writing) for part in parsed[0].walk())
+
+
+def _explains(statement: str, tokens: Sequence[_Token], db_type: str) -> bool:
+    """Whether what follows EXPLAIN is a query that is not carried out, or a table's name."""
+    begin = next((number for number, token in enumerate(tokens) if token.word in ("SELECT", "WITH")), None)
+    if begin is None:
+        return all(token.word not in _WRITING_WORDS and token.text not in "()" for token in tokens)
+    if any((token.word or token.text) not in _EXPLAIN_OPTIONS for token in tokens[:begin]):
+        return False
+    return _is_query(statement[tokens[begin].start :], tokens[begin:], db_type)
+
+
+def _calls_what_it_must_not(token: _Token, following: str) -> bool:
+    name = token.name.lower()
+    return following == "(" and (name in _FUNCTIONS or name.startswith(_FUNCTION_FAMILIES))
+
+
+def _first(tokens: Sequence[_Token]) -> str:
+    return tokens[0].word or tokens[0].text
+
+
+def _pairs(tokens: Sequence[_Token]) -> Iterator[tuple[_Token, str]]:
+    """Each token with the text of the next."""
+    return zip(tokens, [*(token.text for token in tokens[1:]), ""], strict=True)
+
+
+def _without_comments(statement: str, db_type: str) -> str:
+    """The tokens as they are written, with nothing but white space between them.
+
+    Comments that some servers carry out stay where they are, for the statement to be refused.
+    """
+    tokens = _tokens(statement, db_type) or []
+    gaps = _gaps(statement, tokens)
+    if _are_carried_out(gaps):
+        return statement
+    blanks = [gap if not gap.strip() else " " for gap in gaps]
+    return "".join(blank + token.text for blank, token in zip(blanks, tokens, strict=False)).strip()
+
+
+def _gaps(text: str, tokens: Sequence[_Token]) -> list[str]:
+    """What stands before, between and after the tokens: white space and comments."""
+    ends = [0, *(token.end for token in tokens)]
+    starts = [*(token.start for token in tokens), len(text)]
+    return [text[end:start] for end, start in zip(ends, starts, strict=True)]
+
+
+def _are_carried_out(gaps: Sequence[str]) -> bool:
+    """Whether comments are among them that MySQL and MariaDB carry out."""
+    return any("/*!" in gap or "/*M!" in gap for gap in gaps)
+
+
+def _tokens(text: str, db_type: str) -> list[_Token] | None:
+    """The tokens of a text without its comments; None if it cannot be cut into any, because a quote is left open."""
+    tokenizer = _tokenizer(db_type)
+    from sqlglot.errors import SqlglotError
+
+    try:
+        return [
+            _Token(written := text[token.start : token.end + 1], _word(written), token.text, token.start)
+            for token in tokenizer.tokenize(text)
+        ]
+    except SqlglotError:
+        return None
+
+
+def _word(written: str) -> str:
+    return written.upper() if _WORD.fullmatch(written) else ""
+
+
+@cache
+def _tokenizer_class(dialect: Any) -> Any:
+    """The dialect's tokenizer, but for a habit: it takes what follows SHOW or CALL for one text up to a semicolon."""
+    return type("Tokenizer", (dialect.tokenizer_class,), {"COMMANDS": set[Any]()})
+
+
+def _tokenizer(db_type: str) -> Any:
+    """Raises LibraryMissing where the parser is not installed."""
+    try:
+        from sqlglot import Dialect
+    except ImportError as error:
+        raise lacking("sql", "SQL statements") from error
+    dialect = Dialect.get_or_raise(DIALECTS[db_type])
+    return _tokenizer_class(type(dialect))(dialect=dialect)

@@ -1,0 +1,134 @@
+"""How tools ask their vendors over HTTP: addresses, limits, and how a refusal reads (tools 1.10).
+
+    reply = await web.fetch(ctx, "TavilySearch", Call("POST", "https://api.tavily.com/search", json=body))
+    found = web.object_of(reply)
+
+A deployment may name another address for a tool, and for one host of a tool that asks several (`TAVILYSEARCH`,
+`YAHOOFINANCE_QUERY1_FINANCE_YAHOO_COM`). Such an address is trusted; all others go through the guard.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import urlsplit
+
+from canvas.errors import HttpFailed, ToolError
+from components.context import NodeContext
+from providers.services import Call, Reply
+
+MOST_BYTES = 10 * 1024 * 1024  # of one reply
+REDIRECTS = 5
+SHOWN = 200  # characters of a refusal's body
+
+_MAY_PASS = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_EARLY, HTTPStatus.TOO_MANY_REQUESTS})
+_CHARSET = re.compile(r"charset\s*=\s*\"?([\w.:-]+)", re.IGNORECASE)
+
+
+async def ask(ctx: NodeContext, tool: str, call: Call) -> Reply:
+    """The vendor's answer of any status. Raises AddressRefused or HttpFailed when there is none."""
+    url, is_named = _address(ctx.services.base_urls, tool, call.url)
+    return await ctx.services.http.send(
+        replace(
+            call,
+            url=url,
+            trusted=call.trusted or is_named,
+            redirects=REDIRECTS,
+            most_bytes=min(call.most_bytes, MOST_BYTES),
+            timeout=min(call.timeout, ctx.time_limit(tool)),
+        )
+    )
+
+
+async def fetch(ctx: NodeContext, tool: str, call: Call) -> Reply:
+    """The vendor's answer of status 2xx. Raises HttpFailed for every other."""
+    reply = await ask(ctx, tool, call)
+    if not reply.is_success:
+        raise refusal(reply)
+    return reply
+
+
+def refusal(reply: Reply, message: str = "") -> HttpFailed:
+    """An answer of the wrong status as an error, in the vendor's own words where the tool has found them."""
+    return HttpFailed(
+        message or f"HTTP {reply.status}: {text_of(reply)[:SHOWN]}",
+        retryable=reply.status in _MAY_PASS or reply.status >= HTTPStatus.INTERNAL_SERVER_ERROR,
+        status=reply.status,
+        retry_after=_retry_after(reply.headers.get("retry-after", "")),
+    )
+
+
+def text_of(reply: Reply) -> str:
+    """The body as text, in the charset it declares, else UTF-8."""
+    declared = _CHARSET.search(reply.headers.get("content-type", ""))
+    try:
+        return reply.content.decode(declared.group(1) if declared else "utf-8", "replace")
+    except (LookupError, UnicodeError):  # a charset that nobody knows
+        return reply.content.decode("utf-8", "replace")
+
+
+def json_of(reply: Reply) -> Any:
+    """The body as JSON; NaN and infinity, which JSON does not have, are null. Raises ToolError if it is none."""
+    text = text_of(reply)
+    try:
+        return json.loads(text.removeprefix("\ufeff"), parse_constant=lambda _: None)
+    except (ValueError, RecursionError):
+        raise ToolError(f"The answer is no JSON: {text[:SHOWN]}") from None
+
+
+def object_of(reply: Reply) -> dict[str, Any]:
+    """The body as a JSON object. Raises ToolError if it is none."""
+    body = json_of(reply)
+    if not isinstance(body, dict):
+        raise ToolError(f"The answer is no JSON object but {type(body).__name__}.")
+    return body
+
+
+def listed(reply: Reply, name: str, *, error: str, otherwise: str) -> list[Any]:
+    """A list out of an answer of any status. Without it, what the vendor says under `error` is what went wrong."""
+    try:
+        body = object_of(reply)
+    except ToolError:
+        if reply.is_success:
+            raise
+        raise refusal(reply) from None
+    if isinstance(body.get(name), list):
+        return body[name]
+    said = body[error] if isinstance(body.get(error), str) else ""
+    raise ToolError(said or otherwise) if reply.is_success else refusal(reply, said)
+
+
+def rows_of(value: Any, name: str) -> list[Any]:
+    """A member that must be a list; null and absent count as an empty one. Raises ToolError for anything else."""
+    if value is None:
+        return []
+    if not isinstance(value, list):
+        raise ToolError(f'The answer\'s "{name}" is no list but {type(value).__name__}.')
+    return value
+
+
+def _address(base_urls: Mapping[str, str], tool: str, url: str) -> tuple[str, bool]:
+    """Where to ask, and whether the deployment has named it."""
+    split = urlsplit(url)
+    host = re.sub(r"[^A-Z0-9]", "_", (split.hostname or "").upper())
+    named = base_urls.get(f"{tool.upper()}_{host}") or base_urls.get(tool.upper())
+    if not named:
+        return url, False
+    return named.rstrip("/") + url.removeprefix(f"{split.scheme}://{split.netloc}"), True
+
+
+def _retry_after(value: str) -> float | None:
+    """Seconds that a server asks to wait, given as such or as a date."""
+    if value.strip().isdecimal():
+        return float(value[:6])
+    try:
+        due = parsedate_to_datetime(value)
+    except ValueError:
+        return None
+    if due.tzinfo is None:
+        due = due.replace(tzinfo=UTC)
+    return max(0.0, (due - datetime.now(UTC)).total_seconds())

@@ -1,0 +1,208 @@
+"""Where outgoing connections may lead (tools 1.11): a host becomes addresses, and each of them is checked.
+
+    for address in await addresses_of("example.com", 443, guard): ...
+
+Whoever connects, connects to an address from here and never to the name again: a second look-up could say something
+else.
+"""
+
+import asyncio
+import re
+import socket
+import unicodedata
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import lru_cache
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from typing import TypeAlias
+
+from canvas.errors import AddressRefused, ToolError
+
+Address: TypeAlias = IPv4Address | IPv6Address
+Network: TypeAlias = IPv4Network | IPv6Network
+Resolve: TypeAlias = Callable[[str, int], Awaitable[Sequence[str]]]
+
+LONGEST_NAME = 253  # characters of a host name, by the rules of DNS
+LOOKUPS = 16  # names looked up at once; a slow name server keeps a thread of its own busy, no other work
+
+_REFUSED_NAMES = frozenset({"localhost", "metadata", "metadata.google.internal"})
+_NAME = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,62})(?:\.[a-z0-9_](?:[a-z0-9_-]{0,62}))*")
+_NUMERIC = re.compile(r"(?:0x[0-9a-f]*|[0-9]+)(?:\.(?:0x[0-9a-f]*|[0-9]+)){0,3}")
+_ENTRY_NAME = re.compile(r"(?:\*\.)?[a-z0-9_](?:[a-z0-9._-]*[a-z0-9_])?")
+_SWITCHED_ON = frozenset({"1", "true", "yes", "on"})
+
+# What `ipaddress` takes for public and is not. 168.63.129.16 is Azure's own service, which every machine there reaches.
+_NOT_PUBLIC: tuple[Network, ...] = tuple(
+    ip_network(text) for text in ("192.0.0.0/24", "192.88.99.0/24", "168.63.129.16/32", "2001:db8::/32", "3fff::/20")
+)
+_UNICAST = IPv6Network("2000::/3")  # all that IPv6 has handed out so far
+_CARRYING_AT_THE_END = IPv6Network("64:ff9b::/96")  # NAT64
+_CARRYING_IN_THE_MIDDLE = IPv6Network("2002::/16")  # 6to4
+
+_lookups = ThreadPoolExecutor(LOOKUPS, thread_name_prefix="lookup")
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """What a deployment lets its canvases reach beyond the public internet.
+
+    `allowed` has host names (`*.corp.example` for all below one), addresses and networks.
+    """
+
+    allow_any: bool = False
+    allowed: tuple[str, ...] = ()
+
+    @classmethod
+    def parse(cls, allow_any: bool | str = False, allowed: str = "") -> "Guard":
+        """The guard as ALLOW_ANY_HOST and SSRF_ALLOW describe it. Raises ValueError for an entry that is nothing."""
+        is_open = allow_any if isinstance(allow_any, bool) else allow_any.strip().lower() in _SWITCHED_ON
+        entries = tuple(entry for text in allowed.split(",") if (entry := text.strip().lower().rstrip(".")))
+        for entry in entries:
+            if _network(entry) is None and (not _ENTRY_NAME.fullmatch(entry) or _NUMERIC.fullmatch(entry)):
+                raise ValueError(f'"{entry}" is no host name, address or network. Write it without scheme and port.')
+        return cls(is_open, entries)
+
+    def admits_name(self, name: str) -> bool:
+        """Whether a host may be reached by this name, wherever it leads."""
+        return any(name == entry or (entry[:2] == "*." and name.endswith(entry[1:])) for entry in self.allowed)
+
+    def admits(self, address: Address) -> bool:
+        """Whether an address may be reached although it is not public."""
+        networks = (_network(entry) for entry in self.allowed)
+        return any(address in network for network in networks if network is not None)
+
+
+async def looked_up(host: str, port: int) -> Sequence[str]:
+    """The addresses that the operating system knows for a name."""
+    found = await asyncio.get_running_loop().run_in_executor(
+        _lookups, lambda: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    )
+    return [str(sockaddr[0]) for *_, sockaddr in found]
+
+
+async def addresses_of(
+    host: str,
+    port: int,
+    guard: Guard,
+    *,
+    trusted: bool = False,
+    subject: str = "Host",
+    resolve: Resolve = looked_up,
+) -> list[str]:
+    """The addresses of a host, in the resolver's order, every one of them checked.
+
+    `trusted` is for hosts that a deployment's own settings name: they are looked up and not checked. `subject` begins
+    the texts (`URL` where the host came in one). Raises AddressRefused; and for a name that cannot be resolved
+    ToolError, retryable, where nothing is checked.
+    """
+    name = _normal(host)
+    if not name:
+        raise AddressRefused("URL is missing a host." if subject == "URL" else "Host must not be empty.")
+    is_open = trusted or guard.allow_any or guard.admits_name(name)
+    if not is_open and (name in _REFUSED_NAMES or name.endswith(".localhost")):
+        raise AddressRefused(f"{subject} leads to '{name}', which is not allowed.")
+    literal = _literal(name)
+    if literal is not None:
+        found = [literal]
+    else:
+        try:
+            found = await _resolved(name, port, resolve)
+        except OSError as error:
+            text = f"Could not resolve hostname '{name[:LONGEST_NAME]}': {error.strerror or error}"
+            raise (ToolError(text, retryable=True) if is_open else AddressRefused(text)) from error
+    if not is_open:
+        for address in found:
+            if not guard.admits(_unwrapped(address)) and not is_public(address):
+                shown = _unwrapped(address)
+                raise AddressRefused(f"{subject} resolves to a non-public address ({shown}), which is not allowed.")
+    return list(dict.fromkeys(str(address) for address in found))
+
+
+def is_address(host: str) -> bool:
+    """Whether a host is an address, however written, and nothing to look up."""
+    return _literal(_normal(host)) is not None
+
+
+def is_public(address: Address) -> bool:
+    """Whether an address belongs to the public internet, and so does an IPv4 address that it carries inside."""
+    if any(address in network for network in _NOT_PUBLIC):
+        return False
+    if isinstance(address, IPv4Address):
+        return address.is_global and not address.is_multicast and not address.is_reserved
+    if address.scope_id is not None:
+        return False
+    carried = _carried(address)
+    if carried is not None:
+        return is_public(carried)
+    return address in _UNICAST and address.is_global
+
+
+def _carried(address: IPv6Address) -> IPv4Address | None:
+    """The IPv4 address that traffic to this address ends at."""
+    if address.ipv4_mapped is not None:
+        return address.ipv4_mapped
+    if address in _CARRYING_AT_THE_END:
+        return IPv4Address(int(address) & 0xFFFFFFFF)
+    if address in _CARRYING_IN_THE_MIDDLE:
+        return IPv4Address(int(address) >> 80 & 0xFFFFFFFF)
+    return None
+
+
+def _unwrapped(address: Address) -> Address:
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return address if mapped is None else mapped
+
+
+def _normal(host: str) -> str:
+    """A host as everything below compares it: plain letters, lower case, no brackets, no dot at the end.
+
+    Compatibility forms count as what they look like, for that is what a resolver makes of them.
+    """
+    if len(host) > LONGEST_NAME + 2:
+        return host  # longer than any name or address in brackets, so it fits nothing
+    name = unicodedata.normalize("NFKC", host).replace("\u3002", ".").lower()
+    if name.startswith("[") and name.endswith("]"):
+        name = name[1:-1]
+    name = name.removesuffix(".")
+    if name.isascii():
+        return name
+    try:
+        return name.encode("idna").decode("ascii")
+    except UnicodeError:
+        return name  # as it is, it fits no name
+
+
+def _literal(name: str) -> Address | None:
+    """The address that a host is in itself, in any spelling that the operating system understands (`0x7f.1`)."""
+    try:
+        return ip_address(name)
+    except ValueError:
+        pass
+    if not _NUMERIC.fullmatch(name):
+        return None
+    try:
+        return IPv4Address(socket.inet_aton(name))
+    except OSError:
+        return None
+
+
+async def _resolved(name: str, port: int, resolve: Resolve) -> list[Address]:
+    """What a name stands for. Raises OSError for a name that is none or stands for nothing."""
+    if len(name) > LONGEST_NAME or not _NAME.fullmatch(name):
+        raise OSError("it is not a host name")
+    try:
+        found = [ip_address(text) for text in await resolve(name, port)]
+    except ValueError as error:  # of our resolver a UnicodeError, for names that DNS cannot carry
+        raise OSError("it is not a host name") from error
+    if not found:
+        raise OSError("it has no address")
+    return found
+
+
+@lru_cache(maxsize=256)
+def _network(entry: str) -> Network | None:
+    try:
+        return ip_network(entry, strict=False)
+    except ValueError:
+        return None

@@ -1,0 +1,144 @@
+"""The databases that ExeSQL asks: hosts checked, sessions that only read, statements in a thread of their own.
+
+    async with Servers(guard).connect({"db_type": "postgres", "host": "db.example.com", ...}) as connection:
+        rows = await connection.execute("SELECT 1 AS n", 10)
+
+It keeps the promise of `providers.services.Databases`. Whoever stops waiting calls the statement off where the driver
+can; everywhere else the server's own time limit ends it.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, suppress
+from typing import Any, TypeVar
+
+from canvas.errors import AddressRefused, ToolError
+from providers import addresses, drivers
+from providers.addresses import Guard, Resolve, addresses_of
+from providers.drivers import Driver, Target
+from providers.services import Rows
+
+MOST_ADDRESSES = 3  # of one host that are tried
+
+T = TypeVar("T")
+
+
+class Servers:
+    """Any server that the guard lets through, but for Easel's own database: `own` is its (host, port, name)."""
+
+    def __init__(
+        self,
+        guard: Guard,
+        *,
+        own: tuple[str, int, str] | None = None,
+        resolve: Resolve = addresses.looked_up,
+        known: Mapping[str, Driver] = drivers.DRIVERS,
+    ) -> None:
+        self._guard = guard
+        self._own = own
+        self._resolve = resolve
+        self._known = known
+
+    @asynccontextmanager
+    async def connect(self, params: Mapping[str, Any]) -> AsyncGenerator["Session"]:
+        """A session on the database that a node names. Raises AddressRefused or ToolError."""
+        driver = self._known.get(params["db_type"])
+        if driver is None:
+            raise ToolError(f"Database type {params['db_type']} is not supported.")
+        host, port, database = str(params["host"]).strip(), int(params["port"]), str(params["database"])
+        if self._own == (host.lower(), port, database):
+            raise ToolError(f"For the security reason, it does not support database named {database}.")
+        targets = [
+            Target(
+                host=host,
+                address=address,
+                port=port,
+                database=database,
+                username=str(params["username"]),
+                password=str(params["password"] or ""),
+                timeout=float(params["timeout"]),
+            )
+            for address in await self._addresses(host, port)
+        ]
+        session = Session(driver)
+        try:
+            await session.open(targets)
+            yield session
+        finally:
+            session.close()
+
+    async def _addresses(self, host: str, port: int) -> list[str]:
+        try:
+            found = await addresses_of(host, port, self._guard, resolve=self._resolve)
+        except AddressRefused as refused:
+            raise AddressRefused(f"Database host '{host}' is not allowed: {refused.message}") from refused
+        return found[:MOST_ADDRESSES]
+
+
+class Session:
+    """One connection and the thread that uses it. `close` waits for nobody: the thread closes when it is done."""
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="sql")
+        self._connection: Any = None
+
+    async def open(self, targets: list[Target]) -> None:
+        """Connect to the first address that answers. Raises ToolError."""
+        await self._in_thread(lambda: self._open(targets))
+
+    async def execute(self, sql: str, most_rows: int) -> Rows:
+        """The first rows of one statement. Raises ToolError in the server's words; the session goes on after it."""
+        return await self._in_thread(lambda: self._execute(sql, most_rows))
+
+    def close(self) -> None:
+        self._thread.submit(self._close)
+        self._thread.shutdown(wait=False)
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        loop = asyncio.get_running_loop()
+        try:
+            return await loop.run_in_executor(self._thread, work)
+        except asyncio.CancelledError:
+            if self._connection is not None:
+                loop.run_in_executor(None, self._call_off)
+            raise
+
+    def _open(self, targets: list[Target]) -> None:
+        last: Exception | None = None
+        for target in targets:
+            try:
+                self._connection = self._driver.connect(target)
+                return
+            except ToolError:
+                raise
+            except Exception as error:  # noqa: BLE001 (each driver has errors of its own; all of them are shown)
+                last = error
+        assert last is not None  # there is at least one address
+        reason = self._driver.reason(last)
+        raise ToolError(f"Database Connection Failed! \n{reason}", retryable=True) from last
+
+    def _execute(self, sql: str, most_rows: int) -> Rows:
+        try:
+            cursor = self._driver.ask(self._connection, sql, most_rows)
+            try:
+                columns = [str(column[0]) for column in cursor.description or ()]
+                rows = cursor.fetchmany(most_rows) if columns else []
+                return Rows(columns, [tuple(row) for row in rows])
+            finally:
+                cursor.close()
+        except Exception as error:
+            raise ToolError(self._driver.reason(error)) from error
+        finally:
+            with suppress(Exception):  # a broken connection says so at the next statement
+                self._connection.rollback()
+
+    def _call_off(self) -> None:
+        with suppress(Exception):  # it is a courtesy to the server; its time limit ends the statement as well
+            self._driver.call_off(self._connection)
+
+    def _close(self) -> None:
+        if self._connection is not None:
+            with suppress(Exception):  # nobody waits for this connection any more
+                self._connection.close()

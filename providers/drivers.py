@@ -1,0 +1,225 @@
+"""How each kind of database is connected to and asked: drivers of PEP 249, imported when a node wants one.
+
+Each session is read-only where the database knows such a thing, each statement has a time limit where it knows one, and
+the connection goes to the address that was checked.
+"""
+
+import importlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from math import ceil
+from typing import Any
+
+from canvas.errors import ToolError
+
+CONNECT_SECONDS = 10.0  # at most, for one address
+_ODBC_DRIVERS = ("ODBC Driver 18 for SQL Server", "ODBC Driver 17 for SQL Server")
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A database of a node, at one of its host's addresses. `timeout` is in seconds, for each statement."""
+
+    host: str
+    address: str
+    port: int
+    database: str
+    username: str
+    password: str = field(repr=False)
+    timeout: float
+
+    @property
+    def patience(self) -> int:
+        """Seconds for connecting, whole ones, as drivers want them."""
+        return max(1, ceil(min(self.timeout, CONNECT_SECONDS)))
+
+
+def _plainly(connection: Any, sql: str, most_rows: int) -> Any:
+    cursor = connection.cursor()
+    cursor.execute(sql)
+    return cursor
+
+
+def _reason(error: Exception) -> str:
+    return str(error) or type(error).__name__
+
+
+@dataclass(frozen=True, slots=True)
+class Driver:
+    """`ask` gives a cursor on which a statement has been carried out, `call_off` ends one from another thread."""
+
+    connect: Callable[[Target], Any]
+    ask: Callable[[Any, str, int], Any] = _plainly
+    reason: Callable[[Exception], str] = _reason
+    call_off: Callable[[Any], object] = lambda connection: connection.cancel()
+
+
+def connect_postgres(target: Target) -> Any:
+    psycopg = _module("psycopg", "psycopg[binary]")
+    milliseconds = ceil(target.timeout * 1000)
+    connection = psycopg.connect(
+        host=target.host,
+        hostaddr=target.address,
+        port=target.port,
+        dbname=target.database,
+        user=target.username,
+        password=target.password,
+        connect_timeout=max(2, target.patience),  # libpq counts from 2
+        application_name="easel",
+        options=f"-c statement_timeout={milliseconds} -c default_transaction_read_only=on "
+        "-c standard_conforming_strings=on",
+    )
+    connection.read_only = True
+    return connection
+
+
+def ask_postgres(connection: Any, sql: str, most_rows: int) -> Any:
+    """A query through a cursor of the server, which takes nothing but queries; the rest as one prepared statement."""
+    if sql.lstrip(" \t\r\n(")[:6].upper().startswith(("SELECT", "WITH")):
+        cursor = connection.cursor("easel")
+        cursor.itersize = most_rows
+        cursor.execute(sql)
+        return cursor
+    cursor = connection.cursor()
+    cursor.execute(sql, prepare=True)
+    return cursor
+
+
+def postgres_reason(error: Exception) -> str:
+    """The server's own sentence, without its picture of the statement."""
+    diagnosis = getattr(error, "diag", None)
+    return getattr(diagnosis, "message_primary", None) or _reason(error)
+
+
+def connect_mysql(target: Target) -> Any:
+    return _connect_mysql(target, f"max_execution_time = {ceil(target.timeout * 1000)}")
+
+
+def connect_mariadb(target: Target) -> Any:
+    return _connect_mysql(target, f"max_statement_time = {target.timeout:g}")
+
+
+def connect_oceanbase(target: Target) -> Any:
+    return _connect_mysql(target, f"ob_query_timeout = {ceil(target.timeout * 1_000_000)}")
+
+
+def _connect_mysql(target: Target, time_limit: str) -> Any:
+    pymysql = _module("pymysql", "pymysql")
+    connection = pymysql.connect(
+        host=target.address,
+        port=target.port,
+        user=target.username,
+        password=target.password,
+        database=target.database,
+        charset="utf8mb4",
+        connect_timeout=target.patience,
+        read_timeout=target.patience + ceil(target.timeout),
+        write_timeout=target.patience,
+        cursorclass=_module("pymysql.cursors", "pymysql").SSCursor,
+    )
+    with connection.cursor() as cursor:
+        cursor.execute("SET SESSION sql_mode = ''")  # quotes mean what they mean to whoever judged the statement
+        cursor.execute(f"SET SESSION {time_limit}")
+        cursor.execute("SET SESSION TRANSACTION READ ONLY")
+    return connection
+
+
+def ask_mysql(connection: Any, sql: str, most_rows: int) -> Any:
+    """The server stops after so many rows, so that nothing is left to read when the cursor is closed."""
+    cursor = connection.cursor()
+    cursor.execute(f"SET SESSION sql_select_limit = {most_rows}")
+    cursor.execute(sql)
+    return cursor
+
+
+def mysql_reason(error: Exception) -> str:
+    """The server's sentence, which the driver puts behind a number."""
+    told = error.args[1] if len(error.args) > 1 else None
+    return str(told) if told else _reason(error)
+
+
+def connect_mssql(target: Target) -> Any:
+    pyodbc = _module("pyodbc", "pyodbc")
+    installed = pyodbc.drivers()
+    driver = next((name for name in _ODBC_DRIVERS if name in installed), None)
+    if driver is None:
+        raise ToolError(f"Missing dependency '{_ODBC_DRIVERS[0]}'. Install Microsoft's driver on every worker.")
+    parts = {
+        "DRIVER": driver,
+        "SERVER": f"{target.address},{target.port}",
+        "DATABASE": target.database,
+        "UID": target.username,
+        "PWD": target.password,
+        "ApplicationIntent": "ReadOnly",
+    }
+    text = ";".join(f"{name}={_odbc_value(value)}" for name, value in parts.items())
+    connection = pyodbc.connect(text, timeout=target.patience, autocommit=False)
+    connection.timeout = ceil(target.timeout)
+    return connection
+
+
+def _odbc_value(value: str) -> str:
+    """A value in braces, where no character begins another setting."""
+    return "{" + value.replace("}", "}}") + "}"
+
+
+def connect_db2(target: Target) -> Any:
+    ibm_db_dbi = _module("ibm_db_dbi", "ibm_db")
+    parts = {
+        "DATABASE": target.database,
+        "HOSTNAME": target.address,
+        "PORT": str(target.port),
+        "PROTOCOL": "TCPIP",
+        "UID": target.username,
+        "PWD": target.password,
+        "CONNECTTIMEOUT": str(target.patience),
+        "QUERYTIMEOUT": str(ceil(target.timeout)),
+    }
+    if any(";" in value for value in parts.values()):
+        raise ToolError("A database, username or password of DB2 cannot have a semicolon in it.")
+    return ibm_db_dbi.connect("".join(f"{name}={value};" for name, value in parts.items()), "", "")
+
+
+def connect_trino(target: Target, *, tls: bool = False) -> Any:
+    """Under TLS the connection goes to the name: the certificate says who has answered."""
+    catalog, schema = _catalog_of(target.database)
+    trino = _module("trino.dbapi", "trino")
+    auth = _module("trino.auth", "trino")
+    return trino.connect(
+        host=target.host if tls else target.address,
+        port=target.port,
+        user=target.username,
+        catalog=catalog,
+        schema=schema,
+        http_scheme="https" if tls else "http",
+        auth=auth.BasicAuthentication(target.username, target.password) if tls and target.password else None,
+        http_headers={} if tls else {"Host": f"{target.host}:{target.port}"},
+        request_timeout=target.timeout,
+    )
+
+
+def _catalog_of(database: str) -> tuple[str, str]:
+    """`catalog.schema`, `catalog/schema` or a catalog alone."""
+    catalog, _, schema = database.strip().replace("/", ".").partition(".")
+    if not catalog:
+        raise ToolError("For Trino, `database` must be 'catalog.schema' or at least 'catalog'.")
+    return catalog, schema or "default"
+
+
+def _module(name: str, package: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise ToolError(f"Missing dependency '{package}'. Please install: pip install {package}") from error
+
+
+DRIVERS: Mapping[str, Driver] = {
+    "mysql": Driver(connect_mysql, ask_mysql, mysql_reason),
+    "mariadb": Driver(connect_mariadb, ask_mysql, mysql_reason),
+    "oceanbase": Driver(connect_oceanbase, ask_mysql, mysql_reason),
+    "postgres": Driver(connect_postgres, ask_postgres, postgres_reason),
+    "mssql": Driver(connect_mssql),
+    "IBM DB2": Driver(connect_db2),
+    "trino": Driver(connect_trino),
+}
+"""By the name that a node's `db_type` has."""

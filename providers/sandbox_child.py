@@ -1,0 +1,179 @@
+"""The program that the local sandbox starts: it shuts itself in, and then becomes the code that it was given.
+
+It runs by its path in an interpreter of its own, knows nothing of Easel, and reads what to do from its standard input:
+
+    {"nonce", "result", "parent", "language", "script", "arguments", "node", "harness", "limits", "must_isolate"}
+
+The result goes to the descriptor `result`, behind the nonce, so that nothing that is printed can be taken for it.
+"""
+
+import asyncio
+import contextlib
+import ctypes
+import importlib.util
+import inspect
+import json
+import os
+import resource
+import signal
+import sys
+import tempfile
+import traceback
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+REFUSED = 125  # exit code: it would have had to run without walls
+_NEW_USER, _NEW_PIDS, _NEW_NETWORK, _NEW_IPC = 0x10000000, 0x20000000, 0x40000000, 0x08000000
+_PR_SET_PDEATHSIG, _PR_SET_NO_NEW_PRIVS = 1, 38
+_LEAST_ROOM = 64  # processes beside those that the user has already
+
+
+def main() -> None:
+    told = json.load(sys.stdin.buffer)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    is_isolated = _isolate()
+    if told["must_isolate"] and not is_isolated:
+        sys.stderr.write("This machine does not allow the namespaces that the sandbox needs.\n")
+        _end(REFUSED)
+    _die_with_parent()
+    if os.getppid() != told["parent"]:  # it died before it could take us along
+        _end(REFUSED)
+    _limit(told["limits"], told["language"], is_isolated)
+    if is_isolated:
+        _continue_as_first_process()
+    if told["language"] == "python":
+        _run_python(told)
+    else:
+        _become_node(told)
+
+
+# -- walls ------------------------------------------------------------------------------------------------------------
+def _isolate() -> bool:
+    """No network, and processes that all end with the first; False where the kernel does not allow it."""
+    if sys.platform != "linux":
+        return False
+    user, group = os.getuid(), os.getgid()
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.unshare(_NEW_USER | _NEW_PIDS | _NEW_NETWORK | _NEW_IPC) != 0:
+        return False
+    for name, text in (("setgroups", "deny"), ("uid_map", f"{user} {user} 1"), ("gid_map", f"{group} {group} 1")):
+        with contextlib.suppress(OSError):  # without a map the user has no name inside, which hurts nobody
+            Path(f"/proc/self/{name}").write_text(text)
+    return True
+
+
+def _die_with_parent() -> None:
+    if sys.platform != "linux":
+        return
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+    libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+
+
+def _limit(limits: Mapping[str, int], language: str, is_isolated: bool) -> None:
+    processes = limits["processes"] if is_isolated else _own_tasks() + _LEAST_ROOM
+    wanted = {
+        resource.RLIMIT_CPU: limits["cpu"],
+        resource.RLIMIT_FSIZE: limits["file"],
+        resource.RLIMIT_NOFILE: limits["open_files"],
+        resource.RLIMIT_NPROC: processes,
+        resource.RLIMIT_CORE: 0,
+    }
+    if language == "python":  # Node reserves far more address space than it ever uses, and is limited by a flag
+        wanted[resource.RLIMIT_AS] = limits["memory"]
+    for kind, value in wanted.items():
+        _, hard = resource.getrlimit(kind)
+        value = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        resource.setrlimit(kind, (value, value))
+
+
+def _own_tasks() -> int:
+    """How many threads this user has on the machine; they all count against the limit."""
+    count = 0
+    for status in Path("/proc").glob("[0-9]*/status"):
+        with contextlib.suppress(OSError, ValueError):
+            if status.stat().st_uid == os.getuid():
+                text = status.read_text()
+                count += int(text.partition("\nThreads:")[2].split(maxsplit=1)[0])
+    return count
+
+
+def _continue_as_first_process() -> None:
+    """Go on in a process that takes all others along when it ends; the one that stays behind tells how it ended."""
+    child = os.fork()
+    if child == 0:
+        _die_with_parent()
+        return
+    _, status = os.waitpid(child, 0)
+    code = os.waitstatus_to_exitcode(status)
+    os._exit(code if code >= 0 else 128 - code)
+
+
+# -- work -------------------------------------------------------------------------------------------------------------
+def _run_python(told: Mapping[str, Any]) -> None:
+    try:
+        text = json.dumps(_value(told["script"], told["arguments"]))
+    except SystemExit as end:
+        _end(end.code if isinstance(end.code, int) else int(end.code is not None))
+    except BaseException as error:  # noqa: BLE001 (whatever the code raises is told, and is the end of it)
+        _tell(error, told["script"])
+        _end(1)
+    else:
+        _write(told["result"], (told["nonce"] + text).encode())
+        _end(0)
+
+
+def _value(script: str, arguments: Mapping[str, Any]) -> Any:
+    spec = importlib.util.spec_from_file_location("main", script)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["main"] = module
+    spec.loader.exec_module(module)
+    if not callable(getattr(module, "main", None)):
+        raise NameError("The script does not define a function main.")
+    value = module.main(**arguments)
+    return asyncio.run(_awaited(value)) if inspect.isawaitable(value) else value
+
+
+async def _awaited(value: Any) -> Any:
+    return await value
+
+
+def _tell(error: BaseException, script: str) -> None:
+    """The traceback from the script's own lines on."""
+    place: TracebackType | None = error.__traceback__
+    while place is not None and place.tb_frame.f_code.co_filename != script:
+        place = place.tb_next
+    traceback.print_exception(type(error), error, place)
+
+
+def _become_node(told: Mapping[str, Any]) -> None:
+    """Replace this process with Node, which reads on its standard input what is left to do."""
+    left = {name: told[name] for name in ("nonce", "result", "script", "arguments")}
+    with tempfile.TemporaryFile() as source:
+        source.write(json.dumps(left).encode())
+        source.seek(0)
+        os.dup2(source.fileno(), 0)
+    os.set_inheritable(told["result"], True)
+    memory = told["limits"]["memory"] // (1024 * 1024)
+    os.execv(told["node"], [told["node"], f"--max-old-space-size={memory}", told["harness"]])  # noqa: S606 (no shell is what we want)
+
+
+def _write(target: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(target, data) :]
+
+
+def _end(code: int) -> None:
+    """The end, whatever threads or exit handlers the code has left."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code & 0xFF)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,40 @@
+// Runs a script's main(args) and writes what it gives, behind the nonce, to the descriptor that was named.
+"use strict";
+
+const fs = require("node:fs");
+
+const { nonce, result, script, arguments: args } = JSON.parse(fs.readFileSync(0, "utf8"));
+
+function write(text) {
+  let data = Buffer.from(text, "utf8");
+  while (data.length > 0) {
+    data = data.subarray(fs.writeSync(result, data));
+  }
+}
+
+async function run() {
+  const loaded = require(script);
+  const main = typeof globalThis.main === "function" ? globalThis.main : loaded && loaded.main;
+  if (typeof main !== "function") {
+    throw new Error("The script does not define a function main.");
+  }
+  const text = JSON.stringify(await main(args));
+  if (text === undefined) {
+    throw new Error("main() must return a value. Use null for an empty result.");
+  }
+  write(nonce + text);
+}
+
+// The stack down to here: what lies below is not the script's.
+function told(error) {
+  const lines = error instanceof Error && error.stack ? error.stack.split("\n") : [String(error)];
+  return lines.filter((line) => !line.includes(__filename) && !line.includes("node:internal")).join("\n");
+}
+
+run().then(
+  () => process.exit(0),
+  (error) => {
+    console.error(told(error));
+    process.exit(1);
+  },
+);

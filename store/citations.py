@@ -1,0 +1,132 @@
+"""The references of a turn: which evidence answers may cite, under which numbers (tools 1.6, [DIST]).
+
+Numbers are given out in the rows of the run, under a lock of the turn, so that two nodes never give one to different
+chunks. Evidence that is found again, by a second attempt for instance, keeps its number and counts once.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from hashlib import sha256
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import bindparam, select, text
+from sqlalchemy.dialects.postgresql import insert
+
+from canvas import citing
+from store.database import Transaction, encode
+from store.schema import citations, cited_documents
+
+ONE_AT_A_TIME = text("select pg_advisory_xact_lock(hashtextextended(cast(:message_id as text), 0))")
+TAKEN = select(citations.c.chunk_id, citations.c.number).where(
+    citations.c.run_id == bindparam("of_run"), citations.c.message_id == bindparam("of_message")
+)
+ADD_CHUNKS = insert(citations)
+ADD_DOCUMENTS = insert(cited_documents).on_conflict_do_nothing()
+CHUNKS = (
+    select(citations.c.number, citations.c.chunk)
+    .where(citations.c.run_id == bindparam("of_run"), citations.c.message_id == bindparam("of_message"))
+    .order_by(citations.c.number)
+)
+OF_RUNS = (
+    select(citations.c.run_id, citations.c.number, citations.c.chunk)
+    .where(citations.c.run_id.in_(bindparam("run_ids", expanding=True)))
+    .order_by(citations.c.run_id, citations.c.message_id, citations.c.number)
+)
+DOCUMENTS_OF_RUNS = (
+    select(cited_documents.c.run_id, cited_documents.c.name, cited_documents.c.document)
+    .where(cited_documents.c.run_id.in_(bindparam("run_ids", expanding=True)))
+    .order_by(
+        cited_documents.c.run_id, cited_documents.c.name, cited_documents.c.activation_id, cited_documents.c.finding
+    )
+)
+DOCUMENTS = (
+    select(cited_documents.c.name, cited_documents.c.document)
+    .where(cited_documents.c.run_id == bindparam("of_run"), cited_documents.c.message_id == bindparam("of_message"))
+    .order_by(cited_documents.c.name, cited_documents.c.activation_id, cited_documents.c.finding)
+)
+
+
+def cite(
+    tx: Transaction,
+    run_id: UUID,
+    message_id: UUID,
+    activation_id: UUID,
+    chunks: Sequence[Mapping[str, Any]],
+    documents: Sequence[Mapping[str, Any]],
+) -> list[int]:
+    """Add what a node has found to the turn's references; the display number of each chunk, in order.
+
+    A chunk has `chunk_id`, which is no part of what is kept; a document has `doc_name`.
+    """
+    tx.run(ONE_AT_A_TIME, message_id=str(message_id))
+    numbers: dict[str, int] = dict(tx.rows(TAKEN, of_run=run_id, of_message=message_id))  # pyright: ignore[reportArgumentType] (rows are pairs)
+    bodies = {str(chunk["chunk_id"]): _kept(chunk) for chunk in reversed(chunks)}
+    new = citing.allotted([str(chunk["chunk_id"]) for chunk in chunks], numbers)
+    tx.run_many(
+        ADD_CHUNKS,
+        [
+            {
+                "run_id": run_id,
+                "message_id": message_id,
+                "number": number,
+                "chunk_id": chunk_id,
+                "chunk": bodies[chunk_id],
+            }
+            for chunk_id, number in new.items()
+        ],
+    )
+    finding = sha256(encode([sorted(bodies), list(map(dict, documents))]).encode()).hexdigest()
+    named = {str(document["doc_name"]): dict(document) for document in reversed(documents)}
+    tx.run_many(
+        ADD_DOCUMENTS,
+        [
+            {
+                "run_id": run_id,
+                "message_id": message_id,
+                "activation_id": activation_id,
+                "finding": finding,
+                "name": name,
+                "document": document,
+            }
+            for name, document in named.items()
+        ],
+    )
+    numbers |= new
+    return [numbers[str(chunk["chunk_id"])] for chunk in chunks]
+
+
+def references(tx: Transaction, run_id: UUID, message_id: UUID) -> dict[str, Any]:
+    """The turn's references: {"chunks": {number: chunk}, "doc_aggs": {name: document}}; counts of a name add up."""
+    chunks = {str(number): chunk for number, chunk in tx.rows(CHUNKS, of_run=run_id, of_message=message_id)}
+    documents: dict[str, Any] = {}
+    for name, document in tx.rows(DOCUMENTS, of_run=run_id, of_message=message_id):
+        _add(documents, name, document)
+    return {"chunks": chunks, "doc_aggs": documents}
+
+
+def of_runs(tx: Transaction, run_ids: Collection[UUID]) -> dict[UUID, dict[str, Any]]:
+    """The references of whole runs, every turn's together; runs without any are left out."""
+    told: dict[UUID, dict[str, Any]] = defaultdict(lambda: {"chunks": {}, "doc_aggs": {}})
+    if not run_ids:
+        return told
+    for run_id, number, chunk in tx.rows(OF_RUNS, run_ids=list(run_ids)):
+        told[run_id]["chunks"].setdefault(str(number), chunk)
+    for run_id, name, document in tx.rows(DOCUMENTS_OF_RUNS, run_ids=list(run_ids)):
+        _add(told[run_id]["doc_aggs"], name, document)
+    return dict(told)
+
+
+def _add(documents: dict[str, Any], name: str, document: dict[str, Any]) -> None:
+    known = documents.setdefault(name, document)
+    if known is not document:
+        known["count"] = _count(known) + _count(document)
+
+
+def _kept(chunk: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in chunk.items() if name != "chunk_id"}
+
+
+def _count(document: Mapping[str, Any]) -> int:
+    count = document.get("count")
+    return count if isinstance(count, int) else 1

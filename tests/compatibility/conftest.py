@@ -1,0 +1,45 @@
+"""An engine that plays recorded cases, shared by the tests of one module."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from pydantic import SecretStr
+
+import embedded
+from cli.conformance.cases import Case
+from cli.conformance.report import Verdict
+from cli.conformance.runner import Fixtures, judge, stage
+from local import Engine
+from settings import Settings
+from tests import services as test_services
+
+RECORDINGS = Path(__file__).parents[1] / "recordings"
+
+
+@pytest.fixture(scope="module")
+def fixtures() -> Fixtures:
+    return Fixtures()
+
+
+@pytest.fixture(scope="module")
+def engine(
+    fixtures: Fixtures,
+    services: embedded.Services,
+    module_database_url: str,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Engine]:
+    settings = Settings(
+        database_url=module_database_url,
+        redis_url=test_services.emptied_redis(services.redis_url, "compatibility"),
+        home=tmp_path_factory.mktemp("home"),
+        secret_key=SecretStr("a secret that is long"),
+    )
+    with stage(settings, fixtures, jobs=1) as engine:
+        yield engine
+
+
+@pytest.fixture(scope="module")
+def verdict_of(engine: Engine, fixtures: Fixtures) -> Callable[[Case], Verdict]:
+    """What comes of playing a case."""
+    return lambda case: judge(engine, fixtures, case)

@@ -1,0 +1,114 @@
+"""A spoken answer reaches those who listen as audio, and everybody else as text alone."""
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from api.sse import Streams, Until, Wired
+from canvas.events import Event
+from canvas.transcript import AUDIO_END, AUDIO_START, Position
+from scheduler.listening import Listening
+from scheduler.versions import Versions
+from store import events, files, turns
+from store.database import Database
+from store.files import LocalBlobs
+from store.ids import new_id
+from tests.integration.api.conftest import Server
+from tests.integration.api.talking import ECHO, Client, names_of, text_of
+
+NODE = "Message:0"
+
+
+@dataclass
+class Answer:
+    """A finished answer of two sentences: the second one's audio is to be had, the first one's is gone."""
+
+    client: Client
+    run_id: UUID
+    text: str
+    streams: Streams
+
+    def read(self) -> list[Wired]:
+        _, wired, _ = asyncio.run(self.streams.read(self.client.tenant_id, self.run_id, Position()))
+        return wired
+
+    def followed(self, *, with_audio: bool) -> list[Wired]:
+        return asyncio.run(self._followed(with_audio))
+
+    async def _followed(self, with_audio: bool) -> list[Wired]:
+        await self.streams.start()
+        found: list[Wired] = []
+        async with self.streams.listen(self.run_id) as subscription:
+            frames = self.streams.follow(
+                self.client.tenant_id, subscription, Position(), Until.TURN, with_audio=with_audio
+            )
+            async for wired in frames:
+                assert wired is not None
+                found.append(wired)
+                if wired.name == "message_end":
+                    break
+            await frames.aclose()
+        await self.streams.close()
+        return found
+
+
+@pytest.fixture
+def answer(lonely: Client, lonely_server: Server, tmp_path: Path) -> Iterator[Answer]:
+    figures, database, blobs = lonely_server.figures, lonely_server.database, LocalBlobs(tmp_path)
+    run_id, turn = UUID(lonely.start(lonely.agent(ECHO))["run_id"]), new_id()
+    with database.transaction() as tx:
+        audio = files.add(tx, lonely.tenant_id, blobs, "speech-2.mp3", "audio/mpeg", b"\x01\x02")
+        text = files.add(tx, lonely.tenant_id, blobs, "secret.txt", "text/plain", b"no audio")
+        said = "One. Two." + "".join(f"{AUDIO_START}{name.hex}{AUDIO_END}" for name in (new_id(), text.id, audio.id))
+        of = {"run_id": run_id, "turn": turn}
+        told = [Event("node_started", {}, turn, NODE), Event("message_end", {}, turn, NODE)]
+        events.append(tx, run_id, 3, told)
+        tx.run(turns.OPEN, node_id=NODE, number=3, **of)
+        tx.run(turns.PUT_TEXT, node_id=NODE, said=said, **of)
+        tx.run(turns.CLOSE, number=4, **of)
+    own = Database(figures.database_url, pool_size=2)
+    yield Answer(lonely, run_id, said, Streams(own, Versions(), Listening(figures.redis_url), blobs=blobs))
+    own.close()
+
+
+def data_of(wired: list[Wired]) -> list[object]:
+    return [one.body["data"] for one in wired if one.name == "message"]
+
+
+def test_a_listener_gets_the_bytes_of_every_sentence_that_is_to_be_had(answer: Answer) -> None:
+    expected = [{"content": "One. Two."}, {"content": "", "audio_binary": "0102"}]
+
+    assert data_of(answer.read()) == expected
+    shown = answer.followed(with_audio=True)
+    assert data_of(shown) == expected
+    assert shown[-1].name == "message_end"
+    assert [str(one.position) for one in shown if one.name == "message"] == ["3.9", f"3.{len(answer.text)}"]
+
+
+def test_who_wants_no_audio_gets_none(answer: Answer) -> None:
+    assert data_of(answer.followed(with_audio=False)) == [{"content": "One. Two."}]
+
+
+def test_texts_of_a_run_never_show_its_audio(answer: Answer) -> None:
+    assert answer.client.run(answer.run_id.hex)["answer"] == "One. Two."
+    session = answer.client.run(answer.run_id.hex)["session_id"]
+    agent = answer.client.run(answer.run_id.hex)["agent_id"]
+    shown = answer.client.http.get(f"/api/v1/agents/{agent}/sessions/{session}").json()["data"]["message"]
+    assert shown[-1]["content"] == "One. Two."
+
+
+def test_a_message_that_plays_its_answer_is_answered_where_nobody_can_speak(client: Client) -> None:
+    playing = {**ECHO, "components": {**ECHO["components"]}}
+    playing["components"][NODE] = {
+        **ECHO["components"][NODE],
+        "obj": {"component_name": "Message", "params": {"content": ["You said: {sys.query}"], "auto_play": True}},
+    }
+
+    shown = client.stream(client.agent(playing))
+
+    assert text_of(shown) == "You said: hi"
+    assert names_of(shown)[-1] == "[DONE]"

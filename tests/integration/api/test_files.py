@@ -1,0 +1,205 @@
+"""Files from outside: upload, download, and what a browser is told about them."""
+
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx2
+import pytest
+from pytest_httpserver import HTTPServer
+
+from providers.addresses import Guard
+from store import files, tenants
+from store.files import LocalBlobs
+from tests.integration.api.conftest import Server, serving
+from tests.integration.api.talking import ECHO, Client
+
+
+@pytest.fixture(scope="module")
+def storing(lonely_server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """The application with a folder for files. Of this machine it may reach 127.0.0.1, not `localhost`."""
+    folder: Path = tmp_path_factory.mktemp("files")
+    figures = dataclasses.replace(lonely_server.figures, files_dir=folder, guard=Guard.parse(allowed="127.0.0.1"))
+    with serving(figures) as url:
+        yield Server(url, lonely_server.database, figures)
+
+
+@pytest.fixture
+def client(storing: Server) -> Iterator[Client]:
+    client = storing.client()
+    yield client
+    client.http.close()
+
+
+@pytest.fixture
+def agent(client: Client) -> str:
+    return client.agent(ECHO)
+
+
+def upload(client: Client, agent: str, *sent: tuple[str, bytes], **params: str) -> httpx2.Response:
+    parts = [("file", (name, data)) for name, data in sent]
+    return client.http.post(f"/api/v1/agents/{agent}/upload", params=params, files=parts)
+
+
+def stored(client: Client, agent: str, data: bytes = b"bytes", name: str = "a.txt") -> str:
+    return upload(client, agent, (name, data)).json()["data"]["id"]
+
+
+def test_an_upload_says_what_a_canvas_wants_to_know(client: Client, agent: str) -> None:
+    reply = upload(client, agent, ("C:\\a\\Übersicht.PDF", b"%PDF-1"))
+
+    assert reply.json()["code"] == 0
+    told = reply.json()["data"]
+    assert told.pop("created_at") > 1_700_000_000
+    assert len(told["id"]) == 32
+    assert told == {
+        "id": told["id"],
+        "name": "Übersicht.PDF",
+        "size": 6,
+        "extension": "pdf",
+        "mime_type": "application/pdf",
+        "created_by": client.tenant_id.hex,
+        "preview_url": None,
+    }
+
+
+def test_several_files_come_back_as_a_list(client: Client, agent: str) -> None:
+    told = upload(client, agent, ("a.txt", b"1"), ("b", b"22")).json()["data"]
+
+    assert [(file["name"], file["size"], file["extension"]) for file in told] == [("a.txt", 1, "txt"), ("b", 2, "")]
+
+
+def test_what_was_uploaded_comes_back_as_it_was(client: Client, agent: str) -> None:
+    data = bytes(range(256)) * 20_000
+    reply = client.http.get("/api/v1/agents/download", params={"id": stored(client, agent, data, "a b.html")})
+
+    assert reply.content == data
+    assert reply.headers["content-type"] == "application/octet-stream"
+    assert reply.headers["content-disposition"] == 'attachment; filename="a_b.html"'
+    assert reply.headers["x-content-type-options"] == "nosniff"
+
+
+def test_a_share_link_may_upload_and_fetch_what_runs_produce(client: Client, storing: Server) -> None:
+    agent = client.agent(ECHO)
+    with storing.database.transaction() as tx:
+        _, token = tenants.create_token(tx, client.tenant_id, "share", "beta")
+    guest = storing.client_of(client.tenant_id, token)
+    file_id = stored(guest, agent)
+
+    assert guest.http.get(f"/api/v1/agents/attachments/{file_id}/download").content == b"bytes"
+    assert guest.http.get(f"/api/v1/agents/attachments/{file_id}/preview").status_code == 401
+    assert guest.http.get("/api/v1/agents/download", params={"id": file_id}).status_code == 401
+    guest.http.close()
+
+
+@pytest.mark.parametrize("path", ["/v1/document/download/{}", "/api/v1/document/download/{}"])
+def test_old_paths_lead_to_the_download(client: Client, agent: str, path: str) -> None:
+    reply = client.http.get(path.format(stored(client, agent)), params={"ext": "pdf", "filename": "r.pdf"})
+
+    assert reply.content == b"bytes"
+    assert reply.headers["content-type"] == "application/pdf"
+    assert reply.headers["content-disposition"] == 'attachment; filename="r.pdf"'
+
+
+@pytest.mark.parametrize(
+    ("route", "params", "kind", "disposition"),
+    [
+        ("download", {}, "application/octet-stream", 'attachment; filename="a.txt"'),
+        ("download", {"ext": "png", "disposition": "inline"}, "image/png", "inline"),
+        ("preview", {"mime_type": "application/pdf"}, "application/pdf", "inline"),
+        ("preview", {"mime_type": "text/html"}, "text/html; charset=utf-8", 'attachment; filename="a.txt"'),
+        ("preview", {"ext": "svg"}, "image/svg+xml", 'attachment; filename="a.txt"'),
+        (
+            "download",
+            {"ext": "html", "mime_type": "text/plain", "disposition": "inline", "filename": 'x"\r\ny.html'},
+            "text/plain; charset=utf-8",
+            'attachment; filename="x___y.html"',
+        ),
+        ("preview", {"mime_type": "image/png\r\nX-Evil: 1"}, "application/octet-stream", "inline"),
+    ],
+)
+def test_no_page_is_ever_shown_inline(
+    client: Client, agent: str, route: str, params: dict[str, str], kind: str, disposition: str
+) -> None:
+    reply = client.http.get(f"/api/v1/agents/attachments/{stored(client, agent)}/{route}", params=params)
+
+    assert reply.status_code == 200
+    assert reply.headers["content-type"] == kind
+    assert reply.headers["content-disposition"] == disposition
+    assert reply.headers["x-content-type-options"] == "nosniff"
+    assert "x-evil" not in reply.headers
+
+
+def test_files_of_others_and_files_that_are_gone_are_not_there(
+    client: Client, storing: Server, agent: str, tmp_path: Path
+) -> None:
+    other = storing.client()
+    theirs = stored(other, other.agent(ECHO))
+    other.http.close()
+    with storing.database.transaction() as tx:
+        gone = files.add(tx, client.tenant_id, LocalBlobs(tmp_path), "gone.txt", "text/plain", b"elsewhere").id.hex
+
+    for file_id in (theirs, gone, "0" * 32, "nonsense", ""):
+        reply = client.http.get("/api/v1/agents/download", params={"id": file_id})
+        assert reply.json() == {"code": 102, "message": "document not found", "data": None}
+    for route in ("download", "preview"):
+        reply = client.http.get(f"/api/v1/agents/attachments/{theirs}/{route}")
+        assert reply.json()["message"] == "document not found"
+
+
+def test_an_upload_needs_a_file_and_an_agent(client: Client, agent: str) -> None:
+    url = f"/api/v1/agents/{agent}/upload"
+
+    missing = [
+        client.http.post(url),
+        client.http.post(url, json={"file": "x"}),
+        client.http.post(url, files={"other": ("a.txt", b"x")}),
+        client.http.post(url, files={"file": (None, b"a text field")}),
+    ]
+
+    for reply in missing:
+        assert reply.json() == {"code": 101, "message": "`file` field is required.", "data": None}
+    assert upload(client, "0" * 32, ("a.txt", b"x")).json()["code"] == 103
+    broken = client.http.post(
+        url, content=b"--x\r\nnonsense", headers={"Content-Type": "multipart/form-data; boundary=x"}
+    )
+    assert broken.json()["code"] == 101
+
+
+def test_an_upload_ends_where_it_is_too_large(client: Client, agent: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("api.uploads.LARGEST", 1000)
+    url, kind = f"/api/v1/agents/{agent}/upload", {"Content-Type": "multipart/form-data; boundary=x"}
+    head = b'--x\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\n'
+
+    announced = client.http.post(url, content=head + b"x" * 2000, headers=kind)
+    endless = client.http.post(url, content=iter([head, *([b"x" * 500] * 4)]), headers=kind)
+
+    for reply in (announced, endless):
+        assert reply.json() == {"code": 101, "message": "request body too large.", "data": None}
+
+
+def test_what_lies_at_an_address_is_stored_in_place_of_the_one_file(
+    client: Client, agent: str, httpserver: HTTPServer
+) -> None:
+    httpserver.expect_request("/first").respond_with_data(status=302, headers={"Location": "/report.csv"})
+    httpserver.expect_request("/report.csv").respond_with_data(b"a,b", content_type="text/csv")
+    address = f"http://127.0.0.1:{httpserver.port}/first"
+
+    told = upload(client, agent, ("a.txt", b"x"), url=address).json()["data"]
+
+    assert (told["name"], told["mime_type"], told["size"]) == ("report.csv", "text/csv", 3)
+    assert client.http.get("/api/v1/agents/download", params={"id": told["id"]}).content == b"a,b"
+    several = upload(client, agent, ("a.txt", b"x"), ("b.txt", b"y"), url=address).json()["data"]
+    assert [file["name"] for file in several] == ["a.txt", "b.txt"]
+
+
+def test_an_address_that_leads_inside_is_refused_at_every_hop(
+    client: Client, agent: str, httpserver: HTTPServer
+) -> None:
+    inside = f"http://localhost:{httpserver.port}/secret"
+    httpserver.expect_request("/hop").respond_with_data(status=302, headers={"Location": inside})
+
+    for address in (inside, f"http://127.0.0.1:{httpserver.port}/hop", "file:///etc/passwd", "nonsense"):
+        reply = upload(client, agent, ("a.txt", b"x"), url=address).json()
+        assert reply["code"] == 102, reply
+        assert reply["data"] is None

@@ -1,0 +1,59 @@
+"""What tools were asked in a turn, by the ids that clients know."""
+
+from uuid import UUID
+
+from store import journal, tenants
+from store.ids import new_id
+from tests.integration.api.conftest import Server
+from tests.integration.api.talking import ECHO, Client
+
+FIRST = {"path": "Agent", "tool_name": "search", "arguments": {"q": "a"}, "result": "1", "elapsed_time": 0.1}
+SECOND = {**FIRST, "result": "2"}
+THIRD = {**FIRST, "path": "Agent-->Helper"}
+
+
+def test_a_turns_tool_calls_are_found_under_agent_session_and_run(lonely: Client, lonely_server: Server) -> None:
+    agent = lonely.agent(ECHO)
+    started = lonely.start(agent)
+    run_id, message_id = UUID(started["run_id"]), UUID(started["message_id"])
+    with lonely_server.database.transaction() as tx:
+        for node, call in (("Agent:0", FIRST), ("Agent:0", SECOND), ("Agent:1", THIRD)):
+            journal.trace(tx, run_id, message_id, node, call)
+        journal.trace(tx, run_id, new_id(), "Agent:0", THIRD)  # of another turn
+
+    for named in (agent, started["session_id"], started["run_id"]):
+        for message in (message_id.hex, str(message_id)):
+            reply = lonely.http.get(f"/api/v1/agents/{named}/logs/{message}")
+            assert reply.json() == {
+                "code": 0,
+                "message": "success",
+                "data": [
+                    {"component_id": "Agent:0", "trace": [FIRST, SECOND]},
+                    {"component_id": "Agent:1", "trace": [THIRD]},
+                ],
+            }
+
+
+def test_a_share_link_sees_the_tool_calls_of_its_agent(lonely: Client, lonely_server: Server) -> None:
+    agent = lonely.agent(ECHO)
+    started = lonely.start(agent)
+    with lonely_server.database.transaction() as tx:
+        journal.trace(tx, UUID(started["run_id"]), UUID(started["message_id"]), "Agent:0", FIRST)
+        _, token = tenants.create_token(tx, lonely.tenant_id, "share", "beta")
+    guest = lonely_server.client_of(lonely.tenant_id, token)
+
+    shared = guest.http.get(f"/api/v1/agentbots/{agent}/logs/{started['message_id']}")
+    own = guest.http.get(f"/api/v1/agents/{agent}/logs/{started['message_id']}")
+    guest.http.close()
+
+    assert shared.json()["data"] == [{"component_id": "Agent:0", "trace": [FIRST]}]
+    assert own.status_code == 401
+
+
+def test_a_turn_without_tool_calls_has_none(lonely: Client) -> None:
+    agent, other = lonely.agent(ECHO), lonely.agent(ECHO, "other")
+    started = lonely.start(agent)
+
+    for named, message in ((agent, started["message_id"]), (other, started["message_id"]), (agent, "nonsense")):
+        assert lonely.http.get(f"/api/v1/agents/{named}/logs/{message}").json()["data"] == {}
+    assert lonely.http.get(f"/api/v1/agents/{'0' * 32}/logs/{started['message_id']}").json()["code"] == 103

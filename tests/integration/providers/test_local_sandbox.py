@@ -1,0 +1,245 @@
+"""The local sandbox with real child processes. Where the kernel allows no namespaces, what needs them is left out."""
+
+import asyncio
+import os
+import shutil
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from canvas.errors import ToolError
+from providers.sandbox_local import Limits, LocalSandbox
+from providers.services import Program, ProgramResult
+
+AS_ROOT = os.geteuid() == 0
+PATIENCE = 20.0
+needs_node = pytest.mark.skipif(shutil.which("node") is None, reason="there is no Node.js here")
+
+
+@pytest.fixture
+def sandbox(tmp_path: Path) -> LocalSandbox:
+    return LocalSandbox(
+        work_dir=tmp_path, limits=Limits(seconds=PATIENCE, output=2000, result=4000), allow_root=AS_ROOT
+    )
+
+
+def run(
+    given: LocalSandbox, script: str, arguments: Mapping[str, Any] | None = None, language: str = "python", **more: Any
+) -> ProgramResult:
+    return asyncio.run(given.run(program(script, arguments, language, **more)))
+
+
+def program(
+    script: str, arguments: Mapping[str, Any] | None = None, language: str = "python", timeout: float = PATIENCE
+) -> Program:
+    return Program(language, script, arguments or {}, timeout, "key")
+
+
+@pytest.fixture(scope="module")
+def has_namespaces() -> None:
+    try:
+        isolated = run(LocalSandbox(must_isolate=True, allow_root=AS_ROOT), "def main(): return 1").has_value
+    except ToolError:
+        isolated = False
+    if not isolated:
+        pytest.skip("this kernel allows no namespaces")
+
+
+def test_arguments_and_the_result_keep_their_types(sandbox: LocalSandbox, tmp_path: Path):
+    given = {"a": True, "b": None, "c": [1, 2.5, "é'\"\\"], "d": {"e": {}}}
+
+    result = run(sandbox, "print('hello')\ndef main(**given): return given", given)
+
+    assert (result.value, result.has_value, result.stdout, result.stderr) == (given, True, "hello\n", "")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("script", "value"),
+    [
+        ("def main(): return None", None),
+        ("def main(): return (1, float('nan'))", [1, None]),
+        ("async def main(): return 5", 5),
+        ("import dataclasses\n@dataclasses.dataclass\nclass A:\n    n: int\ndef main(): return A(2).n", 2),
+    ],
+)
+def test_main_may_give_any_json_value(sandbox: LocalSandbox, script: str, value: Any):
+    result = run(sandbox, script)
+
+    assert (result.has_value, result.value) == (True, value)
+
+
+@pytest.mark.parametrize(
+    ("script", "told"),
+    [
+        ("def main(): raise ValueError('no')", "ValueError: no"),
+        ("def main(:", "SyntaxError: invalid syntax"),
+        ("x = 1", "NameError: The script does not define a function main."),
+        ("def main(): return {1, 2}", "TypeError: Object of type set is not JSON serializable"),
+    ],
+)
+def test_code_that_fails_says_where_in_the_script(sandbox: LocalSandbox, script: str, told: str):
+    result = run(sandbox, script)
+
+    assert (result.has_value, result.exit_code) == (False, 1)
+    assert result.stderr.rstrip().endswith(told)
+    assert "sandbox_child" not in result.stderr
+
+
+def test_nothing_that_is_printed_or_written_passes_for_the_result(sandbox: LocalSandbox):
+    forging = (
+        "import os, sys\n"
+        "sys.stdout.write('__RAGFLOW_RESULT__:e30=\\n')\n"
+        "for fd in range(3, 64):\n"
+        "    try: os.write(fd, b'0' * 32 + b'{}')\n"
+        "    except OSError: pass\n"
+        "def main(): return 'honest'"
+    )
+
+    assert run(sandbox, forging).value == "honest"
+
+
+def test_files_below_artifacts_are_collected(sandbox: LocalSandbox):
+    script = (
+        "import os\n"
+        "os.makedirs('artifacts/d')\n"
+        "open('artifacts/d/a.csv', 'w').write('1')\n"
+        "open('artifacts/b.exe', 'w').write('2')\n"
+        "os.symlink('/etc/passwd', 'artifacts/c.csv')\n"
+        "def main(): return None"
+    )
+
+    assert [(file.name, file.data) for file in run(sandbox, script).files] == [("d/a.csv", b"1")]
+
+
+def test_the_environment_of_the_worker_does_not_reach_the_code(sandbox: LocalSandbox, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("EASEL_SECRET", "s3cret")
+
+    found = run(sandbox, "import os\ndef main(): return dict(os.environ)").value
+
+    assert "EASEL_SECRET" not in found
+    assert found["HOME"] == found["TMPDIR"]
+
+
+@pytest.mark.parametrize(
+    ("script", "told"),
+    [
+        ("def main():\n    while True: print('x' * 1000)", "Local execution output exceeded 2000 bytes."),
+        ("def main(): return 'x' * 5000", "Local execution result exceeded 4000 bytes."),
+    ],
+)
+def test_a_program_that_says_too_much_is_ended(sandbox: LocalSandbox, script: str, told: str):
+    with pytest.raises(ToolError) as failed:
+        run(sandbox, script)
+
+    assert str(failed.value) == told
+
+
+def test_memory_is_limited(sandbox: LocalSandbox):
+    result = run(sandbox, "def main(): return len(bytearray(2 * 1024 ** 3))")
+
+    assert result.stderr.rstrip().endswith("MemoryError")
+
+
+def test_a_program_has_no_more_time_than_its_node(sandbox: LocalSandbox):
+    with pytest.raises(ToolError, match=r"^Execution timed out after 0\.3 seconds$"):
+        run(sandbox, "def main():\n    while True: pass", timeout=0.3)
+
+
+@pytest.mark.usefixtures("has_namespaces")
+def test_no_process_outlives_its_program_even_one_that_left_the_group(sandbox: LocalSandbox, tmp_path: Path):
+    marker = f"{tmp_path.name}-escaped"
+    script = (
+        "import os, subprocess, sys\n"
+        "sleep = 'import time; time.sleep(600)'\n"
+        f"subprocess.Popen([sys.executable, '-c', sleep, {marker!r}], start_new_session=True)\n"
+        "def main(): return 1"
+    )
+
+    assert run(sandbox, script).value == 1
+
+    deadline = time.monotonic() + PATIENCE
+    while running_with(marker) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not running_with(marker)
+
+
+def test_whoever_stops_waiting_ends_the_program(sandbox: LocalSandbox, tmp_path: Path):
+    started = tmp_path / "started"
+    script = f"open({str(started)!r}, 'w').close()\nimport time\ndef main(): time.sleep(600)"
+
+    async def called_off() -> None:
+        task = asyncio.create_task(sandbox.run(program(script)))
+        async with asyncio.timeout(PATIENCE):
+            while not started.exists():
+                await asyncio.sleep(0.01)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(called_off())
+
+    assert not running_with(str(tmp_path))
+    assert list(tmp_path.iterdir()) == [started]
+
+
+@pytest.mark.usefixtures("has_namespaces")
+def test_there_is_no_network(sandbox: LocalSandbox):
+    script = "import socket\ndef main(): socket.create_connection(('127.0.0.1', 9), 1)"
+
+    assert "Network is unreachable" in run(sandbox, script).stderr
+
+
+@needs_node
+@pytest.mark.parametrize(
+    ("script", "value"),
+    [
+        ("async function main({a}) { return {a, n: NaN} }", {"a": ["é", True], "n": None}),
+        ("const main = ({a}) => a[0]", "é"),
+        ("module.exports = { main: () => null }", None),
+    ],
+)
+def test_javascript_finds_main_wherever_it_is(sandbox: LocalSandbox, script: str, value: Any):
+    result = run(sandbox, script, {"a": ["é", True]}, "nodejs")
+
+    assert (result.has_value, result.value, result.stderr) == (True, value, "")
+
+
+@needs_node
+@pytest.mark.parametrize(
+    ("script", "told"),
+    [
+        ("function main() {}", "Error: main() must return a value. Use null for an empty result.\n"),
+        ("function main() { throw new TypeError('bad') }", "TypeError: bad\n    at main (main.cjs:1:25)\n"),
+        ("let x = 1", "Error: The script does not define a function main.\n"),
+    ],
+)
+def test_javascript_that_fails_says_why(sandbox: LocalSandbox, script: str, told: str):
+    result = run(sandbox, script, language="nodejs")
+
+    assert (result.has_value, result.exit_code, result.stderr) == (False, 1, told)
+
+
+@pytest.mark.skipif(not AS_ROOT, reason="only root can be refused as root")
+def test_root_runs_no_code_unless_somebody_means_it():
+    with pytest.raises(ToolError, match="does not run code as root"):
+        run(LocalSandbox(), "def main(): return 1")
+
+
+def test_a_machine_without_node_says_so():
+    with pytest.raises(ToolError, match=r"There is no Node\.js"):
+        run(LocalSandbox(node="no-such-node", allow_root=AS_ROOT), "function main() {}", language="nodejs")
+
+
+def running_with(text: str) -> bool:
+    """Whether any process of the machine has this text on its command line."""
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if int(file.parent.name) != os.getpid() and text.encode() in file.read_bytes():
+                return True
+        except OSError:
+            continue
+    return False

@@ -1,0 +1,91 @@
+"""References of a turn: numbers that never change, whoever finds what and how often."""
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from store import citations
+from store.database import Database
+from store.ids import new_id
+
+RUN, TURN, NODE = new_id(), new_id(), new_id()
+
+
+def test_what_was_cited_is_read_under_its_numbers(database: Database):
+    turn = new_id()
+
+    with database.transaction() as tx:
+        numbers = citations.cite(tx, RUN, turn, NODE, [chunk("29584016"), chunk("83676664")], [document("a")])
+
+    with database.transaction() as tx:
+        told = citations.references(tx, RUN, turn)
+    assert numbers == [373, 194]
+    assert told["chunks"] == {"194": {"content": "text of 83676664"}, "373": {"content": "text of 29584016"}}
+    assert told["doc_aggs"] == {"a": document("a")}
+
+
+def test_evidence_that_is_found_again_keeps_its_number_and_counts_once(database: Database):
+    turn = new_id()
+
+    for _ in range(2):
+        with database.transaction() as tx:
+            numbers = citations.cite(tx, RUN, turn, NODE, [chunk("1"), chunk("1")], [document("a", 2)])
+
+    with database.transaction() as tx:
+        told = citations.references(tx, RUN, turn)
+    assert len(set(numbers)) == len(told["chunks"]) == 1
+    assert told["doc_aggs"]["a"]["count"] == 2
+
+
+def test_counts_of_one_document_add_up_over_nodes(database: Database):
+    turn = new_id()
+
+    with database.transaction() as tx:
+        citations.cite(tx, RUN, turn, NODE, [chunk("1")], [document("a", 2)])
+        citations.cite(tx, RUN, turn, new_id(), [chunk("2")], [document("a", 3)])
+
+    with database.transaction() as tx:
+        assert citations.references(tx, RUN, turn)["doc_aggs"] == {"a": document("a", 5)}
+
+
+def test_two_nodes_at_once_never_give_one_number_to_different_chunks(database: Database):
+    turn = new_id()
+
+    def cite(node: int) -> list[int]:
+        with database.transaction() as tx:
+            return citations.cite(tx, RUN, turn, new_id(), [chunk(f"{node}-{at}") for at in range(60)], [])
+
+    with ThreadPoolExecutor(4) as pool:
+        numbers = [number for given in pool.map(cite, range(4)) for number in given]
+
+    assert len(set(numbers)) == 240
+
+
+def test_another_turn_has_references_of_its_own(database: Database):
+    turn = new_id()
+    with database.transaction() as tx:
+        citations.cite(tx, RUN, turn, NODE, [chunk("1")], [document("a")])
+
+    with database.transaction() as tx:
+        assert citations.references(tx, RUN, new_id()) == {"chunks": {}, "doc_aggs": {}}
+
+
+def chunk(chunk_id: str) -> dict[str, Any]:
+    return {"chunk_id": chunk_id, "content": f"text of {chunk_id}"}
+
+
+def document(name: str, count: int = 1) -> dict[str, Any]:
+    return {"doc_name": name, "count": count}
+
+
+def test_the_references_of_runs_are_read_together_and_runs_without_any_are_left_out(database: Database):
+    one, other, silent = new_id(), new_id(), new_id()
+    with database.transaction() as tx:
+        citations.cite(tx, one, new_id(), NODE, [chunk("1")], [document("a")])
+        citations.cite(tx, one, new_id(), NODE, [chunk("2")], [document("a")])
+        citations.cite(tx, other, new_id(), NODE, [chunk("3")], [])
+
+    with database.transaction() as tx:
+        told = citations.of_runs(tx, [one, other, silent])
+
+    assert {run: len(references["chunks"]) for run, references in told.items()} == {one: 2, other: 1}
+    assert told[one]["doc_aggs"]["a"]["count"] == 2

@@ -1,0 +1,61 @@
+"""`easel validate --tenant` looks models up in a tenant's accounts."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+import settings
+from cli.__main__ import main
+from store import model_accounts, tenants
+from store.database import Database
+from store.model_accounts import AccountRow
+from store.sealing import SealingKey
+
+PROMPTS = [{"role": "user", "content": "{sys.query}"}]
+
+
+@pytest.fixture
+def asks_acme(tmp_path: Path) -> Path:
+    """A canvas that names a model of Acme."""
+    components = {
+        "begin": {"obj": {"component_name": "Begin", "params": {}}, "downstream": ["LLM:0"]},
+        "LLM:0": {"obj": {"component_name": "LLM", "params": {"llm_id": "m@Acme", "prompts": PROMPTS}}},
+    }
+    file = tmp_path / "asks.json"
+    file.write_text(json.dumps({"components": components}))
+    return file
+
+
+def validated(file: Path, tenant: str, capsys: pytest.CaptureFixture[str]) -> tuple[str, str]:
+    """What `easel validate --tenant` prints and tells."""
+    with pytest.raises(SystemExit):
+        main(["validate", "--tenant", tenant, str(file)])
+    return capsys.readouterr()
+
+
+def test_a_tenants_own_models_are_known(
+    database: Database,
+    redis_url: str,
+    asks_acme: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+):
+    monkeypatch.setenv("DATABASE_URL", database.url)
+    monkeypatch.setenv("REDIS_URL", redis_url)
+    monkeypatch.setenv("EASEL_HOME", str(tmp_path / "home"))
+    settings.load.cache_clear()
+    with database.transaction() as tx:
+        rich, _ = tenants.create_tenant(tx, "rich"), tenants.create_tenant(tx, "poor")
+        account = AccountRow("Acme", base_url="http://acme.test/v1", models={"m": {"kinds": ["chat"]}})
+        model_accounts.put(tx, rich, account, SealingKey.of("correct horse battery staple"))
+
+    known, _ = validated(asks_acme, "rich", capsys)
+    missing, _ = validated(asks_acme, "poor", capsys)
+    _, nobody = validated(asks_acme, "nobody", capsys)
+
+    settings.load.cache_clear()
+    assert known == ""
+    assert missing.startswith("warning  Node LLM:0, field llm_id: Provider Acme not found for model m.")
+    assert 'There is no tenant "nobody"' in nobody

@@ -1,0 +1,234 @@
+"""Iterations on real rows: what a visit reads, what the body sees, and that long lists cost no more per item."""
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from canvas.outcome import Finished
+from components.context import NodeContext
+from store import values
+from tests.builders import says
+from tests.integration.engine import Bench, Run, Work
+from worker import slots
+from worker.lists import Lists
+
+IN_ORDER = {"max_concurrency": 1}
+COLLECTS = {"items_ref": "list@result", "outputs": {"all": {"ref": "work@result"}}}
+SHOWS_ITEM = {"script": "{item@item}"}
+
+
+def gives(items: Any) -> Work:
+    return lambda ctx: Finished(outputs={"result": items})
+
+
+def doubled(ctx: NodeContext) -> Finished:
+    return Finished(outputs={"result": ctx.lookup("item@item") * 2})
+
+
+def iterating(bench: Bench, items: Any, *, params: dict[str, Any] | None = None, **more: Any) -> Run:
+    """A run that doubles each item of a list."""
+    bench.does(list=gives(items), work=doubled)
+    each = {**COLLECTS, **(params or {})}
+    run = bench.start("begin -> list -> each -> say", "each: item -> work", each=each, work=SHOWS_ITEM, **more)
+    bench.play()
+    return run
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """How often passes were collected, and lists fetched."""
+    counted: Counter[str] = Counter()
+
+    def counting(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*given: Any, **named: Any) -> Any:
+            counted[name] += 1
+            return original(*given, **named)
+
+        return call
+
+    monkeypatch.setattr(values, "of_passes", counting("of_passes", values.of_passes))
+    monkeypatch.setattr(slots, "LISTS", Lists())
+    monkeypatch.setattr(Lists, "keep", counting("keep", Lists.keep))
+    return counted
+
+
+@pytest.mark.parametrize("params", [IN_ORDER, {"max_concurrency": "3"}])
+def test_a_long_list_is_fetched_once_and_its_results_are_collected_once(
+    bench: Bench, asked: Counter[str], params: dict[str, Any]
+):
+    items = [f"{number}{'x' * 500}" for number in range(20)]
+
+    run = iterating(bench, items, params=params)
+
+    assert run.outputs("each")["all"] == [item * 2 for item in items]
+    assert asked == {"keep": 1, "of_passes": 1}
+
+
+def test_a_body_that_changes_the_list_changes_what_is_to_come(bench: Bench):
+    def shortens(ctx: NodeContext) -> Finished:
+        return Finished(outputs={"result": ctx.lookup("item@item")}, assign={"env.items": ctx.lookup("env.items")[:-1]})
+
+    bench.does(work=shortens)
+    run = bench.start(
+        "begin -> each -> say",
+        "each: item -> work",
+        variables={"items": ["y" * 5000, "b", "c", "d"]},
+        each={"items_ref": "env.items", "outputs": {"all": {"ref": "work@result"}}},
+        work={"script": "{item@item} {env.items}"},
+    )
+
+    bench.play()
+
+    assert run.outputs("each")["all"] == ["y" * 5000, "b"]
+
+
+def test_a_body_sees_the_results_grow_one_after_another(bench: Bench):
+    bench.does(list=gives([1, 2, 3]), work=lambda ctx: Finished(outputs={"result": ctx.lookup("each@all")}))
+
+    run = bench.start(
+        "begin -> list -> each -> say",
+        "each: item -> work -> loop",
+        "loop: visit -> saya",
+        each=COLLECTS,
+        work={"script": "{each@all}"},
+        loop={"maximum_loop_count": 1, "logical_operator": "or"},
+        saya=says("{each@all};"),
+    )
+    bench.play()
+
+    assert run.outputs("each")["all"] == [None, [None], [None, [None]]]
+    assert run.said.startswith(";[null];[null, [null]];")
+
+
+def test_an_iteration_that_is_entered_again_begins_with_nothing(bench: Bench):
+    bench.does(list=gives([1, 2]), work=doubled)
+
+    run = bench.start(
+        "begin -> list -> loop -> say",
+        "loop: visit -> each -> saya",
+        "each: item -> work",
+        loop={"maximum_loop_count": 2, "logical_operator": "or"},
+        each=COLLECTS,
+        work=SHOWS_ITEM,
+        saya=says("{each@all};"),
+    )
+    bench.play()
+
+    assert run.said.startswith("[2, 4];[2, 4];")
+
+
+def test_a_child_that_did_not_run_contributes_what_it_held(bench: Bench):
+    bench.does(list=gives(["x", "y", "x", "z"]), one=doubled, two=doubled)
+    conditions = [{"items": [{"cpn_id": "item@item", "operator": "=", "value": "x"}], "to": ["one"]}]
+
+    run = bench.start(
+        "begin -> list -> each -> say",
+        "each: item -> pick -> one, two",
+        each={"items_ref": "list@result", "outputs": {"a": {"ref": "one@result"}, "b": {"ref": "two@result"}}},
+        pick={"conditions": conditions, "end_cpn_ids": ["two"]},
+        one=SHOWS_ITEM,
+        two=SHOWS_ITEM,
+    )
+    bench.play()
+
+    assert run.outputs("each") == {"a": ["xx", "xx", "xx", "xx"], "b": ["", "yy", "yy", "zz"]}
+
+
+@pytest.mark.parametrize("items", [[], None])
+def test_side_by_side_nothing_gives_empty_lists(bench: Bench, items: Any):
+    run = iterating(bench, items, params={"max_concurrency": 2})
+
+    assert run.status == "succeeded"
+    assert run.outputs("each") == {"all": [], "_result": []} or run.outputs("each") == {"all": []}
+
+
+def test_side_by_side_each_item_shows_what_it_did(bench: Bench):
+    run = iterating(bench, [1, 2, 3], params={"max_concurrency": "2"})
+
+    (row,) = [row for row in run.rows_of_values("each") if row.get("all")]
+    assert row["all"] == [2, 4, 6]
+    assert row["_result"] == [{"item": n, "index": n - 1, "work": {"result": 2 * n}} for n in (1, 2, 3)]
+
+
+def test_side_by_side_the_first_item_that_fails_is_named_and_nothing_is_collected(bench: Bench):
+    def fails(ctx: NodeContext) -> Finished:
+        raise ValueError("bad")
+
+    bench.does(list=gives([1, 2, 3]), work=lambda ctx: fails(ctx) if ctx.lookup("item@item") == 2 else doubled(ctx))
+    run = bench.start(
+        "begin -> list -> each -> say", "each: item -> work", each={**COLLECTS, "max_concurrency": 2}, work=SHOWS_ITEM
+    )
+
+    bench.play()
+
+    assert (run.status, run.row["error"]) == ("failed", "item 1: bad")
+    assert run.outputs("each").get("all") is None
+
+
+def test_side_by_side_items_read_what_stood_before_the_container_and_not_each_other(bench: Bench):
+    seen: list[Any] = []
+
+    def notes(ctx: NodeContext) -> Finished:
+        seen.append((ctx.lookup("env.n"), ctx.previous_output("result")))
+        return Finished(outputs={"result": 1}, assign={"env.n": 99})
+
+    bench.does(list=gives([1, 2, 3]), first=lambda ctx: Finished(assign={"env.n": 5}), work=notes)
+
+    bench.start(
+        "begin -> first -> list -> each -> say",
+        "each: item -> work",
+        variables={"n": 0},
+        each={**COLLECTS, "max_concurrency": 2},
+        work={"script": "{env.n}"},
+    )
+    bench.play()
+
+    assert seen == [(5, None)] * 3
+
+
+@pytest.mark.parametrize("inner", [{}, {"max_concurrency": 2}])
+def test_containers_in_side_by_side_items_read_their_own_item_and_what_stands_around_it(
+    bench: Bench, inner: dict[str, Any]
+):
+    bench.does(
+        list=gives([[1, 2], [], [3]]),
+        first=lambda ctx: Finished(outputs={"result": len(ctx.lookup("itemo@item")) * 100}),
+        work=lambda ctx: Finished(outputs={"result": ctx.lookup("first@result") + ctx.lookup("item@item")}),
+    )
+
+    run = bench.start(
+        "begin -> list -> eacho -> say",
+        "eacho: itemo -> first -> each",
+        "each: item -> work",
+        eacho={"items_ref": "list@result", "max_concurrency": 2, "outputs": {"all": {"ref": "each@all"}}},
+        each={"items_ref": "itemo@item", "outputs": {"all": {"ref": "work@result"}}, **inner},
+        first={"script": "{itemo@item}"},
+        work={"script": "{first@result} {item@item}"},
+    )
+    bench.play()
+
+    assert run.outputs("eacho")["all"] == [[201, 202], [] if inner else None, [103]]
+
+
+def test_a_loop_in_side_by_side_items_counts_in_each_of_them(bench: Bench):
+    adds = {"variable": "n", "input_mode": "constant", "type": "number", "value": 0}
+    bench.does(
+        list=gives([1, 2, 3]),
+        work=lambda ctx: Finished(assign={"loop@n": ctx.lookup("loop@n") + ctx.lookup("item@item")}),
+        after=lambda ctx: Finished(outputs={"result": ctx.lookup("loop@n")}),
+    )
+
+    run = bench.start(
+        "begin -> list -> each -> say",
+        "each: item -> loop -> after",
+        "loop: visit -> work",
+        each={"items_ref": "list@result", "max_concurrency": 3, "outputs": {"all": {"ref": "after@result"}}},
+        loop={"loop_variables": [adds], "maximum_loop_count": 4, "logical_operator": "or"},
+        work={"script": "{loop@n} {item@item}"},
+        after={"script": "{loop@n}"},
+    )
+    bench.play()
+
+    assert run.outputs("each")["all"] == [4, 8, 12]

@@ -1,0 +1,182 @@
+"""Items that overlap, on real rows: they run at once, and what is left is what a run in order leaves."""
+
+import asyncio
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from canvas import side_by_side
+from canvas.outcome import Finished
+from components import registry
+from components.context import NodeContext
+from scheduler import snapshots
+from tests.builders import says
+from tests.integration.engine import Bench, Run, at_work, until
+
+EACH = {"items_ref": "list@result", "outputs": {"all": {"ref": "b@result"}}}
+MAIN = ("begin -> list -> each -> say", "each: item -> a -> b")
+PARAMS: Mapping[str, Any] = {
+    "each": EACH,
+    "a": {"script": "{item@item}"},
+    "b": {"script": "{a@result}"},
+    "say": says("{each@all}"),
+}
+
+
+@pytest.fixture(autouse=True)
+def independent_acts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What tests let nodes do counts as what may overlap; three at once."""
+    monkeypatch.setattr(side_by_side, "INDEPENDENT", side_by_side.INDEPENDENT | {"act"})
+    monkeypatch.setattr(side_by_side, "QUIET", side_by_side.QUIET | {"act"})
+    monkeypatch.setattr(side_by_side, "AT_ONCE", 3)
+
+
+def works(bench: Bench, count: int = 5, *, fails: int = -1) -> None:
+    """A list of so many items; `a` fails in one of them."""
+
+    async def a(ctx: NodeContext) -> Finished:
+        if ctx.lookup("item@item") == fails:
+            raise ValueError(f"bad {fails}")
+        return Finished(outputs={"result": ctx.lookup("item@item") * 10})
+
+    bench.does(
+        list=lambda ctx: Finished(outputs={"result": list(range(count))}),
+        a=a,
+        b=lambda ctx: Finished(outputs={"result": ctx.lookup("a@result") + 1}),
+    )
+
+
+def played(bench: Bench, *, in_order: bool) -> Run:
+    params = {**PARAMS, "each": {**EACH, "max_concurrency": 1}} if in_order else PARAMS
+    run = bench.start(*MAIN, **params)
+    bench.play()
+    return run
+
+
+def told(run: Run) -> list[tuple[str, str | None, Any]]:
+    """Its events, with the outputs they show."""
+    return [(event.name, event.node_id, plain(event.outputs)) for event in run.events]
+
+
+def left(bench: Bench, run: Run) -> dict[str, Any]:
+    """The outputs of all nodes when the run has ended."""
+    with bench.database.transaction() as tx:
+        outputs = snapshots.outputs_of(tx, bench.coordinator.versions, run.row, registry.default_outputs)
+    return {node: plain(found) for node, found in outputs.items()}
+
+
+def plain(outputs: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    return {name: value for name, value in (outputs or {}).items() if name not in ("_created_time", "_elapsed_time")}
+
+
+def test_items_run_at_the_same_time_and_their_results_stay_in_order(bench: Bench):
+    works(bench)
+    run = bench.start(*MAIN, **PARAMS)
+    bench.play(until=lambda: "item" in run.statuses)
+    assert [row.scope for row in run.activations if row.status == "ready"] == ["each#0.0", "each#0.1", "each#0.2"]
+
+    bench.play()
+
+    assert (run.status, run.said) == ("succeeded", "[1, 11, 21, 31, 41]")
+
+
+def test_a_run_whose_items_overlap_tells_and_leaves_what_one_in_order_does(bench: Bench):
+    works(bench)
+    in_order, overlapping = played(bench, in_order=True), played(bench, in_order=False)
+
+    assert told(overlapping) == told(in_order)
+    assert left(bench, overlapping) == left(bench, in_order)
+
+
+@pytest.mark.parametrize("item", [0, 1, 3])
+def test_a_run_that_fails_in_an_item_tells_and_leaves_what_one_in_order_does(bench: Bench, item: int):
+    works(bench, fails=item)
+    in_order, overlapping = played(bench, in_order=True), played(bench, in_order=False)
+
+    assert (overlapping.status, overlapping.row["error"]) == ("failed", f"bad {item}")
+    assert told(overlapping) == told(in_order)
+    assert left(bench, overlapping) == left(bench, in_order)
+    assert len(overlapping.activations) > len(in_order.activations)
+
+
+def test_a_failed_item_ends_the_run_without_waiting_for_those_ahead_of_it(bench: Bench):
+    works(bench)
+    begun: list[int] = []
+
+    async def a(ctx: NodeContext) -> Finished:
+        begun.append(ctx.scope_item)
+        while len(begun) < 3 or ctx.scope_item:  # items behind the first would work for ever
+            await asyncio.sleep(0.01)
+        raise ValueError("bad")
+
+    bench.does(a=a)
+    run = bench.start(*MAIN, **PARAMS)
+    worker = bench.a_worker(renew_every=timedelta(milliseconds=50))
+
+    with at_work(bench, worker, threads=4):
+        until(lambda: run.status == "failed")
+
+    assert run.row["error"] == "bad"
+
+
+def test_a_cancelled_run_leaves_nothing_of_items_whose_turn_had_not_come(bench: Bench):
+    works(bench)
+    run = bench.start(*MAIN, **PARAMS)
+    bench.play(until=lambda: "b" in run.statuses)
+    late = [row for row in run.activations if row.scope == "each#0.2" and row.status == "done"]
+
+    bench.lifecycle.cancel_run(bench.tenant_id, run.id)
+    bench.play()
+
+    assert late
+    assert run.status == "cancelled"
+    assert left(bench, run)["item"]["index"] == 0
+
+
+def test_side_by_side_the_first_item_that_fails_stops_those_behind_it(bench: Bench):
+    works(bench)
+    begun: list[int] = []
+
+    async def a(ctx: NodeContext) -> Finished:
+        begun.append(ctx.scope_item)
+        while len(begun) < 2 or ctx.scope_item:
+            await asyncio.sleep(0.01)
+        raise ValueError("bad")
+
+    bench.does(a=a)
+    run = bench.start(*MAIN, **{**PARAMS, "each": {**EACH, "max_concurrency": 2}})
+
+    with at_work(bench, bench.a_worker(renew_every=timedelta(milliseconds=50)), threads=3):
+        until(lambda: run.status == "failed")
+
+    assert run.row["error"] == "item 0: bad"
+    assert sorted(begun) == [0, 1]
+
+
+def test_side_by_side_every_item_reads_the_state_at_the_containers_entry(bench: Bench):
+    seen: list[int] = []
+    bench.does(
+        list=lambda ctx: Finished(outputs={"result": [1, 2, 3]}),
+        late=lambda ctx: Finished(assign={"env.n": 1}),
+        a=lambda ctx: (seen.append(ctx.lookup("env.n")), Finished())[1],
+    )
+    each = {"items_ref": "list@result", "max_concurrency": 2}
+    run = bench.start(
+        "begin -> list, late; list -> each", "each: item -> a", variables={"n": 0}, each=each, a={"script": "{env.n}"}
+    )
+    last_of_all(bench, run, "late", until=lambda: len(seen) == 1)
+
+    bench.play()
+
+    assert seen == [0, 0, 0]
+
+
+def last_of_all(bench: Bench, run: Run, node: str, *, until: Any) -> None:
+    """Keep a node's message back for a while."""
+    bench.play(until=lambda: node in run.statuses)
+    (kept,) = [sent for sent in bench.outbox.sent if sent.args[1:] == (str(run.activation(node).id),)]
+    bench.outbox.sent.remove(kept)
+    bench.play(until=until)
+    bench.outbox.sent.insert(0, kept)

@@ -1,0 +1,113 @@
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from components.browsing.actions import (
+    LONGEST_WAIT,
+    MOST_ACTIONS,
+    Back,
+    BadReply,
+    Click,
+    Done,
+    Download,
+    Goto,
+    Scroll,
+    Type,
+    Wait,
+    read_reply,
+)
+
+CLICK = Click(action="click", index=3)
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        '{"thought": "", "actions": [{"action": "click", "index": 3}]}',
+        '{"actions": {"action": "click", "index": "3"}}',
+        '{"action": "click", "index": 3}',
+        '[{"action": "click", "index": 3}]',
+        '{"click": {"index": 3}}',
+        '{"actions": [{"click": {"index": 3}}]}',
+        '<think>Which one?</think>```json\n{"actions": [{"action": "click", "index": 3, "why": "it says so"}]}\n```',
+        "{'actions': [{'action': 'click', 'index': 3},",
+    ],
+)
+def test_an_action_is_understood_in_several_shapes(reply: str):
+    assert read_reply(reply).actions == (CLICK,)
+
+
+def test_actions_keep_their_order_and_the_thought_is_read():
+    reply = read_reply('{"thought": "look", "actions": [{"action": "back"}, {"action": "scroll", "direction": "up"}]}')
+
+    assert reply.thought == "look"
+    assert reply.actions == (Back(action="back"), Scroll(action="scroll", direction="up"))
+
+
+@pytest.mark.parametrize(
+    ("action", "expected"),
+    [
+        (
+            {"action": "type", "index": 1, "text": 42, "submit": True},
+            Type(action="type", index=1, text="42", submit=True),
+        ),
+        ({"action": "scroll"}, Scroll(action="scroll", direction="down")),
+        ({"action": "wait"}, Wait(action="wait", seconds=1)),
+        ({"action": "done"}, Done(action="done", result=None)),
+        ({"action": "done", "result": {"a": [1]}}, Done(action="done", result={"a": [1]})),
+        ({"action": "goto", "url": "e.com"}, Goto(action="goto", url="e.com")),
+        ({"action": "download", "url": "https://e.com/a"}, Download(action="download", url="https://e.com/a")),
+    ],
+)
+def test_what_may_be_left_out_has_a_default(action: dict[str, Any], expected: Any):
+    assert read_reply(json.dumps({"actions": [action]})).actions == (expected,)
+
+
+@pytest.mark.parametrize(
+    ("reply", "complaint"),
+    [
+        ("I would click on it.", "no JSON"),
+        ("", "no JSON"),
+        ("{}", "names no actions"),
+        ('{"thought": "hm", "actions": []}', "names no actions"),
+        ('{"actions": ["click"]}', "is a JSON object"),
+        ('{"actions": [{"action": "dance"}]}', "Known actions: back, click, done"),
+        ('{"actions": [{"action": "click"}]}', "index"),
+        ('{"actions": [{"action": "click", "index": "the first"}]}', "index"),
+        ('{"actions": [{"action": "download"}]}', "either index or url"),
+        (json.dumps({"actions": [{"action": "wait", "seconds": LONGEST_WAIT + 1}]}), "seconds"),
+    ],
+)
+def test_a_reply_that_cannot_be_used_is_answered_with_what_is_wrong(reply: str, complaint: str):
+    with pytest.raises(BadReply, match=complaint):
+        read_reply(reply)
+
+
+def test_a_reply_has_a_limited_number_of_actions():
+    reply = read_reply(json.dumps([{"action": "back"}] * (MOST_ACTIONS + 5)))
+
+    assert len(reply.actions) == MOST_ACTIONS
+
+
+def test_an_action_is_remembered_in_one_short_line():
+    assert str(CLICK) == "click(index=3)"
+    assert str(Type(action="type", index=1, text="a\nb" + "x" * 500)).startswith("type(index=1, text='a\\nbxx")
+    assert len(str(Type(action="type", index=1, text="x" * 500))) < 150
+
+
+KEYS = st.sampled_from(["action", "actions", "click", "index", "thought", "x"])
+PLAIN = st.none() | st.integers() | st.sampled_from(["click", "done", "", "7"])
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.recursive(PLAIN, lambda inner: st.lists(inner, max_size=2) | st.dictionaries(KEYS, inner), max_leaves=6))
+def test_no_reply_does_anything_but_be_read_or_refused(reply: Any):
+    try:
+        actions = read_reply(json.dumps(reply)).actions
+    except BadReply:
+        return
+
+    assert actions

@@ -1,0 +1,149 @@
+"""PDF documents can be read, searched and copied from in any of the languages we have fonts for."""
+
+import io
+
+import pytest
+from pypdf import PageObject, PdfReader
+
+from canvas.errors import NodeFailure
+from components.documents import Layout, paper, render
+from tests.unit.components.documents.test_blocks import picture_uri
+
+RICH = f"""# Quarterly 季度报告
+
+A **bold *both*** ~~gone~~ `code` [link](https://example.com/x) word. Русский Ελληνικά 日本語 한국어 😀 🦖 👍🏽
+
+- one
+  1. nested
+-
+
+> quoted **重点**
+
+```
+def f(x):
+	return x
+```
+
+| Name | 数量 |
+|------|------|
+| Apple | **1** |
+
+---
+
+![dot]({picture_uri()})
+
+<b>tag</b>
+"""
+FULL = Layout("Header 页眉", "Footer", "SECRET", True, "Generated: now", 12)
+
+
+def pages(text: str, layout: Layout | None = None) -> list[PageObject]:
+    return list(PdfReader(io.BytesIO(render(text, "pdf", layout or Layout()))).pages)
+
+
+@pytest.fixture(scope="module")
+def rich() -> PageObject:
+    (page,) = pages(RICH, FULL)
+    return page
+
+
+def test_every_script_comes_out_as_text(rich: PageObject):
+    text = rich.extract_text()
+
+    for words in ("Quarterly", "季度报告", "Русский", "Ελληνικά", "日本語", "한국어", "重点", "数量", "<b>tag</b>"):
+        assert words in text
+
+
+def test_structure_comes_out_in_order(rich: PageObject):
+    text = " ".join(rich.extract_text().split())
+
+    for line in ("A bold both gone code link word.", "• one 1. nested •", "def f(x): return x", "Name 数量 Apple 1"):
+        assert line in text
+
+
+def test_what_no_font_has_is_a_box(rich: PageObject):
+    text = rich.extract_text()
+
+    assert "🦖" not in text
+    assert "□" in text
+
+
+def test_the_frame_stands_where_it_belongs(rich: PageObject):
+    places: dict[str, tuple[float, float]] = {}
+
+    def visit(text: str, _: object, matrix: list[float], *rest: object) -> None:
+        if text.strip():
+            places.setdefault(text.strip(), (matrix[4], matrix[5]))
+
+    rich.extract_text(visitor_text=visit)
+
+    width, height = float(rich.mediabox.width), float(rich.mediabox.height)
+    (header_x, header_y), (footer_x, footer_y) = places["Header"], places["Footer"]
+    (stamp_x, stamp_y), (page_x, page_y) = places["Generated: now"], places["Page 1"]
+    assert header_x == footer_x < width / 6
+    assert header_y > height * 0.9
+    assert footer_y == stamp_y == page_y < height * 0.1
+    assert width / 3 < stamp_x < width / 2
+    assert page_x > width * 0.8
+
+
+def test_the_watermark_is_faint_and_behind_the_text(rich: PageObject):
+    states = rich["/Resources"]["/ExtGState"].get_object()  # type: ignore[index] - pypdf types no resources
+
+    assert any(state.get_object().get("/ca") == 0.15 for state in states.values())
+    assert rich.extract_text().index("SECRET") < rich.extract_text().index("Quarterly")
+
+
+def test_links_lead_somewhere_and_pictures_are_embedded(rich: PageObject):
+    addresses = [note.get_object()["/A"]["/URI"] for note in rich["/Annots"]]  # type: ignore[attr-defined] - untyped
+
+    assert addresses == ["https://example.com/x"]
+    assert len(rich.images) == 1
+
+
+def test_a_document_carries_only_the_characters_it_uses():
+    assert len(render("Just a few words.", "pdf")) < 20_000
+
+
+def test_long_texts_and_tables_go_on_over_pages_with_their_frame():
+    table = "|Head|B|\n|-|-|\n" + "|row|x|\n" * 60
+
+    found = [page.extract_text() for page in pages("Line.\n\n" * 40 + table, Layout(page_numbers=True))]
+
+    assert len(found) > 2
+    assert [f"Page {number}" in text for number, text in enumerate(found, start=1)] == [True] * len(found)
+    assert "Head" in found[-1]
+    assert sum(text.count("Line.") for text in found) == 40
+    assert sum(text.count("row") for text in found) == 60
+
+
+def test_what_is_too_wide_still_finds_its_place():
+    text = (
+        "x" * 500
+        + "\n\n"
+        + "|y" * 60
+        + "|\n"
+        + "|-" * 60
+        + "|\n\n"
+        + "> " * 30
+        + "deep\n\n```\n"
+        + "z" * 300
+        + "\n```\n"
+    )
+
+    shown = "".join(page.extract_text() for page in pages(text, Layout(font_size=40)))
+
+    assert (shown.count("x"), shown.count("y"), shown.count("z")) == (500, 60, 300)
+
+
+def test_a_document_of_too_many_pages_is_refused(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(paper, "MOST_PAGES", 2)
+
+    with pytest.raises(NodeFailure, match="more than 2 pages"):
+        render("a\n\n" * 200, "pdf")
+
+
+def test_no_text_is_an_empty_page():
+    (page,) = pages("")
+
+    assert page.extract_text() == ""

@@ -1,0 +1,53 @@
+"""One door for all formats."""
+
+import sys
+from typing import Any
+
+import pytest
+
+from canvas.errors import NodeFailure
+from components.documents import EXTENSIONS, MIME_TYPES, render, rendering
+
+BEGINS = {"pdf": b"%PDF", "docx": b"PK", "txt": b"T\n", "markdown": b"# T", "html": b"<h1>T", "xlsx": b"PK"}
+
+
+@pytest.mark.parametrize("output_format", list(MIME_TYPES))
+def test_every_format_can_be_made(output_format: str):
+    assert render("# T", output_format).startswith(BEGINS[output_format])
+    assert MIME_TYPES[output_format]
+    assert EXTENSIONS[output_format] == ("md" if output_format == "markdown" else output_format)
+
+
+def test_a_text_beyond_all_measure_is_refused(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(rendering, "LONGEST", 10)
+    monkeypatch.setattr(rendering, "MOST_BRACKETS", 3)
+
+    for text in ("a" * 11, "[[[["):
+        with pytest.raises(NodeFailure, match="several"):
+            render(text, "txt")
+
+
+def test_whatever_a_library_says_is_a_failure_of_the_node(monkeypatch: pytest.MonkeyPatch):
+    def broken(*_: Any) -> bytes:
+        raise ZeroDivisionError("inside")
+
+    monkeypatch.setattr(rendering, "_RENDERERS", {"pdf": broken})
+
+    with pytest.raises(NodeFailure, match="pdf could not be made: ZeroDivisionError: inside"):
+        render("a", "pdf")
+
+
+@pytest.mark.parametrize(
+    ("output_format", "library"), [("pdf", "fpdf"), ("docx", "docx"), ("xlsx", "openpyxl"), ("html", "markdown_it")]
+)
+def test_a_missing_library_is_named_with_the_extra_that_brings_it(
+    output_format: str, library: str, monkeypatch: pytest.MonkeyPatch
+):
+    rendering.blocks_of("forget")
+    monkeypatch.setitem(sys.modules, library, None)
+    from components.documents import blocks
+
+    blocks.markdown.cache_clear()
+
+    with pytest.raises(NodeFailure, match=r"pip install easel\[docs\]"):
+        render("a", output_format)

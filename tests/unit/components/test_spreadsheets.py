@@ -1,0 +1,176 @@
+"""Spreadsheet files are read as tables, and written from them."""
+
+import io
+from datetime import datetime, time
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from openpyxl import Workbook, load_workbook
+
+from canvas.errors import NodeFailure
+from components import spreadsheets
+from components.file_kinds import FileTooLarge, FileUnreadable
+from components.spreadsheets import csv_of, tables_of, xlsx_of
+from components.tables import Table, of_rows
+
+CELLS = st.none() | st.booleans() | st.integers(-(10**14), 10**14) | st.text(
+    st.characters(codec="utf-8", categories=("L", "N", "P", "S", "Zs")), min_size=1, max_size=8
+).filter(lambda text: text not in spreadsheets._NO_VALUE)  # fmt: skip
+
+
+def workbook(**sheets: list[list[Any]]) -> bytes:
+    made = Workbook()
+    made.remove(made.worksheets[0])
+    for name, rows in sheets.items():
+        page = made.create_sheet(name)
+        for row in rows:
+            page.append(row)
+    file = io.BytesIO()
+    made.save(file)
+    return file.getvalue()
+
+
+def opened(data: bytes) -> Any:
+    return load_workbook(io.BytesIO(data))
+
+
+def rows_of(data: bytes, name: str = "a.xlsx") -> Any:
+    return next(iter(tables_of(name, data).values())).rows
+
+
+def test_a_workbook_has_a_table_for_each_sheet():
+    data = workbook(S1=[["id", "name"], [1, "a"]], S2=[["x"]], S3=[])
+
+    assert tables_of("a.xlsx", data) == {
+        "S1": Table(["id", "name"], [{"id": 1, "name": "a"}]), "S2": Table(["x"], []), "S3": Table([], []),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("cell", "value"),
+    [
+        (3.0, 3), (2.5, 2.5), (True, True), (None, None), ("NA", None), ("#DIV/0!", None), ("nan", None), (" ", " "),
+        (datetime(2024, 1, 31), "2024-01-31T00:00:00"), (time(9, 30), "09:30:00"), ("=1+1", None), ("007", "007"),
+    ],
+)  # fmt: skip
+def test_cells_become_json(cell: Any, value: Any):
+    found = rows_of(workbook(S=[["a", "b"], [cell, 1]]))[0]["a"]
+
+    assert found == value
+    assert type(found) is type(value)
+
+
+def test_empty_rows_and_cells_at_the_end_are_no_part_of_a_sheet():
+    data = workbook(S=[["a", None], [None, None], [1, None], [None, None]])
+
+    assert rows_of(data) == [{"a": None}, {"a": 1}]
+
+
+def test_a_name_is_a_name_even_where_it_stands_for_no_value_elsewhere():
+    assert rows_of(b"NA,x\n1,2", "a.csv") == [{"NA": 1, "x": 2}]
+
+
+@pytest.mark.parametrize(
+    ("selection", "sheets"),
+    [
+        ("all", ["S1", "S2"]), ("", ["S1", "S2"]), ("first", ["S1"]), ("S2", ["S2"]), ("S2, nope , S1", ["S1", "S2"]),
+        ("nope", []),
+    ],
+)  # fmt: skip
+def test_sheets_are_chosen_by_name(selection: str, sheets: list[str]):
+    assert list(tables_of("a.xlsx", workbook(S1=[["a"]], S2=[["b"]]), selection)) == sheets
+
+
+@pytest.mark.parametrize(
+    ("texts", "values"),
+    [
+        (["1", "+2", ""], [1, 2, None]), (["1", "2.5"], [1, 2.5]), (["007", "8"], [7, 8]), (["1", "x"], ["1", "x"]),
+        (["True", "false", "NA"], [True, False, None]), (["1e999", "2"], [None, 2]), (["True", "1"], ["True", "1"]),
+        (["1234567890123456789", "1"], ["1234567890123456789", "1"]), (["inf", "1"], ["inf", "1"]),
+        (["", "NA"], [None, None]), (["a b", '"'], ["a b", '"']),
+    ],
+)  # fmt: skip
+def test_a_column_of_a_csv_file_is_of_one_type(texts: list[str], values: list[Any]):
+    lines = ["a,b", *('"' + text.replace('"', '""') + '",z' for text in texts)]
+
+    assert [row["a"] for row in rows_of("\n".join(lines).encode(), "A.CSV")] == values
+
+
+def test_a_csv_file_may_be_ragged_and_in_another_encoding():
+    data = "名,b\n\n张,1,2\n李".encode("gb18030")
+
+    assert tables_of("a.csv", data) == {
+        "Sheet1": Table(
+            ["名", "b", "Unnamed: 2"],
+            [{"名": "张", "b": 1, "Unnamed: 2": 2}, {"名": "李", "b": None, "Unnamed: 2": None}],
+        )
+    }
+
+
+@pytest.mark.parametrize(("name", "data"), [("a.xlsx", b"a,b"), ("a.xls", b"\xd0\xcf\x11\xe0"), ("a", b"")])
+def test_a_file_that_is_no_workbook_says_so(name: str, data: bytes):
+    with pytest.raises(FileUnreadable, match=f'"{name}"'):
+        tables_of(name, data)
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.xlsx"])
+def test_a_file_with_far_too_many_cells_is_refused(monkeypatch: pytest.MonkeyPatch, name: str):
+    monkeypatch.setattr(spreadsheets, "MOST_CELLS", 3)
+
+    with pytest.raises(FileTooLarge, match="more than 3 cells"):
+        tables_of(name, b"a,b\n1,2" if name == "a.csv" else workbook(S=[["a", "b"], [1, 2]]))
+
+
+def test_what_is_written_reads_back():
+    table = of_rows([{"id": 1, "name": "ä", "ok": True}, {"id": 2.5, "name": None, "ok": False}])
+
+    assert tables_of("a.xlsx", xlsx_of({"S": table})) == {"S": table}
+    assert tables_of("a.csv", csv_of(table)) == {"Sheet1": table}
+
+
+@given(st.lists(CELLS, min_size=1, max_size=4))
+@settings(max_examples=8, deadline=None)
+def test_any_cell_that_is_written_reads_back(cells: list[Any]):
+    table = of_rows([{"a": cell, "last": "x"} for cell in cells])
+
+    assert tables_of("a.xlsx", xlsx_of({"S": table}))["S"] == table
+
+
+@pytest.mark.parametrize("text", ["=1+1", "+1+1", "-1+1", "@SUM(A1)", "=cmd|' /C calc'!A0"])
+def test_a_text_is_never_written_as_a_formula(text: str):
+    table = of_rows([{text: text}])
+
+    page = opened(xlsx_of({"S": table})).worksheets[0]
+
+    assert [(row[0].value, row[0].data_type) for row in page.iter_rows()] == [(text, "s")] * 2
+    assert csv_of(table).decode().splitlines() == [f"'{text}"] * 2
+
+
+def test_a_text_that_is_a_number_stays_one_in_a_csv_file():
+    assert csv_of(of_rows([{"a": "-5", "b": -5, "c": None, "d": [1], "e": "x,y"}])) == b'a,b,c,d,e\n-5,-5,,[1],"x,y"\n'
+
+
+@pytest.mark.parametrize(
+    ("value", "cell"),
+    [
+        ({"k": [1]}, '{"k": [1]}'), (10**15, "1000000000000000"), ("a\x00\x0bb\ud800", "ab"),
+        ("x" * 40_000, "x" * 32_767),
+    ],
+)  # fmt: skip
+def test_what_a_cell_cannot_hold_is_written_as_text(value: Any, cell: str):
+    assert opened(xlsx_of({"S": of_rows([{"a": value}])})).worksheets[0]["A2"].value == cell
+
+
+def test_sheets_get_names_that_excel_allows():
+    names = ["B/1", "B\\1", "b_1", "x" * 40, "x" * 40, "'quoted' [a]:*?", ""]
+
+    titles = opened(xlsx_of({name + " " * place: of_rows([]) for place, name in enumerate(names)})).sheetnames
+
+    assert titles == ["B_1", "B_1_1", "b_1_2", "x" * 31, "x" * 29 + "_1", "quoted' _a____", "Sheet"]
+
+
+def test_a_sheet_with_more_columns_than_excel_takes_is_refused():
+    with pytest.raises(NodeFailure, match="16,384 columns"):
+        xlsx_of({"S": of_rows([{str(column): 1 for column in range(16_385)}])})

@@ -1,0 +1,91 @@
+import asyncio
+from typing import Any
+
+import pytest
+
+from components.speaking import Aloud, Quietly
+from components.tool_calls import ToolCalls
+from components.tool_rounds import ToolRounds
+from components.tool_set import Entry, by_name, of_tool
+from providers.chat import ChatRequest, Completion
+from providers.scripted import Script
+from tests.fakes import FakeContext
+from tests.unit.components.agents import Calls, EchoParams, calls, echo_tool, scripted, texts
+
+AGAIN = calls(("echo_0", {"query": "again"}))
+
+
+def answered(
+    script: Script, ctx: FakeContext | None = None, max_rounds: int = 5, model: str = "m", aloud: bool = False
+) -> Completion:
+    ctx = ctx or FakeContext()
+
+    async def asked() -> Completion:
+        function = of_tool(Entry("Echo", "Echo", EchoParams(), echo_tool(Calls())), 0)
+        end = asyncio.get_running_loop().time() + 60
+        chat = scripted(script, model)
+        rounds = ToolRounds(ctx, chat.spec, ToolCalls(ctx, by_name([function]), end), max_rounds)
+        question = ChatRequest([{"role": "user", "content": "Q"}])
+        return await rounds.answer(question, Aloud(ctx, chat) if aloud else Quietly(ctx, chat))
+
+    return asyncio.run(asked())
+
+
+@pytest.mark.parametrize("max_rounds", [0, 1, 3])
+def test_when_the_rounds_are_used_up_the_model_is_asked_once_more_without_tools(max_rounds: int):
+    script = Script([{"last_role": "user", "user": "Exceed max rounds", "reply": "gave up"}, AGAIN])
+
+    answer = answered(script, max_rounds=max_rounds)
+
+    assert answer.text == "gave up"
+    *rounds, closing = script.requests
+    assert len(rounds) == max_rounds + 1
+    assert all(seen.tools == ("echo_0",) for seen in rounds)
+    assert closing.tools == ()
+    assert texts(closing)[-1] == ("user", f"Exceed max rounds: {max_rounds}")
+
+
+def test_a_round_without_calls_is_the_answer_also_when_it_says_nothing():
+    script = Script([{"last_role": "tool", "reply": ""}, AGAIN])
+
+    assert answered(script).text == ""
+    assert len(script.requests) == 2
+
+
+def test_an_error_ends_the_rounds_and_is_not_recorded():
+    ctx = FakeContext()
+
+    answer = answered(Script([{"error": "invalid"}]), ctx)
+
+    assert answer.error is not None
+    assert answer.text == "**ERROR**: INVALID_REQUEST - invalid"
+    assert ctx.journal == {}
+
+
+def test_only_rounds_with_calls_are_recorded():
+    ctx = FakeContext()
+
+    answered(Script([{"last_role": "tool", "reply": "done"}, {"reply": "let me see", **AGAIN}]), ctx)
+
+    assert list(ctx.journal) == ["round:0", "call:0:0"]
+
+
+def test_text_beside_calls_is_heard_and_told_back_to_the_model():
+    script = Script([{"last_role": "tool", "reply": "done"}, {"reply": "let me see ", **AGAIN}])
+    ctx = FakeContext()
+
+    answered(script, ctx, aloud=True)
+
+    assert ctx.said.startswith("let me see ")
+    assert ctx.said.endswith("done")
+    assert texts(script.requests[1])[1] == ("assistant", "let me see ")
+
+
+@pytest.mark.parametrize(("model", "is_told"), [("deepseek-v4@DeepSeek", True), ("gpt-5@OpenAI", False)])
+def test_reasoning_is_told_back_to_those_who_ask_for_it(model: str, is_told: bool):
+    script = Script([{"last_role": "tool", "reply": "done"}, {"reasoning": "because", **AGAIN}])
+
+    answered(script, model=model)
+
+    message: Any = script.requests[1].messages[1]
+    assert message.get("reasoning_content") == ("because" if is_told else None)

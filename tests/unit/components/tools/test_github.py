@@ -1,0 +1,70 @@
+"""GitHub, by recorded shapes of its search."""
+
+from typing import Any
+
+import pytest
+
+from components.tools.github import GITHUB
+from tests.fakes import FakeHttp, no_network
+from tests.unit.components.tools.vendors import error_of, json_reply, outputs_of, refusing, reply, unreachable, vendor
+
+WIDGET = {
+    "name": "widget",
+    "html_url": "https://github.com/acme/widget",
+    "description": "A widget kit",
+    "watchers": 42,
+}
+BLANK = {"name": "blank", "html_url": "https://github.com/acme/blank", "description": None, "watchers": 7}
+
+
+def test_repositories_become_evidence_and_json():
+    outputs = outputs_of(GITHUB, {"query": "widget"}, vendor(json_reply({"items": [WIDGET, BLANK]})))
+
+    assert outputs["json"] == [WIDGET, BLANK]
+    assert outputs["formalized_content"] == (
+        "\nID: 336\n├── Title: widget\n├── URL: https://github.com/acme/widget\n└── Content:\nA widget kit\n stars:42\n"
+        "\nID: 471\n├── Title: blank\n├── URL: https://github.com/acme/blank\n└── Content:\nNone\n stars:7"
+    )
+
+
+def test_the_vendor_is_asked_for_the_most_stars_and_for_no_more_than_it_gives():
+    http = vendor(json_reply({"items": []}))
+
+    outputs_of(GITHUB, {"query": "a b&c", "top_n": 500, "access_token": "ghp_0123"}, http)
+
+    call = http.calls[0]
+    assert call.params == {"q": "a b&c", "sort": "stars", "order": "desc", "per_page": 100}
+    assert call.headers == {
+        "Accept": "application/vnd.github+json",
+        "X-GitHub-Api-Version": "2022-11-28",
+        "Authorization": "Bearer ghp_0123",
+    }
+
+
+def test_no_repositories_are_no_error():
+    assert outputs_of(GITHUB, {"query": "w"}, vendor(json_reply({"items": []}))) == {
+        "formalized_content": "",
+        "json": [],
+    }
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        (json_reply({"message": "API rate limit exceeded"}, 403), "API rate limit exceeded"),
+        (json_reply({}), "GitHub search returned no items."),
+        (reply("<html>", 502), "HTTP 502: <html>"),
+        (reply("<html>"), "The answer is no JSON: <html>"),
+    ],
+)
+def test_the_vendors_own_words_are_the_error(answer: Any, error: str):
+    assert error_of(GITHUB, {"query": "w"}, vendor(answer)) == error
+
+
+def test_trouble_on_the_way_is_an_error():
+    assert "non-public" in error_of(GITHUB, {"query": "w"}, FakeHttp(refusing))
+    assert "12 s" in error_of(GITHUB, {"query": "w"}, FakeHttp(unreachable))
+
+
+def test_without_a_query_nobody_is_asked():
+    assert outputs_of(GITHUB, {"query": ""}, FakeHttp(no_network)) == {"formalized_content": ""}

@@ -1,0 +1,267 @@
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from canvas.errors import ToolError
+from canvas.outcome import Failed, Finished
+from components.tools import find
+from components.tools.on_canvas import on_canvas
+from components.tools.retrieval import NOT_CONFIGURED, RETRIEVAL, RetrievalParams
+from providers.services import Search, Services
+from tests.fakes import FakeContext, FakeHttp, no_network, run
+
+TEA = {
+    "chunk_id": "c1", "content_with_weight": "Tea is a drink.", "doc_id": "d1", "docnm_kwd": "tea.txt", "kb_id": "kb1",
+    "similarity": 0.9, "vector_similarity": 0.8, "term_similarity": 0.7, "image_id": "", "positions": [],
+}  # fmt: skip
+COFFEE = {**TEA, "chunk_id": "c2", "content_with_weight": "Coffee is too.", "doc_id": "d2", "docnm_kwd": "coffee.txt"}
+STORED = {"query": "{sys.query}", "dataset_ids": ["kb1"], "retrieval_from": "dataset", "empty_response": "NOTHING"}
+
+
+class Library:
+    """Finds the same for every question, and remembers what it was asked."""
+
+    def __init__(self, *chunks: Mapping[str, Any], error: ToolError | None = None, **found: Any) -> None:
+        self._found = {"chunks": list(chunks), **found}
+        self._error = error
+        self.searches: list[Search] = []
+
+    async def search(self, search: Search) -> Mapping[str, Any]:
+        self.searches.append(search)
+        if self._error:
+            raise self._error
+        return self._found
+
+
+def context(library: Library | None, query: Any = "tea", **known: Any) -> FakeContext:
+    services = Services(FakeHttp(no_network), retriever=library)
+    return FakeContext(globals={"sys.query": query, **known.pop("globals", {})}, services=services, **known)
+
+
+def retrieve(ctx: FakeContext, **params: Any) -> Finished | Failed:
+    outcome = run(on_canvas(RETRIEVAL), {**STORED, **params}, ctx)
+    assert isinstance(outcome, Finished | Failed)
+    return outcome
+
+
+def asked(query: Any = "tea", *, values: dict[str, dict[str, Any]] | None = None, **params: Any) -> Search:
+    library = Library(TEA)
+    outcome = retrieve(context(library, query, values=values or {}), **params)
+    assert isinstance(outcome, Finished), outcome
+    return library.searches[0]
+
+
+def test_what_is_found_is_evidence_json_and_reference():
+    ctx = context(Library(TEA, COFFEE))
+
+    outcome = retrieve(ctx)
+
+    assert outcome.outputs == {
+        "formalized_content": "\nID: 417\n├── Title: tea.txt\n└── Content:\nTea is a drink.\n\n"
+        "ID: 211\n├── Title: coffee.txt\n└── Content:\nCoffee is too.",
+        "json": [TEA, COFFEE],
+    }
+    assert ctx.reference_store["chunks"]["417"]["dataset_id"] == "kb1"
+    assert ctx.reference_store["doc_aggs"] == {
+        "tea.txt": {"doc_name": "tea.txt", "doc_id": "d1", "count": 1},
+        "coffee.txt": {"doc_name": "coffee.txt", "doc_id": "d2", "count": 1},
+    }
+
+
+def test_the_search_tells_how_often_a_document_was_found():
+    ctx = context(Library(TEA, doc_aggs=[{"doc_name": "tea.txt", "doc_id": "d1", "count": 7}]))
+
+    retrieve(ctx)
+
+    assert ctx.reference_store["doc_aggs"]["tea.txt"]["count"] == 7
+
+
+def test_a_documents_metadata_is_part_of_the_evidence():
+    outcome = retrieve(context(Library({**TEA, "document_metadata": {"year": 2026, "none": ""}})))
+
+    assert "├── Title: tea.txt\n├── year: 2026\n└── Content:" in outcome.outputs["formalized_content"]
+
+
+def test_what_only_a_search_engine_reads_is_left_out():
+    outcome = retrieve(context(Library({**TEA, "q_1024_vec": [0.1], "content_ltks": "tea", "vector": [1]})))
+
+    assert outcome.outputs["json"] == [TEA]
+
+
+def test_nothing_found_is_the_empty_response_and_an_empty_list():
+    ctx = context(Library())
+
+    outcome = retrieve(ctx)
+
+    assert outcome.outputs == {"formalized_content": "NOTHING", "json": []}
+    assert ctx.reference_store["chunks"] == {}
+
+
+@pytest.mark.parametrize(
+    ("query", "params"),
+    [
+        ("", {}),
+        (None, {}),
+        ("  ", {}),
+        ("tea", {"retrieval_from": None, "dataset_ids": [], "kb_ids": [], "memory_ids": []}),
+    ],
+)
+def test_without_a_question_or_a_place_to_look_there_is_no_search(query: Any, params: Mapping[str, Any]):
+    library = Library(TEA)
+
+    outcome = retrieve(context(library, query), **params)
+
+    assert outcome.outputs == {"formalized_content": "NOTHING"}
+    assert library.searches == []
+
+
+@pytest.mark.parametrize(
+    ("params", "text"),
+    [
+        ({"dataset_ids": ["", None]}, "No dataset is selected."),
+        ({"retrieval_from": "memory"}, "No memory is selected."),
+        ({"dataset_ids": ["{begin@nowhere}"]}, "Can't find variable: 'begin@nowhere'"),
+    ],
+)
+def test_a_place_to_look_that_is_none_fails_the_node(params: Mapping[str, Any], text: str):
+    outcome = retrieve(context(Library(TEA)), **params)
+
+    assert isinstance(outcome, Failed)
+    assert outcome.error == text
+
+
+def test_a_search_that_fails_fails_the_node_in_the_servers_words():
+    outcome = retrieve(context(Library(error=ToolError("You don't own the dataset k9."))))
+
+    assert isinstance(outcome, Failed)
+    assert outcome.error == "You don't own the dataset k9."
+
+
+def test_a_deployment_without_knowledge_bases_says_what_to_set():
+    outcome = retrieve(context(None))
+
+    assert isinstance(outcome, Failed)
+    assert outcome.error == NOT_CONFIGURED
+    assert "EASEL_RAGFLOW_URL" in outcome.error
+    assert "EASEL_RAGFLOW_API_KEY" in outcome.error
+
+
+@pytest.mark.parametrize(
+    ("query", "question"),
+    [
+        ("user: where is tea?", "where is tea?"),
+        ("User：tea", "tea"),
+        ("users of X", "users of X"),
+        ("user guide", "user guide"),
+        (["tea", 1], '["tea", 1]'),
+    ],
+)
+def test_only_a_speakers_name_is_taken_off_the_question(query: Any, question: str):
+    assert asked(query).question == question
+
+
+def test_datasets_are_named_by_id_by_the_old_name_and_by_reference():
+    values = {"begin": {"kbs": ["Manuals", "kb2"], "one": "kb3"}}
+
+    search = asked(values=values, dataset_ids=[], kb_ids=["kb1", "begin@kbs", "{begin@one}", "kb1", ""])
+
+    assert search.dataset_ids == ["kb1", "Manuals", "kb2", "kb3"]
+    assert search.options["may_be_names"] == ["Manuals", "kb2", "kb3"]
+
+
+def test_a_node_that_does_not_say_where_looks_where_it_has_something():
+    assert asked(retrieval_from=None).dataset_ids == ["kb1"]
+    assert asked(retrieval_from="", dataset_ids=[], memory_ids=["m1"]).memory_ids == ["m1"]
+
+
+def test_the_search_has_everything_that_the_node_says():
+    search = asked(
+        top_n="3", top_k=64, similarity_threshold="0.4", keywords_similarity_weight=0.3, rerank_id="r", use_kg=True
+    )
+
+    assert search.options == {
+        "top_n": 3,
+        "top_k": 64,
+        "similarity_threshold": 0.4,
+        "keywords_similarity_weight": 0.3,
+        "rerank_id": "r",
+        "use_kg": True,
+        "toc_enhance": False,
+        "cross_languages": [],
+        "meta_data_filter": {},
+        "may_be_names": [],
+    }
+
+
+def test_values_of_a_manual_filter_are_filled_in():
+    stored = {"method": "manual", "logic": "or", "manual": [{"key": "year", "op": "=", "value": "{begin@year}"}, "odd"]}
+
+    search = asked(values={"begin": {"year": 2026}}, meta_data_filter=stored)
+
+    manual = [{"key": "year", "op": "=", "value": "2026"}]
+    assert search.options["meta_data_filter"] == {"method": "manual", "logic": "or", "manual": manual}
+
+
+def test_memories_are_lines_of_text_and_no_evidence():
+    ctx = context(Library({"content": "Likes tea"}, {"content": "Lives in Rome"}, {"content": ""}))
+
+    outcome = retrieve(ctx, retrieval_from="memory", memory_ids=["m1"], user_id="{sys.user_id}")
+
+    assert outcome.outputs == {"formalized_content": "Likes tea\nLives in Rome"}
+    assert ctx.reference_store["chunks"] == {}
+
+
+def test_memories_are_those_of_the_user_that_the_node_names():
+    library = Library({"content": "Likes tea"})
+
+    retrieve(
+        context(library, globals={"sys.user_id": "ann"}),
+        retrieval_from="memory",
+        memory_ids=["m1"],
+        user_id="{sys.user_id}",
+    )
+
+    assert library.searches[0].options["user_id"] == "ann"
+
+
+def test_no_memory_is_the_empty_response():
+    outcome = retrieve(context(Library()), retrieval_from="memory", memory_ids=["m1"])
+
+    assert outcome.outputs == {"formalized_content": "NOTHING"}
+
+
+def test_a_model_gets_the_evidence_and_its_query_is_no_template():
+    library = Library(TEA)
+    params = RetrievalParams.model_validate({"dataset_ids": ["kb1"]})
+
+    done = asyncio.run(RETRIEVAL.run(params, {"query": "{env.key} tea"}, context(library, globals={"env.key": "k"})))
+
+    assert done.answer.startswith("\nID: 417")
+    assert library.searches[0].question == "{env.key} tea"
+
+
+def test_a_model_knows_it_by_the_name_that_prompts_use():
+    assert find("search_my_dateset") is RETRIEVAL
+    assert RETRIEVAL.function == "search_my_dateset"
+    assert RetrievalParams.model_validate({"function_name": "ask_manuals"}).function_name == "ask_manuals"
+
+
+@pytest.mark.parametrize(
+    ("params", "text"),
+    [
+        ({"top_n": 0}, r"\[Retrieval\] Top N 0 not supported, should be positive integer"),
+        ({"top_k": -1}, r"\[Retrieval\] Top K -1 not supported"),
+        (
+            {"similarity_threshold": 3},
+            r"\[Retrieval\] Similarity threshold 3 not supported, should be a float number in range \[0, 1\]",
+        ),
+        ({"keywords_similarity_weight": "much"}, r"\[Retrieval\] Keyword similarity weight much not supported"),
+        ({"similarity_threshold": True}, "Similarity threshold True not supported"),
+    ],
+)
+def test_parameters_that_cannot_work_are_refused_when_the_canvas_is_loaded(params: Mapping[str, Any], text: str):
+    with pytest.raises(ValidationError, match=text):
+        RetrievalParams.model_validate(params)

@@ -1,0 +1,157 @@
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from canvas.errors import ToolError
+from components.tools.sql_rules import LONGEST, WRITES_REFUSED, refusal, statements
+
+KINDS = ("mysql", "mariadb", "oceanbase", "postgres", "mssql", "trino", "IBM DB2")
+
+
+@pytest.mark.parametrize(
+    ("db_type", "text", "cut"),
+    [
+        ("mysql", "SELECT ';' AS c", ["SELECT ';' AS c"]),
+        ("mysql", "DELETE FROM t; SELECT 1 AS n", ["DELETE FROM t", "SELECT 1 AS n"]),
+        ("mysql", "SELECT 1;;\n;", ["SELECT 1"]),
+        ("mysql", "SELECT `a;b` FROM t; SELECT 2", ["SELECT `a;b` FROM t", "SELECT 2"]),
+        ("mysql", r"SELECT 'it\'s; here'; SELECT 2", [r"SELECT 'it\'s; here'", "SELECT 2"]),
+        ("postgres", "SELECT $$a;b$$; SELECT 2", ["SELECT $$a;b$$", "SELECT 2"]),
+        ("postgres", "EXPLAIN SELECT ';'; SHOW x", ["EXPLAIN SELECT ';'", "SHOW x"]),
+        ("mssql", "SELECT [a;b] FROM t; SELECT 2", ["SELECT [a;b] FROM t", "SELECT 2"]),
+        ("mysql", "", []),
+        ("mysql", " ; -- nothing", []),
+        ("mysql", "SELECT 'open; SELECT 2", ["SELECT 'open; SELECT 2"]),
+    ],
+)
+def test_statements_are_cut_where_the_database_would_cut_them(db_type: str, text: str, cut: list[str]):
+    assert statements(text, db_type) == cut
+
+
+@pytest.mark.parametrize(
+    ("text", "cut"),
+    [
+        ("```sql\nSELECT 1\n```", ["SELECT 1"]),
+        ("```SELECT 1```", ["SELECT 1"]),
+        ("SELECT a FROM t WHERE a=1 [ID:12]", ["SELECT a FROM t WHERE a=1"]),
+    ],
+)
+def test_what_models_put_around_a_statement_goes(text: str, cut: list[str]):
+    assert statements(text, "mysql") == cut
+
+
+@pytest.mark.parametrize(
+    ("db_type", "text", "cut"),
+    [
+        ("postgres", "SELECT 1 -- one; DELETE FROM t", ["SELECT 1"]),
+        ("postgres", "SELECT /* a; /* b */ c */ 1", ["SELECT 1"]),
+        ("mysql", "SELECT 1 # one; two", ["SELECT 1"]),
+        ("mysql", "SELECT 1 --1", ["SELECT 1 --1"]),  # no comment to MySQL, for no blank follows
+    ],
+)
+def test_the_database_gets_no_comments_so_nothing_hides_in_one(db_type: str, text: str, cut: list[str]):
+    assert statements(text, db_type) == cut
+
+
+def test_sql_beyond_reason_is_not_read():
+    with pytest.raises(ToolError, match="longer than"):
+        statements("x" * (LONGEST + 1), "mysql")
+
+
+@pytest.mark.parametrize("db_type", KINDS)
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "SELECT id, name FROM t WHERE a = 'DELETE' ORDER BY id",
+        "WITH a AS (SELECT 1 AS n) SELECT * FROM a",
+        "(SELECT 1) UNION ALL (SELECT 2)",
+        "select count(*) from a join b on a.x = b.x group by a.y having count(*) > 1",
+    ],
+)
+def test_every_database_may_be_asked(db_type: str, statement: str):
+    assert refusal(statement, db_type) is None
+
+
+@pytest.mark.parametrize(
+    ("db_type", "statement"),
+    [
+        ("mysql", "SHOW TABLES"),
+        ("mysql", "SHOW CREATE TABLE t"),
+        ("mysql", "DESCRIBE db.t"),
+        ("mysql", "EXPLAIN SELECT 1"),
+        ("mysql", "EXPLAIN FORMAT=JSON SELECT 1"),
+        ("mysql", "PRAGMA table_info(t)"),
+        ("mysql", "SELECT REPLACE(a, 'x', 'y'), TRUNCATE(b, 1), INSERT(c, 1, 2, 'z') FROM t"),
+        ("mysql", "SELECT `update`, sleep FROM t"),
+        ("postgres", "EXPLAIN (FORMAT JSON) SELECT 1"),
+        ("postgres", "SHOW server_version"),
+        ("mssql", "SELECT a FROM t ORDER BY a OFFSET 0 ROWS FETCH NEXT 5 ROWS ONLY"),
+        ("IBM DB2", "SELECT 1 FROM sysibm.sysdummy1 WITH UR"),
+    ],
+)
+def test_what_only_reads_may_be_sent(db_type: str, statement: str):
+    assert refusal(statement, db_type) is None
+
+
+@pytest.mark.parametrize(
+    ("db_type", "statement"),
+    [
+        ("mysql", "DELETE FROM t"),
+        ("mysql", "/* x */ delete from t"),
+        ("mysql", "WITH a AS (SELECT 1) DELETE FROM t"),
+        ("mysql", "SELECT a FROM t INTO OUTFILE '/tmp/x'"),
+        ("mysql", "SELECT * INTO DUMPFILE '/tmp/x' FROM t"),
+        ("mysql", "SELECT * FROM t FOR UPDATE"),
+        ("mysql", "SELECT * FROM t LOCK IN SHARE MODE"),
+        ("mysql", "SELECT 1 /*!50000 INTO OUTFILE '/tmp/x' */"),
+        ("mysql", "SELECT /*M! sleep(9) */ 1"),
+        ("mysql", "SELECT load_file('/etc/passwd')"),
+        ("mysql", "SELECT sleep (9)"),
+        ("mysql", "SET GLOBAL general_log = 1"),
+        ("mysql", "CALL x()"),
+        ("mysql", "EXPLAIN DELETE FROM t"),
+        ("mysql", "PRAGMA journal_mode = 'off'"),
+        ("postgres", "WITH a AS (DELETE FROM t RETURNING *) SELECT * FROM a"),
+        ("postgres", "SELECT * INTO u FROM t"),
+        ("postgres", "COPY t TO PROGRAM 'x'"),
+        ("postgres", "EXPLAIN ANALYZE SELECT 1"),
+        ("postgres", "EXPLAIN (ANALYZE, BUFFERS) SELECT 1"),
+        ("postgres", "SELECT pg_catalog.\"pg_read_file\"('/etc/passwd')"),
+        ("postgres", "SELECT * FROM dblink_connect('x')"),
+        ("postgres", "SELECT lo_import('/etc/passwd')"),
+        ("postgres", "SELECT set_config('transaction_read_only', 'off', false)"),
+        ("postgres", "SELECT nextval('s')"),
+        ("mssql", "SELECT 1 DELETE FROM t"),
+        ("mssql", "SELECT 1\nEXEC xp_cmdshell 'dir'"),
+        ("mssql", "SELECT * INTO u FROM t"),
+        ("mssql", "SHOW x"),
+        ("trino", "CREATE TABLE u AS SELECT 1"),
+        ("IBM DB2", "MERGE INTO t USING u ON t.a = u.a WHEN MATCHED THEN DELETE"),
+    ],
+)
+def test_what_does_more_than_read_is_refused(db_type: str, statement: str):
+    sent = statements(statement, db_type)
+
+    assert [refusal(each, db_type) for each in sent] == [WRITES_REFUSED]
+
+
+def test_what_begins_like_no_statement_is_a_mistake_and_is_not_sent():
+    assert refusal("SELEC 1", "mysql") == 'SQL Execution Failed: SELEC 1\nnear "SELEC": syntax error'
+    assert refusal("SELECT 'open", "mysql") == "SQL Execution Failed: SELECT 'open\nA quote or a comment is left open."
+
+
+def test_a_query_that_only_the_database_understands_is_left_to_it():
+    assert refusal("SELECT * FORM items WHERE ??", "mysql") is None
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    st.sampled_from(KINDS),
+    st.lists(
+        st.sampled_from(["DELETE FROM t", "DROP TABLE t", ";", "--", "/*", "*/", "'", "$$", "\\", "SELECT 1", "\n"])
+    ),
+)
+def test_no_wrapping_lets_a_write_through_as_a_statement_of_its_own(db_type: str, parts: list[str]):
+    passed = [each for each in statements(" ".join(parts), db_type) if refusal(each, db_type) is None]
+
+    assert not any(each.lstrip().upper().startswith(("DELETE", "DROP")) for each in passed)

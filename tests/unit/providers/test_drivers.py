@@ -1,0 +1,151 @@
+"""What drivers are told, with modules that only listen. That a server understands it is not shown here."""
+
+import sys
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+from canvas.errors import ToolError
+from providers import drivers
+from providers.drivers import DRIVERS, Driver, Target
+
+TARGET = Target(
+    host="db.example.com", address="8.8.8.8", port=1234, database="shop", username="ann", password="p;w}d", timeout=2.5
+)
+
+
+class Listener:
+    """A connection and its cursor, which note what they are told."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+        self.settings: dict[str, Any] = {}
+        self.text = ""
+        self.timeout = 0
+
+    def connect(self, text: str = "", *_: Any, **settings: Any) -> "Listener":
+        self.text, self.settings = text, settings
+        return self
+
+    def cursor(self, *_: Any) -> "Listener":
+        return self
+
+    def execute(self, sql: str, **_: Any) -> None:
+        self.told.append(sql)
+
+    def __enter__(self) -> "Listener":
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        pass
+
+
+def installed(monkeypatch: pytest.MonkeyPatch, name: str, **members: Any) -> Listener:
+    listener = Listener()
+    module = ModuleType(name)
+    vars(module).update({"connect": listener.connect, **members})
+    monkeypatch.setitem(sys.modules, name, module)
+    return listener
+
+
+@pytest.mark.parametrize(
+    ("db_type", "limit"),
+    [
+        ("mysql", "SET SESSION max_execution_time = 2500"),
+        ("mariadb", "SET SESSION max_statement_time = 2.5"),
+        ("oceanbase", "SET SESSION ob_query_timeout = 2500000"),
+    ],
+)
+def test_a_mysql_session_reads_only_for_a_limited_time(monkeypatch: pytest.MonkeyPatch, db_type: str, limit: str):
+    listener = installed(monkeypatch, "pymysql")
+    installed(monkeypatch, "pymysql.cursors", SSCursor=object)
+
+    connection = DRIVERS[db_type].connect(TARGET)
+    DRIVERS[db_type].ask(connection, "SELECT 1", 7)
+
+    assert (listener.settings["host"], listener.settings["port"], listener.settings["charset"]) == (
+        "8.8.8.8",
+        1234,
+        "utf8mb4",
+    )
+    assert listener.told == [
+        "SET SESSION sql_mode = ''",
+        limit,
+        "SET SESSION TRANSACTION READ ONLY",
+        "SET SESSION sql_select_limit = 7",
+        "SELECT 1",
+    ]
+
+
+def test_no_value_begins_another_setting_of_odbc(monkeypatch: pytest.MonkeyPatch):
+    listener = installed(monkeypatch, "pyodbc", drivers=lambda: ["ODBC Driver 17 for SQL Server"])
+
+    DRIVERS["mssql"].connect(TARGET)
+
+    assert listener.text == (
+        "DRIVER={ODBC Driver 17 for SQL Server};SERVER={8.8.8.8,1234};DATABASE={shop};UID={ann};PWD={p;w}}d};"
+        "ApplicationIntent={ReadOnly}"
+    )
+    assert listener.timeout == 3
+
+
+def test_sql_server_needs_microsofts_driver(monkeypatch: pytest.MonkeyPatch):
+    installed(monkeypatch, "pyodbc", drivers=list)
+
+    with pytest.raises(ToolError, match="Missing dependency 'ODBC Driver 18 for SQL Server'"):
+        DRIVERS["mssql"].connect(TARGET)
+
+
+def test_no_value_begins_another_setting_of_db2(monkeypatch: pytest.MonkeyPatch):
+    installed(monkeypatch, "ibm_db_dbi")
+
+    with pytest.raises(ToolError, match="semicolon"):
+        DRIVERS["IBM DB2"].connect(TARGET)
+
+
+@pytest.mark.parametrize(
+    ("database", "catalog", "schema"),
+    [("hive.sales", "hive", "sales"), ("hive/sales", "hive", "sales"), ("hive", "hive", "default")],
+)
+def test_a_trino_database_is_a_catalog_and_a_schema(
+    monkeypatch: pytest.MonkeyPatch, database: str, catalog: str, schema: str
+):
+    installed(monkeypatch, "trino")
+    listener = installed(monkeypatch, "trino.dbapi")
+    installed(monkeypatch, "trino.auth", BasicAuthentication=SimpleNamespace)
+
+    DRIVERS["trino"].connect(Target("t.example.com", "8.8.8.8", 8080, database, "ann", "", 3))
+
+    assert (listener.settings["catalog"], listener.settings["schema"]) == (catalog, schema)
+    assert (listener.settings["host"], listener.settings["http_headers"]) == ("8.8.8.8", {"Host": "t.example.com:8080"})
+
+
+def test_a_trino_database_without_a_catalog_is_none():
+    with pytest.raises(ToolError, match=r"^For Trino, `database` must be 'catalog\.schema' or at least 'catalog'\.$"):
+        DRIVERS["trino"].connect(Target("t.example.com", "8.8.8.8", 8080, ".sales", "ann", "", 3))
+
+
+@pytest.mark.parametrize(
+    ("db_type", "module", "package"),
+    [
+        ("mysql", "pymysql", "pymysql"),
+        ("mssql", "pyodbc", "pyodbc"),
+        ("trino", "trino.dbapi", "trino"),
+        ("IBM DB2", "ibm_db_dbi", "ibm_db"),
+    ],
+)
+def test_a_driver_that_is_not_installed_is_named(
+    monkeypatch: pytest.MonkeyPatch, db_type: str, module: str, package: str
+):
+    monkeypatch.setitem(sys.modules, module, None)
+
+    with pytest.raises(ToolError, match=f"^Missing dependency '{package}'. Please install: pip install {package}$"):
+        DRIVERS[db_type].connect(TARGET)
+
+
+def test_errors_are_told_in_the_servers_words():
+    assert drivers.mysql_reason(Exception(1146, "Table 'shop.nope' doesn't exist")) == "Table 'shop.nope' doesn't exist"
+    assert drivers.mysql_reason(Exception("gone")) == "gone"
+    assert drivers.postgres_reason(Exception()) == "Exception"
+    assert Driver(connect=lambda _: None).reason(ValueError("no")) == "no"

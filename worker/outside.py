@@ -1,0 +1,86 @@
+"""A worker's way to the outside world: one HTTP client for all, and what each tenant has configured beside it."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Literal
+from uuid import UUID
+
+from providers import drivers
+from providers.addresses import Guard
+from providers.databases import Servers
+from providers.outgoing import Outgoing
+from providers.retrieval import RagflowServer
+from providers.sandbox_local import LocalSandbox
+from providers.sandbox_managed import ExecutorManager
+from providers.services import BrowserSettings, Sandbox, Services
+from worker.speech import SpeechOf
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """What a deployment lets its nodes reach. `of_tenant` adds to the common services what a tenant has."""
+
+    guard: Guard = field(default_factory=Guard)
+    timeout: float = 15.0  # seconds of one request, where the caller does not say
+    user_agent: str | None = None
+    base_urls: Mapping[str, str] = field(default_factory=dict[str, str])
+    speech_model: str | None = None
+    speech_kept: int = 7 * 86400  # seconds
+    ragflow: tuple[str, str] | None = None  # URL and key of a RAGFlow server to search
+    sandbox: Literal["none", "local", "self_managed"] = "none"
+    sandbox_url: str | None = None
+    sandbox_must_isolate: bool = False
+    sandbox_allow_root: bool = False
+    trino_use_tls: bool = False
+    own_database: tuple[str, int, str] | None = None  # host, port and name of what no canvas may ask
+    browser_executable: str | None = None
+    browser_profiles: Path | None = None
+    browser_upload_bytes: int = 100 * 1024 * 1024
+    of_tenant: Callable[[UUID, Services], Services] = field(default=lambda _, services: services)
+
+
+class Outside:
+    """The services of every tenant, over one client."""
+
+    def __init__(self, reach: Reach, speech: SpeechOf) -> None:
+        self._reach = reach
+        self._speech = speech
+        self._http = Outgoing(reach.guard, timeout=reach.timeout, user_agent=reach.user_agent)
+        self._common = Services(
+            self._http,
+            retriever=RagflowServer(self._http, *reach.ragflow) if reach.ragflow else None,
+            sandbox=_sandbox(reach, self._http),
+            databases=_databases(reach),
+            base_urls=reach.base_urls,
+        )
+
+    def of(self, tenant_id: UUID) -> Services:
+        """What a tenant's nodes may reach."""
+        reach = self._reach
+        browser = BrowserSettings(
+            guard=reach.guard,
+            executable=reach.browser_executable,
+            profiles=reach.browser_profiles / tenant_id.hex if reach.browser_profiles else None,
+            upload_url_max_bytes=reach.browser_upload_bytes,
+        )
+        own = replace(self._common, speech=self._speech(tenant_id, self._http), browser=browser)
+        return reach.of_tenant(tenant_id, own)
+
+    async def close(self) -> None:
+        """Close the client's connections."""
+        await self._http.aclose()
+
+
+def _sandbox(reach: Reach, http: Outgoing) -> Sandbox | None:
+    if reach.sandbox == "local":
+        return LocalSandbox(must_isolate=reach.sandbox_must_isolate, allow_root=reach.sandbox_allow_root)
+    if reach.sandbox == "self_managed" and reach.sandbox_url:
+        return ExecutorManager(http, reach.sandbox_url)
+    return None
+
+
+def _databases(reach: Reach) -> Servers:
+    trino = replace(drivers.DRIVERS["trino"], connect=partial(drivers.connect_trino, tls=reach.trino_use_tls))
+    return Servers(reach.guard, own=reach.own_database, known={**drivers.DRIVERS, "trino": trino})

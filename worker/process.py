@@ -1,0 +1,81 @@
+"""A worker as this deployment's settings want it: for worker processes and for the engine on one machine."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+from urllib.parse import urlsplit
+from uuid import UUID
+
+from providers.accounts import accounts_from_toml
+from providers.addresses import Guard
+from providers.catalogue import Limits
+from providers.scripted import Script
+from providers.services import Services
+from providers.wired import Pace
+from scheduler.coordinator import Coordinator
+from settings import Settings
+from store.sealing import SealingKey
+from worker.outside import Reach
+from worker.runtime import Figures, Worker
+
+
+def worker_of(
+    settings: Settings,
+    coordinator: Coordinator,
+    redis_url: str,
+    *,
+    script: Callable[[UUID], Script | None] = lambda _: None,
+    pace: Pace | None = None,
+    read_file: Callable[[UUID, Mapping[str, Any], str], str] | None = None,
+    of_tenant: Callable[[UUID, Services], Services] | None = None,
+    guard: Guard | None = None,
+) -> Worker:
+    """A worker on these servers. What is given here stands for the outside world that the settings name."""
+    return Worker(
+        coordinator,
+        redis_url=redis_url,
+        figures=Figures(
+            lease=settings.lease,
+            renew_every=settings.renew_every,
+            cancel_poll=settings.cancel_poll,
+            grace=settings.grace,
+            ride_along=settings.ride_along,
+        ),
+        time_limit=settings.time_limit,
+        limits=Limits(request_timeout=settings.llm_timeout),
+        shared_accounts=accounts_from_toml(settings.models_file) if settings.models_file else (),
+        sealing_key=SealingKey.of(settings.sealing_secret()),
+        files_dir=settings.files_dir,
+        reach=_reach(settings, coordinator.database.url, guard, of_tenant),
+        script=script,
+        pace=pace or Pace(retries=settings.llm_max_retries, base_delay=settings.llm_base_delay.total_seconds()),
+        read_file=read_file,
+    )
+
+
+def _reach(
+    settings: Settings,
+    database_url: str,
+    guard: Guard | None,
+    of_tenant: Callable[[UUID, Services], Services] | None,
+) -> Reach:
+    key = settings.ragflow_api_key.get_secret_value() if settings.ragflow_api_key else ""
+    own = urlsplit(database_url)
+    return Reach(
+        guard=guard or Guard.parse(allow_any=settings.allow_any_host, allowed=settings.ssrf_allow or ""),
+        timeout=settings.http_timeout.total_seconds(),
+        user_agent=settings.http_user_agent,
+        base_urls=settings.tool_urls,
+        speech_model=settings.tts_model,
+        speech_kept=settings.tts_cache_ttl,
+        ragflow=(settings.ragflow_url, key) if settings.ragflow_url else None,
+        sandbox=settings.sandbox,
+        sandbox_url=settings.sandbox_url,
+        sandbox_must_isolate=settings.sandbox_must_isolate,
+        sandbox_allow_root=settings.sandbox_allow_root,
+        trino_use_tls=settings.trino_use_tls,
+        own_database=((own.hostname or "").lower(), own.port or 5432, own.path.lstrip("/")),
+        browser_executable=settings.browser_executable,
+        browser_profiles=settings.home / "browser",
+        browser_upload_bytes=settings.browser_upload_bytes,
+        of_tenant=of_tenant or (lambda _, services: services),
+    )

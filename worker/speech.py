@@ -1,0 +1,88 @@
+"""Which model reads a tenant's answers aloud, and where audio that was paid for is kept."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import cast
+from uuid import UUID
+
+import redis.asyncio
+import structlog
+
+from canvas.errors import ModelError
+from providers.catalogue import resolve
+from providers.chat import ModelSpec
+from providers.services import Http, Speech
+from providers.speech import OpenAISpeech
+from worker.models import Models
+
+log = structlog.get_logger()
+
+KIND = "tts"
+
+
+class AudioInRedis:
+    """Audio of sentences by key. Redis is no store of facts: without it a sentence is asked for again."""
+
+    def __init__(self, url: str) -> None:
+        self._redis = redis.asyncio.Redis.from_url(
+            url, socket_timeout=2, socket_connect_timeout=1, decode_responses=True
+        )
+
+    async def get(self, key: str) -> bytes | None:
+        """Audio that is kept, as hex for readers of RAGFlow's cache."""
+        try:
+            kept = cast("str | None", await self._redis.get(key))
+            return bytes.fromhex(kept) if kept else None
+        except (redis.RedisError, ValueError) as error:
+            log.warning("audio_cache_unreachable", error=str(error))
+            return None
+
+    async def set(self, key: str, audio: bytes, ttl: timedelta) -> None:
+        """Keep audio for a while."""
+        try:
+            await self._redis.set(key, audio.hex(), ex=ttl)
+        except redis.RedisError as error:
+            log.warning("audio_cache_unreachable", error=str(error))
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._redis.aclose()
+
+
+@dataclass(frozen=True, slots=True)
+class Voices:
+    """The speech models of all tenants. `preferred` is the one the deployment names; `ttl` is in seconds."""
+
+    models: Models
+    cache: AudioInRedis
+    preferred: str | None = None
+    ttl: int = 7 * 86400
+
+    def of(self, tenant_id: UUID, http: Http) -> Speech | None:
+        """The tenant's speech model; None if it has none."""
+        spec = self._spec(tenant_id)
+        if spec is None:
+            return None
+        return OpenAISpeech(spec, http, tenant_id.hex, cache=self.cache, ttl=timedelta(seconds=self.ttl))
+
+    def _spec(self, tenant_id: UUID) -> ModelSpec | None:
+        accounts = self.models.accounts(tenant_id)
+        named = (
+            f"{name}@{account.instance}@{account.factory}"
+            for account in accounts
+            if account.status == "active"
+            for name, model in account.models.items()
+            if KIND in model.kinds and model.status == "active"
+        )
+        model_id = self.preferred or next(named, None)
+        if model_id is None:
+            return None
+        try:
+            return resolve(model_id, accounts, kind=KIND)
+        except ModelError as error:
+            log.warning("no_speech_model", model=model_id, error=error.message)
+            return None
+
+
+SpeechOf = Callable[[UUID, Http], Speech | None]
