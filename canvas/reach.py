@@ -16,11 +16,13 @@ class Reach:
     above: everything from which a path leads to the node, soft edges included.
     above_forward: the same without back edges; these have no circle, so among reached nodes one is always first.
     steps: per node, the targets one step below it (same level), in target order.
+    waited_for: per node, those it refers to over a soft edge: it, or what contains it, waits for them.
     """
 
     above: tuple[int, ...]
     above_forward: tuple[int, ...]
     steps: tuple[tuple[int, ...], ...]
+    waited_for: tuple[int, ...]
 
 
 def reach_of(
@@ -41,17 +43,24 @@ def reach_of(
     forward, order = _without_back_edges(edges, roots)
     above = _closure(edges, order)
     above_forward = _closure(forward, order)
+    waited_for = [0] * len(parents)
+    soft: set[tuple[int, int]] = set()
     for reader, mentioned in enumerate(mentions):
         for writer in mentioned:
             pair = _side_by_side(parents, writer, reader)
             if pair is None:
                 continue
             source, end = pair
+            if (source, end) in soft:
+                waited_for[reader] |= 1 << writer
+                continue
             if above[end] >> source & 1 or above[source] >> end & 1:
                 continue  # an ancestor already, or it depends on us
+            soft.add((source, end))
             _add_edge(above, source, end)
             _add_edge(above_forward, source, end)
-    return Reach(tuple(above), tuple(above_forward), tuple(tuple(ends) for ends in edges))
+            waited_for[reader] |= 1 << writer
+    return Reach(tuple(above), tuple(above_forward), tuple(tuple(ends) for ends in edges), tuple(waited_for))
 
 
 def _side_by_side(parents: Sequence[int | None], source: int, end: int) -> tuple[int, int] | None:

@@ -17,6 +17,9 @@ from scheduler.versions import Versions
 from store import conversing, runs, values
 from store.database import Transaction
 
+NEVER_STORED = frozenset({"custom_header"})
+"""Options that may hold secrets of the caller's (components E15)."""
+
 DATE = "%Y-%m-%d %H:%M:%S"
 
 
@@ -41,7 +44,7 @@ class Request:
             "user_id": self.user_id,
             "webhook_payload": self.webhook_payload,
             "chat_template_kwargs": self.chat_template_kwargs,
-            "options": dict(self.options),
+            "options": {name: value for name, value in self.options.items() if name not in NEVER_STORED},
         }
 
     @staticmethod

@@ -43,6 +43,21 @@ LATEST_OUTPUTS = text(f"""
     ) found
 """)  # noqa: S608 (constants only)
 
+WAITED_OUTPUTS = text("""
+    select wanted.node_id, found.place, found.activation_id, found.outputs
+    from unnest(cast(:nodes as text[]), cast(:passes as text[]), cast(:items as int[]))
+      as wanted(node_id, pass_of, item)
+    cross join lateral (
+        select v.place, v.activation_id, v.outputs from node_values v
+        join activations a on a.run_id = v.run_id and a.id = v.activation_id
+        join unnest(cast(:regions as bytea[]), cast(:revisions as int[])) as r(region, revision)
+          on r.region = v.region and a.folded_rev <= r.revision
+        where v.run_id = :run_id and v.node_id = wanted.node_id
+          and (wanted.pass_of is null or v.pass_of = wanted.pass_of and v.item = wanted.item)
+        order by v.place desc limit 1
+    ) found
+""")
+
 LATEST_VARIABLES = text(f"""
     select wanted.name, found.place, found.activation_id,
       case when found.activation_id = wanted.kept then null else found.value end
@@ -174,6 +189,28 @@ def latest_outputs(
     ids = _ids(wanted, kept)
     rows = tx.rows(LATEST_OUTPUTS, run_id=view.run_id, nodes=wanted, kept=ids, not_in=not_in, **view.windows())
     return _written(rows, kept or {})
+
+
+def waited_outputs(tx: Transaction, view: View, nodes: Mapping[str, tuple[str, int] | None]) -> dict[str, Written]:
+    """The latest outputs of nodes that the reader has waited for, also where they stand beside or behind it.
+
+    By node the pass (entry of its container, item) that the reader shares with it; None: it lies in a container beside.
+    """
+    if not nodes:
+        return {}
+    passes = [shared[0] if shared else None for shared in nodes.values()]
+    items = [shared[1] if shared else None for shared in nodes.values()]
+    regions, revisions = [region for region, _ in view.limits], [revision for _, revision in view.limits]
+    rows = tx.rows(
+        WAITED_OUTPUTS,
+        run_id=view.run_id,
+        nodes=list(nodes),
+        passes=passes,
+        items=items,
+        regions=regions,
+        revisions=revisions,
+    )
+    return _written(rows, {})
 
 
 def latest_variables(

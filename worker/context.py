@@ -108,7 +108,8 @@ class WorkerContext:
         """`item`, `index`, `result` of the innermost Iteration, or a Loop's variable by its bare name."""
         for number in self._canvas.containers_of(self.node.number):
             container = self._canvas.nodes[number]
-            if container.kind is Kind.ITERATION and name in ALIASES:
+            is_own = self._canvas.items[number] == self.node.number  # an item node looks for what it is to give out
+            if container.kind is Kind.ITERATION and name in ALIASES and not is_own:
                 return True, self.slots.outputs(self._canvas.nodes[self._canvas.items[number]].id).get(name)
             if container.kind is Kind.LOOP and name in (outputs := self.slots.outputs(container.id)):
                 return True, outputs[name]

@@ -7,9 +7,10 @@ from typing import Any
 from canvas import collecting, references, side_by_side
 from canvas.graph import Canvas, Kind, Node
 from canvas.references import Ref
+from components import tools
 
 ALWAYS = frozenset({"sys.query", "sys.files", "sys.chat_template_kwargs"})
-"""Globals that a model node reads without naming them (components 3.4)."""
+"""Globals that models and tools read without naming them (components 3.4, tools 1.4)."""
 
 
 Collected = Mapping[str, tuple[str, str]]
@@ -20,6 +21,7 @@ Collected = Mapping[str, tuple[str, str]]
 class Reads:
     """nodes: whose outputs; names: which variables, "env.x" or "Node@output".
 
+    waits_for: nodes beside it that it waits for because it refers to them; seen wherever they stand.
     collects: what each container around the node collects that the node may look at, by container.
     items: where the list comes from that an item node's container iterates over, a name or a node; it may be large.
     """
@@ -27,6 +29,7 @@ class Reads:
     nodes: frozenset[str]
     names: frozenset[str]
     mentions: frozenset[str]  # nodes the node's own texts refer to
+    waits_for: frozenset[str]
     collects: Mapping[str, Collected]
     items: frozenset[str]
     uses_history: bool
@@ -63,12 +66,13 @@ def reads_of(canvas: Canvas, node: Node) -> Reads:
             nodes.add(canvas.nodes[container].id)
             names |= _outputs(canvas.nodes[container])
     asks_model = node.kind is Kind.MODEL or node.component.lower() == "categorize"
-    if asks_model:
+    if asks_model or tools.find(node.component) is not None:
         names |= ALWAYS
     return Reads(
         nodes=frozenset(node_id for node_id in nodes if node_id in canvas.numbers),
         names=frozenset(names),
         mentions=frozenset(node_id for node_id, _ in own.nodes),
+        waits_for=frozenset(other.id for other in canvas.nodes if canvas.reach.waited_for[node.number] & other.bit),
         collects=_collects(canvas, node, nodes),
         items=_items(canvas, parent) if node.kind is Kind.ITERATION_ITEM and parent is not None else frozenset(),
         uses_history="sys.history" in names,
@@ -93,7 +97,9 @@ def _collects(canvas: Canvas, node: Node, nodes: Collection[str]) -> dict[str, C
         is_visit = canvas.items[number] == node.number
         is_watched = container.id in nodes and side_by_side.at_once(container.params) <= 1
         if container.kind is Kind.ITERATION and (is_visit or is_watched):
-            found[container.id] = collecting.refs_of(container.params)
+            children = {child.id for child in canvas.children(number)}
+            refs = collecting.refs_of(container.params)
+            found[container.id] = {name: ref for name, ref in refs.items() if ref[0] in children}
     return found
 
 

@@ -40,6 +40,7 @@ class Slots:
         self._declared = declared
         self._view = View(claim.run_id, claim.place, claim.limits)
         self._outputs = self._latest(values.latest_outputs, tx, reads.nodes, reads)
+        self._outputs |= values.waited_outputs(tx, self._view, {node: self._shared(node) for node in reads.waits_for})
         self._variables = self._latest(values.latest_variables, tx, reads.names, reads)
         self.globals: dict[str, Any] = dict(claim.base["globals"])
         self.globals |= {name: found.value for name, found in self._variables.items() if "@" not in name}
@@ -91,6 +92,15 @@ class Slots:
             if found[name] is not kept.get(name):
                 LISTS.keep(run_id, name, found[name])
         return found
+
+    def _shared(self, node_id: str) -> tuple[str, int] | None:
+        """The pass that a node's container is in, seen from here; None if it is not around the reader."""
+        canvas, scope = self._compiled.canvas, self._claim.scope
+        parent = canvas.node(node_id).parent
+        if parent is None:
+            return "", 0
+        depth = next((at for at, (name, _, _) in enumerate(scope, 1) if name == canvas.nodes[parent].id), None)
+        return (entry_text(scope[:depth]), scope[depth - 1][2]) if depth is not None else None
 
     # -- collecting ---------------------------------------------------------------------------------------------
     def _collect(self, tx: Transaction, node: Node, reads: Reads) -> dict[str, dict[str, list[Any]]]:

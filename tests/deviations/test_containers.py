@@ -58,6 +58,25 @@ def test_a_failed_condition_can_be_provided_for(stage: Stage):
     assert (told.answer, told.error) == ("saved", "")
 
 
+@states("E26")
+def test_an_iteration_may_go_through_the_element_of_the_one_around_it(stage: Stage):
+    params = {
+        "Iteration:O": {
+            "items_ref": "env.rows",
+            "outputs": {"deep": {"ref": "StringTransform:T@result"}, "rows": {"ref": "Iteration:I@cells"}},
+        },
+        "Iteration:I": {"items_ref": "{item}", "outputs": {"cells": {"ref": "StringTransform:T@result"}}},
+        "StringTransform:T": makes("<{item}>"),
+        "Message:Out": says("{Iteration:O@rows}|{Iteration:O@deep}"),
+    }
+    inside = {"Iteration:O": "IterationItem:O -> Iteration:I", "Iteration:I": "IterationItem:I -> StringTransform:T"}
+    env = {"rows": [["a", "b"], ["c"]]}
+
+    told = stage.play(drawn("begin -> Iteration:O -> Message:Out", params, inside=inside, env=env))
+
+    assert told.answer == '[["<a>", "<b>"], ["<c>"]]|'  # and nothing is collected from a child's child
+
+
 # -- E7, Q7, Q11: counters -------------------------------------------------------------------------------------------
 
 

@@ -134,9 +134,6 @@ def test_an_edge_that_is_drawn_twice_is_one_edge(stage: Stage):
 # -- Q5, Q6: siblings ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.xfail(
-    raises=AssertionError, reason="store/values.py hides what a soft dependency of the same or a later wave wrote"
-)
 @states("Q5")
 @pytest.mark.parametrize("order", ["StringTransform:A, StringTransform:B", "StringTransform:B, StringTransform:A"])
 def test_a_node_waits_for_a_sibling_that_it_refers_to(stage: Stage, order: str):
