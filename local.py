@@ -7,14 +7,14 @@ import threading
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
 from celery import Celery
-from celery.exceptions import Reject
-from providers.addresses import Guard
+from celery.exceptions import Reject, WorkerShutdown
 
+from providers.addresses import Guard
 from providers.scripted import Script
 from providers.services import Services
 from providers.wired import Pace
@@ -144,5 +144,14 @@ def _consumer(app: Celery, threads: int) -> Generator[None]:
     try:
         yield
     finally:
-        worker.stop(in_sighandler=False)
-        thread.join(timeout=timedelta(seconds=5).total_seconds())
+        _end(worker)
+        thread.join(timeout=5)
+
+
+def _end(worker: Any) -> None:
+    """End a consumer in its own thread: from another one its connection would change under its hands."""
+
+    def shut_down() -> None:
+        raise WorkerShutdown(0)
+
+    worker.hub.call_soon(shut_down)
