@@ -7,6 +7,8 @@ Side by side every item has its own copy, so a child that did not run contribute
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from canvas.graph import Canvas, Node
+
 PassOutputs = tuple[str, int, Mapping[str, Any]]
 """(node id, item, outputs) of one activation in a body."""
 
@@ -21,6 +23,12 @@ def refs_of(params: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
             child, _, root = ref.strip("{} ").partition("@")
             found[name] = (child, root)
     return found
+
+
+def collected_by(canvas: Canvas, container: Node) -> dict[str, tuple[str, str]]:
+    """What an Iteration collects: only from its children, not from what lies in containers among these."""
+    children = {child.id for child in canvas.children(container.number)}
+    return {name: ref for name, ref in refs_of(container.params).items() if ref[0] in children}
 
 
 def collect(

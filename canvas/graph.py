@@ -52,6 +52,9 @@ class Kind(StrEnum):
         return self in (Kind.MESSAGE, Kind.ANSWER)
 
 
+ROUTERS = frozenset({"categorize", "switch"})
+"""Components that choose their successors."""
+
 KINDS: Mapping[str, Kind] = {
     "begin": Kind.BEGIN,
     "message": Kind.MESSAGE,
@@ -107,6 +110,11 @@ class Node:
     def bit(self) -> int:
         """The node's bit in a mask."""
         return 1 << self.number
+
+    @property
+    def chooses(self) -> bool:
+        """Whether the way on is the node's own choice, so that a failed one leads nowhere (components 1.6)."""
+        return self.component.lower() in ROUTERS
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,6 +63,7 @@ class Decision:
     expiries: list[timedelta | None] = field(default_factory=list[timedelta | None])  # of the forms that are asked
     inheriting: list[UUID] = field(default_factory=list[UUID])  # failed; show what an earlier pass had left
     called_off: dict[str, int] = field(default_factory=dict[str, int])  # container's entry -> items after this one
+    errors: dict[UUID, tuple[str, str]] = field(default_factory=dict[UUID, tuple[str, str]])  # -> (container, `_ERROR`)
     dead_edges: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
     error: str = ""
 
@@ -112,15 +113,27 @@ class Plan:
         for position, number in enumerate(targets):
             target = self.canvas.nodes[number]
             arriving = place.step(position)
-            if target.kind.is_item or self.is_lost(scope.key, arriving):
+            if target.kind.is_item:
                 continue  # back to the item node: a leaf of the pass
+            if self.is_lost(scope.key, arriving):
+                if target.parent == source.parent:
+                    self.lose(scope, number)
+                continue
             level = self._level_of(scope, source, target)
             if level is None:
                 self.decision.dead_edges.append((source.id, target.id))
                 continue
             arriving = self._escape(scope, level, target, arriving)
-            if not self.is_lost(level.key, arriving):
+            if self.is_lost(level.key, arriving):
+                self.lose(level, number)
+            else:
                 level.reached[number] = merged(level.reached.get(number), arriving)
+
+    def lose(self, scope: Scope, number: int) -> None:
+        """A node is not to begin any more, nor what waits for it: with its edge they would stand after the failure."""
+        above = self.canvas.reach.above_forward
+        for waiting in [other for other in scope.reached if other == number or above[other] >> number & 1]:
+            del scope.reached[waiting]
 
     def _level_of(self, scope: Scope, source: Node, target: Node) -> Scope | None:
         """The open scope in which an edge's target lives; None if it lies in a container that the source is not in."""

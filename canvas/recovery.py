@@ -63,6 +63,7 @@ def recover_container(plan: Plan, scope_key: ScopeKey, number: int) -> None:
         outcome=Failed(container.error),
         error=container.error,
     )
+    plan.decision.errors[container.activation] = (node.id, container.error)
     recover(plan, report, Failed(container.error), has_begun=True)
 
 

@@ -142,7 +142,8 @@ def forget(plan: Plan, key: ScopeKey) -> None:
 def open_turns(plan: Plan, *, at_rest: bool) -> bool:
     """Open the next turn if its time has come, and close it if no more comes; whether anything changed.
 
-    `at_rest`: nothing in the run moves any more, so finished turns open in order of place whatever may come later.
+    `at_rest`: nothing in the run moves any more, so finished turns open in order of place whatever may come later. A
+    turn that is open then has lost its Message to the failure of a side-by-side item, and ends where it is.
     """
     entry = next((entry for entry in plan.run.speeches if entry.opened), None)
     is_next = entry is None
@@ -152,7 +153,9 @@ def open_turns(plan: Plan, *, at_rest: bool) -> bool:
             return False
         _open(plan, entry)
     if not entry.said:
-        return is_next
+        if at_rest:
+            _close(plan, entry)
+        return at_rest or is_next
     node = plan.canvas.nodes[entry.number]
     place = entry.place
     assert place is not None  # a text that is whole has been activated
@@ -164,8 +167,10 @@ def open_turns(plan: Plan, *, at_rest: bool) -> bool:
     scope = plan.scope(entry.scope)
     plan.unalive(node, scope)
     plan.emit_finished(entry.turn, node.id, entry.error)
-    goes_on = entry.error is None or node.failure.is_heard
-    plan.reach(node, node.downstream if goes_on else node.failure.goto, scope, place)
+    targets = node.downstream if entry.error is None or node.failure.is_heard else node.failure.goto
+    if entry.error is not None and node.chooses and node.failure.is_heard:
+        targets = ()  # a default says nothing about the way (components 1.6)
+    plan.reach(node, targets, scope, place)
     return True
 
 

@@ -15,13 +15,12 @@ from pydantic import ConfigDict, Field, field_validator
 
 from canvas import references
 from canvas.drawing import MAX_AGENT_DEPTH
-from canvas.graph import structured_schema
 from canvas.outcome import Failed, Finished, Outcome
 from components import templates
 from components.agent_answers import AgentAnswer, Answering
 from components.base import component
 from components.context import NodeContext
-from components.llm import answer_to
+from components.llm import answer_schema, answer_to
 from components.model_call import PromptParams, assemble
 from components.templates import value_text
 from components.tool_set import (
@@ -114,19 +113,13 @@ async def _answer(params: AgentParams, ctx: NodeContext, question: str | None = 
         return await answer_to(params, ctx, await assemble(params, ctx, question=question))
     prompt = await assemble(params, ctx, question=question, cites=False)
     model = await ctx.model(params.llm_id)
-    how = Answering(params, params.max_rounds, in_prompts=params.tool_mode == "prompt", schema=_schema(params))
+    how = Answering(
+        params, params.max_rounds, in_prompts=params.tool_mode == "prompt", schema=answer_schema(params.outputs)
+    )
     answer = AgentAnswer(how, ctx, model, prompt, functions)
     if ctx.speaks and how.schema is None:
         return await answer.aloud()
     return await answer.quietly()
-
-
-def _schema(params: AgentParams) -> Mapping[str, Any] | None:
-    """The JSON schema of the answer, without the last answer that a stored document keeps in there."""
-    schema = structured_schema({"outputs": params.outputs})
-    if schema is None or not isinstance(schema.get("properties"), Mapping):
-        return None
-    return {key: part for key, part in schema.items() if key != "value"}
 
 
 # -- as the tool of another Agent ------------------------------------------------------------------------------------

@@ -82,11 +82,11 @@ class AgentAnswer:
 
     async def _say_answer(self, speech: Aloud) -> None:
         prompt = await self._with_whole_question()
-        call = self._request(prompt)
+        call = await self._request(prompt)
         if not await self._may_cite():
             await self._answered(call, speech)
         elif _size(call.messages) < _CITED_AFTERWARDS_FROM:
-            await self._answered(self._request(prompt.with_system(self._citing())), speech)
+            await self._answered(await self._request(prompt.with_system(self._citing())), speech)
         else:
             uncited = await self._answered(call, self._quiet(), is_final=False)
             await self._say_cited(without_reasoning(uncited), speech)
@@ -96,9 +96,9 @@ class AgentAnswer:
         chunks = (await self._ctx.references()).get("chunks")
         cited = ""
         if chunks:
-            sources = agent_prompts.source_blocks(chunks, self._model.spec.context_tokens)
+            sources = await asyncio.to_thread(agent_prompts.source_blocks, chunks, self._model.spec.context_tokens)
             asked = Prompt(agent_prompts.cite_afterwards(self._citing(), sources), _turn(text))
-            cited = (await self._aside(self._request(asked), speech)).text
+            cited = (await self._aside(await self._request(asked), speech)).text
         if not cited:
             await speech.say(text)
 
@@ -118,7 +118,7 @@ class AgentAnswer:
         clock = asyncio.get_running_loop()
         began = clock.time()
         asked = Prompt(agent_prompts.full_question(messages, today(self._ctx)), _turn(agent_prompts.FULL_QUESTION_TURN))
-        answer = await self._aside(replace(self._request(asked), params={}), self._quiet())
+        answer = await self._aside(replace(await self._request(asked), params={}), self._quiet())
         said = without_reasoning(answer.text).strip()
         is_none = not said or answer.error or said == agent_prompts.FULL_QUESTION_TURN.strip()
         question = messages[-1]["content"] if is_none else said
@@ -151,7 +151,7 @@ class AgentAnswer:
         schema = self._how.schema
         prompt = self._prompt.with_system(structured_output_guide(schema)) if schema else self._prompt
         try:
-            answer = await self._answered(self._request(prompt), listener)
+            answer = await self._answered(await self._request(prompt), listener)
             outputs = await self._as_json(answer, schema, listener) if schema else self._as_text(answer)
         except NoAnswer as failure:
             default = fallback(self._params)
@@ -171,7 +171,7 @@ class AgentAnswer:
             if structured is not None:
                 break
             asked = Prompt(agent_prompts.reformat(schema), _turn(answer))
-            said = await self._aside(self._request(asked), listener)
+            said = await self._aside(await self._request(asked), listener)
             answer = answer if said.error else said.text or answer
             structured = read_json(answer)
         if structured is None:
@@ -193,9 +193,11 @@ class AgentAnswer:
         offered: Sequence[Mapping[str, Any]] = () if self._how.in_prompts else self._calls.schemas
         return await listener.ask(replace(call, tools=offered))
 
-    def _request(self, prompt: Prompt) -> ChatRequest:
+    async def _request(self, prompt: Prompt) -> ChatRequest:
         params = self._params
-        return request(prompt, params, self._model.spec, retries=params.max_retries, retry_delay=base_delay(params))
+        return await request(
+            prompt, params, self._model.spec, retries=params.max_retries, retry_delay=base_delay(params)
+        )
 
     def _quiet(self) -> Quietly:
         return Quietly(self._ctx, self._model)

@@ -35,8 +35,8 @@ class BeginParams(Params):
 @component("Begin", BeginParams)
 async def begin(params: BeginParams, ctx: NodeContext) -> Finished:
     form = fields.schema(params.inputs)
-    for name in form:
-        ctx.note_input(name, None)
+    for name, value in {**dict.fromkeys(form), **ctx.earlier_inputs()}.items():
+        ctx.note_input(name, value)
     outputs: dict[str, Any] = {}
     if params.mode == "Webhook":
         payload = ctx.webhook_payload or {}

@@ -95,7 +95,7 @@ async def categorize(params: CategorizeParams, ctx: NodeContext) -> Outcome:
     question: Message = {"role": "user", "content": conversation_line(conversation)}
     prompt = Prompt(categorize_guide(params.category_description), [question])
 
-    answer = await model.complete(request(prompt, params, model.spec, retries=None))
+    answer = await model.complete(await request(prompt, params, model.spec, retries=None))
     ctx.spent(answer.usage)
     if is_error(answer.text):
         raise NoAnswer(answer.text, kind=answer.error.code if answer.error else None)

@@ -55,6 +55,10 @@ class NodeContext(Protocol):
         """What this node's own output holds from an earlier pass or turn; None if nothing."""
         ...
 
+    def earlier_inputs(self) -> Mapping[str, Any]:
+        """For Begin: what its inputs held after the conversation's previous turn; {} for a new one (engine 3.4)."""
+        ...
+
     @property
     def answers(self) -> Mapping[str, Any] | None:
         """Begin: the request's `inputs`. A form: what the person answered, None while it has not been asked."""

@@ -268,7 +268,7 @@ def _decoded(file: _File) -> bytes:
 
 def _described(key: str, table: Table) -> str:
     names = ", ".join(table.columns[:NAMES_SHOWN]) + ("..." if len(table.columns) > NAMES_SHOWN else "")
-    return f"**{key}**: {len(table.rows)} rows, {len(table.columns)} cols ({names})"
+    return f"**{key}**: {len(table.rows)} rows, {len(table.columns)} columns ({names})"
 
 
 def _shown(found: Mapping[str, Table]) -> str:

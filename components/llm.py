@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from canvas.errors import ModelError
+from canvas.graph import structured_schema
 from canvas.outcome import Failed, Finished, Outcome
 from components.base import component
 from components.context import NodeContext
@@ -60,12 +61,12 @@ async def answer_to(params: PromptParams, ctx: NodeContext, prompt: Prompt) -> O
 
 
 def answer_schema(outputs: Any) -> Mapping[str, Any] | None:
-    """The JSON schema an answer must fit: `outputs.structured`, if it names properties.
+    """The JSON schema an answer must fit: `outputs.structured`, or the `schema` or `structured` in it, with properties.
 
     A stored document also keeps the last answer in there, under `value`; it is no part of the schema.
     """
-    schema = outputs.get("structured") if isinstance(outputs, Mapping) else None
-    if not isinstance(schema, Mapping) or not isinstance(schema.get("properties"), Mapping) or not schema["properties"]:
+    schema = structured_schema({"outputs": outputs})
+    if schema is None or not isinstance(schema.get("properties"), Mapping):
         return None
     return {key: part for key, part in schema.items() if key != "value"}
 
@@ -77,7 +78,7 @@ async def _ask_for_json(
     guided = prompt.with_system(structured_output_guide(schema))
     error = ""
     try:
-        call = request(guided, params, model.spec)
+        call = await request(guided, params, model.spec)
     except NoAnswer as unfit:
         return _failed(unfit.message)
     for attempt in range(params.max_retries + 1):
@@ -97,7 +98,7 @@ async def _ask_for_json(
 async def _ask_plainly(params: PromptParams, ctx: NodeContext, model: ChatModel, prompt: Prompt) -> Outcome:
     """Until an answer is no error; after that the author's default value, if there is one."""
     try:
-        answer = await _answer(params, ctx, model, request(prompt, params, model.spec))
+        answer = await _answer(params, ctx, model, await request(prompt, params, model.spec))
     except NoAnswer:
         default = fallback(params)
         if default is None:
@@ -123,7 +124,7 @@ async def _ask_aloud(params: PromptParams, ctx: NodeContext, model: ChatModel, p
     """Every piece is said as it comes. An error, or the default value in its place, is the last piece."""
     speech = Aloud(ctx, model)
     try:
-        call = request(prompt, params, model.spec, retries=params.max_retries, retry_delay=base_delay(params))
+        call = await request(prompt, params, model.spec, retries=params.max_retries, retry_delay=base_delay(params))
         await speech.ask(call)
     except NoAnswer as unfit:
         speech.error = unfit.message

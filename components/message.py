@@ -13,6 +13,7 @@ they are, files are taken out of them and become `downloads`.
 Once the text is said nothing fails the node any more: audio, file and memory are extras.
 """
 
+import asyncio
 import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -29,7 +30,7 @@ from components.context import AUDIO_END, AUDIO_START, THINK_END, THINK_START, N
 from components.speech import read_aloud
 from components.templates import Lookup
 
-_THOUGHT = re.compile("<think>(.*?)</think>", re.DOTALL)
+_THINK, _THOUGHT = "<think>", "</think>"
 _SPOKEN_THOUGHT = re.compile(f"{THINK_START}.*?{THINK_END}", re.DOTALL)
 _NO_MARKERS = str.maketrans("", "", THINK_START + THINK_END + AUDIO_START + AUDIO_END)
 _REFERENCE = re.compile(r"\{.*\}", re.DOTALL)
@@ -74,7 +75,7 @@ async def message(params: MessageParams, ctx: NodeContext) -> Finished:
         expression: _spoken(ref, templates.shown(values[expression], files), ctx.listens_to)
         for expression, ref in mentioned.items()
     }
-    parts = _pieces(text, texts) if _is_piecewise(params, text) else [templates.rendered(text, texts)]
+    parts = _pieces(text, texts) if _is_piecewise(params, text) else [await _rendered(text, texts)]
     for part in parts:
         if part:
             await ctx.say(part)
@@ -178,12 +179,27 @@ def _pieces(text: str, texts: Mapping[str, str]) -> list[str]:
     return [said(piece) for piece in templates.pieces(text)]
 
 
+async def _rendered(text: str, texts: Mapping[str, str]) -> str:
+    """The whole text as Jinja makes it; a template may take most of a second, so not on the event loop."""
+    return await asyncio.to_thread(templates.rendered, text, texts)
+
+
 def _spoken(ref: Ref, text: str, listens_to: Callable[[str], bool]) -> str:
     """A value as it is said: no markers but those of the reasoning of a node that is listened to."""
     text = text.translate(_NO_MARKERS)
     if ref.node is None or ref.root != "content" or ref.path or not listens_to(ref.node):
         return text
-    return _THOUGHT.sub(lambda thought: THINK_START + thought.group(1) + THINK_END, text)
+    return _with_markers(text)
+
+
+def _with_markers(text: str) -> str:
+    """The text with markers for its pairs of think tags; a tag without its other half stays."""
+    said: list[str] = []
+    position = 0
+    while (start := text.find(_THINK, position)) >= 0 and (end := text.find(_THOUGHT, start)) >= 0:
+        said += (text[position:start], THINK_START, text[start + len(_THINK) : end], THINK_END)
+        position = end + len(_THOUGHT)
+    return "".join([*said, text[position:]])
 
 
 def _distinct(files: list[dict[str, Any]]) -> list[dict[str, Any]]:

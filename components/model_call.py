@@ -5,9 +5,10 @@ cut out of the system text, files, history, then the fit into the model's contex
 answer texts; `is_error` alone knows them.
 """
 
+import asyncio
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -17,6 +18,7 @@ from canvas.errors import ModelError
 from components import templates
 from components.base import Params
 from components.context import NodeContext
+from components.images import images_in, is_image, without_images
 from components.prompts import citation_guide, cut_guides
 from components.templates import value_text
 from providers.chat import ChatRequest, ModelSpec
@@ -24,12 +26,13 @@ from providers.fitting import budget, fit
 
 ERROR_MARK = "**ERROR**"
 LONGEST_WAIT = 60.0  # seconds between two attempts
+_MOST_TURNS = 1_000_000  # of a conversation; nobody has more, and the database counts no further than it must
+_QUICKLY_COUNTED = 50_000  # characters, whose tokens take some ten milliseconds to count
 
 Message = dict[str, str]  # {role, content}
 
 _FILES = "sys.files"
 _TEMPLATE_KWARGS = "sys.chat_template_kwargs"
-_IMAGE_TYPES = ("image_url", "input_image", "image")
 _LABELS = {
     "temperature": "Temperature",
     "top_p": "Top P",
@@ -149,7 +152,7 @@ def number(value: Any) -> float | int | None:
 
 def window(params: Params) -> int:
     """How many turns of the conversation the node wants to see."""
-    return int(number(params.message_history_window_size) or 0)
+    return int(min(number(params.message_history_window_size) or 0, _MOST_TURNS))
 
 
 def generation(params: GenerationParams) -> dict[str, Any]:
@@ -185,8 +188,8 @@ async def assemble(
     authored = params.prompts if question is None else []
     texts = [str(params.sys_prompt or ""), *(m["content"] for m in authored)]
     filled = _Filling(ctx)
-    if params.visual_files_var:
-        filled.images += images_in(ctx.lookup(params.visual_files_var))
+    for reference in _references_to_images(params.visual_files_var):
+        filled.images += images_in(ctx.lookup(reference))
     system, *contents = (templates.format_text(text, filled.text_of) for text in texts)
     prompts = [{"role": m["role"], "content": content} for m, content in zip(authored, contents, strict=True)]
     if question is not None:
@@ -225,15 +228,18 @@ def continue_history(before: Sequence[Message], prompts: Sequence[Message]) -> l
     return messages
 
 
-def request(
+async def request(
     prompt: Prompt, params: GenerationParams, spec: ModelSpec, *, retries: int | None = 0, retry_delay: float = 2.0
 ) -> ChatRequest:
     """The prompt as a call that fits the model. A model without eyes gets no images.
 
-    Raises NoAnswer with an `**ERROR**` text when no question is left.
+    Other nodes need not wait for a long one to be counted. Raises NoAnswer with an `**ERROR**` text when no question is
+    left.
     """
+    letters = len(prompt.system) + sum(len(message["content"]) for message in prompt.messages)
+    quick = letters <= _QUICKLY_COUNTED
     return ChatRequest(
-        messages=_fitted(prompt, spec),
+        messages=_fitted(prompt, spec) if quick else await asyncio.to_thread(_fitted, prompt, spec),
         params=generation(params),
         images=prompt.images if "vision" in spec.kinds else (),
         chat_template_kwargs=prompt.template_kwargs,
@@ -257,37 +263,6 @@ def template_kwargs(ctx: NodeContext) -> Mapping[str, Any] | None:
     return None
 
 
-def images_in(value: Any) -> list[str]:
-    """Every image data URI in a value, in reading order. Of an object with `content` only that counts."""
-    match value:
-        case str():
-            return [value.strip()] if _is_image(value) else []
-        case list():
-            return [image for item in value for image in images_in(item)]
-        case dict():
-            inner = [value["content"]] if "content" in value else list(value.values())
-            return [image for item in inner for image in images_in(item)]
-        case _:
-            return []
-
-
-def without_images(value: Any) -> Any:
-    """The value with its images taken out, and what they leave empty; None if nothing remains."""
-    match value:
-        case str():
-            return None if _is_image(value) else value
-        case list():
-            kept = [left for item in value for left in _remaining(item)]
-            return kept if kept or not value else None
-        case dict():
-            if value.get("type") in _IMAGE_TYPES and images_in(value):
-                return None
-            members = {key: left for key, item in value.items() for left in _remaining(item)}
-            return members if members or not value else None
-        case _:
-            return value
-
-
 class _Filling:
     """The values that go into the texts of one prompt."""
 
@@ -303,20 +278,15 @@ class _Filling:
         return text
 
 
-def _remaining(item: Any) -> Iterator[Any]:
-    """The item without its images, or nothing at all if it held nothing else."""
-    left = without_images(item)
-    if left is not None or item is None:
-        yield left
-
-
-def _is_image(text: str) -> bool:
-    return text.lstrip().startswith("data:image/")
+def _references_to_images(stored: Any) -> list[str]:
+    """`visual_files_var`: one reference, or a list of them."""
+    listed: list[Any] = stored if isinstance(stored, list) else [stored]
+    return [reference for reference in listed if isinstance(reference, str) and reference.strip()]
 
 
 def _with_files(prompts: list[Message], files: Any) -> list[Message]:
     """Prompts with the texts of uploaded files behind the last user message."""
-    texts = [file for file in files if isinstance(file, str) and not _is_image(file)] if isinstance(files, list) else []
+    texts = [file for file in files if isinstance(file, str) and not is_image(file)] if isinstance(files, list) else []
     if not texts:
         return prompts
     last = max((at for at, prompt in enumerate(prompts) if prompt["role"] == "user"), default=None)

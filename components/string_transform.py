@@ -37,7 +37,7 @@ class StringTransformParams(Params):
     @classmethod
     def _some_delimiters(cls, delimiters: Any) -> tuple[str, ...]:
         texts = (delimiters,) if isinstance(delimiters, str) else delimiters
-        if not texts or not isinstance(texts, list | tuple) or not all(isinstance(text, str) for text in texts):
+        if not delimiters or not isinstance(texts, list | tuple) or not all(isinstance(text, str) for text in texts):
             raise ValueError(f"Delimiters {delimiters!r} must be a list of texts that is not empty.")
         return tuple(texts)
 

@@ -27,7 +27,7 @@ class SwitchParams(Params):
         for condition in conditions:
             if not isinstance(condition, Mapping):
                 raise ValueError(f"[Switch] conditions {condition!r}: a condition is an object.")
-            if not condition.get("to"):
+            if not _targets(condition.get("to")):
                 raise ValueError(f"[Switch] 'To' {condition.get('to')!r} of a condition must not be empty.")
             items = condition.get("items") or []
             if not isinstance(items, list) or not all(isinstance(item, Mapping) for item in items):
@@ -37,7 +37,7 @@ class SwitchParams(Params):
     @field_validator("end_cpn_ids")
     @classmethod
     def _else_leads_somewhere(cls, ids: Any) -> Any:
-        if not ids:
+        if not _targets(ids):
             raise ValueError(f"[Switch] the ELSE/Other destination {ids!r} must not be empty.")
         return ids
 
@@ -70,5 +70,11 @@ def _matches(condition: Mapping[str, Any], ctx: NodeContext) -> bool:
 
 
 def _to(target: Any, ctx: NodeContext) -> Chose:
-    ids = (target,) if isinstance(target, str) else tuple(target)
+    ids = _targets(target)
     return Chose(to=ids, outputs={"next": [ctx.display_name(node_id) for node_id in ids], "_next": list(ids)})
+
+
+def _targets(given: Any) -> tuple[str, ...]:
+    """The node ids that a target names; what cannot be one is passed over."""
+    listed = given if isinstance(given, list | tuple) else (given,)
+    return tuple(node_id for node_id in listed if isinstance(node_id, str) and node_id)

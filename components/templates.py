@@ -26,7 +26,6 @@ Lookup: TypeAlias = Callable[[str], Any]
 TextForm: TypeAlias = Callable[[Any], str]
 
 SHOW = "include_download_info_in_content"
-_BLOCK = re.compile(r"\{%.*%\}", re.DOTALL)
 _UNNAMEABLE = re.compile(r"[@:.]")
 
 
@@ -137,7 +136,8 @@ def filled(text: str, texts: Mapping[str, str]) -> str:
 def looks_like_jinja(text: str) -> bool:
     """Whether more than references is in braces: a block, or a pair of them (components 3.3)."""
     rest = " ".join(piece for piece in pieces(text) if isinstance(piece, str))
-    return "{{" in rest or "}}" in rest or _BLOCK.search(rest) is not None
+    block = rest.find("{%")
+    return "{{" in rest or "}}" in rest or (block >= 0 and rest.find("%}", block + 2) >= 0)
 
 
 def rendered(text: str, texts: Mapping[str, str]) -> str:

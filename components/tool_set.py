@@ -20,23 +20,6 @@ from components.tools.base import Tool, ToolRun
 
 AGENT = "Agent"
 MCP_SECONDS = 10.0  # a call to an MCP server
-_SOURCES = frozenset(  # tools whose finds join the run's references
-    {
-        "ArXiv",
-        "BGPT",
-        "DuckDuckGo",
-        "GitHub",
-        "Google",
-        "GoogleScholar",
-        "KeenableSearch",
-        "PubMed",
-        "QueritSearch",
-        "Retrieval",
-        "SearXNG",
-        "TavilySearch",
-        "Wikipedia",
-    }
-)
 
 CallFunction: TypeAlias = Callable[[Mapping[str, Any], NodeContext], Awaitable[ToolRun]]
 
@@ -129,7 +112,7 @@ def of_tool(entry: Entry, number: int) -> Function:
         component=tool.name,
         schema=tool.schema(params, name),
         call=call,
-        brings_sources=_brings_sources(tool.name, params),
+        brings_sources=tool.brings_sources and params.finds_sources,
     )
 
 
@@ -174,14 +157,6 @@ def _given(tool: Tool[Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
         if given[name] is None and argument.default is not None and "{" not in json_text(argument.default):
             given[name] = argument.default
     return {name: value for name, value in given.items() if value is not None}
-
-
-def _brings_sources(component: str, params: Any) -> bool:
-    """Whether what the tool finds can be cited (tools 1.6). A Retrieval finds that in datasets only."""
-    if component != "Retrieval":
-        return component in _SOURCES
-    datasets = getattr(params, "dataset_ids", None) or getattr(params, "kb_ids", None)
-    return bool(datasets) and getattr(params, "retrieval_from", None) != "memory"
 
 
 def _reason(invalid: ValidationError) -> str:

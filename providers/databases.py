@@ -47,7 +47,8 @@ class Servers:
         if driver is None:
             raise ToolError(f"Database type {params['db_type']} is not supported.")
         host, port, database = str(params["host"]).strip(), int(params["port"]), str(params["database"])
-        if self._own == (host.lower(), port, database):
+        found = await self._addresses(host, port)
+        if await self._is_own(host, port, database, found):
             raise ToolError(f"For the security reason, it does not support database named {database}.")
         targets = [
             Target(
@@ -59,7 +60,7 @@ class Servers:
                 password=str(params["password"] or ""),
                 timeout=float(params["timeout"]),
             )
-            for address in await self._addresses(host, port)
+            for address in found[:MOST_ADDRESSES]
         ]
         session = Session(driver)
         try:
@@ -73,7 +74,20 @@ class Servers:
             found = await addresses_of(host, port, self._guard, resolve=self._resolve)
         except AddressRefused as refused:
             raise AddressRefused(f"Database host '{host}' is not allowed: {refused.message}") from refused
-        return found[:MOST_ADDRESSES]
+        return found
+
+    async def _is_own(self, host: str, port: int, database: str, found: list[str]) -> bool:
+        """Whether it is Easel's own database, by whatever name or address."""
+        if self._own is None or (port, database) != self._own[1:]:
+            return False
+        own = self._own[0]
+        if host.lower().rstrip(".") == own:
+            return True
+        try:
+            ours = await addresses_of(own, port, self._guard, trusted=True, resolve=self._resolve)
+        except ToolError:  # a socket's folder, or a name that nobody knows at the moment
+            return False
+        return not set(ours).isdisjoint(found)
 
 
 class Session:

@@ -70,7 +70,33 @@ def connect_postgres(target: Target) -> Any:
         "-c standard_conforming_strings=on",
     )
     connection.read_only = True
+    _take_any_moment(connection)
     return connection
+
+
+def _take_any_moment(connection: Any) -> None:
+    """Read dates that Python has none for (`infinity`, years before Christ) as text; they would fail the statement."""
+    moments = _module("psycopg.types.datetime", "psycopg[binary]")
+    error = _module("psycopg", "psycopg[binary]").DataError
+    loaders = {
+        "date": moments.DateLoader,
+        "timestamp": moments.TimestampLoader,
+        "timestamptz": moments.TimestamptzLoader,
+    }
+    for name, loader in loaders.items():
+        connection.adapters.register_loader(name, _lenient(loader, error))
+
+
+def _lenient(loader: Any, error: Any) -> Any:
+    """A loader of psycopg that gives the text where it would fail."""
+
+    def load(self: Any, data: Any) -> Any:
+        try:
+            return loader.load(self, data)
+        except error:
+            return bytes(data).decode()
+
+    return type("Lenient", (loader,), {"load": load})
 
 
 def ask_postgres(connection: Any, sql: str, most_rows: int) -> Any:
@@ -186,16 +212,56 @@ def connect_trino(target: Target, *, tls: bool = False) -> Any:
     trino = _module("trino.dbapi", "trino")
     auth = _module("trino.auth", "trino")
     return trino.connect(
-        host=target.host if tls else target.address,
+        host=target.host if tls else _in_url(target.address),
         port=target.port,
         user=target.username,
         catalog=catalog,
         schema=schema,
         http_scheme="https" if tls else "http",
         auth=auth.BasicAuthentication(target.username, target.password) if tls and target.password else None,
-        http_headers={} if tls else {"Host": f"{target.host}:{target.port}"},
+        http_headers={} if tls else {"Host": f"{_in_url(target.host)}:{target.port}"},
+        http_session=session_with(target, tls=tls),
         request_timeout=target.timeout,
     )
+
+
+def session_with(target: Target, *, tls: bool) -> Any:
+    """A session of `requests` that reaches this server and nothing else, wherever the server says to go on.
+
+    A Trino server names the addresses at which its answers continue, and the driver asks there, redirects included.
+    """
+    requests = _module("requests", "requests")
+    session = requests.Session()
+    session.trust_env = False  # no proxy, no password of somebody's .netrc
+    session.adapters.clear()
+    scheme, usual = ("https", 443) if tls else ("http", 80)
+    plain = requests.adapters.HTTPAdapter()
+    adapter = plain if tls else _ToAddress(plain, f"http://{_in_url(target.address)}:{target.port}")
+    for host in {target.host, target.address}:
+        session.mount(f"{scheme}://{_in_url(host)}:{target.port}/", adapter)
+        if target.port == usual:
+            session.mount(f"{scheme}://{_in_url(host)}/", adapter)
+    return session
+
+
+class _ToAddress:
+    """An adapter of `requests` which goes to the address that was checked, whatever the name leads to by now."""
+
+    def __init__(self, adapter: Any, place: str) -> None:
+        self._adapter = adapter
+        self._place = place
+
+    def send(self, request: Any, *more: Any, **given: Any) -> Any:
+        _, _, path = request.url.partition("://")[2].partition("/")
+        request.url = f"{self._place}/{path}"
+        return self._adapter.send(request, *more, **given)
+
+    def close(self) -> None:
+        self._adapter.close()
+
+
+def _in_url(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
 
 
 def _catalog_of(database: str) -> tuple[str, str]:

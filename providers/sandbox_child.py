@@ -26,7 +26,8 @@ from typing import Any
 
 REFUSED = 125  # exit code: it would have had to run without walls
 _NEW_USER, _NEW_PIDS, _NEW_NETWORK, _NEW_IPC = 0x10000000, 0x20000000, 0x40000000, 0x08000000
-_PR_SET_PDEATHSIG, _PR_SET_NO_NEW_PRIVS = 1, 38
+_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_NO_NEW_PRIVS = 1, 4, 38
+_CAPABILITIES_V3 = 0x20080522
 _LEAST_ROOM = 64  # processes beside those that the user has already
 
 
@@ -42,7 +43,7 @@ def main() -> None:
         _end(REFUSED)
     _limit(told["limits"], told["language"], is_isolated)
     if is_isolated:
-        _continue_as_first_process()
+        _continue_inside()
     if told["language"] == "python":
         _run_python(told)
     else:
@@ -100,15 +101,38 @@ def _own_tasks() -> int:
     return count
 
 
-def _continue_as_first_process() -> None:
-    """Go on in a process that takes all others along when it ends; the one that stays behind tells how it ended."""
-    child = os.fork()
-    if child == 0:
-        _die_with_parent()
-        return
-    _, status = os.waitpid(child, 0)
-    code = os.waitstatus_to_exitcode(status)
-    os._exit(code if code >= 0 else 128 - code)
+def _continue_inside() -> None:
+    """Go on in a process that cannot outlive this one, nor leave others behind.
+
+    Between the two stands the first process of the namespace: all others in it end when it does, and they can neither
+    stop it nor change it. It ends when this one does. Each of both tells how the next one ended.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    if (first := os.fork()) != 0:
+        _end_as(first)
+    _die_with_parent()
+    libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)  # nobody traces it
+    if (inner := os.fork()) != 0:
+        _end_as(inner)
+    _die_with_parent()
+    _give_up_capabilities(libc)
+    libc.prctl(_PR_SET_DUMPABLE, 1, 0, 0, 0)
+
+
+def _end_as(child: int) -> None:
+    """Wait for a child, and for all that were left to this process meanwhile, and end the way it ended."""
+    while True:
+        ended, status = os.wait()
+        if ended == child:
+            code = os.waitstatus_to_exitcode(status)
+            os._exit(code if code >= 0 else 128 - code)
+
+
+def _give_up_capabilities(libc: ctypes.CDLL) -> None:
+    """Whoever makes a namespace may do everything in it: mount, set up networks, trace. The code need not."""
+    header = (ctypes.c_uint32 * 2)(_CAPABILITIES_V3, 0)
+    none_of_them = (ctypes.c_uint32 * 6)()
+    libc.capset(header, none_of_them)
 
 
 # -- work -------------------------------------------------------------------------------------------------------------

@@ -8,7 +8,6 @@ A manager may also give the result on standard output, in a line of its own: a m
 
 import asyncio
 import base64
-import binascii
 import json
 import random
 import re
@@ -132,7 +131,7 @@ def _carried(text: str) -> Mapping[str, Any] | None:
     """What a line carries; None for one that only looks so."""
     try:
         found = json.loads(base64.b64decode(text, validate=True), parse_constant=lambda _: None)
-    except (ValueError, RecursionError, binascii.Error):
+    except (ValueError, RecursionError):
         return None
     return found if isinstance(found, Mapping) and found.get("present") is True else None
 
@@ -145,7 +144,7 @@ def _files(told: Any) -> Iterator[ProducedFile]:
         kind = mime_type(name)
         try:
             data = base64.b64decode(str(file.get("content_b64") or ""), validate=True)
-        except binascii.Error:
+        except ValueError:
             continue
         if kind:
             yield ProducedFile(name, data, kind)

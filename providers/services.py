@@ -26,12 +26,12 @@ class Call:
     """
 
     method: str
-    url: str
-    params: Mapping[str, Any] | Sequence[tuple[str, Any]] | None = None
-    headers: Mapping[str, str] = field(default_factory=dict[str, str])
-    json: Any = None
-    form: Mapping[str, Any] | None = None
-    content: bytes | None = None
+    url: str = field(repr=False)  # may hold keys, as may everything that is sent
+    params: Mapping[str, Any] | Sequence[tuple[str, Any]] | None = field(default=None, repr=False)
+    headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    json: Any = field(default=None, repr=False)
+    form: Mapping[str, Any] | None = field(default=None, repr=False)
+    content: bytes | None = field(default=None, repr=False)
     has_json: bool = False  # `json` is meant even if it is null
     timeout: float = 15.0
     redirects: int = 0

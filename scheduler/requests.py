@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
 
-from canvas.errors import InvalidRequest
+from canvas import storable
+from canvas.errors import InvalidCanvas, InvalidRequest
 from scheduler.lifecycle import Start
 from scheduler.turn_start import Request
 from store import conversations, versions
@@ -19,6 +20,7 @@ def start_of(
     tx: Transaction, tenant_id: UUID, run_id: UUID | None, canvas_id: UUID, options: Mapping[str, Any]
 ) -> Start:
     """A Start from the options of the trigger. Raises InvalidRequest, which names the option, or NotFound."""
+    options = _storable(options)
     session = options.get("session_id")
     conversation_id = _id(session, "session_id") if session else None
     if conversation_id is not None:
@@ -37,6 +39,14 @@ def start_of(
         on_busy=str(options.get("on_busy") or "refuse"),
         idempotency=(ROUTE, str(key), _digest(canvas_id, options)) if key else None,
     )
+
+
+def _storable(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options as JSON that every row takes: other services send them over Celery, past any edge."""
+    try:
+        return storable.copied(options)
+    except InvalidCanvas as error:
+        raise InvalidRequest(f'"{error.field}" cannot be stored: {error.message.rpartition(": ")[2]}') from None
 
 
 def _digest(canvas_id: UUID, options: Mapping[str, Any]) -> bytes:

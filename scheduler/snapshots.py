@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from canvas import collecting
+from canvas import collecting, side_by_side
 from canvas.document import Entry
 from canvas.graph import Canvas, Kind
 from canvas.state import RunStatus, entry_text, scope_key
@@ -46,10 +46,10 @@ def outputs_of(
 def _add_open_containers(
     tx: Transaction, canvas: Canvas, row: Mapping[str, Any], shown: dict[str, dict[str, Any]]
 ) -> None:
-    """An Iteration that did not end shows what its passes had collected so far."""
+    """An Iteration that did not end shows what its passes had collected so far; side by side they leave nothing."""
     for node in canvas.nodes:
-        refs = collecting.refs_of(node.params) if node.kind is Kind.ITERATION else {}
-        if not refs:
+        refs = collecting.collected_by(canvas, node) if node.kind is Kind.ITERATION else {}
+        if not refs or side_by_side.at_once(node.params) > 1:
             continue
         visit = canvas.nodes[canvas.items[node.number]]
         scope = scopes.last_of(tx, row["id"], visit.id)

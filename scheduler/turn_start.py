@@ -55,11 +55,14 @@ class Request:
 
 
 def baseline(tx: Transaction, document: Document, previous: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The `base` column of a run: {"globals", "values", "files"}, as the previous run left them."""
+    """The `base` column of a run: {"globals", "values", "files", "inputs"}, as the previous run left them.
+
+    `inputs` are Begin's, the only ones that stay (engine 3.4).
+    """
     if previous is None:
         fresh = reset.fresh_globals(document)
         del fresh["sys.history"], fresh["sys.files"]
-        return {"globals": fresh, "values": {}, "files": []}
+        return {"globals": fresh, "values": {}, "files": [], "inputs": {}}
     base = previous["base"]
     left = values.final(tx, previous["id"])
     kept_globals = dict(base["globals"])
@@ -72,7 +75,8 @@ def baseline(tx: Transaction, document: Document, previous: Mapping[str, Any] | 
             kept_globals[name] = value
         elif node not in left.outputs:
             kept_values.setdefault(node, {})[root] = value
-    return {"globals": kept_globals, "values": kept_values, "files": base.get("files", [])}
+    inputs = values.inputs_of(tx, previous["id"], "begin") or base.get("inputs", {})
+    return {"globals": kept_globals, "values": kept_values, "files": base.get("files", []), "inputs": inputs}
 
 
 def turn_globals(base: Mapping[str, Any], request: Request, now: datetime) -> dict[str, Any]:

@@ -220,6 +220,8 @@ def apply(
         ]
     for failed in decision.inheriting:
         values.inherit(tx, run_id, failed)
+    for activation, (node_id, error) in decision.errors.items():
+        values.put_error(tx, run_id, activation, node_id, error)
     for entry, item in decision.called_off.items():
         tx.run(CALL_OFF_ITEMS, run_id=run_id, entry=entry, item=item)
     if decision.is_over and decision.run.status is not RunStatus.SUCCEEDED:

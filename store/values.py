@@ -115,6 +115,11 @@ PUT_OUTPUTS = (
     .values(outputs=bindparam("new_outputs"), names=bindparam("new_names"))
 )
 
+INPUTS = text("""
+    select v.inputs from node_values v
+    where v.run_id = :run_id and v.node_id = :node_id and v.region = '' order by v.place desc limit 1
+""")
+
 INPUTS_AND_OUTPUTS = text("""
     select v.node_id, v.inputs, v.outputs from node_values v
     where v.run_id = :run_id and v.activation_id = :activation_id and v.node_id = :node_id
@@ -254,6 +259,11 @@ def final(tx: Transaction, run_id: UUID) -> Known:
     return Known(outputs, values)
 
 
+def inputs_of(tx: Transaction, run_id: UUID, node_id: str) -> dict[str, Any]:
+    """What a node's inputs were when it ran last; {} if it did not."""
+    return tx.scalar(INPUTS, run_id=run_id, node_id=node_id) or {}
+
+
 def inherit(tx: Transaction, run_id: UUID, activation_id: UUID) -> None:
     """A failed activation that had no sight of the passes before it shows what they have left, as any other does.
 
@@ -271,3 +281,11 @@ def inherit(tx: Transaction, run_id: UUID, activation_id: UUID) -> None:
                 new_outputs=outputs,
                 new_names=list(outputs),
             )
+
+
+def put_error(tx: Transaction, run_id: UUID, activation: UUID, node_id: str, error: str) -> None:
+    """A container shows the failure of its items beside the outputs it began with (components 3.8)."""
+    for _, _, outputs in tx.rows(INPUTS_AND_OUTPUTS, run_id=run_id, activation_id=activation, node_id=node_id):
+        new = {**outputs, "_ERROR": error}
+        of = {"of_run": run_id, "of_activation": activation, "of_node": node_id}
+        tx.run(PUT_OUTPUTS, **of, new_outputs=new, new_names=list(new))

@@ -4,7 +4,6 @@ Each test gets a database of its own, cloned from a migrated template, and each 
 DATABASE_URL and REDIS_URL, where they are set, name the servers to use instead.
 """
 
-import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -26,11 +25,12 @@ def pytest_configure(config: pytest.Config) -> None:
     the others, and no test's time limit should count that.
     """
     given = getattr(config, "workerinput", {}).get("easel_home")
-    config.stash[HOME] = Path(given) if given else test_services.shared_folder()
-    if given is None:
-        config.add_cleanup(lambda: shutil.rmtree(config.stash[HOME], ignore_errors=True))
     config.stash[SERVICES] = ExitStack()
     config.add_cleanup(config.stash[SERVICES].close)
+    if given is None:
+        config.stash[HOME] = config.stash[SERVICES].enter_context(test_services.shared_folder())
+    else:
+        config.stash[HOME] = Path(given)
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -69,6 +69,8 @@ class FakeContext:
     answers: Mapping[str, Any] | None = None
     webhook_payload: Mapping[str, Any] | None = None
 
+    kept_inputs: dict[str, Any] = field(default_factory=dict)  # of Begin, from the turn before
+
     node_id: str = "Node:Under"
     name: str = ""
     component: str = ""
@@ -138,6 +140,9 @@ class FakeContext:
 
     def previous_output(self, name: str) -> Any:
         return self.previous.get(name)
+
+    def earlier_inputs(self) -> Mapping[str, Any]:
+        return self.kept_inputs
 
     def note_input(self, name: str, value: Any) -> None:
         self.inputs[name] = value

@@ -22,19 +22,37 @@ import embedded
 PATIENCE = timedelta(hours=1)  # the process that started the servers waits for the tests of the others
 ROOM = 2 * 1024**3  # bytes; the servers and a few hundred databases of 10 MB
 MIGRATIONS = Path(__file__).parent.parent / "migrations"
+PREFIX, IN_USE = "easel-tests-", "in-use"  # a run's folder, and the file in it that the run holds a lock on
 OURS = "easel-tests"  # a key that marks a Redis database as one that tests may empty
 
 
-def shared_folder() -> Path:
+@contextmanager
+def shared_folder() -> Iterator[Path]:
     """A folder for the servers of a run, in memory where there is room: cloning a database is 40 times faster there.
 
     As root, PostgreSQL runs as somebody else, who must get through.
     """
     memory = Path("/dev/shm")
     roomy = memory.is_dir() and os.access(memory, os.W_OK) and shutil.disk_usage(memory).free > ROOM
-    folder = Path(tempfile.mkdtemp(prefix="easel-tests-", dir=memory if roomy else None))
+    place = memory if roomy else Path(tempfile.gettempdir())
+    clear_abandoned(place)
+    folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=place))
     folder.chmod(0o711)
-    return folder
+    with (folder / IN_USE).open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def clear_abandoned(place: Path) -> None:
+    """Remove what runs that were killed have left: their hold on the folder went with them."""
+    for mark in place.glob(f"{PREFIX}*/{IN_USE}"):
+        try:
+            with mark.open() as held:
+                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:  # in use, just removed, or somebody else's
+            continue
+        shutil.rmtree(mark.parent, ignore_errors=True)
 
 
 @contextmanager

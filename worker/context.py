@@ -143,6 +143,9 @@ class WorkerContext:
     def previous_output(self, name: str) -> Any:
         return self.slots.outputs(self.node.id).get(name)
 
+    def earlier_inputs(self) -> Mapping[str, Any]:
+        return self.claim.base.get("inputs") or {}
+
     @property
     def answers(self) -> Mapping[str, Any] | None:
         if self.node.kind is Kind.BEGIN:

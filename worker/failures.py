@@ -12,7 +12,6 @@ from components.base import Component
 from components.variable_assigner import AssignmentFailed
 
 CANCELLED = "Task has been canceled"
-_ROUTERS = frozenset({"categorize", "switch"})
 _BAD = str.maketrans(dict.fromkeys("\x00\ufdd0\ufdd1\ufdd2\ufdd3", "\ufffd"))
 _LONE = re.compile("[\ud800-\udfff]")
 _LARGEST = 10**4300 - 1  # Python reads and writes no longer numbers as text
@@ -41,7 +40,7 @@ def with_default(failed: Failed, node: Node) -> Outcome:
     if policy.method != "comment" or not policy.default:
         return failed
     outputs = {**failed.outputs, "result": policy.default}
-    if node.component.lower() in _ROUTERS:
+    if node.chooses:
         return Chose(to=(), outputs=outputs)
     return Finished(outputs=outputs)
 

@@ -28,7 +28,7 @@ class Reach:
     base_urls: Mapping[str, str] = field(default_factory=dict[str, str])
     speech_model: str | None = None
     speech_kept: int = 7 * 86400  # seconds
-    ragflow: tuple[str, str] | None = None  # URL and key of a RAGFlow server to search
+    ragflow: tuple[str, str] | None = field(default=None, repr=False)  # URL and key of a RAGFlow server to search
     sandbox: Literal["none", "local", "self_managed"] = "none"
     sandbox_url: str | None = None
     sandbox_must_isolate: bool = False

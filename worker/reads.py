@@ -97,9 +97,7 @@ def _collects(canvas: Canvas, node: Node, nodes: Collection[str]) -> dict[str, C
         is_visit = canvas.items[number] == node.number
         is_watched = container.id in nodes and side_by_side.at_once(container.params) <= 1
         if container.kind is Kind.ITERATION and (is_visit or is_watched):
-            children = {child.id for child in canvas.children(number)}
-            refs = collecting.refs_of(container.params)
-            found[container.id] = {name: ref for name, ref in refs.items() if ref[0] in children}
+            found[container.id] = collecting.collected_by(canvas, container)
     return found
 
 

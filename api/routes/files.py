@@ -26,7 +26,8 @@ old_router = APIRouter(tags=["files"])  # paths that older clients know, below `
 
 UNKNOWN = "document not found"
 
-_PAGES = re.compile(r"html|xml|svg|mhtml|mimearchive|^message/|^multipart/")  # types that may carry scripts
+_PAGES = re.compile(r"html|xml|xsl|svg|mimearchive|^message/|^multipart/")  # types that may carry scripts
+_PICTURES = frozenset({"image/png", "image/jpeg"})
 _PAGE_EXTENSIONS = frozenset(
     {"html", "htm", "shtml", "xhtml", "xht", "xml", "xsl", "xslt", "svg", "svgz", "mht", "mhtml"}
 )
@@ -151,6 +152,19 @@ def download_by_old_path(
 ) -> Response:
     """The download under its old paths."""
     return download_attachment(edge, principal, attachment_id, ext, mime_type, filename, disposition)
+
+
+@router.get("/documents/artifact/{name}")
+def show_artifact(edge: TheEdge, principal: Anyone, name: str, session_id: str = "") -> Response:
+    """A file that a program of CodeExec has left, where its links point: `{id}.{extension}`.
+
+    Pictures are shown, everything else is an attachment. `session_id`, if given, is the run that made it.
+    """
+    file, data = _read(edge, principal, name.partition(".")[0])
+    if session_id and file.run_id != id_of(session_id):
+        raise absent(UNKNOWN)
+    kind = mime_type_of(file.mime_type) or OCTETS
+    return _reply(data, kind, file.name, is_inline=kind in _PICTURES)
 
 
 def _read(edge: Edge, principal: Principal, written: str) -> tuple[StoredFile, bytes]:

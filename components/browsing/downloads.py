@@ -10,8 +10,8 @@ from components.browsing.file_names import fit_name, free_name, name_from
 from components.browsing.files import DownloadedFile
 
 BEGIN_SECONDS = 5.0  # for a download to begin
-FINISH_SECONDS = 120.0  # for one to be complete
-MOST_FILES = 100
+FINISH_SECONDS = 120.0  # for all of them to be complete
+MOST_FILES = 100  # of one browser; what comes later is left
 MOST_BYTES = 100 * 1024 * 1024  # of one file
 
 
@@ -47,11 +47,12 @@ class Downloads:
 
     async def finished(self) -> Sequence[DownloadedFile]:
         """All of them, each complete or with what is wrong with it."""
-        return [
-            await _finished(name, source) for name, source in zip(self.names[:MOST_FILES], self._sources, strict=False)
-        ]
+        pairs = zip(self.names, self._sources, strict=True)
+        return await asyncio.gather(*(_finished(name, source) for name, source in pairs))
 
     def _add(self, name: str, source: Download | Path) -> None:
+        if len(self.names) == MOST_FILES:
+            return  # some pages offer files without end
         self.names.append(free_name(fit_name(name, "download"), self.names))
         self._sources.append(source)
         self._begun.set()

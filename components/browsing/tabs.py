@@ -15,6 +15,7 @@ LONGEST_UNQUIET = 2.0  # some pages never rest
 LOADING_SECONDS = 10.0  # for a page that has begun to load
 CLOSE_SECONDS = 3.0
 LONGEST_REASON = 300  # characters of what Playwright says
+MOST_REMARKS = 10  # told at one look: some pages ask without end
 
 _QUIET = """([quiet, longest]) => new Promise((done) => {
   let timer = setTimeout(finish, quiet);
@@ -111,7 +112,7 @@ class Tabs:
             self._loaded.set()
 
     async def _accept(self, dialog: Dialog) -> None:
-        if dialog.type != "beforeunload":
+        if dialog.type != "beforeunload" and len(self._remarks) < MOST_REMARKS:
             self._remarks.append(f'The page asked "{dialog.message}", which was accepted.')
         try:
             await dialog.accept()

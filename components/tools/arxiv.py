@@ -74,4 +74,5 @@ ARXIV = Tool(
     description="Searches preprints on arxiv.org (physics, mathematics, computer science, ...) and returns abstracts.",
     arguments={"query": Argument("string", "Key words in English.", required=True, default="{sys.query}")},
     call=search,
+    brings_sources=True,
 )

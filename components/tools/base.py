@@ -32,6 +32,11 @@ class ToolParams(Params):
 
     function_name: Any = ""
 
+    @property
+    def finds_sources(self) -> bool:
+        """Whether a tool that brings sources finds any where these parameters send it."""
+        return True
+
     def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
         for name, value in super().__repr_args__():
             yield name, secrets.REDACTED if name in self.secrets and value else value
@@ -79,8 +84,9 @@ CallTool = Callable[[P, Mapping[str, Any], NodeContext], Awaitable[ToolResult]]
 class Tool(Generic[P]):
     """A tool. `required` arguments that are empty make an empty result without a call (`empty`), no error.
 
-    An error whose details hold `answer` is read by a model in these words; others get the tool's label. Its `outputs`
-    are the node's all the same.
+    An error whose details hold `answer` is read by a model in these words; others get the tool's label, unless its
+    `errors_are_bare`. The error's `outputs` are the node's all the same. What a tool that `brings_sources` finds joins
+    the run's references.
     """
 
     name: str
@@ -93,6 +99,8 @@ class Tool(Generic[P]):
     empty: Mapping[str, Any] | None = field(default_factory=lambda: {"formalized_content": ""})
     main_output: str = "formalized_content"
     error_label: str = ""  # "Tavily": its failures read "Tavily error: ..."; "" takes the class name
+    errors_are_bare: bool = False
+    brings_sources: bool = False
     owns_retries: bool = False
     retries: int | None = None  # instead of the node's own number
     outputs: tuple[str, ...] = ("formalized_content", "json")  # all that a call may bring
@@ -138,7 +146,7 @@ class Tool(Generic[P]):
     def _failed(self, error: Exception, hidden: tuple[str, ...]) -> ToolRun:
         text = secrets.removed(str(error) or type(error).__name__, hidden)
         label = f"{self.error_label or self.name} error: "
-        labelled = text if text.startswith(label) else label + text
+        labelled = text if self.errors_are_bare or text.startswith(label) else label + text
         if not isinstance(error, ExecutorError):
             return ToolRun({}, labelled, text)
         outputs = secrets.removed(error.details.get("outputs") or {}, hidden)

@@ -147,4 +147,5 @@ DUCKDUCKGO = Tool(
         ),
     },
     call=search,
+    brings_sources=True,
 )

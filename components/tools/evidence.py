@@ -23,7 +23,7 @@ LONGEST = 10_000  # characters of one web page's content
 BUDGET = int(200_000 * 0.97)  # tokens of all contents together
 _TOKENS_PER_LETTER = 3  # at most; texts this short need not be counted
 
-_PNG = re.compile(r"!?\[[a-z]+\]\(data:image/png;base64,[^)]*\)")
+_PNG = re.compile(r"!?\[[a-z]+\]\(data:image/png;base64,[^()]*\)")  # a "(" ends the search: else it is quadratic
 _LINES = re.compile(r"[\r\n]+")
 
 _STORED: Mapping[str, tuple[str, ...]] = {

@@ -52,4 +52,5 @@ GITHUB = Tool(
         "query": Argument("string", "Key words and GitHub's own qualifiers.", required=True, default="{sys.query}")
     },
     call=search,
+    brings_sources=True,
 )

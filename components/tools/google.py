@@ -81,4 +81,5 @@ GOOGLE = Tool(
         "num": Argument("integer", "How many results to return.", default=6),
     },
     call=search,
+    brings_sources=True,
 )

@@ -101,4 +101,5 @@ PUBMED = Tool(
     description="Searches articles of medicine and the life sciences, and returns abstracts.",
     arguments={"query": Argument("string", "Key words in English.", required=True, default="{sys.query}")},
     call=search,
+    brings_sources=True,
 )

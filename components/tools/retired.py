@@ -26,6 +26,7 @@ def _retired(name: str, function: str) -> Tool[ToolParams]:
         call=refuse,
         effect="pure",
         empty=None,
+        errors_are_bare=True,
     )
 
 

@@ -72,18 +72,23 @@ class RetrievalParams(ToolParams):
     kb_vars: Any = Field(default_factory=list[Any])
 
     @property
+    def finds_sources(self) -> bool:
+        """What memories tell cannot be cited."""
+        return self.retrieval_from != "memory" and bool(self.datasets)
+
+    @property
     def datasets(self) -> list[Any]:
         """The datasets as they are stored, by their new name or their old one."""
         return _listed(self.dataset_ids) or _listed(self.kb_ids)
 
 
 async def retrieve(params: RetrievalParams, arguments: Mapping[str, Any], ctx: NodeContext) -> ToolResult:
-    empty = value_text(params.empty_response)
+    nothing = {"formalized_content": value_text(params.empty_response)}  # a model reads it like this (tools 1.5)
     question = _SPEAKER.sub("", value_text(arguments.get("query")).strip())
     memories = _listed(params.memory_ids)
     source = _source(params, memories)
     if not question or source is None:
-        return ToolResult({"formalized_content": empty}, answer=empty)
+        return ToolResult(nothing, answer=nothing)
     if source == "memory":
         return await _from_memories(question, memories, params, ctx)
     ids, named = _resolved(params.datasets, ctx)
@@ -94,7 +99,7 @@ async def retrieve(params: RetrievalParams, arguments: Mapping[str, Any], ctx: N
     found = await _search(Search(question, dataset_ids=ids, options=options), ctx)
     chunks = [_shown(chunk) for chunk in found.get("chunks") or ()]
     if not chunks:
-        return ToolResult({"formalized_content": empty, "json": []}, answer=empty)
+        return ToolResult({**nothing, "json": []}, answer=nothing)
     formalized = await evidence.cite_chunks(chunks, _documents(found, chunks), ctx)
     return ToolResult({"formalized_content": formalized, "json": chunks}, answer=formalized)
 
@@ -211,4 +216,6 @@ RETRIEVAL = Tool(
     },
     call=retrieve,
     empty=None,
+    errors_are_bare=True,
+    brings_sources=True,
 )

@@ -80,4 +80,5 @@ SEARXNG = Tool(
         "searxng_url": Argument("string", "Address of the instance; leave it empty if none was given.", default=""),
     },
     call=search,
+    brings_sources=True,
 )

@@ -9,7 +9,7 @@ so that the database sees the very tokens that were judged. The session reads on
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
@@ -53,22 +53,31 @@ _WRITING_WORDS = _words(
 _TSQL_WORDS = _words(
     "INSERT UPDATE DELETE MERGE CREATE ALTER DROP TRUNCATE GRANT REVOKE DENY INTO EXEC EXECUTE DECLARE SET USE BEGIN "
     "COMMIT ROLLBACK SAVE BACKUP RESTORE BULK DBCC KILL SHUTDOWN WAITFOR RECONFIGURE DISABLE ENABLE PRINT RAISERROR IF "
-    "WHILE GOTO RETURN OPEN CLOSE DEALLOCATE CHECKPOINT READTEXT WRITETEXT UPDATETEXT"
+    "WHILE GOTO RETURN OPEN CLOSE DEALLOCATE CHECKPOINT READTEXT WRITETEXT UPDATETEXT REVERT SETUSER"
 )
+_TSQL_NAMES = _words("RECEIVE SEND THROW MOVE GET")  # these begin a statement as well, and may be names
 _FUNCTIONS = _words(
     "load_file sleep benchmark get_lock release_lock release_all_locks sys_exec sys_eval xp_cmdshell openrowset "
     "opendatasource openquery openxml set_config setval nextval pg_sleep pg_sleep_for pg_sleep_until pg_stat_file "
     "pg_reload_conf pg_rotate_logfile pg_terminate_backend pg_cancel_backend pg_switch_wal pg_promote pg_notify "
-    "query_to_xml query_to_xml_and_xmlschema cursor_to_xml table_to_xml schema_to_xml database_to_xml"
+    "pg_start_backup pg_stop_backup pg_export_snapshot pg_stat_statements_reset loread lowrite ts_stat ts_rewrite "
+    "connectby xpath_table master_pos_wait source_pos_wait wait_for_executed_gtid_set "
+    "wait_until_sql_thread_after_gtids fn_trace_gettable fn_get_audit_file fn_xe_file_target_read_file fn_dump_dblog "
+    "dm_os_file_exists dm_os_enumerate_filesystem"
 )
 _FUNCTION_FAMILIES = (
     "pg_read_", "pg_ls_", "pg_file_", "pg_logical_", "pg_create_", "pg_drop_", "pg_replication_", "pg_advisory_",
-    "pg_try_advisory_", "lo_", "dblink",
+    "pg_try_advisory_", "pg_backup_", "pg_import_", "pg_log_", "pg_stat_reset", "pg_wal_replay_", "lo_", "dblink",
+    "query_to_", "cursor_to_", "table_to_", "schema_to_", "database_to_", "crosstab", "group_replication_",
+    "asynchronous_connection_failover_",
 )  # fmt: skip
+_TRINO_PASSES_ON = _words("query raw_query procedure")  # what stands in them is for the database behind a catalog
+_DRAWS = (" NEXT VALUE FOR ", " NEXTVAL FOR ", " . NEXTVAL ")  # a number that a sequence then has no more
 
 _FENCE = re.compile(r"```(?:[ \t]*(?:sql|mysql|mariadb|postgresql|postgres|tsql|trino|db2)\b)?", re.IGNORECASE)
 _MARK = re.compile(r"\[ID:\s*\d+\]")
 _WORD = re.compile(r"[^\W\d][\w$#]*")
+_QUOTED = re.compile(r"""\w*&?['"]|[`\[]|\$\w*\$""")
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +115,8 @@ def refusal(statement: str, db_type: str) -> str | None:
     tokens = _tokens(statement, db_type)
     if not tokens:
         return failed(statement, "A quote or a comment is left open.")
+    if any(_is_disguised(token) for token in tokens):
+        return failed(statement, "There are control characters outside of its texts.")
     if _first(tokens) not in _QUERY_BEGINS | _EXPLAINS | _WRITING_WORDS | {"SHOW", "PRAGMA"}:
         return failed(statement, f'near "{tokens[0].text}": syntax error')
     return None if _only_reads(statement, tokens, db_type) else WRITES_REFUSED
@@ -119,7 +130,10 @@ def failed(statement: str, error: str) -> str:
 def _only_reads(statement: str, tokens: Sequence[_Token], db_type: str) -> bool:
     if _are_carried_out(_gaps(statement, tokens)):
         return False
-    if any(_calls_what_it_must_not(token, following) for token, following in _pairs(tokens)):
+    if any(_calls_what_it_must_not(tokens, number, db_type) for number in range(len(tokens))):
+        return False
+    words = " ".join(token.word or ("." if token.text == "." else "?") for token in tokens)
+    if any(drawing in f" {words} " for drawing in _DRAWS):
         return False
     first = _first(tokens)
     if first in _QUERY_BEGINS:
@@ -145,7 +159,8 @@ def _is_query(statement: str, tokens: Sequence[_Token], db_type: str) -> bool:
     try:
         parsed: list[Any] = parse(statement, dialect=DIALECTS[db_type])
     except (SqlglotError, RecursionError):
-        return ";" not in {token.text for token in tokens} and not words & _WRITING_WORDS
+        beginnings = _WRITING_WORDS | (_TSQL_NAMES if db_type == "mssql" else frozenset())
+        return ";" not in {token.text for token in tokens} and not words & beginnings
     if len(parsed) != 1 or not isinstance(parsed[0], exp.Select | exp.SetOperation | exp.Subquery):
         return False
     return not any(isinstance(part, writing) for part in parsed[0].walk())
@@ -161,18 +176,38 @@ def _explains(statement: str, tokens: Sequence[_Token], db_type: str) -> bool:
     return _is_query(statement[tokens[begin].start :], tokens[begin:], db_type)
 
 
-def _calls_what_it_must_not(token: _Token, following: str) -> bool:
-    name = token.name.lower()
-    return following == "(" and (name in _FUNCTIONS or name.startswith(_FUNCTION_FAMILIES))
+def _calls_what_it_must_not(tokens: Sequence[_Token], number: int, db_type: str) -> bool:
+    """Whether a token calls a function that does more than read, or one whose name is spelled in code points."""
+    name = tokens[number].name.lower()
+    following = tokens[number + 1].text if number + 1 < len(tokens) else ""
+    if tokens[number].word == "U" and following == "&":  # U&"pg\005fread_file"
+        return _are_one(tokens[number : number + 3])
+    if db_type == "trino" and name in _TRINO_PASSES_ON:
+        return following == "(" and number > 0 and tokens[number - 1].text == "."
+    is_one_of_them = name in _FUNCTIONS or name.startswith(_FUNCTION_FAMILIES)
+    return is_one_of_them and (following == "(" or _is_of_a_value(tokens, number))
+
+
+def _are_one(tokens: Sequence[_Token]) -> bool:
+    """Whether the last of these is a quoted name, and nothing stands between them."""
+    return tokens[-1].text.startswith('"') and all(left.end == right.start for left, right in pairwise(tokens))
+
+
+def _is_of_a_value(tokens: Sequence[_Token], number: int) -> bool:
+    """Whether a name follows a value and a dot: PostgreSQL takes `('a').f` for `f('a')`."""
+    begin = number
+    while begin >= 2 and tokens[begin - 1].text == ".":
+        begin -= 2
+    return begin < number and tokens[begin].text in (")", "]")
+
+
+def _is_disguised(token: _Token) -> bool:
+    """Whether a token has characters in it that some server takes for white space."""
+    return not token.text.isprintable() and _QUOTED.match(token.text) is None
 
 
 def _first(tokens: Sequence[_Token]) -> str:
     return tokens[0].word or tokens[0].text
-
-
-def _pairs(tokens: Sequence[_Token]) -> Iterator[tuple[_Token, str]]:
-    """Each token with the text of the next."""
-    return zip(tokens, [*(token.text for token in tokens[1:]), ""], strict=True)
 
 
 def _without_comments(statement: str, db_type: str) -> str:

@@ -22,6 +22,7 @@ from providers.services import Rows
 LONGEST_CELL = 32 * 1024  # characters
 LARGEST = 10**4300 - 1  # Python writes no longer numbers
 CUT = "..."
+DEEPEST = 100  # levels of a value within a cell
 _PADDING = 2  # a column is so much wider than its name
 
 
@@ -56,8 +57,10 @@ def _day_or_instant(stamp: datetime, only_days: bool) -> str:
     return stamp.date().isoformat() if only_days else stamp.isoformat()
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: Any, levels: int = DEEPEST) -> Any:
     """A driver's value as JSON: decimals are numbers, what JSON has no form for is text."""
+    if levels == 0:
+        return CUT
     match value:
         case None | bool():
             return value
@@ -71,9 +74,9 @@ def _plain(value: Any) -> Any:
         case bytes() | bytearray() | memoryview():
             return _shortened(_text_of(bytes(value)))
         case Mapping():
-            return {clean(str(name)): _plain(member) for name, member in value.items()}
+            return {clean(str(name)): _plain(member, levels - 1) for name, member in value.items()}
         case list() | tuple() | set() | frozenset():
-            return [_plain(item) for item in value]
+            return [_plain(item, levels - 1) for item in value]
         case _:
             return _shortened(clean(str(value)))
 

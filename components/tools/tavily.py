@@ -120,6 +120,7 @@ TAVILY_SEARCH = Tool(
         "exclude_domains": Argument("array", "Leave these domains out.", default=[], items="string"),
     },
     call=search,
+    brings_sources=True,
     error_label="Tavily",
 )
 

@@ -83,4 +83,5 @@ WIKIPEDIA = Tool(
         "query": Argument("string", "The subject, in a few words.", required=True, default="{sys.query}"),
     },
     call=search,
+    brings_sources=True,
 )

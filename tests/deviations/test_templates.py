@@ -115,7 +115,6 @@ def test_each_turn_of_a_chatbot_keeps_its_visible_answer(told: Told):
     ],
     indirect=True,
 )
-@pytest.mark.xfail(raises=AssertionError, reason="a model reads `Retrieval error: ` before `No dataset is selected.`")
 @states("E23")
 def test_but_for_what_is_kept_agents_do_what_was_recorded(told: Told):
     assert rest_differs(told, visible_only(told.case)) is None

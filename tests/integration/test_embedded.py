@@ -37,9 +37,8 @@ OWNER = """
 @pytest.fixture
 def home() -> Iterator[Path]:
     """A home that PostgreSQL can reach when root runs these tests, which pytest's own folders are not."""
-    folder = shared_folder()
-    yield folder
-    subprocess.run(["rm", "-rf", folder], check=True)
+    with shared_folder() as folder:
+        yield folder
 
 
 def test_both_servers_answer_on_loopback_behind_a_password(home: Path) -> None:

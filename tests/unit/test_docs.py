@@ -37,11 +37,6 @@ LISTED: Mapping[str, Component[Any]] = {
 EXAMPLES = re.compile(r"^```json\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
-def page_name(page: Path) -> str:
-    """A page as pytest shows it."""
-    return str(page.relative_to(ROOT))
-
-
 def without_code(text: str) -> str:
     """A page without its blocks of code, where brackets and marks mean other things."""
     return re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
@@ -82,18 +77,28 @@ def told_of(name: str) -> str:
 # -- links -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("page", PAGES, ids=page_name)
-def test_every_link_leads_somewhere(page: Path) -> None:
-    links = re.findall(r"\]\(([^)\s]+)\)", without_code(page.read_text(encoding="utf-8")))
-    dead: list[str] = []
-    for link in links:
+def dead_links(page: Path) -> Iterator[str]:
+    """Links of a page to files and headings of ours that are not there."""
+    for link in re.findall(r"\]\(([^)\s]+)\)", without_code(page.read_text(encoding="utf-8"))):
         path, _, anchor = link.partition("#")
         target = (page.parent / path).resolve() if path else page
         is_dead = not target.exists() or (anchor and target.suffix == ".md" and anchor not in anchors(target))
         if not re.match(r"[a-z]+:", link) and is_dead:
-            dead.append(link)
+            yield link
 
+
+def test_every_link_leads_somewhere() -> None:
+    dead = [f"{page.relative_to(ROOT)}: {link}" for page in PAGES for link in dead_links(page)]
+
+    assert PAGES
     assert dead == []
+
+
+def test_a_link_that_leads_nowhere_would_be_found(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("# A heading\n[a](#a-heading) [b](page.md#a-heading) [c](https://c.example) [d](#d) [e](e.md)")
+
+    assert list(dead_links(page)) == ["#d", "e.md"]
 
 
 # -- operations.md ---------------------------------------------------------------------------------------------------
@@ -122,15 +127,21 @@ def shown(default: Any) -> str:
             return str(default)
 
 
-@pytest.mark.parametrize(("variable", "default"), list(variables()))
-def test_every_setting_is_in_the_table_with_its_default(variable: str, default: Any) -> None:
-    row = re.search(rf"^\| [^|]*`{variable}`[^|]* \| ([^|]*) \|", section(OPERATIONS, "## Settings"), re.MULTILINE)
+def told_default(table: str, variable: str) -> str | None:
+    """What the row of a variable gives as its default."""
+    row = re.search(rf"^\| [^|]*`{variable}`[^|]* \| ([^|]*) \|", table, re.MULTILINE)
+    return row and row[1].strip("` ")
 
-    assert row, f"{variable} has no row"
-    if default is ... or variable.endswith("SECRET_KEY"):
-        assert row[1].strip()
-    else:
-        assert row[1].strip("` ") == shown(default)
+
+def test_every_setting_is_in_the_table_with_its_default() -> None:
+    table = section(OPERATIONS, "## Settings")
+    told = {variable: told_default(table, variable) for variable, _ in variables()}
+    computed = {variable for variable, default in variables() if default is ... or variable.endswith("SECRET_KEY")}
+
+    assert [variable for variable in computed if not told[variable]] == []
+    assert {variable: told[variable] for variable in told.keys() - computed} == {
+        variable: shown(default) for variable, default in variables() if variable not in computed
+    }
 
 
 def test_the_table_has_no_setting_that_the_code_lacks() -> None:
@@ -162,11 +173,10 @@ def test_the_example_of_a_model_account_is_understood(tmp_path: Path) -> None:
 # -- dsl.md ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", sorted(LISTED))
-def test_every_component_has_its_heading_with_each_of_its_parameters(name: str) -> None:
-    told = marked(told_of(name))
+def test_every_component_has_its_heading_with_each_of_its_parameters() -> None:
+    untold = {name: own_fields(found.params) - marked(told_of(name)) for name, found in LISTED.items()}
 
-    assert own_fields(LISTED[name].params) - told == set()
+    assert {name: fields for name, fields in untold.items() if fields} == {}
 
 
 def test_no_component_is_described_that_is_not_there() -> None:
@@ -181,25 +191,27 @@ def test_the_parameters_of_every_node_and_every_tool_are_described() -> None:
     assert ToolParams.model_fields.keys() - Params.model_fields.keys() <= marked(TOOLS)
 
 
-@pytest.mark.parametrize("name", sorted(LISTED))
-def test_the_time_limit_of_every_component_is_told(name: str) -> None:
-    limit = TIME_LIMITS[name]
+def time_limit(name: str) -> str:
+    """The sentence that tells a component's time limit."""
     if LISTED[name].asks_for is not None:
-        assert "Time limit: what" in told_of(name)
-        return
-
-    text = told_of(name).replace("\n", " ")
-    assert f"Time limit: {'none' if limit == inf else f'{limit:g} s'}." in text
+        return "Time limit: what"
+    limit = TIME_LIMITS[name]
+    return f"Time limit: {'none' if limit == inf else f'{limit:g} s'}."
 
 
-@pytest.mark.parametrize("name", sorted(LISTED))
-def test_every_example_is_a_node_without_findings(name: str) -> None:
-    examples = EXAMPLES.findall(told_of(name))
-    assert examples or not own_fields(LISTED[name].params), f"{name} has parameters and no example"
+def test_the_time_limit_of_every_component_is_told() -> None:
+    assert [name for name in LISTED if time_limit(name) not in told_of(name).replace("\n", " ")] == []
 
-    for example in examples:
-        node = {"obj": {"component_name": name, "params": json.loads(example)}, "downstream": []}
-        assert registry.check(dsl.parse({"components": {"begin": node}})) == []
+
+def test_every_component_with_parameters_has_an_example() -> None:
+    assert [name for name in LISTED if own_fields(LISTED[name].params) and not EXAMPLES.search(told_of(name))] == []
+
+
+def test_every_example_is_a_node_without_findings() -> None:
+    for name in LISTED:
+        for example in EXAMPLES.findall(told_of(name)):
+            node = {"obj": {"component_name": name, "params": json.loads(example)}, "downstream": []}
+            assert registry.check(dsl.parse({"components": {"begin": node}})) == [], name
 
 
 def test_what_is_not_there_yet_is_named_and_nothing_else() -> None:

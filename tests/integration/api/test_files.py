@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
+from uuid import UUID
 
 import httpx2
 import pytest
@@ -11,6 +12,7 @@ from pytest_httpserver import HTTPServer
 from providers.addresses import Guard
 from store import files, tenants
 from store.files import LocalBlobs
+from store.ids import new_id
 from tests.integration.api.conftest import Server, serving
 from tests.integration.api.talking import ECHO, Client
 
@@ -109,6 +111,7 @@ def test_old_paths_lead_to_the_download(client: Client, agent: str, path: str) -
         ("preview", {"mime_type": "application/pdf"}, "application/pdf", "inline"),
         ("preview", {"mime_type": "text/html"}, "text/html; charset=utf-8", 'attachment; filename="a.txt"'),
         ("preview", {"ext": "svg"}, "image/svg+xml", 'attachment; filename="a.txt"'),
+        ("preview", {"mime_type": "text/xsl"}, "text/xsl; charset=utf-8", 'attachment; filename="a.txt"'),
         (
             "download",
             {"ext": "html", "mime_type": "text/plain", "disposition": "inline", "filename": 'x"\r\ny.html'},
@@ -128,6 +131,52 @@ def test_no_page_is_ever_shown_inline(
     assert reply.headers["content-disposition"] == disposition
     assert reply.headers["x-content-type-options"] == "nosniff"
     assert "x-evil" not in reply.headers
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "disposition"),
+    [
+        ("chart.png", "image/png", "inline"),
+        ("photo.jpg", "image/jpeg", "inline"),
+        ("chart.svg", "image/svg+xml", 'attachment; filename="chart.svg"'),
+        ("page.html", "text/html; charset=utf-8", 'attachment; filename="page.html"'),
+        ("report.pdf", "application/pdf", 'attachment; filename="report.pdf"'),
+    ],
+)
+def test_what_a_program_left_is_where_its_links_point(
+    client: Client, storing: Server, name: str, kind: str, disposition: str
+) -> None:
+    run_id = new_id()
+    link = f"/api/v1/documents/artifact/{produced(client, storing, run_id, name, kind)}?session_id={run_id.hex}"
+
+    reply = client.http.get(link)
+
+    assert (reply.status_code, reply.content) == (200, b"bytes")
+    assert (reply.headers["content-type"], reply.headers["content-disposition"]) == (kind, disposition)
+    assert reply.headers["x-content-type-options"] == "nosniff"
+
+
+def test_what_a_program_left_is_for_its_tenant_and_by_its_run(client: Client, storing: Server) -> None:
+    other = storing.client()
+    run_id, theirs = new_id(), new_id()
+    link = f"/api/v1/documents/artifact/{produced(client, storing, run_id, 'a.png', 'image/png')}"
+
+    assert client.http.get(link).content == b"bytes"
+    assert httpx2.get(f"{storing.url}{link}").status_code == 401
+    for asking, session in ((other, run_id.hex), (client, theirs.hex), (client, "nonsense")):
+        reply = asking.http.get(link, params={"session_id": session})
+        assert reply.json() == {"code": 102, "message": "document not found", "data": None}
+    assert client.http.get("/api/v1/documents/artifact/nonsense.png").json()["code"] == 102
+    other.http.close()
+
+
+def produced(client: Client, storing: Server, run_id: UUID, name: str, kind: str) -> str:
+    """A file that a run has produced, as links name it."""
+    assert storing.figures.files_dir is not None
+    blobs, file_id = LocalBlobs(storing.figures.files_dir), new_id()
+    with storing.database.transaction() as tx:
+        files.put(tx, client.tenant_id, blobs, file_id, name, kind.partition(";")[0], b"bytes", run_id=run_id)
+    return f"{file_id.hex}.{name.rpartition('.')[2]}"
 
 
 def test_files_of_others_and_files_that_are_gone_are_not_there(

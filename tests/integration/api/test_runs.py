@@ -227,6 +227,7 @@ def test_a_run_can_be_followed_again_from_every_position(client: Client) -> None
     whole = follow(client, run_id)
     client.until(run_id, "succeeded")
 
+    assert said_in([frame.data for frame in whole])
     for place, frame in enumerate(whole):
         rest = follow(client, run_id, **{"Last-Event-ID": frame.id})
         later = [other.data for other in whole[place + 1 :]]

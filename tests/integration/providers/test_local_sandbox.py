@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import select
 import shutil
 import time
 from collections.abc import Mapping
@@ -165,6 +166,44 @@ def test_no_process_outlives_its_program_even_one_that_left_the_group(sandbox: L
     while running_with(marker) and time.monotonic() < deadline:
         time.sleep(0.02)
     assert not running_with(marker)
+
+
+@pytest.mark.usefixtures("has_namespaces")
+def test_code_that_hides_from_its_end_ends_all_the_same(sandbox: LocalSandbox, tmp_path: Path):
+    held = tmp_path / "held"
+    os.mkfifo(held)
+    script = (
+        "import ctypes, os, time\n"
+        f"held = os.open({str(held)!r}, os.O_WRONLY)\n"
+        "def main():\n"
+        "    ctypes.CDLL(None).prctl(1, 0, 0, 0, 0)  # no signal when the parent ends\n"
+        "    os.setsid()\n"
+        "    os.write(held, b'!')\n"
+        "    time.sleep(600)\n"
+    )
+    reader = os.open(held, os.O_RDONLY | os.O_NONBLOCK)
+
+    with pytest.raises(ToolError, match="timed out"):
+        run(sandbox, script, timeout=3)
+
+    with os.fdopen(reader, "rb", buffering=0) as told:
+        assert told.read(1) == b"!"
+        assert select.select([told], [], [], PATIENCE)[0]
+        assert told.read(1) == b""  # nobody has the other end any more
+
+
+@pytest.mark.usefixtures("has_namespaces")
+def test_the_code_has_no_power_over_its_walls(sandbox: LocalSandbox):
+    script = (
+        "import os, signal\n"
+        "def main():\n"
+        "    lines = open('/proc/self/status').read().splitlines()\n"
+        "    told = dict(line.split(':\\t', 1) for line in lines)\n"
+        "    os.kill(1, signal.SIGKILL)\n"
+        "    return [told['CapPrm'].strip('0'), told['CapEff'].strip('0'), told['NoNewPrivs'], os.getpid() > 1]\n"
+    )
+
+    assert run(sandbox, script).value == ["", "", "1", True]
 
 
 def test_whoever_stops_waiting_ends_the_program(sandbox: LocalSandbox, tmp_path: Path):

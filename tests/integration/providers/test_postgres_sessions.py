@@ -56,6 +56,15 @@ def test_values_come_as_python_has_them(params: Mapping[str, Any]):
     )
 
 
+def test_moments_that_python_does_not_know_come_as_text(params: Mapping[str, Any]):
+    asked = "SELECT 'infinity'::timestamp, '-infinity'::timestamptz, '0044-03-15 BC'::date, '2026-01-02'::date"
+
+    [rows] = asyncio.run(ask(params, asked))
+
+    assert isinstance(rows, Rows)
+    assert rows.rows == [("infinity", "-infinity", "0044-03-15 BC", date(2026, 1, 2))]
+
+
 def test_plans_and_settings_can_be_asked_for(params: Mapping[str, Any]):
     plan, setting = asyncio.run(ask(params, "EXPLAIN SELECT 1", "SHOW transaction_read_only"))
 

@@ -458,3 +458,23 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     monkeypatch.setattr(runs, "lock", quickly)
     monkeypatch.setattr(database, "TRIES", 1000)
     return tries
+
+
+# -- what stays ------------------------------------------------------------------------------------------------------
+def test_the_inputs_of_begin_stay_for_the_next_turn_and_for_no_other_conversation(bench: Bench):
+    drawn = bench.draw("begin -> compute", begin={"inputs": {"a": {"type": "line"}, "b": {"type": "line"}}})
+    first = bench.start(drawn=drawn, query="", inputs={"a": 1, "more": 2})
+    bench.play()
+
+    second = bench.start(drawn=drawn, query="", inputs={"b": 3}, conversation_id=first.conversation_id)
+    other = bench.start(drawn=drawn, query="")
+    bench.play()
+
+    assert inputs_of_begin(first) == {"a": 1, "b": None, "more": 2}
+    assert inputs_of_begin(second) == {"a": 1, "b": 3, "more": 2}
+    assert inputs_of_begin(other) == {"a": None, "b": None}
+
+
+def inputs_of_begin(run: Run) -> dict[str, Any]:
+    finished = next(event for event in run.events if event.name == "node_finished" and event.node_id == "begin")
+    return dict(finished.inputs or {})

@@ -232,3 +232,21 @@ def test_a_loop_in_side_by_side_items_counts_in_each_of_them(bench: Bench):
     bench.play()
 
     assert run.outputs("each")["all"] == [4, 8, 12]
+
+
+def test_a_loop_that_is_left_keeps_what_a_slower_branch_of_its_last_pass_has_set(bench: Bench):
+    bench.does(slow=lambda ctx: Finished(assign={"loop@n": 1}))
+    row = {"variable": "n", "type": "number", "input_mode": "constant", "value": 0}
+    run = bench.start(
+        "begin -> loop -> say",
+        "loop: visit -> slow, quick; quick -> exit",
+        loop={"loop_variables": [row], "maximum_loop_count": 5, "logical_operator": "or"},
+        say=says("{loop@n}"),
+    )
+    bench.play(until=lambda: "slow" in run.statuses)
+    bench.outbox.sent.sort(key=lambda sent: sent.args[1:] == (str(run.activation("slow").id),))
+
+    bench.play()
+
+    assert (run.status, run.said) == ("succeeded", "1")
+    assert run.outputs("loop") == {"n": 1}

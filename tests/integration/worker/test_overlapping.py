@@ -153,6 +153,20 @@ def test_side_by_side_the_first_item_that_fails_stops_those_behind_it(bench: Ben
 
     assert run.row["error"] == "item 0: bad"
     assert sorted(begun) == [0, 1]
+    assert left(bench, run)["each"] == {"all": None, "_ERROR": "item 0: bad"}
+
+
+def test_side_by_side_what_a_failure_leads_to_can_read_it(bench: Bench):
+    works(bench, fails=1)
+    rescued = {"max_concurrency": 2, "exception_method": "goto", "exception_goto": ["sayno"]}
+    parts = ("begin -> list -> each -> say", "each: item -> a -> b", "sayno")
+
+    run = bench.start(*parts, **{**PARAMS, "each": {**EACH, **rescued}, "sayno": says("{each@_ERROR}{each@all}")})
+    bench.play()
+
+    assert (run.status, run.said) == ("succeeded", "item 1: bad 1")
+    (ended,) = [event for event in run.events if event.name == "node_finished" and event.node_id == "each"]
+    assert plain(ended.outputs) == {"all": None, "_ERROR": "item 1: bad 1"}
 
 
 def test_side_by_side_every_item_reads_the_state_at_the_containers_entry(bench: Bench):

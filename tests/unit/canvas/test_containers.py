@@ -280,6 +280,20 @@ def test_side_by_side_items_in_side_by_side_items_stand_in_order():
     check_events(player)
 
 
+def test_an_exit_comes_last_in_its_pass():
+    canvas = canvas_of("begin -> loop -> end", "loop: visit -> a, exit; a -> b, exitb")
+    player = Player(canvas, script_of(visit=rounds(5))).begin().report("begin").report("loop").report("visit")
+
+    assert player.live == ["a"]
+    player.report("a")
+    assert player.live == ["b"]
+    player.report("b")
+    assert player.live == ["exit"]
+
+    assert player.play().path == ["begin", "loop", "visit", "a", "exit", "b", "exitb", "end"]
+    check_events(player)
+
+
 def test_an_item_node_sees_the_number_of_its_pass():
     seen: list[tuple[str, int]] = []
 

@@ -118,6 +118,15 @@ def test_a_default_is_heard_before_the_node_is_finished_and_the_run_goes_on():
     assert next(event.body for event in player.events if event.node_id == "a" and event.body) == {"error": "no"}
 
 
+def test_a_default_is_heard_in_place_of_a_choice_and_leads_nowhere():
+    canvas = canvas_of("begin -> pick -> a, b", pick=default("sorry"))
+
+    player = Player(canvas, script_of(pick=failed())).play()
+
+    assert player.status is RunStatus.SUCCEEDED
+    assert player.path == ["begin", "pick"]
+
+
 def test_a_default_that_is_no_text_is_heard_as_text():
     canvas = canvas_of("begin -> a", a={"exception_default_value": 7})
 
@@ -190,6 +199,16 @@ def test_the_failing_wave_is_carried_out_and_later_ones_are_dropped():
 
     assert player.status is RunStatus.FAILED
     assert player.ran == ["begin", "a", "b", "c"]
+
+
+def test_a_join_whose_last_branch_is_cut_off_by_a_failure_does_not_begin():
+    canvas = canvas_of("begin -> a, b, join; b -> c -> join; join -> end")
+    player = Player(canvas, script_of(a=failed("broken"))).begin().report("begin")
+
+    player.report("a").report("b").play()
+
+    assert player.path == ["begin", "a", "b"]
+    assert player.error == "broken"
 
 
 def test_what_leads_to_the_failing_wave_is_carried_out_too():

@@ -314,6 +314,19 @@ def test_a_cancel_ends_an_open_turn_and_shows_nothing_unheard():
     check_events(player)
 
 
+def test_a_turn_whose_model_fails_in_a_side_by_side_item_does_not_keep_the_others_waiting():
+    canvas = canvas_of("begin -> each -> end", "each: item -> model, loop; model -> say", "loop: visit -> sayb")
+    player = Player(canvas, script_of(each=items(1, at_once=2), model=failed("broken"))).begin()
+    for node in ("begin", "each", "item", "loop", "visit", "sayb"):
+        player.report(node)
+
+    player.report("model").play()
+
+    assert (player.status, player.error) == (RunStatus.FAILED, "item 0: broken")
+    assert player.spoken == ["sayb"]
+    check_events(player)
+
+
 def test_a_message_whose_turn_had_not_come_leaves_no_trace_when_cancelled():
     player = Player(canvas_of("begin -> saya, sayb")).begin().report("begin").report("sayb")
 

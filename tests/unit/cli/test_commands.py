@@ -1,8 +1,5 @@
 """Which commands there are, and how they end."""
 
-import subprocess
-import sys
-
 import pytest
 
 from canvas.errors import Conflict, InvalidCanvas, ModelError, NotFound, StateError
@@ -48,11 +45,3 @@ def test_a_command_that_is_mistyped_is_bad_input_and_a_similar_one_is_named(caps
 )
 def test_what_the_caller_can_mend_is_bad_input_and_the_rest_a_failure(error: Exception, code: Exit):
     assert exit_of(error) is code  # type: ignore[arg-type] (each is an ExecutorError)
-
-
-def test_running_a_canvas_imports_neither_web_server_nor_model_library():
-    program = "import sys, cli.turn, cli.run; print(*sys.modules)"
-
-    imported = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
-
-    assert not {"fastapi", "uvicorn", "openai", "flower"} & set(imported.split())

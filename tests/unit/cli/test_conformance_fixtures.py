@@ -3,6 +3,7 @@
 import asyncio
 import http.client
 import json
+import time
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -55,7 +56,12 @@ def test_leaving_does_not_wait_for_a_delayed_answer():
     with HttpFixture([HttpRoute(path="/slow", delay_ms=60_000)]) as server:
         connection = http.client.HTTPConnection(urlsplit(server.base).netloc, timeout=5)
         connection.request("GET", "/slow")
+        began = time.monotonic()
+        while not server.calls:
+            assert time.monotonic() - began < 10
+            time.sleep(0.001)
 
+    assert time.monotonic() - began < 30
     connection.close()
 
 

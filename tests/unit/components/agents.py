@@ -51,7 +51,7 @@ class Calls:
     most_at_once: int = 0
 
 
-def echo_tool(calls: Calls, answer: Answer | None = None, name: str = "Echo") -> Tool[EchoParams]:
+def echo_tool(calls: Calls, answer: Answer | None = None, name: str = "Echo", **settings: Any) -> Tool[EchoParams]:
     """A tool that gives back its query, or what `answer` makes of its arguments."""
 
     async def call(params: EchoParams, arguments: Mapping[str, Any], ctx: Any) -> ToolResult:
@@ -73,7 +73,7 @@ def echo_tool(calls: Calls, answer: Answer | None = None, name: str = "Echo") ->
         "query": Argument("string", "what to echo", required=True, default="{sys.query}"),
         "times": Argument("integer", "how often", default=1),
     }
-    return Tool(name, name.lower(), EchoParams, "Echoes.", arguments, call, empty=None)
+    return Tool(name, name.lower(), EchoParams, "Echoes.", arguments, call, empty=None, **settings)
 
 
 @contextmanager

@@ -6,11 +6,12 @@ import pytest
 from canvas.outcome import Failed, Finished
 from components.agent import agent
 from components.prompts import citation_guide
+from components.tools.retrieval import RETRIEVAL
 from providers.scripted import Script
 from tests.fakes import FakeContext
 from tests.unit.components.agents import ECHO, HELPER, Calls, ask, calls, echo_tool, known, scripted, texts
 
-TAVILY = {"component_name": "TavilySearch", "name": "TavilySearch", "params": {}}
+SEARCH = {"component_name": "Search", "name": "Search", "params": {}}
 CHUNK = {"content": "Tea is a drink.", "document_name": "tea.txt", "url": "https://example.com/t"}
 SCHEMA = {"content": {}, "structured": {"properties": {"a": {"type": "string"}}, "value": {"a": "of last time"}}}
 
@@ -87,8 +88,8 @@ def test_an_agent_that_does_not_speak_neither_completes_questions_nor_cites():
         ("Echo", False, True, False),
         ("Echo", True, True, True),
         ("Echo", True, False, False),
-        ("TavilySearch", False, True, True),
-        ("TavilySearch", False, False, False),
+        ("Search", False, True, True),
+        ("Search", False, False, False),
     ],
 )
 def test_the_citation_guide_is_given_where_sources_are_or_may_come(
@@ -96,7 +97,7 @@ def test_the_citation_guide_is_given_where_sources_are_or_may_come(
 ):
     script = Script([{"reply": "a"}])
 
-    with known(echo_tool(Calls(), name=tool)):
+    with known(echo_tool(Calls(), name=tool, brings_sources=tool == "Search")):
         ask(script, aloud(sources=sources), tools=[{"component_name": tool}], sys_prompt="S", cite=cite)
 
     expected = f"S\n\n{citation_guide()}" if is_guided else "S"
@@ -115,7 +116,7 @@ def test_the_citation_guide_is_given_where_sources_are_or_may_come(
 def test_a_retrieval_brings_sources_only_from_datasets(params: dict[str, Any], is_guided: bool):
     script = Script([{"reply": "a"}])
 
-    with known(echo_tool(Calls(), name="Retrieval")):
+    with known(RETRIEVAL):
         ask(script, aloud(), tools=[{"component_name": "Retrieval", "params": params}], sys_prompt="S")
 
     assert (texts(script.requests[0])[0] == ("system", "S")) is not is_guided
@@ -157,8 +158,8 @@ def test_after_a_long_conversation_a_second_request_puts_the_citations_in():
 def test_after_a_long_conversation_an_answer_without_sources_is_said_as_it_is():
     script = Script([{"user": "Output: ", "reply": "whole"}, {"reply": "No idea."}])
 
-    with known(echo_tool(Calls(), name="TavilySearch")):
-        outcome, ctx = ask(script, aloud(3), tools=[TAVILY])
+    with known(echo_tool(Calls(), name="Search", brings_sources=True)):
+        outcome, ctx = ask(script, aloud(3), tools=[SEARCH])
 
     assert ctx.pieces == ["No idea."]
     assert outcome == Finished(outputs={"content": "No idea."})

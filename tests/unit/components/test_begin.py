@@ -91,3 +91,13 @@ def test_a_payload_is_ignored_in_other_modes():
 def test_an_unknown_mode_is_refused(mode: Any):
     with pytest.raises(ValidationError, match=r"\[Begin\] Mode"):
         BeginParams.model_validate({"mode": mode})
+
+
+def test_what_the_turn_before_has_left_in_the_inputs_is_shown_until_it_is_given_anew():
+    kept = {"a": "old", "b": "kept", "extra": 1}
+    ctx = FakeContext(globals={"sys.query": ""}, kept_inputs=kept, answers={"a": "new"})
+
+    outcome = run(begin, {"inputs": {"a": {}, "b": {}}}, ctx)
+
+    assert ctx.inputs == {"a": "new", "b": "kept", "extra": 1}
+    assert outcome == Finished(outputs={"a": "new"})

@@ -162,6 +162,14 @@ def test_reasoning_is_told_apart_in_a_template_too():
     assert ctx.pieces == [f"T: {THINK_START}ab{THINK_END}Hello"]
 
 
+@pytest.mark.parametrize("stray", ["<think>" * 20_000, "</think>a", "a<think>"])
+def test_a_think_tag_without_its_other_half_is_text_like_any_other(stray: str):
+    ctx = FakeContext(values={"LLM:A": {"content": f"<think>ab</think>{stray}"}}, listened={"LLM:A"})
+
+    assert content(ctx, "{LLM:A@content}") == stray
+    assert ctx.said == f"{THINK_START}ab{THINK_END}{stray}"
+
+
 def test_other_values_are_said_as_they_are_but_never_with_our_markers():
     marked = f"<think>ab</think>{THINK_START}x{THINK_END}{AUDIO_START}{'0' * 32}{AUDIO_END}"
     ctx = FakeContext(values={"LLM:A": {"content": marked}})

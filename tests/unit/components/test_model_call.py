@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from canvas.errors import UnresolvedReference
+from components.images import images_in, without_images
 from components.model_call import (
     NoAnswer,
     Prompt,
@@ -14,14 +15,12 @@ from components.model_call import (
     base_delay,
     continue_history,
     generation,
-    images_in,
     number,
     pause,
     request,
-    without_images,
 )
 from components.prompts import citation_guide, cut_guides
-from providers.chat import ModelSpec
+from providers.chat import ChatRequest, ModelSpec
 from tests.fakes import FakeContext
 
 PNG, GIF = "data:image/png;base64,QQ==", "data:image/gif;base64,Qg=="
@@ -35,6 +34,10 @@ class Log:
 
     def warning(self, event: str, **_: Any) -> None:
         self.warnings.append(event)
+
+
+def sent(prompt: Prompt, spec: ModelSpec) -> ChatRequest:
+    return asyncio.run(request(prompt, PromptParams(llm_id="m"), spec))
 
 
 def prompt_of(ctx: FakeContext, **params: Any) -> Prompt:
@@ -98,6 +101,7 @@ def test_the_author_may_give_several_messages():
         (1, [assistant("a2"), user("P")]),
         ("2", [assistant("a1"), user("u2"), assistant("a2"), user("P")]),
         (None, [user("P")]),
+        (10**30, [user("u1"), assistant("a1"), user("u2"), assistant("a2"), user("P")]),
     ],
 )
 def test_the_history_is_a_window_of_turns_without_the_current_question(turns: Any, expected: list[dict[str, str]]):
@@ -165,11 +169,26 @@ def test_images_come_from_the_visual_variable_then_from_references_then_from_fil
     assert prompt.messages == [user("see ")]
 
 
+@pytest.mark.parametrize(
+    ("var", "images"),
+    [
+        ("{env.seen}", (PNG,)),
+        (["env.seen", "", "{env.x}"], (PNG, GIF)),
+        ([None, 3, {"a": "env.seen"}], ()),
+        ({"value": "env.seen"}, ()),
+    ],
+)
+def test_images_are_shown_by_one_reference_or_several(var: Any, images: tuple[str, ...]):
+    ctx = FakeContext(globals={"env.seen": [PNG], "env.x": GIF})
+
+    assert prompt_of(ctx, prompts="see", visual_files_var=var).images == images
+
+
 def test_only_a_model_with_eyes_gets_images():
     prompt = Prompt("", [user("U")], images=[PNG])
 
-    assert request(prompt, PromptParams(llm_id="m"), spec(8192, "chat", "vision")).images == [PNG]
-    assert request(prompt, PromptParams(llm_id="m"), spec()).images == ()
+    assert sent(prompt, spec(8192, "chat", "vision")).images == [PNG]
+    assert sent(prompt, spec()).images == ()
 
 
 @pytest.mark.parametrize(
@@ -294,29 +313,43 @@ def test_template_arguments_are_an_object_or_its_json(value: Any, expected: Any,
     prompt = prompt_of(ctx, prompts="U")
 
     assert prompt.template_kwargs == expected
-    assert request(prompt, PromptParams(llm_id="m"), spec()).chat_template_kwargs == expected
+    assert sent(prompt, spec()).chat_template_kwargs == expected
     assert bool(ctx.log.warnings) == warned
 
 
 def test_a_system_message_without_text_is_not_sent():
-    sent = request(Prompt("", [user("U")]), PromptParams(llm_id="m"), spec()).messages
-
-    assert sent == [user("U")]
+    assert sent(Prompt("", [user("U")]), spec()).messages == [user("U")]
 
 
 def test_a_prompt_too_long_for_the_model_loses_its_history_first():
     long = Prompt("S", [user("word " * 500), assistant("a"), user("U")])
 
-    assert request(long, PromptParams(llm_id="m"), spec(100)).messages == [
+    assert sent(long, spec(100)).messages == [
         {"role": "system", "content": "S"},
         user("U"),
     ]
 
 
+def test_others_run_while_a_very_long_prompt_is_made_to_fit():
+    prompt = Prompt("S", [user("word " * 40_000)])
+    turns = 0
+
+    async def ask() -> ChatRequest:
+        nonlocal turns
+        asked = asyncio.ensure_future(request(prompt, PromptParams(llm_id="m"), spec(100_000)))
+        while not asked.done():
+            turns += 1
+            await asyncio.sleep(0)
+        return await asked
+
+    assert asyncio.run(ask()).messages[-1] == prompt.messages[-1]
+    assert turns > 2
+
+
 @pytest.mark.parametrize("messages", [[], [user(" \n")], [user("U"), assistant("a")], [user("U"), user("")]])
 def test_a_prompt_without_a_question_is_not_sent(messages: list[dict[str, str]]):
     with pytest.raises(NoAnswer, match=r"^\*\*ERROR\*\*: "):
-        request(Prompt("S", messages), PromptParams(llm_id="m"), spec())
+        sent(Prompt("S", messages), spec())
 
 
 @pytest.mark.parametrize(

@@ -65,8 +65,8 @@ def test_any_text_can_be_read_aloud(text: str):
 
 @pytest.mark.parametrize("text", ["!" * 400_000, "<" * 400_000, "<a" * 200_000, "<think>" * 60_000, "” " * 200_000])
 def test_a_text_that_is_all_noise_takes_no_time(text: str):
-    begun = time.monotonic()
+    begun = time.process_time()
 
     list(sentences(text))
 
-    assert time.monotonic() - begun < 2
+    assert time.process_time() - begun < 2

@@ -84,7 +84,10 @@ def test_a_script_that_does_not_parse_fails_the_node():
         result({"method": "merge", "script": "{{ bad|nofilter }}"})
 
 
-@pytest.mark.parametrize("params", [{"method": "upper"}, {"delimiters": []}, {"delimiters": None}, {"delimiters": [1]}])
+@pytest.mark.parametrize(
+    "params",
+    [{"method": "upper"}, {"delimiters": []}, {"delimiters": ""}, {"delimiters": None}, {"delimiters": [1]}],
+)
 def test_unknown_methods_and_missing_delimiters_are_refused(params: dict[str, Any]):
     with pytest.raises(ValidationError):
         StringTransformParams.model_validate(params)

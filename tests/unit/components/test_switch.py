@@ -74,6 +74,15 @@ def test_all_nodes_of_a_target_list_are_started():
     assert chosen(definition, world(a="0")) == ("No:1", "No:2")
 
 
+def test_what_cannot_be_a_node_is_no_target():
+    definition = {**params(("env.a", "=", "1")), "end_cpn_ids": ["No:1", "", None, ["No:2"]]}
+
+    outcome = run(switch, definition, world(a="0"))
+
+    assert isinstance(outcome, Chose)
+    assert (outcome.to, outcome.outputs["_next"]) == (("No:1",), ["No:1"])
+
+
 def test_an_unknown_operator_or_variable_fails_the_node():
     with pytest.raises(NodeFailure, match="Not supported operator: ~="):
         run(switch, params(("env.a", "~=", "1")), world(a="1"))
@@ -87,7 +96,10 @@ def test_an_unknown_operator_or_variable_fails_the_node():
         ({"end_cpn_ids": ["a"]}, "[Switch] conditions"),
         ({"conditions": [], "end_cpn_ids": ["a"]}, "[Switch] conditions"),
         ({"conditions": [{"items": [], "to": []}], "end_cpn_ids": ["a"]}, "[Switch] 'To'"),
+        ({"conditions": [{"items": [], "to": [""]}], "end_cpn_ids": ["a"]}, "[Switch] 'To'"),
+        ({"conditions": [{"items": [], "to": [["a"], 5]}], "end_cpn_ids": ["a"]}, "[Switch] 'To'"),
         ({"conditions": [{"items": [], "to": ["a"]}]}, "ELSE"),
+        ({"conditions": [{"items": [], "to": ["a"]}], "end_cpn_ids": 5}, "ELSE"),
         ({"conditions": ["x"], "end_cpn_ids": ["a"]}, "[Switch] conditions"),
     ],
 )

@@ -87,10 +87,17 @@ def test_any_text_without_references_survives_formatting(text: str):
         ("{% if true %}\nx{% endif %}", True),
         ("{a: {b: 1}}", True),
         ("{%", False),
+        ("{%}", False),
+        ("%} {sys.query} {%", False),
+        ("{%%}", True),
     ],
 )
 def test_only_braces_around_something_else_than_a_reference_make_a_template(text: str, is_jinja: bool):
     assert templates.looks_like_jinja(text) is is_jinja
+
+
+def test_a_text_full_of_blocks_that_never_end_is_told_from_a_template_at_once():
+    assert not templates.looks_like_jinja("{%" * 100_000)
 
 
 @pytest.mark.parametrize(

@@ -81,9 +81,16 @@ def test_a_host_that_may_not_be_reached_is_refused_in_the_usual_words():
         asyncio.run(asked(servers(), "SELECT 1", host="10.0.0.1"))
 
 
-def test_easels_own_database_is_not_for_nodes():
+@pytest.mark.parametrize("host", ["DB.example.com", "db.example.com.", "alias.example.com", "8.8.8.8"])
+def test_easels_own_database_is_not_for_nodes_whatever_they_call_it(host: str):
     with pytest.raises(ToolError, match=r"^For the security reason, it does not support database named shop"):
-        asyncio.run(asked(servers(own=("db.example.com", 5432, "shop")), "SELECT 1", host="DB.example.com"))
+        asyncio.run(asked(servers(own=("db.example.com", 5432, "shop")), "SELECT 1", host=host))
+
+
+def test_other_databases_of_easels_server_may_be_asked():
+    given = servers(own=("db.example.com", 5432, "easel"))
+
+    assert asyncio.run(asked(given, "SELECT 1 AS n")).rows == [(1,)]
 
 
 def test_a_server_that_cannot_be_reached_is_told_in_the_drivers_words():

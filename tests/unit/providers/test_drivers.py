@@ -5,6 +5,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
+from pytest_httpserver import HTTPServer
 
 from canvas.errors import ToolError
 from providers import drivers
@@ -119,6 +120,25 @@ def test_a_trino_database_is_a_catalog_and_a_schema(
 
     assert (listener.settings["catalog"], listener.settings["schema"]) == (catalog, schema)
     assert (listener.settings["host"], listener.settings["http_headers"]) == ("8.8.8.8", {"Host": "t.example.com:8080"})
+
+
+def test_a_trino_session_reaches_its_server_and_nothing_else(httpserver: HTTPServer):
+    requests = pytest.importorskip("requests")
+    port = httpserver.port
+    named = Target("t.example.com", "127.0.0.1", port, "hive", "ann", "", 3)
+    httpserver.expect_request("/v1/next", headers={"Host": f"t.example.com:{port}"}).respond_with_data("more")
+    elsewhere = {"Location": f"http://localhost:{port}/secret"}
+    httpserver.expect_request("/v1/moved").respond_with_data(status=302, headers=elsewhere)
+    httpserver.expect_request("/secret").respond_with_data("secret")
+    session = drivers.session_with(named, tls=False)
+
+    with session:
+        for host in ("t.example.com", "127.0.0.1"):
+            reply = session.get(f"http://{host}:{port}/v1/next", headers={"Host": f"t.example.com:{port}"})
+            assert reply.text == "more"
+        for url in (f"http://localhost:{port}/secret", f"http://127.0.0.1:{port}/v1/moved", "http://8.8.8.8/"):
+            with pytest.raises(requests.exceptions.InvalidSchema):
+                session.get(url)
 
 
 def test_a_trino_database_without_a_catalog_is_none():

@@ -145,6 +145,7 @@ def test_files_of_known_kinds_are_taken():
         },
         {"name": "run.exe", "content_b64": ""},
         {"name": "bad.csv", "content_b64": "!"},
+        {"name": "odd.csv", "content_b64": "é"},
         "odd",
     ]
     sandbox, _ = manager(reply({**DONE, "artifacts": told}))

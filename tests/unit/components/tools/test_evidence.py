@@ -1,6 +1,7 @@
 """What searches found becomes numbered evidence."""
 
 import asyncio
+import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -77,6 +78,15 @@ def test_images_inside_a_text_are_taken_out_and_long_pages_are_cut():
     text = cited([Hit("t", "", f"a{PNG}b{PNG[1:]}" + "c" * 20_000)])
 
     assert text.partition("Content:\n")[2] == "ab" + "c" * 9_998
+
+
+def test_a_page_full_of_broken_image_links_is_read_at_once():
+    began = time.process_time()
+
+    text = cited([Hit("t", "", "![a](data:image/png;base64," * 20_000)])
+
+    assert text.partition("Content:\n")[2].startswith("![a](data:image/png;base64,![a](")
+    assert time.process_time() - began < 2
 
 
 def test_missing_lines_are_left_out_and_lines_of_a_value_are_joined():

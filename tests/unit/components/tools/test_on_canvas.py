@@ -182,4 +182,4 @@ def test_a_class_that_is_gone_loads_and_fails_only_when_it_runs():
 def test_a_model_reads_that_the_class_is_gone():
     done = asyncio.run(BING.run(ToolParams(), {"query": "tea"}, world()))
 
-    assert done.answer == "Bing error: Can't import Bing"
+    assert done.answer == "Can't import Bing"

@@ -118,6 +118,31 @@ def test_without_a_question_or_a_place_to_look_there_is_no_search(query: Any, pa
     assert library.searches == []
 
 
+@pytest.mark.parametrize("arguments", [{}, {"query": ""}, {"query": "tea"}])
+def test_a_model_that_gets_no_passages_reads_that_as_the_content_there_is(arguments: Mapping[str, Any]):
+    done = asyncio.run(RETRIEVAL.run(RetrievalParams.model_validate(STORED), arguments, context(Library())))
+
+    assert (done.answer, done.error) == ({"formalized_content": "NOTHING"}, None)
+
+
+@pytest.mark.parametrize(
+    ("library", "params", "text"),
+    [
+        (Library(TEA), {"dataset_ids": [], "kb_ids": []}, "No dataset is selected."),
+        (Library(error=ToolError("You don't own the dataset k9.")), {}, "You don't own the dataset k9."),
+        (None, {}, NOT_CONFIGURED),
+    ],
+)
+def test_a_model_reads_what_went_wrong_without_the_name_of_the_tool(
+    library: Library | None, params: Mapping[str, Any], text: str
+):
+    stored = RetrievalParams.model_validate({**STORED, **params})
+
+    done = asyncio.run(RETRIEVAL.run(stored, {"query": "tea"}, context(library)))
+
+    assert (done.answer, done.error) == (text, text)
+
+
 @pytest.mark.parametrize(
     ("params", "text"),
     [

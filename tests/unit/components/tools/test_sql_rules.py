@@ -85,6 +85,11 @@ def test_every_database_may_be_asked(db_type: str, statement: str):
         ("mysql", "SELECT `update`, sleep FROM t"),
         ("postgres", "EXPLAIN (FORMAT JSON) SELECT 1"),
         ("postgres", "SHOW server_version"),
+        ("postgres", "SELECT a & b, U & b, (x).name, 'NEXT VALUE FOR' FROM t"),
+        ("postgres", "WITH query (a) AS (SELECT 1) SELECT t.sleep FROM query t"),
+        ("postgres", "SELECT $x$\x01$x$, E'\x01\\n', \"a\x01\""),
+        ("mssql", "SELECT N'\x01', [a\x01] FROM t"),
+        ("trino", "WITH query (a) AS (SELECT 1) SELECT a FROM query"),
         ("mssql", "SELECT a FROM t ORDER BY a OFFSET 0 ROWS FETCH NEXT 5 ROWS ONLY"),
         ("IBM DB2", "SELECT 1 FROM sysibm.sysdummy1 WITH UR"),
     ],
@@ -121,6 +126,23 @@ def test_what_only_reads_may_be_sent(db_type: str, statement: str):
         ("postgres", "SELECT lo_import('/etc/passwd')"),
         ("postgres", "SELECT set_config('transaction_read_only', 'off', false)"),
         ("postgres", "SELECT nextval('s')"),
+        ("postgres", "SELECT pg_stat_reset()"),
+        ("postgres", r"""SELECT U&"pg\005fread_file"('/etc/passwd')"""),
+        ("postgres", """SELECT u&"pg!005fread_file" UESCAPE '!' ('/etc/passwd')"""),
+        ("postgres", "SELECT ('/etc/passwd'::text).pg_read_file"),
+        ("postgres", "SELECT (ARRAY['/etc/passwd'])[1].pg_read_file"),
+        ("postgres", "SELECT (x).path.pg_read_file FROM t x"),
+        ("postgres", "SELECT * FROM ts_stat('SELECT to_tsvector(pg_read_file(''/etc/passwd''))')"),
+        ("postgres", "SELECT * FROM crosstab2('DELETE FROM t')"),
+        ("mariadb", "SELECT NEXT VALUE FOR s"),
+        ("mssql", "SELECT NEXT VALUE FOR s"),
+        ("mssql", "SELECT 1 a RECEIVE * FROM q"),
+        ("mssql", "SELECT 1 SETUSER 'sa'"),
+        ("mssql", "SELECT * FROM sys.fn_trace_gettable('x', 1)"),
+        ("trino", "SELECT * FROM TABLE(pg.system.query(query => 'WITH a AS (DELETE FROM t) SELECT 1'))"),
+        ("trino", "SELECT * FROM TABLE(ms.system.procedure(query => 'EXECUTE x'))"),
+        ("IBM DB2", "SELECT NEXTVAL FOR s FROM sysibm.sysdummy1"),
+        ("IBM DB2", "SELECT s.NEXTVAL FROM sysibm.sysdummy1"),
         ("mssql", "SELECT 1 DELETE FROM t"),
         ("mssql", "SELECT 1\nEXEC xp_cmdshell 'dir'"),
         ("mssql", "SELECT * INTO u FROM t"),
@@ -138,6 +160,16 @@ def test_what_does_more_than_read_is_refused(db_type: str, statement: str):
 def test_what_begins_like_no_statement_is_a_mistake_and_is_not_sent():
     assert refusal("SELEC 1", "mysql") == 'SQL Execution Failed: SELEC 1\nnear "SELEC": syntax error'
     assert refusal("SELECT 'open", "mysql") == "SQL Execution Failed: SELECT 'open\nA quote or a comment is left open."
+
+
+@pytest.mark.parametrize("blank", ["\x00", "\x01", "\x1a", "\u200b", "\ufeff"])
+def test_no_character_that_a_server_may_take_for_white_space_hides_a_statement(blank: str):
+    statement = f"SELECT a FROM t{blank}EXEC{blank}xp_cmdshell 'dir'"
+
+    told = refusal(statement, "mssql")
+
+    assert told == f"SQL Execution Failed: {statement}\nThere are control characters outside of its texts."
+    assert refusal(f"SELECT ${blank}EXEC xp_cmdshell 'dir'", "mssql") is not None
 
 
 def test_a_query_that_only_the_database_understands_is_left_to_it():

@@ -1,3 +1,4 @@
+import json
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -5,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from components.tools.sql_table import LONGEST_CELL, json_rows, text_table
+from components.tools.sql_table import CUT, DEEPEST, LONGEST_CELL, json_rows, text_table
 from providers.services import Rows
 
 TABLE = """\
@@ -25,6 +26,16 @@ def test_a_table_looks_as_canvases_know_it():
         {"id": 1, "name": "Ann", "amount": 10.5, "at": "2026-01-02"},
         {"id": 2, "name": "Bo", "amount": None, "at": None},
     ]
+
+
+def test_a_value_without_a_bottom_is_cut():
+    deep: Any = 1
+    for _ in range(900):
+        deep = [deep]
+
+    cell = json_rows(Rows(["v"], [(deep,)]))[0]["v"]
+
+    assert json.dumps(cell) == "[" * DEEPEST + f'"{CUT}"' + "]" * DEEPEST
 
 
 def test_a_column_without_values_is_one_of_text():

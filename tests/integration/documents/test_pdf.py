@@ -7,7 +7,7 @@ from pypdf import PageObject, PdfReader
 
 from canvas.errors import NodeFailure
 from components.documents import Layout, paper, render
-from tests.unit.components.documents.test_blocks import picture_uri
+from tests.integration.documents.test_blocks import picture_uri
 
 RICH = f"""# Quarterly 季度报告
 

@@ -73,8 +73,8 @@ def test_every_sheet_of_a_file_is_read_into_rows():
         "one.xlsx_S2": [{"id": 2, "v": 20}, {"id": 3, "v": 30}],
     }
     assert found["summary"].splitlines() == [
-        "**one.xlsx_S1**: 2 rows, 2 cols (id, name)",
-        "**one.xlsx_S2**: 2 rows, 2 cols (id, v)",
+        "**one.xlsx_S1**: 2 rows, 2 columns (id, name)",
+        "**one.xlsx_S2**: 2 rows, 2 columns (id, v)",
     ]
     assert found["markdown"].startswith("### one.xlsx_S1\n\n| id | name |\n| --- | --- |\n| 1 | a |\n| 2 | b |\n\n### ")
 
@@ -92,7 +92,7 @@ def test_a_wide_and_long_sheet_is_summed_up():
 
     found = outputs(ctx)
 
-    assert found["summary"] == "**w.csv**: 12 rows, 6 cols (a, b, c, d, e...)"
+    assert found["summary"] == "**w.csv**: 12 rows, 6 columns (a, b, c, d, e...)"
     assert found["markdown"].count("| 1 | 2 |") == 10
     assert len(found["data"]["w.csv"]) == 12
 

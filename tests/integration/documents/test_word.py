@@ -11,7 +11,7 @@ from docx.document import Document
 from docx.oxml.ns import qn
 
 from components.documents import Layout, render
-from tests.unit.components.documents.test_blocks import picture_uri
+from tests.integration.documents.test_blocks import picture_uri
 
 FULL = Layout("Kopf 标题", "Left\nfoot", 'DRAFT <&">', True, "Generated: now", 14)
 

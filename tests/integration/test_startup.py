@@ -1,0 +1,12 @@
+"""What starts quickly: a command loads only what it needs."""
+
+import subprocess
+import sys
+
+
+def test_running_a_canvas_imports_neither_web_server_nor_model_library():
+    program = "import sys, cli.turn, cli.run; print(*sys.modules)"
+
+    imported = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+
+    assert not {"fastapi", "uvicorn", "openai", "flower"} & set(imported.split())
