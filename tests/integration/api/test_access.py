@@ -57,6 +57,7 @@ def test_ids_of_others_are_answered_like_ids_of_nobody(
         "agent_id": agent,
         "attachment_id": file.id.hex,
         "message_id": run["message_id"],
+        "name": f"{file.id.hex}.txt",
         "run_id": run["run_id"],
         "session_id": run["session_id"],
         "task_id": run["run_id"],
