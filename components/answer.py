@@ -18,6 +18,7 @@ _NO_MARKERS = str.maketrans("", "", THINK_START + THINK_END)
 
 class AnswerParams(Params):
     default_outputs = ("answer", "content")
+    later_outputs = ()
 
     says: Any = ()  # {text, said}: references to a text, and to the mark that it was said
 

@@ -23,6 +23,8 @@ class Params(BaseModel):
 
     default_outputs: ClassVar[tuple[str, ...]] = ()
     """Output names a node has when its DSL declares no `outputs`; they read as null until it runs."""
+    later_outputs: ClassVar[tuple[str, ...] | None] = None
+    """Further names that it may set by itself, but for those that begin with `_`; None: it may set any."""
 
     inputs: Any = Field(default_factory=dict)
     outputs: Any = Field(default_factory=dict)

@@ -20,6 +20,8 @@ MODES = ("conversational", "task", "Webhook")
 
 
 class BeginParams(Params):
+    later_outputs = ()
+
     mode: Any = "conversational"
     prologue: Any = ""
     layout_recognize: Any = ""

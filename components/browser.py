@@ -45,6 +45,7 @@ _LABELS = {
 
 class BrowserParams(Params):
     default_outputs = ("content", "downloaded_files")
+    later_outputs = ()
 
     llm_id: Any = Field(default="", validate_default=True)
     prompts: Any = "{sys.query}"

@@ -62,6 +62,7 @@ class CategorizeParams(GenerationParams):
     """Categories in the author's order, which decides ties and the last resort."""
 
     default_outputs = ("category_name",)
+    later_outputs = ("category",)
 
     category_description: dict[str, Category] = Field(default={}, validate_default=True)
     query: Any = "sys.query"

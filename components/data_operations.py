@@ -30,6 +30,7 @@ _SAME_AS = {"equals": "=", "==": "=", "!=": "≠"}
 
 class DataOperationsParams(Params):
     default_outputs = ("result",)
+    later_outputs = ()
 
     operations: Any = "literal_eval"
     query: Any = ()

@@ -36,6 +36,7 @@ _BEGUN = "begun"  # when the first attempt began
 
 class DocGeneratorParams(Params):
     default_outputs = ("doc_id", "filename", "mime_type", "size", "download")
+    later_outputs = ()
 
     content: Any = Field(default="", validate_default=True)
     output_format: Any = "pdf"

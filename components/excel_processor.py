@@ -34,6 +34,7 @@ _NOT_IN_A_NAME = re.compile(r'[\\/:*?"<>|\x00-\x1f]')
 
 class ExcelProcessorParams(Params):
     default_outputs = ("data", "summary", "markdown", "attachment")
+    later_outputs = ("errors",)
 
     operation: Any = "read"
     input_files: Any = Field(default_factory=list[Any])

@@ -43,6 +43,7 @@ _NO_CHARSETS = frozenset({"idna", "punycode", "unicode-escape", "raw-unicode-esc
 
 class InvokeParams(Params):
     default_outputs = ("result",)
+    later_outputs = ()
 
     url: Any = Field(default="", validate_default=True)
     method: Any = "get"

@@ -20,6 +20,8 @@ RESULTS = "_result"  # of side-by-side items: one {item, index, "<child>": outpu
 
 
 class IterationParams(Params):
+    later_outputs = ()
+
     items_ref: Any = ""
     variable: Any = None
     max_concurrency: Any = 0
@@ -38,7 +40,7 @@ class IterationParams(Params):
 
 
 class IterationItemParams(Params):
-    pass
+    later_outputs = ("index", "item", "result")
 
 
 @component("Iteration", IterationParams)

@@ -7,33 +7,6 @@ from canvas.document import Entry
 from canvas.reading import rows
 from components import fields, registry, tools
 
-SET: Mapping[str, frozenset[str]] = {
-    "Agent": frozenset({"content", "thinking", "use_tools"}),
-    "Answer": frozenset({"answer", "content"}),
-    "Begin": frozenset(),
-    "Browser": frozenset({"content", "downloaded_files"}),
-    "Categorize": frozenset({"category", "category_name"}),
-    "CodeExec": frozenset({"actual_type", "attachments", "content", "raw_result"}),
-    "DataOperations": frozenset({"result"}),
-    "DocGenerator": frozenset({"doc_id", "download", "filename", "mime_type", "size"}),
-    "ExcelProcessor": frozenset({"attachment", "data", "errors", "markdown", "summary"}),
-    "ExitLoop": frozenset(),
-    "Invoke": frozenset({"result"}),
-    "Iteration": frozenset(),
-    "IterationItem": frozenset({"index", "item", "result"}),
-    "ListOperations": frozenset({"first", "last", "result"}),
-    "LLM": frozenset({"content", "thinking"}),
-    "Loop": frozenset(),
-    "LoopItem": frozenset(),
-    "Message": frozenset({"attachment", "content", "downloads", "memory_error"}),
-    "StringTransform": frozenset({"result"}),
-    "Switch": frozenset({"next"}),
-    "UserFillUp": frozenset({"tips"}),
-    "VariableAggregator": frozenset(),
-    "VariableAssigner": frozenset({"errors"}),
-}
-"""Component -> outputs that it sets by itself, whatever its author declares; names that begin with `_` are left out."""
-
 
 def outputs_of(entry: Entry) -> frozenset[str] | None:
     """The outputs that a node may have; None for one that may have any, and for components that nobody listed."""
@@ -47,13 +20,14 @@ def outputs_of(entry: Entry) -> frozenset[str] | None:
 
 
 def _usual(component: str) -> frozenset[str] | None:
+    """What a component sets by itself, whatever its author declares."""
     tool = tools.find(component)
-    if tool is not None and component not in SET:
+    if tool is not None:
         return frozenset((*tool.outputs, tool.main_output)) if tool.outputs else None
     found = registry.find(component)
-    if component not in SET:
+    if found is None or found.params.later_outputs is None:
         return None
-    return SET[component] | set(found.params.default_outputs if found else ())
+    return frozenset((*found.params.default_outputs, *found.params.later_outputs))
 
 
 def _named(component: str, params: Mapping[str, Any]) -> set[str]:

@@ -22,6 +22,7 @@ OPERATIONS = ("nth", "head", "tail", "filter", "sort", "drop_duplicates")
 
 class ListOperationsParams(Params):
     default_outputs = ("result", "first", "last")
+    later_outputs = ()
 
     query: Any = Field(default="", validate_default=True)
     operations: Any = "nth"

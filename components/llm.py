@@ -40,6 +40,7 @@ class LLMParams(PromptParams):
     """Checked at load; `outputs` declares the answer's schema."""
 
     default_outputs = ("content",)
+    later_outputs = ("thinking",)
 
 
 @component("LLM", LLMParams, effect="idempotent")

@@ -18,6 +18,8 @@ from components.context import NodeContext
 
 
 class LoopParams(Params):
+    later_outputs = ()
+
     loop_variables: Any = ()
     loop_termination_condition: Any = ()
     logical_operator: Any = "and"
@@ -25,11 +27,11 @@ class LoopParams(Params):
 
 
 class LoopItemParams(Params):
-    pass
+    later_outputs = ()
 
 
 class ExitLoopParams(Params):
-    pass
+    later_outputs = ()
 
 
 @component("Loop", LoopParams)

@@ -38,6 +38,7 @@ _REFERENCE = re.compile(r"\{.*\}", re.DOTALL)
 
 class MessageParams(Params):
     default_outputs = ("content", "downloads")
+    later_outputs = ("attachment", "memory_error")
 
     content: Any = Field(default=(), validate_default=True)
     stream: Any = True

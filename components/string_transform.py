@@ -20,6 +20,7 @@ METHODS = ("split", "merge")
 
 class StringTransformParams(Params):
     default_outputs = ("result",)
+    later_outputs = ()
 
     method: Any = "split"
     split_ref: Any = ""

@@ -16,6 +16,8 @@ from components.context import NodeContext
 
 
 class SwitchParams(Params):
+    later_outputs = ("next",)
+
     conditions: Any = Field(default=(), validate_default=True)
     end_cpn_ids: Any = Field(default=(), validate_default=True)
 

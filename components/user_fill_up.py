@@ -19,6 +19,8 @@ from components.context import NodeContext
 
 
 class UserFillUpParams(Params):
+    later_outputs = ("tips",)
+
     enable_tips: Any = True
     tips: Any = "Please fill in the form."
     layout_recognize: Any = ""

@@ -16,6 +16,8 @@ from components.context import NodeContext
 
 
 class VariableAggregatorParams(Params):
+    later_outputs = ()
+
     groups: Any = Field(default=(), validate_default=True)
 
     @field_validator("groups")

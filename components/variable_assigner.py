@@ -27,6 +27,8 @@ LONGEST_NUMBER = 4096  # bits; far more than anybody counts, and Python refuses 
 
 
 class VariableAssignerParams(Params):
+    later_outputs = ("errors",)
+
     variables: Any = ()
 
 
