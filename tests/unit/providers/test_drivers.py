@@ -1,5 +1,6 @@
 """What drivers are told, with modules that only listen. That a server understands it is not shown here."""
 
+import importlib
 import sys
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -123,7 +124,7 @@ def test_a_trino_database_is_a_catalog_and_a_schema(
 
 
 def test_a_trino_session_reaches_its_server_and_nothing_else(httpserver: HTTPServer):
-    requests = pytest.importorskip("requests")
+    requests = importlib.import_module("requests")
     port = httpserver.port
     named = Target("t.example.com", "127.0.0.1", port, "hive", "ann", "", 3)
     httpserver.expect_request("/v1/next", headers={"Host": f"t.example.com:{port}"}).respond_with_data("more")
