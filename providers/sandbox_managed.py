@@ -49,6 +49,11 @@ class ExecutorManager:
         self._pause = pause
         self._chance = chance
 
+    @property
+    def repeatable(self) -> bool:
+        """The manager's programs may reach a network that nobody here knows."""
+        return False
+
     async def run(self, program: Program) -> ProgramResult:
         """Raises ToolError when the manager cannot be asked, or has no answer in time."""
         seconds = min(program.timeout, self._seconds)

@@ -116,6 +116,11 @@ class ProgramResult:
 class Sandbox(Protocol):
     """Runs untrusted code somewhere else."""
 
+    @property
+    def repeatable(self) -> bool:
+        """Whether nothing outside can have changed by what a program did, so that it may be run again."""
+        ...
+
     async def run(self, program: Program) -> ProgramResult:
         """Raises ToolError when it could not be run, or ran out of time."""
         ...

@@ -114,6 +114,8 @@ def download(edge: TheEdge, principal: Caller, id: str = "") -> Response:  # noq
 
 
 @router.get("/agents/attachments/{attachment_id}/download")
+@router.get("/document/download/{attachment_id}", deprecated=True)
+@old_router.get("/v1/document/download/{attachment_id}", deprecated=True)
 def download_attachment(
     edge: TheEdge,
     principal: Anyone,
@@ -137,21 +139,6 @@ def preview_attachment(
     file, data = _read(edge, principal, attachment_id)
     kind = _type(mime_type, ext)
     return _reply(data, kind, filename or file.name, is_inline=not _is_page(kind, ext))
-
-
-@router.get("/document/download/{attachment_id}", deprecated=True)
-@old_router.get("/v1/document/download/{attachment_id}", deprecated=True)
-def download_by_old_path(
-    edge: TheEdge,
-    principal: Anyone,
-    attachment_id: str,
-    ext: str = "",
-    mime_type: str = "",
-    filename: str = "",
-    disposition: str = "",
-) -> Response:
-    """The download under its old paths."""
-    return download_attachment(edge, principal, attachment_id, ext, mime_type, filename, disposition)
 
 
 @router.get("/documents/artifact/{name}")

@@ -53,7 +53,7 @@ async def execute(params: CodeExecParams, arguments: Mapping[str, Any], ctx: Nod
     sandbox = ctx.services.sandbox
     if sandbox is None:
         raise ToolError(NO_SANDBOX)
-    if getattr(sandbox, "repeatable", False):
+    if sandbox.repeatable:
         return _judged(await _outputs(sandbox, program, contract, ctx), contract)
     kept = await ctx.recall(_DONE)
     if kept is None:

@@ -48,6 +48,8 @@ class Shelf:
 
 
 class Oracle:
+    repeatable = True
+
     async def run(self, program: Program) -> ProgramResult:
         doubled = 2 * int(program.arguments["x"]) if "x" in program.arguments else "drawn"
         return ProgramResult(value=doubled, has_value=True)
