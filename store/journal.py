@@ -16,10 +16,14 @@ from store.ids import new_id
 from store.schema import journal, runs, tool_calls
 
 RECORD = text("""
-    insert into journal (run_id, activation_id, key, value)
-    select run_id, id, :key, cast(:value as json) from activations
-    where run_id = :run_id and id = :activation_id and lease_id = :lease_id and status = 'running'
-    on conflict do nothing
+    with mine as (
+        select run_id, id from activations
+        where run_id = :run_id and id = :activation_id and lease_id = :lease_id and status = 'running'
+    ), put as (
+        insert into journal (run_id, activation_id, key, value)
+        select run_id, id, :key, cast(:value as json) from mine on conflict do nothing
+    )
+    select count(*) from mine
 """)
 RECALL = select(journal.c.value).where(
     journal.c.run_id == bindparam("of_run"),
@@ -45,18 +49,16 @@ CALLS_OF_TENANT = (
 
 
 def record(tx: Transaction, claim: Claim, key: str, value: Any) -> bool:
-    """Write a value down for good; False if the lease is gone or the key has a value already."""
-    return (
-        tx.run(
-            RECORD,
-            run_id=claim.run_id,
-            activation_id=claim.id,
-            lease_id=claim.lease_id,
-            key=key,
-            value=encode(value),
-        )
-        == 1
+    """Write a value down for good, unless the key has one already, which stays; False if the lease is gone."""
+    held = tx.scalar(
+        RECORD,
+        run_id=claim.run_id,
+        activation_id=claim.id,
+        lease_id=claim.lease_id,
+        key=key,
+        value=encode(value),
     )
+    return held == 1
 
 
 def recall(tx: Transaction, claim: Claim, key: str) -> Any:
