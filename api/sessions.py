@@ -1,7 +1,8 @@
 """Conversations as sessions of RAGFlow's wire: what was said, and the document with the state it is in (http-api 3)."""
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
@@ -17,7 +18,25 @@ from store.conversations import Conversation, Message
 from store.database import Transaction
 
 
-def normalised(tx: Transaction, edge: Edge, session: Conversation, *, with_dsl: bool = True) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class Spoken:
+    """What was said in a session, and what its runs may cite."""
+
+    messages: Sequence[Message]
+    run_ids: Sequence[UUID]
+    cited: Mapping[UUID, Mapping[str, Any]]
+
+
+def spoken_in(tx: Transaction, session: Conversation) -> Spoken:
+    """Everything a session shows of its conversation but the answers' texts."""
+    said = conversations.messages(tx, session.tenant_id, session.id)
+    run_ids = list(dict.fromkeys(message.run_id for message in said if message.run_id is not None))
+    return Spoken(said, run_ids, citations.of_runs(tx, run_ids))
+
+
+def normalised(
+    tx: Transaction, edge: Edge, session: Conversation, *, with_dsl: bool = True, spoken: Spoken | None = None
+) -> dict[str, Any]:
     """A session as lists show it."""
     shown = {
         "id": session.id.hex,
@@ -25,7 +44,7 @@ def normalised(tx: Transaction, edge: Edge, session: Conversation, *, with_dsl: 
         "name": session.name,
         "user_id": session.user_id,
         "source": session.source,
-        "message": messages_of(tx, edge, session),
+        "message": messages_of(tx, edge, session, spoken or spoken_in(tx, session)),
         "round": session.rounds,
         "errors": session.error,
         "version_title": session.version_title,
@@ -39,21 +58,17 @@ def normalised(tx: Transaction, edge: Edge, session: Conversation, *, with_dsl: 
 
 def raw(tx: Transaction, edge: Edge, session: Conversation) -> dict[str, Any]:
     """A session as its row looks upstream."""
-    shown = normalised(tx, edge, session)
+    spoken = spoken_in(tx, session)
+    shown = normalised(tx, edge, session, spoken=spoken)
     agent = shown.pop("agent_id")
-    said = conversations.messages(tx, session.tenant_id, session.id)
-    run_ids = list(dict.fromkeys(message.run_id for message in said if message.run_id is not None))
-    cited = citations.of_runs(tx, run_ids)
     nothing: dict[str, Any] = {"chunks": {}, "doc_aggs": {}}
-    return {**shown, "dialog_id": agent, "reference": [cited.get(run_id, nothing) for run_id in run_ids]}
+    return {**shown, "dialog_id": agent, "reference": [spoken.cited.get(run, nothing) for run in spoken.run_ids]}
 
 
-def messages_of(tx: Transaction, edge: Edge, session: Conversation) -> list[dict[str, Any]]:
+def messages_of(tx: Transaction, edge: Edge, session: Conversation, spoken: Spoken) -> list[dict[str, Any]]:
     """What both sides have said. A run's answer is all its text, thinking included, after the last message to it."""
-    said = conversations.messages(tx, session.tenant_id, session.id)
-    run_ids = {message.run_id for message in said if message.run_id is not None}
-    answers = overview.said_in(tx, sorted(run_ids))
-    cited = citations.of_runs(tx, run_ids)
+    said, cited = spoken.messages, spoken.cited
+    answers = overview.said_in(tx, sorted(spoken.run_ids))
     last_to = {message.run_id: message.number for message in said if message.role == "user"}
     shown = [_prologue(tx, edge, session)] if session.source == "agent" else []
     for message in said:

@@ -2,7 +2,11 @@
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from uuid import UUID
 
+from store import citations
+from store.ids import new_id
+from tests.integration.api.conftest import Server
 from tests.integration.api.talking import ECHO, FORM, Client
 
 
@@ -110,3 +114,22 @@ def test_many_sessions_are_deleted_at_once_and_unknown_ones_are_named(lonely: Cl
     assert delete(ids=["0" * 32])["code"] == 102
     assert delete(delete_all=True) == {"code": 0}
     assert lonely.http.get(url).json()["total"] == 0
+
+
+def test_a_session_shows_what_its_answers_may_cite(client: Client, server: Server) -> None:
+    agent = client.agent(ECHO)
+    told = client.say(agent, "x")["data"]
+    session, turn = told["session_id"], UUID(told["message_id"])
+    with server.database.transaction() as tx:
+        chunk = {"chunk_id": "29584016", "content": "Up 4%."}
+        citations.cite(tx, UUID(told["run_id"]), turn, new_id(), [chunk], [{"doc_name": "a", "count": 1}])
+
+    url = f"/api/v1/agents/{agent}/sessions"
+    (listed,) = client.http.get(url).json()["data"]
+    raw = client.http.get(f"{url}/{session}").json()["data"]
+
+    assert listed["message"][-1]["reference"] == [{"content": "Up 4%.", "citation_id": "373"}]
+    assert raw["message"] == listed["message"]
+    assert raw["reference"] == [
+        {"chunks": {"373": {"content": "Up 4%."}}, "doc_aggs": {"a": {"doc_name": "a", "count": 1}}}
+    ]
