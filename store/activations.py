@@ -42,6 +42,7 @@ CLAIM = (  # its commit returns before it is on disk: losing it costs a second c
         worker=bindparam("worker_name"),
         started_at=func.now(),
         called_off=False,
+        effect=None,
     )
     .returning(
         activations,

@@ -162,7 +162,8 @@ idempotency_keys = Table(
     Column("route", Text, primary_key=True),
     Column("key", Text, primary_key=True),
     Column("digest", LargeBinary, nullable=False),  # SHA-256 of the request: a key with another body is refused
-    Column("run_id", Uuid, nullable=False),
+    Column("run_id", Uuid),
+    Column("reply", JSON),  # {status, body} of a request that started no run
     _now("created_at", index=True),
 )
 
@@ -271,6 +272,7 @@ activations = Table(
     _when("lease_until"),
     Column("worker", Text),
     Column("called_off", Boolean, nullable=False, server_default=text("false")),
+    Column("effect", Text),  # `keyed` or `unsafe` once the attempt may have done something outside
     _now("not_before"),
     _when("hinted_at"),
     Column("turn", Uuid),
