@@ -4,10 +4,10 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup up check test run lock
+.PHONY: help setup up check test faults simulate run lock
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(BIN)/easel ## a virtual environment in .venv with everything that development needs
 
@@ -27,6 +27,12 @@ check: setup ## format, lint, types and unit tests
 
 test: setup ## every test
 	$(BIN)/python -m pytest -q -n 2
+
+faults: setup ## every way to disturb a deployment, with a table of what came of it: a quarter of an hour
+	$(BIN)/python -m tests.faults
+
+simulate: setup ## random schedules of the protocol on all cores, N=100000; SEED=123456 replays one, step by step
+	$(BIN)/python -m tests.simulator $(if $(SEED),--seed $(SEED),--number $(or $(N),100000))
 
 run: setup ## one canvas from a file: make run CANVAS=path.json
 	$(BIN)/easel run $(or $(CANVAS),$(error name the file: make run CANVAS=path.json))

@@ -1,12 +1,12 @@
 """A private PostgreSQL and Valkey for a machine on which no server is named. Nothing else knows how they come about.
 
     with services(home) as servers:
-        ...  # servers.database_url, servers.redis_url
+        ...  # servers.database_url, servers.redis_url; now and then servers.tend()
 
 The programs come out of wheels, else from PATH, else from where Debian keeps PostgreSQL; the wheels' own launchers
 are never called, since as root they add a system user and open every parent directory to all. Both servers listen on
-loopback, on a random port and behind a random password. The process that starts them owns them; further processes of
-the same home are its guests.
+loopback, on a random port and behind a random password. The process that starts them owns them, and starts one that was
+killed again under the same URL; further processes of the same home are its guests.
 
     home/embedded.lock       held by the owner; says where the servers are, once they answer
     home/embedded.guests     held, shared, by every guest; the owner stops its servers when they have left
@@ -44,6 +44,8 @@ Account: TypeAlias = Mapping[str, Any]  # options of Popen: whom to run a progra
 OLDEST_POSTGRES = 15  # what the locking protocol was tried on
 BUILTIN_LOCALES = 17  # the major version since which PostgreSQL knows all letters without the system's help
 PATIENCE_S = 30.0  # for a server to answer, or for an owner to finish starting or stopping
+STOPS_WITHIN_S = 10.0  # after each signal that should end a server
+PAUSE_S = 0.3  # before a server is started once more that has ended as soon as it was started again
 ROOTS_PLACE = Path("/var/lib/easel")  # for root's files when its home is closed to the account that runs PostgreSQL
 ENVIRONMENT = {"PATH": os.defpath, "LC_ALL": "C", "TZ": "UTC"}  # no PGDATA and the like; a known TZ spares a search
 DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
@@ -56,6 +58,14 @@ class Services:
 
     database_url: str = field(default="", repr=False)
     redis_url: str = field(default="", repr=False)
+    owned: tuple["Server", ...] = field(default=(), repr=False, compare=False)  # those that this process has started
+
+    def tend(self) -> list[str]:
+        """Start again what has ended of the servers we own, without waiting until they answer; their names.
+
+        From the main thread. Raises ExecutorError if one does not come up again: perhaps its port is taken by now.
+        """
+        return [server.name for server in self.owned if server.tend()]
 
 
 @contextmanager
@@ -116,12 +126,20 @@ def _started(
 ) -> Generator[Services]:
     os.ftruncate(lock, 0)  # what an owner that was killed left there
     with ExitStack() as running:
-        redis_url = running.enter_context(_valkey(home)) if need_redis else ""
-        database_url = running.enter_context(_postgres(home, durable)) if need_database else ""
-        where = {"pid": os.getpid(), "database_url": database_url, "redis_url": redis_url}
-        os.pwrite(lock, json.dumps(where).encode(), 0)
+        urls, owned = {"database_url": "", "redis_url": ""}, list[Server]()
+        for wanted, url, make in (
+            (need_redis, "redis_url", lambda: _valkey(home)),
+            (need_database, "database_url", lambda: _postgres(home, durable)),
+        ):
+            if wanted:
+                server = make()
+                running.callback(server.stop)
+                server.start_and_wait()
+                urls[url] = server.url
+                owned.append(server)
+        os.pwrite(lock, json.dumps({"pid": os.getpid(), **urls}).encode(), 0)
         try:
-            yield Services(database_url, redis_url)
+            yield Services(**urls, owned=tuple(owned))
         finally:
             give_up = time.monotonic() + linger.total_seconds()
             while True:
@@ -145,26 +163,26 @@ def _announced(home: Path) -> Services | None:
 # -- PostgreSQL ------------------------------------------------------------------------------------------------------
 
 
-@contextmanager
-def _postgres(home: Path, durable: bool) -> Generator[str]:
-    """PostgreSQL on its data below the home, which are made at the first start."""
+def _postgres(home: Path, durable: bool) -> "Server":
+    """PostgreSQL on its data below the home, which are made now if there are none."""
     folder, postgres, major, account = _cluster(_place(home))
     data, port = folder / "data", _free_port()
     if not data.is_dir():
         _initialise(folder, postgres.with_name("initdb"), major, account)
-    _clear_remains(data)
     settings = {
         "listen_addresses": "127.0.0.1", "port": port, "unix_socket_directories": "", "max_connections": 60,
         "shared_buffers": "64MB", "jit": "off", "max_parallel_workers_per_gather": 0, "wal_level": "minimal",
-        "max_wal_senders": 0, "max_logical_replication_workers": 0,
+        "max_wal_senders": 0, "max_logical_replication_workers": 0, "cluster_name": _cluster_name(data),
     }  # fmt: skip
     settings |= {"io_method": "sync"} if major >= 18 else {}  # spares three processes
     settings |= {} if durable else {"fsync": "off", "full_page_writes": "off"}
     argv = [postgres, "-D", data, *(f"--{name}={value}" for name, value in settings.items())]
 
-    with _child(argv, account, folder / "log", (signal.SIGINT, signal.SIGQUIT)) as server:
-        _await_answer(server, folder / "log", lambda: _is_ready(data, server.pid))
-        yield f"postgresql+psycopg://easel:{(folder / 'password').read_text()}@127.0.0.1:{port}/postgres"
+    return Server(
+        "PostgreSQL", f"postgresql+psycopg://easel:{(folder / 'password').read_text()}@127.0.0.1:{port}/postgres",
+        argv, account, folder / "log", (signal.SIGINT, signal.SIGQUIT),
+        is_ready=lambda pid: _is_ready(data, pid), prepare=lambda: _clear_remains(data),
+    )  # fmt: skip
 
 
 def _cluster(place: Path) -> tuple[Path, Path, int, Account]:
@@ -218,27 +236,45 @@ def _is_ready(data: Path, pid: int) -> bool:
     return len(lines) > 7 and lines[0] == str(pid) and lines[7].strip() == "ready"
 
 
+def _cluster_name(data: Path) -> str:
+    """What all processes of a server show as part of their title."""
+    return f"easel-{hashlib.sha256(bytes(data)).hexdigest()[:12]}"
+
+
 def _clear_remains(data: Path) -> None:
-    """Wait for a server whose owner was killed, and remove what is left of one that was killed as well.
+    """Wait for a server whose owner was killed; end and remove what is left of one that was killed as well.
 
     PostgreSQL takes its old process id for a living server when any process of the account has it by now, as happens
-    in a container that starts again. We hold the home's lock, so only a server of this data directory counts.
+    in a container that starts again, and it does not start beside a process that its predecessor has left behind. We
+    hold the home's lock, so only servers of this data directory count, and all of them are to go.
     """
-    remains, give_up = data / "postmaster.pid", time.monotonic() + PATIENCE_S
-    while sys.platform == "linux" and remains.exists() and time.monotonic() < give_up:
+    if sys.platform != "linux":
+        return
+    remains, began = data / "postmaster.pid", time.monotonic()
+    while (left := _processes_of(data)) and (waited := time.monotonic() - began) < PATIENCE_S:
         with suppress(OSError):  # the process or the file went away
-            pid = remains.read_text().partition("\n")[0]
-            if bytes(data) in Path("/proc", pid, "cmdline").read_bytes():
-                time.sleep(0.02)
-                continue
-        remains.unlink(missing_ok=True)
+            if waited > STOPS_WITHIN_S or remains.read_text().partition("\n")[0] not in left:
+                for pid in left:
+                    os.kill(int(pid), signal.SIGKILL)
+        time.sleep(0.02)
+    remains.unlink(missing_ok=True)
+
+
+def _processes_of(data: Path) -> list[str]:
+    """Ids of the servers of a data directory, and of their processes, whose titles name the cluster."""
+    names, found = (bytes(data), _cluster_name(data).encode()), list[str]()
+    for cmdline in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):  # it went away
+            title = cmdline.read_bytes()
+            if b"postgres" in title.partition(b"\0")[0] and any(name in title for name in names):
+                found.append(cmdline.parent.name)
+    return found
 
 
 # -- Valkey ----------------------------------------------------------------------------------------------------------
 
 
-@contextmanager
-def _valkey(home: Path) -> Generator[str]:
+def _valkey(home: Path) -> "Server":
     """Valkey without persistence, told its password over stdin, since arguments are there for all to see."""
     place, account = _place(home), _account()
     runnable = next(_runnable(_valkey_programs(), place, account), None)
@@ -247,9 +283,11 @@ def _valkey(home: Path) -> Generator[str]:
     port, password, log = _free_port(), secrets.token_urlsafe(24), home / "valkey.log"
     wanted = f'bind 127.0.0.1\nport {port}\nrequirepass {password}\nsave ""\nappendonly no\ndaemonize no\n'
 
-    with _child([runnable[0], "-"], account, log, (signal.SIGTERM,), given=wanted) as server:
-        _await_answer(server, log, lambda: _pongs(port, password))
-        yield f"redis://:{password}@127.0.0.1:{port}/0"
+    return Server(
+        "Valkey", f"redis://:{password}@127.0.0.1:{port}/0",
+        [runnable[0], "-"], account, log, (signal.SIGTERM,),
+        is_ready=lambda _: _pongs(port, password), given=wanted,
+    )  # fmt: skip
 
 
 def _pongs(port: int, password: str) -> bool:
@@ -370,34 +408,85 @@ def _place(home: Path) -> Path:
 # -- running a server ------------------------------------------------------------------------------------------------
 
 
-@contextmanager
-def _child(
-    argv: Sequence[str | Path], account: Account, log: Path, stops: Sequence[signal.Signals], given: str = ""
-) -> Generator[subprocess.Popen[Any]]:
-    """A server that ends with this block by the first of `stops`, or the next; by the first, too, if we are killed.
+@dataclass
+class Server:
+    """A server's process, and what it takes to start it again as it was.
 
     A session of its own keeps the terminal's Ctrl-C from it, which is meant for us: we need it to end in order.
     """
-    log.touch(mode=0o600)
-    with log.open("wb") as output, TemporaryFile() as stdin:
-        stdin.write(given.encode())
-        stdin.seek(0)
-        server: subprocess.Popen[Any] = subprocess.Popen(  # noqa: S603
-            argv, stdin=stdin, stdout=output, stderr=output, cwd="/", env=ENVIRONMENT,
-            start_new_session=True, preexec_fn=_die_with_parent(stops[0]), **account,
-        )  # fmt: skip
-    try:
-        yield server
-    finally:
-        for stop in (*stops, signal.SIGKILL):
-            server.send_signal(stop)
+
+    name: str
+    url: str = field(repr=False)
+    argv: Sequence[str | Path]
+    account: Account
+    log: Path
+    stops: Sequence[signal.Signals]  # each ends it, the next more harshly; the first comes from the kernel if we die
+    is_ready: Callable[[int], bool]  # whether the process of this id answers
+    prepare: Callable[[], None] = lambda: None
+    given: str = field(default="", repr=False)  # on its stdin
+    _process: "subprocess.Popen[Any] | None" = None
+    _away_since: float | None = None  # when it ended; None once it answers
+    _due: float = 0.0
+
+    def _start(self) -> "subprocess.Popen[Any]":
+        self.prepare()
+        self.log.touch(mode=0o600)
+        with self.log.open("wb" if self._process is None else "ab") as output, TemporaryFile() as stdin:
+            stdin.write(self.given.encode())
+            stdin.seek(0)
+            self._process = subprocess.Popen(  # noqa: S603
+                self.argv, stdin=stdin, stdout=output, stderr=output, cwd="/", env=ENVIRONMENT,
+                start_new_session=True, preexec_fn=die_with_parent(self.stops[0]), **self.account,
+            )  # fmt: skip
+        return self._process
+
+    @property
+    def pid(self) -> int:
+        """Of the process that runs now, or ran last."""
+        return self._process.pid if self._process is not None else 0
+
+    def start_and_wait(self) -> None:
+        """Start it and wait until it answers. Raises ExecutorError if it ends before, or takes too long."""
+        process, give_up = self._start(), time.monotonic() + PATIENCE_S
+        while not self.is_ready(process.pid):
+            if process.poll() is not None or time.monotonic() > give_up:
+                raise self._refusal("did not start")
+            time.sleep(0.004)
+
+    def tend(self) -> bool:
+        """Start it again if it has ended; whether it was running until now."""
+        assert self._process is not None
+        if (code := self._process.poll()) is None:
+            if self._away_since is not None and self.is_ready(self._process.pid):
+                self._away_since = None
+            return False
+        now, is_news = time.monotonic(), self._away_since is None
+        if is_news or code < 0:  # one that somebody kills again and again has not failed to start
+            self._away_since = now
+        elif now - (self._away_since or now) > PATIENCE_S:
+            raise self._refusal("does not come up again")
+        if is_news or now >= self._due:
+            self._due = now + PAUSE_S
+            self._start()
+        return is_news
+
+    def stop(self) -> None:
+        """End it in order, by force if it takes too long."""
+        if self._process is None:
+            return
+        for stop in (*self.stops, signal.SIGKILL):
+            self._process.send_signal(stop)
             with suppress(subprocess.TimeoutExpired):
-                server.wait(10)
+                self._process.wait(STOPS_WITHIN_S)
                 break
 
+    def _refusal(self, fate: str) -> ExecutorError:
+        said = self.log.read_text(errors="replace")[-2000:]
+        return ExecutorError(f"The embedded {self.name} {fate}: {said} {ADVICE}")
 
-def _die_with_parent(stop: signal.Signals) -> Callable[[], None] | None:
-    """What a child does before it becomes the server: ask the kernel for this signal when its parent is gone."""
+
+def die_with_parent(stop: signal.Signals) -> Callable[[], None] | None:
+    """What a child does before it becomes its program: ask the kernel for this signal when its parent is gone."""
     if sys.platform != "linux":
         return None
     prctl, parent = ctypes.CDLL(None).prctl, os.getpid()
@@ -417,11 +506,3 @@ def _free_port() -> int:
             probe.bind(("127.0.0.1", port))
             return port
     raise ExecutorError(f"No free port for an embedded server was found in 50 attempts. {ADVICE}")
-
-
-def _await_answer(server: subprocess.Popen[Any], log: Path, answers: Callable[[], bool]) -> None:
-    give_up = time.monotonic() + PATIENCE_S
-    while not answers():
-        if server.poll() is not None or time.monotonic() > give_up:
-            raise ExecutorError(f"An embedded server did not start: {log.read_text(errors='replace')[-2000:]} {ADVICE}")
-        time.sleep(0.004)

@@ -74,6 +74,7 @@ def engine(
         application="easel-local",
         form_expiry=settings.form_expiry,
         max_running=settings.max_running,
+        max_activations=settings.max_activations,
     )
     worker = worker_of(
         settings,

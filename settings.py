@@ -137,6 +137,8 @@ class Settings(BaseSettings):
     """Where people reach the API from outside, for links that we hand out."""
     max_canvas_bytes: int = Field(default=8 * 1024 * 1024, gt=0)
     """Largest canvas document taken; 2,000 nodes are below 4 MiB."""
+    max_body_bytes: int = Field(default=1024 * 1024, gt=0)
+    """Largest request that brings no canvas: query, inputs and files' descriptors of a run. Files are uploaded."""
 
     # -- the protocol's figures -----------------------------------------------------------------------------------
     lease: Duration = timedelta(seconds=10)
@@ -147,8 +149,18 @@ class Settings(BaseSettings):
     """How often workers look for other programs' cancel keys; people notice a second, not half of one."""
     grace: Duration = timedelta(seconds=5)
     """How long a called-off attempt, or a process going down, may take to let go."""
+    canary_every: Duration = timedelta(seconds=5)
+    """How often a worker or scheduler sends itself a message, to learn whether it still receives."""
+    deaf_after: Duration = timedelta(seconds=30)
+    """How long it may hear nothing of them, or its event loop stand still, before it ends and is started again."""
     max_running: int = Field(default=256, gt=0)
     """Nodes of one run that are ready or running at once, so that one wide run leaves room for others."""
+    max_activations: int = Field(default=100_000, gt=0)
+    """Activations of one run; one that goes beyond has no end, and fails. Long Iterations need some 10,000."""
+    max_output: int = Field(default=64 * 1024 * 1024, gt=0)
+    """Characters that one node may store; more harms its neighbours before it helps anybody."""
+    max_speech: int = Field(default=2 * 1024 * 1024, gt=0)
+    """Characters that one node may say: ten long novels, so that a model that never stops is stopped."""
     form_expiry: Duration = timedelta(days=30)
     """How long a form waits for its person, where the canvas does not say."""
     ride_along: bool = True
@@ -235,6 +247,8 @@ class Settings(BaseSettings):
             raise ValueError("a lease outlives two renewals: make EASEL_LEASE more than twice EASEL_RENEW_EVERY")
         if self.cancel_poll >= self.lease:
             raise ValueError("cancel keys are looked for within a lease: make EASEL_CANCEL_POLL less than EASEL_LEASE")
+        if self.deaf_after <= 2 * self.canary_every:
+            raise ValueError("a canary may be lost: make EASEL_DEAF_AFTER more than twice EASEL_CANARY_EVERY")
         return self
 
     def time_limit(self, component: str, asked: float | None = None) -> float:

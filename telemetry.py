@@ -27,6 +27,11 @@ FOLD_SECONDS = Histogram(
     "Time of one fold: lock, read, decide, write, commit; the count is the number of folds",
     buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5),
 )
+CANARY_SECONDS = Histogram(
+    "easel_canary_seconds",
+    "Time of a message from this process through the broker back to a free thread of its own",
+    buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30),
+)
 
 
 def configure(level: str, log_format: str) -> None:
@@ -95,9 +100,20 @@ def count_fold(seconds: float) -> None:
     FOLD_SECONDS.observe(seconds)
 
 
+def count_canary(seconds: float) -> None:
+    """A message that this process has sent to itself has come back."""
+    CANARY_SECONDS.observe(seconds)
+
+
 def counting() -> dict[str, Callable[..., None]]:
     """The functions above by what they count, for `scheduler.counting.Counters`."""
-    return {"run": count_run, "activation": count_activation, "lost": count_lost, "fold": count_fold}
+    return {
+        "run": count_run,
+        "activation": count_activation,
+        "lost": count_lost,
+        "fold": count_fold,
+        "canary": count_canary,
+    }
 
 
 def serve_counters(port: int, host: str = "127.0.0.1") -> None:

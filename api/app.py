@@ -1,10 +1,11 @@
 """The application: `uvicorn --factory api.app:create_app`. Routes, error mapping, and what lives as long as it does."""
 
 import secrets
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
+from math import inf
 from pathlib import Path
 
 import anyio.to_thread
@@ -40,13 +41,16 @@ class Figures:
     broker_url: str = field(repr=False)
     pool: int = 8
     max_canvas_bytes: int = 8 * 1024 * 1024
+    max_body_bytes: int = 1024 * 1024
     form_expiry: timedelta = timedelta(days=30)
     max_running: int = 256
+    max_activations: int = 100_000
     files_dir: Path | None = None
     models_file: Path | None = None
     guard: Guard = field(default_factory=Guard)
     http_user_agent: str | None = None
     secret: str | None = field(default=None, repr=False)  # None: one of this process's own
+    limit_of: Callable[[str], float] = lambda component: inf  # seconds that one attempt of a component may take
     look_every: float = 2.0
     beat_every: float = 15.0
 
@@ -96,13 +100,16 @@ def _from_environment() -> Figures:
         broker_url,
         pool=configured.api_pool,
         max_canvas_bytes=configured.max_canvas_bytes,
+        max_body_bytes=configured.max_body_bytes,
         form_expiry=configured.form_expiry,
         max_running=configured.max_running,
+        max_activations=configured.max_activations,
         files_dir=configured.files_dir,
         models_file=configured.models_file,
         guard=Guard.parse(allow_any=configured.allow_any_host, allowed=configured.ssrf_allow or ""),
         http_user_agent=configured.http_user_agent,
         secret=configured.sealing_secret(),
+        limit_of=configured.time_limit,
     )
 
 
@@ -116,6 +123,7 @@ def _edge(figures: Figures) -> Edge:
         application="easel-api",
         form_expiry=figures.form_expiry,
         max_running=figures.max_running,
+        max_activations=figures.max_activations,
     )
     blobs = LocalBlobs(figures.files_dir) if figures.files_dir is not None else None
     streams = Streams(
@@ -135,4 +143,6 @@ def _edge(figures: Figures) -> Edge:
         telemetry.counters,
         blobs,
         shared_accounts=accounts_from_toml(figures.models_file) if figures.models_file is not None else [],
+        limit_of=figures.limit_of,
+        max_body_bytes=figures.max_body_bytes,
     )

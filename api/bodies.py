@@ -11,17 +11,15 @@ from api.errors import ARGUMENT, Refused
 from canvas import storable
 from canvas.errors import InvalidCanvas, InvalidRequest
 
-LARGEST = 1024 * 1024  # bytes of a body that brings no canvas
-
 
 async def canvas_body(request: Request, edge: TheEdge) -> dict[str, Any]:
     """A body that may bring a canvas."""
-    return _object(await _bytes(request, edge.max_canvas_bytes))
+    return _object(await _bytes(request, edge.max_canvas_bytes, "EASEL_MAX_CANVAS_BYTES"))
 
 
-async def small_body(request: Request) -> dict[str, Any]:
+async def small_body(request: Request, edge: TheEdge) -> dict[str, Any]:
     """Any other body."""
-    return _object(await _bytes(request, LARGEST))
+    return _object(await _bytes(request, edge.max_body_bytes, "EASEL_MAX_BODY_BYTES"))
 
 
 CanvasBody = Annotated[dict[str, Any], Depends(canvas_body)]
@@ -44,10 +42,11 @@ def described(model: type[BaseModel]) -> dict[str, Any]:
     return {"requestBody": {"content": {"application/json": {"schema": schema}}, "required": True}}
 
 
-async def _bytes(request: Request, limit: int) -> bytes:
+async def _bytes(request: Request, limit: int, setting: str) -> bytes:
     """The whole body. Stops reading where it is too large, whatever its head has promised."""
     told = request.headers.get("content-length", "")
-    too_large = Refused(ARGUMENT, f"request body too large: more than {limit} bytes.", status=413)
+    message = f"request body too large: more than the {limit} bytes that {setting} allows."
+    too_large = Refused(ARGUMENT, message, status=413)
     if told.isascii() and told.isdigit() and (len(told) > 15 or int(told) > limit):
         raise too_large
     body = bytearray()

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import Annotated, TypeVar
 
 from celery import Celery
@@ -30,7 +31,9 @@ class Edge:
     max_canvas_bytes: int
     counters: Callable[[], tuple[bytes, str]]
     blobs: Blobs | None = None  # uploads and produced documents; None where there is no file storage
+    max_body_bytes: int = 1024 * 1024
     shared_accounts: Sequence[Account] = ()  # model accounts of every tenant
+    limit_of: Callable[[str], float] = lambda component: inf  # seconds that one attempt of a component may take
 
     @property
     def database(self) -> Database:

@@ -14,13 +14,14 @@ import structlog
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
-from sqlalchemy.exc import DataError, InterfaceError, OperationalError
+from sqlalchemy.exc import DataError, DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.replies import json_reply
 from canvas.errors import Conflict, ExecutorError, InvalidRequest, NotAllowed, NotFound
+from store.database import is_outage, trouble
 
 log = structlog.get_logger()
 
@@ -48,6 +49,14 @@ class Refused(Exception):
         self.is_absent = is_absent
 
 
+class Answered(Exception):
+    """A request with the same idempotency key was carried out before, and got this reply (api/once.py)."""
+
+    def __init__(self, reply: Response) -> None:
+        super().__init__("The request was carried out before.")
+        self.reply = reply
+
+
 class Unauthorized(Exception):
     """Nobody we know is asking."""
 
@@ -66,10 +75,11 @@ def add_handlers(app: FastAPI) -> None:
     """Give every exception its reply."""
     app.add_exception_handler(Refused, _refused)
     app.add_exception_handler(Unauthorized, _unauthorized)
+    app.add_exception_handler(Answered, _answered)
     app.add_exception_handler(ExecutorError, _executor_error)
     app.add_exception_handler(RequestValidationError, _invalid_parameters)
     app.add_exception_handler(HTTPException, _http)
-    for away in (OperationalError, InterfaceError, PoolTimeout):
+    for away in (DBAPIError, PoolTimeout):
         app.add_exception_handler(away, _database)
     app.add_exception_handler(DataError, _unstorable)
     app.add_middleware(_Guard)
@@ -111,6 +121,11 @@ def _refused(request: Request, error: Exception) -> Response:
     return _wire(request, error)
 
 
+def _answered(_: Request, error: Exception) -> Response:
+    assert isinstance(error, Answered)
+    return error.reply
+
+
 def _unauthorized(_: Request, __: Exception) -> Response:
     body = {"code": UNAUTHORIZED, "message": "Authorization is not valid!", "data": None}
     return json_reply(body, 401, {"WWW-Authenticate": "Bearer"})
@@ -135,7 +150,7 @@ def _executor_error(request: Request, error: Exception) -> Response:
         case NotFound():
             refused = absent(error.message)
         case Conflict() if "session_id" in error.details:
-            refused = Refused(FORBIDDEN, error.message, status=409)
+            refused = Refused(FORBIDDEN, error.message, data=dict(error.details), status=409)
         case Conflict():
             refused = Refused(CONFLICT, error.message, status=409)
         case NotAllowed():
@@ -162,8 +177,11 @@ def _http(request: Request, error: Exception) -> Response:
 
 
 def _database(request: Request, error: Exception) -> Response:
-    log.warning("database_failed", error=str(error).splitlines()[0], path=request.url.path)
-    message = "The database does not answer. Try again."
+    if not is_outage(error):
+        return _unexpected(request, error)
+    cause = trouble(error)
+    log.warning("database_failed", cause=cause, error=str(error).splitlines()[0], path=request.url.path)
+    message = f"The database {cause}. Try again."
     headers = {"Retry-After": "1"}
     if is_ours(request):
         return json_reply({"code": "unavailable", "message": message, "details": {}}, 503, headers)

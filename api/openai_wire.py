@@ -4,7 +4,7 @@ The question is the last message of the user; earlier messages become the histor
 canvas asks ends a stream with `waiting_for_user`, and a request that does not stream with 409.
 """
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from dataclasses import replace
 from typing import Any
 
@@ -17,16 +17,18 @@ from api.errors import DATA, Refused
 from api.replies import json_reply
 from api.schemas import ChatCompletion, ChatMessage
 from api.sse import BEAT, Wired
-from api.talk import Talk, TalkResponse, Told, begin, chosen, gathered, spoken
+from api.talk import Talk, TalkResponse, Told, begin, chosen, gathered, keyed, spoken
 from canvas import events
 from providers.fitting import count_tokens
-from scheduler.lifecycle import Start
-from store import conversations, conversing
+from scheduler.accepting import Start
 from store.database import encode
 from store.ids import moment_of
 
 _DETAILS = {"reasoning_tokens": 0, "accepted_prediction_tokens": 0, "rejected_prediction_tokens": 0}
 _DONE = b"data: [DONE]\n\n"
+_SPEAKERS = ("user", "assistant")
+
+ROUTE = "chat/completions"  # of idempotency keys, under every path
 
 
 async def answer(request: Request, edge: Edge, principal: Principal, agent_id: str, wanted: ChatCompletion) -> Response:
@@ -35,11 +37,20 @@ async def answer(request: Request, edge: Edge, principal: Principal, agent_id: s
     if question < 0:
         raise Refused(DATA, "You must provide at least one message.")
     said = wanted.messages[question]
-    options = {"query": said.text, "session_id": wanted.session, "user_id": wanted.user_id, "release": wanted.release}
-    start = await in_thread(
-        lambda: _start(edge, principal, agent_id, options, wanted.messages[:question] if not wanted.session else ())
-    )
-    talk = await begin(edge, start)
+    heard = [(message.role, message.text) for message in wanted.messages[:question] if message.role in _SPEAKERS]
+    options = {
+        "query": said.text,
+        "session_id": wanted.session,
+        "user_id": wanted.user_id,
+        "release": wanted.release,
+        "on_busy": wanted.on_busy,
+        "heard": heard if not wanted.session else (),  # the history of a new session
+    }
+    given = keyed(request, {name: value for name, value in options.items() if value} | wanted.key())
+    start = await in_thread(lambda: chosen(edge, principal, agent_id, given, ROUTE))
+    if isinstance(start, Start) and not wanted.session:
+        start = replace(start, said_before=tuple(heard))
+    talk = await begin(edge, principal.tenant_id, start)
     talk.stops_with_client = wanted.cancel_on_disconnect
     prompt = sum(count_tokens(message.text) for message in wanted.messages)
     if wanted.stream:
@@ -49,21 +60,6 @@ async def answer(request: Request, edge: Edge, principal: Principal, agent_id: s
 
 def _is_user(message: ChatMessage) -> bool:
     return message.role == "user"
-
-
-def _start(
-    edge: Edge, principal: Principal, agent_id: str, options: dict[str, Any], earlier: Sequence[ChatMessage]
-) -> Start:
-    start = chosen(edge, principal, agent_id, {name: value for name, value in options.items() if value})
-    heard = [(message.role, message.text) for message in earlier if message.role in ("user", "assistant")]
-    if not heard:
-        return start
-    with edge.database.transaction() as tx:
-        session = conversations.create(
-            tx, start.tenant_id, start.canvas_id, start.version_id, start.request.user_id, start.conversation_name
-        )
-        conversing.said_before(tx, session, heard)
-    return replace(start, conversation_id=session)
 
 
 # -- streamed ---------------------------------------------------------------------------------------------------------

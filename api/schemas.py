@@ -4,6 +4,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+from canvas.unknown import OUTCOME
+
 
 def _truthy(value: Any) -> Any:
     """`true`, or any text that does not say no: RAGFlow's front end sends "true"."""
@@ -133,7 +135,13 @@ class ChatCompletion(Body):
     metadata: dict[str, Any] = Field(default_factory=dict[str, Any])
     user_id: str | None = None
     release: Flag = False
+    on_busy: str | None = Field(default=None, description="refuse (default), enqueue or interrupt")
     cancel_on_disconnect: Flag = False
+    idempotency_key: str | None = None
+
+    def key(self) -> dict[str, Any]:
+        """The idempotency key among the options of a start, if the body has one."""
+        return {"idempotency_key": self.idempotency_key} if self.idempotency_key is not None else {}
 
     @property
     def session(self) -> str | None:
@@ -143,12 +151,21 @@ class ChatCompletion(Body):
 
 
 class Answers(Body):
-    """A person's answers to the forms of a run that waits."""
+    """A person's answers to the forms of a run that waits, and to its questions what has happened."""
 
     inputs: dict[str, Any] | None = None
+    outcomes: dict[str, Literal["happened", "again"]] = Field(
+        default_factory=dict[str, Literal["happened", "again"]],
+        description="Node -> what is known of it now; `*` for all nodes that ask",
+    )
     query: str | dict[str, Any] | None = None
     files: list[dict[str, Any]] = Field(default_factory=list[dict[str, Any]])
     user_id: str | None = None
+
+    def all_inputs(self) -> dict[str, Any] | None:
+        """The inputs, and the outcomes as the fields that they answer."""
+        told = {f"{node}{OUTCOME}": answer for node, answer in self.outcomes.items()}
+        return {**(self.inputs or {}), **told} if told else self.inputs
 
 
 class Cancelling(Body):

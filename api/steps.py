@@ -6,7 +6,7 @@ from typing import Any
 from uuid import UUID
 
 from api.replies import iso
-from canvas.graph import Canvas
+from canvas.graph import Canvas, asker
 from canvas.state import RunStatus, scope_key
 from canvas.transcript import tagged
 from scheduler import snapshots
@@ -44,7 +44,7 @@ def run_whole(tx: Transaction, versions: Versions, tenant_id: UUID, run: Glance)
         **run_row(run),
         "request": {name: run.request.get(name) for name in ("query", "inputs", "files", "user_id")},
         "answer": tagged(snapshots.answer_of(tx, row)) if row else "",
-        "waiting": _forms(state) if run.status == RunStatus.WAITING else None,
+        "waiting": _forms(canvas, state) if run.status == RunStatus.WAITING else None,
         "activations": tree(canvas, overview.steps_of(tx, run.id)),
     }
 
@@ -86,9 +86,12 @@ def _step(canvas: Canvas, step: Step) -> dict[str, Any]:
     }
 
 
-def _forms(state: Mapping[str, Any]) -> dict[str, Any]:
+def _forms(canvas: Canvas, state: Mapping[str, Any]) -> dict[str, Any]:
     """Open forms by node: the fields they ask for, and the prompt."""
-    return {form[0]: {"inputs": form[3], "tips": form[4]} for form in state.get("forms", {}).values()}
+    return {
+        asker(canvas, form[0], scope_key(form[2])): {"inputs": form[3], "tips": form[4]}
+        for form in state.get("forms", {}).values()
+    }
 
 
 def _elapsed(started: datetime | None, finished: datetime | None) -> int | None:

@@ -19,21 +19,23 @@ from starlette.types import Receive, Scope, Send
 from api.auth import Principal
 from api.edge import Edge, in_thread
 from api.errors import DATA, FORBIDDEN, Refused, absent, no_access
+from api.once import key_of
 from api.replies import id_of
 from api.sse import BEAT, DONE, HEADERS, MEDIA_TYPE, Until, Wired, line
 from canvas import events
-from canvas.errors import InvalidRequest, NotFound
+from canvas.errors import NotFound
 from canvas.transcript import Position
-from scheduler.lifecycle import Start, Started
+from scheduler.accepting import Start, Started
 from scheduler.listening import Subscription
-from scheduler.requests import start_of
+from scheduler.requests import ROUTE, repeated, start_of
 from store import canvases, conversations
 from store.database import encode
 from store.ids import new_id
 
 log = structlog.get_logger()
 
-LONGEST_KEY = 255
+Chosen = Start | Started
+"""What a request asks for: a start, or what an earlier request with its key was told."""
 
 _TAGS = ("<think>", "</think>")
 _COMPACT = frozenset({events.MESSAGE, events.MESSAGE_END, events.MESSAGE_RESET, events.NODE_FINISHED})
@@ -154,11 +156,18 @@ def _merge(known: dict[str, Any], more: Mapping[str, Any]) -> None:
 # -- beginning --------------------------------------------------------------------------------------------------------
 
 
-def chosen(edge: Edge, principal: Principal, canvas_id: Any, options: Mapping[str, Any]) -> Start:
-    """What is to be started for these options. Raises Refused for foreign canvases and sessions, InvalidCanvas."""
+def chosen(edge: Edge, principal: Principal, canvas_id: Any, options: Mapping[str, Any], route: str = ROUTE) -> Chosen:
+    """What is to be started for these options. Raises Refused for foreign canvases and sessions, InvalidCanvas.
+
+    `route` is the one that idempotency keys belong to.
+    """
     agent = id_of(canvas_id)
     tenant_id = principal.tenant_id
+    options = {**options, "user_id": _user(principal, options)}
     with edge.database.transaction() as tx:
+        first = repeated(tx, tenant_id, agent, options, route) if agent is not None else None
+        if first is not None:
+            return first
         if options.get("session_id"):
             session_id = id_of(options["session_id"])
             if session_id is None:
@@ -172,28 +181,31 @@ def chosen(edge: Edge, principal: Principal, canvas_id: Any, options: Mapping[st
             canvases.get(tx, tenant_id, agent)
         except NotFound:
             raise no_access() from None
-        start = start_of(tx, tenant_id, new_id(), agent, {**options, "user_id": _user(principal, options)})
+        start = start_of(tx, tenant_id, new_id(), agent, options, route)
         edge.checked.version(tx, edge.versions, start.version_id)
     extra = {name: options[name] for name in ("cancel_on_disconnect",) if options.get(name)}
     return replace(start, request=replace(start.request, options=extra))
 
 
 def keyed(request: Request, options: dict[str, Any]) -> dict[str, Any]:
-    """The options of a request, its `Idempotency-Key` among them. Raises InvalidRequest for keys that are too long."""
-    key = request.headers.get("idempotency-key")
-    if key and len(key) > LONGEST_KEY:
-        raise InvalidRequest(f"The Idempotency-Key has more than {LONGEST_KEY} characters.")
-    return {**options, "idempotency_key": key} if key else options
+    """The options of a request, its `Idempotency-Key` among them. Raises InvalidRequest for what is no key."""
+    key = key_of(request, options.get("idempotency_key"))
+    return {**options, "idempotency_key": key} if key is not None else options
 
 
 def _user(principal: Principal, options: Mapping[str, Any]) -> str:
     return str(options.get("user_id") or principal.user_id)
 
 
-async def begin(edge: Edge, start: Start) -> Talk:
-    """Accept a turn: listen to its run, then start it, or resume the one that waits for this turn."""
-    assert start.run_id is not None
-    return await _listening(edge, start.tenant_id, start.run_id, lambda: edge.lifecycle.start_run(start))
+async def begin(edge: Edge, tenant_id: UUID, wanted: Chosen) -> Talk:
+    """Accept a turn: listen to its run, then start it, or resume the one that waits for this turn.
+
+    A turn that was accepted before is listened to from its beginning.
+    """
+    if isinstance(wanted, Started):
+        return await _listening(edge, tenant_id, wanted.run_id, lambda: wanted)
+    assert wanted.run_id is not None
+    return await _listening(edge, tenant_id, wanted.run_id, lambda: edge.lifecycle.start_run(wanted))
 
 
 async def go_on(edge: Edge, tenant_id: UUID, run_id: UUID, act: Callable[[], Started]) -> Talk:

@@ -10,7 +10,7 @@ from fastapi.responses import Response
 from api.talk import Told
 from canvas.errors import InvalidRequest
 from canvas.events import CANCELLED_TEXT, RUN_FAILED
-from scheduler.lifecycle import Started
+from scheduler.accepting import Started
 from store.database import encode
 
 IMMEDIATELY = "Immediately"

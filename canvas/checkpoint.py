@@ -29,6 +29,8 @@ def run_to_json(state: RunState) -> dict[str, Any]:
         "live": state.live,
         "queued": state.queued,
         "max_running": state.max_running,
+        "max_activations": state.max_activations,
+        "activated": state.activated,
         "speeches": [
             {
                 "turn": str(s.turn),
@@ -58,6 +60,8 @@ def fill_run(state: RunState, data: Mapping[str, Any]) -> RunState:
     state.live = data["live"]
     state.queued = data["queued"]
     state.max_running = data["max_running"]
+    state.max_activations = data.get("max_activations", 0)
+    state.activated = data.get("activated", 0)
     state.speeches = [
         Speech(
             turn=UUID(s["turn"]),
@@ -91,6 +95,7 @@ def scope_to_json(scope: Scope) -> dict[str, Any]:
         "alive": f"{scope.alive:x}",
         "still": f"{scope.still:x}" if scope.still else "",
         "reached": _places_to_json(scope.reached),
+        "returning": {str(number): f"{tails:x}" for number, tails in scope.returning.items()},
         "places": _places_to_json(scope.places),
         "ordinals": scope.ordinals,
         "containers": {
@@ -130,6 +135,7 @@ def scope_from_json(key: ScopeKey, data: Mapping[str, Any]) -> Scope:
         alive=int(data["alive"], 16),
         still=int(data.get("still", "0"), 16),
         reached=_places_from_json(data.get("reached", {})),
+        returning={int(number): int(tails, 16) for number, tails in data.get("returning", {}).items()},
         places=_places_from_json(data.get("places", {})),
         ordinals={int(number): ordinal for number, ordinal in data.get("ordinals", {}).items()},
         containers={int(number): _container_from_json(c) for number, c in data.get("containers", {}).items()},

@@ -6,8 +6,9 @@ The same facts give the same decision, ids included, so repeating an advance is 
 order, so how they were grouped leaves no trace.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import assert_never
+from uuid import UUID
 
 from canvas import loops, ready, recovery, speech
 from canvas.document import Json
@@ -22,7 +23,7 @@ from canvas.events import (
     Event,
 )
 from canvas.expiry import own_expiry
-from canvas.graph import Canvas, Kind
+from canvas.graph import Canvas, Kind, Node, asker
 from canvas.outcome import Chose, Expanded, Failed, Finished, Left, Repeated, Waiting
 from canvas.place import Place
 from canvas.plan import Decision, Plan, in_order
@@ -55,19 +56,40 @@ def begin(canvas: Canvas, state: RunState, inputs: Json) -> Decision:
     return plan.decision
 
 
-def resume(canvas: Canvas, state: RunState) -> Decision:
-    """A person has answered: every open form goes on, in canonical order. The shell stores the answers."""
+def resume(
+    canvas: Canvas,
+    state: RunState,
+    *,
+    answered: bool = True,
+    again: Collection[UUID] = (),
+    happened: Collection[UUID] = (),
+) -> Decision:
+    """A person has answered: open forms go on, in canonical order. The shell stores the answers.
+
+    `answered`: the canvas's own forms. Of the nodes that nobody knows to have acted, some are to be done `again`, and
+    of others the person tells that they have `happened`, which is their report and is folded next; the rest wait on.
+    """
     plan = Plan(canvas, state, Decision(state))
     for activation, form in sorted(state.forms.items(), key=lambda item: item[1].place):
+        node = canvas.node(form.node_id)
+        is_told = activation in again or activation in happened
+        if not is_told and not (answered and node.kind.asks):
+            continue
         scope = plan.scope(form.scope)
-        scope.still &= ~canvas.node(form.node_id).bit
-        plan.decision.moved[activation] = Status.READY
+        scope.still &= ~node.bit
+        plan.decision.moved[activation] = Status.REPORTED if activation in happened else Status.READY
         plan.run.live += 1
+        if activation in again:
+            plan.decision.retried.append(activation)
+        if is_told:
+            del state.forms[activation]
         if not form.started:
             form.started = True
             plan.emit(Event(NODE_STARTED, activation=activation, node_id=form.node_id))
-    plan.settle_stillness()
     state.status = RunStatus.RUNNING
+    if again:
+        _settle(plan)  # what speaks once more may be heard while it does
+    plan.settle_stillness()
     return plan.decision
 
 
@@ -140,7 +162,7 @@ def _fold(plan: Plan, report: Report) -> None:
             plan.hold(node, scope)
             if report.spoke:
                 speech.answer_said(plan, report)
-        case Failed() if plan.overlapping(report.scope) is not None and not _may_be_retried(report, outcome):
+        case Failed() if _fails_an_overlapping_item(plan, node, report, outcome):
             loops.overlapping_failed(plan, report, outcome)
         case Failed():
             recovery.recover(plan, report, outcome)
@@ -174,8 +196,8 @@ def _finish(plan: Plan, report: Report) -> None:
         plan.emit_finished(report.activation, report.node_id, report.error, report.scope)
 
 
-def _may_be_retried(report: Report, failed: Failed) -> bool:
-    return failed.retryable and report.strikes < recovery.MAX_STRIKES
+def _fails_an_overlapping_item(plan: Plan, node: Node, report: Report, failed: Failed) -> bool:
+    return plan.overlapping(report.scope) is not None and not recovery.may_be_retried(node, report, failed)
 
 
 def _settle(plan: Plan) -> None:
@@ -208,7 +230,7 @@ def _rest(plan: Plan) -> None:
             return
         if not top.is_still:
             return
-        if not speech.open_turns(plan, at_rest=True):
+        if not ready.let_it_speak(plan) and not speech.open_turns(plan, at_rest=True):
             _ask(plan)
             return
         _settle(plan)
@@ -223,7 +245,7 @@ def _ask(plan: Plan) -> None:
     for form in forms:
         inputs |= form.inputs
     tips = next((form.tips for form in reversed(forms) if form.tips), "")
-    shown = {form.node_id: {"inputs": form.inputs, "tips": form.tips} for form in forms}
+    shown = {asker(plan.canvas, form.node_id, form.scope): {"inputs": form.inputs, "tips": form.tips} for form in forms}
     plan.emit(Event(USER_INPUTS, {"inputs": inputs, "tips": tips, "forms": shown}))
     plan.decision.expiries = [own_expiry(plan.canvas, form.node_id) for form in forms]
     plan.run.status = RunStatus.WAITING

@@ -14,6 +14,8 @@ from canvas.document import Document, Entry, Json
 from canvas.errors import InvalidCanvas
 
 MAX_BYTES = 8 * 1024 * 1024
+MAX_NODES = 5000  # who can reach whom takes a bit for each two of them: 3 MB in every process that runs the canvas
+MAX_EDGES = 50_000
 
 Fields: TypeAlias = dict[str, Any]
 
@@ -58,8 +60,10 @@ def _unwrapped(written: Fields) -> Fields:
 
 def _document(written: Fields) -> Document:
     components = _object(written, "components")
+    _check_size("nodes", len(components), MAX_NODES)
     drawn = drawing.read(written.get("graph"))
     entries = {node_id: _entry(node_id, item, drawn) for node_id, item in components.items()}
+    _check_size("edges", sum(len(set(entry["downstream"])) for entry in entries.values()), MAX_EDGES)
     variables = _variables(written)
     loaded = reset.loaded_globals(_object(written, "globals"), variables)
     history = [_said(position, item) for position, item in enumerate(_list(written, "history"))]
@@ -77,6 +81,12 @@ def _document(written: Fields) -> Document:
         "variables": variables,
     }
     return Document(_compiled(entries, drawn), raw, loaded, variables, tuple(history), tuple(retrieval), tuple(memory))
+
+
+def _check_size(what: str, count: int, most: int) -> None:
+    if count > most:
+        message = f"The canvas has {count} {what}, and {most} are allowed. Split it into several agents."
+        raise InvalidCanvas(message, field="components")
 
 
 def _compiled(raw_entries: Mapping[str, Fields], drawn: drawing.Drawing) -> dict[str, Entry]:

@@ -14,6 +14,8 @@ from canvas import references
 from canvas.document import Document, Entry
 from canvas.errors import InvalidCanvas
 from canvas.reach import Reach, reach_of
+from canvas.state import ScopeKey
+from canvas.unknown import OnUnknown, label, policy
 
 
 class Kind(StrEnum):
@@ -105,6 +107,7 @@ class Node:
     targets: tuple[int, ...]  # every node that any outcome of this one may lead to, in order
     parent: int | None
     failure: FailurePolicy
+    on_unknown: OnUnknown = "fail"  # what follows when nobody knows whether it has acted
 
     @property
     def bit(self) -> int:
@@ -192,6 +195,11 @@ class Canvas:
         return tuple(node for node in self.nodes if node.parent == container)
 
 
+def asker(canvas: Canvas, node_id: str, scope: ScopeKey) -> str:
+    """What an open form is shown under: the node that asks, and its item where several items may ask at once."""
+    return node_id if canvas.node(node_id).kind.asks else label(node_id, scope)
+
+
 def bits(mask: int) -> Iterator[int]:
     """The numbers in a mask, smallest first."""
     while mask:
@@ -210,7 +218,7 @@ def compile_canvas(document: Document) -> Canvas:
         raise InvalidCanvas('The canvas has no node with the id "begin". Add a Begin node with that id.')
     numbers = {node_id: number for number, node_id in enumerate(document.entries)}
     _refuse_circles_of_parents(document)
-    nodes = tuple(_node(numbers, document.entries, entry) for entry in document.entries.values())
+    nodes = tuple(_node(numbers, document, entry) for entry in document.entries.values())
     items = _items(nodes)
     speaking = _mask(node for node in nodes if _defers(nodes, node))
     turns = {number: turn for number in bits(speaking) if (turn := _turn(nodes, numbers, nodes[number]))}
@@ -245,7 +253,7 @@ def _refuse_circles_of_parents(document: Document) -> None:
             around = document.entries.get(around.parent) if around.parent is not None else None
 
 
-def _node(numbers: Mapping[str, int], entries: Mapping[str, Entry], entry: Entry) -> Node:
+def _node(numbers: Mapping[str, int], document: Document, entry: Entry) -> Node:
     params = entry.params
     downstream = _known(numbers, entry.downstream)
     goto = _known(numbers, _texts(params.get("exception_goto")))
@@ -256,7 +264,7 @@ def _node(numbers: Mapping[str, int], entries: Mapping[str, Entry], entry: Entry
     categories = params.get("category_description")
     for category in _objects(list(categories.values()) if isinstance(categories, Mapping) else ()):
         chosen += _texts(category.get("to"))
-    around = entries.get(entry.parent) if entry.parent is not None else None
+    around = document.entries.get(entry.parent) if entry.parent is not None else None
     return Node(
         number=numbers[entry.id],
         id=entry.id,
@@ -272,6 +280,7 @@ def _node(numbers: Mapping[str, int], entries: Mapping[str, Entry], entry: Entry
             default=params.get("exception_default_value"),
             goto=goto,
         ),
+        on_unknown=policy(params, document.raw),
     )
 
 

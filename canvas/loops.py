@@ -38,6 +38,8 @@ def open_container(plan: Plan, report: Report, outcome: Expanded) -> None:
         container.alone = side_by_side.alone_at_first(plan.canvas, node)
     scope.containers[node.number] = container
     plan.decision.moved[report.activation] = Status.OPEN
+    if not plan.has_room_for(_visitor(plan, node), (outcome.count or 0) + 1):
+        return
     _go_on(plan, node, scope, container, item=0, wave=report.place.wave + 1)
 
 
@@ -207,6 +209,8 @@ def _open_items(plan: Plan, node: Node, scope: Scope, container: Container) -> N
     assert container.count is not None  # side by side
     if not container.error:
         while container.open < container.concurrency and container.next < container.count:
+            if not plan.has_room_for(_visitor(plan, node)):
+                return
             _start_item(plan, node, scope, container)
     if container.open:
         return
@@ -232,6 +236,8 @@ def _open_overlapping(plan: Plan, node: Node, scope: Scope, container: Container
 
 
 def _start_pass(plan: Plan, node: Node, scope: Scope, container: Container, *, item: int, wave: int) -> None:
+    if not plan.has_room_for(_visitor(plan, node)):
+        return
     inner = Scope(
         key=(*scope.key, (node.id, container.ordinal, item)),
         region=scope.region,
@@ -258,7 +264,12 @@ def _begin(plan: Plan, node: Node, inner: Scope, container: Container, place: Pl
     container.open += 1
     plan.open_scope(inner)
     plan.scope(inner.key[:-1]).still &= ~node.bit
-    plan.activate(plan.canvas.nodes[plan.canvas.items[node.number]], inner, place, None)
+    plan.activate(_visitor(plan, node), inner, place, None)
+
+
+def _visitor(plan: Plan, container: Node) -> Node:
+    """The item node that is visited before each pass of a container."""
+    return plan.canvas.nodes[plan.canvas.items[container.number]]
 
 
 def _leave(plan: Plan, node: Node, scope: Scope, container: Container) -> None:

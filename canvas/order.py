@@ -44,8 +44,8 @@ def _place_of(plan: Plan, entry: Speech) -> Place | None:
         return None
     above = plan.canvas.reach.above[entry.number]
     comers = (scope.alive | reached(scope)) & above
-    if comers.bit_count() > 1:
-        return None
+    if comers.bit_count() > 1 or comers & scope.still:
+        return None  # a speaker that waits for a person has nothing to say for now
     place = scope.reached.get(entry.number)
     for number in bits(comers):
         speaker = plan.canvas.nodes[number]
@@ -78,9 +78,9 @@ def _precedes_in(plan: Plan, scope: Scope, entry: Speech, place: Place) -> bool:
     if entry.scope == scope.key:
         voices &= ~_voices_of(plan, entry)
     for number in bits(voices):
-        above = canvas.reach.above[number]
-        if scope.still & above:
+        if scope.still & canvas.reach.above_forward[number]:
             continue
+        above = canvas.reach.above[number]
         is_open = number in scope.containers
         if is_open and movers >> number & 1 and _body_precedes(plan, scope, number, place):
             return True

@@ -74,6 +74,12 @@ class Waiting:
     outputs: Outputs = field(default_factory=dict[str, Any])
 
 
+LOST = "worker_lost"
+UNKNOWN = "unknown_outcome"
+"""Codes of failures that are reported in a lost worker's name: nothing is stored beside them."""
+UNKNOWN_TEXT = "Whether it has happened is not known: its worker was lost while it worked."
+
+
 @dataclass(frozen=True, slots=True)
 class Failed:
     """The node could not do its work. `retryable`: another attempt may help (a lost or released worker only)."""
@@ -82,6 +88,16 @@ class Failed:
     code: str = "node_failure"
     retryable: bool = False
     outputs: Outputs = field(default_factory=dict[str, Any])
+
+    @property
+    def is_unknown(self) -> bool:
+        """Whether the attempt may have acted, and nobody knows (canvas/unknown.py)."""
+        return self.code == UNKNOWN
+
+    @property
+    def leaves_nothing(self) -> bool:
+        """Whether no values lie beside the report."""
+        return self.retryable or self.code in (LOST, UNKNOWN)
 
 
 Outcome: TypeAlias = Finished | Chose | Expanded | Repeated | Left | Waiting | Failed

@@ -28,6 +28,8 @@ from canvas.state import (
     entry_text,
 )
 
+TOO_MANY = "too_many_activations"
+
 
 @dataclass(frozen=True, slots=True)
 class Activation:
@@ -126,14 +128,24 @@ class Plan:
             arriving = self._escape(scope, level, target, arriving)
             if self.is_lost(level.key, arriving):
                 self.lose(level, number)
-            else:
-                level.reached[number] = merged(level.reached.get(number), arriving)
+                continue
+            level.reached[number] = merged(level.reached.get(number), arriving)
+            tail = self._on_level(source, level)
+            if (tail, number) in self.canvas.reach.back:
+                level.returning[number] = level.returning.get(number, 0) | 1 << tail
+
+    def _on_level(self, node: Node, level: Scope) -> int:
+        """The node, or the container around it, that stands in an outer scope."""
+        containers = list(self.canvas.containers_of(node.number))
+        depth = len(containers) - len(level.key)
+        return containers[depth - 1] if depth else node.number
 
     def lose(self, scope: Scope, number: int) -> None:
         """A node is not to begin any more, nor what waits for it: with its edge they would stand after the failure."""
         above = self.canvas.reach.above_forward
         for waiting in [other for other in scope.reached if other == number or above[other] >> number & 1]:
             del scope.reached[waiting]
+            scope.returning.pop(waiting, None)
 
     def _level_of(self, scope: Scope, source: Node, target: Node) -> Scope | None:
         """The open scope in which an edge's target lives; None if it lies in a container that the source is not in."""
@@ -180,6 +192,7 @@ class Plan:
             Activation(chosen, node.id, node.component, scope.key, ordinal, place, scope.limits, turn, Status.QUEUED)
         )
         self.decision.scopes.add(scope.key)
+        self.run.activated += 1
         if self.canvas.may_repeat(node.number):
             scope.ordinals[node.number] = ordinal + 1
         scope.alive |= node.bit
@@ -211,6 +224,24 @@ class Plan:
     def is_worn_out(self, node: Node, scope: Scope) -> bool:
         """Whether the node has run as often as it may in this scope."""
         return scope.ordinals.get(node.number, 0) >= MAX_ORDINAL
+
+    def has_room_for(self, node: Node, more: int = 1) -> bool:
+        """Whether the run may activate a node so often; if not, it fails here, whatever would catch a failure.
+
+        All that waits is closed: of a run that has no end nothing is worth waiting for.
+        """
+        most, wanted = self.run.max_activations, self.run.activated + more
+        if not most or wanted <= most:
+            return True
+        called = f'Node "{node.name}" ({node.id})' if node.name else f"Node {node.id}"
+        error = (
+            f"{called} would be activation {wanted} of this run, and {most} are allowed. "
+            "End the circle or shorten the list that leads here, or raise EASEL_MAX_ACTIVATIONS."
+        )
+        if self.run.failing is None or self.run.failing.code != TOO_MANY:
+            self.run.failing = Failing(-1, "", node.id, error, TOO_MANY)
+        self.run.status = RunStatus.STOPPING
+        return False
 
     def end(self, report: Report, scope: Scope) -> None:
         """An activation is done: it no longer holds anything up."""

@@ -5,7 +5,7 @@ stand side by side. A reference to a node that is no ancestor is a soft edge, un
 (engine 4.6, protocol "Ready, and canonical order").
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 
@@ -17,12 +17,17 @@ class Reach:
     above_forward: the same without back edges; these have no circle, so among reached nodes one is always first.
     steps: per node, the targets one step below it (same level), in target order.
     waited_for: per node, those it refers to over a soft edge: it, or what contains it, waits for them.
+    back: the back edges, as pairs of nodes of one level; an edge from a body to its own container is one as well.
+    entangled: per node that a back edge leads to, everything that shares something below with it: its next round waits
+        for what the last one has left at work there. 0 for others.
     """
 
     above: tuple[int, ...]
     above_forward: tuple[int, ...]
     steps: tuple[tuple[int, ...], ...]
     waited_for: tuple[int, ...]
+    back: frozenset[tuple[int, int]]
+    entangled: tuple[int, ...]
 
 
 def reach_of(
@@ -35,13 +40,18 @@ def reach_of(
 ) -> Reach:
     """Compute the masks. `roots` are where each level begins, `items` the nodes whose incoming edges end a pass."""
     edges: list[dict[int, None]] = [{} for _ in parents]
+    into_itself: set[tuple[int, int]] = set()
     for source, ends in enumerate(targets):
         for end in ends:
             pair = _side_by_side(parents, source, end)
             if pair is not None and end not in items:
                 edges[pair[0]][pair[1]] = None
-    forward, order = _without_back_edges(edges, roots)
+            elif pair is None and end not in items and _contains(parents, end, source):
+                into_itself.add((end, end))
+    forward, order, back = _without_back_edges(edges, roots)
     above = _closure(edges, order)
+    for node, _ in into_itself:
+        above[node] |= 1 << node
     above_forward = _closure(forward, order)
     waited_for = [0] * len(parents)
     soft: set[tuple[int, int]] = set()
@@ -60,7 +70,42 @@ def reach_of(
             _add_edge(above, source, end)
             _add_edge(above_forward, source, end)
             waited_for[reader] |= 1 << writer
-    return Reach(tuple(above), tuple(above_forward), tuple(tuple(ends) for ends in edges), tuple(waited_for))
+    below = [[*ends] for ends in edges]
+    for source, end in sorted(soft):
+        below[source].append(end)
+    back |= into_itself
+    return Reach(
+        above=tuple(above),
+        above_forward=tuple(above_forward),
+        steps=tuple(tuple(ends) for ends in edges),
+        waited_for=tuple(waited_for),
+        back=frozenset(back),
+        entangled=_entangled(above, below, {head for _, head in back}),
+    )
+
+
+def _contains(parents: Sequence[int | None], container: int, node: int | None) -> bool:
+    """Whether a node is the container or lies in it."""
+    while node is not None and node != container:
+        node = parents[node]
+    return node == container
+
+
+def _entangled(above: Sequence[int], below: Sequence[Sequence[int]], heads: Collection[int]) -> tuple[int, ...]:
+    """Per head, the mask of all nodes that lead to anything that it leads to, itself included; 0 for others."""
+    if not heads:
+        return (0,) * len(above)
+    shared = [mask | 1 << node for node, mask in enumerate(above)]
+    _, order, _ = _without_back_edges(below, ())
+    for circle in reversed(_circles(below, order)):
+        mask = 0
+        for node in circle:
+            mask |= shared[node]
+            for end in below[node]:
+                mask |= shared[end]
+        for node in circle:
+            shared[node] = mask
+    return tuple(mask if node in heads else 0 for node, mask in enumerate(shared))
 
 
 def _side_by_side(parents: Sequence[int | None], source: int, end: int) -> tuple[int, int] | None:
@@ -79,8 +124,12 @@ def _side_by_side(parents: Sequence[int | None], source: int, end: int) -> tuple
     return None
 
 
-def _without_back_edges(edges: Sequence[dict[int, None]], roots: Iterable[int]) -> tuple[list[list[int]], list[int]]:
-    """Edges that are no back edges of a depth-first search from the roots, and all nodes in reverse post-order."""
+def _without_back_edges(
+    edges: Sequence[Iterable[int]], roots: Iterable[int]
+) -> tuple[list[list[int]], list[int], set[tuple[int, int]]]:
+    """Edges without the back edges of a depth-first search from the roots; all nodes in reverse post-order; the back
+    edges."""
+    back: set[tuple[int, int]] = set()
     forward: list[list[int]] = [[] for _ in edges]
     state = [0] * len(edges)  # 0 new, 1 on the path, 2 done
     post: list[int] = []
@@ -93,6 +142,7 @@ def _without_back_edges(edges: Sequence[dict[int, None]], roots: Iterable[int]) 
             node, ends = stack[-1]
             for end in ends:
                 if state[end] == 1:
+                    back.add((node, end))
                     continue
                 forward[node].append(end)
                 if state[end] == 0:
@@ -103,21 +153,44 @@ def _without_back_edges(edges: Sequence[dict[int, None]], roots: Iterable[int]) 
                 state[node] = 2
                 post.append(node)
                 stack.pop()
-    return forward, post[::-1]
+    return forward, post[::-1], back
 
 
 def _closure(edges: Sequence[Iterable[int]], order: Sequence[int]) -> list[int]:
+    """Per node, the mask of all from which a path leads to it. `order` is a reverse post-order of these edges."""
     above = [0] * len(edges)
-    changed = True
-    while changed:  # one round without circles, a few with them
-        changed = False
-        for node in order:
-            mask = above[node] | 1 << node
+    for circle in _circles(edges, order):
+        mask = 0
+        for node in circle:
+            mask |= above[node] | (1 << node if len(circle) > 1 else 0)
+        for node in circle:
+            above[node] = mask
             for end in edges[node]:
-                if mask & ~above[end]:
-                    above[end] |= mask
-                    changed = True
+                above[end] |= mask | 1 << node
     return above
+
+
+def _circles(edges: Sequence[Iterable[int]], order: Sequence[int]) -> list[list[int]]:
+    """The nodes by who lies on a circle with whom, most of them alone; who leads to others comes before them."""
+    before: list[list[int]] = [[] for _ in edges]
+    for source, ends in enumerate(edges):
+        for end in ends:
+            before[end].append(source)
+    found: list[list[int]] = []
+    is_new = [True] * len(before)
+    for first in order:
+        circle: list[int] = []
+        waiting = [first] if is_new[first] else []
+        is_new[first] = False
+        while waiting:
+            circle.append(waiting.pop())
+            for node in before[circle[-1]]:
+                if is_new[node]:
+                    is_new[node] = False
+                    waiting.append(node)
+        if circle:
+            found.append(circle)
+    return found
 
 
 def _add_edge(above: list[int], source: int, end: int) -> None:

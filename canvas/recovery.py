@@ -1,11 +1,13 @@
 """What a failure leads to: another attempt, a goto, the author's default, or the end of the run (engine 4.5)."""
 
-from canvas import loops, speech
+from dataclasses import replace
+
+from canvas import loops, speech, unknown
 from canvas.graph import Kind, Node
 from canvas.outcome import Failed
 from canvas.place import Place
 from canvas.plan import Plan, to_text
-from canvas.state import Report, Scope, ScopeKey, Status
+from canvas.state import OpenForm, Report, Scope, ScopeKey, Status
 
 MAX_STRIKES = 3
 """Workers that may die under one activation before it counts as the killer."""
@@ -18,12 +20,19 @@ def recover(plan: Plan, report: Report, failed: Failed, *, has_begun: bool = Fal
     """
     node = plan.canvas.node(report.node_id)
     scope = plan.scope(report.scope)
-    if failed.retryable and report.strikes < MAX_STRIKES:
+    if may_be_retried(node, report, failed):
         plan.decision.moved[report.activation] = Status.READY
         plan.decision.retried.append(report.activation)
         plan.run.live += 1
         speech.take_back(plan, report)
         return
+    if failed.is_unknown:
+        if node.on_unknown == "ask" and not plan.is_lost(scope.key, report.place):
+            _ask(plan, node, scope, report)
+            return
+        failed = replace(failed, error=unknown.error_of(node.id, node.name))
+    if failed.leaves_nothing:
+        plan.decision.errors[report.activation] = (node.id, failed.error)
     plan.note_last(report)
     plan.start_form(report)
     plan.run.forms.pop(report.activation, None)
@@ -41,6 +50,22 @@ def recover(plan: Plan, report: Report, failed: Failed, *, has_begun: bool = Fal
             plan.reach(node, policy.goto, scope, report.place)
     if not policy.leads_elsewhere:
         fail(plan, scope, node, report.place, failed.error, failed.code)
+
+
+def may_be_retried(node: Node, report: Report, failed: Failed) -> bool:
+    """Whether the activation gets another attempt. What may have acted gets one if its author takes that risk."""
+    is_harmless = failed.retryable or (failed.is_unknown and node.on_unknown == "retry")
+    return is_harmless and report.strikes < MAX_STRIKES
+
+
+def _ask(plan: Plan, node: Node, scope: Scope, report: Report) -> None:
+    """A person is to say whether the node has acted; what the lost attempt said in its turn is taken back."""
+    speech.shut(plan, report)
+    inputs, tips = unknown.question(node.id, node.name, scope.key)
+    form = OpenForm(node.id, report.place.key.hex(), scope.key, inputs, tips, started=True)
+    plan.run.forms[report.activation] = form
+    plan.decision.moved[report.activation] = Status.WAITING
+    plan.hold(node, scope)
 
 
 def recover_container(plan: Plan, scope_key: ScopeKey, number: int) -> None:

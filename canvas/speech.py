@@ -91,13 +91,11 @@ def say_default(plan: Plan, report: Report, error: str, text: str) -> None:
     scope = plan.scope(report.scope)
     node = plan.canvas.node(report.node_id)
     turn = plan.canvas.turns.get(node.number)
-    shut = _find(plan, plan.next_id(plan.canvas.nodes[turn.message], scope)) if turn is not None else None
-    if shut is not None and report.turn == shut.turn and (report.spoke or report.strikes):
-        _take_back(plan, shut)
-    if shut is not None and shut.opened:
-        shut.opened = False
-        plan.run.turn = None
-        plan.decision.closed[shut.turn] = plan.event_count + 1
+    before = _find(plan, plan.next_id(plan.canvas.nodes[turn.message], scope)) if turn is not None else None
+    if before is not None and report.turn == before.turn and (report.spoke or report.strikes):
+        _take_back(plan, before)
+    if before is not None:
+        _shut(plan, before)
     entry = _entry_for(plan, report.activation, node, scope)
     if node.kind is Kind.MESSAGE and (report.spoke or report.strikes):
         _take_back(plan, entry)
@@ -112,6 +110,14 @@ def take_back(plan: Plan, report: Report) -> None:
     entry = _find(plan, report.turn) if report.turn else None
     if entry is not None and not entry.said:
         _take_back(plan, entry)
+
+
+def shut(plan: Plan, report: Report) -> None:
+    """A speaker's attempt is lost and nobody speaks for now: its words are cut, and its turn opens anew later."""
+    take_back(plan, report)
+    entry = _find(plan, report.turn) if report.turn else None
+    if entry is not None and not entry.said:
+        _shut(plan, entry)
 
 
 def message_failed(plan: Plan, report: Report, error: str) -> None:
@@ -221,6 +227,14 @@ def _open(plan: Plan, entry: Speech) -> None:
         plan.run.turn = entry.turn
         plan.decision.closed.pop(entry.turn, None)
         plan.decision.opened[entry.turn] = plan.event_count
+
+
+def _shut(plan: Plan, entry: Speech) -> None:
+    """An open turn waits for its text again, until it is opened anew."""
+    if entry.opened:
+        entry.opened = False
+        plan.run.turn = None
+        plan.decision.closed[entry.turn] = plan.event_count + 1
 
 
 def _close(plan: Plan, entry: Speech, *, has_ended: bool = False) -> None:

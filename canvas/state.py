@@ -12,7 +12,7 @@ from uuid import UUID, uuid5
 from canvas.outcome import Outcome
 from canvas.place import Place
 
-ENGINE = 1
+ENGINE = 2
 """Number of the deciding rules. A coordinator leaves a run alone whose number is higher than its own."""
 
 MAX_ORDINAL = 1000
@@ -67,7 +67,7 @@ ACTIVATION_MOVES: Mapping[Status, frozenset[Status]] = {
     Status.READY: frozenset({Status.RUNNING, Status.CLOSED}),
     Status.RUNNING: frozenset({Status.REPORTED}),
     Status.REPORTED: frozenset({Status.DONE, Status.READY, Status.WAITING, Status.SAYING, Status.OPEN}),
-    Status.WAITING: frozenset({Status.READY, Status.CLOSED}),
+    Status.WAITING: frozenset({Status.READY, Status.REPORTED, Status.CLOSED}),
     Status.SAYING: frozenset({Status.DONE, Status.CLOSED}),
     Status.OPEN: frozenset({Status.DONE, Status.SAYING, Status.CLOSED}),
     Status.DONE: frozenset(),
@@ -168,6 +168,7 @@ class Scope:
     alive: int = 0
     still: int = 0
     reached: dict[int, Place] = field(default_factory=dict[int, Place])
+    returning: dict[int, int] = field(default_factory=dict[int, int])  # circles came back to: from where
     places: dict[int, Place] = field(default_factory=dict[int, Place])  # of what is alive, where speech is ordered
     ordinals: dict[int, int] = field(default_factory=dict[int, int])  # next ordinal, above 0
     containers: dict[int, Container] = field(default_factory=dict[int, Container])
@@ -247,6 +248,8 @@ class RunState:
     asked: str | None = None
     turn: UUID | None = None
     max_running: int = 256
+    max_activations: int = 0  # 0: without end, as for runs that were begun before there was a limit
+    activated: int = 0  # activations that were ever decided
     live: int = 0  # activations that are ready or running
     queued: int = 0
     speeches: list[Speech] = field(default_factory=list[Speech])

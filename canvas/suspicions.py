@@ -6,7 +6,7 @@
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, TypeAlias
 
-from canvas import collecting, edges
+from canvas import collecting, edges, unknown
 from canvas.document import Document, Entry
 from canvas.findings import Finding, warning
 from canvas.reading import Read, rows
@@ -54,6 +54,20 @@ def of_failures(entry: Entry) -> Iterator[Finding]:
     if method == "comment" and not default and not targets:
         reason = "there is no value to go on with, so a failure ends the run. Give one"
         yield warning(entry, "exception_default_value", "comment_without_default", reason)
+
+
+def of_unknown_outcomes(document: Document) -> Iterator[Finding]:
+    """What shall follow where nobody knows whether a node has acted, if it is no choice."""
+    usual = document.raw.get(unknown.FIELD)
+    choices = f"Use {', '.join(unknown.POLICIES)} or nothing"
+    if not unknown.is_unsaid(usual) and not unknown.is_policy(usual):
+        told = f"{str(usual)[:40]!r} is no answer to an unknown outcome, so it counts as fail. {choices}."
+        yield Finding("warning", None, unknown.FIELD, told, "unknown_on_unknown")
+    for entry in document.entries.values():
+        written = entry.params.get(unknown.FIELD)
+        if not unknown.is_unsaid(written) and not unknown.is_policy(written):
+            reason = f"{str(written)[:40]!r} is no answer to an unknown outcome, so it counts as unsaid. {choices}"
+            yield warning(entry, unknown.FIELD, "unknown_on_unknown", reason)
 
 
 def of_branches(document: Document, entry: Entry, ways: list[Way]) -> Iterator[Finding]:

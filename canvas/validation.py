@@ -40,6 +40,7 @@ def check(document: Document, outputs_of: OutputsOf = lambda _: None) -> tuple[l
 
 
 def _suspicions(document: Document, canvas: Canvas | None, outputs_of: OutputsOf) -> Iterator[Finding]:
+    yield from suspicions.of_unknown_outcomes(document)
     entries = document.entries
     ways = {entry.id: ways_from(entry) for entry in entries.values()}
     found = {entry.id: list(reads(entry)) for entry in entries.values()}

@@ -27,6 +27,7 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
         "cancel": "cli.runs:cancel",
         "runs": "cli.runs:runs",
         "show": "cli.runs:show",
+        "explain": "cli.explain:explain_run",
         "events": "cli.events:events",
         "validate": "cli.validate:validate",
         "import": "cli.canvases:import_file",

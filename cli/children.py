@@ -1,29 +1,31 @@
 """Processes that belong to this one: started again when they end, and stopped in order when we do.
 
+One that was killed, had come up, or asks for it (exit code 75) is back at once, however often that happens; one that
+fails to start is tried at growing intervals, which stay short, since it may only wait for a server that comes back.
+
 They write to files of their own. A session of its own keeps the terminal's Ctrl-C from a child, since it is meant for
 us; should we be killed, the kernel ends them (on Linux).
 """
 
-import ctypes
 import os
 import signal
 import subprocess
-import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from canvas.errors import ExecutorError
 from cli import output
 from cli.output import YELLOW
+from embedded import die_with_parent
 
-FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0  # seconds before a child that has ended is started again
-SETTLED = 60.0  # seconds after which a child that ends has not failed to start
+PAUSE = 0.2  # seconds before a child that was killed, or had come up, is started again
+LONGEST_PAUSE = 5.0  # seconds before one that fails to start is tried again
+SETTLED = 5.0  # seconds after which a child that ends has not failed to start
 STARTS = 3  # attempts of a child to come up at all
 PATIENCE = 20.0  # seconds for a child to stop
 LARGEST_LOG = 10 * 1024 * 1024  # bytes; a larger one is put aside at the next start
-DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
 
 
 @dataclass
@@ -35,9 +37,9 @@ class Child:
     environment: Mapping[str, str] = field(repr=False)
     log: Path
     starts: int = 0
+    failures: int = 0  # to start, one after another
     _process: "subprocess.Popen[bytes] | None" = None
     _started: float = 0.0
-    _pause: float = FIRST_PAUSE
     _due: float = 0.0
 
     @property
@@ -51,16 +53,14 @@ class Child:
             return
         now = time.monotonic()
         if self._process is not None:
-            lasted, self._process = now - self._started, None
-            self._pause = FIRST_PAUSE if lasted > SETTLED else min(2 * self._pause, LONGEST_PAUSE)
-            self._due = now + self._pause
-            output.tell(f"the {self.name} has ended and is started again; see {self.log}", YELLOW)
+            self._note_end(self._process.returncode, now)
+            self._process = None
         if now >= self._due:
             self._start(now)
 
     def must_come_up(self) -> None:
-        """Raises ExecutorError with the end of its log if it has ended again and again."""
-        if self.starts >= STARTS and not self.is_running:
+        """Raises ExecutorError with the end of its log if it has failed to start again and again."""
+        if self.failures >= STARTS and not self.is_running:
             tail = "\n".join(self.log.read_text(errors="replace").splitlines()[-15:])
             raise ExecutorError(f"The {self.name} does not start. The end of {self.log}:\n{tail}")
 
@@ -80,6 +80,13 @@ class Child:
             self._process.kill()
             self._process.wait()
 
+    def _note_end(self, code: int, now: float) -> None:
+        has_come_up = code < 0 or code == os.EX_TEMPFAIL or now - self._started > SETTLED
+        self.failures = 0 if has_come_up else self.failures + 1
+        self._due = now + min(PAUSE * 2 ** min(self.failures, 10), LONGEST_PAUSE)
+        fate = f"was ended by signal {-code}" if code < 0 else f"has ended with code {code}"
+        output.tell(f"the {self.name} {fate} and is started again; see {self.log}", YELLOW)
+
     def _start(self, now: float) -> None:
         self.log.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         if self.log.exists() and self.log.stat().st_size > LARGEST_LOG:
@@ -88,7 +95,7 @@ class Child:
         try:
             self._process = subprocess.Popen(  # noqa: S603
                 self.argv, env=self.environment, stdin=subprocess.DEVNULL, stdout=descriptor, stderr=descriptor,
-                start_new_session=True, preexec_fn=_die_with_parent(),
+                start_new_session=True, preexec_fn=die_with_parent(signal.SIGTERM),
             )  # fmt: skip
         finally:
             os.close(descriptor)
@@ -103,17 +110,3 @@ def stop_all(first: Child, *others: Child) -> None:
         child.ask_to_stop()
     for child in others:
         child.stop()
-
-
-def _die_with_parent() -> Callable[[], None] | None:
-    """What a child does before it becomes its program: ask the kernel for SIGTERM when we are gone."""
-    if sys.platform != "linux":
-        return None
-    prctl, parent = ctypes.CDLL(None).prctl, os.getpid()
-
-    def ask() -> None:
-        prctl(DIE_WITH_PARENT, int(signal.SIGTERM))
-        if os.getppid() != parent:  # gone before we could ask
-            os._exit(1)
-
-    return ask

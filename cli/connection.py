@@ -71,6 +71,7 @@ def connected(found: Found) -> Generator[Connection]:
         application="easel-cli",
         form_expiry=found.settings.form_expiry,
         max_running=found.settings.max_running,
+        max_activations=found.settings.max_activations,
     )
     try:
         yield Connection(Lifecycle(coordinator), found)

@@ -7,7 +7,7 @@ from canvas.state import RunStatus
 
 
 class Exit(IntEnum):
-    """0 to 4; anything else is not ours."""
+    """0 to 4; anything else is not ours, but for processes that end with 75 to be started again (operations.md)."""
 
     DONE = 0
     FAILED = 1

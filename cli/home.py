@@ -36,10 +36,11 @@ class Up:
 
 
 class Announcement:
-    """The state file, held by this process."""
+    """The state file, held by this process. `follows_killed`: another `easel up` held it, and did not end in order."""
 
-    def __init__(self, descriptor: int) -> None:
+    def __init__(self, descriptor: int, *, follows_killed: bool) -> None:
         self._descriptor = descriptor
+        self.follows_killed = follows_killed
 
     def announce(self, up: Up) -> None:
         """Tell other commands that everything runs, and where."""
@@ -57,9 +58,10 @@ def held(home: Path) -> Generator[Announcement]:
             up = running_up(home)
             where = f" at {up.url} (process {up.pid})" if up is not None else ", and is not ready yet"
             raise Conflict(f"`easel up` runs already for {home}{where}. Stop it, or set EASEL_HOME to another folder.")
+        follows_killed = os.fstat(descriptor).st_size > 0
         os.ftruncate(descriptor, 0)
         try:
-            yield Announcement(descriptor)
+            yield Announcement(descriptor, follows_killed=follows_killed)
         finally:
             os.ftruncate(descriptor, 0)
     finally:

@@ -8,6 +8,7 @@ from uuid import UUID
 
 from canvas.errors import InvalidCanvas, InvalidRequest
 from canvas.storable import copied
+from canvas.unknown import AGAIN, EVERY, HAPPENED, OUTCOME
 from cli.canvas_file import Judged
 
 
@@ -33,6 +34,15 @@ def inputs_of(pairs: Sequence[str] | None, written: str | None) -> dict[str, Any
             raise InvalidRequest(f"--input {pair!r} is no pair. Write it as name=value.")
         inputs[name.strip()] = value
     return _storable(inputs) or None
+
+
+def outcomes_of(happened: Sequence[str] | None, again: Sequence[str] | None) -> dict[str, Any]:
+    """What is known of nodes now, as the fields that it answers. Raises InvalidRequest for both of one node."""
+    both = set(happened or ()) & set(again or ())
+    if both:
+        raise InvalidRequest(f"--happened and --again both name {', '.join(sorted(both))}. Say one of them.")
+    told = [*((node, HAPPENED) for node in happened or ()), *((node, AGAIN) for node in again or ())]
+    return {f"{EVERY if node == 'all' else node}{OUTCOME}": answer for node, answer in told}
 
 
 def options_of(

@@ -16,5 +16,12 @@ Pairs = Annotated[list[str] | None, typer.Option("--input", help="A field of the
 Inputs = Annotated[str | None, typer.Option("--inputs", help="All fields as a JSON object.", metavar="JSON")]
 Session = Annotated[str | None, typer.Option("--session", help="Continue this conversation.", metavar="ID")]
 Released = Annotated[bool, typer.Option("--release", help="Run the published version instead of the draft.")]
+Happened = Annotated[
+    list[str] | None,
+    typer.Option("--happened", help="This node has done its work; `all`: every one that asks.", metavar="NODE"),
+]
+Again = Annotated[
+    list[str] | None, typer.Option("--again", help="This node is to do its work once more, or `all`.", metavar="NODE")
+]
 Run = Annotated[str, typer.Argument(help="The run's id.", metavar="RUN")]
 Target = Annotated[str, typer.Argument(help="A canvas file, or an agent by id or title.", metavar="FILE|AGENT")]

@@ -10,7 +10,20 @@ from typing import Any
 import typer
 
 from cli import canvas_file, inputs, servers
-from cli.options import LOCAL, AsJson, Inputs, OfTenant, Pairs, Query, Released, Run, Session, Target
+from cli.options import (
+    LOCAL,
+    Again,
+    AsJson,
+    Happened,
+    Inputs,
+    OfTenant,
+    Pairs,
+    Query,
+    Released,
+    Run,
+    Session,
+    Target,
+)
 from settings import load
 
 TURN = "cli.turn"
@@ -47,13 +60,16 @@ def resume(
     query: Query = None,
     pairs: Pairs = None,
     all_inputs: Inputs = None,
+    happened: Happened = None,
+    again: Again = None,
     tenant: OfTenant = LOCAL,
     as_json: AsJson = False,
 ) -> None:
     """Answer a run that waits for input, and follow it; exit codes as for `easel run`."""
     settings = load()
     run_id = inputs.id_of(run, "run")
-    options = inputs.options_of(query, inputs.inputs_of(pairs, all_inputs), session=None, release=False)
+    given = {**(inputs.inputs_of(pairs, all_inputs) or {}), **inputs.outcomes_of(happened, again)}
+    options = inputs.options_of(query, given or None, session=None, release=False)
     ahead = servers.import_ahead(TURN)
     with servers.found(settings) as found:
         ahead.join()

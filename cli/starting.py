@@ -7,7 +7,7 @@ from uuid import UUID
 from cli import agents, canvas_file
 from cli.connection import tenant_of
 from cli.inputs import Wanted
-from scheduler.lifecycle import Start
+from scheduler.accepting import Start
 from scheduler.requests import start_of
 from store import versions
 from store.database import Transaction

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from canvas import events
 from canvas.graph import Canvas
 from canvas.transcript import THINK_END, THINK_START, Event, Frame, Said, without_audio
+from canvas.unknown import OUTCOME, OUTPUTS
 from cli import output
 from cli.output import DIM, GREEN, RED, YELLOW
 from scheduler.wire import Wire
@@ -164,8 +165,11 @@ def form_lines(body: Mapping[str, Any], run_id: str) -> list[str]:
     fields: Mapping[str, Any] = body.get("inputs") or {}
     lines = [f"waiting for input{': ' + str(body['tips']) if body.get('tips') else ''}"]
     lines += [f"  {name}{_described(field)}" for name, field in fields.items()]
-    answers = " ".join(f"--input {_quoted(name)}=…" for name in fields)
-    return [*lines, f"answer with: easel resume {run_id} {answers}".rstrip()]
+    asked = [name.removesuffix(OUTCOME) for name in fields if name.endswith(OUTCOME)]
+    about = [node + end for node in asked for end in (OUTCOME, OUTPUTS)]
+    answers = [f"--input {_quoted(name)}=…" for name in fields if name not in about]
+    answers += [f"--happened {_quoted(node)} | --again {_quoted(node)}" for node in asked]
+    return [*lines, " ".join([f"answer with: easel resume {run_id}", *answers])]
 
 
 def _described(field: Any) -> str:

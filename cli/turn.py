@@ -23,7 +23,7 @@ from cli.output import DIM, YELLOW
 from cli.servers import Found
 from cli.stand_ins import stand_ins
 from cli.telling import Lines, Speech, Teller
-from scheduler.lifecycle import Started
+from scheduler.accepting import Started
 from scheduler.turn_start import Request
 from store.ids import new_id
 

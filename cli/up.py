@@ -2,6 +2,7 @@
 
 Servers (embedded unless DATABASE_URL and REDIS_URL name some), migrations, a token, then API, worker, scheduler and
 sweeper as processes. When the API answers, one line on stdout says where: `ready http://127.0.0.1:8000 token=...`.
+Whichever of them ends is started again, servers under their old URLs, so that nobody has to be told.
 """
 
 import http.client
@@ -11,14 +12,15 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from types import FrameType
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import typer
+from sqlalchemy.exc import SQLAlchemyError
 
 import embedded
 from canvas.errors import Conflict, ExecutorError
@@ -29,10 +31,13 @@ from cli.output import DIM, YELLOW
 from cli.processes import api_program, named, scheduler_program, sweeper_program, worker_program
 from settings import Settings, load
 from store import migrate, tenants
-from store.database import Database
+from store.database import Database, is_outage
+
+T = TypeVar("T")
 
 LOOK_EVERY = 0.1  # seconds
 COMES_UP_WITHIN = 60.0  # seconds
+LETS_GO_WITHIN = 10.0  # seconds; the API of an `easel up` that was killed lets go of its port
 TOKEN_NAME = "easel up"  # noqa: S105 (what the token is called in lists)
 
 
@@ -43,34 +48,35 @@ def up(
     settings = load()
     only_errors(settings)
     ending = _signals()
-    with home.held(settings.home) as announcement, own_servers(settings, ending) as found:
+    with home.held(settings.home) as announcement, own_servers(settings, ending) as servers:
         if ending.is_set():
             return
+        found = settings.on(servers.database_url, servers.redis_url)
         database_url, redis_url, _ = found.servers()
-        migrate.upgrade(database_url)
-        token = token_of(settings.home, database_url)
-        chosen = free_port(settings.api_host, settings.api_port if port is None else port)
+        _despite_outages(servers, lambda: migrate.upgrade(database_url))
+        token = _despite_outages(servers, lambda: token_of(settings.home, database_url))
+        patience = LETS_GO_WITHIN if announcement.follows_killed else 0.0
+        chosen = free_port(settings.api_host, settings.api_port if port is None else port, patience)
         children = _children(found, chosen)
         host = _reachable(settings.api_host)
         try:
-            if _come_up(children, host, chosen, ending):
+            if _come_up(servers, children, host, chosen, ending):
                 url = f"http://{f'[{host}]' if ':' in host else host}:{chosen}"
                 announcement.announce(home.Up(url, os.getpid(), token, database_url, redis_url))
                 output.say(f"ready {url} token={token}")
                 output.tell(f"logs in {settings.home / home.LOGS}; Ctrl-C stops everything", DIM)
             while not ending.wait(LOOK_EVERY):
-                for child in children:
-                    child.tend()
+                _tend(servers, children)
         finally:
             stop_all(*children)
 
 
 @contextmanager
-def own_servers(settings: Settings, ending: threading.Event) -> Generator[Settings]:
-    """Settings with every server named. Embedded ones must be ours: those of another command would end with it."""
+def own_servers(settings: Settings, ending: threading.Event) -> Generator[embedded.Services]:
+    """The servers that are not named. They must be ours: those of another command would end with it."""
     need_database, need_redis = settings.database_url is None, settings.redis_url is None
     if not (need_database or need_redis):
-        yield settings
+        yield embedded.Services()
         return
     has_told = False
     while not ending.is_set():
@@ -79,13 +85,13 @@ def own_servers(settings: Settings, ending: threading.Event) -> Generator[Settin
             settings.home, need_database=need_database, need_redis=need_redis, linger=linger
         ) as servers:
             if _owner(settings) == os.getpid():
-                yield settings.on(servers.database_url, servers.redis_url)
+                yield servers
                 return
         if not has_told:
             output.tell("waiting for another easel command that runs the servers of this home", YELLOW)
         has_told = True
         ending.wait(0.5)
-    yield settings
+    yield embedded.Services()
 
 
 def token_of(folder: Path, database_url: str) -> str:
@@ -105,16 +111,21 @@ def token_of(folder: Path, database_url: str) -> str:
     return made
 
 
-def free_port(host: str, wanted: int) -> int:
-    """The port to listen on; a free one for 0. Raises Conflict if it is taken."""
+def free_port(host: str, wanted: int, patience: float = 0.0) -> int:
+    """The port to listen on; a free one for 0. Raises Conflict if it is taken for longer than `patience` seconds."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # one that was let go a moment ago is free
-        try:
-            probe.bind((host, wanted))
-        except OSError as error:
-            raise Conflict(f"Port {wanted} on {host}: {error.strerror}. Pick another: easel up --port 0") from error
-        return int(probe.getsockname()[1])
+    give_up = time.monotonic() + patience
+    while True:
+        with socket.socket(family) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # one that was let go a moment ago is free
+            try:
+                probe.bind((host, wanted))
+                return int(probe.getsockname()[1])
+            except OSError as error:
+                if time.monotonic() >= give_up:
+                    advice = "Pick another: easel up --port 0"
+                    raise Conflict(f"Port {wanted} on {host}: {error.strerror}. {advice}") from error
+        time.sleep(LOOK_EVERY)
 
 
 def _children(settings: Settings, port: int) -> list[Child]:
@@ -131,12 +142,35 @@ def _children(settings: Settings, port: int) -> list[Child]:
     return [Child(name, argv, environment, logs / f"{name}.log") for name, argv in programs.items()]
 
 
-def _come_up(children: Sequence[Child], host: str, port: int, ending: threading.Event) -> bool:
+def _tend(servers: embedded.Services, children: Sequence[Child]) -> None:
+    """Start again what has ended."""
+    for name in servers.tend():
+        output.tell(f"the embedded {name} has ended and is started again", YELLOW)
+    for child in children:
+        child.tend()
+
+
+def _despite_outages(servers: embedded.Services, work: Callable[[], T]) -> T:
+    """What some work on the database gives; once more if an embedded server was killed meanwhile and is back."""
+    give_up = time.monotonic() + COMES_UP_WITHIN
+    while True:
+        try:
+            return work()
+        except SQLAlchemyError as error:
+            if not servers.owned or not is_outage(error) or time.monotonic() > give_up:
+                raise
+        time.sleep(LOOK_EVERY)
+        servers.tend()
+
+
+def _come_up(
+    servers: embedded.Services, children: Sequence[Child], host: str, port: int, ending: threading.Event
+) -> bool:
     """Start everything and wait for the API; False if we are to end first."""
     give_up = time.monotonic() + COMES_UP_WITHIN
     while not ending.wait(LOOK_EVERY):
+        _tend(servers, children)
         for child in children:
-            child.tend()
             child.must_come_up()
         if _is_ready(host, port):
             return True

@@ -18,7 +18,7 @@ from canvas.drawing import MAX_AGENT_DEPTH
 from canvas.outcome import Failed, Finished, Outcome
 from components import templates
 from components.agent_answers import AgentAnswer, Answering
-from components.base import component
+from components.base import Effect, component
 from components.context import NodeContext
 from components.llm import answer_schema, answer_to
 from components.model_call import PromptParams, assemble
@@ -93,7 +93,12 @@ class AgentParams(PromptParams):
         return value
 
 
-@component("Agent", AgentParams, effect="keyed", owns_errors=True)
+def effect_here(params: AgentParams) -> Effect:
+    """Without tools it only asks a model; with them it goes on from its journal."""
+    return "keyed" if params.tools or params.mcp else "idempotent"
+
+
+@component("Agent", AgentParams, effect="keyed", owns_errors=True, effect_here=effect_here)
 async def agent(params: AgentParams, ctx: NodeContext) -> Outcome:
     if not ctx.heard:
         return Finished()
@@ -135,7 +140,7 @@ def _of_agent(entry: Entry, number: int) -> Function:
         return _told(await _answer(params, ctx, _question(params, arguments, ctx)))
 
     schema = schema_of(name, str(params.description or _DESCRIPTION), _parameters(params))
-    return Function(name, entry.name, AGENT, schema, call)
+    return Function(name, entry.name, AGENT, schema, call, effect=effect_here(params))
 
 
 def _parameters(params: AgentParams) -> dict[str, Any]:

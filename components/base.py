@@ -1,6 +1,6 @@
 """What a component is: its parameters, its function, and the names it goes by.
 
-    @component("Slugify", SlugifyParams)
+    @component("Slugify", SlugifyParams, effect="pure")
     def slugify(params: SlugifyParams, ctx: NodeContext) -> Outcome: ...
 
 A component that waits is `async def`; one that only computes is `def`.
@@ -8,12 +8,19 @@ A component that waits is `async def`; one that only computes is `def`.
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, Literal, TypeAlias, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from canvas.outcome import Outcome
 from components.context import NodeContext
+
+Effect: TypeAlias = Literal["pure", "idempotent", "keyed", "unsafe"]
+"""What repeating an attempt means whose worker was lost (docs/dsl.md, "What is repeated after a crash").
+
+`pure`: nothing outside is reached. `idempotent`: outside is only read, or what is done twice is done once. `keyed`: who
+is reached can tell a repetition, by a key or because results are recorded. `unsafe`: it may be done twice.
+"""
 
 
 class Params(BaseModel):
@@ -45,7 +52,7 @@ Run = Callable[[P, NodeContext], Outcome | Awaitable[Outcome]]
 class Component(Generic[P]):
     """A component as the registry lists it.
 
-    `effect` says what repeating it means: `pure`, `idempotent`, `keyed` or `unsafe`.
+    `effect` says what repeating it means, `effect_here` what it means for these parameters, where that differs.
     `owns_errors`: it reports its own errors, so that under `comment` the engine speaks the default (components 1.6).
     `asks_for`: the seconds that an attempt with these parameters needs, in place of the class's usual limit.
     """
@@ -53,22 +60,28 @@ class Component(Generic[P]):
     name: str
     params: type[P]
     run: Run[P]
-    effect: str = "pure"
+    effect: Effect = "pure"
     owns_errors: bool = False
     asks_for: Callable[[P], float] | None = None
+    effect_here: Callable[[P], Effect] | None = None
+
+    def effect_of(self, params: P) -> Effect:
+        """What repeating a node with these parameters means."""
+        return self.effect if self.effect_here is None else self.effect_here(params)
 
 
 def component(
     name: str,
     params: type[P],
     *,
-    effect: str = "pure",
+    effect: Effect,
     owns_errors: bool = False,
     asks_for: Callable[[P], float] | None = None,
+    effect_here: Callable[[P], Effect] | None = None,
 ) -> Callable[[Run[P]], Component[P]]:
     """Declare a component; the registry lists what this returns."""
 
     def declare(run: Run[P]) -> Component[P]:
-        return Component(name, params, run, effect, owns_errors, asks_for)
+        return Component(name, params, run, effect, owns_errors, asks_for, effect_here)
 
     return declare

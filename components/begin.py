@@ -34,7 +34,7 @@ class BeginParams(Params):
         return mode
 
 
-@component("Begin", BeginParams)
+@component("Begin", BeginParams, effect="pure")
 async def begin(params: BeginParams, ctx: NodeContext) -> Finished:
     form = fields.schema(params.inputs)
     for name, value in {**dict.fromkeys(form), **ctx.earlier_inputs()}.items():

@@ -1,6 +1,7 @@
 """NodeContext: all that a component may touch. `worker/context.py` keeps this promise; tests use `tests/fakes.py`."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol
 
 from providers.chat import ChatModel, Usage
@@ -175,6 +176,14 @@ class NodeContext(Protocol):
 
     async def record(self, key: str, value: Any) -> None:
         """Record a JSON value under a key of this activation, for good, before it is acted upon."""
+        ...
+
+    def unrepeatable(self) -> AbstractAsyncContextManager[None]:
+        """Around work that may not be done twice, and the record of what came of it.
+
+        A worker that is lost meanwhile leaves the question whether it has happened (canvas/unknown.py). Entering waits
+        for the disk; an attempt that has lost its lease ends there.
+        """
         ...
 
     async def trace(self, call: Mapping[str, Any]) -> None:

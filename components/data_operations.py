@@ -63,7 +63,7 @@ class DataOperationsParams(Params):
         return tuple(rule if isinstance(rule, Mapping) else {} for rule in _listed(rules))
 
 
-@component("DataOperations", DataOperationsParams)
+@component("DataOperations", DataOperationsParams, effect="pure")
 def data_operations(params: DataOperationsParams, ctx: NodeContext) -> Finished:
     rows = [row for reference in params.query for row in _rows_of(reference, ctx)]
     try:

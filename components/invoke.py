@@ -3,7 +3,8 @@
 DSL: `url`, `method`, `headers`, `variables[] {key, ref, value}`, `datatype` (`json`, `formdata`), `proxy`, `timeout`,
 `clean_html`, `max_retries`, `delay_after_error`; ours: `body`, the methods `patch` and `delete`, and an
 `Idempotency-Key` on everything but GET, which is the same in every attempt. Every status counts as an answer, and
-redirects are not followed.
+redirects are not followed. An author whose server does not look at keys says so with `on_unknown`: what may have
+reached it is then not sent once more by itself.
 """
 
 import asyncio
@@ -17,11 +18,11 @@ from typing import Any
 
 from pydantic import Field, field_validator
 
-from canvas import references
+from canvas import references, unknown
 from canvas.errors import AddressRefused, HttpFailed, NodeFailure
 from canvas.outcome import Finished
 from components import templates
-from components.base import Params, component
+from components.base import Effect, Params, component
 from components.charsets import decoded
 from components.context import NodeContext
 from components.page_text import text_of_page
@@ -93,7 +94,14 @@ def time_limit(params: InvokeParams) -> float:
     return max(LEAST_SECONDS, each * _tries(params) + TO_SPARE)
 
 
-@component("Invoke", InvokeParams, effect="keyed", owns_errors=True, asks_for=time_limit)
+def effect_here(params: InvokeParams) -> Effect:
+    """Whoever says what follows an unknown outcome knows that the server does not look at keys."""
+    if not unknown.is_unsaid((params.model_extra or {}).get(unknown.FIELD)):
+        return "unsafe"
+    return "idempotent" if params.method == "get" else "keyed"
+
+
+@component("Invoke", InvokeParams, effect="keyed", owns_errors=True, asks_for=time_limit, effect_here=effect_here)
 async def invoke(params: InvokeParams, ctx: NodeContext) -> Finished:
     call = _call(params, ctx)
     reply = await _answer(call, params, ctx)

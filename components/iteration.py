@@ -43,13 +43,13 @@ class IterationItemParams(Params):
     later_outputs = ("index", "item", "result")
 
 
-@component("Iteration", IterationParams)
+@component("Iteration", IterationParams, effect="pure")
 def iteration(params: IterationParams, ctx: NodeContext) -> Expanded:
     count = len(_items(params, ctx))
     return Expanded(count=count, concurrency=params.concurrency, outputs=dict.fromkeys(params.collecting))
 
 
-@component("IterationItem", IterationItemParams)
+@component("IterationItem", IterationItemParams, effect="pure")
 def iteration_item(params: IterationItemParams, ctx: NodeContext) -> Repeated | Left:
     parent = IterationParams.model_validate(dict(ctx.parent_params()))
     items = _items(parent, ctx)

@@ -77,7 +77,7 @@ class ListOperationsParams(Params):
         return rule if isinstance(rule, Mapping) else {}
 
 
-@component("ListOperations", ListOperationsParams)
+@component("ListOperations", ListOperationsParams, effect="pure")
 def list_operations(params: ListOperationsParams, ctx: NodeContext) -> Finished:
     reference = str(params.query)
     items = ctx.lookup(reference)

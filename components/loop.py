@@ -34,14 +34,14 @@ class ExitLoopParams(Params):
     later_outputs = ()
 
 
-@component("Loop", LoopParams)
+@component("Loop", LoopParams, effect="pure")
 def loop(params: LoopParams, ctx: NodeContext) -> Expanded:
     return Expanded(
         count=None, outputs=dict(_initial(row, ctx) for row in _rows(params.loop_variables) if _is_used(row))
     )
 
 
-@component("LoopItem", LoopItemParams)
+@component("LoopItem", LoopItemParams, effect="pure")
 def loop_item(params: LoopItemParams, ctx: NodeContext) -> Repeated | Left:
     parent = LoopParams.model_validate(dict(ctx.parent_params()))
     if ctx.scope_item >= _maximum(parent.maximum_loop_count) or _is_over(parent, ctx):
@@ -49,7 +49,7 @@ def loop_item(params: LoopItemParams, ctx: NodeContext) -> Repeated | Left:
     return Repeated()
 
 
-@component("ExitLoop", ExitLoopParams)
+@component("ExitLoop", ExitLoopParams, effect="pure")
 def exit_loop(params: ExitLoopParams, ctx: NodeContext) -> Left | Finished:
     parent = ctx.node_components().get(ctx.parent_id or "")
     return Left(container=ctx.container_outputs()) if parent == "Loop" else Finished()

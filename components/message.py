@@ -25,7 +25,7 @@ from canvas.errors import ExecutorError
 from canvas.outcome import Finished, MessageEnd
 from canvas.references import Found, Ref
 from components import message_file, templates
-from components.base import Params, component
+from components.base import Effect, Params, component
 from components.context import AUDIO_END, AUDIO_START, THINK_END, THINK_START, NodeContext
 from components.speech import read_aloud
 from components.templates import Lookup
@@ -64,7 +64,12 @@ class MessageParams(Params):
         return stream
 
 
-@component("Message", MessageParams)
+def effect_here(params: MessageParams) -> Effect:
+    """What is remembered is kept under the activation's key, so that twice is once."""
+    return "keyed" if params.memory_ids else "idempotent"
+
+
+@component("Message", MessageParams, effect="keyed", effect_here=effect_here)
 async def message(params: MessageParams, ctx: NodeContext) -> Finished:
     values = templates.values_of(params.content, ctx.lookup)
     for expression, value in values.items():

@@ -43,7 +43,7 @@ class StringTransformParams(Params):
         return tuple(texts)
 
 
-@component("StringTransform", StringTransformParams)
+@component("StringTransform", StringTransformParams, effect="pure")
 def string_transform(params: StringTransformParams, ctx: NodeContext) -> Finished:
     return Finished(outputs={"result": _split(params, ctx) if params.method == "split" else _merge(params, ctx)})
 

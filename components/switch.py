@@ -44,7 +44,7 @@ class SwitchParams(Params):
         return ids
 
 
-@component("Switch", SwitchParams)
+@component("Switch", SwitchParams, effect="pure")
 def switch(params: SwitchParams, ctx: NodeContext) -> Chose:
     for condition in params.conditions:
         if _matches(condition, ctx):

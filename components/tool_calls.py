@@ -64,7 +64,7 @@ class ToolCalls:
 
         async def one(call: ToolCall, index: int) -> Mapping[str, Any]:
             async with room:
-                return await self._once(call, f"{place}:{index}")
+                return await self._carried_out(call, f"{place}:{index}")
 
         try:
             async with asyncio.TaskGroup() as group:
@@ -77,13 +77,19 @@ class ToolCalls:
         self.artifacts += [artifact for kept in done for artifact in kept["artifacts"]]
         return used
 
-    async def _once(self, call: ToolCall, place: str) -> Mapping[str, Any]:
-        """What is recorded of a call: {arguments, result, artifacts, usage}."""
-        key = f"call:{place}"
-        kept = await self.ctx.recall(key)
+    async def _carried_out(self, call: ToolCall, place: str) -> Mapping[str, Any]:
+        """What is recorded of a call: {arguments, result, artifacts, usage}. What is recorded is not done again."""
+        kept = await self.ctx.recall(f"call:{place}")
         if kept is not None:
             self.ctx.spent(Usage(*kept["usage"]))
             return kept
+        function = self.functions.get(call.name)
+        if function is None or function.effect != "unsafe":
+            return await self._once(call, place)
+        async with self.ctx.unrepeatable():
+            return await self._once(call, place)
+
+    async def _once(self, call: ToolCall, place: str) -> Mapping[str, Any]:
         clock = asyncio.get_running_loop()
         began = clock.time()
         function = self.functions.get(call.name)
@@ -107,7 +113,7 @@ class ToolCalls:
             "artifacts": artifacts,
             "usage": figures(usage),
         }
-        await self.ctx.record(key, kept)
+        await self.ctx.record(f"call:{place}", kept)
         await self.ctx.trace(
             {
                 "path": self.ctx.name,

@@ -1,19 +1,21 @@
 """The world as one call of an Agent's tool sees it: the Agent's own, but unheard, and with a journal apart."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, cast
 
 from components.context import NodeContext
 from components.tool_set import Function
 from providers.chat import Usage
+from providers.repeats import within
 
 
 class ToolContext:
     """Passes on to the Agent's context whatever it does not say itself.
 
     Nobody hears a tool, and what it resolves is no input of the node. Values, references and history are shared; the
-    keys of the journal begin with the call's place, and the node's id ends with it, so that two calls of one tool
-    neither read nor repeat each other's work.
+    keys of the journal begin with the call's place, those of requests follow from it, and the node's id ends with it,
+    so that two calls of one tool neither read nor repeat each other's work.
     """
 
     speaks = False
@@ -26,6 +28,7 @@ class ToolContext:
         self.activation_id = f"{ctx.activation_id}/{place}"
         self.name = f"{ctx.name}-->{function.label}"
         self.component = function.component
+        self.services = replace(ctx.services, http=within(ctx.services.http, place))
         self.usage = Usage()
 
     def __getattr__(self, name: str) -> Any:

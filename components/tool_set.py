@@ -14,6 +14,7 @@ from pydantic import ValidationError
 
 from canvas import names
 from components import tools
+from components.base import Effect
 from components.context import NodeContext
 from components.templates import json_text
 from components.tools.base import Tool, ToolRun
@@ -45,6 +46,7 @@ class Function:
     call: CallFunction
     limit: float | None = None
     brings_sources: bool = False
+    effect: Effect = "idempotent"  # what repeating a call means
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +115,7 @@ def of_tool(entry: Entry, number: int) -> Function:
         schema=tool.schema(params, name),
         call=call,
         brings_sources=tool.brings_sources and params.finds_sources,
+        effect=tool.effect,
     )
 
 
@@ -123,7 +126,8 @@ def of_mcp(tool: McpTool, number: int) -> Function:
     async def call(arguments: Mapping[str, Any], ctx: NodeContext) -> ToolRun:
         return await _call_mcp(tool, arguments, ctx)
 
-    return Function(name, tool.name, "MCP", schema_of(name, tool.description, tool.schema), call, limit=MCP_SECONDS)
+    schema = schema_of(name, tool.description, tool.schema)
+    return Function(name, tool.name, "MCP", schema, call, limit=MCP_SECONDS, effect="unsafe")
 
 
 def by_name(functions: Iterable[Function]) -> dict[str, Function]:

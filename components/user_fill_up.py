@@ -33,7 +33,7 @@ class UserFillUpParams(Params):
         return expires_after
 
 
-@component("UserFillUp", UserFillUpParams)
+@component("UserFillUp", UserFillUpParams, effect="pure")
 async def user_fill_up(params: UserFillUpParams, ctx: NodeContext) -> Finished | Waiting:
     form = fields.schema(params.inputs)
     tips = _tips(params, ctx)

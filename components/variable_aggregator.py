@@ -36,7 +36,7 @@ class VariableAggregatorParams(Params):
         return groups
 
 
-@component("VariableAggregator", VariableAggregatorParams)
+@component("VariableAggregator", VariableAggregatorParams, effect="pure")
 def variable_aggregator(params: VariableAggregatorParams, ctx: NodeContext) -> Finished | Failed:
     outputs: dict[str, Any] = {}
     for group in params.groups:

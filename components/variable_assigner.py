@@ -42,7 +42,7 @@ class AssignmentFailed(NodeFailure):
         self.assigned = assigned
 
 
-@component("VariableAssigner", VariableAssignerParams)
+@component("VariableAssigner", VariableAssignerParams, effect="pure")
 def variable_assigner(params: VariableAssignerParams, ctx: NodeContext) -> Finished:
     assignment = _Assignment(ctx)
     for row in params.variables if isinstance(params.variables, list) else ():

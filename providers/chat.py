@@ -96,6 +96,7 @@ class ChatRequest:
     chat_template_kwargs: Mapping[str, Any] | None = None
     retries: int | None = 0  # None: as often as the provider layer does by default (LLM_MAX_RETRIES)
     retry_delay: float = 2.0
+    key: str | None = None  # the same for every attempt at the same request (providers/repeats.py)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from hashlib import sha256
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
@@ -67,6 +68,11 @@ async def lend_client(spec: ModelSpec, *, is_azure: bool = False) -> AsyncGenera
         kept.borrowers -= 1
         for client in shelf.surplus():
             await client.close()
+
+
+def warm_up() -> None:
+    """Load the SDK, which takes a second of computing: before the first request, that is, and not on an event loop."""
+    import_module("openai")
 
 
 async def close_connections() -> None:

@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
+from threading import Thread
 from typing import Any, TypeVar
 
 from canvas.errors import AddressRefused, ToolError
@@ -115,8 +116,8 @@ class Session:
         try:
             return await loop.run_in_executor(self._thread, work)
         except asyncio.CancelledError:
-            if self._connection is not None:
-                loop.run_in_executor(None, self._call_off)
+            if self._connection is not None:  # on a thread of its own: those of the loop may all be waiting
+                Thread(target=self._call_off, name="sql-call-off", daemon=True).start()
             raise
 
     def _open(self, targets: list[Target]) -> None:

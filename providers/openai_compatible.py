@@ -19,6 +19,7 @@ from providers.chat import ChatRequest, Delta, ModelSpec
 from providers.connections import lend_client
 from providers.failures import CallFailed, Code, failure, retry_after
 from providers.families import Manners, wire_params
+from providers.repeats import HEADER
 from providers.replies import deltas_of_answer, deltas_of_stream, field_of, message_in
 
 if TYPE_CHECKING:
@@ -80,6 +81,8 @@ class OpenAIWire:
         }
         if extra:
             body["extra_body"] = extra
+        if request.key:
+            body["extra_headers"] = {HEADER: request.key}
         if request.tools and spec.is_tools:
             body |= {"tools": list(request.tools), "tool_choice": params.body.get("tool_choice", "auto")}
         else:

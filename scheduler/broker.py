@@ -3,27 +3,49 @@
 Messages are hints: nothing we promise rests on the broker's acknowledgements, timers or results.
 """
 
+from functools import partial
 from typing import Any
 
 from celery import Celery
 from kombu.entity import Exchange, Queue
+from kombu.transport import TRANSPORT_ALIASES
 
 RUNS = "runs"
 NODES = "nodes"
 
 EXECUTE = "worker.execute"
 CANARY = "worker.canary"
+ALIVE = "easel.alive"  # of each process to itself; scheduler/hearing.py
 ADVANCE = "scheduler.advance"
 START = "scheduler.start"
 
 SPARE_CONNECTIONS = 16  # beside the publishing threads: Flower's inspection takes a dozen, and waits for ever for one
 VISIBILITY_TIMEOUT = 6 * 3600  # seconds; a message that is delivered twice claims nothing
+PUBLISHED_WITHIN = 0.5  # seconds, tried twice; who sends must not wait for a silent broker: the row is its own outbox
+RECONNECTS_EVERY = 1.0  # seconds, for ever; Celery itself waits longer and longer, and gives up after a while
+
+
+class _App(Celery):
+    """Celery, with connections for sending that give up sooner than those that wait for messages."""
+
+    def connection_for_write(self, url: str | None = None, **given: Any) -> Any:
+        if not _is_amqp(url or self.conf.broker_url):
+            options: dict[str, Any] = given.get("transport_options") or {}
+            given["transport_options"] = {"socket_timeout": PUBLISHED_WITHIN, **options}
+        return super().connection_for_write(url, **given)
+
+    def connection_for_read(self, url: str | None = None, **given: Any) -> Any:
+        connection = super().connection_for_read(url, **given)
+        again = {"interval_start": RECONNECTS_EVERY, "interval_step": 0, "interval_max": RECONNECTS_EVERY}
+        connection.ensure_connection = partial(connection.ensure_connection, **again)
+        return connection
 
 
 def make_app(broker_url: str, *, publishers: int = 8) -> Celery:
     """A Celery app on this broker. Redis or RabbitMQ: the URL decides."""
-    app = Celery("easel", broker=broker_url)
-    is_amqp = broker_url.startswith(("amqp", "pyamqp"))
+    TRANSPORT_ALIASES.update(dict.fromkeys(("redis", "rediss"), "scheduler.redis_transport:Transport"))
+    app = _App("easel", broker=broker_url)
+    is_amqp = _is_amqp(broker_url)
     arguments = {"x-queue-type": "quorum"} if is_amqp else None
     app.conf.update(
         task_queues=[
@@ -43,11 +65,18 @@ def make_app(broker_url: str, *, publishers: int = 8) -> Celery:
         worker_detect_quorum_queues=is_amqp,
         broker_pool_limit=publishers + SPARE_CONNECTIONS,
         broker_connection_retry_on_startup=True,
+        broker_connection_max_retries=None,
+        broker_channel_error_retry=True,  # of a Redis that is busy, full or a replica: Celery would end the process
+        worker_enable_prefetch_count_reduction=False,  # what is reduced grows back with new work only, if there is any
         broker_connection_timeout=2,
         broker_transport_options=_transport(is_amqp),
         enable_utc=True,
     )
     return app
+
+
+def _is_amqp(url: str) -> bool:
+    return url.startswith(("amqp", "pyamqp"))
 
 
 def _transport(is_amqp: bool) -> dict[str, Any]:

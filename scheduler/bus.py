@@ -5,18 +5,38 @@ its next renewal.
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Protocol
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
 from uuid import UUID
 
 import redis
 import redis.asyncio
+import redis.asyncio.retry
 import structlog
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from scheduler.silence import ANSWERS_WITHIN, Silence
 
 log = structlog.get_logger()
 
+T = TypeVar("T")
+
 CALL_OFF = "easel:call-off"
+MARK = "easel:here"
 TRACE_KEPT = 600  # seconds
+ASKED_AT_ONCE = 500  # runs whose keys one command asks for, so that Redis has time for others in between
+PROVES_ITSELF_EVERY = 0.5  # seconds between two signs of life that a subscription asks for
+DEAF_AFTER = 2.0  # seconds without any; a socket whose other end has gone says nothing, and no error either
+
+_REACH: dict[str, Any] = {
+    "socket_timeout": ANSWERS_WITHIN,
+    "socket_connect_timeout": ANSWERS_WITHIN,
+    "socket_keepalive": True,
+}
+_CLOSED = (redis.ConnectionError,)
+"""A connection that was closed while it lay idle is opened anew, once. Who is silent is not asked twice."""
 
 
 def channel(run_id: UUID) -> str:
@@ -24,14 +44,14 @@ def channel(run_id: UUID) -> str:
     return f"easel:run:{run_id}"
 
 
-def cancel_keys(run_id: UUID, conversation_id: UUID) -> tuple[str, str, str, str]:
+def cancel_keys(run_id: UUID, conversation_id: UUID) -> tuple[str, ...]:
     """Keys that cancel a run, whoever sets them: run and session id, with and without hyphens (decisions.md 9)."""
-    return (
-        f"{run_id}-cancel",
-        f"{conversation_id}-cancel",
-        f"{run_id.hex}-cancel",
-        f"{conversation_id.hex}-cancel",
-    )
+    return (f"{run_id}-cancel", f"{run_id.hex}-cancel", *session_keys(conversation_id))
+
+
+def session_keys(conversation_id: UUID) -> tuple[str, str]:
+    """Keys that cancel everything of a session."""
+    return f"{conversation_id}-cancel", f"{conversation_id.hex}-cancel"
 
 
 def _called_off(data: Any) -> UUID | None:
@@ -50,68 +70,90 @@ class Listener(Protocol):
 
 
 class Bus:
-    """A process's connection to Redis for hints that are no tasks. Calls that fail are logged and forgotten."""
+    """A process's connection to Redis for hints that are no tasks. Calls that fail are logged and forgotten.
+
+    No call takes longer than half a second, and while Redis keeps silent most take no time at all.
+    """
 
     def __init__(self, url: str) -> None:
         self.url = url
         self._redis: redis.Redis = redis.Redis.from_url(
-            url, socket_timeout=2, socket_connect_timeout=1, socket_keepalive=True, health_check_interval=10
+            url, **_REACH, health_check_interval=10, retry=Retry(NoBackoff(), 1, supported_errors=_CLOSED)
         )
+        self._silence = Silence()
+        self._is_marked = False
 
     def echo(self, run_id: UUID, number: int, *, is_over: bool = False) -> None:
         """Tell listeners that events up to `number` are stored."""
-        self._publish(channel(run_id), {"n": number, "over": is_over})
+        said = json.dumps({"n": number, "over": is_over})
+        self._ask(lambda: self._redis.publish(channel(run_id), said))
 
     def call_off(self, run_id: UUID) -> None:
-        """Tell every worker to stop this run's attempts."""
-        self._publish(CALL_OFF, {"run": str(run_id)})
-
-    def _publish(self, to: str, message: dict[str, Any]) -> None:
-        try:
-            self._redis.publish(to, json.dumps(message))
-        except redis.RedisError as error:
-            log.warning("bus_unreachable", channel=to, error=str(error))
+        """Tell every worker to stop this run's attempts. It is tried although Redis has kept silent of late."""
+        said = json.dumps({"run": str(run_id)})
+        self._ask(lambda: self._redis.publish(CALL_OFF, said), insists=True)
 
     def set_cancel_key(self, run_id: UUID, seconds: int = 3600) -> None:
         """Mark a run as cancelled for whoever looks at keys."""
-        try:
-            self._redis.set(f"{run_id}-cancel", "x", ex=seconds)
-        except redis.RedisError as error:
-            log.warning("bus_unreachable", error=str(error))
+        self._ask(lambda: self._redis.set(f"{run_id}-cancel", "x", ex=seconds))
 
     def clear_cancel_keys(self, run_id: UUID, conversation_id: UUID) -> None:
         """Forget cancels of a run that is over, or about to start."""
-        try:
-            self._redis.delete(*cancel_keys(run_id, conversation_id))
-        except redis.RedisError as error:
-            log.warning("bus_unreachable", error=str(error))
+        self._ask(lambda: self._redis.delete(*cancel_keys(run_id, conversation_id)))
 
     def show_trace(self, task_id: UUID, message_id: UUID, told: Sequence[Mapping[str, Any]]) -> None:
         """Show a turn's tool calls under the key that readers of RAGFlow's know (engine 5.7), for ten minutes."""
-        try:
-            self._redis.set(f"{task_id.hex}-{message_id.hex}-logs", json.dumps(told, ensure_ascii=False), ex=TRACE_KEPT)
-        except redis.RedisError as error:
-            log.warning("bus_unreachable", error=str(error))
+        shown = json.dumps(told, ensure_ascii=False)
+        self._ask(lambda: self._redis.set(f"{task_id.hex}-{message_id.hex}-logs", shown, ex=TRACE_KEPT))
 
-    def cancelled(self, runs: dict[UUID, UUID]) -> set[UUID]:
-        """Of these runs (run -> conversation), the ones that a key cancels; none if Redis is away."""
-        if not runs:
-            return set()
-        keys = [(run, key) for run, conversation in runs.items() for key in cancel_keys(run, conversation)]
-        try:
-            found: list[Any] = self._redis.mget([key for _, key in keys])  # pyright: ignore[reportAssignmentType] (sync client)
-        except redis.RedisError as error:
-            log.warning("bus_unreachable", error=str(error))
-            return set()
-        return {run for (run, _), value in zip(keys, found, strict=True) if value is not None}
+    def cancelled(self, runs: Mapping[UUID, UUID]) -> set[UUID]:
+        """Of these runs (run -> conversation), the ones that a key cancels; those that Redis can tell of."""
+        asked = list(runs.items())
+        found: set[UUID] = set()
+        for first in range(0, len(asked), ASKED_AT_ONCE):
+            keys = [(run, key) for run, of in asked[first : first + ASKED_AT_ONCE] for key in cancel_keys(run, of)]
+            values: Any = self._ask(lambda keys=keys: self._redis.mget([key for _, key in keys]))
+            if values is None:
+                break
+            found |= {run for (run, _), value in zip(keys, values, strict=True) if value is not None}
+        return found
+
+    def is_session_cancelled(self, conversation_id: UUID) -> bool:
+        """Whether a key cancels a whole conversation; False if Redis cannot tell."""
+        return bool(self._ask(lambda: self._redis.exists(*session_keys(conversation_id))))
+
+    def has_forgotten(self) -> bool:
+        """Whether Redis has been emptied since this was asked last; False if that was never, or it cannot tell."""
+        answer: Any = self._ask(lambda: (self._redis.set(MARK, "here", get=True),))
+        if answer is None:
+            return False
+        was_marked, self._is_marked = self._is_marked, True
+        return was_marked and answer[0] is None
 
     def calls_to_stop(self) -> Iterator[UUID | None]:
-        """Runs whose attempts are called off, as they come; None every so often. Ends when Redis goes away."""
-        with self._redis.pubsub(ignore_subscribe_messages=True) as subscription:
+        """Runs whose attempts are called off, as they come; None every so often, first of all once Redis listens.
+
+        Raises redis.RedisError when Redis goes away, or is not heard of for some seconds.
+        """
+        client = redis.Redis.from_url(self.url, **_REACH, retry=Retry(NoBackoff(), 0))
+        with client, client.pubsub() as subscription:
             subscription.subscribe(CALL_OFF)
+            is_subscribed = False
+            heard = asked = time.monotonic()
             while True:
                 message = subscription.get_message(timeout=0.25)
-                yield _called_off(message["data"]) if message else None
+                now = time.monotonic()
+                if message is not None:
+                    heard = now
+                    is_subscribed = is_subscribed or message["type"] == "subscribe"
+                elif now - heard > DEAF_AFTER:
+                    raise redis.TimeoutError(f"Redis was not heard of for {DEAF_AFTER:g} s.")
+                if now - asked > PROVES_ITSELF_EVERY:
+                    asked = now
+                    subscription.ping()
+                if is_subscribed:
+                    is_call = message is not None and message["type"] == "message"
+                    yield _called_off(message["data"]) if message is not None and is_call else None
 
     def ping(self) -> None:
         """Raise redis.RedisError if Redis does not answer."""
@@ -121,20 +163,45 @@ class Bus:
         """Close the connections."""
         self._redis.close()
 
+    def _ask(self, command: Callable[[], T], *, insists: bool = False) -> T | None:
+        """What Redis says; None if it cannot be asked. `insists`: ask it although it has kept silent of late."""
+        if self._silence.holds() and not insists:
+            return None
+        try:
+            said = command()
+        except redis.RedisError as error:
+            self._silence.begins()
+            log.warning("bus_unreachable", error=str(error))
+            return None
+        self._silence.ends()
+        return said
+
+
+def on_a_loop(url: str, **options: Any) -> redis.asyncio.Redis:
+    """A client for an event loop, which gives up as soon as the bus does."""
+    again = redis.asyncio.retry.Retry(NoBackoff(), 1, supported_errors=_CLOSED)
+    return redis.asyncio.Redis.from_url(url, **_REACH, retry=again, **options)
+
 
 class Pieces:
     """A worker's way to listeners: pieces of speech, from its event loop. What is lost lies in its turn's row."""
 
     def __init__(self, url: str) -> None:
-        self._redis = redis.asyncio.Redis.from_url(url, socket_timeout=2, socket_connect_timeout=1)
+        self._redis = on_a_loop(url)
+        self._silence = Silence()
 
     async def send(self, run_id: UUID, turn: UUID, epoch: int, offset: int, text: str) -> None:
         """Say `text`, which stands at `offset` (code points) of the turn's text."""
+        if self._silence.holds():
+            return
         message = {"t": str(turn), "ep": epoch, "o": offset, "x": text}
         try:
             await self._redis.publish(channel(run_id), json.dumps(message))
         except redis.RedisError as error:
+            self._silence.begins()
             log.warning("piece_not_sent", error=str(error))
+        else:
+            self._silence.ends()
 
     async def close(self) -> None:
         """Close the connections."""

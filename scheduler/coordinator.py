@@ -12,17 +12,24 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
+import structlog
+from sqlalchemy.exc import SQLAlchemyError
+
 from canvas import decide
 from canvas.events import CANCELLED_TEXT, WORKFLOW_FINISHED, Event
 from canvas.graph import Canvas
+from canvas.outcome import Chose, Finished
 from canvas.plan import Decision
 from canvas.state import Failing, RunState, RunStatus
 from scheduler import turn_start
 from scheduler.dispatch import Dispatch
+from scheduler.verdicts import Verdicts
 from scheduler.versions import Versions
-from store import activations, conversing, runs
-from store.database import Database, Transaction
+from store import activations, conversing, outcomes, runs, values
+from store.database import Database, Transaction, is_outage
 from store.runs import Applied
+
+log = structlog.get_logger()
 
 MOST_LOOKS = 8
 LONGEST_LOOK = 0.05  # seconds; then a hint goes on, so that one caller is not kept for ever
@@ -37,13 +44,13 @@ class Coordinator:
     versions: Versions
     form_expiry: timedelta = timedelta(days=30)
     max_running: int = 256
+    max_activations: int = 100_000
 
     def advance_run(self, run_id: UUID) -> None:
         """Carry a run to its next checkpoint. Safe to call too often, twice at once, or for nothing."""
         started = time.monotonic()
         for _ in range(MOST_LOOKS):
-            with self.database.transaction() as tx:
-                applied = self.try_fold(tx, run_id)
+            applied = self._try_step(run_id)
             if applied is None:
                 return  # somebody holds the run, and will look
             self.dispatch.flush(applied)
@@ -52,6 +59,20 @@ class Coordinator:
             if time.monotonic() - started > LONGEST_LOOK:
                 break
         self.dispatch.advance(run_id)
+
+    def _try_step(self, run_id: UUID) -> Applied | None:
+        """Fold in a transaction of its own; None if somebody holds the run."""
+        try:
+            with self.database.transaction() as tx:
+                return self.try_fold(tx, run_id)
+        except Exception as error:  # whatever a bug of ours raises must not keep a cancelled run from its end
+            if not is_contradiction(error):
+                raise
+            with self.database.transaction() as tx:
+                row = runs.try_lock(tx, run_id)
+                if row is None or row["asked"] != "cancel" or RunStatus(row["status"]).is_over:
+                    raise
+                return self.end_by_force(tx, row, error)
 
     def look(self, run_id: UUID) -> None:
         """What everyone does who held a run: take in what was reported meanwhile."""
@@ -111,6 +132,21 @@ class Coordinator:
         applied.merge(self._wind_down(tx, after(asked, stopping), canvas, state))
         return applied
 
+    def end_by_force(self, tx: Transaction, row: Mapping[str, Any], problem: Exception) -> Applied:
+        """End a locked run that was cancelled and that no decision can end, since what is stored contradicts itself.
+
+        What of it is at work is called off, and its reports are refused.
+        """
+        log.error("cancelled_by_force", run_id=str(row["id"]), error=str(problem).partition("\n")[0])
+        runs.ask_to_cancel(tx, row["id"])
+        state = RunState(row["id"], RunStatus.CANCELLED, row["revision"], row["last_event"], "cancel")
+        was_at_work = runs.close_whatever_is_left(tx, row)
+        told = Event(WORKFLOW_FINISHED, {"outputs": CANCELLED_TEXT})
+        closed = {row["turn"]: 1} if row["turn"] is not None else {}  # what was being said ends before that event
+        applied = self._apply(tx, row, Decision(state, events=[told], closed=closed, error=CANCELLED_TEXT))
+        applied.calls_off = was_at_work
+        return applied
+
     def fail(self, tx: Transaction, row: Mapping[str, Any], reason: str, code: str) -> Applied:
         """End a locked run that waits, for a reason that is no node's."""
         canvas = self.versions.canvas(tx, row["version_id"])
@@ -122,11 +158,30 @@ class Coordinator:
         applied.merge(self._wind_down(tx, after(row, stopping), canvas, state))
         return applied
 
-    def resume(self, tx: Transaction, row: Mapping[str, Any], answers: Any) -> Applied:
-        """A locked run that waits goes on with a person's answers."""
+    def resume(
+        self, tx: Transaction, row: Mapping[str, Any], answers: Any, verdicts: Verdicts | None = None
+    ) -> Applied:
+        """A locked run that waits goes on with a person's answers (None: its forms stay open) and verdicts.
+
+        What the person knows to have happened is a report like any other, and is folded at once.
+        """
+        told = verdicts or Verdicts()
         canvas = self.versions.canvas(tx, row["version_id"])
         state = runs.state_of(tx, row, [], whole=True)
-        return self._apply(tx, row, decide.resume(canvas, state), answers=answers)
+        asked = {activation: form.node_id for activation, form in state.forms.items()}
+        decision = decide.resume(
+            canvas, state, answered=answers is not None, again=told.again, happened=told.happened.keys()
+        )
+        applied = self._apply(tx, row, decision, answers=answers)
+        for activation, outputs in told.happened.items():
+            outcome = Chose(to=()) if canvas.node(asked[activation]).chooses else Finished()
+            column = outcomes.to_column(outcome, error=None, retake=False, spoke=False)
+            activations.tell(tx, row["id"], activation, column)
+            values.put_outputs(tx, row["id"], activation, {**outputs, **_at_once()})
+        fresh = runs.read(tx, row["tenant_id"], row["id"]) if told.happened else None
+        if fresh is not None:
+            applied.merge(self.fold(tx, fresh))
+        return applied
 
     def ask_again(self, tx: Transaction, row: Mapping[str, Any]) -> Applied:
         """A locked run that waits shows its forms once more."""
@@ -140,11 +195,15 @@ class Coordinator:
         state = runs.state_of(tx, row, [], whole=False)
         state.status = RunStatus.RUNNING
         state.max_running = self.max_running
+        state.max_activations = self.max_activations
         return self._apply(tx, row, decide.begin(canvas, state, inputs))
 
     def _set_going(self, tx: Transaction, row: Mapping[str, Any]) -> Applied:
-        """A queued run starts when its conversation has been handed to it."""
-        ready = turn_start.take_over(tx, row, self.versions)
+        """A queued run starts when its conversation has been handed to it, and ends when that has been deleted."""
+        try:
+            ready = turn_start.take_over(tx, row, self.versions)
+        except turn_start.SessionGone:
+            return self.cancel(tx, row)
         if ready is None:
             return Applied(row["id"])
         return self.begin(tx, ready, row["request"].get("inputs"))
@@ -155,14 +214,14 @@ class Coordinator:
         failing = state.failing
         wave = None if cancelled or failing is None else failing.wave
         runs.close(tx, row, after_wave=wave, everything=False)
-        if cancelled:
-            runs.call_off(tx, row["id"])
+        calls_off = cancelled and runs.call_off(tx, row["id"])
         counted = (state.live, state.queued)
         state.live, state.queued = runs.busy(tx, row["id"])
         decision = decide.conclude(canvas, state, state.live + state.queued)
         if not decision.is_over and counted == (state.live, state.queued):
-            return Applied(row["id"])
+            return Applied(row["id"], calls_off=calls_off)
         applied = self._apply(tx, row, decision)
+        applied.calls_off = calls_off
         if not decision.is_over:
             return applied
         runs.close(tx, after(row, decision), after_wave=None, everything=True)
@@ -196,6 +255,16 @@ def after(row: Mapping[str, Any], decision: Decision) -> dict[str, Any]:
         "revision": row["revision"] + 1,
         "last_event": row["last_event"] + len(decision.events),
     }
+
+
+def _at_once() -> dict[str, float]:
+    """The outputs that every node has, of one that a person reports."""
+    return {"_created_time": time.time(), "_elapsed_time": 0.0}
+
+
+def is_contradiction(error: Exception) -> bool:
+    """Whether a step failed by what it has found in the rows, rather than for want of a database."""
+    return not (isinstance(error, SQLAlchemyError) and is_outage(error))
 
 
 def _total(before: Mapping[str, int], usages: Iterable[Mapping[str, int]]) -> dict[str, int]:

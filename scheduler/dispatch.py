@@ -14,21 +14,34 @@ from kombu.exceptions import KombuError, OperationalError
 from scheduler.broker import ADVANCE, CANARY, EXECUTE, NODES, RUNS
 from scheduler.bus import Bus
 from scheduler.counting import Counters
+from scheduler.silence import Silence
 from store.runs import Applied, Hint
 
 log = structlog.get_logger()
 
+CANARY_KEPT = 6 * 3600
+"""Seconds after which a canary is not worth its task any more. Sender and receiver each go by their own clock for it,
+so clocks that are less than this apart hide no lost hint."""
+
 
 class Dispatch:
-    """Sends what a fold has decided. Threads of a process share one."""
+    """Sends what a fold has decided. Threads of a process share one.
 
-    def __init__(self, app: Celery, bus: Bus, counters: Counters | None = None) -> None:
+    A broker that keeps silent is left alone for a second: what is not sent meanwhile, the sweeper sends later.
+    `is_broker`: the bus's Redis carries the hints as well.
+    """
+
+    def __init__(self, app: Celery, bus: Bus, counters: Counters | None = None, *, is_broker: bool = False) -> None:
         self._app = app
         self.bus = bus
+        self._is_broker = is_broker
         self.counters = counters or Counters()
+        self._silence = Silence()
 
     def flush(self, applied: Applied) -> None:
-        """Send a fold's hints and echo its events."""
+        """Send a fold's hints and echo its events; first of all the call to stop, for somebody pays for each word."""
+        if applied.calls_off:
+            self.bus.call_off(applied.run_id)
         self.hint(applied.hints)
         if applied.events:
             self.bus.echo(applied.run_id, applied.events[-1][0], is_over=applied.is_over)
@@ -41,7 +54,7 @@ class Dispatch:
 
     def hint(self, hints: Sequence[Hint]) -> None:
         """Tell workers that activations are ready."""
-        if not hints:
+        if not hints or self._silence.holds():
             return
         try:
             with self._app.producer_or_acquire() as producer:
@@ -59,7 +72,10 @@ class Dispatch:
                         retry=False,
                     )
         except (OperationalError, KombuError, OSError) as error:
+            self._silence.begins()
             log.warning("hints_not_sent", hints=len(hints), error=str(error))
+        else:
+            self._silence.ends()
 
     def advance(self, run_id: UUID) -> None:
         """Ask a scheduler to look at a run."""
@@ -67,12 +83,21 @@ class Dispatch:
 
     def canary(self, sent_at: datetime) -> None:
         """Send an empty task through the nodes' queue, to learn whether it moves."""
-        self._send(CANARY, (sent_at.isoformat(),), NODES, expires=30)
+        self._send(CANARY, (sent_at.isoformat(),), NODES, expires=CANARY_KEPT)
+
+    def has_forgotten(self) -> bool:
+        """Whether all hints on their way are known to have been lost since this was asked last."""
+        return self._is_broker and self.bus.has_forgotten()
 
     def _send(self, task: str, args: tuple[str, ...], queue: str, expires: int | None = None) -> None:
+        if self._silence.holds():
+            return
         try:
             self._app.send_task(
                 task, args=args, queue=queue, expires=expires, argsrepr=repr(args), ignore_result=True, retry=False
             )
         except (OperationalError, KombuError, OSError) as error:
+            self._silence.begins()
             log.warning("message_not_sent", task=task, error=str(error))
+        else:
+            self._silence.ends()

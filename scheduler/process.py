@@ -21,13 +21,15 @@ def coordinator_of(
     application: str,
     form_expiry: timedelta,
     max_running: int,
+    max_activations: int,
     counters: Counters | None = None,
 ) -> Coordinator:
     """A coordinator with a pool, a sender and a bus of its own."""
     return Coordinator(
         Database(database_url, pool_size=pool_size, application=application),
-        Dispatch(app, Bus(redis_url), counters),
+        Dispatch(app, Bus(redis_url), counters, is_broker=app.conf.broker_url == redis_url),
         Versions(),
         form_expiry=form_expiry,
         max_running=max_running,
+        max_activations=max_activations,
     )

@@ -8,16 +8,22 @@ from uuid import UUID
 
 from canvas import storable
 from canvas.errors import InvalidCanvas, InvalidRequest
-from scheduler.lifecycle import Start
+from scheduler.accepting import Start, Started
+from scheduler.lifecycle import Lifecycle
 from scheduler.turn_start import Request
-from store import conversations, versions
+from store import conversations, idempotency, versions
 from store.database import Transaction
 
-ROUTE = "runs"
+ROUTE = "runs"  # idempotency keys of those who start runs without waiting, by HTTP or by the task
 
 
 def start_of(
-    tx: Transaction, tenant_id: UUID, run_id: UUID | None, canvas_id: UUID, options: Mapping[str, Any]
+    tx: Transaction,
+    tenant_id: UUID,
+    run_id: UUID | None,
+    canvas_id: UUID,
+    options: Mapping[str, Any],
+    route: str = ROUTE,
 ) -> Start:
     """A Start from the options of the trigger. Raises InvalidRequest, which names the option, or NotFound."""
     options = _storable(options)
@@ -27,7 +33,6 @@ def start_of(
         version_id = conversations.get(tx, tenant_id, conversation_id, canvas_id).version_id
     else:
         version_id = _version(tx, tenant_id, canvas_id, options)
-    key = options.get("idempotency_key")
     return Start(
         tenant_id=tenant_id,
         canvas_id=canvas_id,
@@ -37,8 +42,51 @@ def start_of(
         conversation_id=conversation_id,
         conversation_name=str(options.get("name") or options.get("query") or "")[:250],
         on_busy=str(options.get("on_busy") or "refuse"),
-        idempotency=(ROUTE, str(key), _digest(canvas_id, options)) if key else None,
+        idempotency=_key(canvas_id, options, route),
     )
+
+
+def repeated(
+    tx: Transaction, tenant_id: UUID, canvas_id: UUID, options: Mapping[str, Any], route: str = ROUTE
+) -> Started | None:
+    """What the first request with the key of these options was told; None for a new key, or none.
+
+    It holds whatever has become of canvas and conversation since. Raises Conflict for another request with the key.
+    """
+    key = _key(canvas_id, _storable(options), route)
+    first = idempotency.find(tx, tenant_id, *key) if key is not None else None
+    return Started.from_first(first) if first is not None else None
+
+
+def start_for(
+    lifecycle: Lifecycle, tenant_id: UUID, run_id: UUID, canvas_id: UUID, options: Mapping[str, Any]
+) -> Started:
+    """Start a run whose id the caller has chosen. However often it is asked for, it is started once.
+
+    The id is the key of who brings none: what answers a form leaves no run of that id to be found.
+    """
+    given = {"idempotency_key": f"run {run_id}", **options}
+    with lifecycle.coordinator.database.transaction() as tx:
+        first = repeated(tx, tenant_id, canvas_id, given)
+        if first is not None:
+            return first
+        start = start_of(tx, tenant_id, run_id, canvas_id, given)
+    return lifecycle.start_run(start)
+
+
+def check_size(options: Mapping[str, Any], most_bytes: int) -> None:
+    """Raise InvalidRequest for options that no HTTP request could have brought: other services send them past the edge.
+
+    A query, inputs or descriptors of files of that size would be read again by every node.
+    """
+    try:
+        size = sum(len(json.dumps(value, default=str).encode()) for value in options.values())
+    except (ValueError, RecursionError) as error:
+        raise InvalidRequest(f"The options are no JSON that could be stored: {error}.") from None
+    if size > most_bytes:
+        raise InvalidRequest(
+            f"The options have {size} bytes, more than the {most_bytes} that EASEL_MAX_BODY_BYTES allows. Upload files."
+        )
 
 
 def _storable(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -47,6 +95,11 @@ def _storable(options: Mapping[str, Any]) -> dict[str, Any]:
         return storable.copied(options)
     except InvalidCanvas as error:
         raise InvalidRequest(f'"{error.field}" cannot be stored: {error.message.rpartition(": ")[2]}') from None
+
+
+def _key(canvas_id: UUID, options: Mapping[str, Any], route: str) -> tuple[str, str, bytes] | None:
+    key = options.get("idempotency_key")
+    return (route, idempotency.checked(key), _digest(canvas_id, options)) if key is not None else None
 
 
 def _digest(canvas_id: UUID, options: Mapping[str, Any]) -> bytes:

@@ -18,40 +18,48 @@ from sqlalchemy.exc import SQLAlchemyError
 
 import settings
 import telemetry
-from canvas.errors import ExecutorError
 from scheduler.broker import make_app
 from scheduler.coordinator import Coordinator
 from scheduler.counting import Counters
 from scheduler.housekeeping import keep_house
 from scheduler.lifecycle import Lifecycle
+from scheduler.liveness import Beat, Watch, give_up
 from scheduler.process import coordinator_of
 from store import canaries, overdue
-from store.runs import Hint
+from store.canaries import Sight
 
 log = structlog.get_logger()
 
 TICK = 1.0  # seconds
 RARELY = 10  # ticks
+SELDOM = 5  # ticks between canaries while none comes back: where no worker is, they must not pile up
+MOVES = timedelta(seconds=30)  # since a canary was sent that came back; longer: nobody takes from the queue
 HOURLY = 3600  # ticks
 FIRST_MINUTE = 60  # ticks; a process that lives for a moment leaves the house as it is
 UNBROKEN = 6.0  # seconds for which the database must have been seen without a break before a lease counts as silent
+HARMLESS = 4.0  # seconds of a break that costs no lease by itself: a lease less two renewals
 SKEW = 1.0  # seconds by which its clock may run away from ours meanwhile
 FORM_EXPIRED = "Nobody has answered the form in time."
 
 
 @dataclass
 class Sweeper:
-    """One sweeper. Its memory is only about what it has seen itself."""
+    """One sweeper. What it has seen of the database it leaves there, so that the next one need not wait as long."""
 
     coordinator: Coordinator
+    harmless: float = HARMLESS
+    beat: Callable[[], None] = lambda: None  # told again and again that the sweeper gets on
     _ticks: int = 0
     _since: tuple[float, datetime] | None = None  # since when the database is seen without a break (ours, its own)
     _last: tuple[float, datetime] | None = None
+    _has_forgotten: bool = False  # the broker was found empty at the end of the last tick
+    _forgotten_at: datetime = datetime(1970, 1, 1, tzinfo=UTC)
     _reported: set[UUID] = field(default_factory=set[UUID])
 
     def run(self, ending: threading.Event) -> None:
         """Sweep until told to end."""
         while not ending.wait(TICK):
+            self.beat()
             try:
                 self.tick()
             except SQLAlchemyError as error:
@@ -59,51 +67,77 @@ class Sweeper:
                 log.warning("sweep_failed", error=str(error).splitlines()[0])
 
     def tick(self) -> bool:
-        """One look at everything; False if another sweeper has this tick."""
+        """One look at everything; False if another sweeper has this tick.
+
+        What makes runs go on comes first, in a transaction of its own: what is merely looked after does not delay it.
+        """
         database, dispatch = self.coordinator.database, self.coordinator.dispatch
-        hints: list[Hint] = []
         lost: list[UUID] = []
         with database.transaction() as tx:
             is_ours, now = overdue.try_sweep(tx)
-            self._see(now)
+            since = self._see(now, canaries.remembered(tx) if self._last is None else None)
             if not is_ours:
                 return False
             if self._is_unbroken():
                 lost = overdue.silent_leases(tx)
-            came_back = canaries.latest(tx, "nodes")
+            came_back = canaries.see(tx, Sight(since, now), "nodes")
             sent_before = came_back - timedelta(seconds=2) if came_back else datetime(1970, 1, 1, tzinfo=UTC)
             hints = list(overdue.unclaimed(tx, sent_before))
             unseen = overdue.unseen_reports(tx)
-            rarely = self._ticks % RARELY == 0
-            stuck = overdue.stuck(tx) if rarely else []
-            expired = overdue.expired_forms(tx) if rarely else []
-            open_runs = overdue.open_runs(tx)
-        if self._ticks % HOURLY == FIRST_MINUTE:
-            keep_house(database, now)
-        self._ticks += 1
+        self.beat()
+        ticks, self._ticks = self._ticks, self._ticks + 1
         dispatch.hint(hints)
-        dispatch.canary(now)
+        if came_back is None or now - came_back < MOVES or self._ticks % SELDOM == 0:
+            dispatch.canary(now)
         if lost:
             dispatch.counters.lost(len(lost))
         if hints or lost:
             log.warning("repaired", hints=len(hints), lost_attempts=len(lost))
-        self._advance([*lost, *(unseen & self._reported), *stuck])
+        self._advance([*lost, *(unseen & self._reported)])
         self._reported = unseen
+        with database.statements() as tx:
+            open_runs = overdue.open_runs(tx)
         self._cancel(open_runs)
-        for run_id, _ in expired:
-            self._carefully(run_id, lambda run: Lifecycle(self.coordinator).expire_form(run, FORM_EXPIRED))
+        if ticks % RARELY == 0:
+            self._look_rarely()
+        if ticks % HOURLY == FIRST_MINUTE:
+            keep_house(database, now)
         return True
 
-    def _see(self, now: datetime) -> None:
-        """Notice a gap in what was seen, or a clock that jumped: leases then get time to be renewed."""
+    def _look_rarely(self) -> None:
+        with self.coordinator.database.statements() as tx:
+            stuck = overdue.stuck(tx)
+            expired = overdue.expired_forms(tx)
+            interrupted = overdue.interrupted(tx)
+            still = overdue.standing_still(tx)
+        for run_id in still:
+            log.error("run_stands_still", run_id=str(run_id))
+        self._advance(stuck)
+        for run_id in interrupted:
+            self._carefully(run_id, Lifecycle(self.coordinator).cancel_by_key)
+        for run_id, _ in expired:
+            self._carefully(run_id, lambda run: Lifecycle(self.coordinator).expire_form(run, FORM_EXPIRED))
+
+    def _see(self, now: datetime, before: Sight | None) -> datetime:
+        """Since when the database is seen without a break. After one, or a jump of its clock, leases get their time.
+
+        A new sweeper goes on with what the one before it has seen if nobody was looking for a moment only. Such a
+        break cannot cost a lease by itself: a lease that was just to be renewed when it began is renewed within one
+        renewal of its end, and so before the lease has run out. Leases, too, go by the database's clock: a jump
+        forward makes the moment longer, and a jump back gives all of them as much more time.
+        """
         ours = time.monotonic()
         if self._last is not None:
-            apart = abs((now - self._last[1]).total_seconds() - (ours - self._last[0]))
-            if ours - self._last[0] > 3 * TICK or apart > SKEW:
+            gap = ours - self._last[0]
+            apart = abs((now - self._last[1]).total_seconds() - gap)
+            if gap > max(3 * TICK, self.harmless) or apart > SKEW:
                 self._since = None
+        elif before is not None and 0 <= (now - before.seen).total_seconds() <= self.harmless:
+            self._since = (ours - (now - before.since).total_seconds(), before.since)
         self._last = (ours, now)
         if self._since is None:
             self._since = (ours, now)
+        return self._since[1]
 
     def _is_unbroken(self) -> bool:
         assert self._since is not None
@@ -118,10 +152,11 @@ class Sweeper:
             self._carefully(run_id, Lifecycle(self.coordinator).cancel_by_key)
 
     def _carefully(self, run_id: UUID, do: Callable[[UUID], None]) -> None:
+        self.beat()
         try:
             do(run_id)
-        except (SQLAlchemyError, ExecutorError) as error:
-            log.error("sweep_item_failed", run_id=str(run_id), error=str(error).splitlines()[0])
+        except Exception as error:  # noqa: BLE001 (a bug of ours about one run must not cost the others their sweeper)
+            log.error("sweep_item_failed", run_id=str(run_id), error=str(error).partition("\n")[0])
 
 
 def main() -> None:
@@ -144,12 +179,16 @@ def main() -> None:
         application="easel-sweeper",
         form_expiry=configured.form_expiry,
         max_running=configured.max_running,
+        max_activations=configured.max_activations,
         counters=Counters(**telemetry.counting()),
     )
     if configured.metrics_port is not None:
         telemetry.serve_counters(configured.metrics_port)
+    beat = Beat("the sweeper", at_most=configured.deaf_after.total_seconds())
+    Watch(beat, every=TICK, ends=lambda reason: give_up(reason, lambda: None, within=0)).start()
     log.info("sweeper_started")
-    Sweeper(coordinator).run(ending)
+    harmless = configured.lease - 2 * configured.renew_every
+    Sweeper(coordinator, harmless.total_seconds(), beat.beat).run(ending)
 
 
 if __name__ == "__main__":

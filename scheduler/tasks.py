@@ -1,23 +1,36 @@
 """The scheduler's Celery app: `celery -A scheduler.tasks worker -Q runs -P threads`."""
 
-from collections.abc import Mapping
+import time
 from typing import Any
 from uuid import UUID
 
+import structlog
+from celery.exceptions import Reject
+from sqlalchemy.exc import SQLAlchemyError
+
 import settings
 import telemetry
+from canvas.errors import InvalidRequest
 from scheduler.broker import ADVANCE, START, make_app
 from scheduler.coordinator import Coordinator
 from scheduler.counting import Counters
+from scheduler.hearing import GOODBYE, Hearing
 from scheduler.lifecycle import Lifecycle
+from scheduler.liveness import give_up
 from scheduler.process import coordinator_of
-from scheduler.requests import start_of
+from scheduler.requests import check_size, start_for
+from store.database import is_outage
+
+log = structlog.get_logger()
+
+AGAIN = 1.0  # seconds until a start that the database did not take comes again
 
 _settings = settings.load()
 telemetry.configure(_settings.log_level, _settings.log_format)
 _database_url, _redis_url, _broker_url = _settings.servers()
 
 app = make_app(_broker_url, publishers=_settings.scheduler_threads)
+_counters = Counters(**telemetry.counting())
 _coordinator: Coordinator | None = None
 
 
@@ -33,7 +46,8 @@ def coordinator() -> Coordinator:
             application="easel-scheduler",
             form_expiry=_settings.form_expiry,
             max_running=_settings.max_running,
-            counters=Counters(**telemetry.counting()),
+            max_activations=_settings.max_activations,
+            counters=_counters,
         )
         if _settings.metrics_port is not None:
             telemetry.serve_counters(_settings.metrics_port)
@@ -51,10 +65,29 @@ def start(tenant_id: str, run_id: str, agent_id: str, **options: Any) -> None:
     """Start a run for another service, which has chosen its id (decisions.md 22). Sending it twice starts one run.
 
     Options are those of the HTTP trigger: query, inputs, files, user_id, session_id, version, release, on_busy,
-    idempotency_key.
+    idempotency_key. One that is refused is logged; while the database is away the message stays in the queue.
     """
-    mine = coordinator()
-    known: Mapping[str, Any] = options
-    with mine.database.transaction() as tx:
-        chosen = start_of(tx, UUID(tenant_id), UUID(run_id), UUID(agent_id), known)
-    Lifecycle(mine).start_run(chosen)
+    try:
+        check_size(options, _settings.max_body_bytes)
+        start_for(Lifecycle(coordinator()), UUID(tenant_id), UUID(run_id), UUID(agent_id), options)
+    except InvalidRequest as refused:
+        log.warning("start_refused", run_id=run_id, tenant_id=tenant_id, code=refused.code, error=refused.message)
+    except SQLAlchemyError as error:
+        if not is_outage(error):
+            raise
+        log.warning("start_put_back", run_id=run_id, error=str(error).splitlines()[0])
+        time.sleep(AGAIN)
+        raise Reject(str(error), requeue=True) from error
+
+
+def _ends(reason: str) -> None:
+    give_up(reason, _hearing.forget_queue, within=GOODBYE)
+
+
+_hearing = Hearing(
+    app,
+    every=_settings.canary_every.total_seconds(),
+    deaf_after=_settings.deaf_after.total_seconds(),
+    ends=_ends,
+    count=_counters.canary,
+)

@@ -13,6 +13,7 @@ from uuid import UUID
 
 from canvas import reset
 from canvas.document import Document
+from canvas.errors import NotFound
 from scheduler.versions import Versions
 from store import conversing, runs, values
 from store.database import Transaction
@@ -21,6 +22,10 @@ NEVER_STORED = frozenset({"custom_header"})
 """Options that may hold secrets of the caller's (components E15)."""
 
 DATE = "%Y-%m-%d %H:%M:%S"
+
+
+class SessionGone(NotFound):
+    """A run is to begin whose conversation was deleted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +105,17 @@ def _turns(known: Mapping[str, Any]) -> int:
 
 
 def take_over(tx: Transaction, row: Mapping[str, Any], versions: Versions) -> dict[str, Any] | None:
-    """Fill in what a queued run begins with, once its conversation is its own; None while it is not."""
+    """Fill in what a queued run begins with, once its conversation is its own; None while it is not.
+
+    Raises SessionGone for a conversation that was deleted.
+    """
     conversation = conversing.lock(tx, row["tenant_id"], row["conversation_id"])
-    if conversation is None or conversation["active_run"] not in (None, row["id"]):
+    if conversation is None:
+        raise SessionGone("Session not found!")
+    active, is_first = conversation["active_run"], conversation["last_run"] is None
+    if active is None and not is_first:  # it is free, and its queue may be longer than this run
+        active = conversing.next_queued(tx, row["conversation_id"])
+    if active not in (None, row["id"]):
         return None
     previous_id: UUID | None = conversation["last_run"] if conversation["last_run"] != row["id"] else None
     previous = runs.read(tx, row["tenant_id"], previous_id) if previous_id is not None else None

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Interval, bindparam, func, select, text, update
+from sqlalchemy import Integer, Interval, and_, bindparam, case, func, not_, or_, select, text, update
 from sqlalchemy.dialects.postgresql import insert
 
 from canvas.place import Place
@@ -22,6 +22,8 @@ _mine = (activations.c.run_id == bindparam("of_run"), activations.c.id == bindpa
 _held = (activations.c.lease_id == bindparam("of_lease"), activations.c.status == "running")
 
 _lease = bindparam("lease", type_=Interval)
+_most_strikes = bindparam("most_strikes", type_=Integer)
+_new_lease = bindparam("new_lease", type_=activations.c.lease_id.type)
 
 _without_waiting = select(func.set_config("synchronous_commit", "off", True)).scalar_subquery() == "off"
 
@@ -30,14 +32,22 @@ CLAIM = (  # its commit returns before it is on disk: losing it costs a second c
     .where(
         *_mine,
         _without_waiting,
-        activations.c.status == "ready",
-        activations.c.not_before <= func.now(),
+        or_(
+            and_(
+                activations.c.status == "ready",
+                activations.c.not_before <= func.now(),
+                or_(_most_strikes.is_(None), activations.c.strikes <= _most_strikes),
+            ),
+            and_(  # the answer to this very claim got lost
+                activations.c.status == "running", activations.c.lease_id == _new_lease, not_(activations.c.called_off)
+            ),
+        ),
         runs.c.id == activations.c.run_id,
     )
     .values(
         status="running",
-        attempt=activations.c.attempt + 1,
-        lease_id=bindparam("new_lease"),
+        attempt=activations.c.attempt + case((activations.c.status == "ready", 1), else_=0),
+        lease_id=_new_lease,
         lease_until=func.now() + _lease,
         worker=bindparam("worker_name"),
         started_at=func.now(),
@@ -58,7 +68,17 @@ CLAIM = (  # its commit returns before it is on disk: losing it costs a second c
     )
 )
 
+IS_READY = select(activations.c.id).where(
+    *_mine, activations.c.status == "ready", activations.c.not_before <= func.now()
+)
+
 FIRM = update(activations).where(*_mine, *_held).values(lease_until=func.now() + _lease)
+ACT = (
+    update(activations)
+    .where(*_mine, *_held)
+    .values(lease_until=func.now() + _lease, effect=bindparam("new_effect"))
+    .returning(activations.c.called_off)
+)
 
 RENEW = text("""
     update activations a set lease_until = now() + :lease
@@ -79,6 +99,13 @@ STILL_HELD = text("""
     where o.status = 'running' and not o.called_off
 """)
 
+CALLED_OFF = text("""
+    select o.lease_id from activations o
+    join unnest(cast(:run_ids as uuid[]), cast(:ids as uuid[]), cast(:leases as uuid[])) as m(run_id, id, lease_id)
+      on o.run_id = m.run_id and o.id = m.id and o.lease_id = m.lease_id
+    where o.status = 'running' and o.called_off
+""")
+
 REPORT = (
     update(activations)
     .where(*_mine, *_held)
@@ -91,6 +118,12 @@ REPORT = (
     )
 )
 
+TELL = (
+    update(activations)
+    .where(*_mine, activations.c.status == "reported")
+    .values(outcome=bindparam("new_outcome"), finished_at=func.now())
+)
+
 WAS_STORED = select(activations.c.id).where(
     *_mine, activations.c.lease_id == bindparam("of_lease"), activations.c.status != "running"
 )
@@ -99,6 +132,15 @@ _values = insert(node_values)
 PUT_VALUES = _values.on_conflict_do_update(  # a form writes twice: when it asks, and when it is answered
     index_elements=["run_id", "activation_id", "node_id"],
     set_={name: _values.excluded[name] for name in ("outputs", "inputs", "names")},
+)
+_turn = insert(turns)
+PUT_TURN = _turn.on_conflict_do_update(
+    index_elements=["run_id", "id"],
+    set_={name: _turn.excluded[name] for name in ("text", "speaker", "epoch", "keep")},
+)
+PUT_TURN_ANEW = _turn.on_conflict_do_update(  # its speaker could not read the epoch
+    index_elements=["run_id", "id"],
+    set_={**{name: _turn.excluded[name] for name in ("text", "speaker", "keep")}, "epoch": turns.c.epoch + 1},
 )
 _variables = insert(variables)
 PUT_VARIABLES = _variables.on_conflict_do_update(
@@ -167,21 +209,39 @@ class Written:
     usage: Mapping[str, int]
     values: Sequence[Mapping[str, Any]]  # rows of node_values
     variables: Sequence[Mapping[str, Any]]
-    turn: Mapping[str, Any] | None = None  # row of turns: the whole text
+    turn: Mapping[str, Any] | None = None  # row of turns: the whole text; epoch None: one more than what is there
     strikes: int = 0
 
 
 def claim(
-    tx: Transaction, run_id: UUID, activation_id: UUID, *, lease_id: UUID, lease: timedelta, worker: str
+    tx: Transaction,
+    run_id: UUID,
+    activation_id: UUID,
+    *,
+    lease_id: UUID,
+    lease: timedelta,
+    worker: str,
+    most_strikes: int | None = None,
 ) -> Claim | None:
-    """Take the lease on an activation; None if it is taken, over or not yet due.
+    """Take the lease on an activation; None if it is taken, over, not yet due or has had more strikes than asked for.
 
-    A message delivered twice claims once.
+    A message delivered twice claims once. A claim whose answer got lost is sent again under the same lease id.
     """
     row = tx.one_or_none(
-        CLAIM, of_run=run_id, of_activation=activation_id, new_lease=lease_id, lease=lease, worker_name=worker
+        CLAIM,
+        of_run=run_id,
+        of_activation=activation_id,
+        new_lease=lease_id,
+        lease=lease,
+        worker_name=worker,
+        most_strikes=most_strikes,
     )
     return _claim(row) if row else None
+
+
+def is_ready(tx: Transaction, run_id: UUID, activation_id: UUID) -> bool:
+    """Whether an activation is due and nobody has it: where a claim has just failed, for its strikes."""
+    return tx.scalar(IS_READY, of_run=run_id, of_activation=activation_id) is not None
 
 
 def _claim(row: Mapping[str, Any]) -> Claim:
@@ -224,21 +284,45 @@ def firm(tx: Transaction, claimed: Claim, lease: timedelta) -> bool:
     return hit == 1
 
 
+def act(tx: Transaction, claimed: Claim, lease: timedelta, effect: str) -> bool | None:
+    """Make a claim durable, and what the attempt may do outside from now on; whether it was called off meanwhile.
+
+    None, and nothing is written, if the lease is gone.
+    """
+    return tx.scalar(
+        ACT,
+        of_run=claimed.run_id,
+        of_activation=claimed.id,
+        of_lease=claimed.lease_id,
+        lease=lease,
+        new_effect=effect,
+    )
+
+
 def renew(tx: Transaction, leases: Sequence[tuple[UUID, UUID, UUID]], lease: timedelta) -> set[UUID]:
     """Renew (run, activation, lease id) together, in id order; the lease ids that still hold.
 
     An expired lease that nobody has swept yet revives. A row that somebody works on is not waited for, since he may
     wait for one of ours: its lease holds until the next renewal, unless it is gone already.
     """
-    mine = {
-        "run_ids": [entry[0] for entry in leases],
-        "ids": [entry[1] for entry in leases],
-        "leases": [entry[2] for entry in leases],
-    }
+    mine = _columns(leases)
     kept = {row[0] for row in tx.rows(RENEW, lease=lease, **mine)}
     if len(kept) < len(leases):
         kept |= {row[0] for row in tx.rows(STILL_HELD, **mine)}
     return kept
+
+
+def called_off(tx: Transaction, leases: Sequence[tuple[UUID, UUID, UUID]]) -> set[UUID]:
+    """Of these (run, activation, lease id), the lease ids that still hold and were called off by a cancel."""
+    return {row[0] for row in tx.rows(CALLED_OFF, **_columns(leases))}
+
+
+def _columns(leases: Sequence[tuple[UUID, UUID, UUID]]) -> dict[str, list[UUID]]:
+    return {
+        "run_ids": [entry[0] for entry in leases],
+        "ids": [entry[1] for entry in leases],
+        "leases": [entry[2] for entry in leases],
+    }
 
 
 def report(tx: Transaction, run_id: UUID, activation_id: UUID, lease_id: UUID, written: Written) -> bool:
@@ -257,10 +341,14 @@ def report(tx: Transaction, run_id: UUID, activation_id: UUID, lease_id: UUID, w
     tx.run_many(PUT_VALUES, written.values)
     tx.run_many(PUT_VARIABLES, written.variables)
     if written.turn is not None:
-        put = insert(turns).values(written.turn)
-        keep = {name: put.excluded[name] for name in ("text", "speaker", "epoch", "keep")}
-        tx.run(put.on_conflict_do_update(index_elements=["run_id", "id"], set_=keep))
+        is_known = written.turn.get("epoch", 0) is not None
+        tx.run(PUT_TURN, **written.turn) if is_known else tx.run(PUT_TURN_ANEW, **{**written.turn, "epoch": 1})
     return True
+
+
+def tell(tx: Transaction, run_id: UUID, activation_id: UUID, outcome: Mapping[str, Any]) -> None:
+    """What came of an activation that its worker cannot tell any more; the caller holds the run."""
+    tx.run(TELL, of_run=run_id, of_activation=activation_id, new_outcome=outcome)
 
 
 def was_stored(tx: Transaction, run_id: UUID, activation_id: UUID, lease_id: UUID) -> bool:

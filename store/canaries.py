@@ -1,5 +1,7 @@
-"""Canaries: empty tasks that prove a queue moves (protocol.md, "Sweeper")."""
+"""Canaries: empty tasks that prove a queue moves (protocol.md, "Sweeper"); and what sweepers have seen, beside them."""
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime
 
 from sqlalchemy import text
@@ -12,6 +14,23 @@ CAME_BACK = text("""
 """)
 LATEST = text("select sent_at from canaries where queue = :queue")
 
+REMEMBERED = text("select queue, sent_at from canaries where queue in ('sweeper:since', 'sweeper:seen')")
+SEE = text("""
+    with seen as (
+        insert into canaries (queue, sent_at) values ('sweeper:since', :since), ('sweeper:seen', :now)
+        on conflict (queue) do update set sent_at = excluded.sent_at
+    )
+    select sent_at from canaries where queue = :queue
+""")
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """What sweepers have seen of the database, by its own clock: without a break from `since` to `seen`."""
+
+    since: datetime
+    seen: datetime
+
 
 def came_back(tx: Transaction, queue: str, sent_at: datetime) -> None:
     """A canary that was sent at this time has gone through the queue."""
@@ -21,3 +40,16 @@ def came_back(tx: Transaction, queue: str, sent_at: datetime) -> None:
 def latest(tx: Transaction, queue: str) -> datetime | None:
     """When the latest canary that came back was sent; None if none ever did."""
     return tx.scalar(LATEST, queue=queue)
+
+
+def remembered(tx: Transaction) -> Sight | None:
+    """What the sweepers before this one have seen; None if there was none."""
+    rows: Mapping[str, datetime] = {row[0]: row[1] for row in tx.rows(REMEMBERED)}
+    if len(rows) < 2:
+        return None
+    return Sight(rows["sweeper:since"], rows["sweeper:seen"])
+
+
+def see(tx: Transaction, sight: Sight, queue: str) -> datetime | None:
+    """Leave what was seen for the next sweeper, and read what `latest` reads: one round trip for both."""
+    return tx.scalar(SEE, since=sight.since, now=sight.seen, queue=queue)

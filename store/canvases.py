@@ -192,7 +192,7 @@ def publish(
 def delete(tx: Transaction, tenant_id: UUID, canvas_id: UUID) -> None:
     """Delete a canvas with its conversations and versions. Runs stay, and with them the versions they refer to.
 
-    Cancel its active runs first (`conversations.active_runs`). Raises NotFound for an unknown canvas.
+    Cancel its active runs first (`conversations.open_runs`). Raises NotFound for an unknown canvas.
     """
     if not tx.rows(LOCK, of_tenant=tenant_id, canvas_id=canvas_id):
         raise NotFound("canvas not found.")

@@ -17,7 +17,7 @@ from canvas.errors import NotFound
 from store.database import Transaction
 from store.ids import new_id
 from store.schema import conversation_messages as entries
-from store.schema import conversations, node_values
+from store.schema import conversations, node_values, runs
 from store.schema import versions as version_rows
 
 
@@ -123,11 +123,16 @@ HISTORY = (
     .order_by(entries.c.number.desc())
     .limit(bindparam("most"))
 )
-ACTIVE_RUNS = select(conversations.c.active_run).where(
-    _of_canvas,
-    conversations.c.active_run.is_not(None),
-    or_(bindparam("all", type_=sa.Boolean), conversations.c.id.in_(bindparam("some", expanding=True))),
+OPEN_RUNS = (
+    select(runs.c.id)
+    .where(
+        runs.c.tenant_id == bindparam("tenant_id"),
+        runs.c.canvas_id == bindparam("canvas_id"),
+        sa.text("status in ('queued', 'running', 'waiting', 'stopping')"),  # the words of the partial index
+    )
+    .order_by(runs.c.created_at.desc(), runs.c.id.desc())
 )
+OPEN_RUNS_OF_SOME = OPEN_RUNS.where(runs.c.conversation_id.in_(bindparam("some", expanding=True)))
 DELETE = (
     sa.delete(conversations)
     .where(_of_canvas, conversations.c.id.in_(bindparam("some", expanding=True)))
@@ -217,18 +222,17 @@ def history(tx: Transaction, conversation_id: UUID, upto: int, limit: int) -> li
     return [{"role": role, "content": content} for role, content in reversed(rows)]
 
 
-def active_runs(
+def open_runs(
     tx: Transaction, tenant_id: UUID, canvas_id: UUID, conversation_ids: Sequence[UUID] | None = None
 ) -> list[UUID]:
-    """Runs that are not over, of the given conversations or of all: to be cancelled before a delete."""
-    rows = tx.rows(
-        ACTIVE_RUNS,
-        tenant_id=tenant_id,
-        canvas_id=canvas_id,
-        all=conversation_ids is None,
-        some=list(conversation_ids or ()),
-    )
-    return [run_id for (run_id,) in rows]
+    """Runs that are not over, of the given conversations or of all, also of deleted ones.
+
+    The newest come first: stopped in this order, none of them begins meanwhile.
+    """
+    given = {"tenant_id": tenant_id, "canvas_id": canvas_id}
+    if conversation_ids is None:
+        return [run_id for (run_id,) in tx.rows(OPEN_RUNS, **given)]
+    return [run_id for (run_id,) in tx.rows(OPEN_RUNS_OF_SOME, **given, some=list(conversation_ids))]
 
 
 def delete(tx: Transaction, tenant_id: UUID, canvas_id: UUID, conversation_ids: Sequence[UUID]) -> set[UUID]:

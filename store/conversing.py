@@ -1,7 +1,9 @@
 """What the start and the end of a run write into its conversation.
 
-`active_run` is the one run of a conversation that is running, waiting or stopping. The conversation's row is the last
-lock anybody takes (protocol.md, "Locks").
+`active_run` is the one run of a conversation that is running, waiting or stopping, or about to begin. Others of it are
+queued, in the order in which they were accepted; one that interrupts goes before them all, the newest first, for they
+stop what was accepted before. The conversation's row is the last lock anybody takes (protocol.md, "Locks"); who ends a
+run takes it before the queue is read, and who queues one before the row is written, so neither overlooks the other.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,6 +14,8 @@ from sqlalchemy import bindparam, insert, select, text
 
 from store.database import Transaction
 from store.schema import conversation_messages, conversations
+
+ON_BUSY = "on_busy"  # among the options of a queued run's request: `interrupt`
 
 LOCK = (
     select(conversations)
@@ -27,8 +31,17 @@ COUNT_MESSAGE = text("""
     returning messages
 """)
 PUT_MESSAGE = insert(conversation_messages)
+HOLD = text("select id from conversations where id = :conversation_id for no key update")
 NEXT_QUEUED = text("""
-    select id from runs where conversation_id = :conversation_id and status = 'queued' order by id limit 1
+    select id from runs where conversation_id = :conversation_id and status = 'queued'
+    order by case when request -> 'options' ->> 'on_busy' = 'interrupt' then created_at end desc nulls last,
+        created_at, id
+    limit 1
+""")
+NOT_OVER = text("""
+    select id from runs where conversation_id = :conversation_id
+        and status in ('queued', 'running', 'waiting', 'stopping')
+    order by created_at desc, id desc
 """)
 RELEASE = text("""
     update conversations set active_run = :next_run, rounds = rounds + :completed, error = :error, updated_at = now()
@@ -41,6 +54,16 @@ def lock(tx: Transaction, tenant_id: UUID, conversation_id: UUID) -> Mapping[str
     return tx.one_or_none(LOCK, of_conversation=conversation_id, of_tenant=tenant_id)
 
 
+def next_queued(tx: Transaction, conversation_id: UUID) -> UUID | None:
+    """The run that comes next in a conversation that the caller holds."""
+    return tx.scalar(NEXT_QUEUED, conversation_id=conversation_id)
+
+
+def not_over(tx: Transaction, conversation_id: UUID) -> list[UUID]:
+    """The runs of a conversation that are not over, the newest first: stopped in this order, none begins meanwhile."""
+    return [run_id for (run_id,) in tx.rows(NOT_OVER, conversation_id=conversation_id)]
+
+
 def occupy(tx: Transaction, conversation_id: UUID, run_id: UUID) -> bool:
     """Make a run the active one; False if another is."""
     return tx.run(OCCUPY, conversation_id=conversation_id, run_id=run_id) == 1
@@ -49,9 +72,7 @@ def occupy(tx: Transaction, conversation_id: UUID, run_id: UUID) -> bool:
 def user_said(tx: Transaction, conversation_id: UUID, run_id: UUID, content: Any) -> int:
     """Append the user's message; its number."""
     number = int(tx.scalar(COUNT_MESSAGE, conversation_id=conversation_id))
-    tx.run(
-        PUT_MESSAGE.values(conversation_id=conversation_id, number=number, run_id=run_id, role="user", content=content)
-    )
+    tx.run(PUT_MESSAGE, conversation_id=conversation_id, number=number, run_id=run_id, role="user", content=content)
     return number
 
 
@@ -60,29 +81,29 @@ def said_before(tx: Transaction, conversation_id: UUID, entries: Sequence[tuple[
     for role, said in entries:
         number = int(tx.scalar(COUNT_MESSAGE, conversation_id=conversation_id))
         content = said if role == "user" else {"content": said}
-        tx.run(PUT_MESSAGE.values(conversation_id=conversation_id, number=number, role=role, content=content))
+        tx.run(PUT_MESSAGE, conversation_id=conversation_id, number=number, role=role, content=content)
 
 
 def run_ended(tx: Transaction, row: Mapping[str, Any], *, last: tuple[UUID, str] | None, error: str) -> UUID | None:
     """A run is over: its answer joins the conversation, which goes to the next queued run, if there is one.
 
-    `last` is the (activation, node) whose outputs are the answer of a run that succeeded.
+    `last` is the (activation, node) whose outputs are the answer of a run that succeeded. The run that was handed the
+    conversation comes back; None also for one that ended in the queue.
     """
     conversation_id = row["conversation_id"]
-    number = tx.scalar(COUNT_MESSAGE, conversation_id=conversation_id) if last is not None else None
+    number = tx.scalar(HOLD if last is None else COUNT_MESSAGE, conversation_id=conversation_id)
     if last is not None and number is not None:  # else the conversation was deleted meanwhile
         tx.run(
-            PUT_MESSAGE.values(
-                conversation_id=conversation_id,
-                number=number,
-                run_id=row["id"],
-                role="assistant",
-                activation_id=last[0],
-                node_id=last[1],
-            )
+            PUT_MESSAGE,
+            conversation_id=conversation_id,
+            number=number,
+            run_id=row["id"],
+            role="assistant",
+            activation_id=last[0],
+            node_id=last[1],
         )
-    next_run = tx.scalar(NEXT_QUEUED, conversation_id=conversation_id)
-    tx.run(
+    next_run = next_queued(tx, conversation_id)
+    released = tx.run(
         RELEASE,
         conversation_id=conversation_id,
         run_id=row["id"],
@@ -90,4 +111,4 @@ def run_ended(tx: Transaction, row: Mapping[str, Any], *, last: tuple[UUID, str]
         completed=1 if last is not None else 0,
         error=error,
     )
-    return next_run
+    return next_run if released or number is None else None

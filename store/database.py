@@ -6,13 +6,15 @@ so every transaction has server-side limits; client and server keep-alives notic
 """
 
 import json
+import re
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, TypeVar
 
 import orjson
-from sqlalchemy import Connection, Engine, Executable, create_engine, text
+from sqlalchemy import Connection, Engine, Executable, create_engine, event, text
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as NoConnectionFree
 
@@ -33,9 +35,18 @@ _CLIENT_LIMITS = {
     "connect_timeout": 5,
 }
 
+WRITE_NOTHING = text("delete from canaries where false")  # refused by a read-only database; writes nothing
+LITTLE_MEMORY = text("set local work_mem = '64kB'")
+SPILL = text("select count(*) from generate_series(1, 20000)")  # half a megabyte in a file that goes at once
+
+KNOWS_TRANSACTION_TIMEOUT = 170000  # the server's version
+LONGEST_TRANSACTION = timedelta(seconds=10)
 
 TRIES = 3
 _PASSING = ("40001", "40P01", "55P03")  # serialization, deadlock, a lock that did not come in time
+_AWAY = ("08", "53", "57", "58")  # connection; disk, memory or connections used up; an operator's doing; its files
+READ_ONLY = "25006"
+_FILES = re.compile(r"could not (extend|write|create|open|read|seek|truncate|fsync|fdatasync|stat)\b")
 
 
 def encode(value: Any) -> str:
@@ -101,6 +112,7 @@ class Database:
                 "options": " ".join(f"-c {name}={value}" for name, value in _SERVER_LIMITS.items()),
             },
         )
+        event.listen(self._engine, "connect", _limit_transactions)
         self._alone = self._engine.execution_options(isolation_level="AUTOCOMMIT")
 
     @contextmanager
@@ -137,17 +149,84 @@ class Database:
         with self.transaction() as tx:
             tx.scalar(text("select 1"))
 
+    def check_writable(self) -> None:
+        """Raise if the database does not answer, takes no writes, or has no room left on its disk."""
+        with self.transaction() as tx:
+            tx.run(WRITE_NOTHING)
+            tx.run(LITTLE_MEMORY)
+            tx.scalar(SPILL)
+
     def close(self) -> None:
         """Close every pooled connection."""
         self._engine.dispose()
 
 
 def is_outage(error: BaseException) -> bool:
-    """Whether the database was away, or too busy, rather than wrongly asked: the same may work later."""
-    if isinstance(error, DBAPIError) and error.connection_invalidated:
+    """Whether the database was away, full, read-only or too busy, rather than wrongly asked: the same may work later.
+
+    What is wrong for good (a value too large for an index, say) is none, whatever the driver files it under.
+    """
+    if isinstance(error, NoConnectionFree):
         return True
-    return isinstance(error, OperationalError | InterfaceError | NoConnectionFree)
+    if not isinstance(error, DBAPIError):
+        return False
+    if error.connection_invalidated:
+        return True
+    state = sqlstate(error)
+    if state is None:
+        return isinstance(error, OperationalError | InterfaceError)
+    return state[:2] in _AWAY or state in (*_PASSING, READ_ONLY) or _is_of_files(error)
+
+
+def trouble(error: BaseException) -> str:
+    """What keeps the database from its work, in words that follow "the database" and tell nothing of where it is."""
+    if isinstance(error, NoConnectionFree):
+        return "has no connection free for this process"
+    state, said = sqlstate(error) or "", _said(error)
+    if state == "53100" or (_is_of_files(error) and re.search("too large|No space|quota", said)):
+        return "has no room left on its disk"
+    if state == READ_ONLY:
+        return "is read-only"
+    if state == "53200":
+        return "has no memory left"
+    if state == "53300" or "too many clients" in said or "connection slots are reserved" in said:
+        return "takes no more connections"
+    if state in ("57P01", "57P02", "57P03") or "the database system is" in said:
+        return "is starting or shutting down"
+    if state[:2] == "58" or _is_of_files(error):
+        return "cannot read or write its files"
+    if state == "57014" or state in _PASSING:
+        return "is too busy"
+    return "does not answer"
+
+
+def sqlstate(error: BaseException) -> str | None:
+    """The five characters by which PostgreSQL names an error; None if it did not come that far."""
+    return getattr(getattr(error, "orig", None), "sqlstate", None)
+
+
+def _is_of_files(error: BaseException) -> bool:
+    """Whether an error that PostgreSQL has no name for comes from its file system: a quota, a limit on sizes."""
+    return sqlstate(error) == "XX000" and _FILES.search(_said(error)) is not None
+
+
+def _said(error: BaseException) -> str:
+    """What the database itself said, without the statement and its values."""
+    return str(getattr(error, "orig", None) or error)
+
+
+def _limit_transactions(connection: Any, _: object) -> None:
+    """Have the server end a transaction that takes too long, where it knows how to.
+
+    Several writes are sent as one pipeline. A process that stands still before its end is neither idle in its
+    transaction nor at a statement: no other limit ends it, and it would keep its run for as long as it stands.
+    """
+    if connection.info.server_version >= KNOWS_TRANSACTION_TIMEOUT:
+        longest = int(LONGEST_TRANSACTION.total_seconds() * 1000)
+        connection.autocommit = True
+        connection.execute(f"set transaction_timeout = {longest}")
+        connection.autocommit = False
 
 
 def _may_be_repeated(error: DBAPIError) -> bool:
-    return error.connection_invalidated or getattr(error.orig, "sqlstate", None) in _PASSING
+    return error.connection_invalidated or sqlstate(error) in _PASSING

@@ -101,6 +101,16 @@ class StoredFile:
     created_at: datetime
 
 
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A file whose bytes are in the storage, and that no row names yet. `size` is in bytes."""
+
+    name: str
+    mime_type: str
+    size: int
+    sha256: bytes
+
+
 _FILE = (
     files.c.id,
     files.c.name,
@@ -137,14 +147,22 @@ def add(
     run_id: UUID | None = None,
 ) -> StoredFile:
     """Store a file; `run_id` names the run that produced it."""
+    kept = Kept(name, mime_type, len(data), blobs.put(data))
+    return note(tx, tenant_id, kept, created_by=created_by, run_id=run_id)
+
+
+def note(
+    tx: Transaction, tenant_id: UUID, kept: Kept, *, created_by: str = "", run_id: UUID | None = None
+) -> StoredFile:
+    """Give a file whose bytes are stored its row."""
     (row,) = tx.rows(
         INSERT,
         id=new_id(),
         tenant_id=tenant_id,
-        name=name,
-        mime_type=mime_type,
-        size=len(data),
-        sha256=blobs.put(data),
+        name=kept.name,
+        mime_type=kept.mime_type,
+        size=kept.size,
+        sha256=kept.sha256,
         created_by=created_by,
         run_id=run_id,
     )

@@ -6,6 +6,7 @@ from uuid import UUID
 
 from sqlalchemy import text
 
+from canvas.outcome import LOST, UNKNOWN, UNKNOWN_TEXT
 from store.database import Transaction
 from store.runs import Hint
 
@@ -13,11 +14,13 @@ BATCH = 500
 
 TRY_SWEEP = text("select pg_try_advisory_xact_lock(hashtextextended('easel:sweeper', 0)), now()")
 
-SILENT = text("""
+SILENT = text(f"""
     update activations a
     set status = 'reported', strikes = strikes + 1, finished_at = now(),
-        outcome = json_build_object('is', 'Failed', 'error', 'The worker was lost.', 'code', 'worker_lost',
-                                    'retryable', true)
+        outcome = case when effect = 'unsafe'
+          then json_build_object('is', 'Failed', 'error', '{UNKNOWN_TEXT}', 'code', '{UNKNOWN}')
+          else json_build_object('is', 'Failed', 'error', 'The worker was lost.', 'code', '{LOST}', 'retryable', true)
+        end
     from (
         select run_id, id from activations
         where status = 'running' and lease_until < now()
@@ -25,7 +28,7 @@ SILENT = text("""
     ) silent
     where a.run_id = silent.run_id and a.id = silent.id and a.status = 'running'
     returning a.run_id, a.id
-""")
+""")  # noqa: S608 (constants only)
 
 UNCLAIMED = text("""
     update activations a set hinted_at = now()
@@ -41,11 +44,28 @@ UNCLAIMED = text("""
 UNSEEN = text("select distinct run_id from activations where status = 'reported' limit :most")
 
 STUCK_QUEUED = text("""
-    select r.id from runs r join conversations c on c.id = r.conversation_id
-    where r.status = 'queued' and (c.active_run is null or c.active_run = r.id) order by r.id limit :most
+    select r.id from runs r left join conversations c on c.id = r.conversation_id
+    where r.status = 'queued' and (c.active_run is null or c.active_run = r.id) order by r.created_at limit :most
+""")
+INTERRUPTED = text("""
+    select earlier.id from runs r join runs earlier on earlier.conversation_id = r.conversation_id
+    where r.status in ('queued', 'running', 'waiting', 'stopping')
+        and r.request -> 'options' ->> 'on_busy' = 'interrupt'
+        and earlier.status in ('queued', 'running', 'waiting', 'stopping') and earlier.asked is null
+        and earlier.created_at < r.created_at
+    order by earlier.created_at desc limit :most
 """)
 EXPIRED_FORMS = text("select id, tenant_id from runs where status = 'waiting' and expires_at < now() limit :most")
 STOPPING = text("select id from runs where status = 'stopping' limit :most")
+STILL = text("""
+    select id from runs r
+    where status in ('running', 'stopping')
+        and not exists (select from activations a where a.run_id = r.id and a.status = 'running')
+        and not exists (select from activations a where a.run_id = r.id and a.status = 'ready')
+        and not exists (select from activations a where a.run_id = r.id and a.status = 'reported')
+        and not exists (select from activations a where a.run_id = r.id and a.status = 'queued')
+    order by id limit :most
+""")  # one by one, so that each reads its partial index
 OPEN = text("""
     select id, conversation_id from runs where status in ('queued', 'running', 'waiting', 'stopping') limit :most
 """)
@@ -73,13 +93,26 @@ def unseen_reports(tx: Transaction, most: int = BATCH) -> set[UUID]:
 
 
 def stuck(tx: Transaction, most: int = BATCH) -> list[UUID]:
-    """Queued runs whose conversation is free, and runs being stopped: an advance carries them on."""
+    """Queued runs whose conversation is free or gone, and runs being stopped: an advance carries them on."""
     return [row[0] for row in (*tx.rows(STUCK_QUEUED, most=most), *tx.rows(STOPPING, most=most))]
+
+
+def interrupted(tx: Transaction, most: int = BATCH) -> list[UUID]:
+    """Runs that another was to interrupt whose acceptor is gone: they are still to be cancelled, in this order."""
+    return [row[0] for row in tx.rows(INTERRUPTED, most=most)]
 
 
 def expired_forms(tx: Transaction, most: int = BATCH) -> list[tuple[UUID, UUID]]:
     """(run, tenant) of runs whose forms nobody has answered in time."""
     return [(row[0], row[1]) for row in tx.rows(EXPIRED_FORMS, most=most)]
+
+
+def standing_still(tx: Transaction, most: int = BATCH) -> list[UUID]:
+    """Runs that say they go on, while nothing in them moves or can be moved by a message: a bug of ours.
+
+    One statement, so one snapshot: between a run's row and its activations nobody has written.
+    """
+    return [row[0] for row in tx.rows(STILL, most=most)]
 
 
 def open_runs(tx: Transaction, most: int = 10_000) -> dict[UUID, UUID]:

@@ -30,6 +30,7 @@ from store.schema import activations, runs
 
 TRY_LOCK = text("select id from runs where id = :run_id for no key update skip locked")
 WAIT_LOCK = text("select id from runs where id = :run_id for no key update")
+WAIT_AT_MOST = text("select set_config('lock_timeout', :milliseconds, true)")
 READ = select(runs).where(runs.c.id == bindparam("of_run"))
 READ_OF_TENANT = READ.where(runs.c.tenant_id == bindparam("of_tenant"))
 
@@ -79,6 +80,14 @@ CALL_OFF = text("""
     ) working
     where a.run_id = :run_id and a.id = working.id
 """)
+CLOSE_ALL = text("""
+    update activations a set status = 'closed', folded_rev = :revision, called_off = true
+    from (
+        select id, status from activations where run_id = :run_id and status not in ('done', 'closed')
+        order by id for no key update
+    ) left_over
+    where a.run_id = :run_id and a.id = left_over.id returning left_over.status
+""")
 CALL_OFF_ITEMS = text("""
     update activations a
     set called_off = true, status = 'reported', finished_at = now(),
@@ -114,7 +123,28 @@ SAVE = (
 
 ASK = text("update runs set asked = 'cancel' where id = :run_id")
 
-CREATE = insert(runs)
+CREATE = insert(runs).values(created_at=func.clock_timestamp())  # under the conversation's lock: order of acceptance
+
+PUT_BASE = (
+    update(runs)
+    .where(runs.c.id == bindparam("of_run"))
+    .values(
+        base=bindparam("new_base"),
+        previous_run=bindparam("new_previous"),
+        history_upto=bindparam("new_upto"),
+        started_at=func.now(),
+    )
+)
+NEXT_TURN = (
+    update(runs)
+    .where(runs.c.id == bindparam("of_run"))
+    .values(
+        request=bindparam("new_request"),
+        message_id=bindparam("new_message"),
+        history_upto=bindparam("new_upto"),
+        first_event=bindparam("new_first"),
+    )
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +167,7 @@ class Applied:
     status: str = ""
     next_run: UUID | None = None  # the conversation's next run, now to be set going
     conversation_id: UUID | None = None
+    calls_off: bool = False  # attempts are at work that are to stop
 
     def merge(self, later: "Applied") -> None:
         """Add what a later decision of the same transaction has written."""
@@ -146,11 +177,12 @@ class Applied:
         self.status = later.status or self.status
         self.conversation_id = later.conversation_id or self.conversation_id
         self.next_run = later.next_run or self.next_run
+        self.calls_off = self.calls_off or later.calls_off
 
 
 def create(tx: Transaction, row: Mapping[str, Any]) -> None:
     """Insert a run; the caller has chosen its id."""
-    tx.run(CREATE.values(engine=ENGINE, usage={}, **row))
+    tx.run(CREATE, engine=ENGINE, usage={}, **row)
 
 
 def try_lock(tx: Transaction, run_id: UUID) -> Mapping[str, Any] | None:
@@ -162,7 +194,7 @@ def try_lock(tx: Transaction, run_id: UUID) -> Mapping[str, Any] | None:
 
 def lock(tx: Transaction, run_id: UUID, *, patience: timedelta = timedelta(seconds=2)) -> Mapping[str, Any] | None:
     """Wait for a run (the verbs of people only); None if there is no such run."""
-    tx.run(text(f"set local lock_timeout = {int(patience.total_seconds() * 1000)}"))
+    tx.scalar(WAIT_AT_MOST, milliseconds=str(int(patience.total_seconds() * 1000)))
     if tx.scalar(WAIT_LOCK, run_id=run_id) is None:
         return None
     return _readable(tx, run_id)
@@ -265,7 +297,8 @@ def _move(tx: Transaction, run_id: UUID, revision: int, decision: Decision, answ
     if decision.retried:
         again += tx.rows(RETRY, run_id=run_id, ids=decision.retried)
     if answers is not None:
-        answered = [activation for activation, status in moved.items() if status is Status.READY]
+        retried = set(decision.retried)
+        answered = [found for found, status in moved.items() if status is Status.READY and found not in retried]
         again += tx.rows(ANSWER, run_id=run_id, ids=answered, answers=answers)
     return [Hint(run_id, row.id, row.component) for row in again]
 
@@ -318,9 +351,22 @@ def close(tx: Transaction, row: Mapping[str, Any], *, after_wave: int | None, ev
     )
 
 
-def call_off(tx: Transaction, run_id: UUID) -> None:
-    """Tell running attempts to stop; in a later statement than the close, so no claim slips between."""
-    tx.run(CALL_OFF, run_id=run_id)
+def call_off(tx: Transaction, run_id: UUID) -> bool:
+    """Tell running attempts to stop; whether there were any that had not been told.
+
+    In a later statement than the close, so no claim slips between.
+    """
+    return tx.run(CALL_OFF, run_id=run_id) > 0
+
+
+def close_whatever_is_left(tx: Transaction, row: Mapping[str, Any]) -> bool:
+    """Close every activation of a run that ends by force, those at work too; whether there was any at work.
+
+    Their reports find no guard, and their next renewal finds that the lease is gone. Its scopes go unread.
+    """
+    tx.run(scopes.DROP_SCOPES, of_run=row["id"])
+    left = tx.rows(CLOSE_ALL, run_id=row["id"], revision=row["revision"] + 1)
+    return any(was == "running" for (was,) in left)
 
 
 def busy(tx: Transaction, run_id: UUID) -> tuple[int, int]:
@@ -333,11 +379,7 @@ def set_base(
     tx: Transaction, run_id: UUID, *, base: Mapping[str, Any], previous_run: UUID | None, history_upto: int
 ) -> None:
     """Fill in what a run begins with."""
-    tx.run(
-        update(runs)
-        .where(runs.c.id == run_id)
-        .values(base=base, previous_run=previous_run, history_upto=history_upto, started_at=func.now())
-    )
+    tx.run(PUT_BASE, of_run=run_id, new_base=base, new_previous=previous_run, new_upto=history_upto)
 
 
 def next_turn(
@@ -345,9 +387,12 @@ def next_turn(
 ) -> None:
     """A run that waited goes on with a new turn of its conversation."""
     tx.run(
-        update(runs)
-        .where(runs.c.id == run_id)
-        .values(request=request, message_id=message_id, history_upto=history_upto, first_event=first_event)
+        NEXT_TURN,
+        of_run=run_id,
+        new_request=request,
+        new_message=message_id,
+        new_upto=history_upto,
+        new_first=first_event,
     )
 
 

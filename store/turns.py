@@ -36,8 +36,6 @@ TAKE_BACK = text("""
     where run_id = :run_id and id = :turn
 """)
 
-RETAKEN = text("update turns set epoch_at = :number where run_id = :run_id and id = :turn")
-
 PUT_TEXT = text("""
     insert into turns (run_id, id, node_id, text) values (:run_id, :turn, :node_id, :said)
     on conflict (run_id, id) do update set text = :said

@@ -17,7 +17,8 @@ from uuid import UUID
 from sqlalchemy import bindparam, text, update
 
 from canvas.place import Place
-from store.database import Transaction
+from canvas.state import entry_text, scope_key
+from store.database import Transaction, encode
 from store.schema import node_values
 
 _WINDOWS = """
@@ -114,6 +115,15 @@ PUT_OUTPUTS = (
     )
     .values(outputs=bindparam("new_outputs"), names=bindparam("new_names"))
 )
+
+PUT_FOR = text("""
+    insert into node_values (run_id, activation_id, node_id, pass_of, item, place, region, outputs, inputs, names)
+    select a.run_id, a.id, a.node_id, :pass_of, :item, a.place, a.region, cast(:outputs as json), '{}',
+      cast(:names as text[])
+    from activations a where a.run_id = :run_id and a.id = :activation_id
+    on conflict (run_id, activation_id, node_id) do update set outputs = excluded.outputs, names = excluded.names
+""")
+SCOPE = text("select scope from activations where run_id = :run_id and id = :activation_id")
 
 INPUTS = text("""
     select v.inputs from node_values v
@@ -283,9 +293,29 @@ def inherit(tx: Transaction, run_id: UUID, activation_id: UUID) -> None:
             )
 
 
+def put_outputs(tx: Transaction, run_id: UUID, activation_id: UUID, outputs: Mapping[str, Any]) -> None:
+    """Write an activation's outputs in its worker's place; the caller holds the run."""
+    scope = scope_key(tx.scalar(SCOPE, run_id=run_id, activation_id=activation_id))
+    tx.run(
+        PUT_FOR,
+        run_id=run_id,
+        activation_id=activation_id,
+        pass_of=entry_text(scope),
+        item=scope[-1][2] if scope else 0,
+        outputs=encode(outputs),
+        names=list(outputs),
+    )
+
+
 def put_error(tx: Transaction, run_id: UUID, activation: UUID, node_id: str, error: str) -> None:
-    """A container shows the failure of its items beside the outputs it began with (components 3.8)."""
-    for _, _, outputs in tx.rows(INPUTS_AND_OUTPUTS, run_id=run_id, activation_id=activation, node_id=node_id):
+    """A failure that no worker has stored: a lost one's, or that of a container's items (components 3.8).
+
+    It stands beside the outputs that are there already.
+    """
+    before = tx.rows(INPUTS_AND_OUTPUTS, run_id=run_id, activation_id=activation, node_id=node_id)
+    if not before:
+        put_outputs(tx, run_id, activation, {"_ERROR": error})
+    for _, _, outputs in before:
         new = {**outputs, "_ERROR": error}
         of = {"of_run": run_id, "of_activation": activation, "of_node": node_id}
         tx.run(PUT_OUTPUTS, **of, new_outputs=new, new_names=list(new))

@@ -1,7 +1,8 @@
 """Random canvases for property tests, and scripts that follow from a number: same number, same outcomes.
 
-Whatever is drawn has no circles (those are tested by example). A canvas holds routers, joins of unequal length,
-containers in containers, models that speak, forms, references across branches, and failures that lead elsewhere.
+A canvas holds routers, joins of unequal length, containers in containers, models that speak, forms, references across
+branches, failures that lead elsewhere, and, where they are asked for, circles: a router that may lead back, and does so
+no more than a few times.
 """
 
 import random
@@ -19,6 +20,7 @@ from tests.builders import At, Params, chose, component_of, default, failed, got
 PLAIN_KINDS = ("step", "step", "step", "talk", "talk", "model", "say", "pick")  # talk: a model and its Message
 INNER_KINDS = ("each", "loop")
 MOST_NODES = 14
+MOST_ROUNDS = 3  # visits of a router after which it no longer leads back
 
 
 @dataclass(slots=True)
@@ -28,6 +30,7 @@ class Drawn:
     rng: random.Random
     forms: bool
     side_by_side: bool
+    circles: bool
     entries: dict[str, Entry] = field(default_factory=dict)
 
     def number(self, most: int) -> int:
@@ -40,9 +43,11 @@ class Drawn:
         return self.rng.sample(names, min(len(names), self.number(most)))
 
 
-def canvas_at_random(rng: random.Random, *, forms: bool = True, side_by_side: bool = True) -> Canvas:
+def canvas_at_random(
+    rng: random.Random, *, forms: bool = True, side_by_side: bool = True, circles: bool = False
+) -> Canvas:
     """A canvas of up to fifteen or so nodes."""
-    drawn = Drawn(rng, forms, side_by_side)
+    drawn = Drawn(rng, forms, side_by_side, circles)
     _level(drawn, "begin", None, size=2 + drawn.number(6), depth=0, later=[])
     return compile_canvas(Document(entries=drawn.entries, raw={}))
 
@@ -64,6 +69,9 @@ def _level(drawn: Drawn, first: str, parent: str | None, *, size: int, depth: in
             sources = list(dict.fromkeys([last, *sources[: drawn.number(1)]]))
         for before in sources:
             edges[before].insert(drawn.number(len(edges[before])), name)
+    for position, name in enumerate(names[1:], start=1):
+        if drawn.circles and component_of(name) == "Switch" and drawn.chance(60):
+            edges[name].insert(drawn.number(len(edges[name])), names[1 + drawn.number(position - 1)])
     drawn.entries |= {name: Entry(name, component_of(name), {}, parent=parent) for name in names}
     for position, name in enumerate(names):
         after = names[position + 1 :]
@@ -111,7 +119,8 @@ class Dice:
         if node.kind is Kind.LOOP_ITEM and at.item < self._roll(at, "rounds", of=at.scope[:-1]) % 3:
             return Repeated()
         if node.component == "Switch":
-            taken = (at.canvas.nodes[number].id for number in node.downstream)
+            back = {end for tail, end in at.canvas.reach.back if tail == node.number and at.visit >= MOST_ROUNDS}
+            taken = (at.canvas.nodes[number].id for number in node.downstream if number not in back)
             return chose(*(target for target in taken if self._roll(at, target) < 60))
         return usual(at)
 

@@ -8,7 +8,8 @@ assert ctx.said == "Ann"
 import asyncio
 import hashlib
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any
@@ -97,6 +98,7 @@ class FakeContext:
     services: Services = field(default_factory=lambda: Services(FakeHttp(no_network)))
     limits: dict[str, float] = field(default_factory=dict)  # seconds by component
     journal: dict[str, Any] = field(default_factory=dict)  # what was recorded
+    unrepeated: list[str] = field(default_factory=list)  # work that may not be done twice: "begun", then "done"
     traces: list[dict[str, Any]] = field(default_factory=list)
     memories: list[tuple[tuple[str, ...], str, str]] = field(default_factory=list)  # (memory ids, user, answer)
     speaks: bool = False
@@ -216,6 +218,12 @@ class FakeContext:
 
     async def record(self, key: str, value: Any) -> None:
         self.journal[key] = value
+
+    @asynccontextmanager
+    async def unrepeatable(self) -> AsyncGenerator[None]:
+        self.unrepeated.append("begun")
+        yield
+        self.unrepeated[-1] = "done"
 
     async def trace(self, call: Mapping[str, Any]) -> None:
         self.traces.append(dict(call))

@@ -66,7 +66,12 @@ def _subject(player: Player, event: Event) -> UUID:
 
 
 def _check_held(player: Player, ended: Mapping[UUID, int], finished: Mapping[UUID, int]) -> None:
-    """A speaker's `node_finished` comes between its Message's `message_end` and `node_finished`."""
+    """A speaker's `node_finished` comes between its Message's `message_end` and `node_finished`.
+
+    In a circle nobody can tell which round's Message a speaker's round had.
+    """
+    if player.canvas.reach.back:
+        return
     for row in player.rows.values():
         turn = player.canvas.turns.get(player.canvas.numbers[row.node])
         is_held = turn is not None and not player.canvas.unheard & player.canvas.node(row.node).bit

@@ -8,7 +8,7 @@ random source chooses, stops runs as the coordinator does, and holds every decis
 import json
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from uuid import UUID
@@ -22,7 +22,7 @@ from canvas.events import (
     Event,
 )
 from canvas.graph import Canvas
-from canvas.outcome import Expanded, Failed, Outcome, Waiting
+from canvas.outcome import Expanded, Failed, Finished, Outcome, Waiting
 from canvas.place import Place
 from canvas.plan import Decision
 from canvas.state import (
@@ -69,6 +69,7 @@ class Player:
     script: Script = usual
     rng: random.Random = field(default_factory=lambda: seeded(0))
     max_running: int = 256
+    max_activations: int = 0
     watched: bool = False
     status: RunStatus = RunStatus.QUEUED
     rows: dict[UUID, Row] = field(default_factory=dict)
@@ -96,6 +97,7 @@ class Player:
         """Start the run."""
         self._move_run(RunStatus.RUNNING)
         state = RunState(RUN_ID, RunStatus.RUNNING, max_running=self.max_running)
+        state.max_activations = self.max_activations
         self._apply(begin(self.canvas, state, None))
         return self
 
@@ -142,12 +144,23 @@ class Player:
         self.fold(rows)
         return self
 
-    def answer(self) -> "Player":
-        """A person answers the forms that are open."""
+    def answer(self, *, happened: Collection[str] = (), unsaid: Collection[str] = ()) -> "Player":
+        """A person answers the forms that are open.
+
+        Of the nodes that nobody knows to have acted these have `happened`, nothing is said of others (`unsaid`), and
+        the rest act again.
+        """
         state = self.load()
-        for activation in state.forms:
+        asked = {row: form.node_id for row, form in state.forms.items() if not self.canvas.node(form.node_id).kind.asks}
+        done = {activation for activation, node in asked.items() if node in happened}
+        again = {activation for activation, node in asked.items() if node not in (*happened, *unsaid)}
+        for activation in state.forms.keys() - asked.keys():
             self.rows[activation].answered = True
-        self._apply(resume(self.canvas, state))
+        self._apply(resume(self.canvas, state, again=again, happened=done))
+        if done:
+            for activation in done:
+                self.rows[activation].outcome = Finished()
+            self._take_in([self._told(self.rows[activation], Finished()) for activation in done])
         return self
 
     def cancel(self) -> "Player":
@@ -159,7 +172,9 @@ class Player:
 
     def fold(self, rows: Sequence[Row]) -> None:
         """Take the reports of these activations in, as the coordinator does."""
-        reports = [self._report(row) for row in rows]
+        self._take_in([self._report(row) for row in rows])
+
+    def _take_in(self, reports: list[Report]) -> None:
         self.rng.shuffle(reports)
         decision = decide(self.canvas, self.load(reports), reports)
         if self.watched:
@@ -225,8 +240,11 @@ class Player:
         )
         row.outcome = outcome
         self._move(row, Status.REPORTED)
-        is_lost = isinstance(outcome, Failed) and outcome.retryable
+        is_lost = isinstance(outcome, Failed) and outcome.leaves_nothing
         row.strikes += is_lost
+        return self._told(row, outcome)
+
+    def _told(self, row: Row, outcome: Outcome) -> Report:
         return Report(
             activation=row.id,
             node_id=row.node,

@@ -2,7 +2,8 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import structlog
@@ -12,11 +13,13 @@ from canvas.errors import ToolError, UnresolvedReference
 from canvas.graph import Kind, Node
 from canvas.references import Ref
 from providers.chat import ChatModel, Usage
+from providers.repeats import KeyedHttp, KeyedModel, Repeats
 from providers.services import Services
 from scheduler.versions import Compiled
 from store import conversations
 from store.activations import Claim
 from store.database import Database
+from worker.acting import Acting
 from worker.keeping import Keeping
 from worker.reads import Reads
 from worker.slots import Slots
@@ -45,6 +48,7 @@ class WorkerContext:
     open_model: Callable[[str], Awaitable[ChatModel]]
     read_text: Callable[[Mapping[str, Any], str], str]
     keeping: Keeping
+    acting: Acting
     services: Services
     limit_of: TimeLimit
     inputs: dict[str, Any] = field(default_factory=dict[str, Any])
@@ -62,6 +66,7 @@ class WorkerContext:
     canvas_id: str = field(init=False)
     visit: int = field(init=False)
     scope_item: int = field(init=False)
+    repeats: Repeats = field(init=False)  # the keys of its requests
 
     def __post_init__(self) -> None:
         node, claim = self.node, self.claim
@@ -71,6 +76,8 @@ class WorkerContext:
         self.canvas_id = claim.canvas_id.hex
         self.visit = claim.ordinal
         self.scope_item = claim.scope[-1][2] if claim.scope else 0
+        self.repeats = Repeats(self.activation_id)
+        self.services = replace(self.services, http=KeyedHttp(self.services.http, self.repeats))
 
     @property
     def log(self) -> Any:
@@ -197,7 +204,7 @@ class WorkerContext:
 
     # -- outside world ------------------------------------------------------------------------------------------
     async def model(self, llm_id: str) -> ChatModel:
-        return await self.open_model(llm_id)
+        return KeyedModel(await self.open_model(llm_id), self.repeats)
 
     def spent(self, usage: Usage) -> None:
         self.usage = self.usage + usage
@@ -243,6 +250,9 @@ class WorkerContext:
 
     async def record(self, key: str, value: Any) -> None:
         await self.keeping.record(key, value)
+
+    def unrepeatable(self) -> AbstractAsyncContextManager[None]:
+        return self.acting.unrepeatable()
 
     async def trace(self, call: Mapping[str, Any]) -> None:
         await self.keeping.trace(call)

@@ -8,10 +8,9 @@ import asyncio
 import inspect
 import time
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
-from threading import BoundedSemaphore, Lock
+from threading import BoundedSemaphore
 from typing import Any, cast, get_args
 from uuid import UUID, uuid4
 
@@ -20,10 +19,10 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from canvas.errors import AttemptStopped, ExecutorError, NodeFailure
 from canvas.graph import Node
-from canvas.outcome import Failed, Finished, Outcome
+from canvas.outcome import UNKNOWN, UNKNOWN_TEXT, Failed, Finished, Outcome
 from canvas.references import Ref
 from components import message, registry, tools
-from components.base import Component
+from components.base import Component, Effect
 from providers.services import Services
 from scheduler.bus import Pieces
 from scheduler.coordinator import Coordinator
@@ -33,8 +32,11 @@ from store.activations import Claim
 from store.database import is_outage
 from store.files import LocalBlobs
 from worker import failures
+from worker.acting import Acting
+from worker.allowance import Allowance
 from worker.context import TimeLimit, WorkerContext
 from worker.keeping import Keeping
+from worker.last_chance import LAST_CHANCE, Hint, LastChance
 from worker.lease import Attempt, Leases
 from worker.loop import Loop
 from worker.models import Models
@@ -45,7 +47,10 @@ from worker.voice import Voice
 
 log = structlog.get_logger()
 
-LAST_CHANCE = 2  # strikes after which an activation shares its process with no other such one
+PAUSE = 1.0  # seconds before what the database has failed is given back, lest it begins again at once and again
+MOST_OUTAGES = 20  # attempts; whatever meets an outage more often than that brings it about, and is struck for it
+
+CLAIM_PAUSES = (0.0, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2)  # seconds between tries to claim; a restart of PostgreSQL takes 0.3
 
 
 @dataclass
@@ -64,40 +69,65 @@ class Execution:
     worker_name: str
     claiming: BoundedSemaphore  # claims use a part of the connections, so that reports find one
     ride_along: bool = True
-    last_chances: Lock = field(default_factory=Lock)  # who kills a process shall not take the innocent along
+    allowance: Allowance = field(default_factory=Allowance)
+    last_chance: LastChance = field(default_factory=LastChance)  # who kills a process takes no innocent along
 
     def execute(self, run_id: UUID, activation_id: UUID) -> bool:
         """Carry out an activation if it is still to be had. Safe to call twice at once, or for nothing.
 
+        What is on its last chance waits, without a lease, for another that is; whoever ends that one goes on with it.
         False: the process goes down, and the hint is for another.
         """
-        attempt = Attempt(run_id, activation_id, uuid4())
-        if not self.leases.register(attempt):
-            return False
-        try:
-            claim = self._claim(attempt)
-            if claim is None:
-                return True
-            attempt.conversation_id = claim.conversation_id
-            structlog.contextvars.bind_contextvars(run_id=str(run_id), node=claim.node_id, attempt=claim.attempt)
-            run = _Run(self, attempt, claim)
-            with self.last_chances if claim.strikes >= LAST_CHANCE else nullcontext():
-                run.carry_out()
-            return True
-        finally:
-            self.leases.forget(attempt)
-            structlog.contextvars.clear_contextvars()
+        hint: Hint | None = (run_id, activation_id)
+        while hint is not None:
+            attempt = Attempt(*hint, uuid4())
+            if not self.leases.register(attempt):
+                return False
+            try:
+                self._work_on(attempt)
+            finally:
+                self.leases.forget(attempt)
+                hint = self.last_chance.leave(attempt)
+                structlog.contextvars.clear_contextvars()
+        return True
+
+    def _work_on(self, attempt: Attempt) -> None:
+        claim = self._claim_patiently(attempt)
+        if claim is None:
+            return
+        self.leases.claimed(attempt, claim.conversation_id)
+        structlog.contextvars.bind_contextvars(
+            run_id=str(claim.run_id), activation_id=str(claim.id), node=claim.node_id, attempt=claim.attempt
+        )
+        _Run(self, attempt, claim).carry_out()
+
+    def _claim_patiently(self, attempt: Attempt) -> Claim | None:
+        """The same as `_claim`; a database that comes back soon is waited for, since the hint would be lost."""
+        for pause in CLAIM_PAUSES:
+            try:
+                return self._claim(attempt)
+            except SQLAlchemyError as error:
+                if not is_outage(error) or self.leases.is_closed:
+                    raise
+            time.sleep(pause)
+        return self._claim(attempt)
 
     def _claim(self, attempt: Attempt) -> Claim | None:
+        """The lease; None if the activation is not to be had, or has been put aside."""
+        wanted = attempt.run_id, attempt.activation_id
         with self.claiming, self.coordinator.database.statements() as tx:
-            return activations.claim(
+            take = partial(
+                activations.claim,
                 tx,
-                attempt.run_id,
-                attempt.activation_id,
+                *wanted,
                 lease_id=attempt.lease_id,
                 lease=self.leases.lease,
                 worker=self.worker_name,
             )
+            claim = take(most_strikes=LAST_CHANCE - 1)
+            if claim is None and activations.is_ready(tx, *wanted) and self.last_chance.take(attempt):
+                claim = take()
+            return claim
 
 
 class _Run:
@@ -108,7 +138,11 @@ class _Run:
         self._attempt = attempt
         self._claim = claim
         self._reporting = Reporting(
-            execution.coordinator, claim, execution.ride_along, lambda: execution.leases.is_closed
+            execution.coordinator,
+            claim,
+            execution.ride_along,
+            lambda: execution.leases.is_closed,
+            execution.allowance,
         )
         self._limit = 0.0
         self._context: WorkerContext | None = None
@@ -123,7 +157,10 @@ class _Run:
             outcome = self._outcome()
         except SQLAlchemyError as error:
             log.warning("attempt_lost_its_database", error=str(error).splitlines()[0])
-            return  # the lease runs out, and another worker takes over
+            if not is_outage(error) or self._claim.attempt > MOST_OUTAGES:
+                return  # the lease runs out, and another worker takes over
+            time.sleep(PAUSE)
+            outcome = self._given_back()  # as soon as the database takes it: an outage strikes nobody
         if outcome is not None and self._attempt.claim_report():
             self._report(outcome)
 
@@ -145,9 +182,10 @@ class _Run:
             self._limit = _limit(self._x.time_limit, component, params)
             self._attempt.deadline = time.monotonic() + self._limit
             context.slots.read_files(context.read_text)
+            context.acting.begins(component.effect_of(params))
             return self._checked(self._run(component, params, context), context.node, component)
-        except AttemptStopped:  # it has found out itself that its lease is gone
-            return None
+        except AttemptStopped as stop:  # it has found out itself, before anybody told it
+            return self._of_error(stop, context.node, component) if self._attempt.stopped is not None else None
         except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 (a component may raise anything)
             return self._of_error(error, context.node, component)
 
@@ -163,6 +201,7 @@ class _Run:
     def _run(self, component: Component[Any], params: Any, context: WorkerContext) -> Outcome:
         """Run a component: what computes on this thread, what waits on the loop."""
         if not inspect.iscoroutinefunction(component.run):
+            self._attempt.must_go_on()
             try:
                 outcome = cast(Outcome, component.run(params, context))
             except (SystemExit, KeyboardInterrupt) as error:
@@ -216,7 +255,9 @@ class _Run:
     def _context_of(self, compiled: Compiled, node: Node, reads: Reads, slots: Slots) -> WorkerContext:
         claim, x = self._claim, self._x
         has_turn = bool(compiled.canvas.messages & node.bit) and claim.answers is None  # answered, an Answer is silent
-        voice = Voice(claim, x.coordinator.database, x.pieces, self._firm, is_message=has_turn)
+        voice = Voice(
+            claim, x.coordinator.database, x.pieces, self._firm, has_turn, x.allowance, self._attempt.is_stopped
+        )
         return WorkerContext(
             claim=claim,
             compiled=compiled,
@@ -230,6 +271,7 @@ class _Run:
             keeping=Keeping(
                 claim, x.coordinator.database, x.blobs, x.coordinator.dispatch.bus, _may_be_cited(compiled)
             ),
+            acting=Acting(self._act),
             services=x.services(claim.tenant_id),
             limit_of=x.time_limit,
         )
@@ -237,6 +279,17 @@ class _Run:
     def _firm(self) -> bool:
         with self._x.coordinator.database.transaction() as tx:
             return activations.firm(tx, self._claim, self._x.leases.lease)
+
+    def _act(self, effect: Effect) -> None:
+        """Put on disk what may leave from here on. Raises AttemptStopped if nothing may."""
+        with self._x.coordinator.database.transaction() as tx:
+            called_off = activations.act(tx, self._claim, self._x.leases.lease, effect)
+        if called_off is None:
+            raise AttemptStopped("lease")
+        if called_off:
+            self._attempt.stop("user", self._x.loop)
+        if self._attempt.stopped is not None:
+            raise self._attempt.stopped
 
     # -- what came of it ----------------------------------------------------------------------------------------
     def _checked(self, outcome: Outcome, node: Node, component: Component[Any]) -> Outcome:
@@ -262,7 +315,7 @@ class _Run:
                 case "user":
                     return Failed(failures.CANCELLED, "cancelled")
                 case "shutdown":
-                    return Failed("released", "released", retryable=True)
+                    return self._given_back()
                 case _:
                     error = failures.timed_out(component.name, self._limit)
         if isinstance(error, SQLAlchemyError) and is_outage(error):
@@ -286,9 +339,15 @@ class _Run:
             error = failures.timed_out(component.name, self._limit)
             self._report(failures.of_exception(error, self._context.node, component))
         elif reason == "shutdown":
-            self._report(Failed("released", "released", retryable=True))
+            self._report(self._given_back())
         else:
             self._report(Failed(failures.CANCELLED, "cancelled"))
+
+    def _given_back(self) -> Failed:
+        """For another to do, unless it may have happened."""
+        if self._context is not None and self._context.acting.is_unsafe:
+            return Failed(UNKNOWN_TEXT, UNKNOWN)
+        return Failed("released", "released", retryable=True)
 
 
 def _may_be_cited(compiled: Compiled) -> bool:

@@ -14,6 +14,7 @@ from components.variable_assigner import AssignmentFailed
 CANCELLED = "Task has been canceled"
 _BAD = str.maketrans(dict.fromkeys("\x00\ufdd0\ufdd1\ufdd2\ufdd3", "\ufffd"))
 _LONE = re.compile("[\ud800-\udfff]")
+MAX_DEPTH = 200  # levels of an output: what a request may bring (100) and what is put around it; encoders take 250
 _LARGEST = 10**4300 - 1  # Python reads and writes no longer numbers as text
 
 
@@ -60,10 +61,7 @@ def storable(value: Any) -> Any:
 
     Raises NodeFailure for a value that contains itself, is nested beyond reason, or is a number beyond all writing.
     """
-    try:
-        return _plain(value)
-    except RecursionError:
-        raise NodeFailure("An output is nested too deeply to be stored.") from None
+    return _plain(value)
 
 
 def speakable(text: str) -> str:
@@ -71,7 +69,9 @@ def speakable(text: str) -> str:
     return _LONE.sub("\ufffd", text.replace("\x00", "\ufffd"))
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: Any, levels: int = MAX_DEPTH) -> Any:
+    if levels < 0:
+        raise NodeFailure(f"An output is nested deeper than {MAX_DEPTH} levels. Return it flat, or as a text.")
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, int):
@@ -83,11 +83,14 @@ def _plain(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {_text(name if isinstance(name, str) else str(name)): _plain(item) for name, item in value.items()}
+        return {
+            _text(name if isinstance(name, str) else str(name)): _plain(item, levels - 1)
+            for name, item in value.items()
+        }
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+        return [_plain(item, levels - 1) for item in value]
     if isinstance(value, set | frozenset):
-        return sorted((_plain(item) for item in value), key=str)
+        return sorted((_plain(item, levels - 1) for item in value), key=str)
     return _text(str(value))
 
 

@@ -3,10 +3,12 @@
 import asyncio
 import threading
 from collections.abc import Awaitable, Coroutine
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+
+BLOCKING_AT_ONCE = 32  # rows, files and host names that coroutines wait for; by default it would be 6 on two processors
 
 
 class Loop:
@@ -14,8 +16,14 @@ class Loop:
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
+        self._loop.set_default_executor(ThreadPoolExecutor(BLOCKING_AT_ONCE, thread_name_prefix="easel-blocking"))
         self._thread = threading.Thread(target=self._loop.run_forever, name="easel-loop", daemon=True)
         self._thread.start()
+
+    @property
+    def thread_id(self) -> int | None:
+        """The thread it turns in, as `sys._current_frames` names it."""
+        return self._thread.ident
 
     def submit(self, coroutine: Coroutine[Any, Any, T]) -> "Future[T]":
         """Start a coroutine on the loop; its future is thread-safe."""

@@ -14,6 +14,7 @@ from providers.wired import Pace
 from scheduler.coordinator import Coordinator
 from settings import Settings
 from store.sealing import SealingKey
+from worker.allowance import Allowance
 from worker.outside import Reach
 from worker.runtime import Figures, Worker
 
@@ -39,6 +40,7 @@ def worker_of(
             cancel_poll=settings.cancel_poll,
             grace=settings.grace,
             ride_along=settings.ride_along,
+            allowance=Allowance(output=settings.max_output, speech=settings.max_speech),
         ),
         time_limit=settings.time_limit,
         limits=Limits(request_timeout=settings.llm_timeout),

@@ -7,12 +7,12 @@ that no row can hold become a failure of the node, so that they harm nobody else
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
-from canvas.errors import ExecutorError, NodeFailure
+from canvas.errors import ExecutorError
 from canvas.outcome import Failed, Left, Outcome
 from canvas.state import ScopeKey, entry_text
 from components.context import THINK_END, THINK_START
@@ -22,12 +22,12 @@ from store import activations, outcomes
 from store.activations import Claim, Written
 from store.database import is_outage
 from worker import failures
+from worker.allowance import Allowance
 from worker.context import WorkerContext
 
 log = structlog.get_logger()
 
 LONGEST_WAIT = 1.0  # seconds between two tries while the database is away
-MOST_VALUE = 64 * 1024 * 1024  # code points of what one row holds; more harms neighbours before it helps anybody
 OF_THE_ATTEMPT = ("_ERROR", "_created_time", "_elapsed_time", "_spoken")
 """Outputs that do not stay from an earlier visit of the node."""
 
@@ -44,6 +44,7 @@ class Reporting:
     claim: Claim
     rides_along: bool
     gives_up: Callable[[], bool]  # whether the process has ended its renewals, so that waiting has no sense
+    allowance: Allowance = field(default_factory=Allowance)
     started: float = field(default_factory=time.monotonic)
 
     def report(self, outcome: Outcome, context: WorkerContext | None, assigned: Mapping[str, Any]) -> None:
@@ -55,7 +56,10 @@ class Reporting:
                 self._store(written, rides_along=rides_along)
                 return
             except FoldFailed as failed:
-                log.error("fold_failed", run_id=str(self.claim.run_id), error=_first_line(failed.__cause__))
+                if failed.__cause__ is not None and is_outage(failed.__cause__):
+                    log.warning("report_tried_again", error=_first_line(failed.__cause__))
+                else:
+                    log.error("fold_failed", run_id=str(self.claim.run_id), error=_first_line(failed.__cause__))
                 rides_along = False
             except (SQLAlchemyError, ValueError) as error:  # ValueError: a text that UTF-8 does not know
                 if is_outage(error):
@@ -120,8 +124,9 @@ class Reporting:
     def _written(self, outcome: Outcome, context: WorkerContext | None, assigned: Mapping[str, Any]) -> Written:
         claim = self.claim
         usage = _usage(context.usage) if context is not None else {}
-        if isinstance(outcome, Failed) and outcome.retryable:  # given back: another attempt will leave values
-            return Written(outcomes.to_column(outcome, error=None, retake=False, spoke=False), usage, [], [])
+        if isinstance(outcome, Failed) and outcome.leaves_nothing:  # another attempt, or a fold, will leave values
+            spoke = outcome.is_unknown and context is not None and context.voice.has_spoken
+            return Written(outcomes.to_column(outcome, error=None, retake=False, spoke=spoke), usage, [], [])
         outputs: dict[str, Any] = {}
         if context is not None:
             kept = context.slots.outputs(claim.node_id)
@@ -130,7 +135,7 @@ class Reporting:
         turn, inputs = None, {}
         if context is not None:
             outputs |= _spoken(context, outputs)
-            turn, inputs = context.voice.row(), context.inputs
+            turn, inputs = context.voice.row(is_whole=not isinstance(outcome, Failed)), context.inputs
         values = [self._values_row(claim.node_id, claim.scope, outputs, inputs)]
         if isinstance(outcome, Left) and outcome.container and claim.scope:
             values.append(self._values_row(claim.scope[-1][0], claim.scope[:-1], outcome.container, {}))
@@ -141,10 +146,10 @@ class Reporting:
             spoke=context is not None and context.voice.has_spoken,
         )
         return Written(
-            outcome=failures.storable(column),
+            outcome=self._held(column),
             usage=usage,
             values=values,
-            variables=[{**self._row(), "name": name, "value": _held(value)} for name, value in assigned.items()],
+            variables=[{**self._row(), "name": name, "value": self._held(value)} for name, value in assigned.items()],
             turn=turn,
         )
 
@@ -156,16 +161,22 @@ class Reporting:
     def _values_row(
         self, node_id: str, scope: ScopeKey, outputs: Mapping[str, Any], inputs: Mapping[str, Any]
     ) -> dict[str, Any]:
-        shown = _held(outputs)
+        shown = self._held(outputs)
         return {
             **self._row(),
             "node_id": node_id,
             "pass_of": entry_text(scope),
             "item": scope[-1][2] if scope else 0,
             "outputs": shown,
-            "inputs": _held(inputs),
+            "inputs": self._held(inputs),
             "names": list(shown),
         }
+
+    def _held(self, value: Any) -> Any:
+        """A value as a row holds it. Raises NodeFailure for what no row can hold, or what would harm others."""
+        plain = failures.storable(value)
+        self.allowance.check_output(plain)
+        return plain
 
     def _row(self) -> dict[str, Any]:
         return {
@@ -194,29 +205,6 @@ def _spoken(context: WorkerContext, outputs: Mapping[str, Any]) -> dict[str, Any
     heard = "".join(context.voice.said)[len(context.opening) :]
     heard = heard.replace(THINK_START, "<think>").replace(THINK_END, "</think>")
     return {"_spoken": heard} if heard != outputs.get("content") else {}
-
-
-def _held(value: Any) -> Any:
-    """A value as a row holds it. Raises NodeFailure for what no row can hold, or what would harm others.
-
-    Texts are summed without making a copy.
-    """
-    plain = failures.storable(value)
-    left = MOST_VALUE
-    stack = [plain]
-    while stack:
-        top = stack.pop()
-        if isinstance(top, str):
-            left -= len(top)
-        elif isinstance(top, dict):
-            stack.extend(cast("dict[str, Any]", top).values())
-            left -= 16 * len(top)
-        elif isinstance(top, list):
-            stack.extend(cast("list[Any]", top))
-            left -= 8 * len(top)
-        if left < 0:
-            raise NodeFailure(f"The node's values are larger than {MOST_VALUE // 2**20} MiB. Make them smaller.")
-    return plain
 
 
 def _longer_and_longer() -> Iterator[float]:

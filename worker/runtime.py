@@ -3,7 +3,7 @@
 import os
 import socket
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from threading import BoundedSemaphore
@@ -24,6 +24,7 @@ from store import files
 from store.database import Database
 from store.files import LocalBlobs
 from store.sealing import SealingKey
+from worker.allowance import Allowance
 from worker.context import TimeLimit
 from worker.execution import Execution
 from worker.lease import Leases
@@ -44,6 +45,7 @@ class Figures:
     cancel_poll: timedelta = timedelta(milliseconds=500)
     grace: timedelta = timedelta(seconds=5)
     ride_along: bool = True
+    allowance: Allowance = field(default_factory=Allowance)
 
 
 class Worker:
@@ -98,6 +100,7 @@ class Worker:
             worker_name=f"{socket.gethostname()}:{os.getpid()}",
             claiming=BoundedSemaphore(max(1, database.pool_size // 2)),
             ride_along=figures.ride_along,
+            allowance=figures.allowance,
         )
 
     def execute(self, run_id: UUID, activation_id: UUID) -> bool:

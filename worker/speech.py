@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import cast
 from uuid import UUID
 
-import redis.asyncio
+import redis
 import structlog
 
 from canvas.errors import ModelError
@@ -14,6 +14,8 @@ from providers.catalogue import resolve
 from providers.chat import ModelSpec
 from providers.services import Http, Speech
 from providers.speech import OpenAISpeech
+from scheduler.bus import on_a_loop
+from scheduler.silence import Silence
 from worker.models import Models
 
 log = structlog.get_logger()
@@ -25,25 +27,38 @@ class AudioInRedis:
     """Audio of sentences by key. Redis is no store of facts: without it a sentence is asked for again."""
 
     def __init__(self, url: str) -> None:
-        self._redis = redis.asyncio.Redis.from_url(
-            url, socket_timeout=2, socket_connect_timeout=1, decode_responses=True
-        )
+        self._redis = on_a_loop(url, decode_responses=True)
+        self._silence = Silence()
 
     async def get(self, key: str) -> bytes | None:
         """Audio that is kept, as hex for readers of RAGFlow's cache."""
+        if self._silence.holds():
+            return None
         try:
             kept = cast("str | None", await self._redis.get(key))
+        except redis.RedisError as error:
+            self._is_away(error)
+            return None
+        self._silence.ends()
+        try:
             return bytes.fromhex(kept) if kept else None
-        except (redis.RedisError, ValueError) as error:
-            log.warning("audio_cache_unreachable", error=str(error))
+        except ValueError:  # somebody else's
             return None
 
     async def set(self, key: str, audio: bytes, ttl: timedelta) -> None:
         """Keep audio for a while."""
+        if self._silence.holds():
+            return
         try:
             await self._redis.set(key, audio.hex(), ex=ttl)
         except redis.RedisError as error:
-            log.warning("audio_cache_unreachable", error=str(error))
+            self._is_away(error)
+        else:
+            self._silence.ends()
+
+    def _is_away(self, error: redis.RedisError) -> None:
+        self._silence.begins()
+        log.warning("audio_cache_unreachable", error=str(error))
 
     async def close(self) -> None:
         """Close the connections."""

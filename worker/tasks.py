@@ -1,5 +1,6 @@
 """The worker's Celery app: `celery -A worker.tasks worker -Q nodes -P threads`."""
 
+import threading
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -10,20 +11,29 @@ from celery.signals import worker_process_init, worker_ready, worker_shutdown, w
 
 import settings
 import telemetry
+from providers.connections import warm_up
 from scheduler.broker import CANARY, EXECUTE, make_app
 from scheduler.counting import Counters
+from scheduler.hearing import GOODBYE, Hearing
+from scheduler.liveness import Watch, give_up
 from scheduler.process import coordinator_of
 from store import canaries
+from worker.lease import LAST_REPORTS
 from worker.process import worker_of
 from worker.runtime import Worker
+from worker.turning import Turning
 
 log = structlog.get_logger()
+
+TURNS_WITHIN = 1.0  # seconds between two looks at the event loop
+
 _settings = settings.load()
 telemetry.configure(_settings.log_level, _settings.log_format)
 
 _database_url, _redis_url, _broker_url = _settings.servers()
 
 app = make_app(_broker_url, publishers=_settings.worker_threads)
+_counters = Counters(**telemetry.counting())
 _worker: Worker | None = None
 
 
@@ -39,9 +49,12 @@ def worker() -> Worker:
             application="easel-worker",
             form_expiry=_settings.form_expiry,
             max_running=_settings.max_running,
-            counters=Counters(**telemetry.counting()),
+            max_activations=_settings.max_activations,
+            counters=_counters,
         )
         _worker = worker_of(_settings, coordinator, _redis_url)
+        turning = Turning(_worker.loop, _worker.leases, _settings.deaf_after.total_seconds())
+        Watch(turning, every=TURNS_WITHIN, ends=_ends).start()
         if _settings.metrics_port is not None:
             telemetry.serve_counters(_settings.metrics_port)
     return _worker
@@ -54,7 +67,7 @@ def execute(run_id: str, activation_id: str) -> None:
         raise Reject("The process goes down.", requeue=True)
 
 
-@app.task(name=CANARY, ignore_result=True)  # pyright: ignore[reportUntypedFunctionDecorator] (Celery is untyped)
+@app.task(name=CANARY, ignore_result=True, send_events=False)  # pyright: ignore[reportUntypedFunctionDecorator] (Celery is untyped)
 def canary(sent_at: str) -> None:
     """Prove that the nodes' queue moves: note the canary that came back."""
     with worker().execution.coordinator.database.transaction() as tx:
@@ -65,6 +78,7 @@ def canary(sent_at: str) -> None:
 @worker_process_init.connect
 def _start(**_: Any) -> None:
     worker()
+    threading.Thread(target=warm_up, name="easel-warms-up", daemon=True).start()
 
 
 @worker_shutting_down.connect
@@ -78,3 +92,26 @@ def _give_back(**_: Any) -> None:
 def _close(**_: Any) -> None:
     if _worker is not None:
         _worker.close()
+
+
+def _ends(reason: str) -> None:
+    """Give back what others can do, and end: whatever is wrong with this process, the next one begins without it."""
+    within = _settings.grace.total_seconds() + LAST_REPORTS + GOODBYE
+    give_up(reason, _let_go, within)
+
+
+def _let_go() -> None:
+    _hearing.forget_queue()
+    if _worker is not None:
+        _worker.leases.close()
+
+
+_hearing = Hearing(
+    app,
+    every=_settings.canary_every.total_seconds(),
+    deaf_after=_settings.deaf_after.total_seconds(),
+    ends=_ends,
+    in_hand=lambda: len(_worker.leases.held()) if _worker is not None else 0,
+    left_behind=lambda: _worker.leases.left_behind() if _worker is not None else 0,
+    count=_counters.canary,
+)

@@ -18,6 +18,7 @@ from scheduler.bus import Pieces
 from store import turns
 from store.activations import Claim
 from store.database import Database
+from worker.allowance import Allowance
 from worker.failures import speakable
 
 log = structlog.get_logger()
@@ -35,23 +36,30 @@ class Voice:
     pieces: Pieces
     firm: Callable[[], bool]  # puts the claim on disk; False if the lease is gone
     is_message: bool
+    allowance: Allowance = field(default_factory=Allowance)
+    is_stopped: Callable[[], bool] = lambda: False  # whether the attempt was; then nothing more is said
     retake: bool = False
     said: list[str] = field(default_factory=list[str])
+    _length: int = 0  # code points of `said`
     _epoch: int = 0
     _before: str = ""  # what earlier speakers of the turn have said
+    _kept: int = 0  # code points of that which they had finished
     _matched: int = 0
     _offset: int = 0  # code points of the turn that listeners have
     _waiting: str = ""
     _taken: bool = False
+    _is_known: bool = False  # what the turn's row holds
     _sender: "asyncio.Task[None] | None" = None
     _finishing: asyncio.Event = field(default_factory=asyncio.Event)
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def say(self, text: str) -> None:
-        """Say the next part of the text."""
+        """Say the next part of the text. Raises NodeFailure if there is no end to it."""
         text = speakable(text)
-        if not text:
+        if not text or self.is_stopped():
             return
+        self._length += len(text)
+        self.allowance.check_speech(self._length)
         self.said.append(text)
         turn = self.claim.turn
         if turn is None or self.retake:
@@ -71,10 +79,11 @@ class Voice:
     async def _take(self, turn: UUID) -> None:
         taken = await asyncio.to_thread(self._take_row, turn)
         self._taken = True
+        self._is_known = taken is not None
         if taken is None:
             self.retake = True  # the lease is gone, or the database: say nothing more
             return
-        self._epoch, self._before = taken.epoch, taken.text
+        self._epoch, self._before, self._kept = taken.epoch, taken.text, taken.keep
         self._offset = len(taken.text)
 
     def _take_row(self, turn: UUID) -> turns.Taken | None:
@@ -100,7 +109,7 @@ class Voice:
     async def _send(self, turn: UUID) -> None:
         """Send what is waiting, then every few dozen milliseconds while there is more; at the end without a pause."""
         written = asyncio.get_running_loop().time()
-        while self._waiting:
+        while self._waiting and not self.is_stopped():
             piece, self._waiting = self._waiting, ""
             offset, self._offset = self._offset, self._offset + len(piece)
             await self.pieces.send(self.claim.run_id, turn, self._epoch, offset, piece)
@@ -140,11 +149,14 @@ class Voice:
         """Whether anything was said in the turn."""
         return self._taken and bool(self.said)
 
-    def row(self) -> dict[str, object] | None:
-        """The turn's row with the whole text, for the report; None where the attempt had nothing to say."""
-        if self.claim.turn is None or not (self._taken or self.is_message):
+    def row(self, *, is_whole: bool = True) -> dict[str, object] | None:
+        """The turn's row with the whole text, for the report; None where the attempt had nothing to say.
+
+        Of one that broke off (not `is_whole`) what listeners have heard stays, and nothing counts as finished.
+        """
+        if self.claim.turn is None or not self._taken or (self.retake and not is_whole):
             return None
-        text = "".join(self.said)
+        text = "".join(self.said) if is_whole else self._whole()
         ends_early = len(text) < len(self._before)
         if self.is_message and (ends_early or self.retake):
             self.retake = True
@@ -156,7 +168,7 @@ class Voice:
             "id": self.claim.turn,
             "node_id": self.claim.node_id,
             "speaker": self.claim.lease_id,
-            "epoch": epoch,
-            "keep": len(text),
+            "epoch": epoch if self._is_known else None,
+            "keep": len(text) if is_whole else self._kept,
             "text": text,
         }

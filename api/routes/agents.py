@@ -12,6 +12,7 @@ from api.bodies import CanvasBody, checked, described
 from api.edge import Edge, TheEdge
 from api.errors import ARGUMENT, DATA, FORBIDDEN, Refused, absent, no_access
 from api.findings import missing_models, parsed, refuse_errors, shown
+from api.once import OnceByCanvas
 from api.paging import ThePage, listed
 from api.replies import date, id_of, milliseconds, success
 from api.schemas import CanvasFields, Publishing
@@ -61,7 +62,7 @@ def list_agents(request: Request, edge: TheEdge, principal: Caller, page: ThePag
 
 
 @router.post("/agents", openapi_extra=described(CanvasFields))
-def create_agent(edge: TheEdge, principal: Caller, body: CanvasBody) -> Response:
+def create_agent(edge: TheEdge, principal: Caller, body: CanvasBody, once: OnceByCanvas) -> Response:
     """Store a canvas and the first version of it. What its author has still to fill in comes back as `warnings`."""
     wanted: CanvasFields = checked(CanvasFields, body)
     if not wanted.dsl:
@@ -72,7 +73,7 @@ def create_agent(edge: TheEdge, principal: Caller, body: CanvasBody) -> Response
         raise Refused(ARGUMENT, "No title in request.")
     findings = findings_of(document)
     refuse_errors(findings if wanted.release else refusals_of(document, findings))
-    with edge.database.transaction() as tx:
+    with once.transaction(edge.database) as tx:
         try:
             canvas_id = canvases.create(
                 tx,
@@ -90,7 +91,7 @@ def create_agent(edge: TheEdge, principal: Caller, body: CanvasBody) -> Response
             raise Refused(DATA, taken.message) from None
         stored = canvases.get(tx, principal.tenant_id, canvas_id)
         findings += missing_models(tx, principal.tenant_id, document, edge.shared_accounts)
-    return success({**_row(stored), "warnings": shown(findings)})
+        return once.keep(tx, success({**_row(stored), "warnings": shown(findings)}))
 
 
 @router.get("/agents/{agent_id}")
@@ -105,13 +106,14 @@ def get_agent(edge: TheEdge, principal: Caller, agent_id: str) -> Response:
 
 @router.put("/agents/{agent_id}", openapi_extra=described(CanvasFields))
 @router.patch("/agents/{agent_id}", openapi_extra=described(CanvasFields))
-def update_agent(edge: TheEdge, principal: Caller, agent_id: str, body: CanvasBody) -> Response:
+def update_agent(edge: TheEdge, principal: Caller, agent_id: str, body: CanvasBody, once: OnceByCanvas) -> Response:
     """Change what the body names. A document is kept as a version; `release` publishes it. `warnings` are about it."""
+    once.look(edge.database)
     wanted: CanvasFields = checked(CanvasFields, body)
     if wanted.title is not None and not wanted.title.strip():
         raise Refused(ARGUMENT, "No title in request.")
     stored, document, warnings = _to_save(edge, principal, agent_id, wanted.dsl, is_release=wanted.release)
-    with edge.database.transaction() as tx:
+    with once.transaction(edge.database) as tx:
         try:
             canvases.update(
                 tx,
@@ -129,23 +131,30 @@ def update_agent(edge: TheEdge, principal: Caller, agent_id: str, body: CanvasBo
         except Conflict as taken:
             raise Refused(DATA, taken.message) from None
         changed = canvases.get(tx, principal.tenant_id, stored.id)
-    return success({"update_time": milliseconds(changed.updated_at), "warnings": shown(warnings)})
+        reply = success({"update_time": milliseconds(changed.updated_at), "warnings": shown(warnings)})
+        return once.keep(tx, reply)
 
 
 @router.delete("/agents/{agent_id}")
 def delete_agent(edge: TheEdge, principal: Caller, agent_id: str) -> Response:
     """Delete an agent with its versions and sessions; what of it still runs is cancelled. Finished runs stay."""
-    canvas_id = id_of(agent_id)
-    with edge.database.transaction() as tx:
-        active = conversations.active_runs(tx, principal.tenant_id, canvas_id) if canvas_id else []
-    for run_id in active:
-        edge.lifecycle.cancel_run(principal.tenant_id, run_id)
     with edge.database.transaction() as tx:
         try:
-            canvases.delete(tx, principal.tenant_id, canvas_of(tx, principal, agent_id).id)
+            canvas_id = canvas_of(tx, principal, agent_id).id
         except Refused:
             raise Refused(FORBIDDEN, NOT_OWNER, data=False, is_absent=True) from None
+    _cancel(edge, principal, canvas_id)
+    with edge.database.transaction() as tx:
+        canvases.delete(tx, principal.tenant_id, canvas_id)
+    _cancel(edge, principal, canvas_id)  # what was accepted meanwhile
     return success(True)
+
+
+def _cancel(edge: Edge, principal: Principal, canvas_id: UUID) -> None:
+    with edge.database.transaction() as tx:
+        not_over = conversations.open_runs(tx, principal.tenant_id, canvas_id)
+    for run_id in not_over:
+        edge.lifecycle.cancel_run(principal.tenant_id, run_id)
 
 
 # -- versions ---------------------------------------------------------------------------------------------------------
@@ -180,11 +189,12 @@ def delete_version(edge: TheEdge, principal: Caller, agent_id: str, version_id: 
 
 @router.post("/agents/{agent_id}/publish", openapi_extra=described(Publishing))
 @router.post("/agents/{agent_id}/versions", openapi_extra=described(Publishing))
-def publish(edge: TheEdge, principal: Caller, agent_id: str, body: CanvasBody) -> Response:
+def publish(edge: TheEdge, principal: Caller, agent_id: str, body: CanvasBody, once: OnceByCanvas) -> Response:
     """Publish the draft, or a document that becomes the draft; the version, and `warnings` about it."""
+    once.look(edge.database)
     wanted: Publishing = checked(Publishing, body)
     stored, document, warnings = _to_save(edge, principal, agent_id, wanted.dsl, is_release=True)
-    with edge.database.transaction() as tx:
+    with once.transaction(edge.database) as tx:
         version = canvases.publish(
             tx,
             principal.tenant_id,
@@ -193,7 +203,7 @@ def publish(edge: TheEdge, principal: Caller, agent_id: str, body: CanvasBody) -
             title=wanted.title,
             description=wanted.description,
         )
-    return success({**version_row(version), "warnings": shown(warnings)})
+        return once.keep(tx, success({**version_row(version), "warnings": shown(warnings)}))
 
 
 def canvas_of(tx: Transaction, principal: Principal, agent_id: str) -> StoredCanvas:

@@ -17,6 +17,8 @@ from canvas.events import RUN_FAILED
 
 router = APIRouter(tags=["chat"])
 
+ROUTE = "completions"  # of idempotency keys, under either path
+
 
 @router.post("/agents/chat/completions", openapi_extra=described(Completion))
 async def complete(request: Request, edge: TheEdge, principal: Caller, body: SmallBody) -> Response:
@@ -55,8 +57,8 @@ async def _complete(request: Request, edge: Edge, principal: Principal, body: di
     if wanted.openai_compatible:
         return await openai_wire.answer(request, edge, principal, wanted.agent_id, checked(ChatCompletion, body))
     options = keyed(request, wanted.options())
-    start = await in_thread(lambda: chosen(edge, principal, wanted.agent_id, options))
-    talk = await begin(edge, start)
+    start = await in_thread(lambda: chosen(edge, principal, wanted.agent_id, options, ROUTE))
+    talk = await begin(edge, principal.tenant_id, start)
     talk.stops_with_client = wanted.cancel_on_disconnect
     if wanted.stream:
         compact = (wanted.events or request.query_params.get("events")) == "compact"

@@ -11,6 +11,7 @@ from api.auth import Caller, Principal
 from api.bodies import SmallBody, checked, described
 from api.edge import Edge, TheEdge
 from api.errors import ARGUMENT, Refused, absent
+from api.once import OnceByBody
 from api.paging import ThePage, listed
 from api.replies import id_of, json_reply, result, success
 from api.routes.agents import canvas_of
@@ -26,12 +27,14 @@ UNKNOWN = "Session not found!"
 
 
 @router.post("", openapi_extra=described(NewSession))
-def create_session(request: Request, edge: TheEdge, principal: Caller, agent_id: str, body: SmallBody) -> Response:
+def create_session(
+    request: Request, edge: TheEdge, principal: Caller, agent_id: str, body: SmallBody, once: OnceByBody
+) -> Response:
     """Begin a conversation on the draft, or with `release` on the latest published version."""
     query = {name: request.query_params[name] for name in ("user_id", "release") if name in request.query_params}
     wanted: NewSession = checked(NewSession, {**query, **body})
     canvas_id = id_of(agent_id)
-    with edge.database.transaction() as tx:
+    with once.transaction(edge.database) as tx:
         try:
             stored = canvases.get(tx, principal.tenant_id, canvas_id or UUID(int=0))
         except NotFound:
@@ -49,7 +52,7 @@ def create_session(request: Request, edge: TheEdge, principal: Caller, agent_id:
             "agent",
         )
         shown = sessions.normalised(tx, edge, conversations.get(tx, principal.tenant_id, created))
-    return result(shown)
+        return once.keep(tx, result(shown))
 
 
 @router.get("")
@@ -91,13 +94,10 @@ def get_session(edge: TheEdge, principal: Caller, agent_id: str, session_id: str
 
 @router.delete("/{session_id}")
 def delete_session(edge: TheEdge, principal: Caller, agent_id: str, session_id: str) -> Response:
-    """Delete a conversation; a run of it that is not over is cancelled first."""
+    """Delete a conversation; runs of it that are not over are cancelled."""
     with edge.database.transaction() as tx:
         session = _session(tx, principal, agent_id, session_id)
-    _cancel(edge, principal, session.canvas_id, [session.id])
-    with edge.database.transaction() as tx:
-        deleted = conversations.delete(tx, principal.tenant_id, session.canvas_id, [session.id])
-    return success(len(deleted))
+    return success(len(_delete(edge, principal, session.canvas_id, [session.id])))
 
 
 @router.delete("", openapi_extra=described(SomeSessions))
@@ -107,17 +107,12 @@ def delete_sessions(edge: TheEdge, principal: Caller, agent_id: str, body: Small
     with edge.database.transaction() as tx:
         canvas = canvas_of(tx, principal, agent_id)
     if wanted.delete_all and not wanted.ids:
-        _cancel(edge, principal, canvas.id, None)
-        with edge.database.transaction() as tx:
-            conversations.delete_all(tx, principal.tenant_id, canvas.id)
+        _delete(edge, principal, canvas.id, None)
         return result(None)
     if not wanted.ids:
         return result(None)
     ids = [session_id for session_id in map(id_of, wanted.ids) if session_id is not None]
-    _cancel(edge, principal, canvas.id, ids)
-    with edge.database.transaction() as tx:
-        deleted = conversations.delete(tx, principal.tenant_id, canvas.id, ids)
-    return _deleted(wanted.ids, deleted)
+    return _deleted(wanted.ids, _delete(edge, principal, canvas.id, ids))
 
 
 def _deleted(asked: list[str], deleted: set[UUID]) -> Response:
@@ -146,10 +141,23 @@ def _session(tx: Transaction, principal: Principal, agent_id: str, session_id: s
     return conversations.get(tx, principal.tenant_id, conversation_id, canvas_id)
 
 
+def _delete(edge: Edge, principal: Principal, canvas_id: UUID, session_ids: list[UUID] | None) -> set[UUID]:
+    """Delete conversations, or all; those that were named and there. What is accepted meanwhile is cancelled too."""
+    deleted = set[UUID]()
+    _cancel(edge, principal, canvas_id, session_ids)
+    with edge.database.transaction() as tx:
+        if session_ids is None:
+            conversations.delete_all(tx, principal.tenant_id, canvas_id)
+        else:
+            deleted = conversations.delete(tx, principal.tenant_id, canvas_id, session_ids)
+    _cancel(edge, principal, canvas_id, session_ids)
+    return deleted
+
+
 def _cancel(edge: Edge, principal: Principal, canvas_id: UUID, session_ids: list[UUID] | None) -> None:
     with edge.database.transaction() as tx:
-        active = conversations.active_runs(tx, principal.tenant_id, canvas_id, session_ids)
-    for run_id in active:
+        not_over = conversations.open_runs(tx, principal.tenant_id, canvas_id, session_ids)
+    for run_id in not_over:
         edge.lifecycle.cancel_run(principal.tenant_id, run_id)
 
 

@@ -13,13 +13,14 @@ from fastapi.responses import Response
 from api.auth import Anyone, Caller, Principal
 from api.edge import Edge, TheEdge, in_thread
 from api.errors import absent
+from api.once import Keyed, by_files
 from api.replies import id_of, success
 from api.routes.agents import canvas_of
 from api.uploads import LONGEST_NAME, OCTETS, Incoming, fetched, guessed_type, incoming, mime_type_of, uploaded
 from canvas.errors import NodeFailure, NotFound
 from providers.services import Http
 from store import files
-from store.files import Blobs, StoredFile
+from store.files import Blobs, Kept, StoredFile
 
 router = APIRouter(tags=["files"])
 old_router = APIRouter(tags=["files"])  # paths that older clients know, below `/v1`
@@ -66,14 +67,19 @@ async def upload(
     await in_thread(lambda: _see_agent(edge, principal, agent_id))
     blobs = _storage(edge)
     async with uploaded(request) as found:
+        once = await in_thread(
+            lambda: by_files(request, principal.tenant_id, [(file.filename or "", file.file) for file in found])
+        )
+        await in_thread(lambda: once.look(edge.database))
+        kept: list[Kept] = []
         if url and len(found) == 1:
             wanted = await fetched(http, url)
-            return success(await in_thread(lambda: _stored(edge, principal, blobs, wanted)))
-        stored: list[dict[str, Any]] = []
-        for file in found:
-            wanted = await incoming(file)
-            stored.append(await in_thread(lambda wanted=wanted: _stored(edge, principal, blobs, wanted)))
-    return success(stored[0] if len(stored) == 1 else stored)
+            kept.append(await in_thread(lambda: _kept(blobs, wanted)))
+        else:
+            for file in found:
+                wanted = await incoming(file)
+                kept.append(await in_thread(lambda wanted=wanted: _kept(blobs, wanted)))
+    return await in_thread(lambda: _noted(edge, principal, once, kept))
 
 
 def _see_agent(edge: Edge, principal: Principal, agent_id: str) -> None:
@@ -81,12 +87,20 @@ def _see_agent(edge: Edge, principal: Principal, agent_id: str) -> None:
         canvas_of(tx, principal, agent_id)
 
 
-def _stored(edge: Edge, principal: Principal, blobs: Blobs, file: Incoming) -> dict[str, Any]:
-    blobs.put(file.data)  # the slow part, before a connection is taken
-    with edge.database.transaction() as tx:
-        row = files.add(
-            tx, principal.tenant_id, blobs, file.name, file.mime_type, file.data, created_by=principal.user_id
-        )
+def _kept(blobs: Blobs, file: Incoming) -> Kept:
+    """The slow part, before a connection is taken. Bytes that no row will name harm nobody."""
+    return Kept(file.name, file.mime_type, len(file.data), blobs.put(file.data))
+
+
+def _noted(edge: Edge, principal: Principal, once: Keyed, kept: list[Kept]) -> Response:
+    """All files of a request, or none."""
+    with once.transaction(edge.database) as tx:
+        rows = [files.note(tx, principal.tenant_id, file, created_by=principal.user_id) for file in kept]
+        stored = [_row(row) for row in rows]
+        return once.keep(tx, success(stored[0] if len(stored) == 1 else stored))
+
+
+def _row(row: StoredFile) -> dict[str, Any]:
     return {
         "id": row.id.hex,
         "name": row.name,

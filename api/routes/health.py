@@ -10,6 +10,7 @@ from fastapi.responses import Response
 from api.edge import Edge, TheEdge
 from api.replies import json_reply
 from store import migrate
+from store.database import trouble
 
 log = structlog.get_logger()
 router = APIRouter(tags=["health"])
@@ -40,7 +41,7 @@ def ready(edge: TheEdge) -> Response:
         problem = answer.exception() if answer.done() else TimeoutError("no answer in time")
         if problem is not None:
             log.warning("not_ready", check=name, error=(str(problem).splitlines() or [type(problem).__name__])[0])
-        found[name] = answer.result() if problem is None else "does not answer"
+        found[name] = answer.result() if problem is None else trouble(problem)
     threads.shutdown(wait=False, cancel_futures=True)
     is_ready = set(found.values()) == {"ok"}
     return json_reply({"status": "ok" if is_ready else "unavailable", "checks": found}, 200 if is_ready else 503)
@@ -54,7 +55,7 @@ def metrics(edge: TheEdge) -> Response:
 
 
 def _database(edge: Edge) -> str:
-    edge.database.ping()
+    edge.database.check_writable()
     return "ok"
 
 

@@ -11,6 +11,7 @@ from fastapi.responses import Response, StreamingResponse
 from api.auth import Caller, Principal
 from api.bodies import SmallBody, checked, described
 from api.edge import Edge, TheEdge, in_thread
+from api.once import OnceByBody
 from api.paging import ThePage
 from api.replies import id_of, json_reply
 from api.routes.completions import told_reply
@@ -18,11 +19,12 @@ from api.schemas import Answers, Turn
 from api.sse import BEAT, HEADERS, MEDIA_TYPE, Until, line
 from api.steps import run_row, run_whole
 from api.talk import Talk, begin, chosen, gathered, go_on, keyed
+from canvas import explain
 from canvas.errors import InvalidRequest, NotFound
 from canvas.state import RunStatus
 from canvas.transcript import Position
 from scheduler.turn_start import Request as Said
-from store import overview
+from store import explaining, overview
 
 router = APIRouter(tags=["runs"])
 
@@ -39,7 +41,7 @@ async def start_run(request: Request, edge: TheEdge, principal: Caller, agent_id
     options = keyed(request, wanted.options())
     seconds = _wait(request)
     start = await in_thread(lambda: chosen(edge, principal, agent_id, options))
-    talk = await begin(edge, start)
+    talk = await begin(edge, principal.tenant_id, start)
     return await _accepted(request, talk, seconds)
 
 
@@ -74,6 +76,18 @@ def get_run(edge: TheEdge, principal: Caller, run_id: str) -> Response:
         return json_reply(run_whole(tx, edge.versions, principal.tenant_id, run))
 
 
+@router.get("/runs/{run_id}/explain")
+def explain_run(edge: TheEdge, principal: Caller, run_id: str) -> Response:
+    """The one thing the run waits for, who owns that, and when it will move; what it waits for besides in `also`."""
+    with edge.database.transaction() as tx:
+        found = explaining.facts(tx, principal.tenant_id, _run_id(run_id))
+        if found is None:
+            raise _unknown(run_id)
+        facts, version_id = found
+        canvas = edge.versions.canvas(tx, version_id)
+    return json_reply(explain.told(explain.explain(facts, canvas, edge.limit_of), canvas))
+
+
 @router.get("/runs/{run_id}/events")
 async def get_events(request: Request, edge: TheEdge, principal: Caller, run_id: str, after: str = "") -> Response:
     """A run's events and speech after a position: JSON, or server-sent events with `Accept: text/event-stream`.
@@ -102,12 +116,14 @@ def cancel_run(edge: TheEdge, principal: Caller, run_id: str) -> Response:
 
 
 @router.post("/runs/{run_id}/resume", status_code=202, openapi_extra=described(Answers))
-async def resume_run(request: Request, edge: TheEdge, principal: Caller, run_id: str, body: SmallBody) -> Response:
+async def resume_run(
+    request: Request, edge: TheEdge, principal: Caller, run_id: str, body: SmallBody, once: OnceByBody
+) -> Response:
     """Answer the forms of a run that waits: 202, or 409 if it does not wait. `Prefer: wait=n` as for a start."""
     wanted: Answers = checked(Answers, body)
     said = Said(
         query=wanted.query if wanted.query is not None else "",
-        inputs=wanted.inputs,
+        inputs=wanted.all_inputs(),
         files=tuple(wanted.files),
         user_id=wanted.user_id or principal.user_id,
     )
@@ -118,7 +134,7 @@ async def resume_run(request: Request, edge: TheEdge, principal: Caller, run_id:
         edge,
         principal.tenant_id,
         chosen_run,
-        lambda: edge.lifecycle.resume_run(principal.tenant_id, chosen_run, said),
+        lambda: edge.lifecycle.resume_run(principal.tenant_id, chosen_run, said, once.of_a_run),
     )
     return await _accepted(request, talk, seconds)
 

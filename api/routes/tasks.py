@@ -4,6 +4,7 @@
 else's succeeds and does nothing.
 """
 
+from contextlib import suppress
 from uuid import UUID
 
 from fastapi import APIRouter
@@ -24,7 +25,7 @@ router = APIRouter(tags=["tasks"])
 
 @router.post("/tasks/{task_id}/cancel")
 def cancel_task(edge: TheEdge, principal: Caller, task_id: str) -> Response:
-    """Stop the active run of a session, or a run."""
+    """Stop a run, or everything of a session."""
     cancel(edge, principal, id_of(task_id))
     return success(True)
 
@@ -46,27 +47,18 @@ def cancel_agent(edge: TheEdge, principal: Caller, agent_id: str, body: SmallBod
     with edge.database.transaction() as tx:
         canvas = canvas_of(tx, principal, agent_id)
         named = [id_of(text) for text in (wanted.run_id, wanted.session_id) if text]
-        active = conversations.active_runs(tx, principal.tenant_id, canvas.id) if not named else []
+        active = conversations.open_runs(tx, principal.tenant_id, canvas.id) if not named else []
     for task in (*named, *active):
         cancel(edge, principal, task)
     return success(True)
 
 
 def cancel(edge: Edge, principal: Principal, task: UUID | None) -> None:
-    """Stop a run, or the active run of a session, if it is the caller's."""
+    """Stop a run, or everything of a session, also what is queued in it, if it is the caller's."""
     if task is None:
         return
-    run_id = task
-    with edge.database.transaction() as tx:
-        try:
-            active = conversations.get(tx, principal.tenant_id, task).active_run
-        except NotFound:
-            pass  # then it names a run
-        else:
-            if active is None:
-                return
-            run_id = active
     try:
-        edge.lifecycle.cancel_run(principal.tenant_id, run_id)
-    except NotFound:
-        return
+        edge.lifecycle.cancel_session(principal.tenant_id, task)
+    except NotFound:  # then it names a run
+        with suppress(NotFound):
+            edge.lifecycle.cancel_run(principal.tenant_id, task)

@@ -19,8 +19,9 @@ from api import webhook_trace
 from api.auth import Caller, Principal
 from api.edge import Edge, TheEdge, in_thread
 from api.errors import ARGUMENT, CONFLICT, Refused, absent
+from api.once import key_of
 from api.replies import id_of, json_reply, success
-from api.talk import begin, gathered, keyed
+from api.talk import begin, gathered
 from api.token_bucket import TokenBuckets
 from api.webhook_payload import Delivery, body_of, content_type_of, payload_of
 from api.webhook_reply import template_of, told_reply
@@ -28,7 +29,7 @@ from api.webhook_security import Knock, admit, check_size, credential_headers, t
 from api.webhook_trace import Trace, page_of, trace_of
 from canvas.errors import Conflict, InvalidCanvas, InvalidRequest
 from canvas.transcript import Position
-from scheduler.lifecycle import Start, Started
+from scheduler.accepting import Start, Started
 from scheduler.turn_start import Request as Said
 from store import versions, webhook_calls
 from store.database import Transaction
@@ -133,7 +134,7 @@ async def _answered(
         if template is not None:
             started = await in_thread(lambda: edge.lifecycle.start_run(start))
             return template.reply(started)
-        talk = await begin(edge, start)
+        talk = await begin(edge, start.tenant_id, start)
         told = await gathered(talk, request)
         statuses = await in_thread(lambda: _statuses(edge, talk.started))
     except Conflict as refused:
@@ -209,7 +210,7 @@ def _start(request: Request, edge: Edge, hook: Hook, payload: Mapping[str, Any])
     with edge.database.transaction() as tx:
         edge.checked.version(tx, edge.versions, hook.version_id)
     mark = webhook_calls.TEST if hook.is_test else webhook_calls.LIVE
-    key = keyed(request, {}).get("idempotency_key")
+    key = key_of(request)
     owner = hook.door.tenant_id
     said = Said(query="", user_id=owner.hex, webhook_payload=payload, options={webhook_calls.MARK: mark})
     return Start(

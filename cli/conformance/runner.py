@@ -33,7 +33,7 @@ from providers.scripted import Script
 from providers.services import Services
 from providers.wired import Pace
 from scheduler import snapshots
-from scheduler.lifecycle import Start, Started
+from scheduler.accepting import Start, Started
 from scheduler.turn_start import Request
 from settings import Settings
 from store import canvases, migrate, runs, tenants, versions

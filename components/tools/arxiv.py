@@ -74,5 +74,6 @@ ARXIV = Tool(
     description="Searches preprints on arxiv.org (physics, mathematics, computer science, ...) and returns abstracts.",
     arguments={"query": Argument("string", "Key words in English.", required=True, default="{sys.query}")},
     call=search,
+    effect="idempotent",
     brings_sources=True,
 )

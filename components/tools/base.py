@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 from pydantic import ConfigDict
 
 from canvas.errors import ExecutorError, ToolError
-from components.base import Params
+from components.base import Effect, Params
 from components.context import NodeContext
 from components.templates import json_text
 from components.tools import secrets
@@ -95,7 +95,7 @@ class Tool(Generic[P]):
     description: str
     arguments: Mapping[str, Argument]
     call: CallTool[P]
-    effect: str = "idempotent"
+    effect: Effect  # what repeating a call means
     empty: Mapping[str, Any] | None = field(default_factory=lambda: {"formalized_content": ""})
     main_output: str = "formalized_content"
     error_label: str = ""  # "Tavily": its failures read "Tavily error: ..."; "" takes the class name

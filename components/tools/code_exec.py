@@ -3,8 +3,8 @@
 DSL: `lang` (`python`, `javascript`), `script` with a function `main`, `arguments` {name: reference}, `outputs` with one
 output of the node's own and its type. What `main` gives becomes that output, `raw_result`, and as text `content`; files
 that it leaves in `artifacts/` are kept (`_ARTIFACTS`, `attachments`). A program is never carried out twice on its own
-account: `max_retries` counts for nothing, and an attempt that finds that another one has begun gives up, unless the
-sandbox says that nothing can have come of it (row T13).
+account: `max_retries` counts for nothing, what came of it is recorded, and a worker that is lost while it runs leaves
+the question whether it has happened, unless the sandbox says that nothing can have come of it (row T13).
 """
 
 import asyncio
@@ -33,7 +33,7 @@ LANGUAGES: Mapping[str, str] = {
 NO_SANDBOX = "No sandbox provider configured. Please configure sandbox settings in the admin panel."
 LONGEST_ERROR = 4000  # characters: the end of what a program says about its failure
 _DEFAULT_SCRIPT = 'def main(arg1: str, arg2: str) -> dict:\n    return {"result": arg1 + arg2}\n'
-_STARTED, _DONE = "code:started", "code:done"
+_DONE = "code:done"
 
 
 def _default_outputs() -> dict[str, Any]:
@@ -57,19 +57,15 @@ async def execute(params: CodeExecParams, arguments: Mapping[str, Any], ctx: Nod
         return _judged(await _outputs(sandbox, program, contract, ctx), contract)
     kept = await ctx.recall(_DONE)
     if kept is None:
-        kept = await _carried_out_once(sandbox, program, contract, ctx)
+        async with ctx.unrepeatable():
+            kept = await _carried_out(sandbox, program, contract, ctx)
     if kept.get("error"):
         raise ToolError(kept["error"])
     return _judged(kept["outputs"], contract)
 
 
-async def _carried_out_once(
-    sandbox: Sandbox, program: Program, contract: Contract, ctx: NodeContext
-) -> Mapping[str, Any]:
+async def _carried_out(sandbox: Sandbox, program: Program, contract: Contract, ctx: NodeContext) -> Mapping[str, Any]:
     """{"outputs"} or {"error"}, written down before anybody acts on it."""
-    if await ctx.recall(_STARTED) is not None:
-        raise ToolError("execution state unknown")
-    await ctx.record(_STARTED, {"key": program.key})
     try:
         kept: dict[str, Any] = {"outputs": await _outputs(sandbox, program, contract, ctx)}
     except ToolError as error:

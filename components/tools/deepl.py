@@ -71,6 +71,7 @@ DEEPL = Tool(
     description="Translates a text with DeepL, from and to the languages that were set up.",
     arguments={"query": Argument("string", "The text to translate.", required=True, default="{sys.query}")},
     call=translate,
+    effect="idempotent",
     retries=2,
     outputs=("formalized_content",),
 )

@@ -147,5 +147,6 @@ DUCKDUCKGO = Tool(
         ),
     },
     call=search,
+    effect="idempotent",
     brings_sources=True,
 )

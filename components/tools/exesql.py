@@ -105,5 +105,6 @@ EXESQL = Tool(
         )
     },
     call=ask,
+    effect="idempotent",
     empty=None,
 )

@@ -52,5 +52,6 @@ GITHUB = Tool(
         "query": Argument("string", "Key words and GitHub's own qualifiers.", required=True, default="{sys.query}")
     },
     call=search,
+    effect="idempotent",
     brings_sources=True,
 )

@@ -81,5 +81,6 @@ GOOGLE = Tool(
         "num": Argument("integer", "How many results to return.", default=6),
     },
     call=search,
+    effect="idempotent",
     brings_sources=True,
 )

@@ -125,6 +125,7 @@ GOOGLE_SCHOLAR = Tool(
     description="Searches scholarly literature of all fields, and returns authors and abstracts.",
     arguments={"query": Argument("string", "Key words, as few as will do.", required=True, default="{sys.query}")},
     call=search,
+    effect="idempotent",
     brings_sources=True,
     empty={"formalized_content": "", "json": []},
 )

@@ -101,5 +101,6 @@ PUBMED = Tool(
     description="Searches articles of medicine and the life sciences, and returns abstracts.",
     arguments={"query": Argument("string", "Key words in English.", required=True, default="{sys.query}")},
     call=search,
+    effect="idempotent",
     brings_sources=True,
 )

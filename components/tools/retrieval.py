@@ -215,6 +215,7 @@ RETRIEVAL = Tool(
         )
     },
     call=retrieve,
+    effect="idempotent",
     empty=None,
     errors_are_bare=True,
     brings_sources=True,

@@ -80,5 +80,6 @@ SEARXNG = Tool(
         "searxng_url": Argument("string", "Address of the instance; leave it empty if none was given.", default=""),
     },
     call=search,
+    effect="idempotent",
     brings_sources=True,
 )

@@ -120,6 +120,7 @@ TAVILY_SEARCH = Tool(
         "exclude_domains": Argument("array", "Leave these domains out.", default=[], items="string"),
     },
     call=search,
+    effect="idempotent",
     brings_sources=True,
     error_label="Tavily",
 )
@@ -137,6 +138,7 @@ TAVILY_EXTRACT = Tool(
         "format": Argument("string", "Form of the text.", default="markdown", enum=FORMATS),
     },
     call=extract,
+    effect="idempotent",
     empty={"json": []},
     main_output="json",
     error_label="Tavily",

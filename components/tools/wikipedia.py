@@ -83,5 +83,6 @@ WIKIPEDIA = Tool(
         "query": Argument("string", "The subject, in a few words.", required=True, default="{sys.query}"),
     },
     call=search,
+    effect="idempotent",
     brings_sources=True,
 )

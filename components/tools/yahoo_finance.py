@@ -202,6 +202,7 @@ YAHOO_FINANCE = Tool(
         ),
     },
     call=report,
+    effect="idempotent",
     empty={"report": ""},
     main_output="report",
     outputs=("report",),

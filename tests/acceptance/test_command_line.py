@@ -192,8 +192,12 @@ def test_a_started_run_is_carried_out_shown_and_listed(easel: Easel):
     run = easel("start", "triage", "--release", "-q", QUERY).stdout.strip()
     followed = easel("events", run, "--follow")
     shown = easel("show", run)
+    explained = [easel("explain", run), easel("explain", run, "--json"), easel("explain", "0" * 32)]
     listed = easel("runs", "--agent", agent, "--json")
 
+    assert explained[0].stdout == "The run has succeeded, and waits for nothing.\n"
+    assert json.loads(explained[1].stdout)["waits_for"] == "over"
+    assert explained[2].returncode == 2
     assert followed.returncode == 0
     assert "workflow_finished" in followed.stdout.splitlines()[-1]
     assert "LLM:Check  check" in shown.stdout

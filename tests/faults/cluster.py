@@ -1,52 +1,49 @@
 """The product as it is deployed: processes that know each other through PostgreSQL and Redis only.
 
-cluster.start("sweeper"); cluster.start("worker")
+cluster.start("sweeper"); cluster.start("worker", FAULT_STOP="after the claim, 3, SIGKILL")
 runs = cluster.begin(20)
 cluster.kill(worker)
 """
 
-import json
 import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 from sqlalchemy import text
 
+from scheduler.accepting import Start
 from scheduler.broker import make_app
 from scheduler.bus import Bus
 from scheduler.coordinator import Coordinator
 from scheduler.dispatch import Dispatch
-from scheduler.lifecycle import Lifecycle, Start
+from scheduler.lifecycle import Lifecycle
 from scheduler.turn_start import Request
 from scheduler.versions import Versions
 from store import canvases, tenants, versions
 from store.database import Database
 from store.ids import new_id
 from tests.builders import says
+from tests.faults.canvases import model, posts
+from tests.faults.outside import Outside, outside
+from tests.faults.table import Tally
 from tests.integration.engine import dsl_of
 
 ROOT = Path(__file__).parent.parent.parent
-PROGRAMS = {
-    "worker": ("celery", "-A", "worker.tasks", "worker", "-Q", "nodes", "-P", "threads", "-c", "16"),
-    "scheduler": ("celery", "-A", "scheduler.tasks", "worker", "-Q", "runs", "-P", "threads", "-c", "4"),
-    "sweeper": ("scheduler.sweep",),
-}
-QUIET = ("--without-gossip", "--without-mingle", "--without-heartbeat", "-l", "WARNING")
 SHORT_LEASES = {"EASEL_LEASE": "2s", "EASEL_RENEW_EVERY": "500ms"}
-
-LINE = "begin -> model1 -> model2 -> say"
-ASKS = {"llm_id": "m@OpenAI-API-Compatible"}
+LONG_LEASES = {"EASEL_LEASE": "60s", "EASEL_RENEW_EVERY": "1s"}  # none runs out because a machine is busy
+FEW_CONNECTIONS = {"EASEL_WORKER_POOL": "4", "EASEL_API_POOL": "3", "EASEL_SCHEDULER_THREADS": "3"}
+THREADS = {"worker": ("-c", "16"), "scheduler": ("-c", "3")}
+NODES = ("begin", "model1", "model2", "post", "say")
 
 STATUSES = text("select status, count(*) from runs where tenant_id = :tenant_id group by status")
 TWICE = text("""
@@ -59,7 +56,8 @@ GAPS = text("""
     group by r.id, r.last_event having count(*) <> r.last_event or max(e.number) <> r.last_event
 """)
 ACTIVATIONS = text("""
-    select r.request ->> 'query' as query, a.node_id, a.status, a.attempt, a.strikes
+    select r.id as run_id, r.request ->> 'query' as query, a.node_id, a.status, a.attempt, a.strikes, a.worker,
+        a.created_at, a.started_at, a.finished_at
     from activations a join runs r on r.id = a.run_id where r.tenant_id = :tenant_id
 """)
 SAID = text("""
@@ -70,26 +68,14 @@ ANSWERS = text("""
     select m.run_id, count(*) from conversation_messages m join runs r on r.id = m.run_id
     where r.tenant_id = :tenant_id and m.role = 'assistant' group by 1
 """)
-
-
-@dataclass
-class Model:
-    """A model provider that remembers who asked: each answer takes a moment, so that something is always in flight."""
-
-    port: int = 0
-    takes: float = 0.25  # seconds
-    asked: Counter[str] = field(default_factory=Counter)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-
-    @property
-    def requests(self) -> int:
-        """How many there were."""
-        with self._lock:
-            return sum(self.asked.values())
-
-    def note(self, prompt: str) -> None:
-        with self._lock:
-            self.asked[prompt] += 1
+BUSY = text("""
+    select application_name, state, wait_event_type, now() - xact_start as since, left(query, 80) as query
+    from pg_stat_activity where datname = current_database() and xact_start is not null and pid <> pg_backend_pid()
+""")
+REMAINS = text("""
+    select s.run_id from scopes s join runs r on r.id = s.run_id where r.tenant_id = :tenant_id
+        and r.status in ('succeeded', 'failed', 'cancelled')
+""")
 
 
 @dataclass
@@ -98,10 +84,12 @@ class Cluster:
 
     database: Database
     redis_url: str
-    model: Model
+    outside: Outside
     home: Path
     environment: Mapping[str, str]
-    processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    processes: list[subprocess.Popen[bytes]] = field(default_factory=list[subprocess.Popen[bytes]])
+    mark: str = ""  # in every question of this test's runs, and so in whatever they ask and do
+    _steady: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict[str, subprocess.Popen[bytes]])
 
     def __post_init__(self) -> None:
         self.app = make_app(self.redis_url)
@@ -111,36 +99,58 @@ class Cluster:
         self.renew()
 
     def renew(self) -> None:
-        """A tenant and a canvas that no run of an earlier test belongs to."""
+        """A tenant and a canvas that no run of an earlier test belongs to: two models in a row, beside them an act."""
         document = dsl_of(
-            LINE,
-            model1={**ASKS, "prompts": [{"role": "user", "content": "first {sys.query}"}]},
-            model2={**ASKS, "prompts": [{"role": "user", "content": "then {sys.query} {model1@content}"}]},
+            "begin -> model1, post; model1 -> model2; model2, post -> say",
+            model1=model("first {sys.query}"),
+            model2=model("then {sys.query} {model1@content}"),
+            post=posts(self.outside.url),
             say=says("Heard: {model2@content}."),
         )
         with self.database.transaction() as tx:
             self.tenant_id = tenants.create_tenant(tx, f"tenant {new_id()}")
-            self.canvas_id = canvases.create(tx, self.tenant_id, "a line", document)
+            self.canvas_id = canvases.create(tx, self.tenant_id, "two ways", document)
             self.version_id = versions.snapshot(tx, self.tenant_id, self.canvas_id).id
-        self.model.asked.clear()
-        self.model.takes = Model.takes
+            self.token = tenants.create_token(tx, self.tenant_id, "tests")[1]
+        self.mark = f"m{self.tenant_id.hex[-8:]}"
+        self.outside.forget()
+        self.outside.takes = Outside.takes
 
     # -- processes ---------------------------------------------------------------------------------------------------
     def start(self, program: str, *more: str, **environment: str) -> subprocess.Popen[bytes]:
-        """Start a program, maybe with more arguments; it writes into a file beside the others'."""
-        named = PROGRAMS[program]
-        arguments = [sys.executable, "-m", *named, *(QUIET if named[0] == "celery" else ()), *more]
-        with (self.home / f"{program}-{len(self.processes)}.log").open("wb") as log:
-            process = subprocess.Popen(
-                arguments, cwd=ROOT, env={**self.environment, **environment}, stdout=log, stderr=subprocess.STDOUT
-            )
+        """Start a program, maybe with more arguments; it writes into a file beside the others'.
+
+        FAULT_STOP=str(Stop(...)) stops it somewhere; others of that name harm it elsewhere (tests/faults/process.py).
+        """
+        arguments = [sys.executable, "-m", "tests.faults.process", program, *THREADS.get(program, ()), *more]
+        given = {**self.environment, **environment}
+        with (self.home / f"{len(self.processes):02}-{program}.log").open("wb") as log:
+            process = subprocess.Popen(arguments, cwd=ROOT, env=given, stdout=log, stderr=subprocess.STDOUT)
         self.processes.append(process)
         return process
+
+    def have(self, program: str, **environment: str) -> None:
+        """See to it that a program of this kind is there, now and in the next tests."""
+        known = self._steady.get(program)
+        if known is None or known.poll() is not None:
+            self._steady[program] = self.start(program, **environment)
+
+    def have_no(self, program: str) -> None:
+        """The opposite."""
+        known = self._steady.pop(program, None)
+        if known is not None:
+            self.kill(known)
 
     def kill(self, process: subprocess.Popen[bytes]) -> None:
         """As an out-of-memory killer does it."""
         process.send_signal(signal.SIGKILL)
         process.wait()
+
+    def kill_what_is_not_steady(self) -> None:
+        """Whatever a test has left behind."""
+        for process in self.processes:
+            if process not in self._steady.values() and process.poll() is None:
+                self.kill(process)
 
     def tell_to_go(self, process: subprocess.Popen[bytes]) -> None:
         """As a deployment does it."""
@@ -158,13 +168,17 @@ class Cluster:
 
     # -- runs --------------------------------------------------------------------------------------------------------
     def begin(self, count: int) -> list[UUID]:
-        """Start so many runs; the query of each is its number."""
+        """Start so many runs; the number of each is in its question."""
         return [
             self.lifecycle.start_run(
-                Start(self.tenant_id, self.canvas_id, self.version_id, Request(query=str(number)))
+                Start(self.tenant_id, self.canvas_id, self.version_id, Request(query=self.question(number)))
             ).run_id
             for number in range(count)
         ]
+
+    def question(self, number: int) -> str:
+        """What run `number` of this test is asked."""
+        return f"{self.mark}n{number}"
 
     def rows(self, statement: Any) -> Sequence[Any]:
         with self.database.transaction() as tx:
@@ -185,49 +199,116 @@ class Cluster:
         """Wait for a fact, with a deadline; what the processes said is told if it does not come."""
         deadline = time.monotonic() + seconds
         while not fact():
-            assert time.monotonic() < deadline, f"not within {seconds:g} s: {self.statuses}\n{self.logs()}"
+            assert time.monotonic() < deadline, (
+                f"not within {seconds:g} s: {self.statuses}\n{self.stuck()}\n{self.logs()}"
+            )
             time.sleep(0.02)
 
+    def wait_until_stopped(self, process: subprocess.Popen[bytes], seconds: float) -> float:
+        """Wait until a process has killed or stopped itself; the time of day at which that was seen."""
+        self.wait_for(lambda: process.poll() is not None or is_stopped(process.pid), seconds)
+        return time.time()
+
+    # -- what must be so in the end ----------------------------------------------------------------------------------
     def assert_everything_happened_once(self, count: int) -> None:
         """Whatever was repeated: every result was committed once, and every answer was heard once and whole."""
-        assert self.rows(TWICE) == []
-        assert self.rows(GAPS) == []
-        activations = self.rows(ACTIVATIONS)
-        assert len(activations) == 4 * count
-        assert {row.status for row in activations} == {"done"}
+        tally, wrong = self.tally(count)
+        assert not wrong, "\n".join(wrong)
+        assert tally.is_kept
+
+    def tally(self, count: int, since: float | None = None) -> tuple[Tally, list[str]]:
+        """What came of so many runs, and a line for each thing that is wrong; stalls `since` a time of day."""
+        wrong: list[str] = []
         heard = {row.query: row.said for row in self.rows(SAID)}
-        assert heard == {str(n): f"Heard: answer to then {n} answer to first {n}." for n in range(count)}
-        assert Counter(row[1] for row in self.rows(ANSWERS)) == {1: count}
+        expected = {q: f"Heard: answer to then {q} answer to first {q}." for q in map(self.question, range(count))}
+        twice, gaps, remains = self.rows(TWICE), self.rows(GAPS), self.rows(REMAINS)
+        activations = self.rows(ACTIVATIONS)
+        answers = Counter(row[1] for row in self.rows(ANSWERS))
+        keys = self.outside.done(self.mark)
+        acted = Counter(effects[0].body for effects in keys.values())
+        statuses = self.statuses
+        wrong += [f"not succeeded: {statuses}"] if statuses != {"succeeded": count} else []
+        wrong += [f"told twice: {row}" for row in twice] + [f"events with gaps: {row}" for row in gaps]
+        wrong += [f"a scope remains of {row}" for row in remains]
+        wrong += [f"run {n}: heard {heard.get(n)!r}" for n in expected if heard.get(n) != expected[n]]
+        wrong += [f"answers of conversations: {answers}"] if answers != {1: count} else []
+        wrong += [f"{row.node_id} of {row.query} is {row.status}" for row in activations if row.status != "done"]
+        wrong += [f"{len(activations)} activations"] if len(activations) != len(NODES) * count else []
+        wrong += [f"under {key}: two bodies" for key in self.outside.keys_with_two_bodies()]
+        wrong += [f"{body!r} under {times} keys" for body, times in acted.items() if times > 1]
+        wrong += [f"{len(acted)} effects of {count}"] if len(acted) != count else []
+        wrong += [f"asked more often than tried: {prompt}" for prompt in self._asked_too_often(activations)]
+        tally = Tally(
+            started=count,
+            ended=sum(statuses.get(it, 0) for it in ("succeeded", "failed", "cancelled")),
+            lost=count - statuses.get("succeeded", 0) + sum(heard.get(n) != expected[n] for n in expected),
+            committed_twice=len(twice) + max(0, len(activations) - len(NODES) * count),
+            effects=count,
+            effects_doubled=sum(acted.values()) - len(acted) + len(self.outside.keys_with_two_bodies()),
+            effects_repeated=sum(map(len, keys.values())) - len(keys),
+            requests_doubled=max(0, sum(statuses.values()) - count),
+            stall=_stall(activations, since) if since is not None else 0.0,
+        )
+        return tally, wrong
+
+    def _asked_too_often(self, activations: Sequence[Any]) -> list[str]:
+        """Prompts that a model was asked more often than there were attempts, or never."""
+        found: list[str] = []
         for row in activations:
             prompt = {"model1": f"first {row.query}", "model2": f"then {row.query} answer to first {row.query}"}
-            if row.node_id in prompt:
-                assert 1 <= self.model.asked[prompt[row.node_id]] <= row.attempt
+            if row.node_id in prompt and not 1 <= self.outside.asked[prompt[row.node_id]] <= row.attempt:
+                found.append(prompt[row.node_id])
+        return found
+
+    def stuck(self) -> str:
+        """What stands still, and who holds what, for whoever reads why a test has failed."""
+        rows = [row for row in self.rows(ACTIVATIONS) if row.status not in ("done", "closed")]
+        with self.database.transaction() as tx:
+            rows += tx.rows(BUSY)
+        return "\n".join(map(str, rows))
 
     def logs(self) -> str:
         return "\n".join(f"== {log.name}\n{log.read_text()[-2000:]}" for log in sorted(self.home.glob("*.log")))
 
 
+def is_stopped(pid: int) -> bool:
+    """Whether a process stands still by a signal."""
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+    return False
+
+
+def _stall(activations: Sequence[Any], since: float) -> float:
+    """The longest time after a moment in which nothing of a run moved, in seconds."""
+    moves: dict[UUID, list[float]] = {}
+    for row in activations:
+        times = (row.created_at, row.started_at, row.finished_at)
+        moves.setdefault(row.run_id, []).extend(it.timestamp() for it in times if it is not None)
+    longest = 0.0
+    for times in moves.values():
+        later = [since, *sorted(it for it in times if it > since)]
+        longest = max([longest, *(after - before for before, after in pairwise(later))])
+    return longest
+
+
 @contextmanager
 def cluster_on(database_url: str, redis_url: str, home: Path, **environment: str) -> Generator[Cluster]:
     """A cluster without any process yet; all are gone when the block ends."""
-    with model_server() as model:
-        accounts = home / "models.toml"
-        accounts.write_text(
-            '[[account]]\nfactory = "OpenAI-API-Compatible"\napi_key = "key"\n'
-            f'base_url = "http://127.0.0.1:{model.port}/v1"\n[account.models.m]\nkinds = ["chat"]\n'
-        )
+    with outside() as world:
         given = {name: value for name, value in os.environ.items() if not name.startswith(("EASEL_", "CELERY_"))}
         cluster = Cluster(
             Database(database_url, pool_size=2),
             redis_url,
-            model,
+            world,
             home,
             {
                 **given,
                 "DATABASE_URL": database_url,
                 "REDIS_URL": redis_url,
                 "EASEL_HOME": str(home),
-                "EASEL_MODELS_FILE": str(accounts),
+                "EASEL_MODELS_FILE": str(world.accounts(home)),
+                "EASEL_SSRF_ALLOW": "127.0.0.1",
+                **FEW_CONNECTIONS,
                 **environment,
             },
         )
@@ -235,51 +316,3 @@ def cluster_on(database_url: str, redis_url: str, home: Path, **environment: str
             yield cluster
         finally:
             cluster.close()
-
-
-@contextmanager
-def model_server() -> Generator[Model]:
-    """An OpenAI-like server that answers `answer to <prompt>`."""
-    model = Model()
-
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-            prompt = body["messages"][-1]["content"]
-            model.note(prompt)
-            time.sleep(model.takes)
-            try:
-                self._answer(f"answer to {prompt}", is_streamed=bool(body.get("stream")))
-            except OSError:  # the asker was killed
-                self.close_connection = True
-
-        def _answer(self, text: str, *, is_streamed: bool) -> None:
-            if is_streamed:
-                half = len(text) // 2
-                chunks = [
-                    {"choices": [{"index": 0, "delta": {"content": part}}]} for part in (text[:half], text[half:])
-                ]
-                payload = "".join(f"data: {json.dumps(chunk)}\n\n" for chunk in chunks) + "data: [DONE]\n\n"
-            else:
-                message = {"role": "assistant", "content": text}
-                payload = json.dumps({"choices": [{"index": 0, "message": message, "finish_reason": "stop"}]})
-            self.send_response(200)
-            self.send_header("content-type", "text/event-stream" if is_streamed else "application/json")
-            self.send_header("content-length", str(len(payload.encode())))
-            self.end_headers()
-            self.wfile.write(payload.encode())
-
-        def log_message(self, *_: Any) -> None:
-            """Silent."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    model.port = server.server_port
-    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-    try:
-        yield model
-    finally:
-        server.shutdown()
-        server.server_close()

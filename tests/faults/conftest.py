@@ -11,11 +11,20 @@ from tests.faults.cluster import SHORT_LEASES, Cluster, cluster_on
 
 
 @pytest.fixture(scope="module")
-def cluster(
+def module_cluster(
     module_database_url: str, services: Services, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Cluster]:
+    """The cluster of a module."""
     redis_url = test_services.emptied_redis(services.redis_url, "faults")
     home: Path = tmp_path_factory.mktemp("cluster")
     with cluster_on(module_database_url, redis_url, home, **SHORT_LEASES) as cluster:
-        cluster.start("sweeper")
         yield cluster
+
+
+@pytest.fixture
+def cluster(module_cluster: Cluster) -> Cluster:
+    """The cluster with runs of this test's own; a sweeper is there."""
+    module_cluster.kill_what_is_not_steady()
+    module_cluster.renew()
+    module_cluster.have("sweeper")
+    return module_cluster

@@ -30,11 +30,12 @@ from components.context import NodeContext
 from providers.accounts import Account
 from providers.catalogue import Limits
 from providers.scripted import Script
+from scheduler.accepting import Start, Started
 from scheduler.broker import ADVANCE, EXECUTE
 from scheduler.bus import Bus
 from scheduler.coordinator import Coordinator
 from scheduler.dispatch import Dispatch
-from scheduler.lifecycle import Lifecycle, Start, Started
+from scheduler.lifecycle import Lifecycle
 from scheduler.turn_start import Request
 from scheduler.versions import Versions
 from store import activations, canvases, events, runs, tenants, turns, versions
@@ -59,7 +60,7 @@ Work = Callable[[NodeContext], Any]
 
 # -- what nodes do ---------------------------------------------------------------------------------------------------
 class Acts:
-    """Work by node id; the components `Act` and `Compute` look here."""
+    """Work by node id; the components `Act`, `Compute`, `Keyed` and `Unsafe` look here."""
 
     def __init__(self) -> None:
         self.work: dict[str, Work] = {}
@@ -72,7 +73,12 @@ class Acts:
         def compute(params: Params, ctx: NodeContext) -> Outcome:
             return self._of(ctx)(ctx)
 
-        return {"act": Component("Act", Params, act), "compute": Component("Compute", Params, compute)}
+        return {
+            "act": Component("Act", Params, act),
+            "compute": Component("Compute", Params, compute),
+            "keyed": Component("Keyed", Params, act, "keyed"),
+            "unsafe": Component("Unsafe", Params, act, "unsafe"),
+        }
 
     def _of(self, ctx: NodeContext) -> Work:
         return self.work.get(ctx.node_id, lambda ctx: Finished(outputs={"result": ctx.node_id}))

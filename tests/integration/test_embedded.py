@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
@@ -12,6 +13,7 @@ from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 from tempfile import mkdtemp
+from urllib.parse import urlsplit
 
 import psycopg
 import pytest
@@ -95,6 +97,59 @@ def test_servers_end_with_an_owner_that_is_killed_and_the_next_owner_finds_the_d
     with embedded.services(home, durable=False, need_redis=False) as servers, connected(servers.database_url) as later:
         assert later.execute("select count(*) from kept").fetchone() == (0,)
     until(lambda: not reachable(urls[1]))
+
+
+def test_servers_that_are_killed_come_back_under_their_urls_with_what_was_committed(home: Path) -> None:
+    with embedded.services(home) as servers:
+        with connected(servers.database_url) as connection:
+            connection.execute("create table kept (word text)")
+        for server in servers.owned:
+            os.kill(server.pid, signal.SIGKILL)
+
+        ended = set[str]()
+        until(lambda: ended.update(servers.tend()) or len(ended) == 2)
+        until(lambda: reachable(servers.redis_url) and answers(servers.database_url))
+
+        assert ended == {"PostgreSQL", "Valkey"}
+        assert connected(servers.database_url).execute("select count(*) from kept").fetchone() == (0,)
+        assert servers.tend() == []
+
+
+def test_servers_that_run_are_left_alone_and_a_guest_tends_nothing(home: Path) -> None:
+    with embedded.services(home, durable=False) as servers:
+        before = [server.pid for server in servers.owned]
+        assert servers.tend() == []
+        assert [server.pid for server in servers.owned] == before
+    assert len(before) == 2
+    assert embedded.Services(servers.database_url, servers.redis_url).tend() == []
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="what is left is found in /proc")
+def test_what_a_killed_postgresql_leaves_behind_does_not_keep_it_from_starting_again(home: Path) -> None:
+    with embedded.services(home, durable=False, need_redis=False) as servers:
+        (server,) = servers.owned
+        with connected(servers.database_url) as connection:
+            backend = connection.info.backend_pid
+            os.kill(backend, signal.SIGSTOP)  # it does not notice that its postmaster is gone
+            os.kill(server.pid, signal.SIGKILL)
+
+            until(lambda: servers.tend())
+            until(lambda: answers(servers.database_url))
+
+    assert not is_at_work(backend)
+
+
+def test_a_server_whose_port_is_taken_meanwhile_is_given_up_with_its_own_words(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with embedded.services(home, need_database=False) as servers, socket.socket() as thief:
+        monkeypatch.setattr(embedded, "PATIENCE_S", 1.0)
+        thief.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        os.kill(servers.owned[0].pid, signal.SIGKILL)
+        until(lambda: taken(thief, servers.redis_url))
+
+        with pytest.raises(ExecutorError, match=r"(?s)Valkey does not come up again.*[Aa]ddress already in use"):
+            until(lambda: servers.tend() and False)
 
 
 def test_a_process_id_left_by_a_killed_server_does_not_keep_the_next_one_from_starting(home: Path) -> None:
@@ -258,6 +313,32 @@ def started_owner(home: Path) -> tuple[subprocess.Popen[str], list[str]]:
     argv = [sys.executable, "-c", textwrap.dedent(OWNER), str(home)]
     owner = subprocess.Popen(argv, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     return owner, owner.stdout.readline().split()
+
+
+def answers(database_url: str) -> bool:
+    """Whether the database takes connections."""
+    try:
+        return connected(database_url).execute("select 1").fetchone() == (1,)
+    except psycopg.OperationalError:
+        return False
+
+
+def is_at_work(pid: int) -> bool:
+    """Whether a process has not ended; one that has may wait for somebody to ask how."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes() != b""
+    except FileNotFoundError:
+        return False
+
+
+def taken(thief: socket.socket, redis_url: str) -> bool:
+    """Whether somebody else listens now where a server did."""
+    try:
+        thief.bind(("127.0.0.1", urlsplit(redis_url).port))
+    except OSError:
+        return False
+    thief.listen()
+    return True
 
 
 def closed_folder(path: Path) -> Path:

@@ -105,6 +105,7 @@ def test_a_duration_is_seconds_or_names_its_unit(
     [
         ({"EASEL_LEASE": "6", "EASEL_RENEW_EVERY": "3"}, "a lease outlives two renewals"),
         ({"EASEL_CANCEL_POLL": "10"}, "within a lease"),
+        ({"EASEL_DEAF_AFTER": "10"}, "a canary may be lost"),
         ({"EASEL_LEASE": "soon"}, "EASEL_LEASE"),
         ({"EASEL_GRACE": "0"}, "EASEL_GRACE"),
         ({"EASEL_MAX_RUNNING": "0"}, "EASEL_MAX_RUNNING"),

@@ -187,10 +187,23 @@ def test_resuming_a_run_that_does_not_wait_is_a_conflict(lonely: Client) -> None
     assert reply.json()["code"] == "conflict"
 
 
+def test_what_a_run_waits_for_is_told(lonely: Client) -> None:
+    run_id = lonely.start(lonely.agent(ECHO))["run_id"]
+
+    waiting = lonely.http.get(f"/api/v1/runs/{run_id}/explain").json()
+    lonely.http.post(f"/api/v1/runs/{run_id}/cancel")
+    over = lonely.http.get(f"/api/v1/runs/{run_id}/explain").json()
+
+    assert (waiting["run_id"], waiting["status"], waiting["waits_for"]) == (run_id, "running", "worker")
+    assert (waiting["node"], waiting["owner"], waiting["also"]) == ("begin", "the workers", [])
+    assert (over["waits_for"], over["sentence"]) == ("over", "The run was cancelled, and nothing of it goes on.")
+
+
 def test_unknown_runs_are_not_found(lonely: Client) -> None:
     for path in ("0" * 32, "not-an-id"):
         assert lonely.http.get(f"/api/v1/runs/{path}").status_code == 404
         assert lonely.http.get(f"/api/v1/runs/{path}/events").status_code == 404
+        assert lonely.http.get(f"/api/v1/runs/{path}/explain").status_code == 404
         assert lonely.http.post(f"/api/v1/runs/{path}/cancel").status_code == 404
         assert lonely.http.post(f"/api/v1/runs/{path}/resume", json={}).status_code == 404
 

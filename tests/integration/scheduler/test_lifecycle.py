@@ -14,11 +14,12 @@ import redis
 
 from canvas.errors import Conflict, InvalidRequest, NotFound
 from canvas.outcome import Finished
+from scheduler.accepting import Started
 from scheduler.broker import make_app
 from scheduler.bus import Bus, cancel_keys
 from scheduler.coordinator import Coordinator
 from scheduler.dispatch import Dispatch
-from scheduler.lifecycle import Lifecycle, Started
+from scheduler.lifecycle import Lifecycle
 from scheduler.sweep import Sweeper
 from scheduler.turn_start import Request
 from scheduler.versions import Versions

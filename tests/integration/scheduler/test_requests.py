@@ -6,7 +6,7 @@ from uuid import UUID
 import pytest
 
 from canvas.errors import Conflict, InvalidRequest, NotFound
-from scheduler.lifecycle import Start
+from scheduler.accepting import Start
 from scheduler.requests import start_of
 from store import canvases, versions
 from store.ids import new_id

@@ -7,10 +7,12 @@ from datetime import UTC, datetime, timedelta
 from threading import Barrier, Event
 from types import SimpleNamespace
 from typing import Any
+from uuid import UUID
 
 import pytest
 import redis
 from sqlalchemy.exc import OperationalError
+from structlog.testing import capture_logs
 
 from canvas.errors import StateError
 from scheduler import sweep
@@ -62,13 +64,40 @@ def test_a_long_queue_is_not_made_longer(bench: Bench):
     for _ in range(5):
         bench.start("begin -> work")
     sweeper = Sweeper(bench.coordinator)
-    canary_sent(bench, timedelta(seconds=-30))
+    canary_sent(bench, timedelta(seconds=-20))
 
     for _ in range(3):
         sweeper.tick()
 
     assert len(bench.outbox.of(EXECUTE)) == 5
     assert len(bench.outbox.of(CANARY)) == 3
+
+
+def test_canaries_do_not_pile_up_where_nobody_takes_them(bench: Bench):
+    sweeper = Sweeper(bench.coordinator)
+    canary_sent(bench, timedelta(minutes=-10))
+
+    for _ in range(2 * sweep.SELDOM):
+        sweeper.tick()
+
+    assert len(bench.outbox.of(CANARY)) == 2
+
+
+def test_when_redis_has_forgotten_everything_no_canary_is_waited_for(bench: Bench):
+    runs = [bench.start("begin -> work") for _ in range(3)]
+    bus = Bus(bench.redis_url)
+    sweeper = Sweeper(Coordinator(bench.database, Dispatch(bench.outbox, bus, is_broker=True), Versions()))  # pyright: ignore[reportArgumentType] (stands for Celery)
+    sweeper.tick()
+    bench.outbox.lose()
+    with redis.Redis.from_url(bench.redis_url) as server:
+        server.flushdb()
+
+    sweeper.tick()  # finds Redis empty
+    sweeper.tick()
+    sweeper.tick()
+
+    assert sorted(bench.outbox.of(EXECUTE)) == sorted((str(run.id), str(run.activation("begin").id)) for run in runs)
+    bus.close()
 
 
 def test_a_hint_that_was_sent_again_gets_its_time_before_it_is_sent_a_third_time(bench: Bench):
@@ -157,6 +186,61 @@ def test_nothing_is_called_dead_by_a_sweeper_that_has_just_come(bench: Bench, cl
     ticked(sweeper, clock, 1)
 
     assert (at_first, run.statuses["begin"]) == ("running", "ready")
+
+
+@pytest.mark.parametrize(("away", "goes_on"), [(3, True), (5, False)])
+def test_a_sweeper_goes_on_where_the_one_before_it_was_killed_unless_nobody_was_looking_for_long(
+    bench: Bench, clock: "Clock", away: int, goes_on: bool
+):
+    run = bench.start("begin -> work")
+    ticked(Sweeper(bench.coordinator), clock, 8)
+    bench.claim(run, "begin", lease=AT_ONCE)
+
+    clock.pass_by(away - 1)
+    ticked(Sweeper(bench.coordinator), clock, 1)
+
+    assert run.statuses["begin"] == ("ready" if goes_on else "running")
+
+
+def test_a_sweeper_that_is_killed_again_and_again_still_sees_what_is_silent(bench: Bench, clock: "Clock"):
+    run = bench.start("begin -> work")
+    bench.claim(run, "begin", lease=AT_ONCE)
+
+    for _ in range(4):
+        ticked(Sweeper(bench.coordinator), clock, 2)
+
+    assert run.statuses["begin"] == "ready"
+
+
+@pytest.mark.parametrize("jump", [timedelta(minutes=2), timedelta(minutes=-2)])
+def test_a_jump_of_the_databases_clock_between_two_sweepers_kills_nobody(bench: Bench, clock: "Clock", jump: timedelta):
+    run = bench.start("begin -> work")
+    ticked(Sweeper(bench.coordinator), clock, 8)
+    bench.claim(run, "begin", lease=timedelta(minutes=-5))
+
+    clock.jump = jump
+    second = Sweeper(bench.coordinator)
+    ticked(second, clock, 6)
+    at_first = run.statuses["begin"]
+    ticked(second, clock, 1)
+
+    assert (at_first, run.statuses["begin"]) == ("running", "ready")
+
+
+def test_an_outage_that_a_sweeper_saw_is_not_forgotten_by_the_next_one(
+    bench: Bench, clock: "Clock", monkeypatch: pytest.MonkeyPatch
+):
+    run = bench.start("begin -> work")
+    first = Sweeper(bench.coordinator)
+    ticked(first, clock, 8)
+    bench.claim(run, "begin", lease=AT_ONCE)
+
+    loops_once_over(first, monkeypatch, OperationalError("select", {}, Exception("away")))
+    first.tick()
+    clock.pass_by(1)
+    ticked(Sweeper(bench.coordinator), clock, 1)
+
+    assert run.statuses["begin"] == "running"
 
 
 def test_a_jump_of_the_databases_clock_kills_nobody(bench: Bench, clock: "Clock"):
@@ -256,6 +340,22 @@ def test_a_stopping_run_whose_last_step_was_lost_is_ended(bench: Bench):
     assert run.status == "cancelled"
 
 
+def test_an_open_run_in_which_nothing_moves_is_an_alarm_with_its_id(bench: Bench):
+    lost, sound = bench.start("begin -> work"), bench.start("begin -> form -> say", form=FORM, say=says("x"))
+    bench.play()
+    again = bench.start("begin -> work")
+    with bench.database.transaction() as tx:
+        tx.run(runs.update().where(runs.c.id == lost.id).values(status="running"))
+
+    with capture_logs() as logs:
+        for _ in range(sweep.RARELY + 1):
+            Sweeper(bench.coordinator).tick()
+
+    alarms = [(line["run_id"], line["log_level"]) for line in logs if line["event"] == "run_stands_still"]
+    assert set(alarms) == {(str(lost.id), "error")}
+    assert (sound.status, again.status) == ("waiting", "running")
+
+
 @pytest.mark.parametrize("whose", ["run", "session"])
 def test_a_cancel_key_of_another_program_stops_a_run_that_nobody_works_on(bench: Bench, whose: str):
     run = bench.start("begin -> form -> say", form=FORM, say=says("never"))
@@ -307,7 +407,8 @@ def test_a_tick_is_one_sweepers_and_the_other_keeps_its_trust(bench: Bench, cloc
 
 
 @pytest.mark.usefixtures("trusting")
-def test_a_run_that_cannot_be_advanced_does_not_keep_the_others_from_it(bench: Bench):
+@pytest.mark.parametrize("problem", [StateError("Stored facts contradict each other."), KeyError("live")])
+def test_a_run_that_cannot_be_advanced_does_not_keep_the_others_from_it(bench: Bench, problem: Exception):
     broken, sound = bench.start("begin -> work"), bench.start("begin -> work")
     for run in (broken, sound):
         bench.claim(run, "begin", lease=AT_ONCE)
@@ -315,12 +416,29 @@ def test_a_run_that_cannot_be_advanced_does_not_keep_the_others_from_it(bench: B
     class Fragile(Coordinator):
         def advance_run(self, run_id: Any) -> None:
             if run_id == broken.id:
-                raise StateError("Stored facts contradict each other.")
+                raise problem
             super().advance_run(run_id)
 
     Sweeper(bench.a_coordinator(kind=Fragile)).tick()
 
     assert (broken.statuses["begin"], sound.statuses["begin"]) == ("reported", "ready")
+
+
+def test_what_is_looked_for_now_and_then_and_fails_keeps_no_lost_message_from_being_sent_again(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+):
+    def too_slow(tx: Transaction) -> list[UUID]:
+        raise OperationalError("select", {}, Exception("canceling statement due to statement timeout"))
+
+    monkeypatch.setattr(overdue, "standing_still", too_slow)
+    run = bench.start("begin -> work")
+    bench.outbox.lose()
+    canary_sent(bench, timedelta(seconds=3))
+
+    with pytest.raises(OperationalError):
+        Sweeper(bench.coordinator).tick()
+
+    assert bench.outbox.of(EXECUTE) == [(str(run.id), str(run.activation("begin").id))]
 
 
 @pytest.mark.usefixtures("trusting")

@@ -3,11 +3,11 @@
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import insert, update
+from sqlalchemy import insert
 
 from store.database import Transaction
 from store.ids import new_id
-from store.schema import conversation_messages, conversations, node_values, runs
+from store.schema import conversation_messages, node_values, runs
 
 
 def add_run(
@@ -16,6 +16,7 @@ def add_run(
     *,
     run_id: UUID | None = None,
     version_id: UUID | None = None,
+    canvas_id: UUID | None = None,
     conversation_id: UUID | None = None,
     status: str = "succeeded",
 ) -> UUID:
@@ -25,7 +26,7 @@ def add_run(
         insert(runs).values(
             id=made,
             tenant_id=tenant_id,
-            canvas_id=new_id(),
+            canvas_id=canvas_id or new_id(),
             version_id=version_id or new_id(),
             conversation_id=conversation_id or new_id(),
             message_id=new_id(),
@@ -82,8 +83,3 @@ def answer(tx: Transaction, conversation_id: UUID, number: int, outputs: dict[st
             node_id="Message:0",
         )
     )
-
-
-def occupy(tx: Transaction, conversation_id: UUID, run_id: UUID) -> None:
-    """Make a run the active one of a conversation."""
-    tx.run(update(conversations).where(conversations.c.id == conversation_id).values(active_run=run_id))

@@ -5,7 +5,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import timedelta
 from threading import Barrier
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 from sqlalchemy import func, select, text, update
 
@@ -36,6 +36,23 @@ def test_a_message_that_is_delivered_twice_claims_once(bench: Bench):
 
     assert sorted(claimed is None for claimed in claims) == [False, True]
     assert run.activation("begin").attempt == 1
+
+
+def test_a_claim_whose_answer_got_lost_is_sent_again_and_is_the_same_attempt(bench: Bench):
+    run = bench.start("begin -> work")
+    lease_id = uuid4()
+
+    def claim(lease_id: UUID) -> Claim | None:
+        with bench.database.transaction() as tx:
+            begin = run.activation("begin").id
+            return activations.claim(tx, run.id, begin, lease_id=lease_id, lease=LEASE, worker="deaf", most_strikes=0)
+
+    first, again, stranger = claim(lease_id), claim(lease_id), claim(uuid4())
+    change(bench, run, called_off=True)
+
+    assert first == again
+    assert (run.activation("begin").attempt, stranger) == (1, None)
+    assert claim(lease_id) is None, "a claim that was called off meanwhile"
 
 
 def test_what_is_not_due_yet_is_not_claimed(bench: Bench):

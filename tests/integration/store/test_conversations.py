@@ -12,7 +12,7 @@ from store import canvases, conversations, versions
 from store.conversations import Wanted
 from store.database import Database
 from store.ids import new_id
-from tests.integration.store.rows import answer, occupy, say
+from tests.integration.store.rows import add_run, answer, say
 
 CANVAS = new_id()
 VERSION = new_id()
@@ -182,14 +182,21 @@ def test_deleting_takes_the_messages_along_and_tells_which_were_there(database: 
             conversations.get(tx, tenant_id, other)
 
 
-def test_active_runs_can_be_found_before_their_conversations_are_deleted(database: Database, tenant_id: UUID):
+@pytest.mark.parametrize("deleted", [False, True])
+def test_runs_that_are_not_over_are_found_the_newest_first_whether_or_not_their_conversation_is_left(
+    database: Database, tenant_id: UUID, deleted: bool
+):
     idle, busy = create(database, tenant_id), create(database, tenant_id)
-    run_id = new_id()
-    with database.transaction() as tx:
-        occupy(tx, busy, run_id)
+    run_ids: list[UUID] = []
+    for status in ("succeeded", "running", "queued"):
+        with database.transaction() as tx:
+            run_ids.append(add_run(tx, tenant_id, canvas_id=CANVAS, conversation_id=busy, status=status))
+    if deleted:
+        with database.transaction() as tx:
+            conversations.delete_all(tx, tenant_id, CANVAS)
 
     with database.transaction() as tx:
-        assert conversations.active_runs(tx, tenant_id, CANVAS) == [run_id]
-        assert conversations.active_runs(tx, tenant_id, CANVAS, [busy]) == [run_id]
-        assert conversations.active_runs(tx, tenant_id, CANVAS, [idle]) == []
-        assert conversations.active_runs(tx, tenant_id, new_id()) == []
+        assert conversations.open_runs(tx, tenant_id, CANVAS) == [run_ids[2], run_ids[1]]
+        assert conversations.open_runs(tx, tenant_id, CANVAS, [busy]) == [run_ids[2], run_ids[1]]
+        assert conversations.open_runs(tx, tenant_id, CANVAS, [idle]) == []
+        assert conversations.open_runs(tx, tenant_id, new_id()) == []

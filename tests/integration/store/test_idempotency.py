@@ -1,14 +1,16 @@
-"""A repeated request finds the run that the first one started."""
+"""A repeated request finds the run that the first one started, or the reply that it got."""
 
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 from uuid import UUID
 
 import pytest
 from sqlalchemy import text
 
-from canvas.errors import Conflict
+from canvas.errors import Conflict, InvalidRequest
 from store import idempotency
 from store.database import Database
+from store.idempotency import First
 from store.ids import new_id
 
 ROUTE = "POST /agents/chat/completions"
@@ -18,7 +20,8 @@ def claim(
     database: Database, tenant_id: UUID, run_id: UUID, *, route: str = ROUTE, digest: bytes = b"d"
 ) -> UUID | None:
     with database.transaction() as tx:
-        return idempotency.claim(tx, tenant_id, route, "order 7", digest, run_id)
+        first = idempotency.claim(tx, tenant_id, route, "order 7", digest, run_id)
+    return first.run_id if first is not None else None
 
 
 def test_a_repeated_request_gets_the_run_of_the_first_one(database: Database, tenant_id: UUID):
@@ -49,9 +52,34 @@ def test_a_key_is_new_again_after_a_day(database: Database, tenant_id: UUID):
     claim(database, tenant_id, new_id())
     _age(database, tenant_id, "24 hours 1 second")
     second = new_id()
+    with database.transaction() as tx:
+        assert idempotency.find(tx, tenant_id, ROUTE, "order 7", b"another request") is None
 
     assert claim(database, tenant_id, second, digest=b"another request") is None
     assert claim(database, tenant_id, new_id(), digest=b"another request") == second
+
+
+def test_a_reply_is_kept_with_the_key_that_its_request_has_claimed(database: Database, tenant_id: UUID):
+    reply = {"status": 200, "body": {"code": 0, "data": ["ä", 1.5, None]}}
+    with database.transaction() as tx:
+        assert idempotency.claim(tx, tenant_id, ROUTE, "order 7", b"d") is None
+        idempotency.keep(tx, tenant_id, ROUTE, "order 7", reply)
+
+    with database.transaction() as tx:
+        claimed, found = (ask(tx, tenant_id, ROUTE, "order 7", b"d") for ask in (idempotency.claim, idempotency.find))
+
+    assert claimed == found == First(None, reply)
+
+
+@pytest.mark.parametrize("key", ["", " ", "k" * 256, "k\n", "k\x00", "schlüssel", "\x7f", None, 7])
+def test_what_is_no_key_is_refused(key: Any):
+    with pytest.raises(InvalidRequest, match="idempotency key"):
+        idempotency.checked(key)
+
+
+@pytest.mark.parametrize("key", ["k", "k" * 255, '"8e03978e-40d5-43e8"', "order 7/a:b;c=d~"])
+def test_any_printable_text_may_be_a_key(key: str):
+    assert idempotency.checked(key) == key
 
 
 def test_a_request_that_was_rolled_back_leaves_its_key_free(database: Database, tenant_id: UUID):

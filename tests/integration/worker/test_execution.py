@@ -13,14 +13,15 @@ import pytest
 from sqlalchemy.exc import OperationalError
 
 from canvas.errors import NodeFailure
-from canvas.outcome import Failed, Finished
+from canvas.outcome import Failed, Finished, Outcome
 from components.context import NodeContext
 from scheduler.coordinator import Coordinator
 from store.activations import Written
 from store.schema import activations as rows
 from tests.builders import default, goto, says
 from tests.integration.engine import Bench, Run, until
-from worker import reporting
+from worker import execution
+from worker.allowance import Allowance
 from worker.reporting import Reporting
 
 FORKED = "begin -> work -> after; begin -> other"
@@ -95,8 +96,8 @@ def itself() -> list[Any]:
 
 
 UNSTORABLE = {
-    "itself": (itself(), "nested too deeply"),
-    "deep": (nested(900), "nested too deeply"),
+    "itself": (itself(), "nested deeper than 200 levels"),
+    "deep": (nested(900), "nested deeper than 200 levels"),
     "long number": (10**5000, "4,300 digits"),
     "hostile": (Hostile(), "cannot be stored"),
     "large": ("x" * 2_000_000, "larger than"),
@@ -105,10 +106,7 @@ UNSTORABLE = {
 
 @pytest.mark.parametrize("where", ["an output", "a variable", "an input"])
 @pytest.mark.parametrize("what", UNSTORABLE)
-def test_what_no_row_can_hold_fails_its_node_at_once(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch, what: str, where: str
-):
-    monkeypatch.setattr(reporting, "MOST_VALUE", 1_000_000)
+def test_what_no_row_can_hold_fails_its_node_at_once(bench: Bench, what: str, where: str):
     value, told = UNSTORABLE[what]
 
     def hand_out(ctx: NodeContext) -> Finished:
@@ -117,7 +115,9 @@ def test_what_no_row_can_hold_fails_its_node_at_once(
         kept = {"env.count": value} if where == "a variable" else {}
         return Finished(outputs={"result": value} if where == "an output" else {}, assign=kept)
 
-    run = played(bench, variables={"count": 0}, work=hand_out)
+    bench.does(work=hand_out)
+    run = bench.start(FORKED, variables={"count": 0})
+    bench.play(bench.a_worker(allowance=Allowance(output=1_000_000)))
 
     assert run.status == "failed"
     assert told in run.row["error"]
@@ -334,7 +334,28 @@ def test_a_report_under_a_lease_that_somebody_else_has_now_leaves_nothing(bench:
     assert run.outputs("work") == {}
 
 
-def test_an_outage_while_a_node_works_is_no_fault_of_the_nodes(bench: Bench):
+def test_an_outage_while_a_node_works_is_no_fault_of_the_nodes(bench: Bench, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(execution, "PAUSE", 0.0)
+    tries: list[str] = []
+
+    def away_at_first(ctx: NodeContext) -> Outcome:
+        tries.append(ctx.node_id)
+        if len(tries) < 3:
+            raise OperationalError("select", {}, Exception("the database is away"))
+        return Finished()
+
+    bench.does(work=away_at_first)
+    run = bench.start("begin -> work")
+    bench.play()
+
+    assert (run.status, run.activation("work").attempt, run.activation("work").strikes) == ("succeeded", 3, 0)
+
+
+def test_a_node_that_meets_an_outage_whenever_it_works_is_not_tried_for_ever(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(execution, "PAUSE", 0.0)
+
     def away(ctx: NodeContext) -> NoReturn:
         raise OperationalError("select", {}, Exception("the database is away"))
 
@@ -342,7 +363,7 @@ def test_an_outage_while_a_node_works_is_no_fault_of_the_nodes(bench: Bench):
     run = bench.start("begin -> work")
     bench.play()
 
-    assert (run.status, run.statuses["work"]) == ("running", "running")
+    assert (run.status, run.statuses["work"]) == ("running", "running")  # its lease runs out, and that is a strike
 
 
 def test_a_hint_for_nothing_does_nothing(bench: Bench):

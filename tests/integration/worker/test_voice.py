@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -11,6 +11,8 @@ import redis
 from sqlalchemy import select
 from sqlalchemy.exc import OperationalError
 
+from canvas.errors import NodeFailure
+from components import registry
 from providers.scripted import Script
 from scheduler.bus import channel
 from store import activations, overdue, turns
@@ -172,6 +174,21 @@ def test_a_second_attempt_takes_back_what_the_first_has_said(bench: Bench, heard
     (turn,) = run.turns
     assert turn.epoch == 1
     assert pasted([piece for piece in heard.pieces() if piece["ep"] == 1]) == run.said
+
+
+def test_a_message_that_fails_before_its_first_word_unsays_nothing(bench: Bench, monkeypatch: pytest.MonkeyPatch):
+    async def fails(params: Any, ctx: Any) -> Any:
+        raise NodeFailure("out of words")
+
+    message = registry.find("Message")
+    assert message is not None
+    monkeypatch.setitem(registry.COMPONENTS, "message", replace(message, run=fails))
+    bench.script = Script([{"reply": ANSWER}])
+    run = bench.start(LINE, say=SAYS)
+    bench.play()
+
+    assert run.status == "failed"
+    assert (run.said, [turn.epoch for turn in run.turns]) == (f"So: {ANSWER}", [0])
 
 
 def test_what_an_earlier_attempt_still_says_is_of_another_epoch(bench: Bench):

@@ -46,6 +46,18 @@ def test_any_order_and_grouping_of_reports_gives_the_same_run(story: Story, seed
 
 
 @quick
+@given(stories(circles=True), SEEDS)
+def test_rounds_of_circles_do_not_race_with_what_runs_beside_them(story: Story, seeds: tuple[int, int]):
+    one, other = (Player(story.canvas, story.script, seeded(seed)).play_out() for seed in seeds)
+
+    assert made(one) == made(other)
+    assert one.spoken_turns == other.spoken_turns
+    assert one.last == other.last
+    assert told(one) == told(other)
+    check_events(one)
+
+
+@quick
 @given(layered(), SEEDS)
 def test_a_failing_run_does_the_same_up_to_the_failing_wave(story: Story, seeds: tuple[int, int]):
     one, other = (Player(story.canvas, story.script, seeded(seed)).play_out() for seed in seeds)

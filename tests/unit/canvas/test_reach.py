@@ -1,6 +1,9 @@
 """What can still reach a node: over edges, out of containers, back along circles, and by reference."""
 
+import time
+
 from canvas.graph import Canvas, bits
+from canvas.reach import reach_of
 from tests.builders import canvas_of, goto, reads
 
 
@@ -96,3 +99,13 @@ def test_a_canvas_of_two_thousand_nodes_compiles_in_a_blink():
     canvas = canvas_of(f"begin -> {chain} -> {fan} -> end")
 
     assert len(above(canvas, "end")) == 2001
+
+
+def test_a_canvas_of_thousands_of_circles_compiles_in_a_blink():
+    ways = [*([number + 1, max(0, number - 1)] for number in range(4999)), [4998]]
+    began = time.process_time()
+
+    reach = reach_of(parents=[None] * 5000, targets=ways, roots=[0], items=frozenset(), mentions=[()] * 5000)
+
+    assert reach.above[0] == reach.entangled[0] == 2**5000 - 1
+    assert time.process_time() - began < 1

@@ -241,7 +241,7 @@ def test_an_edge_back_can_bring_an_earlier_text_too():
 
     player.play()
 
-    assert player.spoken == ["say", "saylate"]
+    assert player.spoken == ["say", "say", "saylate"]
 
 
 def test_a_later_text_is_heard_while_an_earlier_one_waits_behind_a_form():

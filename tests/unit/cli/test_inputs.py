@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from canvas.errors import InvalidRequest
-from cli.inputs import id_of, inputs_of, options_of
+from cli.inputs import id_of, inputs_of, options_of, outcomes_of
 
 
 def test_a_pair_is_a_field_with_its_text():
@@ -46,6 +46,20 @@ def test_what_the_database_cannot_store_is_refused_before_anything_is_stored(wri
 def test_a_query_out_of_undecodable_bytes_is_refused():
     with pytest.raises(InvalidRequest, match="query"):
         options_of("caf\udce9", None, session=None, release=False)
+
+
+def test_what_is_known_of_nodes_becomes_the_fields_that_ask_for_it():
+    assert outcomes_of(["Browser:0"], ["Invoke:1[2]"]) == {
+        "Browser:0.outcome": "happened",
+        "Invoke:1[2].outcome": "again",
+    }
+    assert outcomes_of(["all"], None) == {"*.outcome": "happened"}
+    assert outcomes_of(None, None) == {}
+
+
+def test_a_node_that_both_has_acted_and_is_to_act_again_is_refused():
+    with pytest.raises(InvalidRequest, match="both name Browser:0"):
+        outcomes_of(["Browser:0"], ["Browser:0"])
 
 
 def test_options_carry_the_names_of_the_http_api():

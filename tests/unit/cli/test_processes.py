@@ -3,6 +3,7 @@
 import os
 import socket
 import sys
+import threading
 import time
 from datetime import timedelta
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 import settings
 from canvas.errors import Conflict, ExecutorError
+from cli import children, home
 from cli.__main__ import main
 from cli.checks import Level, clocks, connections, secret_key
 from cli.children import Child
@@ -99,15 +101,78 @@ def test_a_child_that_ends_is_started_again_and_writes_to_a_log_of_its_own(
 
     assert child.log.read_text() == "here\nhere\n"
     assert child.log.stat().st_mode & 0o777 == 0o600
-    assert "the worker has ended and is started again" in capsys.readouterr().err
+    assert "the worker has ended with code 0 and is started again" in capsys.readouterr().err
 
 
-def test_a_child_that_never_comes_up_is_reported_with_the_end_of_its_log(tmp_path: Path):
+def pauses(child: Child, count: int, *, lasting: float, monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """How long a child is away each time, if each of its lives lasts so long; on a clock of our own."""
+    now, away = 1000.0, list[float]()
+    monkeypatch.setattr(children.time, "monotonic", lambda: now)
+    child.tend()
+    for _ in range(count):
+        assert child._process is not None
+        child._process.wait(PATIENCE)
+        now += lasting
+        ended, starts = now, child.starts
+        while child.starts == starts:
+            child.tend()
+            now += 0.05
+        away.append(round(now - 0.05 - ended, 2))
+    return away
+
+
+def test_a_child_that_somebody_kills_again_and_again_is_back_at_once_each_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    killed = Child("worker", ["/bin/sh", "-c", "kill -9 $$"], os.environ, tmp_path / "worker.log")
+
+    away = pauses(killed, 8, lasting=0.5, monkeypatch=monkeypatch)
+
+    assert max(away) <= 0.3
+    assert "the worker was ended by signal 9" in capsys.readouterr().err
+    killed.must_come_up()
+
+
+def test_a_child_that_ends_after_it_had_come_up_is_back_at_once_each_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    child = Child("worker", ["/bin/sh", "-c", "exit 1"], os.environ, tmp_path / "worker.log")
+
+    assert max(pauses(child, 8, lasting=6.0, monkeypatch=monkeypatch)) <= 0.3
+
+
+def test_a_child_that_ends_itself_to_be_started_again_is_back_at_once_each_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    child = Child("sweeper", ["/bin/sh", "-c", "exit 75"], os.environ, tmp_path / "sweeper.log")
+
+    assert max(pauses(child, 8, lasting=0.5, monkeypatch=monkeypatch)) <= 0.3
+
+
+def test_only_a_child_that_fails_to_start_is_tried_ever_more_rarely_and_never_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    failing = Child("worker", ["/bin/sh", "-c", "exit 1"], os.environ, tmp_path / "worker.log")
+
+    away = pauses(failing, 8, lasting=0.5, monkeypatch=monkeypatch)
+
+    assert away == sorted(away)
+    assert away[0] < 0.5
+    assert 4.9 < away[-1] < 5.2
+    failing._process = None
+    with pytest.raises(ExecutorError, match="does not start"):
+        failing.must_come_up()
+
+
+def test_a_child_that_never_comes_up_is_reported_with_the_end_of_its_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(children, "PAUSE", 0.01)
     child = Child("api", [sys.executable, "-c", "raise SystemExit('no such port')"], os.environ, tmp_path / "api.log")
 
     child.must_come_up()
-    child.starts = 2
     tend_until(child, 3)
+    child.tend()  # its third end is seen
 
     with pytest.raises(ExecutorError, match="no such port"):
         child.must_come_up()
@@ -132,6 +197,30 @@ def test_a_port_that_is_taken_is_refused_with_advice():
             free_port("127.0.0.1", taken.getsockname()[1])
 
     assert free_port("127.0.0.1", 0) > 0
+
+
+def test_a_port_that_the_api_of_a_killed_up_still_holds_is_waited_for():
+    with socket.socket() as leaving:
+        leaving.bind(("127.0.0.1", 0))
+        leaving.listen()
+        port = leaving.getsockname()[1]
+        letting_go = threading.Timer(0.1, leaving.close)
+        letting_go.start()
+
+        assert free_port("127.0.0.1", port, patience=PATIENCE) == port
+
+
+def test_an_up_knows_whether_the_one_before_it_was_killed(tmp_path: Path):
+    with home.held(tmp_path) as first:
+        first.announce(home.Up("http://here", 1, "token", "postgresql://h/d", "redis://h/0"))
+        left = (tmp_path / home.STATE).read_bytes()
+    with home.held(tmp_path) as after_an_end_in_order:
+        pass
+    (tmp_path / home.STATE).write_bytes(left)
+    with home.held(tmp_path) as after_a_kill:
+        pass
+
+    assert [it.follows_killed for it in (first, after_an_end_in_order, after_a_kill)] == [False, False, True]
 
 
 def test_the_doctor_counts_connections_before_the_database_refuses_them(named: Settings):

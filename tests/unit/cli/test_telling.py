@@ -12,6 +12,7 @@ import pytest
 from canvas import dsl, events
 from canvas.graph import Canvas, compile_canvas
 from canvas.transcript import AUDIO_END, AUDIO_START, THINK_END, THINK_START, Event, Position, Said
+from canvas.unknown import question
 from cli.stand_ins import stand_ins
 from cli.telling import Lines, Speech, form_lines
 from store.events import Stored
@@ -155,6 +156,14 @@ def test_a_form_says_what_it_asks_and_how_to_answer():
         "  the reason  (options)  one of: damaged, other",
         "answer with: easel resume abc --input order=… --input 'the reason'=…",
     ]
+
+
+def test_a_question_whether_a_node_has_acted_names_both_answers():
+    body = {"inputs": question("Browser:0", "Shop", (("each", 0, 3),))[0], "tips": "Has it?"}
+
+    *_, told = form_lines(body, "abc")
+
+    assert told == "answer with: easel resume abc --happened 'Browser:0[3]' | --again 'Browser:0[3]'"
 
 
 def test_an_answer_that_is_taken_back_is_announced(canvas: Canvas, run: Glance, capsys: pytest.CaptureFixture[str]):

@@ -11,6 +11,7 @@ import pytest
 from canvas.outcome import Outcome
 from components import tools
 from components.agent import agent
+from components.base import Effect
 from components.tools.base import Argument, Tool, ToolParams, ToolResult
 from providers.catalogue import open_chat
 from providers.chat import ChatModel
@@ -51,7 +52,9 @@ class Calls:
     most_at_once: int = 0
 
 
-def echo_tool(calls: Calls, answer: Answer | None = None, name: str = "Echo", **settings: Any) -> Tool[EchoParams]:
+def echo_tool(
+    calls: Calls, answer: Answer | None = None, name: str = "Echo", effect: Effect = "idempotent", **settings: Any
+) -> Tool[EchoParams]:
     """A tool that gives back its query, or what `answer` makes of its arguments."""
 
     async def call(params: EchoParams, arguments: Mapping[str, Any], ctx: Any) -> ToolResult:
@@ -73,7 +76,7 @@ def echo_tool(calls: Calls, answer: Answer | None = None, name: str = "Echo", **
         "query": Argument("string", "what to echo", required=True, default="{sys.query}"),
         "times": Argument("integer", "how often", default=1),
     }
-    return Tool(name, name.lower(), EchoParams, "Echoes.", arguments, call, empty=None, **settings)
+    return Tool(name, name.lower(), EchoParams, "Echoes.", arguments, call, effect=effect, empty=None, **settings)
 
 
 @contextmanager

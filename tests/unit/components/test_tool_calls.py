@@ -36,6 +36,22 @@ def carried_out(
     return asyncio.run(all_of_them())
 
 
+def test_a_call_that_may_not_be_done_twice_is_in_doubt_until_its_result_is_recorded():
+    ctx = FakeContext()
+    seen: list[tuple[list[str], list[str]]] = []
+
+    async def send(arguments: Any, inner: Any) -> ToolRun:
+        seen.append((list(ctx.unrepeated), list(ctx.journal)))
+        return ToolRun({}, "sent")
+
+    unsafe = Function("send_0", "Send", "Send", {}, send, effect="unsafe")
+    carried_out(ctx, [unsafe, function(send, "look_1")], ("send_0", "{}"), at_once=1)
+    carried_out(ctx, [unsafe, function(send, "look_1")], ("send_0", "{}"), at_once=1)
+
+    assert seen == [(["begun"], [])]
+    assert (ctx.unrepeated, list(ctx.journal)) == (["done"], ["call:0:0"])
+
+
 def results(done: ToolCalls) -> list[Any]:
     return [used.result for used in done.used]
 

@@ -38,7 +38,7 @@ def tool(*results: Any, **settings: Any) -> tuple[Tool[EchoParams], list[Mapping
         "domains": Argument("array", "Where.", default=[], items="string"),
         "kind": Argument("string", "Which.", default="web", enum=("web", "news")),
     }
-    return Tool("Echo", "echo", EchoParams, "Echoes.", arguments, call, **settings), calls
+    return Tool("Echo", "echo", EchoParams, "Echoes.", arguments, call, effect="idempotent", **settings), calls
 
 
 def called(given: Tool[EchoParams], arguments: Mapping[str, Any], **params: Any) -> Any:

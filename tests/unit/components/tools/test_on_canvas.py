@@ -37,7 +37,7 @@ def search(answer: Any = "found", **settings: Any) -> tuple[Tool[SearchParams], 
         "channel": Argument("string", "Where.", default="general"),
         "domains": Argument("array", "Whose.", default=[]),
     }
-    return Tool("Search", "search", SearchParams, "Finds.", arguments, call, **settings), calls
+    return Tool("Search", "search", SearchParams, "Finds.", arguments, call, effect="idempotent", **settings), calls
 
 
 def world(**known: Any) -> FakeContext:

@@ -1,0 +1,1 @@
+"""Measurements on real processes: `python -m bench.cancel`."""

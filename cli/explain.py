@@ -1,0 +1,43 @@
+"""`easel explain`: the one thing a run waits for, who owns it, and when it will move."""
+
+from canvas.errors import NotFound
+from canvas.explain import Explanation, WaitsFor, explain, told
+from cli import inputs, output
+from cli.connection import opened, tenant_of
+from cli.options import LOCAL, AsJson, OfTenant, Run
+from cli.output import DIM, RED
+from settings import load
+from store import explaining
+
+MOST_TOLD = 20  # further things; --json has all
+
+
+def explain_run(run: Run, tenant: OfTenant = LOCAL, as_json: AsJson = False) -> None:
+    """Tell what a run waits for, who owns that, and when it will move."""
+    run_id = inputs.id_of(run, "run")
+    with opened() as connection:
+        with connection.database.transaction() as tx:
+            tenant_id = tenant_of(tx, tenant)
+        with connection.database.transaction() as tx:
+            found = explaining.facts(tx, tenant_id, run_id)
+            if found is None:
+                raise NotFound(f"There is no run {run}. `easel runs` lists them.")
+            facts, version_id = found
+            canvas = connection.versions.canvas(tx, version_id)
+        explanation = explain(facts, canvas, load().time_limit)
+    if as_json:
+        output.say_json(told(explanation, canvas))
+    else:
+        _say(explanation)
+
+
+def _say(explanation: Explanation) -> None:
+    output.say(explanation.wait.sentence)
+    if explanation.wait.until is not None:
+        output.tell(f"until {output.moment(explanation.wait.until)} at the latest", DIM)
+    for wait in explanation.also[:MOST_TOLD]:
+        output.tell(f"also: {wait.sentence}", DIM)
+    if len(explanation.also) > MOST_TOLD:
+        output.tell(f"and {len(explanation.also) - MOST_TOLD} more: --json", DIM)
+    if explanation.wait.kind is WaitsFor.NOBODY:
+        output.tell("The sweeper says so too: `run_stands_still` in its log.", RED)

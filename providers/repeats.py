@@ -1,0 +1,115 @@
+"""How whoever is reached tells a repeated request from a new one: `Idempotency-Key`, as HTTP services know it.
+
+    http = KeyedHttp(http, Repeats(activation_id))
+
+The key of a request follows from the activation, from what is sent, and from how often the same was sent before. So it
+is the same in every attempt of the activation and in every try that brought no good answer, and another one for every
+other request. What only asks (GET, HEAD, OPTIONS) has none, and a key that was given stays as it is.
+"""
+
+import json
+from collections.abc import AsyncGenerator, Generator
+from contextlib import aclosing, contextmanager
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from typing import Any, cast
+
+from providers.chat import ChatModel, ChatRequest, Completion, Delta, ErrorDelta, ModelSpec
+from providers.services import Call, Http, Reply
+
+HEADER = "Idempotency-Key"
+ONLY_ASKING = frozenset({"GET", "HEAD", "OPTIONS"})
+
+
+@dataclass(slots=True)
+class Sending:
+    """One request under its key. Once it `is_answered`, the next one like it is another request."""
+
+    key: str
+    is_answered: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Repeats:
+    """The keys of one activation's requests, or of a part of it. For one event loop."""
+
+    space: str
+    _taken: dict[str, set[int]] = field(default_factory=dict[str, set[int]])  # digest -> numbers that are used up
+
+    @contextmanager
+    def of(self, *said: Any) -> Generator[Sending]:
+        """The key of a request that says this; what is JSON counts by its content, everything else by its repr."""
+        digest = sha256(json.dumps(said, sort_keys=True, default=repr).encode()).hexdigest()
+        taken = self._taken.setdefault(digest, set())
+        number = next(number for number in range(len(taken) + 1) if number not in taken)
+        taken.add(number)
+        sending = Sending(sha256(f"{self.space}\n{digest}\n{number}".encode()).hexdigest())
+        try:
+            yield sending
+        finally:
+            if not sending.is_answered:
+                taken.discard(number)
+
+    def within(self, place: str) -> "Repeats":
+        """The keys of a part of the activation: what is sent there is no repetition of anything outside of it."""
+        return Repeats(f"{self.space}/{place}")
+
+
+class KeyedHttp:
+    """The way out of one activation."""
+
+    def __init__(self, http: Http, repeats: Repeats) -> None:
+        self._http = http
+        self._repeats = repeats
+
+    async def send(self, call: Call) -> Reply:
+        """Raises AddressRefused, or HttpFailed when no whole answer came (`retryable` says whether more may help)."""
+        if call.method.upper() in ONLY_ASKING or any(name.strip().lower() == HEADER.lower() for name in call.headers):
+            return await self._http.send(call)
+        with self._repeats.of(call.method, call.url, call.params, call.json, call.form, call.content) as sending:
+            reply = await self._http.send(replace(call, headers={**call.headers, HEADER: sending.key}))
+            sending.is_answered = reply.is_success
+            return reply
+
+    def within(self, place: str) -> "KeyedHttp":
+        """The way out of a part of the activation."""
+        return KeyedHttp(self._http, self._repeats.within(place))
+
+
+class KeyedModel:
+    """A model as one activation asks it."""
+
+    def __init__(self, model: ChatModel, repeats: Repeats) -> None:
+        self._model = model
+        self._repeats = repeats
+
+    @property
+    def spec(self) -> ModelSpec:
+        return self._model.spec
+
+    async def stream(self, request: ChatRequest) -> AsyncGenerator[Delta, None]:
+        """Deltas as they come, one UsageDelta at the end. Closing this closes the provider's connection."""
+        with self._repeats.of(*_asked(request)) as sending:
+            has_failed = False
+            deltas = cast("AsyncGenerator[Delta, None]", self._model.stream(replace(request, key=sending.key)))
+            async with aclosing(deltas):
+                async for delta in deltas:
+                    has_failed = has_failed or isinstance(delta, ErrorDelta)
+                    yield delta
+            sending.is_answered = not has_failed
+
+    async def complete(self, request: ChatRequest) -> Completion:
+        """The whole answer without streaming."""
+        with self._repeats.of(*_asked(request)) as sending:
+            answer = await self._model.complete(replace(request, key=sending.key))
+            sending.is_answered = answer.error is None
+            return answer
+
+
+def within(http: Http, place: str) -> Http:
+    """The way out of a part of an activation, where requests have keys."""
+    return http.within(place) if isinstance(http, KeyedHttp) else http
+
+
+def _asked(request: ChatRequest) -> tuple[Any, ...]:
+    return ("chat", request.messages, request.params, len(request.images), request.tools)

@@ -1,0 +1,242 @@
+"""What a caller asks for becomes rows, in one transaction: a run that is started, a form that is answered.
+
+A repeated request is told what the first one was told. A conversation has one active run; what comes meanwhile is
+refused, queued, or comes instead of it.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from canvas.checkpoint import run_to_json
+from canvas.errors import Conflict, NotFound
+from canvas.state import RunState, RunStatus
+from scheduler.coordinator import Coordinator
+from scheduler.turn_start import Request, turn_globals
+from scheduler.verdicts import Answered, taken_apart
+from store import activations, conversations, conversing, idempotency, runs, values
+from store.database import Transaction
+from store.ids import new_id
+from store.runs import Applied
+
+ON_BUSY = ("refuse", "enqueue", "interrupt")
+
+
+class NotWaiting(Conflict):
+    """Somebody wants to answer a run that does not ask."""
+
+
+class WaitsNow(Exception):
+    """The run that keeps a conversation busy has come to ask: the turn that would start another is its answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """What starting a run needs. The version is chosen by the caller: a draft is snapshotted before it runs."""
+
+    tenant_id: UUID
+    canvas_id: UUID
+    version_id: UUID
+    request: Request
+    run_id: UUID | None = None
+    conversation_id: UUID | None = None
+    conversation_name: str = ""
+    conversation_source: str = "workflow"
+    said_before: tuple[tuple[str, str], ...] = ()  # (role, text): the past of a new conversation
+    on_busy: str = "refuse"
+    idempotency: tuple[str, str, bytes] | None = None  # (route, key, SHA-256 of the request)
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A run that was accepted. `resumed`: it had been waiting, and went on. `repeated`: an earlier reply."""
+
+    run_id: UUID
+    conversation_id: UUID
+    message_id: UUID
+    after: int  # events of this turn have greater numbers
+    resumed: bool = False
+    repeated: bool = False
+    queued: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        """What a repeated request needs beside the run (`from_first`)."""
+        return {
+            "conversation_id": str(self.conversation_id),
+            "message_id": str(self.message_id),
+            "after": self.after,
+            "resumed": self.resumed,
+        }
+
+    @staticmethod
+    def from_first(first: idempotency.First) -> "Started | None":
+        """What the first request with a key was told; None for one that started no run of ours."""
+        told = first.reply
+        if first.run_id is None or told is None:
+            return None
+        conversation_id, message_id = UUID(told["conversation_id"]), UUID(told["message_id"])
+        return Started(first.run_id, conversation_id, message_id, told["after"], told["resumed"], repeated=True)
+
+
+def accept(coordinator: Coordinator, tx: Transaction, start: Start) -> tuple[Started, Applied | None, Sequence[UUID]]:
+    """Start a run: what its caller is told, what was written, and the runs it interrupts.
+
+    Raises Conflict if its conversation is busy and that was not expected, WaitsNow if this turn answers a form.
+    """
+    assert start.run_id is not None  # chosen at the latest by `start_run`
+    started = Started(start.run_id, start.conversation_id or new_id(), new_id(), 0)
+    first = claimed(tx, start.tenant_id, start.idempotency, started)
+    if first is None and runs.tenant_of(tx, started.run_id) is not None:
+        first = idempotency.First(started.run_id, None)
+    if first is not None:
+        return repeated(tx, start.tenant_id, first), None, ()
+    busy = _conversation(tx, start, started.conversation_id)
+    if busy is not None:
+        _check_busy(tx, start, busy)
+    is_interrupt = busy is not None and start.on_busy == "interrupt"
+    superseded = conversing.not_over(tx, started.conversation_id) if is_interrupt else ()
+    _create(coordinator, tx, start, started, is_interrupt=is_interrupt)
+    if busy is not None:
+        return replace(started, queued=True), None, superseded
+    row = runs.read(tx, start.tenant_id, started.run_id)
+    assert row is not None  # inserted above
+    applied = coordinator.fold(tx, row)
+    bus = coordinator.dispatch.bus
+    bus.clear_cancel_keys(started.run_id, started.conversation_id)  # before the commit: later ones count
+    return started, applied, ()
+
+
+def _create(coordinator: Coordinator, tx: Transaction, start: Start, started: Started, *, is_interrupt: bool) -> None:
+    state = RunState(started.run_id, RunStatus.QUEUED, max_running=coordinator.max_running)
+    request = start.request.to_json()
+    if is_interrupt:
+        request["options"] |= {conversing.ON_BUSY: "interrupt"}
+    runs.create(
+        tx,
+        {
+            "id": started.run_id,
+            "tenant_id": start.tenant_id,
+            "canvas_id": start.canvas_id,
+            "version_id": start.version_id,
+            "conversation_id": started.conversation_id,
+            "message_id": started.message_id,
+            "status": RunStatus.QUEUED.value,
+            "state": run_to_json(state),
+            "request": request,
+            "base": {},
+        },
+    )
+
+
+def _conversation(tx: Transaction, start: Start, conversation_id: UUID) -> UUID | None:
+    """Take the conversation of a start, or make it; the run that is active in it."""
+    if start.conversation_id is not None:
+        row = conversing.lock(tx, start.tenant_id, conversation_id)
+        if row is None:
+            raise NotFound("Session not found!", session_id=conversation_id.hex)
+        return row["active_run"]
+    conversations.create(
+        tx,
+        start.tenant_id,
+        start.canvas_id,
+        start.version_id,
+        start.request.user_id,
+        start.conversation_name,
+        start.conversation_source,
+        conversation_id=conversation_id,
+    )
+    conversing.said_before(tx, conversation_id, start.said_before)
+    return None
+
+
+def _check_busy(tx: Transaction, start: Start, active: UUID) -> None:
+    """Whether a turn may come now that its conversation has an active run. Raises Conflict, WaitsNow."""
+    row = runs.read(tx, start.tenant_id, active)
+    status = row["status"] if row is not None else ""
+    if status == RunStatus.WAITING:
+        raise WaitsNow
+    if start.on_busy == "refuse":
+        session = start.conversation_id.hex if start.conversation_id is not None else ""
+        raise Conflict("This agent session is already running.", session_id=session, run_id=active.hex, status=status)
+
+
+def repeated(tx: Transaction, tenant_id: UUID, first: idempotency.First) -> Started:
+    """What the first request was told; for one that named its run's id, what the run's row tells."""
+    told = Started.from_first(first)
+    if told is not None:
+        return told
+    run_id = first.run_id
+    row = runs.read(tx, tenant_id, run_id) if run_id is not None else None
+    if run_id is None or row is None:
+        raise Conflict(f"The run id {run_id} is taken.", run_id=str(run_id))
+    return Started(run_id, row["conversation_id"], row["message_id"], 0, repeated=True)
+
+
+def answer(
+    coordinator: Coordinator, tx: Transaction, row: Mapping[str, Any], request: Request, started: Started
+) -> Applied:
+    """The conversation's next turn goes to a locked run that waits."""
+    run_id, conversation_id = row["id"], row["conversation_id"]
+    canvas = coordinator.versions.canvas(tx, row["version_id"])
+    answered = taken_apart(canvas, row["state"]["forms"], request.inputs, request.query)
+    answers = _answers(answered, request)
+    if conversing.lock(tx, row["tenant_id"], conversation_id) is None:
+        raise NotFound("Session not found!", session_id=conversation_id.hex)  # deleted; its run is being cancelled
+    number = conversing.user_said(tx, conversation_id, run_id, request.query)
+    runs.next_turn(
+        tx,
+        run_id,
+        request={**request.to_json(), "inputs": request.inputs},
+        message_id=started.message_id,
+        history_upto=number,
+        first_event=row["last_event"] + 1,
+    )
+    _set_globals(tx, row, request, number)
+    if answers is None and not answered.verdicts:
+        return coordinator.ask_again(tx, row)
+    return coordinator.resume(tx, row, answers, answered.verdicts)
+
+
+def _set_globals(tx: Transaction, row: Mapping[str, Any], request: Request, history_upto: int) -> None:
+    """A new turn's globals, as variables written by the forms it answers."""
+    known = values.final(tx, row["id"]).variables
+    seen = {**row["base"]["globals"], **{name: value for name, (value, _) in known.items()}}
+    changed = turn_globals({"globals": seen}, request, datetime.now())  # local time, as upstream
+    for activation in row["state"]["forms"]:
+        activations.put_variables(tx, row["id"], UUID(activation), changed)
+    if request.files:
+        runs.set_base(
+            tx,
+            row["id"],
+            base={**row["base"], "files": list(request.files)},
+            previous_run=row["previous_run"],
+            history_upto=history_upto,
+        )
+
+
+def claimed(
+    tx: Transaction, tenant_id: UUID, key: tuple[str, str, bytes] | None, started: Started
+) -> idempotency.First | None:
+    """The first request with this idempotency key; None if there is no key, or it now stands for this start."""
+    return idempotency.claim(tx, tenant_id, *key, started.run_id, started.to_json()) if key is not None else None
+
+
+def _answers(answered: Answered, request: Request) -> Mapping[str, Any] | None:
+    """The answers of a turn: its inputs, or its query where exactly one field is open; None if it has neither.
+
+    What waits and has no fields (an Answer) is answered by any query, and takes it from the request itself.
+    """
+    forms = answered.forms
+    if answered.inputs and forms:
+        return answered.inputs
+    open_fields = {name: field for form in forms.values() for name, field in form[3].items()}
+    if len(open_fields) == 1 and request.query:
+        (name,) = open_fields
+        field = open_fields[name]
+        if not isinstance(field, Mapping):
+            return {name: request.query}
+        if "file" not in str(field.get("type") or "").lower():  # a sentence is no file
+            return {name: {**field, "value": request.query}}
+    return {} if request.query and not all(form[3] for form in forms.values()) else None

@@ -1,0 +1,162 @@
+"""Stop means stop, from outside: a model provider sees its socket closed, whichever way a run is cancelled.
+
+Real processes, and a provider that writes a token every 50 ms for as long as somebody reads. How fast it is,
+`python -m bench.cancel` measures; here it is only never slow.
+"""
+
+import os
+import shutil
+import signal
+import tempfile
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from time import monotonic
+from typing import Any
+from uuid import UUID
+
+import pytest
+import redis
+
+from bench.stage import Stage, stage_on, until
+
+SOON = 5.0  # seconds
+OVER = ("succeeded", "failed", "cancelled")
+
+
+@pytest.fixture(scope="module")
+def stage() -> Iterator[Stage]:
+    folder = Path(tempfile.mkdtemp(prefix="easel-stop-"))
+    folder.chmod(0o711)
+    try:
+        with stage_on(folder) as stage:
+            yield stage
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def status(stage: Stage, run_id: str) -> str:
+    body = stage.client.get(f"/runs/{run_id}").json()
+    return body.get("data", body)["status"]
+
+
+def ends(stage: Stage, run_id: str) -> str:
+    """The status of a run once it is over."""
+    until(lambda: status(stage, run_id) in OVER, f"{run_id} does not end")
+    return status(stage, run_id)
+
+
+def cancelled(stage: Stage, run_id: str) -> Any:
+    return stage.client.post(f"/runs/{run_id}/cancel").json()["status"]
+
+
+def silence(stage: Stage, name: str, accepted: float) -> None:
+    """The stream is closed soon after the cancel was accepted, and stays so."""
+    stream = stage.closes(name)
+    assert stream["closed"] - accepted < SOON
+    assert stage.stream(name) == stream
+
+
+@contextmanager
+def stopped(pid: int) -> Generator[None]:
+    """A process does nothing until the block ends, and its sockets stay open."""
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+# -- every way -------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("way", ["http", "by task", "command", "run key", "run key in hex", "session key"])
+def test_a_cancel_closes_the_providers_socket(stage: Stage, way: str):
+    run_id, session_id, name = stage.streaming_run()
+
+    with redis.Redis.from_url(stage.redis_url()) as client:
+        match way:
+            case "http":
+                assert cancelled(stage, run_id) in ("stopping", "cancelled")
+            case "by task":
+                stage.client.post(f"/tasks/{session_id}/cancel").raise_for_status()
+            case "command":
+                stage.easel("cancel", run_id)
+            case "run key":
+                client.set(f"{UUID(run_id)}-cancel", "x", ex=60)
+            case "run key in hex":
+                client.set(f"{UUID(run_id).hex}-cancel", "x", ex=60)
+            case _:
+                client.set(f"{UUID(session_id)}-cancel", "x", ex=60)
+        silence(stage, name, monotonic())
+
+    assert ends(stage, run_id) == "cancelled"
+
+
+def test_a_client_that_hangs_up_stops_its_run_if_it_wanted_that(stage: Stage):
+    name = stage.name()
+    question = {"agent_id": stage.agent_id, "query": name, "stream": True, "cancel_on_disconnect": True}
+
+    with stage.client.stream("POST", "/agents/chat/completions", json=question) as stream:
+        run_id = stream.headers["x-run-id"]
+        stage.begins(name)
+
+    silence(stage, name, monotonic())
+    assert ends(stage, run_id) == "cancelled"
+
+
+# -- when something is missing ---------------------------------------------------------------------------------------
+def test_a_cancel_holds_while_redis_takes_connections_and_answers_nothing(stage: Stage):
+    run_id, _, name = stage.streaming_run()
+
+    with stopped(stage.redis_pid()):
+        asked = monotonic()
+        assert cancelled(stage, run_id) in ("stopping", "cancelled")
+        accepted = monotonic()
+        silence(stage, name, accepted)
+        assert ends(stage, run_id) == "cancelled"
+
+    assert accepted - asked < SOON
+    run_id, _, name = stage.streaming_run()
+    assert cancelled(stage, run_id) in ("stopping", "cancelled")
+    silence(stage, name, monotonic())
+
+
+def test_redis_may_die_without_what_is_in_flight_and_a_cancel_holds_all_the_same(stage: Stage):
+    worker = stage.process("worker.tasks")
+    (lives, _, goes_on), (run_id, _, name) = stage.streaming_run(), stage.streaming_run()
+
+    os.kill(stage.redis_pid(), signal.SIGKILL)
+    assert cancelled(stage, run_id) in ("stopping", "cancelled")
+    silence(stage, name, monotonic())
+
+    assert ends(stage, run_id) == "cancelled"
+    until(stage.redis_answers, "Redis does not come back")
+    third, _, _ = stage.streaming_run()  # the worker hears of new work again
+    cancelled(stage, third)
+    assert stage.stream(goes_on)["closed"] is None
+    assert stage.process("worker.tasks") == worker
+    cancelled(stage, lives)
+    assert ends(stage, lives) == "cancelled"
+
+
+def test_a_cancel_holds_for_a_worker_that_was_frozen_when_it_was_given(stage: Stage):
+    run_id, _, name = stage.streaming_run()
+
+    with stopped(stage.process("worker.tasks")):
+        assert cancelled(stage, run_id) == "stopping"
+
+    silence(stage, name, monotonic())
+    assert ends(stage, run_id) == "cancelled"
+
+
+def test_a_cancel_holds_that_is_given_while_no_worker_is_there(stage: Stage):
+    run_id, _, name = stage.streaming_run()
+
+    os.kill(stage.process("worker.tasks"), signal.SIGKILL)
+    assert cancelled(stage, run_id) in ("stopping", "cancelled")
+    gone = stage.closes(name)
+
+    again, _, other = stage.streaming_run()  # a worker is back
+    cancelled(stage, again)
+    silence(stage, other, monotonic())
+    assert stage.stream(name) == gone  # and it has begun nothing but this
+    assert status(stage, run_id) in ("stopping", "cancelled")

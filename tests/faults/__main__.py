@@ -1,0 +1,80 @@
+"""`python -m tests.faults`: the whole matrix, a thousand runs and FLUSHALL, and the random killer; told as a table.
+
+Exit code 1 if a promise is broken. `--cells TEXT` takes the cells whose names hold the text; `--seed N` repeats a run.
+"""
+
+import argparse
+import random
+import sys
+import time
+from collections.abc import Callable
+
+from tests import services
+from tests.faults import chaos, flushed
+from tests.faults.cluster import SHORT_LEASES, Cluster, cluster_on
+from tests.faults.matrix import CELLS, run_cell
+from tests.faults.table import Tally, table
+
+KILLED = (("processes", ()), ("processes and servers", ("--servers", "--up", "--flush")))
+
+
+def main() -> int:
+    """Disturb everything, and tell."""
+    parser = argparse.ArgumentParser(prog="python -m tests.faults", description="Disturb everything, and tell.")
+    parser.add_argument("--cells", default="", help="only those with this in their name")
+    parser.add_argument("--seed", type=int, default=random.randrange(10_000))
+    parser.add_argument("--only", choices=("matrix", "flushall", "chaos"), help="one of the three parts")
+    wanted = parser.parse_args()
+    parts = {
+        "matrix": lambda: whole_matrix(wanted.cells, wanted.seed),
+        "flushall": flushed.measured,
+        "chaos": lambda: random_killer(wanted.seed),
+    }
+    rows: dict[str, Tally] = {}
+    for name, part in parts.items():
+        if wanted.only in (None, name):
+            rows |= part()
+    sys.stdout.write(f"{table(rows)}\nseed {wanted.seed}\n")
+    return 0 if all(it.is_kept for it in rows.values()) else 1
+
+
+def whole_matrix(cells: str, seed: int) -> dict[str, Tally]:
+    """Every cell, one after another, on servers of our own."""
+    rows: dict[str, Tally] = {}
+    with services.shared_folder() as home, services.running(home) as servers:
+        template = services.migrated_template(servers.database_url, home)
+        with services.fresh_database(servers.database_url, template) as database_url:
+            redis_url = services.emptied_redis(servers.redis_url, "faults")
+            folder = home / "cluster"
+            folder.mkdir()
+            with cluster_on(database_url, redis_url, folder, **SHORT_LEASES) as cluster:
+                for cell in CELLS:
+                    if cells in str(cell):
+                        rows[str(cell)] = _tried(lambda cell=cell: run_cell(cluster, cell, seed), cluster, str(cell))
+    return rows
+
+
+def random_killer(seed: int) -> dict[str, Tally]:
+    """The random killer, first of processes only."""
+    rows: dict[str, Tally] = {}
+    for what, options in KILLED:
+        tally, _ = chaos.on_its_own(chaos.options(["--seed", str(seed), *options]))
+        rows[f"random: {what}"] = tally
+    return rows
+
+
+def _tried(cell: Callable[[], tuple[Tally, list[str]]], cluster: Cluster, name: str) -> Tally:
+    """A cell's tally; one that does not come to an end has lost its runs."""
+    began = time.monotonic()
+    try:
+        tally, wrong = cell()
+    except AssertionError as error:
+        statuses = cluster.statuses
+        tally, wrong = Tally(sum(statuses.values())), [str(error)]
+        tally.lost = max(1, tally.started - statuses.get("succeeded", 0))
+    chaos.tell(f"{time.monotonic() - began:6.1f} s  {name}", *wrong)
+    return tally
+
+
+if __name__ == "__main__":
+    sys.exit(main())

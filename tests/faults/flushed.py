@@ -1,0 +1,49 @@
+"""A thousand runs go on when Redis forgets everything: how long each of them stands still."""
+
+import time
+
+import redis
+from sqlalchemy import text
+
+from tests import services
+from tests.faults.cluster import Cluster, cluster_on
+from tests.faults.table import Tally
+
+RUNS = 1000
+PATIENCE = 240.0  # seconds for all of them to end, on a small machine
+NEXT_MOVES = text("""
+    select max(extract(epoch from moved) - :since) from (
+        select min(case when extract(epoch from a.started_at) > :since
+                   then a.started_at else a.finished_at end) as moved
+        from activations a join runs r on r.id = a.run_id
+        where r.tenant_id = :tenant_id and extract(epoch from greatest(a.started_at, a.finished_at)) > :since
+        group by a.run_id
+    ) moves
+""")
+
+
+def measured() -> dict[str, Tally]:
+    """As a row of the table; the stall is the longest time from FLUSHALL to the next move of a run."""
+    with (
+        services.shared_folder() as home,
+        services.running(home) as servers,
+        services.fresh_database(servers.database_url, services.migrated_template(servers.database_url, home)) as url,
+        cluster_on(url, services.emptied_redis(servers.redis_url, "faults"), home) as cluster,
+    ):
+        cluster.start("sweeper")
+        cluster.start("worker", "-c", "64")
+        return {f"FLUSHALL, {RUNS} runs": flushed(cluster, RUNS)}
+
+
+def flushed(cluster: Cluster, count: int) -> Tally:
+    """Start so many runs, empty Redis, and wait for all of them."""
+    cluster.begin(count)
+    with redis.Redis.from_url(cluster.redis_url) as client:
+        client.flushall()
+    since = time.time()
+    cluster.wait_until_all_have_succeeded(count, seconds=PATIENCE)
+    tally, wrong = cluster.tally(count)
+    assert not wrong, "\n".join(wrong)
+    with cluster.database.transaction() as tx:
+        tally.stall = float(tx.scalar(NEXT_MOVES, tenant_id=cluster.tenant_id, since=since))
+    return tally

@@ -1,0 +1,38 @@
+"""A node that kills the process it runs in, among others that do not."""
+
+import subprocess
+import sys
+
+from scheduler.accepting import Start
+from scheduler.turn_start import Request
+from store import canvases, versions
+from store.ids import new_id
+from tests.faults.cluster import ROOT, Cluster
+from tests.integration.engine import dsl_of
+
+HONEST = 12
+QUICK = {"EASEL_LEASE": "1s", "EASEL_RENEW_EVERY": "300ms"}
+
+
+def test_what_kills_three_workers_fails_and_everything_else_goes_on(cluster: Cluster):
+    workers = [a_worker(cluster) for _ in range(4)]
+    cluster.begin(HONEST)
+
+    with cluster.database.transaction() as tx:
+        document = dsl_of("begin -> poison", poison={"component": "Poison"})
+        canvas_id = canvases.create(tx, cluster.tenant_id, f"poisoned {new_id()}", document)
+        version_id = versions.snapshot(tx, cluster.tenant_id, canvas_id).id
+    cluster.lifecycle.start_run(Start(cluster.tenant_id, canvas_id, version_id, Request(query="x")))
+    cluster.wait_for(lambda: cluster.statuses == {"succeeded": HONEST, "failed": 1}, 60)
+
+    assert sorted(worker.poll() is None for worker in workers) == [False, False, False, True]
+
+
+def a_worker(cluster: Cluster) -> subprocess.Popen[bytes]:
+    """A worker process that has the component `Poison`; the cluster ends it with the others."""
+    arguments = [sys.executable, "-m", "tests.faults.poisoned_worker"]
+    with (cluster.home / f"poisoned-{len(cluster.processes)}.log").open("wb") as log:
+        environment = {**cluster.environment, **QUICK}
+        process = subprocess.Popen(arguments, cwd=ROOT, env=environment, stdout=log, stderr=subprocess.STDOUT)
+    cluster.processes.append(process)
+    return process

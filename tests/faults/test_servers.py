@@ -1,0 +1,97 @@
+"""PostgreSQL and Redis go and come back, and processes that live on go on: nothing is lost and nothing doubled."""
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import redis
+from sqlalchemy.exc import SQLAlchemyError
+
+import embedded
+from store.database import is_outage
+from store.migrate import upgrade
+from tests import services as test_services
+from tests.faults.cluster import ACTIVATIONS, LONG_LEASES, Cluster, cluster_on
+
+pytestmark = pytest.mark.timeout(300)  # deadlines are for a machine that does nothing else
+
+RUNS = 12
+PROMISED = 90.0  # seconds within which all runs end by themselves
+
+
+@pytest.fixture(scope="module")
+def servers() -> Iterator[embedded.Services]:
+    """Servers that nobody else uses, since they are killed."""
+    with test_services.shared_folder() as home, embedded.services(home, durable=False) as servers:
+        upgrade(servers.database_url)
+        yield servers
+
+
+@pytest.fixture(scope="module")
+def living(servers: embedded.Services, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Processes that outlive their servers."""
+    home: Path = tmp_path_factory.mktemp("cluster")
+    with cluster_on(servers.database_url, servers.redis_url, home, **LONG_LEASES) as cluster:
+        cluster.have("sweeper")
+        cluster.have("worker")
+        yield cluster
+
+
+@pytest.fixture
+def at_work(living: Cluster) -> Cluster:
+    """The cluster, when some of its runs are over and all others go on."""
+    living.renew()
+    living.begin(RUNS)
+    living.wait_for(lambda: living.outside.requests > RUNS, 60)
+    return living
+
+
+def test_runs_go_on_when_redis_is_killed_and_comes_back_empty(servers: embedded.Services, at_work: Cluster):
+    killed(servers, "Valkey", signal.SIGKILL)
+    at_work.wait_for(servers.tend, PROMISED)
+    at_work.wait_until_all_have_succeeded(RUNS, seconds=PROMISED)
+
+    at_work.assert_everything_happened_once(RUNS)
+    assert {(row.attempt, row.strikes) for row in at_work.rows(ACTIVATIONS)} == {(1, 0)}
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGQUIT, signal.SIGKILL], ids=["fast", "immediate", "killed"])
+def test_runs_go_on_when_postgres_is_restarted(servers: embedded.Services, at_work: Cluster, how: signal.Signals):
+    killed(servers, "PostgreSQL", how)
+    at_work.wait_for(servers.tend, PROMISED)
+    at_work.wait_for(lambda: is_back(servers, at_work), PROMISED)
+    at_work.wait_until_all_have_succeeded(RUNS, seconds=PROMISED)
+
+    at_work.assert_everything_happened_once(RUNS)
+
+
+def test_runs_go_on_when_every_connection_to_redis_is_cut_again_and_again(servers: embedded.Services, at_work: Cluster):
+    for _ in range(5):
+        with redis.Redis.from_url(servers.redis_url) as client:
+            for kind in ("normal", "pubsub"):
+                client.client_kill_filter(_type=kind, skipme=True)
+        asked = at_work.outside.requests
+        at_work.wait_for(lambda asked=asked: at_work.outside.requests > asked or "running" not in at_work.statuses, 20)
+    at_work.wait_until_all_have_succeeded(RUNS, seconds=PROMISED)
+
+    at_work.assert_everything_happened_once(RUNS)
+
+
+def killed(servers: embedded.Services, name: str, how: signal.Signals) -> None:
+    """End a server; `servers.tend()` starts it again as `easel up` does: under its old URL, with what it has kept."""
+    (server,) = [it for it in servers.owned if it.name == name]
+    os.kill(server.pid, how)
+
+
+def is_back(servers: embedded.Services, cluster: Cluster) -> bool:
+    """Whether the database answers; if it has ended once more, it is started once more."""
+    servers.tend()
+    try:
+        cluster.database.ping()
+    except SQLAlchemyError as error:
+        if not is_outage(error):
+            raise
+        return False
+    return True

@@ -1,0 +1,131 @@
+"""The product on one database, with nodes that are held up, for tests of what a database may do to it."""
+
+import asyncio
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import psycopg
+import pytest
+from pydantic import SecretStr
+from sqlalchemy import text
+
+import local
+from api.app import Figures
+from canvas.outcome import Finished
+from components import registry
+from components.base import Component, Params
+from components.context import NodeContext
+from settings import Settings
+from store import tenants
+from store.database import Database
+from store.ids import new_id
+from tests.integration.api.conftest import Server, serving
+from tests.integration.api.talking import Client, canvas, message
+
+HELD_UP = canvas(
+    ("begin", "Begin", {}, ["StringTransform:0"]),
+    ("StringTransform:0", "StringTransform", {}, ["Message:0"]),
+    ("Message:0", "Message", message("done"), []),
+)
+LEASE = timedelta(seconds=2)
+
+ATTEMPTS = text("select attempt, strikes, status from activations where node_id like 'StringTransform%'")
+RUNS = text("select status, count(*) from runs group by status")
+SILENT = text("select bool_and(lease_until < now()) from activations where status = 'running'")
+
+
+@dataclass
+class Gate:
+    """What holds up the nodes called StringTransform."""
+
+    begun: int = 0
+    _open: threading.Event = field(default_factory=threading.Event)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    async def pass_through(self, params: Params, ctx: NodeContext) -> Finished:
+        with self._lock:
+            self.begun += 1
+        while not self._open.is_set():
+            await asyncio.sleep(0.01)
+        return Finished()
+
+    def open(self) -> None:
+        self._open.set()
+
+
+@dataclass
+class Product:
+    """Everything that runs, and a client of it."""
+
+    client: Client
+    url: str
+    database: Database
+    gate: Gate
+    agent: str
+
+    def post_run(self, key: str) -> httpx2.Response:
+        """Ask for a run under an idempotency key."""
+        return self.client.http.post(
+            f"/api/v1/agents/{self.agent}/runs", json={"query": "hi"}, headers={"Idempotency-Key": key}
+        )
+
+    def readiness(self) -> tuple[int, str]:
+        """The status of /readyz, and what it says of the database."""
+        reply = httpx2.get(f"{self.url}/readyz", timeout=10)
+        return reply.status_code, reply.json()["checks"]["database"]
+
+    def rows(self, statement: Any) -> list[tuple[Any, ...]]:
+        return self.database.carry_out(lambda tx: [tuple(row) for row in tx.rows(statement)])
+
+    def runs_that_end(self, count: int) -> list[str]:
+        """How all runs end, so many."""
+        listed = self.client.http.get("/api/v1/runs").json()["runs"]
+        assert len(listed) == count
+        return [self.client.until(run["id"], "succeeded", "failed", "cancelled")["status"] for run in listed]
+
+    @property
+    def leases_have_run_out(self) -> bool:
+        return bool(self.rows(SILENT)[0][0])
+
+    @property
+    def at_work(self) -> bool:
+        """Whether any attempt has not reported yet."""
+        return any(status == "running" for _, _, status in self.rows(ATTEMPTS))
+
+
+@contextmanager
+def product_on(database_url: str, redis_url: str, home: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[Product]:
+    """The product with short leases, on this database."""
+    gate = Gate()
+    held_up = {**registry.COMPONENTS, "stringtransform": Component("StringTransform", Params, gate.pass_through)}
+    monkeypatch.setattr(registry, "COMPONENTS", held_up)
+    given = Settings(
+        home=home, files_dir=home / "files", secret_key=SecretStr("a secret that is long"), lease=LEASE,
+        renew_every=LEASE / 4,
+    )  # fmt: skip
+    figures = Figures(database_url, redis_url, redis_url)
+    database = Database(database_url, pool_size=1)
+    with database.transaction() as tx:
+        tenant_id = tenants.create_tenant(tx, f"tenant {new_id()}")
+        _, token = tenants.create_token(tx, tenant_id, "test", "api")
+    with local.engine(given, database_url, redis_url, threads=8), serving(figures) as url:
+        client = Server(url, database, figures).client_of(tenant_id, token)
+        try:
+            yield Product(client, url, database, gate, client.agent(HELD_UP))
+        finally:
+            gate.open()
+            client.http.close()
+            database.close()
+
+
+def in_psql(database_url: str, *statements: str) -> None:
+    """Carry out what no transaction may hold."""
+    with psycopg.connect(database_url.replace("+psycopg", ""), autocommit=True) as connection:
+        for statement in statements:
+            connection.execute(statement.encode())

@@ -1,0 +1,169 @@
+"""What a run on real rows waits for, as people are told."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from math import inf
+from typing import Any
+
+import pytest
+from sqlalchemy import text
+
+from canvas.explain import Explanation, explain
+from scheduler.lifecycle import Lifecycle
+from scheduler.sweep import Sweeper
+from store import canaries, explaining
+from store.database import Database
+from store.schema import activations
+from tests.builders import says
+from tests.integration.engine import FORM, Bench, Run
+
+
+@pytest.fixture
+def database(database_url: str) -> Iterator[Database]:
+    """A database for each test: when the last canary came back is told of the whole deployment."""
+    database = Database(database_url)
+    yield database
+    database.close()
+
+
+def explained(bench: Bench, run: Run) -> Explanation:
+    with bench.database.transaction() as tx:
+        found = explaining.facts(tx, bench.tenant_id, run.id)
+        assert found is not None
+        facts, version_id = found
+        return explain(facts, bench.coordinator.versions.canvas(tx, version_id), lambda _: inf)
+
+
+def waits_for(bench: Bench, run: Run) -> tuple[str, str | None]:
+    """What a run waits for, and the node that is named."""
+    wait = explained(bench, run).wait
+    return wait.kind.value, wait.of.node_id if wait.of else None
+
+
+def change(bench: Bench, run: Run, **values: Any) -> None:
+    with bench.database.transaction() as tx:
+        tx.run(activations.update().where(activations.c.run_id == run.id).values(**values))
+
+
+def test_a_run_is_followed_from_its_first_message_to_its_end(bench: Bench):
+    run = bench.start("begin -> work")
+    in_the_queue = waits_for(bench, run)
+    claimed = bench.claim(run, "begin")
+    at_work = waits_for(bench, run)
+    bench.report(claimed)
+    reported = waits_for(bench, run)
+
+    bench.coordinator.advance_run(run.id)
+    bench.play()
+
+    assert in_the_queue == ("worker", "begin")
+    assert at_work == ("work", "begin")
+    assert reported == ("report", "begin")
+    assert waits_for(bench, run) == ("over", None)
+
+
+def test_who_works_and_for_how_long_is_told(bench: Bench):
+    run = bench.start("begin -> work")
+    bench.claim(run, "begin")
+
+    wait = explained(bench, run).wait
+
+    assert (wait.owner, wait.detail["attempt"]) == ("worker by hand", 1)
+    assert wait.sentence == "begin has been at work for 0 s: attempt 1, worker by hand."
+
+
+def test_a_dead_workers_lease_is_the_sweepers(bench: Bench):
+    run = bench.start("begin -> work")
+    bench.claim(run, "begin", lease=timedelta(seconds=-1))
+    nobody_sweeps = explained(bench, run).wait
+
+    Sweeper(bench.coordinator).tick()
+    somebody_sweeps = explained(bench, run).wait
+
+    assert [nobody_sweeps.kind.value, somebody_sweeps.kind.value] == ["silent_lease", "silent_lease"]
+    assert nobody_sweeps.sentence.endswith("no sweeper has ever run that gives the work to another: start one.")
+    assert somebody_sweeps.sentence.endswith("the sweeper gives the work to another within 7 s.")
+
+
+def test_that_no_worker_answers_is_told(bench: Bench):
+    run = bench.start("begin -> work")
+    with bench.database.transaction() as tx:
+        canaries.came_back(tx, "nodes", datetime.now(UTC) - timedelta(seconds=90))
+    Sweeper(bench.coordinator).tick()
+
+    sentence = explained(bench, run).wait.sentence
+
+    assert sentence == "begin is ready, and no worker answers: nothing has come out of their queue for 90 s."
+
+
+def test_another_attempt_that_is_not_due_waits_for_its_time(bench: Bench):
+    run = bench.start("begin -> work")
+    change(bench, run, not_before=datetime.now(UTC) + timedelta(minutes=1))
+
+    wait = explained(bench, run).wait
+
+    assert (wait.kind.value, wait.owner) == ("time", "the clock")
+    assert wait.until == run.activation("begin").not_before
+
+
+def test_full_places_are_told_besides_who_has_them(bench: Bench):
+    bench.lifecycle = Lifecycle(bench.a_coordinator(max_running=1))
+    run = bench.start("begin -> one, two")
+    bench.play(until=lambda: "two" in run.statuses)
+
+    found = explained(bench, run)
+
+    assert found.wait.kind.value == "worker"
+    assert [(wait.kind.value, wait.detail["queued"]) for wait in found.also] == [("place", 1)]
+
+
+def test_a_form_is_a_persons_with_its_fields_and_its_end(bench: Bench):
+    run = bench.start("begin -> form -> say", form=FORM, say=says("never"))
+    bench.play()
+
+    wait = explained(bench, run).wait
+
+    assert (wait.kind.value, wait.owner) == ("person", "a person")
+    assert wait.until == run.row["expires_at"]
+    assert (list(wait.detail["fields"]), wait.detail["tips"]) == (["name"], "Who are you?")
+
+
+def test_a_run_of_a_busy_session_names_the_one_before_it(bench: Bench):
+    first = bench.start("begin -> work")
+    second, third = (
+        bench.start("begin -> work", conversation_id=first.conversation_id, on_busy="enqueue") for _ in range(2)
+    )
+
+    owners = [explained(bench, run).wait.owner for run in (second, third)]
+    bench.play(until=lambda: first.status == "succeeded")
+    with bench.database.transaction() as tx:
+        tx.run(text("update conversations set active_run = null"))
+        tx.run(text("update runs set status = 'queued' where id = :id"), id=second.id)
+    its_turn = explained(bench, second).wait
+
+    assert owners == [f"run {first.id.hex}", f"run {first.id.hex}"]
+    assert its_turn.owner == "the sweeper"
+
+
+def test_a_cancelled_run_names_who_has_yet_to_let_go(bench: Bench):
+    run = bench.start("begin -> work")
+    bench.claim(run, "begin")
+    bench.lifecycle.cancel_run(bench.tenant_id, run.id)
+
+    assert waits_for(bench, run) == ("letting_go", "begin")
+
+
+def test_a_run_that_nobody_will_move_is_told_as_the_bug_it_is(bench: Bench):
+    run = bench.start("begin -> work")
+    bench.play()
+    with bench.database.transaction() as tx:
+        tx.run(text("update runs set status = 'running' where id = :id"), id=run.id)
+
+    assert waits_for(bench, run) == ("nobody", None)
+
+
+def test_another_tenants_run_is_not_explained(bench: Bench):
+    run = bench.start("begin -> work")
+
+    with bench.database.transaction() as tx:
+        assert explaining.facts(tx, bench.a_tenant(), run.id) is None

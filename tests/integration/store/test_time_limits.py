@@ -1,0 +1,62 @@
+"""What a process that stands still may keep, and for how long."""
+
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import timedelta
+
+import psycopg
+import pytest
+from sqlalchemy import text
+from sqlalchemy.exc import DBAPIError, PendingRollbackError
+
+from store import database
+from store.database import Database, is_outage
+
+TAKE = "select pg_advisory_xact_lock(4711)"
+IS_FREE = text("select pg_try_advisory_xact_lock(4711)")
+SHORT = timedelta(milliseconds=400)
+
+
+@pytest.fixture
+def impatient(database_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Database]:
+    """A database whose transactions must be quick."""
+    monkeypatch.setattr(database, "LONGEST_TRANSACTION", SHORT)
+    impatient = Database(database_url)
+    with impatient.transaction() as tx:
+        version = tx.scalar(text("show server_version_num"))
+    if int(version) < database.KNOWS_TRANSACTION_TIMEOUT:
+        pytest.skip("this server has no transaction_timeout")
+    yield impatient
+    impatient.close()
+
+
+def test_a_process_that_stands_still_in_the_middle_of_a_pipeline_keeps_no_lock(impatient: Database):
+    with suppress(PendingRollbackError), impatient.transaction() as tx:
+        stands_still = tx.connection.connection.driver_connection
+        assert isinstance(stands_still, psycopg.Connection)
+        wire = stands_still.pgconn
+        wire.enter_pipeline_mode()
+        wire.send_query_params(TAKE.encode(), None)
+        wire.send_flush_request()
+        wire.flush()
+
+        deadline = time.monotonic() + 20
+        while is_free(impatient):
+            assert time.monotonic() < deadline, "it has taken nothing"
+        while not is_free(impatient):
+            assert time.monotonic() < deadline, "it keeps what it has taken"
+        tx.connection.invalidate()  # it is in no state to be used again
+
+
+def test_a_transaction_that_takes_too_long_counts_as_an_outage(impatient: Database):
+    with pytest.raises(DBAPIError) as ended, impatient.transaction() as tx:
+        tx.rows(text("select pg_sleep(5)"))
+
+    assert is_outage(ended.value)
+
+
+def is_free(somebody: Database) -> bool:
+    """Whether another process could have the lock."""
+    with somebody.transaction() as tx:
+        return tx.scalar(IS_FREE)

@@ -1,0 +1,449 @@
+"""The simulator's tables and twins are held to the truth: the same calls, on PostgreSQL and on them, give the same.
+
+What the simulator finds out rests on this: its twins (tests/simulator/twins_*.py) must do what the statements do.
+"""
+
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from types import ModuleType
+from typing import Any
+from uuid import UUID
+
+import orjson
+import pytest
+from sqlalchemy import select
+from sqlalchemy.sql import Executable
+
+from canvas.errors import ExecutorError
+from canvas.outcome import Failed, Finished, Outcome
+from scheduler.accepting import Start
+from scheduler.dispatch import Dispatch
+from scheduler.lifecycle import Lifecycle
+from scheduler.turn_start import Request
+from store import activations, canaries, conversing, events, idempotency, outcomes, overdue, runs, scopes, turns, values
+from store.activations import Claim, Written
+from store.database import Database, Transaction
+from store.schema import metadata
+from tests.builders import At
+from tests.integration.engine import Outbox, values_of, variable_of
+from tests.simulator import stage
+from tests.simulator.database import TWINS, SimulatedDatabase
+from tests.simulator.messages import Redis, SimulatedBus
+from tests.simulator.processes import Plays, Watched
+from tests.simulator.schedule import playing
+from tests.simulator.stories import Play, plays
+from tests.simulator.tables import Server
+from tests.simulator.twins_runs import unpacked
+from tests.simulator.world import World
+
+TENANT, CANVAS = UUID(int=7), UUID(int=8)
+OPERATIONS = 60
+COMPARED = (
+    "runs",
+    "scopes",
+    "activations",
+    "node_values",
+    "variables",
+    "run_events",
+    "turns",
+    "conversations",
+    "conversation_messages",
+    "canaries",
+)
+NOT_PLAYED = {
+    turns.OF_RUN,
+    events.AFTER,
+    events.LAST_NUMBER,
+    values.LATEST_OUTPUTS,
+    values.WAITED_OUTPUTS,
+    values.LATEST_VARIABLES,
+    values.OF_PASSES,
+    idempotency.KEEP,
+    idempotency.FORGET_EXPIRED,
+}
+"""What readers ask for; no transition of the protocol does."""
+
+
+@pytest.fixture
+def database(database_url: str) -> Iterator[Database]:
+    """A database for each test: a sweeper sees all that is in it."""
+    database = Database(database_url)
+    yield database
+    database.close()
+
+
+# -- two of everything -----------------------------------------------------------------------------------------------
+@dataclass(eq=False)
+class Side:
+    """One of the two stores, with production code on it. Both choose the same ids."""
+
+    database: Database
+    world: World = field(default_factory=lambda: World(1))
+    outbox: Outbox = field(default_factory=Outbox)
+    claims: dict[UUID, Claim] = field(default_factory=dict[UUID, Claim])
+    lifecycle: Lifecycle = field(init=False)
+
+    def __post_init__(self) -> None:
+        app: Any = self.outbox
+        dispatch = Dispatch(app, SimulatedBus(Redis(self.world)))
+        self.lifecycle = Lifecycle(Watched(self.database, dispatch, Plays(), max_running=3))
+
+    def does(self, operation: Callable[["Side"], Any]) -> Any:
+        """What an operation gives, or how it is refused."""
+        stage.enter(self.world)
+        self.world.now += 0.01
+        self.outbox.sent.clear()
+        try:
+            result = operation(self)
+        except ExecutorError as error:
+            result = (type(error).__name__, str(error))
+        return plain(result), in_order(plain(self.outbox.sent))  # whom a statement returns first is its own affair
+
+
+class Simulated(Side):
+    """The simulator's store, seen from outside of any actor."""
+
+    @property
+    def server(self) -> Server:
+        assert isinstance(self.database, SimulatedDatabase)
+        return self.database.server
+
+    def rows(self, table: str) -> list[Any]:
+        """What everybody sees of a table, with its JSON read."""
+        found = [
+            {name: unpacked(value) if is_json(table, name) else value for name, value in row.items()}
+            for row in self.server[table].committed()
+        ]
+        return in_order([plain(row) for row in found])
+
+
+def is_json(table: str, column: str) -> bool:
+    kind = metadata.tables[table].c[column].type.__class__.__name__
+    return kind == "JSON" and table != "conversation_messages"
+
+
+def rows_of(database: Database, table: str) -> list[Any]:
+    """A table of the real database."""
+    with database.transaction() as tx:
+        return in_order([plain(dict(row._mapping)) for row in tx.rows(select(metadata.tables[table]))])
+
+
+def in_order(rows: Sequence[Any]) -> list[Any]:
+    return sorted(rows, key=lambda row: orjson.dumps(row, default=str, option=orjson.OPT_SORT_KEYS))
+
+
+def plain(value: Any) -> Any:
+    """Anything without its times: of those only whether there is one."""
+    match value:
+        case datetime():
+            return "a time"
+        case set() | frozenset():
+            return sorted(plain(item) for item in value)
+        case Mapping():
+            return {str(name): plain(item) for name, item in value.items()}
+        case list() | tuple():
+            return [plain(item) for item in value]
+        case UUID():
+            return value.hex
+        case bytes() | memoryview():
+            return value.hex()
+        case None | bool() | int() | float() | str():
+            return value
+        case _:
+            return plain({name: getattr(value, name) for name in _members(value)})
+
+
+def _members(value: Any) -> Sequence[str]:
+    return tuple(getattr(value, "__dataclass_fields__", ())) or tuple(getattr(value, "_mapping", ()))
+
+
+# -- what may be done ------------------------------------------------------------------------------------------------
+@dataclass(eq=False)
+class Author:
+    """Chooses the next operation, by what the simulated store holds."""
+
+    chance: random.Random
+    model: Simulated
+
+    def next(self) -> tuple[str, Callable[[Side], Any]]:
+        """An operation and its name."""
+        rows = list(self.model.server["activations"].committed())
+        running = [row for row in rows if row["status"] == "running"]
+        ready = [row for row in rows if row["status"] == "ready"]
+        waiting = [run for run in self.model.server["runs"].committed() if run["status"] == "waiting"]
+        kinds = ["start", "sweep", "look", "again", "held"]
+        kinds += ["claim"] * 6 if ready else []
+        kinds += ["report"] * 6 + ["renew", "firm", "act", "speak", "wrong"] if running else []
+        kinds += ["resume"] * 2 if waiting else []
+        kinds += ["cancel"] if self.chance.random() < 0.15 else []
+        kind = self.chance.choice(kinds) if rows else "start"
+        return kind, getattr(self, f"_{kind}")(rows, ready, running)
+
+    def _pick(self, rows: Sequence[Any]) -> tuple[UUID, UUID]:
+        chosen = self.chance.choice(rows)
+        return chosen["run_id"], chosen["id"]
+
+    def _start(self, *_: Any) -> Callable[[Side], Any]:
+        known = [row["id"] for row in self.model.server["conversations"].committed()]
+        number = self.chance.randrange(len(plays()))
+        run_id = UUID(int=self.chance.getrandbits(48) << 80 | 0x7 << 76 | 0b10 << 62)
+        start = Start(
+            TENANT,
+            CANVAS,
+            UUID(int=number),
+            Request(query="hello", user_id="somebody"),
+            run_id=run_id,
+            conversation_id=self.chance.choice(known) if known and self.chance.random() < 0.4 else None,
+            on_busy=self.chance.choice(("refuse", "enqueue", "interrupt")),
+            idempotency=("runs", str(self.chance.randrange(4)), b"digest") if self.chance.random() < 0.3 else None,
+        )
+        return lambda side: side.lifecycle.start_run(start)
+
+    def _claim(self, rows: Any, ready: Any, running: Any) -> Callable[[Side], Any]:
+        run_id, activation_id = self._pick(ready)
+        lease_id = UUID(int=self.chance.getrandbits(128))
+        lease = timedelta(hours=1) if self.chance.random() < 0.8 else timedelta(seconds=-5)
+        most = self.chance.choice((None, 0, 1))
+
+        def claim(side: Side) -> Any:
+            with side.database.statements() as tx:
+                claimed = activations.claim(
+                    tx, run_id, activation_id, lease_id=lease_id, lease=lease, worker="one", most_strikes=most
+                )
+            if claimed is not None:
+                side.claims[activation_id] = claimed
+            return claimed
+
+        return claim
+
+    def _again(self, rows: Any, ready: Any, running: Any) -> Callable[[Side], Any]:
+        """A claim of whatever there is, with a lease that may be its own."""
+        run_id, activation_id = self._pick(rows)
+
+        def claim(side: Side) -> Any:
+            known = side.claims.get(activation_id)
+            lease_id = known.lease_id if known is not None else UUID(int=5)
+            with side.database.statements() as tx:
+                found = activations.is_ready(tx, run_id, activation_id)
+                claimed = activations.claim(
+                    tx, run_id, activation_id, lease_id=lease_id, lease=timedelta(hours=1), worker="one"
+                )
+            if claimed is not None:
+                side.claims[activation_id] = claimed
+            return found, claimed
+
+        return claim
+
+    def _report(self, rows: Any, ready: Any, running: Any) -> Callable[[Side], Any]:
+        run_id, activation_id = self._pick(running)
+        dice = self.chance.random()
+        is_folded = self.chance.random() < 0.7
+
+        def report(side: Side) -> Any:
+            claim = side.claims[activation_id]
+            outcome = self._outcome(side, claim) if dice < 0.9 else Failed("gone", "released", retryable=True)
+            with side.database.transaction() as tx:
+                stored = activations.report(tx, run_id, activation_id, claim.lease_id, written(claim, outcome))
+                applied = side.lifecycle.coordinator.try_fold(tx, run_id) if stored and is_folded else None
+            if applied is not None:
+                side.lifecycle.coordinator.dispatch.flush(applied)
+            with side.database.transaction() as tx:
+                return stored, activations.was_stored(tx, run_id, activation_id, claim.lease_id)
+
+        return report
+
+    def _outcome(self, side: Side, claim: Claim) -> Outcome:
+        play: Play = plays()[claim.version_id.int]
+        count: int | None = None
+        if claim.scope:
+            around = list(self.model.server["activations"].committed(claim.run_id))
+            told = [row["outcome"] for row in around if row["node_id"] == claim.scope[-1][0] and row["outcome"]]
+            count = orjson.loads(told[0]).get("count") if told else None
+        is_answered = claim.answers is not None
+        at = At(play.canvas, claim.node_id, claim.scope, claim.ordinal, 2, is_answered, count)
+        return play.script(at)
+
+    def _wrong(self, rows: Any, ready: Any, running: Any) -> Callable[[Side], Any]:
+        """A report and a renewal under a lease that nobody has."""
+        run_id, activation_id = self._pick(running)
+
+        def wrong(side: Side) -> Any:
+            claim, stranger = side.claims[activation_id], UUID(int=3)
+            with side.database.transaction() as tx:
+                kept = activations.renew(tx, [(run_id, activation_id, stranger)], timedelta(hours=1))
+                return kept, activations.report(tx, run_id, activation_id, stranger, written(claim, Finished()))
+
+        return wrong
+
+    def _renew(self, rows: Any, ready: Any, running: Any) -> Callable[[Side], Any]:
+        ids = [(row["run_id"], row["id"], row["lease_id"]) for row in running]
+
+        def renew(side: Side) -> Any:
+            with side.database.transaction() as tx:
+                tx.commit_without_waiting()
+                kept = activations.renew(tx, sorted(ids), timedelta(hours=1))
+                return kept, activations.called_off(tx, ids)
+
+        return renew
+
+    def _firm(self, rows: Any, ready: Any, running: Any) -> Callable[[Side], Any]:
+        _, activation_id = self._pick(running)
+
+        def firm(side: Side) -> Any:
+            with side.database.transaction() as tx:
+                return activations.firm(tx, side.claims[activation_id], timedelta(hours=1))
+
+        return firm
+
+    def _act(self, rows: Any, ready: Any, running: Any) -> Callable[[Side], Any]:
+        _, activation_id = self._pick(running)
+        effect = self.chance.choice(("keyed", "unsafe"))
+
+        def act(side: Side) -> Any:
+            with side.database.transaction() as tx:
+                return activations.act(tx, side.claims[activation_id], timedelta(seconds=-5), effect)
+
+        return act
+
+    def _speak(self, rows: Any, ready: Any, running: Any) -> Callable[[Side], Any]:
+        _, activation_id = self._pick(running)
+
+        def speak(side: Side) -> Any:
+            claim = side.claims[activation_id]
+            if claim.turn is None:
+                return None
+            with side.database.transaction() as tx:
+                taken = turns.take(tx, claim.run_id, claim.turn, claim.node_id, claim.lease_id)
+                said = f"{taken.text}more"
+                stored = [
+                    turns.write(tx, claim.run_id, claim.turn, lease_id, epoch, said)
+                    for lease_id, epoch in ((claim.lease_id, taken.epoch), (UUID(int=3), 0), (claim.lease_id, 99))
+                ]
+            return taken, stored
+
+        return speak
+
+    def _look(self, rows: Any, ready: Any, running: Any) -> Callable[[Side], Any]:
+        run_id, _ = self._pick(rows)
+        return lambda side: side.lifecycle.coordinator.advance_run(run_id)
+
+    def _cancel(self, rows: Any, ready: Any, running: Any) -> Callable[[Side], Any]:
+        run_id, _ = self._pick(rows)
+        return lambda side: side.lifecycle.cancel_run(TENANT, run_id)
+
+    def _resume(self, *_: Any) -> Callable[[Side], Any]:
+        waiting = [run["id"] for run in self.model.server["runs"].committed() if run["status"] == "waiting"]
+        run_id = self.chance.choice(waiting)
+        inputs = {"answer": "yes"} if self.chance.random() < 0.8 else None
+        return lambda side: side.lifecycle.resume_run(TENANT, run_id, Request(query="", inputs=inputs))
+
+    def _held(self, rows: Any, ready: Any, running: Any) -> Callable[[Side], Any]:
+        """Somebody holds a run and an activation; others pass by, and see what was committed."""
+        run_id, activation_id = self._pick(rows)
+
+        def held(side: Side) -> Any:
+            with ExitStack() as both:
+                first = both.enter_context(side.database.transaction())
+                mine = runs.try_lock(first, run_id)
+                first.run(runs.CALL_OFF, run_id=run_id)
+                second = both.enter_context(side.database.transaction())
+                theirs = runs.try_lock(second, run_id)
+                seen = overdue.silent_leases(second)
+                kept = [
+                    activations.renew(second, [(claim.run_id, claim.id, claim.lease_id)], timedelta(hours=1))
+                    for claim in side.claims.values()
+                    if claim.id == activation_id
+                ]
+                return mine, theirs, set(seen), kept, activations.has_reported(second, run_id)
+
+        return held
+
+    def _sweep(self, *_: Any) -> Callable[[Side], Any]:
+        sent_before = self.chance.choice((datetime(1970, 1, 1, tzinfo=UTC), datetime(2100, 1, 1, tzinfo=UTC)))
+        now = datetime(2031, 5, 1, tzinfo=UTC)
+
+        def sweep(side: Side) -> Any:
+            with side.database.transaction() as tx:
+                is_ours, _ = overdue.try_sweep(tx)
+                lost = overdue.silent_leases(tx)
+                canaries.came_back(tx, "nodes", now)
+                remembered = canaries.remembered(tx)
+                back = canaries.see(tx, canaries.Sight(now, now), "nodes")
+                hints = {(hint.run_id, hint.activation_id) for hint in overdue.unclaimed(tx, sent_before)}
+                found = [set(overdue.stuck(tx)), overdue.interrupted(tx), set(overdue.standing_still(tx))]
+                found += [set(overdue.open_runs(tx)), overdue.expired_forms(tx)]
+                return is_ours, set(lost), remembered, back, hints, overdue.unseen_reports(tx), found
+
+        return sweep
+
+
+def written(claim: Claim, outcome: Outcome) -> Written:
+    """What a worker stores: outputs, a variable, and its turn's text if it has one."""
+    outputs = {"result": claim.node_id, "nothing": None}
+    turn: dict[str, Any] | None = None
+    if claim.turn is not None:
+        turn = {"run_id": claim.run_id, "id": claim.turn, "node_id": claim.node_id, "speaker": claim.lease_id}
+        turn |= {"epoch": None if claim.attempt > 1 else 0, "keep": 4, "text": "said by all"}
+    leaves_nothing = isinstance(outcome, Failed) and outcome.leaves_nothing
+    return Written(
+        outcome=outcomes.to_column(outcome, error=None, retake=False, spoke=False),
+        usage={"calls": 1, "total_tokens": 3},
+        values=[] if leaves_nothing else [values_of(claim, outputs)],
+        variables=[] if leaves_nothing else [variable_of(claim, "env.count", claim.ordinal)],
+        turn=turn,
+    )
+
+
+# -- the tests -------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("seed", range(8))
+def test_the_same_calls_give_the_same_on_postgresql_and_in_the_simulator(seed: int, database: Database):
+    world = World(1)
+    model = Simulated(SimulatedDatabase(Server(world)), world)
+    truth = Side(database)
+    author = Author(random.Random(seed), model)
+
+    with playing():
+        for number in range(OPERATIONS):
+            kind, operation = author.next()
+            expected, simulated = truth.does(operation), model.does(operation)
+            assert simulated == expected, f"{number}: {kind}"
+            for table in COMPARED:
+                known = rows_of(database, table)
+                names = known[0].keys() if known else ()
+                shown = [{name: row.get(name) for name in names} for row in model.rows(table)]
+                assert in_order(shown) == known, f"{number}: {kind}, {table}"
+
+
+@pytest.mark.parametrize(
+    "module", [runs, activations, scopes, turns, events, conversing, overdue, canaries, values, idempotency]
+)
+def test_every_statement_of_the_protocol_has_a_twin(module: ModuleType):
+    named = {name: value for name, value in vars(module).items() if name[0].isupper() and name.isupper()}
+    statements = {name: value for name, value in named.items() if isinstance(value, Executable)}
+    not_played = {id(statement) for statement in NOT_PLAYED}
+
+    without = [name for name, value in statements.items() if id(value) not in TWINS and id(value) not in not_played]
+
+    assert without == []
+
+
+def test_a_transaction_is_seen_when_it_has_committed(database: Database):
+    def look(side: Side) -> Any:
+        with side.database.transaction() as first:
+            canaries.came_back(first, "nodes", datetime(2031, 5, 1, tzinfo=UTC))
+            with side.database.transaction() as second:
+                before = canaries.latest(second, "nodes")
+            mine = canaries.latest(first, "nodes")
+        with side.database.transaction() as third:
+            return before, mine, canaries.latest(third, "nodes"), _try(third)
+
+    def _try(tx: Transaction) -> bool:
+        return overdue.try_sweep(tx)[0]
+
+    world = World(1)
+    simulated = Simulated(SimulatedDatabase(Server(world)), world).does(look)
+
+    assert simulated == Side(database).does(look)

@@ -1,0 +1,185 @@
+"""Redis takes connections and answers nothing: everybody goes on, soon, and a cancel is kept all the same."""
+
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+import pytest
+import redis
+
+from scheduler.broker import make_app
+from scheduler.bus import DEAF_AFTER, Bus
+from scheduler.coordinator import Coordinator
+from scheduler.dispatch import Dispatch
+from scheduler.lifecycle import Lifecycle
+from scheduler.sweep import Sweeper
+from scheduler.versions import Versions
+from store.ids import new_id
+from store.runs import Applied, Hint
+from tests.integration.engine import Bench, at_work, until
+from tests.integration.silent import Line, black_hole, line_to
+from tests.integration.worker.conftest import Patient
+
+QUICK = 2.5  # seconds that a busy machine may take for what is meant to take one
+NEVER = timedelta(hours=1)
+
+
+@pytest.fixture
+def silent() -> Iterator[str]:
+    with black_hole() as url:
+        yield url
+
+
+@pytest.fixture
+def line(redis_url: str) -> Iterator[Line]:
+    with line_to(redis_url) as line:
+        yield line
+
+
+@pytest.fixture
+def patient(bench: Bench) -> Iterator[Patient]:
+    patient = Patient(bench)
+    yield patient
+    patient.let_go()
+
+
+def cut_off(bench: Bench, silent: str) -> Coordinator:
+    """A coordinator whose broker and bus never answer."""
+    return Coordinator(bench.database, Dispatch(make_app(silent), Bus(silent)), Versions())
+
+
+# -- who sends -------------------------------------------------------------------------------------------------------
+def test_the_bus_is_waited_for_once_and_then_left_alone(silent: str):
+    bus, run_id = Bus(silent), new_id()
+    began = time.monotonic()
+
+    for number in range(50):
+        bus.echo(run_id, number)
+        bus.set_cancel_key(run_id)
+        bus.clear_cancel_keys(run_id, new_id())
+        assert bus.cancelled({run_id: new_id()}) == set()
+
+    assert time.monotonic() - began < QUICK
+
+
+def test_a_call_to_stop_is_tried_although_redis_has_kept_silent(silent: str, redis_url: str):
+    bus, run_id = Bus(silent), new_id()
+    bus.echo(run_id, 1)
+    bus._redis = redis.Redis.from_url(redis_url)
+    calls = Bus(redis_url).calls_to_stop()
+    assert next(calls) is None
+
+    bus.call_off(run_id)
+
+    assert until(lambda: next(calls)) == run_id
+
+
+def test_the_broker_is_waited_for_once_and_then_left_alone(silent: str):
+    dispatch, run_id = Dispatch(make_app(silent), Bus(silent)), new_id()
+    began = time.monotonic()
+
+    for _ in range(20):
+        dispatch.flush(Applied(run_id, hints=[Hint(run_id, new_id(), "LLM")], is_over=True, next_run=new_id()))
+        dispatch.canary(datetime.now(UTC))
+
+    assert time.monotonic() - began < QUICK
+
+
+def test_hints_go_out_again_once_the_broker_is_back(line: Line, redis_url: str):
+    dispatch = Dispatch(make_app(line.url), Bus(line.url))
+    line.goes_dead()
+    dispatch.hint([Hint(new_id(), new_id(), "LLM")])
+    line.is_back()
+
+    with redis.Redis.from_url(redis_url) as client:
+
+        def arrives() -> int:
+            dispatch.hint([Hint(new_id(), new_id(), "LLM")])
+            return int(client.llen("nodes"))  # pyright: ignore[reportArgumentType] (sync client)
+
+        until(arrives)
+
+
+def test_the_sweeper_keeps_its_pace(bench: Bench, silent: str):
+    sweeper = Sweeper(cut_off(bench, silent))
+    bench.start("begin -> work")
+    sweeper.tick()
+    began = time.monotonic()
+
+    for _ in range(3):
+        assert sweeper.tick()
+
+    assert time.monotonic() - began < 3 * QUICK
+
+
+# -- who cancels -----------------------------------------------------------------------------------------------------
+def test_a_cancel_is_accepted_soon(bench: Bench, silent: str):
+    run = bench.start("begin -> work")
+    bench.claim(run, "begin")
+    began = time.monotonic()
+
+    status = Lifecycle(cut_off(bench, silent)).cancel_run(bench.tenant_id, run.id)
+
+    assert time.monotonic() - began < QUICK
+    assert status == run.status == "stopping"
+    assert run.activation("begin").called_off
+
+
+def test_a_cancelled_attempt_learns_of_it_from_its_row(bench: Bench, patient: Patient, silent: str):
+    run = patient.start("begin -> work")
+
+    with at_work(bench, bench.a_worker(bench.a_coordinator(redis_url=silent))):
+        patient.wait_for("work")
+        Lifecycle(cut_off(bench, silent)).cancel_run(bench.tenant_id, run.id)
+        accepted = time.monotonic()
+        until(lambda: patient.stopped == ["work"])
+        learned = time.monotonic() - accepted
+        until(lambda: run.status == "cancelled")
+
+    assert learned < 5
+
+
+# -- who listens -----------------------------------------------------------------------------------------------------
+def test_a_listener_notices_that_its_line_is_dead(line: Line):
+    calls = Bus(line.url).calls_to_stop()
+    assert next(calls) is None
+    line.goes_dead()
+    began = time.monotonic()
+
+    with pytest.raises(redis.RedisError):
+        until(lambda: next(calls))
+
+    assert time.monotonic() - began < DEAF_AFTER + QUICK
+
+
+def test_a_worker_hears_calls_again_once_its_line_is_back(bench: Bench, patient: Patient, line: Line):
+    run = patient.start("begin -> work")
+    worker = bench.a_worker(bench.a_coordinator(redis_url=line.url), renew_every=NEVER, cancel_poll=NEVER)
+
+    with at_work(bench, worker):
+        patient.wait_for("work")
+        until(lambda: worker.leases.hears)
+        line.goes_dead()
+        until(lambda: not worker.leases.hears)
+        line.is_back()
+        until(lambda: worker.leases.hears)
+        bench.lifecycle.cancel_run(bench.tenant_id, run.id)
+        until(lambda: patient.stopped == ["work"], seconds=5)
+
+
+def test_a_call_that_was_lost_while_nobody_heard_is_made_good_when_the_worker_hears_again(
+    bench: Bench, patient: Patient, line: Line, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("worker.lease.DEAF", NEVER.total_seconds())
+    run = patient.start("begin -> work")
+    worker = bench.a_worker(bench.a_coordinator(redis_url=line.url), renew_every=NEVER, cancel_poll=NEVER)
+
+    with at_work(bench, worker):
+        patient.wait_for("work")
+        until(lambda: worker.leases.hears)
+        line.goes_dead()
+        until(lambda: not worker.leases.hears)
+        bench.lifecycle.cancel_run(bench.tenant_id, run.id)
+        assert patient.stopped == []
+        line.is_back()
+        until(lambda: patient.stopped == ["work"])

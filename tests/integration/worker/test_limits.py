@@ -1,0 +1,116 @@
+"""What would never end, or never fit, fails by itself and says why."""
+
+import asyncio
+import json
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from canvas.outcome import Waiting
+from components.context import NodeContext
+from providers.accounts import Account, AccountModel
+from scheduler.lifecycle import Lifecycle
+from tests.builders import says
+from tests.integration.engine import Bench, at_work, until
+from worker.allowance import Allowance
+
+MODEL = "m@OpenAI-API-Compatible"
+
+
+def test_a_model_that_never_stops_is_stopped_and_its_connection_closed(bench: Bench):
+    with talkative_model() as (port, left):
+        account = Account(
+            "OpenAI-API-Compatible", base_url=f"http://127.0.0.1:{port}/v1", api_key="key", models={"m": AccountModel()}
+        )
+        bench.accounts = [account]
+        run = bench.start("begin -> model -> say", model={"llm_id": MODEL}, say=says("{model@content}"))
+        with at_work(bench, bench.a_worker(allowance=Allowance(speech=5000))):
+            until(lambda: run.status == "failed")
+            assert left.wait(5), "the provider still streams into the void"
+
+    assert "said more than 5000 characters" in run.row["error"]
+    assert "EASEL_MAX_SPEECH" in run.row["error"]
+    assert run.activation("model").attempt == 1
+    assert len(run.said) <= 5000
+
+
+def test_a_node_that_says_just_what_it_may_is_heard(bench: Bench):
+    run = bench.start("begin -> say", say=says("x" * 5000))
+
+    bench.play(bench.a_worker(allowance=Allowance(speech=5000)))
+
+    assert (run.status, len(run.said)) == ("succeeded", 5000)
+
+
+def test_what_a_form_asks_is_limited_like_all_that_is_stored(bench: Bench):
+    async def ask(ctx: NodeContext) -> Waiting:
+        await asyncio.sleep(0)
+        return Waiting(inputs={"name": {"type": "line", "name": "x" * 5000}}, tips="")
+
+    bench.does(work=ask)
+    run = bench.start("begin -> work")
+    bench.play(bench.a_worker(allowance=Allowance(output=4000)))
+
+    assert run.status == "failed"
+    assert "larger than 4000 characters" in run.row["error"]
+
+
+def test_a_list_that_is_too_long_for_a_run_fails_it_before_the_first_item(bench: Bench):
+    limited = bench.a_coordinator(max_activations=500)
+    bench.lifecycle = Lifecycle(limited)
+    run = bench.start(
+        "begin -> each", "each: item -> work", each={"items_ref": "env.items"}, variables={"items": list(range(1000))}
+    )
+    bench.play(bench.a_worker(limited))
+
+    assert (run.status, run.events[-1].body["code"]) == ("failed", "too_many_activations")
+    assert "would be activation 1003 of this run, and 500 are allowed" in run.row["error"]
+    assert {row.node_id for row in run.activations} == {"begin", "each"}
+    assert {row.status for row in run.activations} <= {"done", "closed"}
+
+
+def test_a_loop_without_end_fails_its_run_and_leaves_nothing_open(bench: Bench):
+    limited = bench.a_coordinator(max_activations=12)
+    bench.lifecycle = Lifecycle(limited)
+    run = bench.start(
+        "begin -> loop", "loop: visit -> work", loop={"maximum_loop_count": 10**9, "logical_operator": "or"}
+    )
+    bench.play(bench.a_worker(limited))
+
+    assert (run.status, run.events[-1].body["code"]) == ("failed", "too_many_activations")
+    assert len(run.activations) == 12
+    assert {row.status for row in run.activations} <= {"done", "closed"}
+
+
+@contextmanager
+def talkative_model() -> Generator[tuple[int, threading.Event]]:
+    """A model server that talks as long as anybody listens: its port, and when its listener has left."""
+    left = threading.Event()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["content-length"]))
+            self.send_response(200)
+            self.send_header("content-type", "text/event-stream")
+            self.end_headers()
+            delta = {"choices": [{"index": 0, "delta": {"content": "and so on, " * 5}}]}
+            try:
+                while True:
+                    self.wfile.write(f"data: {json.dumps(delta)}\n\n".encode())
+            except OSError:
+                left.set()
+            self.close_connection = True
+
+        def log_message(self, *_: Any) -> None:
+            """Silent."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    try:
+        yield server.server_port, left
+    finally:
+        server.shutdown()
+        server.server_close()

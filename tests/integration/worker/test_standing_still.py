@@ -1,0 +1,314 @@
+"""Processes that are there and do nothing: they end themselves, and whoever supervises them starts others."""
+
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+import redis
+
+import embedded
+from canvas.outcome import Finished
+from scheduler.broker import make_app
+from scheduler.bus import Bus
+from scheduler.coordinator import Coordinator
+from scheduler.dispatch import Dispatch
+from scheduler.hearing import KEPT
+from scheduler.lifecycle import Lifecycle
+from scheduler.liveness import GIVES_UP
+from scheduler.versions import Versions
+from store.runs import Hint
+from tests.integration.engine import Bench, Run, until
+
+ROOT = Path(__file__).parents[3]
+SOON = 80.0  # seconds for whatever a process should do of itself, on a machine that has other things to do
+QUEUES, TABLES = "alive.*", "_kombu.binding.alive.*"  # keys of processes' own queues
+FAST = {
+    "EASEL_CANARY_EVERY": "200ms",
+    "EASEL_DEAF_AFTER": "2s",
+    "EASEL_GRACE": "300ms",
+    "EASEL_LOG_FORMAT": "json",
+}
+
+
+@dataclass
+class Program:
+    """A process that may be made to stand still."""
+
+    process: "subprocess.Popen[bytes]"
+    still: Path
+    log: Path
+
+    def says(self, event: str) -> int:
+        """How often it has logged an event."""
+        return self.log.read_text().count(f'"event": "{event}"')
+
+    def stands_still(self) -> None:
+        self.still.touch()
+
+    def ends(self) -> int:
+        """Its exit code, once it has ended by itself."""
+        try:
+            return self.process.wait(SOON)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"it does not end:\n{self.log.read_text()[-3000:]}") from None
+
+    def wait_for(self, fact: Callable[[], object]) -> None:
+        deadline = time.monotonic() + SOON
+        while not fact():
+            assert self.process.poll() is None, self.log.read_text()[-3000:]
+            assert time.monotonic() < deadline, self.log.read_text()[-3000:]
+            time.sleep(0.02)
+
+
+@dataclass
+class Programs:
+    """Processes of ours on the bench's database; all are gone when the test ends."""
+
+    bench: Bench
+    folder: Path
+    started: list[Program] = field(default_factory=list[Program])
+
+    def start(self, *arguments: str, redis_url: str = "", **more: str) -> Program:
+        at = self.folder / str(len(self.started))
+        given = {name: value for name, value in os.environ.items() if not name.startswith(("EASEL_", "CELERY_"))}
+        own = {
+            "DATABASE_URL": self.bench.database.url,
+            "REDIS_URL": redis_url or self.bench.redis_url,
+            "EASEL_HOME": str(self.folder),
+        }
+        with at.with_suffix(".log").open("wb") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "tests.integration.worker.standing_still", str(at), *arguments],
+                cwd=ROOT, env={**given, **own, **FAST, **more}, stdout=log, stderr=log,
+            )  # fmt: skip
+        program = Program(process, at, at.with_suffix(".log"))
+        self.started.append(program)
+        return program
+
+    def send(self, *parts: str, redis_url: str = "") -> Run:
+        """Start a run whose hints go to the broker."""
+        url = redis_url or self.bench.redis_url
+        coordinator = Coordinator(self.bench.database, Dispatch(make_app(url), Bus(url)), Versions())
+        return Run(self.bench, Lifecycle(coordinator).start_run(self.bench.a_start(*parts)))
+
+
+@pytest.fixture
+def programs(bench: Bench, tmp_path: Path) -> Iterator[Programs]:
+    programs = Programs(bench, tmp_path)
+    yield programs
+    for program in programs.started:
+        program.process.kill()
+        program.process.wait()
+
+
+def test_a_worker_that_receives_nothing_any_more_gives_back_what_it_has_and_ends(programs: Programs):
+    worker = programs.start("worker", "-c", "4")
+    run = programs.send("begin -> wait_60")
+    worker.wait_for(lambda: run.statuses.get("wait_60") == "running")
+
+    worker.stands_still()
+    code = worker.ends()
+
+    given_back = run.activation("wait_60")
+    assert code == GIVES_UP
+    assert worker.says("process_gives_up") == 1
+    assert (given_back.status, given_back.attempt, given_back.strikes) == ("ready", 1, 0)
+
+
+def test_a_scheduler_that_receives_nothing_any_more_ends(programs: Programs, bench: Bench):
+    scheduler = programs.start("scheduler", "-c", "2")
+    scheduler.wait_for(lambda: keys(bench, TABLES))
+
+    scheduler.stands_still()
+
+    assert scheduler.ends() == GIVES_UP
+
+
+def test_a_worker_whose_event_loop_is_blocked_ends_and_only_who_blocks_it_is_struck(programs: Programs):
+    worker = programs.start("worker", "-c", "4")
+    run = programs.send("begin -> wait_60, block")
+    worker.wait_for(lambda: set(run.statuses) == {"begin", "wait_60", "block"})
+    worker.wait_for(lambda: run.statuses["wait_60"] == "running" == run.statuses["block"])
+
+    code = worker.ends()
+
+    given_back, blocking = run.activation("wait_60"), run.activation("block")
+    assert code == GIVES_UP
+    assert (given_back.status, given_back.strikes) == ("ready", 0)
+    assert blocking.status == "running", "its lease is left to run out, which counts as a death"
+
+
+def test_a_worker_knows_its_threads_that_were_left_behind_until_they_come_back(bench: Bench):
+    may_end = threading.Event()
+    bench.does(compute=lambda ctx: may_end.wait(SOON) and Finished())
+    run = bench.start("begin -> compute")
+    worker = bench.a_worker(time_limit=no_time)
+    bench.play(until=lambda: "compute" in run.statuses)
+    threading.Thread(target=worker.execute, args=(run.id, run.activation("compute").id), daemon=True).start()
+
+    until(lambda: worker.leases.left_behind() == 1)
+    held = worker.leases.held()
+    may_end.set()
+
+    assert held == []
+    until(lambda: worker.leases.left_behind() == 0)
+
+
+def test_a_sweeper_that_hangs_in_a_tick_ends(programs: Programs):
+    sweeper = programs.start("sweeper")
+    sweeper.wait_for(lambda: sweeper.says("sweeper_started"))
+
+    sweeper.stands_still()
+
+    assert sweeper.ends() == GIVES_UP
+
+
+def test_a_worker_that_is_full_or_whose_broker_is_away_goes_on_and_leaves_nothing_when_it_goes(
+    programs: Programs, bench: Bench
+):
+    with Broker(bench.redis_url) as broker:
+        worker = programs.start("worker", "-c", "1", redis_url=broker.url, EASEL_DEAF_AFTER="4s")
+
+        full = programs.send("begin -> wait_5", redis_url=bench.redis_url)
+        worker.wait_for(lambda: full.status == "succeeded")
+        broker.go_away()
+        worker.wait_for(lambda: worker.says("canary_not_sent") >= 16)
+        broker.come_back()
+        later = programs.send("begin -> work", redis_url=bench.redis_url)
+        worker.wait_for(lambda: later.status == "succeeded")
+
+        worker.process.terminate()
+        code = worker.ends()
+
+    assert {row.attempt for row in (*full.activations, *later.activations)} == {1}
+    assert (code, worker.says("process_gives_up")) == (0, 0)
+    assert keys(bench, QUEUES) + keys(bench, TABLES) == []
+
+
+def test_a_worker_that_lost_its_broker_while_it_worked_takes_as_much_as_before(programs: Programs, bench: Bench):
+    never = {"EASEL_CANARY_EVERY": "60s", "EASEL_DEAF_AFTER": "200s"}
+    with Broker(bench.redis_url) as broker:
+        worker = programs.start("worker", "-c", "3", redis_url=broker.url, **never)
+        before = programs.send("begin -> wait_4_a, wait_4_b", redis_url=bench.redis_url)
+        worker.wait_for(lambda: [*before.statuses.values()].count("running") == 2)
+        broker.go_away()
+        later = bench.start("begin -> wait_60_a, wait_60_b, wait_60_c")
+        bench.play(until=lambda: len(later.statuses) == 4)
+        hints = [Hint(later.id, row.id, "Act") for row in later.activations if row.status == "ready"]
+        Dispatch(make_app(bench.redis_url), Bus(bench.redis_url)).hint(hints)
+
+        broker.come_back()
+
+        worker.wait_for(lambda: before.status == "succeeded")
+        worker.wait_for(lambda: [*later.statuses.values()].count("running") == 3)
+
+
+@pytest.mark.parametrize("program", ["worker", "scheduler"])
+def test_a_process_whose_redis_takes_nothing_for_a_while_goes_on(programs: Programs, program: str):
+    with embedded.services(programs.folder, need_database=False) as servers:
+        process = programs.start(program, "-c", "2", redis_url=servers.redis_url)
+        with redis.Redis.from_url(servers.redis_url) as client:
+            process.wait_for(lambda: list(client.scan_iter(TABLES)))
+
+            client.replicaof("127.0.0.1", 1)  # pyright: ignore[reportUnknownMemberType]
+            process.wait_for(lambda: process.says("canary_not_sent") >= 3 and not is_asked(client))
+            client.replicaof("NO", "ONE")  # pyright: ignore[reportUnknownMemberType]
+            process.wait_for(lambda: is_asked(client))
+            process.process.terminate()
+
+            assert process.ends() == 0
+            assert process.says("process_gives_up") == 0
+
+
+def test_nothing_of_a_process_that_was_killed_stays_in_redis_for_long(programs: Programs, bench: Bench):
+    worker = programs.start("worker", "-c", "1")
+    worker.wait_for(lambda: keys(bench, TABLES))
+
+    worker.process.kill()
+    worker.process.wait(SOON)
+
+    with redis.Redis.from_url(bench.redis_url) as client:
+        swept_at = [
+            client.zscore("_kombu.binding_deadlines", table.removeprefix(b"_kombu.binding."))
+            for table in keys(bench, TABLES)
+        ]
+        assert all(0 < client.ttl(queue) <= KEPT for queue in keys(bench, QUEUES))
+    assert None not in swept_at, "whoever lives on drops what nobody has used for an hour"
+
+
+# -- in other words --------------------------------------------------------------------------------------------------
+def keys(bench: Bench, pattern: str) -> list[bytes]:
+    with redis.Redis.from_url(bench.redis_url) as client:
+        return list(client.scan_iter(pattern))
+
+
+def is_asked(client: redis.Redis) -> bool:
+    """Whether anybody waits for messages."""
+    connections: Any = client.client_list()
+    return "brpop" in {connection["cmd"] for connection in connections}
+
+
+def no_time(component: str, asked: float | None = None) -> float:
+    return 0.1
+
+
+class Broker:
+    """A way to Redis that can be closed and opened again."""
+
+    def __init__(self, redis_url: str) -> None:
+        parts = urlsplit(redis_url)
+        self._to = (parts.hostname or "127.0.0.1", parts.port or 6379)
+        self._listener: socket.socket | None = None
+        self._connections: list[socket.socket] = []
+        self._port = 0
+        self.come_back()
+        login, _, _ = parts.netloc.rpartition("@")
+        self.url = parts._replace(netloc=f"{login + '@' if login else ''}127.0.0.1:{self._port}").geturl()
+
+    def come_back(self) -> None:
+        listener = socket.create_server(("127.0.0.1", self._port))
+        self._listener, self._port = listener, listener.getsockname()[1]
+        threading.Thread(target=self._accept, args=(listener,), daemon=True).start()
+
+    def go_away(self) -> None:
+        if self._listener is not None:
+            with suppress(OSError):
+                self._listener.shutdown(socket.SHUT_RDWR)
+            self._listener.close()
+        for connection in self._connections:
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+            connection.close()
+        self._connections.clear()
+
+    def __enter__(self) -> "Broker":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.go_away()
+
+    def _accept(self, listener: socket.socket) -> None:
+        with suppress(OSError):
+            while True:
+                near, _ = listener.accept()
+                far = socket.create_connection(self._to)
+                self._connections += [near, far]
+                for source, target in ((near, far), (far, near)):
+                    threading.Thread(target=self._forward, args=(source, target), daemon=True).start()
+
+    def _forward(self, source: socket.socket, target: socket.socket) -> None:
+        with suppress(OSError):
+            while data := source.recv(65536):
+                target.sendall(data)
+        with suppress(OSError):
+            target.shutdown(socket.SHUT_RDWR)

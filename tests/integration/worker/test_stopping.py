@@ -1,0 +1,328 @@
+"""What a cancelled run was just doing ends: sockets close, processes go, statements are called off, waits are over."""
+
+import threading
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from time import monotonic
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import openai  # the first call imports it for a second
+import pytest
+import redis
+from sqlalchemy import text
+
+from canvas.outcome import Finished, Outcome
+from components.context import NodeContext
+from providers.addresses import Guard
+from tests.builders import says
+from tests.integration.engine import Bench, Run, at_work, until
+from tests.integration.worker import endpoint as endpoints
+from tests.integration.worker.conftest import Patient
+from tests.integration.worker.endpoint import BEGUN_BODY, BUSY, MODEL, STREAM, Endpoint, word
+from worker.execution import _Run
+from worker.lease import Leases
+from worker.outside import Reach
+
+SOON = 5.0  # seconds that a busy machine may take for what is meant to take a tenth of one
+NEVER = timedelta(hours=1)
+CHAT, TALK, SEARCH, PAGE = "/v1/chat/completions", "/v1/audio/speech", "/search", "/page"
+
+assert openai.__version__
+
+SEARCH_FOR = '{"query": "prices"}'
+ASKING = {"llm_id": MODEL, "prompts": [{"role": "user", "content": "Hi"}]}
+SEARCHING = {
+    **ASKING,
+    "component": "Agent",
+    "sys_prompt": "You search.",
+    "tools": [{"component_name": "TavilySearch", "name": "Search", "params": {"api_key": "a key that is long"}}],
+}
+INVOKING = {"component": "Invoke", "method": "get", "variables": [], "headers": "", "timeout": 60}
+CHOOSING = {
+    "llm_id": MODEL,
+    "category_description": {"a": {"description": "one", "to": ["say"]}, "b": {"description": "two", "to": ["say"]}},
+}
+
+
+@pytest.fixture
+def endpoint() -> Iterator[Endpoint]:
+    with endpoints.endpoint() as made:
+        yield made
+
+
+def cancel(bench: Bench, run: Run) -> None:
+    bench.lifecycle.cancel_run(bench.tenant_id, run.id)
+
+
+# -- sockets ---------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("moment", ["before the answer", "in the middle of it"])
+@pytest.mark.parametrize("doing", ["a model", "a whole answer", "a page", "a tool of an agent", "reading aloud"])
+def test_a_cancelled_run_closes_the_connection_it_waits_on(bench: Bench, endpoint: Endpoint, doing: str, moment: str):
+    bench.accounts = [endpoint.account]
+    call = {"index": 0, "id": "1", "type": "function", "function": {"name": "tavily_search_0", "arguments": SEARCH_FOR}}
+    say, path = says("{model@content}"), CHAT
+    match doing:
+        case "a model":
+            run = bench.start("begin -> model -> say", model=ASKING, say=say)
+        case "a whole answer":
+            run = bench.start("begin -> route -> say", route={"component": "Categorize", **CHOOSING}, say=says("no"))
+        case "a page":
+            path = PAGE
+            run = bench.start("begin -> page -> say", page={**INVOKING, "url": endpoint.url + PAGE}, say=says("no"))
+        case "a tool of an agent":
+            path = SEARCH
+            finish = b'data: {"choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]}\n\n'
+            endpoint.ready[CHAT] = [STREAM + word({"tool_calls": [call]}) + finish + b"data: [DONE]\n\n"]
+            run = bench.start("begin -> model -> say", model=SEARCHING, say=say)
+        case _:
+            path = TALK
+            run = bench.start("begin -> say", say={"content": ["Hello there."], "auto_play": True})
+    if moment == "in the middle of it":
+        endpoint.begun[path] = STREAM + word({"content": "Once"}) if doing == "a model" else BEGUN_BODY
+    reach = Reach(guard=Guard(allow_any=True), base_urls={"TAVILYSEARCH": endpoint.url}, speech_model=endpoints.VOICE)
+
+    with at_work(bench, bench.a_worker(reach=reach)):
+        assert endpoint.hangs.wait(20), endpoint.asked
+        began = monotonic()
+        cancel(bench, run)
+        assert endpoint.left.wait(SOON), f"{doing} is still waited for"
+        closed = monotonic() - began
+        until(lambda: run.status == "cancelled")
+
+    assert closed < SOON
+    assert endpoint.asked[-1] == path
+
+
+def test_a_model_that_is_to_be_asked_again_later_is_not(bench: Bench, endpoint: Endpoint):
+    bench.accounts = [endpoint.account]
+    endpoint.ready[CHAT] = [BUSY]
+    waits = {**ASKING, "max_retries": 3, "delay_after_error": 600}
+    run = bench.start("begin -> model -> say", model=waits, say=says("{model@content}"))
+
+    with at_work(bench):
+        until(lambda: endpoint.asked)
+        began = monotonic()
+        cancel(bench, run)
+        until(lambda: run.status == "cancelled")
+
+    assert monotonic() - began < SOON
+    assert endpoint.asked == [CHAT]
+
+
+# -- programs and statements -----------------------------------------------------------------------------------------
+def test_a_program_in_the_sandbox_ends_with_everything_it_has_started(bench: Bench, tmp_path: Path):
+    tmp_path.chmod(0o777)
+    started = tmp_path / "started"
+    script = (
+        "import subprocess, time\n"
+        f"def main():\n    subprocess.Popen(['sleep', '6{tmp_path.stat().st_ino}'])\n"
+        f"    open({str(started)!r}, 'w').close()\n    time.sleep(600)\n"
+    )
+    run = bench.start("begin -> code", code={"component": "CodeExec", "lang": "python", "script": script})
+    reach = Reach(sandbox="local", sandbox_allow_root=True)
+
+    with at_work(bench, bench.a_worker(reach=reach)):
+        until(started.exists)
+        assert sleeping(tmp_path)
+        cancel(bench, run)
+        until(lambda: run.status == "cancelled")
+
+    until(lambda: not sleeping(tmp_path), seconds=SOON)
+
+
+def sleeping(folder: Path) -> list[str]:
+    """The command lines of what the program has started and that still runs."""
+    mark = f"6{folder.stat().st_ino}".encode()
+    found: list[str] = []
+    for command in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if mark in command.read_bytes():
+                found.append(command.parent.name)
+        except OSError:  # it has just ended
+            continue
+    return found
+
+
+def test_a_statement_is_called_off_at_its_server(bench: Bench):
+    url = urlsplit(bench.database.url)
+    asks = {
+        "component": "ExeSQL",
+        "db_type": "postgres",
+        "host": url.hostname,
+        "port": url.port,
+        "database": url.path.lstrip("/"),
+        "username": unquote(url.username or ""),
+        "password": unquote(url.password or ""),
+        "sql": "select count(*), 'of a cancelled run' from generate_series(1, 2000000000)",
+    }
+    run = bench.start("begin -> ask", ask=asks)
+    at_the_server = text("""
+        select count(*) from pg_stat_activity
+        where datname = current_database() and state = 'active' and query like 'FETCH %'
+    """)
+
+    def asked() -> int:
+        with bench.database.transaction() as tx:
+            return tx.scalar(at_the_server)
+
+    with at_work(bench, bench.a_worker(reach=Reach(guard=Guard(allow_any=True)))):
+        until(asked)
+        cancel(bench, run)
+        until(lambda: not asked(), seconds=SOON)
+        until(lambda: run.status == "cancelled")
+
+
+# -- wherever a run is -----------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("node", ["work", "compute"])
+def test_an_attempt_that_was_claimed_and_has_not_begun_does_not_begin(
+    bench: Bench, node: str, monkeypatch: pytest.MonkeyPatch
+):
+    claimed, may_go_on = threading.Event(), threading.Event()
+    began: list[str] = []
+    prepared = _Run._prepared
+
+    def slowly(self: _Run) -> Any:
+        if self._claim.node_id == node:
+            claimed.set()
+            may_go_on.wait(20)
+        return prepared(self)
+
+    def begins(ctx: NodeContext) -> Outcome:
+        began.append(ctx.node_id)
+        return Finished()
+
+    monkeypatch.setattr(_Run, "_prepared", slowly)
+    bench.does(**{node: begins})
+    run = bench.start(f"begin -> {node}")
+    worker = bench.a_worker()
+
+    with at_work(bench, worker):
+        assert claimed.wait(20)
+        until(lambda: worker.leases.hears)
+        cancel(bench, run)
+        until(lambda: [a.stopped for a in worker.leases.held() if a.run_id == run.id and a.stopped])
+        may_go_on.set()
+        until(lambda: run.status == "cancelled")
+
+    assert began == []
+
+
+def test_a_key_that_was_there_before_the_attempt_is_seen_as_it_is_claimed(bench: Bench, patient: Patient):
+    run = patient.start("begin -> work")
+    with redis.Redis.from_url(bench.redis_url) as client:
+        client.set(f"{run.id}-cancel", "x")
+
+    with at_work(bench, bench.a_worker(renew_every=NEVER, cancel_poll=NEVER)):
+        until(lambda: run.status == "cancelled", seconds=SOON)
+
+
+def test_a_key_is_seen_of_a_run_that_is_between_two_nodes(bench: Bench, monkeypatch: pytest.MonkeyPatch):
+    run = bench.start("begin -> work")
+    worker = bench.a_worker(renew_every=NEVER, cancel_poll=NEVER)
+    looked = threading.Event()
+    bus = bench.coordinator.dispatch.bus
+    cancelled = bus.cancelled
+
+    def afterwards(runs: Any) -> Any:
+        looked.wait(20)  # by then nothing of the run is at work
+        return cancelled(runs)
+
+    monkeypatch.setattr(bus, "cancelled", afterwards)
+    bench.play(worker, until=lambda: run.statuses.get("work") == "ready")
+    with redis.Redis.from_url(bench.redis_url) as client:
+        client.set(f"{run.id}-cancel", "x")
+
+    looked.set()
+
+    until(lambda: run.status == "cancelled", seconds=SOON)
+
+
+def test_a_wide_run_is_let_go_of_as_a_whole_and_what_was_to_come_never_begins(bench: Bench, patient: Patient):
+    nodes = [f"n{number}" for number in range(256)]
+    begun: set[str] = set()
+
+    async def work(ctx: NodeContext) -> Finished:
+        begun.add(ctx.node_id)
+        return await patient._work(ctx)
+
+    bench.does(**dict.fromkeys(nodes, work))
+    run = bench.start(f"begin -> {', '.join(nodes)}")
+
+    with at_work(bench, bench.a_worker(), threads=32):
+        until(lambda: len(begun) == 32)
+        began = monotonic()
+        cancel(bench, run)
+        until(lambda: len(patient.stopped) == 32, seconds=SOON)
+        let_go = monotonic() - began
+        until(lambda: run.status == "cancelled")
+
+    assert let_go < SOON
+    assert len(begun) == 32
+    assert sum(row.status == "closed" for row in run.activations) == 256 - 32
+
+
+def test_a_run_is_stopped_inside_an_iteration_and_no_other_item_begins(bench: Bench, patient: Patient):
+    items: list[int] = []
+
+    async def work(ctx: NodeContext) -> Finished:
+        items.append(ctx.scope_item)
+        return await patient._work(ctx)
+
+    bench.does(list=lambda ctx: Finished(outputs={"result": [1, 2, 3]}), work=work)
+    each = {"items_ref": "list@result", "max_concurrency": 1}
+    run = bench.start("begin -> list -> each -> say", "each: item -> work", each=each, say=says("never"))
+
+    with at_work(bench):
+        until(lambda: items)
+        cancel(bench, run)
+        until(lambda: run.status == "cancelled", seconds=SOON)
+
+    assert items == [0]
+    assert "say" not in run.statuses
+
+
+def test_work_that_does_not_yield_is_given_up_and_its_thread_keeps_nothing_open(bench: Bench):
+    begun, may_end, ended = threading.Event(), threading.Event(), threading.Event()
+
+    def stubborn(ctx: NodeContext) -> Finished:
+        begun.set()
+        may_end.wait(20)
+        ended.set()
+        return Finished(outputs={"result": "too late"})
+
+    bench.does(compute=stubborn)
+    run = bench.start("begin -> compute -> say", say=says("never"))
+
+    with at_work(bench):
+        assert begun.wait(20)
+        cancel(bench, run)
+        until(lambda: run.status == "cancelled", seconds=SOON)
+        has_ended = ended.is_set()
+        before = run.row
+        may_end.set()
+        assert ended.wait(20)
+
+    assert not has_ended
+    assert run.row == before
+    assert run.outputs("compute") == {}
+
+
+# -- leases that were called off -------------------------------------------------------------------------------------
+def test_a_run_whose_call_was_not_heard_is_over_once_its_rows_are_read(bench: Bench, patient: Patient):
+    run = patient.start("begin -> work")
+    worker = bench.a_worker(renew_every=timedelta(milliseconds=40), cancel_poll=NEVER)
+    deaf(worker.leases)
+
+    with at_work(bench, worker):
+        patient.wait_for("work")
+        cancel(bench, run)
+        until(lambda: run.status == "cancelled", seconds=SOON)
+
+    assert patient.stopped == ["work"]
+
+
+def deaf(leases: Leases) -> None:
+    """Calls to stop are not heard."""
+    leases.stop_run = lambda run_id: None  # type: ignore[method-assign]

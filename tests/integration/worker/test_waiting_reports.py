@@ -1,0 +1,47 @@
+"""A report that the database does not take at once is kept, and so is its lease."""
+
+import threading
+from datetime import datetime, timedelta
+
+import pytest
+from sqlalchemy import select
+from sqlalchemy.exc import OperationalError
+
+from store import activations
+from store.database import Transaction
+from store.schema import activations as rows
+from tests.integration.engine import Bench, Run, until
+
+LEASE = timedelta(milliseconds=900)
+
+
+def test_a_report_that_waits_keeps_its_lease(bench: Bench, monkeypatch: pytest.MonkeyPatch):
+    is_full, tried = threading.Event(), threading.Event()
+    is_full.set()
+    report = activations.report
+
+    def refuse(tx: Transaction, *of: object, **named: object) -> bool:
+        if is_full.is_set():
+            tried.set()
+            raise OperationalError("update", {}, Exception("could not extend file"))
+        return report(tx, *of, **named)  # pyright: ignore[reportArgumentType] (handed on as it came)
+
+    monkeypatch.setattr(activations, "report", refuse)
+    run = bench.start("begin -> work")
+    worker = bench.a_worker(lease=LEASE, renew_every=LEASE / 4)
+    thread = threading.Thread(target=worker.execute, args=(run.id, run.activation("begin").id))
+    thread.start()
+    until(tried.is_set)
+    first = lease_of(run)
+
+    until(lambda: lease_of(run) > first + LEASE)
+    is_full.clear()
+    thread.join()
+
+    assert (run.statuses["begin"], run.activation("begin").attempt) == ("done", 1)
+
+
+def lease_of(run: Run) -> datetime:
+    """Until when the lease on the run's first node holds."""
+    with run.bench.database.transaction() as tx:
+        return tx.scalar(select(rows.c.lease_until).where(rows.c.run_id == run.id, rows.c.node_id == "begin"))

@@ -1,0 +1,213 @@
+"""The production's `Database` and `Transaction`, with the server of `tables.py` behind them and twins for statements.
+
+A twin is a Python function that does what one production statement does; it is found by the statement's identity. A
+statement without a twin is an error that names it: write the twin, and the differential test holds it to the truth.
+"""
+
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from sqlalchemy import Executable
+from sqlalchemy.exc import OperationalError
+
+from store.database import Database, Transaction
+from tests.simulator.tables import Server, Work, away
+
+Twin = Callable[..., Any]
+"""(work, **values) -> the number of rows that a write has hit, or rows as mappings."""
+
+TWINS: dict[int, tuple[str, Twin, Executable]] = {}
+
+
+def twin(statement: Executable) -> Callable[[Twin], Twin]:
+    """What is decorated does what the statement does."""
+
+    def known(function: Twin) -> Twin:
+        TWINS[id(statement)] = (function.__name__, function, statement)
+        return function
+
+    return known
+
+
+class Fields(tuple[Any, ...]):
+    """A row of a result: a tuple with attributes."""
+
+    _mapping: Mapping[str, Any]
+
+    def __new__(cls, data: Mapping[str, Any]) -> "Fields":
+        made = super().__new__(cls, data.values())
+        made._mapping = data
+        return made
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self._mapping[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+
+class SimulatedTransaction(Transaction):
+    """One open transaction. `alone`: each statement is one, and commits at once."""
+
+    __slots__ = ("_alone", "_work", "server")
+
+    def __init__(self, server: Server, *, alone: bool = False) -> None:
+        object.__setattr__(self, "server", server)
+        object.__setattr__(self, "_alone", alone)
+        object.__setattr__(self, "_work", None)
+
+    def rows(self, statement: Executable, **values: Any) -> Sequence[Any]:
+        return [Fields(row) for row in self._carry_out(statement, values)]
+
+    def one_or_none(self, statement: Executable, **values: Any) -> Mapping[str, Any] | None:
+        found = self._carry_out(statement, values)
+        assert len(found) <= 1, "several rows where one was meant"
+        return found[0] if found else None
+
+    def scalar(self, statement: Executable, **values: Any) -> Any:
+        found = self._carry_out(statement, values)
+        return next(iter(found[0].values())) if found else None
+
+    def run(self, statement: Executable, **values: Any) -> int:
+        hit = self._carry_out(statement, values)
+        return hit if isinstance(hit, int) else len(hit)
+
+    def run_many(self, statement: Executable, values: Sequence[Mapping[str, Any]]) -> None:
+        if values:
+            name, function, _ = _twin_of(statement)
+            work = self._at_work(name)
+            try:
+                for each in values:
+                    function(work, **each)
+            finally:
+                self._heard(work)
+            if self._alone:
+                self._commit_alone(work)
+
+    def commit_without_waiting(self) -> None:
+        self._at_work("commit without waiting").waits_for_disk = False
+        self._heard(self._work)  # pyright: ignore[reportArgumentType] (there is one now)
+
+    def _carry_out(self, statement: Executable, values: Mapping[str, Any]) -> Any:
+        name, function, _ = _twin_of(statement)
+        work = self._at_work(name, values)
+        try:
+            found = function(work, **values)
+        except BaseException:
+            if self._alone:
+                self.roll_back()
+            raise
+        finally:
+            self._heard(work)
+        if self._alone:
+            self._commit_alone(work)
+        return found
+
+    def _at_work(self, name: str, values: Mapping[str, Any] | None = None) -> Work:
+        world, server = self.server.world, self.server
+        world.step(name)
+        if world.told is not None:
+            world.tell(f"{name} {_shown(values)}")
+        if not server.is_up:
+            if self._work is not None:
+                self._work.ended = self._work.ended or "server closed the connection unexpectedly"
+            raise away("the database is away")
+        if self._work is None:
+            object.__setattr__(self, "_work", server.begin(world.current))
+        assert self._work is not None
+        if self._work.ended is not None:
+            raise server.refusal(self._work)
+        self._work.is_at_work = True
+        return self._work
+
+    def _heard(self, work: Work) -> None:
+        work.is_at_work = False
+        work.last_heard = self.server.world.now
+
+    def _commit_alone(self, work: Work) -> None:
+        if work.touched:
+            self.server.world.step("commit")  # others may run into its locks
+        object.__setattr__(self, "_work", None)
+        written = list(work.touched)
+        self.server.commit(work)
+        try:
+            _answered(self.server)
+        except OperationalError:
+            self.server.unheard |= {row.committed["lease_id"] for row in written if "lease_id" in (row.committed or ())}  # pyright: ignore[reportOptionalSubscript]
+            raise
+
+    def commit(self) -> None:
+        """Commit what was begun; nothing if nothing was."""
+        if self._work is None:
+            return
+        work = self._work
+        self.server.world.step("commit")
+        if self.server.world.told is not None:
+            self.server.world.tell("commit" if work.touched else "end")
+        has_written = bool(work.touched)
+        self.server.commit(work)
+        if has_written:
+            _answered(self.server)
+
+    def roll_back(self) -> None:
+        """Roll back what was begun."""
+        if self._work is not None:
+            work = self._work
+            object.__setattr__(self, "_work", None)
+            self.server.roll_back(work)
+
+
+class SimulatedDatabase(Database):
+    """A process's way to the server."""
+
+    def __init__(self, server: Server) -> None:  # no engine behind it
+        self.url = "simulated"
+        self.pool_size = 8
+        self.server = server
+
+    @contextmanager
+    def transaction(self) -> Generator[Transaction]:
+        tx = SimulatedTransaction(self.server)
+        try:
+            yield tx
+        except BaseException:
+            tx.roll_back()
+            raise
+        try:
+            tx.commit()
+        except BaseException:
+            tx.roll_back()
+            raise
+
+    @contextmanager
+    def statements(self) -> Generator[Transaction]:
+        tx = SimulatedTransaction(self.server, alone=True)
+        try:
+            yield tx
+        finally:
+            tx.roll_back()
+
+    def close(self) -> None:
+        """There is nothing to close."""
+
+
+def _twin_of(statement: Executable) -> tuple[str, Twin, Executable]:
+    try:
+        return TWINS[id(statement)]
+    except KeyError:
+        raise NotImplementedError(f"no twin for this statement (tests/simulator/twins_*.py):\n{statement}") from None
+
+
+def _answered(server: Server) -> None:
+    """The answer to a commit gets lost now and then."""
+    world = server.world
+    if server.loses_answers and world.current is not None and world.chance(server.loses_answers):
+        world.count("answer to a commit lost")
+        raise away("connection lost at commit")
+
+
+def _shown(values: Mapping[str, Any] | None) -> str:
+    if not values:
+        return ""
+    return " ".join(f"{name}={str(value)[-40:]}" for name, value in values.items())[:200]

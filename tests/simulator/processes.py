@@ -1,0 +1,429 @@
+"""The processes of an installation: workers, schedulers, sweepers, and people at an API.
+
+Each is production code on actors. Of a worker the component's work is a script's (`Attempted`); everything around it,
+from the hint to the look after the report, is `worker/execution.py`, `worker/lease.py` and `worker/reporting.py`.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy.exc import SQLAlchemyError
+
+from canvas.errors import AttemptStopped, ExecutorError, StateError
+from canvas.graph import Canvas, Kind
+from canvas.outcome import Failed, Finished, Outcome
+from canvas.state import activation_id
+from providers.chat import Usage
+from scheduler.broker import ADVANCE, CANARY, NODES, RUNS
+from scheduler.coordinator import Coordinator
+from scheduler.dispatch import Dispatch
+from scheduler.lifecycle import Lifecycle
+from scheduler.sweep import Sweeper
+from scheduler.versions import Compiled, Versions
+from store import canaries
+from store.database import Database, Transaction, is_outage
+from store.runs import Applied
+from tests.builders import At
+from tests.simulator import stories
+from tests.simulator.database import SimulatedDatabase
+from tests.simulator.invariants import LEASE_ID
+from tests.simulator.messages import Broker, Message, Redis, SimulatedBus
+from tests.simulator.stage import Event
+from tests.simulator.stories import Play
+from tests.simulator.tables import Server
+from tests.simulator.twins_runs import unpacked
+from tests.simulator.world import Broken, Process, World
+from worker import execution
+from worker.acting import Acting
+from worker.execution import Execution
+from worker.lease import Leases
+from worker.voice import Voice
+
+LEASE = timedelta(seconds=10)
+RENEW_EVERY = timedelta(seconds=3)
+CANCEL_POLL = timedelta(milliseconds=500)
+GRACE = timedelta(seconds=5)
+
+
+@dataclass(eq=False)
+class Habits:
+    """How nodes work in a schedule; probabilities are those of an attempt."""
+
+    takes_a_while: float = 0.1
+    takes_longer_than_a_lease: float = 0.02
+    dawdles_the_next_time: float = 0.5
+    does_not_let_go: float = 0.05
+    takes: Callable[[str], float] = lambda node_id: 0.0  # seconds, at least
+    rides_along: bool = True
+    kills_its_process: Callable[[str], bool] = lambda node_id: False
+    acts_outside: Callable[[str], bool] = lambda node_id: False  # and nobody may do that twice
+
+
+@dataclass(eq=False)
+class Installation:
+    """What all processes share."""
+
+    world: World
+    server: Server
+    broker: Broker
+    redis: Redis
+    habits: Habits = field(default_factory=Habits)
+    max_running: int = 256
+    kind: type[Coordinator] | None = None
+    acted: set[UUID] = field(default_factory=set[UUID])  # activations that have done what must not be done twice
+    workers: dict[str, Process] = field(default_factory=dict[str, Process])  # all that ever were
+    sweeper: type[Sweeper] = Sweeper
+
+    def coordinator(self) -> Coordinator:
+        """A process's coordinator."""
+        dispatch = Dispatch(self.broker, SimulatedBus(self.redis))  # pyright: ignore[reportArgumentType] (for Celery)
+        kind = self.kind or Watched
+        return kind(SimulatedDatabase(self.server), dispatch, Plays(), max_running=self.max_running)
+
+
+class Plays(Versions):
+    """Versions are plays; they never change, so there is no row to read."""
+
+    def get(self, tx: Transaction, version_id: UUID) -> Compiled:
+        play = stories.named(version_id)
+        return Compiled(play.document, play.canvas)
+
+    def canvas(self, tx: Transaction, version_id: UUID) -> Canvas:
+        return stories.named(version_id).canvas
+
+
+class Watched(Coordinator):
+    """A coordinator whose bugs end the schedule, whoever would have lived with them."""
+
+    def fold(self, tx: Transaction, row: Any) -> Applied:
+        try:
+            return super().fold(tx, row)
+        except SQLAlchemyError as error:
+            if not is_outage(error):
+                raise_in(self, error)
+            raise
+        except (ExecutorError, AssertionError, LookupError, TypeError, ValueError) as error:
+            raise_in(self, error)
+            raise
+
+
+def raise_in(coordinator: Coordinator, error: Exception) -> None:
+    """End the schedule with an error that production code may catch."""
+    database = coordinator.database
+    assert isinstance(database, SimulatedDatabase)
+    world = database.server.world
+    if isinstance(error, StateError | LookupError | TypeError | AssertionError | SQLAlchemyError):
+        world.failure = world.failure or Broken(f"a fold has failed: {type(error).__name__}: {error}")
+
+
+# -- workers ---------------------------------------------------------------------------------------------------------
+class Mouth(Voice):
+    """A voice that speaks on its actor's stack instead of an event loop."""
+
+    def says(self, text: str, world: World, server: Server) -> None:
+        """Say the next part of the text."""
+        self.said.append(text)
+        turn = self.claim.turn
+        if turn is None or self.retake:
+            return
+        if not self._taken:
+            taken = self._take_row(turn)
+            self._taken, self._is_known = True, taken is not None
+            if taken is None:
+                self.retake = True
+                return
+            self._epoch, self._before, self._offset = taken.epoch, taken.text, len(taken.text)
+            self._kept = taken.keep
+        fresh = self._unsaid(text)
+        if not fresh:
+            return
+        self._offset += len(fresh)
+        world.step()
+        row = server["activations"].rows[self.claim.run_id, self.claim.id]
+        if not server.is_claimed_on_disk(row) and (row.committed or {}).get("lease_id") == self.claim.lease_id:
+            raise Broken("a piece has left a worker whose claim is not on disk")
+        if world.chance(0.5):
+            self._write(turn)
+
+
+class Work:
+    """What stands where a coroutine's task is: it can be cancelled, and lets go or does not."""
+
+    def __init__(self, world: World, *, lets_go: bool) -> None:
+        self._world = world
+        self._actor = world.current
+        self._lets_go = lets_go
+
+    def cancel(self) -> None:
+        """Let go, if it does that."""
+        if self._lets_go and self._actor is not None:
+            self._world.wake(self._actor)
+
+
+class HereAndNow:
+    """Stands where the worker's event loop is."""
+
+    def call(self, function: Callable[[], object]) -> None:
+        """Call it."""
+        function()
+
+
+class Attempted(execution._Run):  # pyright: ignore[reportPrivateUsage] (its claim, its report and its end are under test)
+    """One attempt whose work is a script's."""
+
+    def _outcome(self) -> Outcome | None:
+        installation = self._x.models
+        assert isinstance(installation, Installation)
+        world, claim, play = installation.world, self._claim, stories.named(self._claim.version_id)
+        node = play.canvas.node(claim.node_id)
+        habits = installation.habits
+        has_turn = bool(play.canvas.messages & node.bit) and claim.answers is None
+        mouth = Mouth(claim, self._x.coordinator.database, self._x.pieces, self._firm, is_message=has_turn)
+        acting = Acting(self._act)
+        self._context = Context(mouth, acting)  # pyright: ignore[reportAttributeAccessIssue] (as much as a report needs)
+        lets_go = not world.chance(habits.does_not_let_go)
+        try:
+            if acts := habits.acts_outside(node.id):
+                acting.begins("unsafe")
+            self._attempt.runs_as(Work(world, lets_go=lets_go))  # pyright: ignore[reportArgumentType] (for a task)
+            self._take_time(world, habits, lets_go=lets_go)
+            if habits.kills_its_process(node.id):
+                end_process(world)
+            outcome = play.script(self._at(installation, play))
+            if acts and not (
+                isinstance(outcome, Failed) and outcome.retryable
+            ):  # one that it gives back it has not begun
+                self._act_outside(installation)
+            if node.kind is Kind.MESSAGE or play.canvas.speaking & node.bit:
+                outcome = self._speak(installation, play, mouth, outcome, lets_go=lets_go)
+            if self._attempt.stopped is not None and lets_go:
+                raise asyncio.CancelledError
+        except AttemptStopped as stop:
+            return self._of_error(stop, node, PLAYED) if self._attempt.stopped is not None else None
+        except (asyncio.CancelledError, SQLAlchemyError) as error:
+            return self._of_error(error, node, PLAYED)
+        if isinstance(outcome, Finished):
+            outcome = replace(outcome, outputs={**outcome.outputs, LEASE_ID: str(claim.lease_id)})
+        return outcome if lets_go else self._checked(outcome, node, PLAYED)
+
+    def _take_time(self, world: World, habits: Habits, *, lets_go: bool) -> None:
+        """Most nodes are quick, some outlive a lease; who is called off is woken."""
+        world.step()
+        seconds = habits.takes(self._claim.node_id)
+        if self._claim.strikes and world.chance(habits.dawdles_the_next_time):
+            seconds = world.between(2, 15)  # so that the first may come back and find it at work
+        elif world.chance(habits.takes_longer_than_a_lease):
+            seconds = world.between(5, 25)
+        elif world.chance(habits.takes_a_while):
+            seconds = world.between(0, 3)
+        end = world.now + seconds
+        while world.now < end:
+            world.wait(end - world.now)
+            if self._attempt.stopped is not None and lets_go:
+                raise asyncio.CancelledError
+
+    def _act_outside(self, installation: Installation) -> None:
+        """Do what can be done once only."""
+        claim, server = self._claim, installation.server
+        row = server["activations"].rows[claim.run_id, claim.id]
+        is_ours = row.committed is not None and row.committed["lease_id"] == claim.lease_id
+        if is_ours and not server.is_claimed_on_disk(row):
+            raise Broken("a node has acted whose claim is not on disk")
+        if claim.id in installation.acted:
+            raise Broken(f"{claim.node_id} has acted twice, and nobody was asked")
+        installation.acted.add(claim.id)
+        installation.world.step("work")
+
+    def _at(self, installation: Installation, play: Play) -> At:
+        claim = self._claim
+        count: int | None = None
+        if claim.scope:
+            container, ordinal, _ = claim.scope[-1]
+            around = activation_id(claim.run_id, container, claim.scope[:-1], ordinal)
+            row = installation.server["activations"].rows[claim.run_id, around]
+            told = unpacked(row.committed["outcome"]) if row.committed is not None else None
+            count = told.get("count") if told is not None else None
+        is_answered = claim.answers is not None
+        return At(play.canvas, claim.node_id, claim.scope, claim.ordinal, claim.attempt, is_answered, count)
+
+    def _speak(
+        self, installation: Installation, play: Play, mouth: Mouth, outcome: Outcome, *, lets_go: bool
+    ) -> Outcome:
+        text = play.text(self._claim.node_id, self._claim.scope)
+        half = len(text) // 2
+        parts = [text[:half], text[half:]] if isinstance(outcome, Finished) else [text[:half]]
+        for part in parts:
+            if self._attempt.stopped is not None and lets_go:
+                raise asyncio.CancelledError
+            mouth.says(part, installation.world, installation.server)
+        return outcome
+
+
+def end_process(world: World) -> None:
+    """A node takes its process with it."""
+    assert world.current is not None, "only actors have a process"
+    process = world.current.process
+    world.count("worker killed by its node")
+    world.at(0, lambda: world.kill(process))
+    world.wait()
+
+
+PLAYED: Any = SimpleNamespace(name="Played", owns_errors=True)
+"""Stands where the component is that an attempt runs."""
+
+
+class Context:
+    """As much of a worker's context as a report looks at."""
+
+    def __init__(self, voice: Mouth, acting: Acting) -> None:
+        self.voice = voice
+        self.acting = acting
+        self.usage = Usage()
+        self.inputs: dict[str, Any] = {}
+        self.opening = ""
+        self.slots = NoSlots()
+
+
+class NoSlots:
+    """Outputs that stay from an earlier visit of a node: none."""
+
+    def outputs(self, node_id: str) -> dict[str, Any]:
+        """None."""
+        return {}
+
+
+class Semaphore:
+    """Connections for claims; there are enough."""
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+
+@dataclass(eq=False)
+class WorkerProcess:
+    """A worker process; `threads` attempts at once."""
+
+    installation: Installation
+    name: str
+    threads: int = 2
+    process: Process = field(init=False)
+    leases: Leases = field(init=False)
+    held: dict[str, Message] = field(default_factory=dict[str, Message])
+
+    def __post_init__(self) -> None:
+        world = self.installation.world
+        self.process = self.installation.workers[self.name] = Process(self.name)
+        world.spawn(self.process, "", self._begin)
+
+    def _begin(self) -> None:
+        shared = self.installation
+        coordinator = shared.coordinator()
+        loop: Any = HereAndNow()
+        self.leases = Leases(
+            SimulatedDatabase(shared.server),
+            coordinator.dispatch.bus,
+            loop,
+            lease=LEASE,
+            renew_every=RENEW_EVERY,
+            cancel_poll=CANCEL_POLL,
+            grace=GRACE,
+            on_key=lambda run_id: cancel_by_key(coordinator, run_id),
+        )
+        unused: Any = None
+        given: dict[str, Any] = {
+            "coordinator": coordinator,
+            "leases": self.leases,
+            "loop": loop,
+            "models": shared,
+            "pieces": unused,
+            "time_limit": unused,
+            "read_file": unused,
+            "services": unused,
+            "blobs": unused,
+            "worker_name": self.name,
+            "claiming": Semaphore(),
+            "ride_along": shared.habits.rides_along,
+        }
+        execution = Execution(**given)
+        for number in range(self.threads):
+            shared.world.spawn(self.process, str(number), lambda: self._work(execution, coordinator.database))
+
+    def _work(self, execution: Execution, database: Database) -> None:
+        """What a Celery thread does."""
+        broker, world = self.installation.broker, self.installation.world
+        while True:
+            message = broker.receive(NODES)
+            me = world.current.name if world.current else ""
+            self.held[me] = message
+            try:
+                if message.task == CANARY:
+                    with database.transaction() as tx:
+                        canaries.came_back(tx, NODES, datetime.fromisoformat(message.args[0]))
+                elif not execution.execute(UUID(message.args[0]), UUID(message.args[1])):
+                    broker.give_back(NODES, message)
+                    self.held.pop(me, None)
+                    world.wait()  # the process goes down
+            except SQLAlchemyError as error:
+                world.tell(f"task failed: {error.args[0]}")
+            self.held.pop(me, None)
+
+    def give_back(self) -> None:
+        """SIGTERM: the process gives back what it has, and ends."""
+        world = self.installation.world
+
+        def end() -> None:
+            self.leases.release_all()
+            for _ in range(14):
+                if not self.leases.held():
+                    break
+                world.sleep(0.5)
+            world.at(0, lambda: None if self.process.is_dead else world.kill(self.process))
+            world.wait()
+
+        if hasattr(self, "leases"):
+            world.spawn(self.process, "shutdown", end)
+
+
+# -- schedulers and sweepers -----------------------------------------------------------------------------------------
+def scheduler_process(installation: Installation, name: str) -> Process:
+    """A scheduler process with one thread."""
+    process, broker = Process(name), installation.broker
+
+    def work() -> None:
+        coordinator = installation.coordinator()
+        while True:
+            message = broker.receive(RUNS)
+            assert message.task == ADVANCE
+            try:
+                coordinator.advance_run(UUID(message.args[0]))
+            except SQLAlchemyError as error:
+                installation.world.tell(f"task failed: {error.args[0]}")
+
+    installation.world.spawn(process, "", work)
+    return process
+
+
+def sweeper_process(installation: Installation, name: str) -> Process:
+    """A sweeper process."""
+    process = Process(name)
+
+    def work() -> None:
+        never: Any = Event()
+        installation.world.sleep(installation.world.between(0, 1))
+        installation.sweeper(installation.coordinator()).run(never)
+
+    installation.world.spawn(process, "", work)
+    return process
+
+
+def cancel_by_key(coordinator: Coordinator, run_id: UUID) -> None:
+    """What a worker does about a key that it has seen."""
+    Lifecycle(coordinator).cancel_by_key(run_id)

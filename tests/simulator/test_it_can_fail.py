@@ -1,0 +1,120 @@
+"""What the simulator is worth: each of these breaks the protocol on purpose, and a few schedules find it out."""
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+import pytest
+from sqlalchemy import Executable
+
+from scheduler.coordinator import Coordinator
+from scheduler.sweep import Sweeper
+from store import activations, overdue, runs
+from tests.simulator.database import TWINS
+from tests.simulator.schedule import Schedule, playing
+from tests.simulator.tables import Data, Work
+from tests.simulator.twins_runs import packed
+
+MOST = 2_000
+
+Break = Callable[[pytest.MonkeyPatch], None]
+
+
+def instead(monkeypatch: pytest.MonkeyPatch, statement: Executable, twin: Callable[..., Any]) -> None:
+    """A statement does something else."""
+    name, _, _ = TWINS[id(statement)]
+    monkeypatch.setitem(TWINS, id(statement), (name, twin, statement))
+
+
+def nobody_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a commit nobody looks for what was reported meanwhile."""
+    monkeypatch.setattr(Coordinator, "sees_more", lambda self, run_id: False)  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
+
+
+def a_report_needs_no_lease(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever reports is believed."""
+
+    def report(work: Work, of_run: UUID, of_activation: UUID, new_outcome: Any, new_usage: Any, **_: Any) -> int:
+        row = work.server["activations"].rows[of_run, of_activation]
+        data = work.take(row, lambda a: a["status"] == "running")
+        if data is None:
+            return 0
+        told = {"status": "reported", "outcome": packed(new_outcome), "usage": packed(new_usage)}
+        work.put(row, {**data, **told, "finished_at": work.now})
+        return 1
+
+    instead(monkeypatch, activations.REPORT, report)
+
+
+def the_sweeper_ignores_outages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leases count as silent although nobody could renew them."""
+    monkeypatch.setattr(Sweeper, "_is_unbroken", lambda self: True)  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
+
+
+def a_cancel_leaves_what_is_ready(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cancel calls off what runs, and leaves what has not begun to begin."""
+    instead(monkeypatch, runs.CLOSE, lambda work, **_: 0)  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
+
+
+def a_claim_asks_for_no_status(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hint that comes twice is followed twice."""
+    _, claim, _ = TWINS[id(activations.CLAIM)]
+
+    def twice(work: Work, of_run: UUID, of_activation: UUID, **given: Any) -> Any:
+        row = work.server["activations"].rows.get((of_run, of_activation))
+        data: Data | None = work.sees(row) if row is not None else None
+        if row is not None and data is not None and data["status"] == "done" and row.holder is None:
+            work.put(row, {**data, "status": "ready"})
+        return claim(work, of_run=of_run, of_activation=of_activation, **given)
+
+    instead(monkeypatch, activations.CLAIM, twice)
+
+
+def lost_hints_stay_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sweeper sends no hint again."""
+
+    def unclaimed(work: Work, sent_before: datetime, most: int) -> list[Any]:
+        return []
+
+    instead(monkeypatch, overdue.UNCLAIMED, unclaimed)
+
+
+def two_fold_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run is read without being locked."""
+    instead(monkeypatch, runs.TRY_LOCK, lambda work, run_id: [{"id": run_id}])  # pyright: ignore[reportUnknownLambdaType]
+
+
+def nobody_writes_down_what_he_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node acts outside, and its row does not say so."""
+    instead(monkeypatch, activations.ACT, lambda work, **_: [{"called_off": False}])  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
+
+
+BREAKS = {
+    nobody_looks: 100,
+    a_report_needs_no_lease: 415,
+    the_sweeper_ignores_outages: 125,
+    a_cancel_leaves_what_is_ready: 0,
+    a_claim_asks_for_no_status: 30,
+    lost_hints_stay_lost: 10,
+    two_fold_at_once: 0,
+    nobody_writes_down_what_he_does: 515,
+}
+"""What is broken, and where to begin: at a seed near one that has found it out, which saves time and no more."""
+
+
+@pytest.mark.parametrize(("broken", "first"), BREAKS.items())
+def test_a_broken_protocol_is_found_out(broken: Break, first: int, monkeypatch: pytest.MonkeyPatch):
+    broken(monkeypatch)
+
+    assert first_broken_seed(first) is not None
+
+
+def first_broken_seed(first: int) -> int | None:
+    with playing():
+        for seed in range(first, first + MOST):
+            try:
+                Schedule(seed).play()
+            except Exception:
+                return seed
+    return None

@@ -1,0 +1,125 @@
+"""A recorded database: the rows of every table as one release left them, and what became of its runs there.
+
+    version-0/release.json       revision of its tables, number of its deciding rules, columns, ids of the runs
+    version-0/expected.json      what became of each run when that release went on itself
+    version-0/<table>.copy.gz    rows as PostgreSQL's COPY writes them
+
+Tables come out of the migrations, so a recording holds rows only, and needs no program of PostgreSQL to be restored.
+"""
+
+import gzip
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from alembic import command
+from alembic.config import Config
+from psycopg import sql
+from sqlalchemy import NullPool, create_engine
+
+MIGRATIONS = Path(__file__).parents[2] / "migrations"
+RELEASE, EXPECTED, ROWS = "release.json", "expected.json", ".copy.gz"
+NO_ROWS_OF_OURS = ("alembic_version",)
+LONG_AGO = timedelta(
+    minutes=10
+)  # since the recording was made, as a restored database sees it: no lease holds any more
+
+TABLES = """
+    select c.relname, array_agg(a.attname::text order by a.attnum)
+    from pg_class c join pg_attribute a on a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped
+    where c.relkind in ('r', 'p') and not c.relispartition and c.relnamespace = 'public'::regnamespace
+    group by c.relname order by c.relname
+"""
+TIMES = """
+    select table_name, column_name from information_schema.columns
+    where table_schema = 'public' and data_type = 'timestamp with time zone' and table_name = any(%s)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """One release's database in a folder."""
+
+    folder: Path
+
+    @property
+    def release(self) -> Mapping[str, Any]:
+        """{revision, engine, recorded_at, runs: name -> id, facts, tables: name -> columns}."""
+        return json.loads((self.folder / RELEASE).read_text())
+
+    @property
+    def expected(self) -> Mapping[str, Mapping[str, Any]]:
+        """What became of each run."""
+        return json.loads((self.folder / EXPECTED).read_text())
+
+    def save(self, url: str, **release: Any) -> None:
+        """Write down the rows of a database as they are at one moment."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with connected(url) as connection, connection.cursor() as cursor:
+            cursor.execute("set transaction isolation level repeatable read")
+            ((revision, now),) = cursor.execute("select version_num, now() from alembic_version").fetchall()
+            found = cursor.execute(TABLES).fetchall()
+            tables = {name: columns for name, columns in found if name not in NO_ROWS_OF_OURS}
+            for name, columns in tables.items():
+                ordered = sql.SQL("copy (select {} from {} as it order by it::text) to stdout").format(
+                    sql.SQL(", ").join(map(sql.Identifier, columns)), sql.Identifier(name)
+                )
+                with cursor.copy(ordered) as copy:
+                    (self.folder / f"{name}{ROWS}").write_bytes(gzip.compress(b"".join(map(bytes, copy)), mtime=0))
+        told = {"revision": revision, "recorded_at": str(now), **release, "tables": tables}
+        (self.folder / RELEASE).write_text(_readable(told))
+
+    def expect(self, became: Mapping[str, Any]) -> None:
+        """Write down what became of the runs."""
+        (self.folder / EXPECTED).write_text(_readable(became))
+
+    def make_tables(self, url: str) -> None:
+        """Give an empty database the tables of the release."""
+        _make_tables(url, self.release["revision"])
+
+    def write_rows(self, url: str) -> None:
+        """Write what the release has written, into its own tables or into newer ones; times are moved to just now."""
+        release = self.release
+        tables: Mapping[str, Sequence[str]] = release["tables"]
+        with connected(url) as connection, connection.cursor() as cursor:
+            cursor.execute("set session_replication_role = replica")  # no order of tables that foreign keys would want
+            for name, columns in tables.items():
+                into = sql.SQL("copy {} ({}) from stdin").format(
+                    sql.Identifier(name), sql.SQL(", ").join(map(sql.Identifier, columns))
+                )
+                with cursor.copy(into) as copy:
+                    copy.write(gzip.decompress((self.folder / f"{name}{ROWS}").read_bytes()))
+            now = cursor.execute("select now()").fetchone()
+            assert now is not None
+            later = now[0] - datetime.fromisoformat(release["recorded_at"]) - LONG_AGO
+            for table, column in cursor.execute(TIMES, [list(tables)]).fetchall():
+                move = sql.SQL("update {0} set {1} = {1} + %s").format(sql.Identifier(table), sql.Identifier(column))
+                cursor.execute(move, [later])
+
+
+def recordings() -> list[Recording]:
+    """All that were made, oldest first."""
+    folders = Path(__file__).parent.glob("version-*")
+    return [Recording(folder) for folder in sorted(folders, key=lambda folder: int(folder.name.rpartition("-")[2]))]
+
+
+def connected(url: str) -> "psycopg.Connection[Any]":
+    """A connection to a database by an URL as SQLAlchemy wants it."""
+    return psycopg.connect(url.replace("+psycopg", ""))
+
+
+def _make_tables(url: str, revision: str) -> None:
+    """The tables of a release, as its migrations make them."""
+    config = Config()
+    config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
+    with create_engine(url, poolclass=NullPool).begin() as connection:
+        config.attributes["connection"] = connection
+        command.upgrade(config, revision)
+
+
+def _readable(value: Any) -> str:
+    return json.dumps(value, indent=1, ensure_ascii=False) + "\n"

@@ -1,0 +1,148 @@
+"""Databases that earlier releases left behind: this release carries every run in them to its end."""
+
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+from uuid import UUID
+
+import pytest
+from sqlalchemy import text
+
+from canvas.state import ENGINE
+from embedded import Services
+from scheduler.accepting import Start
+from scheduler.turn_start import Request
+from store import citations, files, migrate, model_accounts, tenants
+from store.database import Database
+from store.sealing import SealingKey
+from tests import services as test_services
+from tests.integration.engine import Bench, bench_on
+from tests.upgrade.recording import Recording, recordings
+from tests.upgrade.scenes import IDEMPOTENCY, NEXT_TURN, SCENES, found, go_on
+
+COLUMNS = text("""
+    select table_name || '.' || column_name as name, data_type, is_nullable = 'YES' as may_be_null,
+           column_default is not null as has_default
+    from information_schema.columns where table_schema = 'public'
+""")
+
+every_release = pytest.mark.parametrize("recording", recordings(), ids=lambda recording: recording.folder.name)
+
+
+@pytest.fixture
+def url(services: Services) -> Iterator[str]:
+    """A database without a single table."""
+    with test_services.fresh_database(services.database_url) as url:
+        yield url
+
+
+@contextmanager
+def this_release_on(url: str, redis_url: str) -> Generator[Bench]:
+    database = Database(url)
+    with pytest.MonkeyPatch.context() as patched, bench_on(database, redis_url, patched) as bench:
+        yield bench
+    database.close()
+
+
+def upgraded(url: str, recording: Recording) -> None:
+    """The release's database, after the upgrade."""
+    recording.make_tables(url)
+    recording.write_rows(url)
+    migrate.upgrade(url)
+
+
+def columns_of(url: str) -> Mapping[str, Any]:
+    database = Database(url, pool_size=1)
+    with database.transaction() as tx:
+        found = {row.name: row for row in tx.rows(COLUMNS)}
+    database.close()
+    return found
+
+
+@every_release
+def test_every_run_of_an_earlier_release_goes_on_and_ends_as_it_would_have_there(
+    recording: Recording, url: str, redis_url: str
+):
+    upgraded(url, recording)
+
+    with this_release_on(url, redis_url) as bench:
+        became = go_on(bench, recording.release["runs"])
+
+    expected = recording.expected
+    assert became.keys() == expected.keys() == SCENES.keys() | {NEXT_TURN}
+    for name, run in expected.items():
+        assert {part: became[name][part] for part in run} == run, name
+
+
+@every_release
+def test_rows_that_an_earlier_release_writes_after_the_upgrade_are_as_good(
+    recording: Recording, url: str, redis_url: str
+):
+    """Its processes still run when the tables are upgraded, and know nothing of new columns."""
+    migrate.upgrade(url)
+    recording.write_rows(url)
+
+    with this_release_on(url, redis_url) as bench:
+        became = go_on(bench, recording.release["runs"])
+
+    assert {name: run["status"] for name, run in became.items()} == {
+        name: run["status"] for name, run in recording.expected.items()
+    }
+    assert became[NEXT_TURN]["said"] == recording.expected[NEXT_TURN]["said"]
+
+
+@every_release
+def test_migrations_take_nothing_away_from_a_release_that_still_runs(recording: Recording, url: str):
+    recording.make_tables(url)
+    before = columns_of(url)
+
+    migrate.upgrade(url)
+    after = columns_of(url)
+
+    for name, column in before.items():
+        assert name in after, f"{name} is gone"
+        assert after[name].data_type == column.data_type, name
+        assert after[name].may_be_null or not column.may_be_null, f"{name} must have a value now"
+    for name in after.keys() - before.keys():
+        if name.partition(".")[0] in {known.partition(".")[0] for known in before}:
+            assert after[name].may_be_null or after[name].has_default, f"{name} is new and an insert must name it"
+
+
+@every_release
+def test_what_lies_beside_the_runs_is_found_after_the_upgrade(recording: Recording, url: str, redis_url: str):
+    upgraded(url, recording)
+    facts, tenant = recording.release["facts"], UUID(recording.release["facts"]["tenant"])
+
+    with this_release_on(url, redis_url) as bench, bench.database.transaction() as tx:
+        finished = found(bench, UUID(recording.release["runs"]["finished"]))
+        principal = tenants.principal_of(tx, facts["token"])
+        (account,) = model_accounts.accounts_of(tx, tenant, SealingKey.of(facts["sealing_key"]))
+        file = files.get(tx, tenant, UUID(facts["file"][0]))
+        references = citations.references(tx, finished.id, finished.row["message_id"])
+
+    assert principal is not None
+    assert principal.tenant_id == tenant
+    assert account.api_key == facts["api_key"]
+    assert [str(file.id), file.name, file.size] == facts["file"]
+    assert {str(number): chunk for number, chunk in references["chunks"].items()} == facts["references"]["chunks"]
+
+
+@every_release
+def test_a_request_that_an_earlier_release_has_answered_is_not_carried_out_again(
+    recording: Recording, url: str, redis_url: str
+):
+    upgraded(url, recording)
+
+    with this_release_on(url, redis_url) as bench:
+        first = found(bench, UUID(recording.release["runs"]["finished"]))
+        row, request = first.row, Request(query="hello")
+        start = Start(row["tenant_id"], row["canvas_id"], row["version_id"], request, idempotency=IDEMPOTENCY)
+        again = bench.lifecycle.start_run(start)
+
+    assert (again.run_id, again.conversation_id, again.repeated) == (first.id, first.conversation_id, True)
+
+
+@every_release
+def test_a_recording_is_of_rules_that_this_release_can_decide_by(recording: Recording):
+    assert recording.release["engine"] <= ENGINE
+    assert recording.release["revision"] <= migrate.head()

@@ -1,0 +1,42 @@
+"""How much one attempt may leave behind: so much harms its neighbours before it helps anybody."""
+
+from dataclasses import dataclass
+from typing import Any, cast
+
+from canvas.errors import NodeFailure
+
+
+@dataclass(frozen=True, slots=True)
+class Allowance:
+    """What a node may store and say at most, in code points. What goes beyond is the node's failure."""
+
+    output: int = 64 * 1024 * 1024  # of everything that one row holds
+    speech: int = 2 * 1024 * 1024  # of all that one attempt says
+
+    def check_output(self, value: Any) -> None:
+        """Raise NodeFailure for a JSON value that is too large. Texts are summed without making a copy."""
+        left = self.output
+        stack = [value]
+        while stack:
+            top = stack.pop()
+            if isinstance(top, str):
+                left -= len(top)
+            elif isinstance(top, dict):
+                left -= 16 * len(top)
+                stack.extend(cast("dict[str, Any]", top).values())
+            elif isinstance(top, list):
+                left -= 8 * len(top)
+                stack.extend(cast("list[Any]", top))
+            if left < 0:
+                raise NodeFailure(
+                    f"The node's values are larger than {self.output} characters. "
+                    "Make them smaller, or raise EASEL_MAX_OUTPUT."
+                )
+
+    def check_speech(self, length: int) -> None:
+        """Raise NodeFailure for a text that goes on and on."""
+        if length > self.speech:
+            raise NodeFailure(
+                f"The node has said more than {self.speech} characters. "
+                "Limit the length of its answer (max_tokens), or raise EASEL_MAX_SPEECH."
+            )
