@@ -161,6 +161,8 @@ class Settings(BaseSettings):
     """Characters that one node may store; more harms its neighbours before it helps anybody."""
     max_speech: int = Field(default=2 * 1024 * 1024, gt=0)
     """Characters that one node may say: ten long novels, so that a model that never stops is stopped."""
+    max_depth: int = Field(default=200, gt=0, le=200)
+    """Levels of objects and lists in each other that one node may store; encoders on the way take 250 in all."""
     form_expiry: Duration = timedelta(days=30)
     """How long a form waits for its person, where the canvas does not say."""
     ride_along: bool = True

@@ -8,7 +8,7 @@ other request. What only asks (GET, HEAD, OPTIONS) has none, and a key that was 
 """
 
 import json
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Generator, Sequence
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
@@ -111,5 +111,13 @@ def within(http: Http, place: str) -> Http:
     return http.within(place) if isinstance(http, KeyedHttp) else http
 
 
+def _digest(texts: Sequence[str]) -> str:
+    """What stands for texts that may be large."""
+    said = sha256()
+    for text in texts:
+        said.update(sha256(text.encode()).digest())
+    return said.hexdigest()
+
+
 def _asked(request: ChatRequest) -> tuple[Any, ...]:
-    return ("chat", request.messages, request.params, len(request.images), request.tools)
+    return ("chat", request.messages, request.params, _digest(request.images), request.tools)

@@ -67,7 +67,6 @@ def make_app(broker_url: str, *, publishers: int = 8) -> Celery:
         broker_connection_retry_on_startup=True,
         broker_connection_max_retries=None,
         broker_channel_error_retry=True,  # of a Redis that is busy, full or a replica: Celery would end the process
-        worker_enable_prefetch_count_reduction=False,  # what is reduced grows back with new work only, if there is any
         broker_connection_timeout=2,
         broker_transport_options=_transport(is_amqp),
         enable_utc=True,

@@ -81,8 +81,10 @@ class Sweeper:
             if self._is_unbroken():
                 lost = overdue.silent_leases(tx)
             came_back = canaries.see(tx, Sight(since, now), "nodes")
-            sent_before = came_back - timedelta(seconds=2) if came_back else datetime(1970, 1, 1, tzinfo=UTC)
-            hints = list(overdue.unclaimed(tx, sent_before))
+            if self._has_forgotten:
+                self._has_forgotten, self._forgotten_at = False, now
+            overtaken = came_back - timedelta(seconds=2) if came_back else self._forgotten_at
+            hints = overdue.unclaimed(tx, max(overtaken, self._forgotten_at))
             unseen = overdue.unseen_reports(tx)
         self.beat()
         ticks, self._ticks = self._ticks, self._ticks + 1
@@ -98,6 +100,7 @@ class Sweeper:
         with database.statements() as tx:
             open_runs = overdue.open_runs(tx)
         self._cancel(open_runs)
+        self._has_forgotten = dispatch.has_forgotten() or self._has_forgotten
         if ticks % RARELY == 0:
             self._look_rarely()
         if ticks % HOURLY == FIRST_MINUTE:

@@ -12,6 +12,7 @@ from uuid import UUID
 from sqlalchemy import Integer, Interval, and_, bindparam, case, func, not_, or_, select, text, update
 from sqlalchemy.dialects.postgresql import insert
 
+from canvas.outcome import LOST, UNKNOWN, UNKNOWN_TEXT, Failed
 from canvas.place import Place
 from canvas.state import Report, ScopeKey, scope_key
 from store import outcomes
@@ -159,6 +160,7 @@ REPORTED = (
         activations.c.outcome,
         activations.c.usage,
         activations.c.strikes,
+        activations.c.effect,
         activations.c.turn,
     )
     .where(activations.c.run_id == bindparam("of_run"), activations.c.status == "reported")
@@ -362,6 +364,9 @@ def reported(tx: Transaction, run_id: UUID) -> list[Report]:
     for row in tx.rows(REPORTED, of_run=run_id):
         fields = row._mapping
         told = outcomes.from_column(fields["outcome"])
+        outcome = told.outcome
+        if isinstance(outcome, Failed) and outcome.code == LOST and fields["effect"] == "unsafe":
+            outcome = Failed(UNKNOWN_TEXT, UNKNOWN)  # told by a sweeper of an earlier release, which knows no effects
         found.append(
             Report(
                 activation=fields["id"],
@@ -369,7 +374,7 @@ def reported(tx: Transaction, run_id: UUID) -> list[Report]:
                 scope=scope_key(fields["scope"]),
                 ordinal=fields["ordinal"],
                 place=_place(dict(fields)),
-                outcome=told.outcome,
+                outcome=outcome,
                 error=told.error,
                 strikes=fields["strikes"],
                 turn=fields["turn"],

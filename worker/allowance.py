@@ -12,21 +12,27 @@ class Allowance:
 
     output: int = 64 * 1024 * 1024  # of everything that one row holds
     speech: int = 2 * 1024 * 1024  # of all that one attempt says
+    depth: int = 200  # levels of objects and lists in each other
 
     def check_output(self, value: Any) -> None:
-        """Raise NodeFailure for a JSON value that is too large. Texts are summed without making a copy."""
+        """Raise NodeFailure for a JSON value that is too large or too deep. Texts are summed without making a copy."""
         left = self.output
-        stack = [value]
+        stack = [(value, 0)]
         while stack:
-            top = stack.pop()
+            top, level = stack.pop()
             if isinstance(top, str):
                 left -= len(top)
             elif isinstance(top, dict):
                 left -= 16 * len(top)
-                stack.extend(cast("dict[str, Any]", top).values())
+                stack.extend((item, level + 1) for item in cast("dict[str, Any]", top).values())
             elif isinstance(top, list):
                 left -= 8 * len(top)
-                stack.extend(cast("list[Any]", top))
+                stack.extend((item, level + 1) for item in cast("list[Any]", top))
+            if level > self.depth:
+                raise NodeFailure(
+                    f"An output is nested deeper than {self.depth} levels. "
+                    "Return it flat, or as a text, or raise EASEL_MAX_DEPTH."
+                )
             if left < 0:
                 raise NodeFailure(
                     f"The node's values are larger than {self.output} characters. "

@@ -40,7 +40,7 @@ def worker_of(
             cancel_poll=settings.cancel_poll,
             grace=settings.grace,
             ride_along=settings.ride_along,
-            allowance=Allowance(output=settings.max_output, speech=settings.max_speech),
+            allowance=Allowance(settings.max_output, settings.max_speech, settings.max_depth),
         ),
         time_limit=settings.time_limit,
         limits=Limits(request_timeout=settings.llm_timeout),

@@ -238,7 +238,8 @@ def put_turn_anew(work: Work, **row: Any) -> int:
 
 @twin(activations.REPORTED)
 def reported(work: Work, of_run: UUID) -> list[dict[str, Any]]:
-    names = ["id", "node_id", "scope", "ordinal", "wave", "trail", "region", "outcome", "usage", "strikes", "turn"]
+    names = ["id", "node_id", "scope", "ordinal", "wave", "trail", "region", "outcome", "usage"]
+    names += ["strikes", "effect", "turn"]
     found = work.found(work.server["activations"], of_run, lambda a: a["status"] == "reported")
     rows = [plain(data) for _, data in sorted(found, key=by_id)]
     return [{name: row[name] for name in names} for row in rows]

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from canvas.outcome import Waiting
+from canvas.outcome import Finished, Waiting
 from components.context import NodeContext
 from providers.accounts import Account, AccountModel
 from scheduler.lifecycle import Lifecycle
@@ -55,6 +55,18 @@ def test_what_a_form_asks_is_limited_like_all_that_is_stored(bench: Bench):
 
     assert run.status == "failed"
     assert "larger than 4000 characters" in run.row["error"]
+
+
+def test_an_output_that_is_nested_too_deeply_names_the_limit_and_its_setting(bench: Bench):
+    bench.does(work=lambda ctx: Finished({"result": [[[["deep"]]]]}))
+    shallow, deep = (bench.start("begin -> work") for _ in range(2))
+
+    bench.play(bench.a_worker(allowance=Allowance(depth=5)), until=lambda: shallow.status == "succeeded")
+    bench.play(bench.a_worker(allowance=Allowance(depth=4)))
+
+    assert (shallow.status, deep.status) == ("succeeded", "failed")
+    assert "deeper than 4 levels" in deep.row["error"]
+    assert "EASEL_MAX_DEPTH" in deep.row["error"]
 
 
 def test_a_list_that_is_too_long_for_a_run_fails_it_before_the_first_item(bench: Bench):

@@ -92,6 +92,22 @@ def test_what_may_have_happened_fails_the_run_and_says_so(bench: Bench):
     assert run.events[-1].body["code"] == "unknown_outcome"
 
 
+def test_what_may_have_happened_is_not_done_again_when_a_sweeper_of_an_earlier_release_tells_of_it(bench: Bench):
+    run = bench.start("begin -> send", send=UNSAFE)
+    bench.play(until=lambda: "send" in run.statuses)
+    lose_activation(bench, run, run.activation("send").id)
+    bench.outbox.lose()
+    lost = {"is": "Failed", "error": "The worker was lost.", "code": "worker_lost", "retryable": True}
+    with bench.database.transaction() as tx:
+        mine = (rows.c.run_id == run.id, rows.c.node_id == "send")
+        tx.run(update(rows).where(*mine).values(status="reported", strikes=1, outcome=lost))
+
+    bench.coordinator.advance_run(run.id)
+    bench.play()
+
+    assert (run.status, run.row["error"]) == ("failed", NOT_KNOWN)
+
+
 def test_what_was_lost_before_it_acted_is_done_by_another(bench: Bench):
     run = bench.start("begin -> send", send=UNSAFE)
     bench.play(until=lambda: "send" in run.statuses)

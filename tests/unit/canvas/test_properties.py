@@ -18,7 +18,7 @@ from tests.listener import check_events
 from tests.player import Player
 
 SEEDS = st.tuples(st.integers(0, 9999), st.integers(0, 9999))
-quick = settings(deadline=None, max_examples=60)
+quick = settings(deadline=None, max_examples=40)
 
 
 def told(player: Player) -> Counter[str]:

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler import liveness
-from scheduler.broker import make_app
+from scheduler.broker import ALIVE, make_app
 from scheduler.hearing import Hearing
 from scheduler.liveness import Beat, Ear, Watch
 
@@ -141,6 +141,14 @@ def test_a_process_is_full_while_any_of_its_threads_has_work(
     celeryd_after_setup.send(sender="here", instance=SimpleNamespace(app=app, concurrency=2), conf=app.conf)
 
     assert hearing.is_full() is is_full
+
+
+def test_what_a_process_sends_to_itself_does_not_show_in_flower() -> None:
+    app = make_app("redis://nowhere")
+
+    Hearing(app, every=5, deaf_after=30, ends=lambda _: None)
+
+    assert not app.tasks[ALIVE].send_events
 
 
 class Seen:
