@@ -20,6 +20,7 @@ from typing import Any
 from uuid import UUID
 
 from sqlalchemy import text
+from sqlalchemy.exc import SQLAlchemyError
 
 from scheduler.accepting import Start
 from scheduler.broker import make_app
@@ -199,10 +200,15 @@ class Cluster:
         """Wait for a fact, with a deadline; what the processes said is told if it does not come."""
         deadline = time.monotonic() + seconds
         while not fact():
-            assert time.monotonic() < deadline, (
-                f"not within {seconds:g} s: {self.statuses}\n{self.stuck()}\n{self.logs()}"
-            )
+            assert time.monotonic() < deadline, f"not within {seconds:g} s: {self.told()}\n{self.logs()}"
             time.sleep(0.02)
+
+    def told(self) -> str:
+        """How the runs stand, if the database tells."""
+        try:
+            return f"{self.statuses}\n{self.stuck()}"
+        except SQLAlchemyError as error:
+            return f"the database is away: {error}"
 
     def wait_until_stopped(self, process: subprocess.Popen[bytes], seconds: float) -> float:
         """Wait until a process has killed or stopped itself; the time of day at which that was seen."""

@@ -49,8 +49,7 @@ def at_work(living: Cluster) -> Cluster:
 
 
 def test_runs_go_on_when_redis_is_killed_and_comes_back_empty(servers: embedded.Services, at_work: Cluster):
-    killed(servers, "Valkey", signal.SIGKILL)
-    at_work.wait_for(servers.tend, PROMISED)
+    begin_again(servers, at_work, "Valkey", signal.SIGKILL)
     at_work.wait_until_all_have_succeeded(RUNS, seconds=PROMISED)
 
     at_work.assert_everything_happened_once(RUNS)
@@ -59,8 +58,7 @@ def test_runs_go_on_when_redis_is_killed_and_comes_back_empty(servers: embedded.
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGQUIT, signal.SIGKILL], ids=["fast", "immediate", "killed"])
 def test_runs_go_on_when_postgres_is_restarted(servers: embedded.Services, at_work: Cluster, how: signal.Signals):
-    killed(servers, "PostgreSQL", how)
-    at_work.wait_for(servers.tend, PROMISED)
+    begin_again(servers, at_work, "PostgreSQL", how)
     at_work.wait_for(lambda: is_back(servers, at_work), PROMISED)
     at_work.wait_until_all_have_succeeded(RUNS, seconds=PROMISED)
 
@@ -79,10 +77,17 @@ def test_runs_go_on_when_every_connection_to_redis_is_cut_again_and_again(server
     at_work.assert_everything_happened_once(RUNS)
 
 
-def killed(servers: embedded.Services, name: str, how: signal.Signals) -> None:
-    """End a server; `servers.tend()` starts it again as `easel up` does: under its old URL, with what it has kept."""
+def begin_again(servers: embedded.Services, cluster: Cluster, name: str, how: signal.Signals) -> None:
+    """End a server, and start it again as `easel up` does: under its old URL, with what it has kept."""
     (server,) = [it for it in servers.owned if it.name == name]
-    os.kill(server.pid, how)
+    ended = server.pid
+
+    def is_another() -> bool:
+        servers.tend()
+        return server.pid != ended
+
+    os.kill(ended, how)
+    cluster.wait_for(is_another, PROMISED)
 
 
 def is_back(servers: embedded.Services, cluster: Cluster) -> bool:

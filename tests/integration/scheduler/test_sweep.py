@@ -11,6 +11,7 @@ from uuid import UUID
 
 import pytest
 import redis
+import structlog
 from sqlalchemy.exc import OperationalError
 from structlog.testing import capture_logs
 
@@ -340,7 +341,8 @@ def test_a_stopping_run_whose_last_step_was_lost_is_ended(bench: Bench):
     assert run.status == "cancelled"
 
 
-def test_an_open_run_in_which_nothing_moves_is_an_alarm_with_its_id(bench: Bench):
+def test_an_open_run_in_which_nothing_moves_is_an_alarm_with_its_id(bench: Bench, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(sweep, "log", structlog.get_logger())  # one that nobody has bound for good
     lost, sound = bench.start("begin -> work"), bench.start("begin -> form -> say", form=FORM, say=says("x"))
     bench.play()
     again = bench.start("begin -> work")

@@ -11,6 +11,7 @@ import pytest
 import structlog
 from structlog.testing import capture_logs
 
+from worker import turning as turning_module
 from worker.lease import Attempt
 from worker.loop import Loop
 from worker.turning import Turning
@@ -50,7 +51,8 @@ def test_a_loop_that_turns_is_left_alone_however_long_it_runs(loop: Loop) -> Non
     waiting.cancel()
 
 
-def test_who_blocks_the_loop_is_named_and_not_given_back(loop: Loop) -> None:
+def test_who_blocks_the_loop_is_named_and_not_given_back(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turning_module, "log", structlog.get_logger())  # one that nobody has bound for good
     guilty, innocent = (Attempt(uuid4(), uuid4(), uuid4()) for _ in range(2))
     leases, goes_on = Held(guilty, innocent), list[bool]()
     turning = turning_of(loop, leases)
