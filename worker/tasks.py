@@ -1,5 +1,6 @@
 """The worker's Celery app: `celery -A worker.tasks worker -Q nodes -P threads`."""
 
+import sys
 import threading
 from datetime import datetime
 from typing import Any
@@ -26,6 +27,7 @@ from worker.turning import Turning
 log = structlog.get_logger()
 
 TURNS_WITHIN = 1.0  # seconds between two looks at the event loop
+SWITCHES_WITHIN = 0.001  # seconds a thread may compute while another waits, such as one that heard a call to stop
 
 _settings = settings.load()
 telemetry.configure(_settings.log_level, _settings.log_format)
@@ -77,6 +79,7 @@ def canary(sent_at: str) -> None:
 @worker_ready.connect
 @worker_process_init.connect
 def _start(**_: Any) -> None:
+    sys.setswitchinterval(SWITCHES_WITHIN)
     worker()
     threading.Thread(target=warm_up, name="easel-warms-up", daemon=True).start()
 
