@@ -32,6 +32,7 @@ log = structlog.get_logger()
 
 TICK = 1.0  # seconds
 RARELY = 10  # ticks
+ALL_AT_ONCE = 5000  # hints that are sent again in one tick when the broker has forgotten everything
 SELDOM = 5  # ticks between canaries while none comes back: where no worker is, they must not pile up
 MOVES = timedelta(seconds=30)  # since a canary was sent that came back; longer: nobody takes from the queue
 HOURLY = 3600  # ticks
@@ -81,10 +82,11 @@ class Sweeper:
             if self._is_unbroken():
                 lost = overdue.silent_leases(tx)
             came_back = canaries.see(tx, Sight(since, now), "nodes")
+            most = overdue.BATCH
             if self._has_forgotten:
-                self._has_forgotten, self._forgotten_at = False, now
+                self._has_forgotten, self._forgotten_at, most = False, now, ALL_AT_ONCE
             overtaken = came_back - timedelta(seconds=2) if came_back else self._forgotten_at
-            hints = overdue.unclaimed(tx, max(overtaken, self._forgotten_at))
+            hints = overdue.unclaimed(tx, max(overtaken, self._forgotten_at), most)
             unseen = overdue.unseen_reports(tx)
         self.beat()
         ticks, self._ticks = self._ticks, self._ticks + 1
