@@ -208,6 +208,14 @@ def bits(mask: int) -> Iterator[int]:
         mask ^= low
 
 
+def mask_of(numbers: Iterable[int]) -> int:
+    """The inverse of `bits`."""
+    mask = 0
+    for number in numbers:
+        mask |= 1 << number
+    return mask
+
+
 def compile_canvas(document: Document) -> Canvas:
     """Number the nodes of a document and work out what routing needs.
 
@@ -324,10 +332,7 @@ def _items(nodes: Sequence[Node]) -> dict[int, int]:
 
 
 def _mask(nodes: Iterable[Node]) -> int:
-    mask = 0
-    for node in nodes:
-        mask |= node.bit
-    return mask
+    return mask_of(node.number for node in nodes)
 
 
 def _is_voice(node: Node) -> bool:

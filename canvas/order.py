@@ -5,7 +5,7 @@ Messages that wait for their turn) stays still. Where something will stand is bo
 moves and the fewest steps from there.
 """
 
-from canvas.graph import bits
+from canvas.graph import bits, mask_of
 from canvas.place import Place, merged
 from canvas.plan import Plan
 from canvas.state import Container, Scope, Speech
@@ -27,14 +27,6 @@ def next_speech(plan: Plan, *, at_rest: bool) -> Speech | None:
     return None
 
 
-def reached(scope: Scope) -> int:
-    """The reached nodes of a scope as a mask."""
-    mask = 0
-    for number in scope.reached:
-        mask |= 1 << number
-    return mask
-
-
 def _place_of(plan: Plan, entry: Speech) -> Place | None:
     """Where a Message stands or will stand; None while something besides its one speaker can still reach it."""
     if entry.place is not None:
@@ -43,7 +35,7 @@ def _place_of(plan: Plan, entry: Speech) -> Place | None:
     if scope is None:
         return None
     above = plan.canvas.reach.above[entry.number]
-    comers = (scope.alive | reached(scope)) & above
+    comers = (scope.alive | mask_of(scope.reached)) & above
     if comers.bit_count() > 1 or comers & scope.still:
         return None  # a speaker that waits for a person has nothing to say for now
     place = scope.reached.get(entry.number)
@@ -70,7 +62,7 @@ def _is_preceded(plan: Plan, entry: Speech, place: Place) -> bool:
 
 def _precedes_in(plan: Plan, scope: Scope, entry: Speech, place: Place) -> bool:
     canvas = plan.canvas
-    movers = (scope.alive & ~scope.still) | reached(scope)
+    movers = (scope.alive & ~scope.still) | mask_of(scope.reached)
     container = canvas.numbers[scope.key[-1][0]] if scope.key else None
     voices = canvas.voices.get(container, 0)
     if not movers or not voices:

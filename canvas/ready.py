@@ -7,8 +7,8 @@ until then the circle's way back counts as still on its way (decision 14). An Ex
 ends the Loop with what the pass has left.
 """
 
-from canvas import loops, order, recovery, speech
-from canvas.graph import Kind, bits
+from canvas import loops, recovery, speech
+from canvas.graph import Kind, bits, mask_of
 from canvas.plan import Plan
 from canvas.state import MAX_ORDINAL, Scope
 
@@ -16,13 +16,13 @@ from canvas.state import MAX_ORDINAL, Scope
 def activate_ready(plan: Plan, scope: Scope) -> bool:
     """Activate every ready node of a scope, in canonical order; whether there was one."""
     any_ready = False
-    reached = order.reached(scope)
+    reached = mask_of(scope.reached)
     for number, place in sorted(scope.reached.items(), key=lambda item: item[1].key):
         if number not in scope.reached:
             continue  # lost with a node that it waited for
         if plan.is_lost(scope.key, place):
             plan.lose(scope, number)
-            reached = order.reached(scope)
+            reached = mask_of(scope.reached)
             any_ready = True
             continue
         if not is_ready(plan, scope, number, reached):
@@ -49,7 +49,8 @@ def is_ready(plan: Plan, scope: Scope, number: int, reached: int) -> bool:
     if number in scope.returning:
         return _may_begin_again(plan, scope, number)
     above = plan.canvas.reach.above_forward[number]
-    if scope.alive & (above | 1 << number) or above & reached & ~_heads(scope) or _is_on_its_way(scope, above):
+    ahead = reached & ~mask_of(scope.returning)
+    if scope.alive & (above | 1 << number) or above & ahead or _is_on_its_way(scope, above):
         return False
     return not loops.leaves_a_loop(plan, plan.canvas.nodes[number]) or _is_last(plan, scope, reached)
 
@@ -83,14 +84,6 @@ def let_it_speak(plan: Plan) -> bool:
     return False
 
 
-def _heads(scope: Scope) -> int:
-    """The nodes that circles have come back to, as a mask."""
-    mask = 0
-    for number in scope.returning:
-        mask |= 1 << number
-    return mask
-
-
 def _is_on_its_way(scope: Scope, above: int, *, but: int | None = None) -> bool:
     """Whether a circle, but not the one to `but`, has gone back from one of these nodes and has not begun again."""
     return any(above & tails for number, tails in scope.returning.items() if number != but)
@@ -99,8 +92,6 @@ def _is_on_its_way(scope: Scope, above: int, *, but: int | None = None) -> bool:
 def _is_last(plan: Plan, scope: Scope, reached: int) -> bool:
     """Whether an ExitLoop's pass has nothing more to do: it stores the Loop's outputs, so it must see all of them."""
     nodes, above = plan.canvas.nodes, plan.canvas.reach.above_forward
-    exits = 0
-    for number in scope.reached:
-        exits |= nodes[number].bit if nodes[number].kind is Kind.EXIT_LOOP else 0
+    exits = mask_of(number for number in scope.reached if nodes[number].kind is Kind.EXIT_LOOP)
     waits_for_exits = all(above[number] & exits for number in bits(reached & ~exits))
     return not scope.alive and waits_for_exits

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from canvas import order
 from canvas.events import MESSAGE_END, MESSAGE_RESET, NODE_STARTED, Event
-from canvas.graph import Kind, Node, bits
+from canvas.graph import Kind, Node, bits, mask_of
 from canvas.outcome import Finished
 from canvas.place import Place
 from canvas.plan import Plan
@@ -28,7 +28,7 @@ def turn_for(plan: Plan, scope: Scope, node: Node) -> UUID | None:
     turn = plan.canvas.turns.get(node.number)
     if turn is None or plan.canvas.unheard & node.bit:
         return None
-    moving = scope.alive | order.reached(scope)
+    moving = scope.alive | mask_of(scope.reached)
     above = plan.canvas.reach.above
     if any(moving & (above[number] | 1 << number) for number in bits(turn.mentioned_before)):
         return None

@@ -5,6 +5,7 @@ A hint that cannot be sent is logged and left: the row is its own outbox, and th
 
 from collections.abc import Sequence
 from datetime import datetime
+from typing import Any
 from uuid import UUID
 
 import structlog
@@ -92,12 +93,19 @@ class Dispatch:
     def _send(self, task: str, args: tuple[str, ...], queue: str, expires: int | None = None) -> None:
         if self._silence.holds():
             return
-        try:
-            self._app.send_task(
-                task, args=args, queue=queue, expires=expires, argsrepr=repr(args), ignore_result=True, retry=False
-            )
-        except (OperationalError, KombuError, OSError) as error:
-            self._silence.begins()
-            log.warning("message_not_sent", task=task, error=str(error))
-        else:
+        if send(self._app, task, args, queue, expires):
             self._silence.ends()
+        else:
+            self._silence.begins()
+
+
+def send(app: Celery, task: str, args: tuple[Any, ...], queue: str, expires: float | None = None) -> bool:
+    """Send a small task; False, and a line in the log, if the broker does not take it."""
+    try:
+        app.send_task(
+            task, args=args, queue=queue, expires=expires, argsrepr=repr(args), ignore_result=True, retry=False
+        )
+    except (OperationalError, KombuError, OSError) as error:
+        log.warning("message_not_sent", task=task, error=str(error))
+        return False
+    return True

@@ -14,7 +14,6 @@ from collections.abc import Callable
 from typing import Any
 from uuid import uuid4
 
-import structlog
 from celery import Celery
 from celery.concurrency.thread import TaskPool
 from celery.signals import celeryd_after_setup, worker_ready, worker_shutdown
@@ -23,9 +22,8 @@ from kombu.entity import Exchange, Queue
 from kombu.exceptions import KombuError, OperationalError
 
 from scheduler.broker import ALIVE
+from scheduler.dispatch import send
 from scheduler.liveness import Ear, Watch
-
-log = structlog.get_logger()
 
 KEPT = 60  # seconds for which the broker keeps a queue that nobody reads
 GOODBYE = 2.0  # seconds for the broker to delete it
@@ -94,16 +92,7 @@ class Hearing:
 
     # -- what the ear asks for ------------------------------------------------------------------------------------
     def _send(self) -> bool:
-        sent = (time.monotonic(),)
-        try:
-            self._app.send_task(
-                ALIVE, args=sent, queue=self._queue.name, expires=self._expires, argsrepr=repr(sent),
-                ignore_result=True, retry=False,
-            )  # fmt: skip
-        except (OperationalError, KombuError, OSError) as error:
-            log.warning("canary_not_sent", error=str(error))
-            return False
-        return True
+        return send(self._app, ALIVE, (time.monotonic(),), self._queue.name, self._expires)
 
     def _came_back(self, sent: float) -> None:
         self._ear.hear()

@@ -110,13 +110,7 @@ def test_an_interrupt_stops_the_turns_that_wait_and_not_those_that_come_after_it
 
 
 def test_an_interrupt_whose_acceptor_dies_at_once_still_interrupts(bench: Bench, monkeypatch: pytest.MonkeyPatch):
-    session, drawn = a_session(bench)
-    first = bench.begun(turn(bench, session, drawn))
-    waits = bench.begun(turn(bench, session, drawn, on_busy="enqueue"))
-    with monkeypatch.context() as dies:
-        dies.setattr(Lifecycle, "cancel_run", killed)
-        with pytest.raises(SystemExit):
-            bench.begun(turn(bench, session, drawn, on_busy="interrupt"))
+    session, first, waits = interrupted_by_one_who_dies(bench, monkeypatch)
     at_first = [run_of(bench, run_id, session).status for run_id in accepted_of(bench, session)]
 
     Sweeper(bench.coordinator).tick()
@@ -130,13 +124,7 @@ def test_an_interrupt_whose_acceptor_dies_at_once_still_interrupts(bench: Bench,
 def test_an_interrupt_whose_acceptor_dies_and_that_begins_by_itself_still_comes_instead_of_what_waited(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ):
-    session, drawn = a_session(bench)
-    first = bench.begun(turn(bench, session, drawn))
-    waits = bench.begun(turn(bench, session, drawn, on_busy="enqueue"))
-    with monkeypatch.context() as dies:
-        dies.setattr(Lifecycle, "cancel_run", killed)
-        with pytest.raises(SystemExit):
-            bench.begun(turn(bench, session, drawn, on_busy="interrupt"))
+    session, first, waits = interrupted_by_one_who_dies(bench, monkeypatch)
     interrupts = run_of(bench, accepted_of(bench, session)[2], session)
     bench.play(until=lambda: interrupts.status == "running")
 
@@ -387,6 +375,18 @@ def somebody_waits(bench: Bench) -> bool:
     """Whether a transaction waits for a lock that another holds."""
     with bench.database.statements() as tx:
         return bool(tx.scalar(WAITS))
+
+
+def interrupted_by_one_who_dies(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> tuple[UUID, Run, Run]:
+    """A session, its run that goes on and one that waits; the acceptor of a third, which interrupts, dies at once."""
+    session, drawn = a_session(bench)
+    first = bench.begun(turn(bench, session, drawn))
+    waits = bench.begun(turn(bench, session, drawn, on_busy="enqueue"))
+    with monkeypatch.context() as dies:
+        dies.setattr(Lifecycle, "cancel_run", killed)
+        with pytest.raises(SystemExit):
+            bench.begun(turn(bench, session, drawn, on_busy="interrupt"))
+    return session, first, waits
 
 
 def killed(*_: Any) -> None:
