@@ -10,6 +10,7 @@ COPY requirements.lock .
 RUN pip download --no-cache-dir --no-deps --only-binary :all: --require-hashes -r requirements.lock -d /wheels
 COPY pyproject.toml README.md LICENSE embedded.py local.py settings.py telemetry.py ./
 COPY api api
+COPY bench bench
 COPY canvas canvas
 COPY cli cli
 COPY components components

@@ -165,12 +165,15 @@ class Settings(BaseSettings):
     """Levels of objects and lists in each other that one node may store; encoders on the way take 250 in all."""
     form_expiry: Duration = timedelta(days=30)
     """How long a form waits for its person, where the canvas does not say."""
+    retention: Duration | None = None
+    """How long runs are kept, in days. None: for ever, since nothing may go that nobody has asked to lose."""
     ride_along: bool = True
     """Whether a worker that has reported also takes the run's next step, which spares a message and a commit a hop."""
 
     # -- processes ------------------------------------------------------------------------------------------------
     worker_threads: int = Field(default=64, gt=0)
-    """Nodes a worker process runs at once; they mostly wait for models."""
+    """Nodes a worker process runs at once; they mostly wait for models, 0.12 MB each. More compute no sooner, and each
+    takes a hint off the queue that another process might begin."""
     scheduler_threads: int = Field(default=4, gt=0)
     """Runs a scheduler process advances at once; each holds a database connection while it does."""
     worker_pool: int = Field(default=8, ge=2)
@@ -249,6 +252,8 @@ class Settings(BaseSettings):
             raise ValueError("a lease outlives two renewals: make EASEL_LEASE more than twice EASEL_RENEW_EVERY")
         if self.cancel_poll >= self.lease:
             raise ValueError("cancel keys are looked for within a lease: make EASEL_CANCEL_POLL less than EASEL_LEASE")
+        if self.retention is not None and self.retention < timedelta(days=1):
+            raise ValueError("idempotency keys name runs for a day: make EASEL_RETENTION one day or more")
         if self.deaf_after <= 2 * self.canary_every:
             raise ValueError("a canary may be lost: make EASEL_DEAF_AFTER more than twice EASEL_CANARY_EVERY")
         return self

@@ -1,6 +1,7 @@
 """The application: `uvicorn --factory api.app:create_app`. Routes, error mapping, and what lives as long as it does."""
 
 import secrets
+import sys
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -16,8 +17,9 @@ import telemetry
 from api.edge import Edge
 from api.errors import add_handlers
 from api.findings import Checked
+from api.readings import THREADS, Readings
 from api.routes import agents, completions, conversations, files, health, logs, runs, tasks, webhooks
-from api.sse import THREADS, Streams
+from api.sse import Streams
 from api.token_bucket import TokenBuckets
 from providers.accounts import accounts_from_toml
 from providers.addresses import Guard
@@ -30,6 +32,7 @@ from store.database import Database
 from store.files import LocalBlobs
 
 PREFIX = "/api/v1"
+SWITCHES_WITHIN = 0.001  # seconds that a thread of a route may compute while the event loop, and every stream, waits
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +64,7 @@ def create_app(figures: Figures | None = None) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncGenerator[None]:
+        sys.setswitchinterval(SWITCHES_WITHIN)
         anyio.to_thread.current_default_thread_limiter().total_tokens = chosen.pool
         edge = _edge(chosen)
         app.state.edge = edge
@@ -127,8 +131,7 @@ def _edge(figures: Figures) -> Edge:
     )
     blobs = LocalBlobs(figures.files_dir) if figures.files_dir is not None else None
     streams = Streams(
-        Database(figures.database_url, pool_size=THREADS, application="easel-streams"),
-        coordinator.versions,
+        Readings(Database(figures.database_url, pool_size=THREADS, application="easel-streams"), coordinator.versions),
         Listening(figures.redis_url),
         look_every=figures.look_every,
         beat_every=figures.beat_every,

@@ -46,8 +46,8 @@ class Edge:
         return self.lifecycle.coordinator.versions
 
 
-def edge_of(request: Request) -> Edge:
-    """The process's Edge."""
+async def edge_of(request: Request) -> Edge:
+    """The process's Edge. Async, for what is not would be called in a thread."""
     edge: Edge = request.app.state.edge
     return edge
 

@@ -21,7 +21,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.replies import json_reply
 from canvas.errors import Conflict, ExecutorError, InvalidRequest, NotAllowed, NotFound
-from store.database import is_outage, trouble
+from store.outages import is_outage, trouble
 
 log = structlog.get_logger()
 

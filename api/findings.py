@@ -15,7 +15,7 @@ from components.checking import errors_in
 from providers.accounts import Account, AccountModel
 from scheduler.versions import Versions
 from store import model_accounts
-from store.database import Transaction
+from store.transaction import Transaction
 
 KEPT = 1024
 

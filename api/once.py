@@ -28,8 +28,9 @@ from api.errors import Answered
 from api.replies import json_reply
 from canvas.errors import InvalidRequest
 from store import idempotency
-from store.database import Database, Transaction
+from store.database import Database
 from store.idempotency import First
+from store.transaction import Transaction
 
 HEADER = "idempotency-key"
 PART = 1024 * 1024  # bytes of a file that are hashed at a time

@@ -21,7 +21,7 @@ from api.talk import Talk, TalkResponse, Told, begin, chosen, gathered, keyed, s
 from canvas import events
 from providers.fitting import count_tokens
 from scheduler.accepting import Start
-from store.database import encode
+from store.encoding import encode
 from store.ids import moment_of
 
 _DETAILS = {"reasoning_tokens": 0, "accepted_prediction_tokens": 0, "rejected_prediction_tokens": 0}

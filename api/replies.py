@@ -8,7 +8,7 @@ from uuid import UUID
 
 from fastapi.responses import Response
 
-from store.database import encode
+from store.encoding import encode
 
 _ID = re.compile(r"[0-9a-fA-F]{32}|[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 

@@ -15,7 +15,7 @@ from components import registry
 from scheduler import snapshots
 from store import citations, conversations, overview, runs
 from store.conversations import Conversation, Message
-from store.database import Transaction
+from store.transaction import Transaction
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,14 +24,28 @@ class Spoken:
 
     messages: Sequence[Message]
     run_ids: Sequence[UUID]
+    answers: Mapping[UUID, str]
     cited: Mapping[UUID, Mapping[str, Any]]
 
 
-def spoken_in(tx: Transaction, session: Conversation) -> Spoken:
-    """Everything a session shows of its conversation but the answers' texts."""
-    said = conversations.messages(tx, session.tenant_id, session.id)
-    run_ids = list(dict.fromkeys(message.run_id for message in said if message.run_id is not None))
-    return Spoken(said, run_ids, citations.of_runs(tx, run_ids))
+def spoken_in(tx: Transaction, tenant_id: UUID, session_ids: Sequence[UUID]) -> dict[UUID, Spoken]:
+    """Everything that some sessions of a tenant show of their conversations; as many statements as for one."""
+    found = conversations.messages_of(tx, tenant_id, session_ids)
+    runs_of = {
+        session: list(dict.fromkeys(message.run_id for message in said if message.run_id is not None))
+        for session, said in found.items()
+    }
+    run_ids = sorted({run_id for those in runs_of.values() for run_id in those})
+    answers, cited = overview.said_in(tx, run_ids), citations.of_runs(tx, run_ids)
+    return {
+        session: Spoken(
+            said,
+            runs_of[session],
+            _kept(said) | {run_id: answers[run_id] for run_id in runs_of[session] if run_id in answers},
+            {run_id: cited[run_id] for run_id in runs_of[session] if run_id in cited},
+        )
+        for session, said in found.items()
+    }
 
 
 def normalised(
@@ -44,7 +58,7 @@ def normalised(
         "name": session.name,
         "user_id": session.user_id,
         "source": session.source,
-        "message": messages_of(tx, edge, session, spoken or spoken_in(tx, session)),
+        "message": messages_of(tx, edge, session, spoken or _spoken(tx, session)),
         "round": session.rounds,
         "errors": session.error,
         "version_title": session.version_title,
@@ -58,7 +72,7 @@ def normalised(
 
 def raw(tx: Transaction, edge: Edge, session: Conversation) -> dict[str, Any]:
     """A session as its row looks upstream."""
-    spoken = spoken_in(tx, session)
+    spoken = _spoken(tx, session)
     shown = normalised(tx, edge, session, spoken=spoken)
     agent = shown.pop("agent_id")
     nothing: dict[str, Any] = {"chunks": {}, "doc_aggs": {}}
@@ -67,8 +81,7 @@ def raw(tx: Transaction, edge: Edge, session: Conversation) -> dict[str, Any]:
 
 def messages_of(tx: Transaction, edge: Edge, session: Conversation, spoken: Spoken) -> list[dict[str, Any]]:
     """What both sides have said. A run's answer is all its text, thinking included, after the last message to it."""
-    said, cited = spoken.messages, spoken.cited
-    answers = overview.said_in(tx, sorted(spoken.run_ids))
+    said, answers, cited = spoken.messages, spoken.answers, spoken.cited
     last_to = {message.run_id: message.number for message in said if message.role == "user"}
     shown = [_prologue(tx, edge, session)] if session.source == "agent" else []
     for message in said:
@@ -82,6 +95,20 @@ def messages_of(tx: Transaction, edge: Edge, session: Conversation, spoken: Spok
                 if message.run_id in cited:
                     shown[-1]["reference"] = _cited(cited[message.run_id])
     return shown
+
+
+def _spoken(tx: Transaction, session: Conversation) -> Spoken:
+    return spoken_in(tx, session.tenant_id, [session.id])[session.id]
+
+
+def _kept(said: Sequence[Message]) -> dict[UUID, str]:
+    """The answers that a conversation has taken over from runs that are gone; they name no activation any more."""
+    return {
+        message.run_id: str(message.content.get("content") or "")
+        for message in said
+        if message.role == "assistant" and message.run_id is not None and message.activation_id is None
+        if isinstance(message.content, dict)
+    }
 
 
 def _cited(references: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -2,42 +2,40 @@
 
 A stream subscribes before it reads, reads when its transcript says that something is missing, and looks at the rows
 every two seconds with one query for all streams of the process, so that a lost echo, or no Redis at all, costs time
-and nothing else. Rows are read in threads and connections of the streams' own.
+and nothing else. Whatever has come while a listener was busy reaches it as one: pieces in a row make one message.
 
 Audio travels as the id of a file up to here. Its bytes join an envelope when it is about to be written, one at a time,
 and only for those who ask for audio.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import AsyncGenerator
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from enum import Enum, auto
-from typing import Any, TypeVar
+from typing import Any
 from uuid import UUID
 
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
+from api.readings import Readings
 from api.replies import id_of
-from canvas.errors import ExecutorError, NotFound
+from canvas.errors import ExecutorError
 from canvas.events import LAST_OF_A_TURN, MESSAGE, USER_INPUTS
 from canvas.state import RunStatus
-from canvas.transcript import Event, Position, Transcript
+from canvas.transcript import Event, Frame, Position, Said, Transcript
 from scheduler.listening import Heard, Listening, Subscription
-from scheduler.versions import Versions
 from scheduler.wire import Wire
 from store import files, overview
-from store.database import Database, encode
+from store.database import Database
+from store.encoding import encode
 from store.events import Stored
 from store.files import Blobs
 from store.overview import Glance, Reading
 
 log = structlog.get_logger()
-T = TypeVar("T")
 
-THREADS = 4
 LOOK_EVERY = 2.0  # seconds; the safety net under lost echoes
 BEAT_EVERY = 15.0  # seconds of silence after which a comment proves that the stream lives
 SOON = 0.2  # seconds until text is looked for that pieces have told of and the row does not have yet
@@ -88,21 +86,18 @@ class Streams:
 
     def __init__(
         self,
-        database: Database,
-        versions: Versions,
+        readings: Readings,
         listening: Listening,
         *,
         look_every: float = LOOK_EVERY,
         beat_every: float = BEAT_EVERY,
         blobs: Blobs | None = None,
     ) -> None:
-        self._database = database
-        self._versions = versions
+        self._readings = readings
         self._listening = listening
         self._look_every = look_every
         self._beat_every = beat_every
         self._blobs = blobs
-        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="easel-streams")
         self._looking: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -116,8 +111,7 @@ class Streams:
             self._looking.cancel()
             await asyncio.gather(self._looking, return_exceptions=True)
         await self._listening.close()
-        self._threads.shutdown(wait=False)
-        self._database.close()
+        self._readings.close()
 
     def listen(self, run_id: UUID) -> AbstractAsyncContextManager[Subscription]:
         """Subscribe to a run, before it starts or before its rows are read."""
@@ -126,7 +120,7 @@ class Streams:
     async def read(self, tenant_id: UUID, run_id: UUID, after: Position) -> tuple[Glance, list[Wired], Position]:
         """What follows a position by now, audio included, and the position after it. Raises NotFound."""
         transcript = Transcript[Stored](after)
-        reading, wire = await self._in_thread(lambda: self._read(tenant_id, run_id, after.event))
+        reading, wire = await self._readings.after(tenant_id, run_id, after.event)
         wired = _wired(wire, transcript.rows(reading.events, reading.turns))
         shown = [await self._sounding(tenant_id, one) for one in wired]
         return reading.run, [one for one in shown if one is not None], transcript.position
@@ -148,9 +142,7 @@ class Streams:
             ends = False
             if transcript.needs_rows and clock() >= read_at:
                 try:
-                    reading, wire = await self._in_thread(
-                        lambda: self._read(tenant_id, subscription.run_id, transcript.after)
-                    )
+                    reading, wire = await self._readings.after(tenant_id, subscription.run_id, transcript.after)
                 except SQLAlchemyError as error:
                     log.warning("stream_cannot_read", error=str(error).splitlines()[0])
                 else:
@@ -162,9 +154,13 @@ class Streams:
             if not found and not ends:
                 wait_until = min(beat_at, read_at) if transcript.needs_rows else beat_at
                 heard = await subscription.get(max(0.0, wait_until - clock()))
-                if heard is not None and wire is not None:
-                    found = _wired(wire, _take(transcript, heard))
+                frames: list[Frame[Stored]] = []
+                while heard is not None:
+                    frames += _take(transcript, heard)
                     read_at = 0.0 if "n" in heard else read_at
+                    heard = subscription.at_once()
+                if wire is not None:
+                    found = _wired(wire, _joined(frames))
             for wired in found:
                 beat_at = clock() + self._beat_every
                 if wired.audio is None:
@@ -179,26 +175,19 @@ class Streams:
                 beat_at = clock() + self._beat_every
                 yield None
 
-    def _read(self, tenant_id: UUID, run_id: UUID, number: int) -> tuple[Reading, Wire]:
-        with self._database.transaction() as tx:
-            reading = overview.read(tx, tenant_id, run_id, number)
-            if reading is None:
-                raise NotFound(f"There is no run {run_id.hex}.", run_id=run_id.hex)
-            return reading, Wire(reading.run, self._versions.canvas(tx, reading.run.version_id))
-
     async def _sounding(self, tenant_id: UUID, wired: Wired) -> Wired | None:
         """An envelope with its audio, if it is one of audio; None if the file is not to be had."""
         if wired.audio is None:
             return wired
         named = wired.audio
-        audio = await self._in_thread(lambda: self._audio(tenant_id, id_of(named)))
+        audio = await self._readings.in_thread(lambda database: self._audio(database, tenant_id, id_of(named)))
         return wired.with_sound(audio) if audio else None
 
-    def _audio(self, tenant_id: UUID, file_id: UUID | None) -> bytes | None:
+    def _audio(self, database: Database, tenant_id: UUID, file_id: UUID | None) -> bytes | None:
         if self._blobs is None or file_id is None:
             return None
         try:
-            with self._database.transaction() as tx:
+            with database.statements() as tx:
                 file = files.get(tx, tenant_id, file_id)
             return self._blobs.get(file.sha256) if file.mime_type.startswith("audio/") else None
         except (ExecutorError, OSError, SQLAlchemyError) as error:  # an answer can be read without being heard
@@ -214,10 +203,11 @@ class Streams:
                 continue
             run_ids = list({listener.run_id for listener in listeners})
             try:
-                found = {moved.run_id: moved for moved in await self._in_thread(lambda ids=run_ids: self._moved(ids))}
+                looked = await self._readings.in_thread(lambda database, ids=run_ids: _moved(database, ids))
             except SQLAlchemyError as error:
                 log.warning("streams_cannot_look", error=str(error).splitlines()[0])
                 continue
+            found = {moved.run_id: moved for moved in looked}
             for listener in listeners:
                 moved = found.get(listener.run_id)
                 if moved is None:
@@ -226,15 +216,13 @@ class Streams:
                 if moved.turn is not None:
                     listener.hand({"t": str(moved.turn), "ep": moved.epoch, "o": moved.length, "x": ""})
 
-    def _moved(self, run_ids: list[UUID]) -> list[overview.Moved]:
-        with self._database.transaction() as tx:
-            return overview.moved(tx, run_ids)
 
-    async def _in_thread(self, work: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+def _moved(database: Database, run_ids: list[UUID]) -> list[overview.Moved]:
+    with database.statements() as tx:
+        return overview.moved(tx, run_ids)
 
 
-def _take(transcript: Transcript[Stored], heard: Heard) -> list[Any]:
+def _take(transcript: Transcript[Stored], heard: Heard) -> list[Frame[Stored]]:
     """Give the transcript what was heard. What makes no sense is not from us: the rows know better."""
     match heard:
         case {"n": int() as number}:
@@ -251,7 +239,19 @@ def _take(transcript: Transcript[Stored], heard: Heard) -> list[Any]:
     return []
 
 
-def _wired(wire: Wire, frames: list[Any]) -> list[Wired]:
+def _joined(frames: list[Frame[Stored]]) -> list[Frame[Stored]]:
+    """The same frames, texts that follow each other put together: each would cost its listener an envelope."""
+    joined: list[Frame[Stored]] = []
+    for frame in frames:
+        last = joined[-1] if joined else None
+        if isinstance(frame, Said) and isinstance(last, Said) and last.turn == frame.turn:
+            joined[-1] = Said(frame.position, frame.turn, last.text + frame.text)
+        else:
+            joined.append(frame)
+    return joined
+
+
+def _wired(wire: Wire, frames: list[Frame[Stored]]) -> list[Wired]:
     return [
         Wired(position, body, frame.stored.name if isinstance(frame, Event) else "message", wire)
         for frame in frames

@@ -12,8 +12,8 @@ from canvas.transcript import tagged
 from scheduler import snapshots
 from scheduler.versions import Versions
 from store import overview, runs
-from store.database import Transaction
 from store.overview import Glance, Step
+from store.transaction import Transaction
 
 
 def run_row(run: Glance) -> dict[str, Any]:

@@ -29,8 +29,9 @@ from scheduler.accepting import Start, Started
 from scheduler.listening import Subscription
 from scheduler.requests import ROUTE, repeated, start_of
 from store import canvases, conversations
-from store.database import encode
+from store.encoding import encode
 from store.ids import new_id
+from store.transaction import Transaction
 
 log = structlog.get_logger()
 
@@ -177,14 +178,28 @@ def chosen(edge: Edge, principal: Principal, canvas_id: Any, options: Mapping[st
                 raise Refused(FORBIDDEN, "Session does not belong to the requested agent.", data=False)
         if agent is None:
             raise no_access()
-        try:
-            canvases.get(tx, tenant_id, agent)
-        except NotFound:
-            raise no_access() from None
-        start = start_of(tx, tenant_id, new_id(), agent, options, route)
+        start = _start_of(tx, tenant_id, agent, options, route)
         edge.checked.version(tx, edge.versions, start.version_id)
     extra = {name: options[name] for name in ("cancel_on_disconnect",) if options.get(name)}
     return replace(start, request=replace(start.request, options=extra))
+
+
+def _start_of(tx: Transaction, tenant_id: UUID, agent: UUID, options: Mapping[str, Any], route: str) -> Start:
+    """A Start. Raises Refused where there is no such canvas; looking first would cost every start a statement."""
+    if options.get("session_id"):
+        _must_exist(tx, tenant_id, agent)
+    try:
+        return start_of(tx, tenant_id, new_id(), agent, options, route)
+    except NotFound:
+        _must_exist(tx, tenant_id, agent)
+        raise
+
+
+def _must_exist(tx: Transaction, tenant_id: UUID, agent: UUID) -> None:
+    try:
+        canvases.get(tx, tenant_id, agent)
+    except NotFound:
+        raise no_access() from None
 
 
 def keyed(request: Request, options: dict[str, Any]) -> dict[str, Any]:

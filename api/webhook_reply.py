@@ -11,7 +11,7 @@ from api.talk import Told
 from canvas.errors import InvalidRequest
 from canvas.events import CANCELLED_TEXT, RUN_FAILED
 from scheduler.accepting import Started
-from store.database import encode
+from store.encoding import encode
 
 IMMEDIATELY = "Immediately"
 

@@ -113,6 +113,11 @@ class Stage:
                     return int(command.parent.name)
         raise RuntimeError(f"This `easel up` has no child {' or '.join(words)}.")
 
+    def memory_of(self, *words: str) -> float:
+        """Megabytes that a child holds in memory."""
+        status = Path(f"/proc/{self.process(*words)}/status").read_text()
+        return int(status.partition("VmRSS:")[2].split()[0]) / 1024
+
     def redis_pid(self) -> int:
         """The process of its Redis."""
         return self.process("valkey", "redis-server")
@@ -133,11 +138,11 @@ class Stage:
 
 
 @contextmanager
-def stage_on(folder: Path) -> Generator[Stage]:
-    """`easel up` and the provider, until the block ends."""
-    provider = subprocess.Popen(
-        [sys.executable, "-m", "bench.token_server"], cwd=ROOT, stdout=subprocess.PIPE, text=True
-    )
+def stage_on(
+    folder: Path, *, server: str = "bench.token_server", settings: Mapping[str, str] | None = None
+) -> Generator[Stage]:
+    """`easel up` with some settings (variables by name) and the provider, until the block ends."""
+    provider = subprocess.Popen([sys.executable, "-m", server], cwd=ROOT, stdout=subprocess.PIPE, text=True)  # noqa: S603
     assert provider.stdout is not None
     port = int(provider.stdout.readline())
     accounts = folder / "models.toml"
@@ -146,7 +151,7 @@ def stage_on(folder: Path) -> Generator[Stage]:
         'api_key = "key"\n[account.models.m]\n'
     )
     home = folder / "home"
-    environment = {**surroundings(home), "EASEL_MODELS_FILE": str(accounts)}
+    environment = {**surroundings(home), "EASEL_MODELS_FILE": str(accounts), **(settings or {})}
     command = [sys.executable, "-m", "cli", "up", "--port", "0"]
     easel = subprocess.Popen(command, env=environment, cwd=folder, stdout=subprocess.PIPE, text=True)  # noqa: S603 (ours)
     try:

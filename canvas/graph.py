@@ -13,7 +13,7 @@ from typing import Any
 from canvas import references
 from canvas.document import Document, Entry
 from canvas.errors import InvalidCanvas
-from canvas.reach import Reach, reach_of
+from canvas.reach import Reach, bits, reach_of
 from canvas.state import ScopeKey
 from canvas.unknown import OnUnknown, label, policy
 
@@ -200,14 +200,6 @@ def asker(canvas: Canvas, node_id: str, scope: ScopeKey) -> str:
     return node_id if canvas.node(node_id).kind.asks else label(node_id, scope)
 
 
-def bits(mask: int) -> Iterator[int]:
-    """The numbers in a mask, smallest first."""
-    while mask:
-        low = mask & -mask
-        yield low.bit_length() - 1
-        mask ^= low
-
-
 def mask_of(numbers: Iterable[int]) -> int:
     """The inverse of `bits`."""
     mask = 0
@@ -229,7 +221,7 @@ def compile_canvas(document: Document) -> Canvas:
     nodes = tuple(_node(numbers, document, entry) for entry in document.entries.values())
     items = _items(nodes)
     speaking = _mask(node for node in nodes if _defers(nodes, node))
-    turns = {number: turn for number in bits(speaking) if (turn := _turn(nodes, numbers, nodes[number]))}
+    turns = _turns(nodes, numbers, speaking)
     return Canvas(
         nodes=nodes,
         numbers=numbers,
@@ -361,20 +353,38 @@ def structured_schema(params: Mapping[str, Any]) -> Mapping[str, Any] | None:
     return schema if isinstance(schema, Mapping) and schema.get("properties") else None
 
 
-def _turn(nodes: Sequence[Node], numbers: Mapping[str, int], node: Node) -> Turn | None:
-    """The first Message directly downstream whose text mentions the node's content (engine 4.8 "We do")."""
-    for target in node.downstream:
-        message = nodes[target]
-        if message.kind is not Kind.MESSAGE or message.parent != node.parent:
-            continue
-        mentioned = 0
-        for text in _texts(message.params.get("content")):
-            for found in references.find(text):
-                if found.ref.node == node.id and found.ref.root == "content":
-                    return Turn(message.number, mentioned)
-                if found.ref.node is not None and found.ref.node in numbers:
-                    mentioned |= 1 << numbers[found.ref.node]
-    return None
+def _turns(nodes: Sequence[Node], numbers: Mapping[str, int], speaking: int) -> dict[int, Turn]:
+    """Of each speaking node the first Message downstream whose text mentions its content (engine 4.8 "We do")."""
+    mentions: dict[int, Mapping[int, int]] = {}  # a Message's text is read once, however many speak in it
+    turns: dict[int, Turn] = {}
+    for number in bits(speaking):
+        node = nodes[number]
+        for target in node.downstream:
+            message = nodes[target]
+            if message.kind is not Kind.MESSAGE or message.parent != node.parent:
+                continue
+            if target not in mentions:
+                mentions[target] = _mentions(message, numbers)
+            mentioned_before = mentions[target].get(number)
+            if mentioned_before is not None:
+                turns[number] = Turn(target, mentioned_before)
+                break
+    return turns
+
+
+def _mentions(message: Node, numbers: Mapping[str, int]) -> dict[int, int]:
+    """Nodes whose content a Message's text mentions, each with the mask of those that are mentioned before."""
+    found_first: dict[int, int] = {}
+    mentioned = 0
+    for text in _texts(message.params.get("content")):
+        for found in references.find(text):
+            number = numbers.get(found.ref.node) if found.ref.node is not None else None
+            if number is None:
+                continue
+            if found.ref.root == "content":
+                found_first.setdefault(number, mentioned)
+            mentioned |= 1 << number
+    return found_first
 
 
 def _unheard(nodes: Sequence[Node], numbers: Mapping[str, int], speaking: int) -> int:

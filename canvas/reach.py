@@ -5,7 +5,7 @@ stand side by side. A reference to a node that is no ancestor is a soft edge, un
 (engine 4.6, protocol "Ready, and canonical order").
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 
@@ -55,20 +55,19 @@ def reach_of(
     above_forward = _closure(forward, order)
     waited_for = [0] * len(parents)
     soft: set[tuple[int, int]] = set()
+    closures = (_Growing(above), _Growing(above_forward))
     for reader, mentioned in enumerate(mentions):
         for writer in mentioned:
             pair = _side_by_side(parents, writer, reader)
             if pair is None:
                 continue
             source, end = pair
-            if (source, end) in soft:
-                waited_for[reader] |= 1 << writer
-                continue
-            if above[end] >> source & 1 or above[source] >> end & 1:
-                continue  # an ancestor already, or it depends on us
-            soft.add((source, end))
-            _add_edge(above, source, end)
-            _add_edge(above_forward, source, end)
+            if pair not in soft:
+                if above[end] >> source & 1 or above[source] >> end & 1:
+                    continue  # an ancestor already, or it depends on us
+                soft.add(pair)
+                for closure in closures:
+                    closure.add(source, end)
             waited_for[reader] |= 1 << writer
     below = [[*ends] for ends in edges]
     for source, end in sorted(soft):
@@ -82,6 +81,14 @@ def reach_of(
         back=frozenset(back),
         entangled=_entangled(above, below, {head for _, head in back}),
     )
+
+
+def bits(mask: int) -> Iterator[int]:
+    """The numbers in a mask, smallest first."""
+    while mask:
+        low = mask & -mask
+        yield low.bit_length() - 1
+        mask ^= low
 
 
 def _contains(parents: Sequence[int | None], container: int, node: int | None) -> bool:
@@ -193,8 +200,29 @@ def _circles(edges: Sequence[Iterable[int]], order: Sequence[int]) -> list[list[
     return found
 
 
-def _add_edge(above: list[int], source: int, end: int) -> None:
-    mask = above[source] | 1 << source
-    for node in range(len(above)):
-        if node == end or above[node] >> end & 1:
-            above[node] |= mask
+class _Growing:
+    """Ancestor masks to which edges are added. An edge costs what it changes: pairs of nodes it connects anew."""
+
+    def __init__(self, above: list[int]) -> None:
+        self._above = above
+        self._below: list[int] | None = None  # the same the other way round, made when the first edge comes
+
+    def add(self, source: int, end: int) -> None:
+        """Take in an edge; the masks that were given change in place."""
+        if self._below is None:
+            self._below = _transposed(self._above)
+        above, below = self._above, self._below
+        over, under = above[source] | 1 << source, below[end] | 1 << end
+        newly_under, newly_over = under & ~below[source], over & ~above[end]
+        for node in bits(newly_under):
+            above[node] |= over
+        for node in bits(newly_over):
+            below[node] |= under
+
+
+def _transposed(masks: Sequence[int]) -> list[int]:
+    turned = [0] * len(masks)
+    for node, mask in enumerate(masks):
+        for other in bits(mask):
+            turned[other] |= 1 << node
+    return turned

@@ -35,6 +35,11 @@ class RunStatus(StrEnum):
         """Whether nothing will ever happen to the run again."""
         return self in (RunStatus.SUCCEEDED, RunStatus.FAILED, RunStatus.CANCELLED)
 
+    @property
+    def takes_reports(self) -> bool:
+        """Whether a fold takes in what has been reported."""
+        return self in (RunStatus.RUNNING, RunStatus.WAITING, RunStatus.STOPPING)
+
 
 class Status(StrEnum):
     """Where an activation is. `open` is a container whose body runs, `saying` a Message whose turn is to come."""

@@ -44,6 +44,7 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
         "sweeper": "cli.processes:sweeper",
         "flower": "cli.processes:flower",
         "conformance": "cli.conformance.command:conformance",
+        "bench": "cli.bench:bench",
     }
 )
 """Name on the command line -> module and function; what is a Typer there has commands of its own."""

@@ -7,7 +7,7 @@ from uuid import UUID
 from canvas.errors import NotFound
 from store import canvases, gallery, versions
 from store.canvases import StoredCanvas
-from store.database import Transaction
+from store.transaction import Transaction
 
 
 def find(tx: Transaction, tenant_id: UUID, named: str) -> StoredCanvas:

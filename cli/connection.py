@@ -20,7 +20,8 @@ from scheduler.process import coordinator_of
 from scheduler.versions import Versions
 from settings import Settings, load
 from store import migrate, tenants
-from store.database import Database, Transaction
+from store.database import Database
+from store.transaction import Transaction
 
 POOL = 4  # connections; a command does a few things at a time
 

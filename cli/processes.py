@@ -16,7 +16,7 @@ from canvas.errors import InvalidRequest
 from cli import home
 from settings import InvalidSettings, Settings, load
 
-CELERY_OPTIONS = ("-E", "--without-gossip", "--without-mingle")  # events, for Flower to show
+CELERY_OPTIONS = ("--without-gossip", "--without-mingle")  # nor -E: Flower switches events on where it runs
 
 
 def api(

@@ -10,7 +10,7 @@ from cli.inputs import Wanted
 from scheduler.accepting import Start
 from scheduler.requests import start_of
 from store import versions
-from store.database import Transaction
+from store.transaction import Transaction
 
 
 def chosen(tx: Transaction, wanted: Wanted, run_id: UUID) -> Start:

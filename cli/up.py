@@ -31,7 +31,8 @@ from cli.output import DIM, YELLOW
 from cli.processes import api_program, named, scheduler_program, sweeper_program, worker_program
 from settings import Settings, load
 from store import migrate, tenants
-from store.database import Database, is_outage
+from store.database import Database
+from store.outages import is_outage
 
 T = TypeVar("T")
 

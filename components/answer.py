@@ -23,7 +23,7 @@ class AnswerParams(Params):
     says: Any = ()  # {text, said}: references to a text, and to the mark that it was said
 
 
-@component("Answer", AnswerParams, effect="pure")
+@component("Answer", AnswerParams, effect="pure", assigns=True)
 async def answer(params: AnswerParams, ctx: NodeContext) -> Finished | Waiting:
     unsaid = list(_unsaid(params, ctx))
     if ctx.answers is None:

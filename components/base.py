@@ -54,6 +54,7 @@ class Component(Generic[P]):
 
     `effect` says what repeating it means, `effect_here` what it means for these parameters, where that differs.
     `owns_errors`: it reports its own errors, so that under `comment` the engine speaks the default (components 1.6).
+    `assigns`: it writes variables, so others must look for them.
     `asks_for`: the seconds that an attempt with these parameters needs, in place of the class's usual limit.
     """
 
@@ -64,6 +65,7 @@ class Component(Generic[P]):
     owns_errors: bool = False
     asks_for: Callable[[P], float] | None = None
     effect_here: Callable[[P], Effect] | None = None
+    assigns: bool = False
 
     def effect_of(self, params: P) -> Effect:
         """What repeating a node with these parameters means."""
@@ -78,10 +80,11 @@ def component(
     owns_errors: bool = False,
     asks_for: Callable[[P], float] | None = None,
     effect_here: Callable[[P], Effect] | None = None,
+    assigns: bool = False,
 ) -> Callable[[Run[P]], Component[P]]:
     """Declare a component; the registry lists what this returns."""
 
     def declare(run: Run[P]) -> Component[P]:
-        return Component(name, params, run, effect, owns_errors, asks_for, effect_here)
+        return Component(name, params, run, effect, owns_errors, asks_for, effect_here, assigns)
 
     return declare

@@ -42,7 +42,7 @@ class AssignmentFailed(NodeFailure):
         self.assigned = assigned
 
 
-@component("VariableAssigner", VariableAssignerParams, effect="pure")
+@component("VariableAssigner", VariableAssignerParams, effect="pure", assigns=True)
 def variable_assigner(params: VariableAssignerParams, ctx: NodeContext) -> Finished:
     assignment = _Assignment(ctx)
     for row in params.variables if isinstance(params.variables, list) else ():

@@ -16,10 +16,10 @@ from canvas.state import RunState, RunStatus
 from scheduler.coordinator import Coordinator
 from scheduler.turn_start import Request, turn_globals
 from scheduler.verdicts import Answered, taken_apart
-from store import activations, conversations, conversing, idempotency, runs, values
-from store.database import Transaction
+from store import conversations, conversing, idempotency, inbox, runs, values
 from store.ids import new_id
 from store.runs import Applied
+from store.transaction import Transaction
 
 ON_BUSY = ("refuse", "enqueue", "interrupt")
 
@@ -205,7 +205,7 @@ def _set_globals(tx: Transaction, row: Mapping[str, Any], request: Request, hist
     seen = {**row["base"]["globals"], **{name: value for name, (value, _) in known.items()}}
     changed = turn_globals({"globals": seen}, request, datetime.now())  # local time, as upstream
     for activation in row["state"]["forms"]:
-        activations.put_variables(tx, row["id"], UUID(activation), changed)
+        inbox.put_variables(tx, row["id"], UUID(activation), changed)
     if request.files:
         runs.set_base(
             tx,

@@ -82,6 +82,7 @@ def _transport(is_amqp: bool) -> dict[str, Any]:
     if is_amqp:
         return {"confirm_publish": True}
     return {
+        "hint_queues": (NODES,),  # not RUNS: a start of another service must not be lost
         "visibility_timeout": VISIBILITY_TIMEOUT,
         "socket_timeout": 30,  # longer than any blocking read of kombu's
         "socket_connect_timeout": 2,

@@ -4,12 +4,15 @@ Nothing on the bus is a fact. Losing everything on it costs a listener a look at
 its next renewal.
 """
 
+import asyncio
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 from uuid import UUID
 
+import orjson
 import redis
 import redis.asyncio
 import redis.asyncio.retry
@@ -29,6 +32,9 @@ TRACE_KEPT = 600  # seconds
 ASKED_AT_ONCE = 500  # runs whose keys one command asks for, so that Redis has time for others in between
 PROVES_ITSELF_EVERY = 0.5  # seconds between two signs of life that a subscription asks for
 DEAF_AFTER = 2.0  # seconds without any; a socket whose other end has gone says nothing, and no error either
+
+AT_ONCE = 500  # messages that one command puts into a queue, so that it is answered in time
+MOST_WAITING = 5000  # pieces of a process; what speakers have to say beyond that is read in their rows
 
 _REACH: dict[str, Any] = {
     "socket_timeout": ANSWERS_WITHIN,
@@ -61,6 +67,20 @@ def _called_off(data: Any) -> UUID | None:
         return None
 
 
+@dataclass(frozen=True, slots=True)
+class Echo:
+    """What listeners are told of a run: its events up to `number` are stored."""
+
+    run_id: UUID
+    number: int
+    is_over: bool = False
+
+    @property
+    def said(self) -> str:
+        """The message."""
+        return json.dumps({"n": self.number, "over": self.is_over})
+
+
 class Listener(Protocol):
     """A subscription to one run's channel."""
 
@@ -85,8 +105,28 @@ class Bus:
 
     def echo(self, run_id: UUID, number: int, *, is_over: bool = False) -> None:
         """Tell listeners that events up to `number` are stored."""
-        said = json.dumps({"n": number, "over": is_over})
+        said = Echo(run_id, number, is_over).said
         self._ask(lambda: self._redis.publish(channel(run_id), said))
+
+    def deliver(self, queue: str, messages: Sequence[bytes], echo: Echo | None = None) -> None:
+        """Put messages into a queue, if this Redis is the broker as well, and echo an event: one round trip.
+
+        Raises redis.RedisError if it does not take them; the sender of messages has a silence of his own.
+        """
+        try:
+            for first in range(0, len(messages), AT_ONCE):
+                with self._redis.pipeline(transaction=False) as pipe:
+                    pipe.lpush(queue, *messages[first : first + AT_ONCE])
+                    if echo is not None and first == 0:
+                        pipe.publish(channel(echo.run_id), echo.said)
+                    pipe.execute()
+        except redis.ResponseError:  # of the list, which may be full or read-only; the echo went out
+            raise
+        except redis.RedisError as error:
+            self._silence.begins()
+            if echo is not None:
+                log.warning("bus_unreachable", error=str(error))
+            raise
 
     def call_off(self, run_id: UUID) -> None:
         """Tell every worker to stop this run's attempts. It is tried although Redis has kept silent of late."""
@@ -183,26 +223,85 @@ def on_a_loop(url: str, **options: Any) -> redis.asyncio.Redis:
     return redis.asyncio.Redis.from_url(url, **_REACH, retry=again, **options)
 
 
+_Command = tuple[str, str, bytes]
+
+
+@dataclass(slots=True)
+class _Batch:
+    """Pieces that go out together."""
+
+    commands: list[_Command] = field(default_factory=list[_Command])
+    gone: "asyncio.Future[None]" = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+
+
 class Pieces:
-    """A worker's way to listeners: pieces of speech, from its event loop. What is lost lies in its turn's row."""
+    """A worker's way to listeners: pieces of speech, from its event loop. What is lost lies in its turn's row.
+
+    Speakers do not wait: what they send while one batch is on its way goes out as the next, in one round trip.
+    """
 
     def __init__(self, url: str) -> None:
-        self._redis = on_a_loop(url)
+        self._pool = redis.asyncio.ConnectionPool.from_url(
+            url, **{**_REACH, "socket_timeout": None}, retry=redis.asyncio.retry.Retry(NoBackoff(), 0)
+        )  # a batch has its time as a whole; one for each answer would cost a task each
+        self._connection = self._pool.make_connection()
         self._silence = Silence()
+        self._batch: _Batch | None = None  # the one to come
+        self._sending: asyncio.Task[None] | None = None
 
-    async def send(self, run_id: UUID, turn: UUID, epoch: int, offset: int, text: str) -> None:
-        """Say `text`, which stands at `offset` (code points) of the turn's text."""
+    def send(self, run_id: UUID, turn: UUID, epoch: int, offset: int, text: str) -> "asyncio.Future[None]":
+        """Say `text`, which stands at `offset` (code points) of the turn's text. Done once it has gone, or was lost."""
+        if self._batch is None:
+            self._batch = _Batch()
+        said = orjson.dumps({"t": str(turn), "ep": epoch, "o": offset, "x": text})
+        if len(self._batch.commands) < MOST_WAITING:
+            self._batch.commands.append(("PUBLISH", channel(run_id), said))
+        if self._sending is None or self._sending.done():
+            self._sending = asyncio.create_task(self._send())
+        return self._batch.gone
+
+    async def close(self) -> None:
+        """Close the connection."""
+        if self._sending is not None:
+            self._sending.cancel()
+            await asyncio.gather(self._sending, return_exceptions=True)
+        await self._connection.disconnect(nowait=True)
+
+    async def _send(self) -> None:
+        while self._batch is not None:
+            batch, self._batch = self._batch, None
+            try:
+                await self._deliver(batch.commands)
+            finally:
+                if not batch.gone.done():
+                    batch.gone.set_result(None)
+
+    async def _deliver(self, commands: list[_Command]) -> None:
         if self._silence.holds():
             return
-        message = {"t": str(turn), "ep": epoch, "o": offset, "x": text}
         try:
-            await self._redis.publish(channel(run_id), json.dumps(message))
-        except redis.RedisError as error:
+            try:
+                await self._ask(commands)
+            except redis.ConnectionError:
+                await self._ask(commands)  # it was closed while it lay idle
+        except (redis.RedisError, OSError, TimeoutError) as error:
             self._silence.begins()
-            log.warning("piece_not_sent", error=str(error))
+            log.warning("piece_not_sent", error=str(error) or f"Redis did not answer within {ANSWERS_WITHIN:g} s")
         else:
             self._silence.ends()
 
-    async def close(self) -> None:
-        """Close the connections."""
-        await self._redis.aclose()
+    async def _ask(self, commands: list[_Command]) -> None:
+        refused: redis.ResponseError | None = None
+        try:
+            async with asyncio.timeout(ANSWERS_WITHIN):
+                await self._connection.send_packed_command(self._connection.pack_commands(commands))
+                for _ in commands:
+                    try:
+                        await self._connection.read_response()
+                    except redis.ResponseError as error:
+                        refused = error  # the others have answers too
+        except BaseException:
+            await self._connection.disconnect(nowait=True)  # answers that were not read would be taken for others'
+            raise
+        if refused is not None:
+            raise refused

@@ -6,9 +6,10 @@ no report is overlooked; protocol.md has the proof.
 """
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from operator import attrgetter
 from typing import Any
 from uuid import UUID
 
@@ -20,19 +21,34 @@ from canvas.events import CANCELLED_TEXT, WORKFLOW_FINISHED, Event
 from canvas.graph import Canvas
 from canvas.outcome import Chose, Finished
 from canvas.plan import Decision
-from canvas.state import Failing, RunState, RunStatus
+from canvas.state import Failing, Report, RunState, RunStatus
 from scheduler import turn_start
 from scheduler.dispatch import Dispatch
 from scheduler.verdicts import Verdicts
 from scheduler.versions import Versions
-from store import activations, conversing, outcomes, runs, values
-from store.database import Database, Transaction, is_outage
-from store.runs import Applied
+from store import conversing, inbox, outcomes, runs, scopes, values
+from store.database import Database
+from store.outages import is_outage
+from store.runs import Applied, Own
+from store.transaction import Transaction
 
 log = structlog.get_logger()
 
 MOST_LOOKS = 8
 LONGEST_LOOK = 0.05  # seconds; then a hint goes on, so that one caller is not kept for ever
+
+
+TOP = frozenset({""})
+"""The scope outside of all containers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """A try for a run, and what a fold reads of it, on their way together: its row, its reports, some scopes."""
+
+    row: Callable[[], Mapping[str, Any] | None]
+    reports: Callable[[], list[Report]]
+    scopes: scopes.Known
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +70,7 @@ class Coordinator:
             if applied is None:
                 return  # somebody holds the run, and will look
             self.dispatch.flush(applied)
-            if not self.sees_more(run_id):
+            if not self.sees_more(applied):
                 return
             if time.monotonic() - started > LONGEST_LOOK:
                 break
@@ -69,49 +85,74 @@ class Coordinator:
             if not is_contradiction(error):
                 raise
             with self.database.transaction() as tx:
-                row = runs.try_lock(tx, run_id)
+                row = runs.try_lock(tx, run_id)()
                 if row is None or row["asked"] != "cancel" or RunStatus(row["status"]).is_over:
                     raise
                 return self.end_by_force(tx, row, error)
 
     def look(self, run_id: UUID) -> None:
         """What everyone does who held a run: take in what was reported meanwhile."""
-        if self.sees_more(run_id):
+        with self.database.statements() as tx:
+            sees_more = inbox.has_reported(tx, run_id)
+        if sees_more:
             self.advance_run(run_id)
 
-    def sees_more(self, run_id: UUID) -> bool:
-        """Whether something was reported that no fold has seen."""
-        with self.database.statements() as tx:
-            return activations.has_reported(tx, run_id)
+    def follow(self, applied: Applied) -> None:
+        """After the commit of a fold: send what it has decided, and look."""
+        self.dispatch.flush(applied)
+        if self.sees_more(applied):
+            self.advance_run(applied.run_id)
 
-    def try_fold(self, tx: Transaction, run_id: UUID) -> Applied | None:
-        """Fold if nobody holds the run; None if somebody does (or there is no such run)."""
+    def sees_more(self, applied: Applied) -> bool:
+        """Whether something was reported that no fold had seen when this one was committed."""
+        return applied.reported is not None and applied.reported.scalar() is not None
+
+    def ask(self, tx: Transaction, run_id: UUID, near: frozenset[str] | None = TOP) -> Ahead:
+        """Try to take a run and ask for what a fold reads, in one go; `near`: keys of the scopes, None for all."""
         row = runs.try_lock(tx, run_id)
-        if row is None:
+        return Ahead(row, inbox.reported(tx, run_id), scopes.ask(tx, run_id, near))
+
+    def try_fold(
+        self, tx: Transaction, run_id: UUID, near: frozenset[str] | None = TOP, own: Own | None = None
+    ) -> Applied | None:
+        """Fold if nobody holds the run; None if somebody does (or there is no such run).
+
+        `near`: keys of the scopes that a fold will probably read, None for all. `own`: a report that is not stored yet;
+        it is stored with the step that takes it in. None then also for a run that takes no reports.
+        """
+        asked = self.ask(tx, run_id, near)
+        row = asked.row()
+        if row is None or (own is not None and not RunStatus(row["status"]).takes_reports):
             return None
         started = time.monotonic()
-        applied = self.fold(tx, row)
+        applied = self.fold(tx, row, asked, own)
+        applied.reported = tx.behind_commit(inbox.HAS_REPORTED, of_run=run_id)
         self.dispatch.counters.fold(time.monotonic() - started)
         return applied
 
-    def fold(self, tx: Transaction, row: Mapping[str, Any]) -> Applied:
-        """Take a locked run's unseen reports into its state."""
+    def fold(
+        self, tx: Transaction, row: Mapping[str, Any], ahead: Ahead | None = None, own: Own | None = None
+    ) -> Applied:
+        """Take a locked run's unseen reports into its state. What was asked for ahead is not asked for again."""
         nothing = Applied(row["id"])
         status = RunStatus(row["status"])
         if status.is_over:
             return nothing
         if status is RunStatus.QUEUED:
             return self._set_going(tx, row)
-        reports = activations.reported(tx, row["id"])
+        reports = (ahead.reports if ahead is not None else inbox.reported(tx, row["id"]))()
+        if own is not None:
+            reports = sorted([*reports, inbox.report_of(own.claim, own.written)], key=attrgetter("activation"))
         if not reports and status is not RunStatus.STOPPING:
             return nothing
         canvas = self.versions.canvas(tx, row["version_id"])
-        state = runs.state_of(tx, row, reports, whole=canvas.orders_speech)
+        known = ahead.scopes if ahead is not None else None
+        state = runs.state_of(tx, row, reports, whole=canvas.orders_speech, known=known)
         if not reports:
             return self._wind_down(tx, row, canvas, state)
         decision = decide.decide(canvas, state, reports)
         usage = _total(row["usage"], (report.usage for report in reports))
-        applied = self._apply(tx, row, decision, usage=usage)
+        applied = self._apply(tx, row, decision, usage=usage, own=own)
         if state.status is RunStatus.STOPPING:
             applied.merge(self._wind_down(tx, {**after(row, decision), "usage": usage}, canvas, state))
         return applied
@@ -176,7 +217,7 @@ class Coordinator:
         for activation, outputs in told.happened.items():
             outcome = Chose(to=()) if canvas.node(asked[activation]).chooses else Finished()
             column = outcomes.to_column(outcome, error=None, retake=False, spoke=False)
-            activations.tell(tx, row["id"], activation, column)
+            inbox.tell(tx, row["id"], activation, column)
             values.put_outputs(tx, row["id"], activation, {**outputs, **_at_once()})
         fresh = runs.read(tx, row["tenant_id"], row["id"]) if told.happened else None
         if fresh is not None:
@@ -200,13 +241,15 @@ class Coordinator:
 
     def _set_going(self, tx: Transaction, row: Mapping[str, Any]) -> Applied:
         """A queued run starts when its conversation has been handed to it, and ends when that has been deleted."""
+        queued = runs.read(tx, row["tenant_id"], row["id"])
+        assert queued is not None, "a locked run is there"
         try:
-            ready = turn_start.take_over(tx, row, self.versions)
+            ready = turn_start.take_over(tx, queued, self.versions)
         except turn_start.SessionGone:
-            return self.cancel(tx, row)
+            return self.cancel(tx, queued)
         if ready is None:
             return Applied(row["id"])
-        return self.begin(tx, ready, row["request"].get("inputs"))
+        return self.begin(tx, ready, queued["request"].get("inputs"))
 
     def _wind_down(self, tx: Transaction, row: Mapping[str, Any], canvas: Canvas, state: RunState) -> Applied:
         """Close what need not run, call off what runs after a cancel, and end the run when nothing works for it."""
@@ -235,9 +278,10 @@ class Coordinator:
         *,
         usage: Mapping[str, int] | None = None,
         answers: Any = None,
+        own: Own | None = None,
     ) -> Applied:
         spent = usage if usage is not None else row["usage"]
-        applied = runs.apply(tx, row, decision, usage=spent, form_expiry=self.form_expiry, answers=answers)
+        applied = runs.apply(tx, row, decision, usage=spent, form_expiry=self.form_expiry, answers=answers, own=own)
         applied.conversation_id = row["conversation_id"]
         if applied.is_over:
             last = decision.run.last

@@ -8,13 +8,16 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+import redis
 import structlog
 from celery import Celery
+from celery.signals import after_task_publish, before_task_publish
 from kombu.exceptions import KombuError, OperationalError
 
 from scheduler.broker import ADVANCE, CANARY, EXECUTE, NODES, RUNS
-from scheduler.bus import Bus
+from scheduler.bus import Bus, Echo
 from scheduler.counting import Counters
+from scheduler.envelope import envelope
 from scheduler.silence import Silence
 from store.runs import Applied, Hint
 
@@ -29,13 +32,22 @@ class Dispatch:
     """Sends what a fold has decided. Threads of a process share one.
 
     A broker that keeps silent is left alone for a second: what is not sent meanwhile, the sweeper sends later.
-    `is_broker`: the bus's Redis carries the hints as well.
+    `is_broker`: the bus's Redis carries the hints as well. `is_straight`: then they need no Celery to get there.
     """
 
-    def __init__(self, app: Celery, bus: Bus, counters: Counters | None = None, *, is_broker: bool = False) -> None:
+    def __init__(
+        self,
+        app: Celery,
+        bus: Bus,
+        counters: Counters | None = None,
+        *,
+        is_broker: bool = False,
+        is_straight: bool = False,
+    ) -> None:
         self._app = app
         self.bus = bus
         self._is_broker = is_broker
+        self._is_straight = is_straight
         self.counters = counters or Counters()
         self._silence = Silence()
 
@@ -43,9 +55,8 @@ class Dispatch:
         """Send a fold's hints and echo its events; first of all the call to stop, for somebody pays for each word."""
         if applied.calls_off:
             self.bus.call_off(applied.run_id)
-        self.hint(applied.hints)
-        if applied.events:
-            self.bus.echo(applied.run_id, applied.events[-1][0], is_over=applied.is_over)
+        last = applied.events[-1][0] if applied.events else None
+        self.hint(applied.hints, Echo(applied.run_id, last, applied.is_over) if last is not None else None)
         if applied.is_over:
             self.counters.run(applied.status)
         if applied.is_over and applied.conversation_id is not None:
@@ -53,30 +64,15 @@ class Dispatch:
         if applied.next_run is not None:
             self.advance(applied.next_run)
 
-    def hint(self, hints: Sequence[Hint]) -> None:
-        """Tell workers that activations are ready."""
-        if not hints or self._silence.holds():
-            return
-        try:
-            with self._app.producer_or_acquire() as producer:
-                for hint in hints:
-                    ids = (str(hint.run_id), str(hint.activation_id))
-                    self._app.send_task(
-                        EXECUTE,
-                        args=ids,
-                        queue=NODES,
-                        producer=producer,
-                        shadow=f"node:{hint.component}",
-                        argsrepr=repr(ids),
-                        kwargsrepr="{}",
-                        ignore_result=True,
-                        retry=False,
-                    )
-        except (OperationalError, KombuError, OSError) as error:
-            self._silence.begins()
-            log.warning("hints_not_sent", hints=len(hints), error=str(error))
-        else:
-            self._silence.ends()
+    def hint(self, hints: Sequence[Hint], echo: Echo | None = None) -> None:
+        """Tell workers that activations are ready, and listeners what is stored."""
+        if hints and not self._silence.holds():
+            if self._goes_straight():
+                self._put(hints, echo)
+                return
+            self._send_each(hints)
+        if echo is not None:
+            self.bus.echo(echo.run_id, echo.number, is_over=echo.is_over)
 
     def advance(self, run_id: UUID) -> None:
         """Ask a scheduler to look at a run."""
@@ -90,6 +86,44 @@ class Dispatch:
         """Whether all hints on their way are known to have been lost since this was asked last."""
         return self._is_broker and self.bus.has_forgotten()
 
+    # -- two ways ------------------------------------------------------------------------------------------------
+    def _goes_straight(self) -> bool:
+        """Whether hints go into the broker's list as we write them: not if tracers watch Celery send."""
+        return self._is_straight and not (before_task_publish.receivers or after_task_publish.receivers)
+
+    def _put(self, hints: Sequence[Hint], echo: Echo | None) -> None:
+        messages = [envelope(EXECUTE, ids, NODES, shadow) for ids, shadow in map(_told, hints)]
+        try:
+            self.bus.deliver(NODES, messages, echo)
+        except redis.RedisError as error:
+            self._failed(hints, error)
+        else:
+            self._silence.ends()
+
+    def _send_each(self, hints: Sequence[Hint]) -> None:
+        try:
+            with self._app.producer_or_acquire() as producer:
+                for ids, shadow in map(_told, hints):
+                    self._app.send_task(
+                        EXECUTE,
+                        args=ids,
+                        queue=NODES,
+                        producer=producer,
+                        shadow=shadow,
+                        argsrepr=repr(ids),
+                        kwargsrepr="{}",
+                        ignore_result=True,
+                        retry=False,
+                    )
+        except (OperationalError, KombuError, OSError) as error:
+            self._failed(hints, error)
+        else:
+            self._silence.ends()
+
+    def _failed(self, hints: Sequence[Hint], error: Exception) -> None:
+        self._silence.begins()
+        log.warning("hints_not_sent", hints=len(hints), error=str(error))
+
     def _send(self, task: str, args: tuple[str, ...], queue: str, expires: int | None = None) -> None:
         if self._silence.holds():
             return
@@ -97,6 +131,11 @@ class Dispatch:
             self._silence.ends()
         else:
             self._silence.begins()
+
+
+def _told(hint: Hint) -> tuple[tuple[str, str], str]:
+    """What a worker needs of a hint, and what Flower shows of it."""
+    return (str(hint.run_id), str(hint.activation_id)), f"node:{hint.component}"
 
 
 def send(app: Celery, task: str, args: tuple[Any, ...], queue: str, expires: float | None = None) -> bool:

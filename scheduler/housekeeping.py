@@ -1,32 +1,136 @@
-"""What must be done now and then: partitions for the weeks to come, and idempotency keys whose day is over."""
+"""What must be done now and then: partitions for the weeks to come, and the end of what has had its time.
 
-from datetime import datetime
+Nothing here is urgent and all of it may be done twice; each piece of work is a transaction of its own, so nobody waits
+long for any.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TypeVar
+from uuid import UUID
 
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
-from store import idempotency, partitions
+from store import idempotency, partitions, retention, versions
 from store.database import Database
+from store.files import Blobs
+from store.ids import first_id_at
+from store.partitions import Week
+from store.schema import PARTITIONED
+from store.transaction import Transaction
 
 log = structlog.get_logger()
+T = TypeVar("T")
 
 MOST_BATCHES = 100  # of keys that are forgotten at a time; more come in only above 14 a second
+NO_ID = UUID(int=0)
 
 
-def keep_house(database: Database, now: datetime) -> None:
-    """Do all of it; what fails is logged, and done the next time."""
-    try:
-        with database.transaction() as tx:
-            made = partitions.ensure(tx, now)
-        forgotten = 0
-        for _ in range(MOST_BATCHES):
-            with database.transaction() as tx:
-                batch = idempotency.forget_expired(tx)
-            forgotten += batch
-            if batch < idempotency.BATCH:
-                break
-    except SQLAlchemyError as error:
-        log.warning("housekeeping_failed", error=str(error).splitlines()[0])
-        return
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """How long runs are kept, and where the files lie that they have made (None: not within our reach)."""
+
+    kept: timedelta
+    blobs: Blobs | None = None
+
+
+def keep_house(database: Database, now: datetime, keeping: Retention | None = None) -> None:
+    """Do all of it; what fails is logged, and done the next time. Without `keeping` runs stay for ever."""
+    made = [name for table in PARTITIONED for name in _tried(lambda table=table: _make(database, now, table), ())]
+    forgotten = _tried(lambda: _in_batches(database, idempotency.forget_expired, idempotency.BATCH, MOST_BATCHES), 0)
+    if keeping is not None:
+        before, blobs = now - keeping.kept, keeping.blobs
+        _tried(lambda: let_go(database, before, blobs), None)
     if made or forgotten:
         log.info("house_kept", partitions=made, idempotency_keys=forgotten)
+
+
+def _tried(work: Callable[[], T], otherwise: T) -> T:
+    """What a piece of work gives; what has failed is tried again in an hour."""
+    try:
+        return work()
+    except (SQLAlchemyError, OSError) as error:
+        log.warning("housekeeping_failed", error=str(error).splitlines()[0])
+        return otherwise
+
+
+def _make(database: Database, now: datetime, table: str) -> Sequence[str]:
+    with database.transaction() as tx:
+        return partitions.ensure(tx, now, tables=[table])
+
+
+def let_go(database: Database, before: datetime, blobs: Blobs | None) -> None:
+    """Delete what is older than `before`: whole weeks of runs, and what hangs on them."""
+    with database.transaction() as tx:
+        weeks = partitions.ended_by(tx, before)
+    dropped = [name for week in weeks for name in _drop(database, week, before)]
+    _delete_strays(database, before)
+    unused = _in_batches(database, lambda tx: retention.forget_unused(tx, before), retention.BATCH)
+    orphans = _in_batches(database, versions.delete_orphans, versions.BATCH)
+    deleted = _delete_files(database, blobs, before) if blobs is not None else 0
+    if dropped or unused or orphans or deleted:
+        log.info("runs_let_go", partitions=dropped, unused_conversations=unused, versions=orphans, files=deleted)
+
+
+def _drop(database: Database, week: Week, before: datetime) -> list[str]:
+    """Drop a week, unless something of it is still needed; the names of the partitions dropped."""
+    with database.transaction() as tx:
+        is_open = partitions.has_open_run(tx, week)
+    if is_open or not _can_go(database, week, before):
+        return []
+    dropped: list[str] = []
+    for table in PARTITIONED:  # runs first
+        with database.transaction() as tx:
+            name = partitions.drop(tx, table, week)
+        if name is not None:
+            dropped.append(name)
+    return dropped
+
+
+def _can_go(database: Database, week: Week, before: datetime) -> bool:
+    """Part the runs of a week from their conversations; False as soon as one of them is still needed."""
+    first: UUID | None = week.first
+    while first is not None:
+        with database.transaction() as tx:
+            parted = retention.part(tx, first, week.end, before)
+        if not parted.can_go:
+            return False
+        first = parted.next
+    return True
+
+
+def _delete_strays(database: Database, before: datetime) -> None:
+    """The same for runs that no week covers, one by one."""
+    first: UUID | None = NO_ID
+    while first is not None:
+        with database.transaction() as tx:
+            first = retention.part(tx, first, first_id_at(before), before, strays=True).next
+    with database.transaction() as tx:
+        partitions.drop_strays(tx, before)
+
+
+def _delete_files(database: Database, blobs: Blobs, before: datetime) -> int:
+    """Delete files of runs that are gone; their rows stay where this process cannot reach their bytes."""
+    if not blobs.is_there():
+        log.warning("files_out_of_reach")
+        return 0
+    deleted, after = 0, (NO_ID, NO_ID)
+    while after is not None:
+        with database.transaction() as tx:
+            after, gone = retention.delete_files(tx, blobs, after, before)
+        deleted += gone
+    return deleted
+
+
+def _in_batches(database: Database, work: Callable[[Transaction], int], size: int, most: int | None = None) -> int:
+    """Do work until a batch is no longer full, each in a transaction of its own; how much was done in all."""
+    done, batches = 0, 0
+    while most is None or batches < most:
+        with database.transaction() as tx:
+            batch = work(tx)
+        done, batches = done + batch, batches + 1
+        if batch < size:
+            break
+    return done

@@ -21,9 +21,9 @@ from scheduler.accepting import ON_BUSY, NotWaiting, Start, Started, WaitsNow, a
 from scheduler.coordinator import Coordinator, is_contradiction
 from scheduler.turn_start import Request
 from store import conversations, conversing, runs
-from store.database import Transaction
 from store.ids import new_id
 from store.runs import Applied
+from store.transaction import Transaction
 
 T = TypeVar("T")
 

@@ -6,13 +6,14 @@ keep up: its listener then reads the rows.
 """
 
 import asyncio
-import json
+from collections import deque
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 from uuid import UUID
 
+import orjson
 import redis.asyncio
 import structlog
 from redis.asyncio.client import PubSub
@@ -37,25 +38,45 @@ class Subscription:
     """One listener's messages of one run."""
 
     run_id: UUID
-    _queue: "asyncio.Queue[Heard]" = field(default_factory=lambda: asyncio.Queue(ROOM))
+    _messages: "deque[Heard]" = field(default_factory=deque["Heard"])
     _has_missed: bool = False
+    _waiting: "asyncio.Future[None] | None" = None
 
     def hand(self, message: Heard) -> None:
         """Give the listener a message; one that is too far behind is told that it missed some."""
-        try:
-            self._queue.put_nowait(message)
-        except asyncio.QueueFull:
+        if len(self._messages) < ROOM:
+            self._messages.append(message)
+        else:
             self._has_missed = True
+        if self._waiting is not None:
+            _wake(self._waiting)
 
     async def get(self, timeout: float) -> Heard | None:
         """The next message, or None after `timeout` seconds."""
-        if self._queue.empty() and self._has_missed:
+        if not self._messages and not self._has_missed:
+            loop = asyncio.get_running_loop()
+            self._waiting = waiting = loop.create_future()
+            timer = loop.call_later(timeout, _wake, waiting)  # a task for each wait would cost more than the message
+            try:
+                await waiting
+            finally:
+                timer.cancel()
+                self._waiting = None
+        return self.at_once()
+
+    def at_once(self) -> Heard | None:
+        """The next message, if there is one already."""
+        if self._messages:
+            return self._messages.popleft()
+        if self._has_missed:
             self._has_missed = False
             return {}
-        try:
-            return await asyncio.wait_for(self._queue.get(), timeout)
-        except TimeoutError:
-            return None
+        return None
+
+
+def _wake(waiting: "asyncio.Future[None]") -> None:
+    if not waiting.done():
+        waiting.set_result(None)
 
 
 class Listening:
@@ -169,7 +190,7 @@ class Listening:
             self._confirmed[name].set()
         elif message["type"] == "message" and (listeners := self._listeners.get(name)):
             try:
-                heard = json.loads(message["data"])
+                heard = orjson.loads(message["data"])
             except ValueError:
                 return  # not from us
             if isinstance(heard, dict):

@@ -25,9 +25,10 @@ def coordinator_of(
     counters: Counters | None = None,
 ) -> Coordinator:
     """A coordinator with a pool, a sender and a bus of its own."""
+    is_one_redis = app.conf.broker_url == redis_url  # what else a broker may be, only kombu knows: RabbitMQ, Sentinel
     return Coordinator(
-        Database(database_url, pool_size=pool_size, application=application),
-        Dispatch(app, Bus(redis_url), counters, is_broker=app.conf.broker_url == redis_url),
+        Database(database_url, pool_size=pool_size, application=application, plans_once=True),
+        Dispatch(app, Bus(redis_url), counters, is_broker=is_one_redis, is_straight=is_one_redis),
         Versions(),
         form_expiry=form_expiry,
         max_running=max_running,

@@ -1,4 +1,9 @@
-"""Celery's Redis transport, for connections that break while messages are being worked on.
+"""Celery's Redis transport, for hints, and for connections that break while messages are being worked on.
+
+Kombu writes down in Redis what each process has in hand, and crosses it out when a task ends: two transactions a
+message, dearer than everything else that Celery does for one. A hint needs none of that. What a dying worker had in
+hand is a row that is ready, and the sweeper sends its hint again within seconds (decision 15), long before the
+visibility timeout would. So of queues that carry hints only, account is kept in memory; of others as kombu does it.
 
 Kombu puts unacknowledged messages back when a channel closes, and acknowledges them when their tasks end. On a
 connection that has broken neither can be done, and what it then raises ends the whole worker with everything it has in
@@ -7,11 +12,72 @@ flight (kombu 5.7). Here such messages are let go of: their rows are held by lea
 
 from typing import Any
 
-from kombu.transport import redis
+from kombu.transport import redis, virtual
+
+
+class QoS(redis.QoS):
+    """What a channel has in hand: as much as its prefetch count allows, whether it is written down in Redis or not."""
+
+    def append(self, message: Any, delivery_tag: str) -> None:
+        """Take a message in hand."""
+        if self.channel.is_hint(message):
+            virtual.QoS.append(self, message, delivery_tag)
+        else:
+            super().append(message, delivery_tag)
+
+    def ack(self, delivery_tag: str) -> None:
+        """A message is done."""
+        if self._hint(delivery_tag) is not None:
+            virtual.QoS.ack(self, delivery_tag)
+        else:
+            super().ack(delivery_tag)
+
+    def reject(self, delivery_tag: str, requeue: bool = False) -> None:
+        """A message will not be worked on here; `requeue`: it goes to the end of its queue."""
+        hint = self._hint(delivery_tag)
+        if hint is None:
+            super().reject(delivery_tag, requeue=requeue)
+            return
+        if requeue:
+            self.channel.put_back([hint], last=True)
+        virtual.QoS.ack(self, delivery_tag)
+
+    def restore_unacked(self, client: Any = None) -> None:
+        """Put back everything in hand; hints in one go, so that a process that goes down is quick about it."""
+        in_hand: Any = self._delivered
+        hints = {tag: message for tag, message in in_hand.items() if self.channel.is_hint(message)}
+        if hints:
+            self.channel.put_back(list(hints.values()))
+        for tag in hints:
+            del in_hand[tag]
+        super().restore_unacked(client)
+
+    def _hint(self, delivery_tag: str) -> Any:
+        """The message, if it is a hint in hand."""
+        in_hand: Any = self._delivered
+        message = in_hand.get(delivery_tag)
+        return message if message is not None and self.channel.is_hint(message) else None
 
 
 class Channel(redis.Channel):
-    """A channel that asks nothing of a connection that is gone."""
+    """A channel that writes down no hints, and asks nothing of a connection that is gone."""
+
+    QoS = QoS
+    hint_queues: tuple[str, ...] = ()  # a transport option
+    from_transport_options = (*redis.Channel.from_transport_options, "hint_queues")
+    _asking: Any = None
+
+    def is_hint(self, message: Any) -> bool:
+        """Whether losing this message costs time and nothing else."""
+        return message.delivery_info.get("routing_key") in self.hint_queues
+
+    def put_back(self, messages: list[Any], *, last: bool = False) -> None:
+        """Put messages back into their queues, to be taken next and in their old order, or last."""
+        with self.conn_or_acquire() as client, client.pipeline(transaction=False) as pipe:
+            for message in messages if last else reversed(messages):
+                came = message.delivery_info
+                self._do_restore_message(message._raw, came["exchange"], came["routing_key"], pipe, last)
+            pipe.execute()
 
     def close(self) -> None:
         """Put back what was not begun, if there is anybody to give it to."""
@@ -28,6 +94,14 @@ class Channel(redis.Channel):
         """Give a message back, likewise."""
         if not self._is_cut_off():
             super().basic_reject(delivery_tag, requeue=requeue)
+
+    def _create_client(self, asynchronous: bool = False) -> Any:
+        """A client on a pool of connections. Kombu makes one for each command, which costs more than the command."""
+        if asynchronous:  # these hold a connection of their own
+            return super()._create_client(asynchronous)
+        if self._asking is None or self._asking.connection_pool is not self.pool:
+            self._asking = super()._create_client()
+        return self._asking
 
     def _is_cut_off(self) -> bool:
         transport: Any = self.connection

@@ -12,7 +12,7 @@ from scheduler.accepting import Start, Started
 from scheduler.lifecycle import Lifecycle
 from scheduler.turn_start import Request
 from store import conversations, idempotency, versions
-from store.database import Transaction
+from store.transaction import Transaction
 
 ROUTE = "runs"  # idempotency keys of those who start runs without waiting, by HTTP or by the task
 

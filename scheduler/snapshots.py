@@ -13,7 +13,7 @@ from canvas.graph import Canvas, Kind
 from canvas.state import RunStatus, entry_text, scope_key
 from scheduler.versions import Versions
 from store import conversations, scopes, turns, values
-from store.database import Transaction
+from store.transaction import Transaction
 
 Declared = Callable[[Entry], tuple[str, ...]]
 

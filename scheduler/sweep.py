@@ -21,12 +21,13 @@ import telemetry
 from scheduler.broker import make_app
 from scheduler.coordinator import Coordinator
 from scheduler.counting import Counters
-from scheduler.housekeeping import keep_house
+from scheduler.housekeeping import Retention, keep_house
 from scheduler.lifecycle import Lifecycle
 from scheduler.liveness import Beat, Watch, give_up
 from scheduler.process import coordinator_of
 from store import canaries, overdue
 from store.canaries import Sight
+from store.files import LocalBlobs
 
 log = structlog.get_logger()
 
@@ -50,12 +51,14 @@ class Sweeper:
     coordinator: Coordinator
     harmless: float = HARMLESS
     beat: Callable[[], None] = lambda: None  # told again and again that the sweeper gets on
+    keeping: Retention | None = None
     _ticks: int = 0
     _since: tuple[float, datetime] | None = None  # since when the database is seen without a break (ours, its own)
     _last: tuple[float, datetime] | None = None
     _has_forgotten: bool = False  # the broker was found empty at the end of the last tick
     _forgotten_at: datetime = datetime(1970, 1, 1, tzinfo=UTC)
     _reported: set[UUID] = field(default_factory=set[UUID])
+    _house: threading.Thread | None = None
 
     def run(self, ending: threading.Event) -> None:
         """Sweep until told to end."""
@@ -106,8 +109,15 @@ class Sweeper:
         if ticks % RARELY == 0:
             self._look_rarely()
         if ticks % HOURLY == FIRST_MINUTE:
-            keep_house(database, now)
+            self._keep_house(now)
         return True
+
+    def _keep_house(self, now: datetime) -> None:
+        """Beside the ticks, since a week of runs may take a minute to go; not again while it is still being done."""
+        if self._house is None or not self._house.is_alive():
+            given = (self.coordinator.database, now, self.keeping)
+            self._house = threading.Thread(target=keep_house, args=given, name="easel-house", daemon=True)
+            self._house.start()
 
     def _look_rarely(self) -> None:
         with self.coordinator.database.statements() as tx:
@@ -193,7 +203,8 @@ def main() -> None:
     Watch(beat, every=TICK, ends=lambda reason: give_up(reason, lambda: None, within=0)).start()
     log.info("sweeper_started")
     harmless = configured.lease - 2 * configured.renew_every
-    Sweeper(coordinator, harmless.total_seconds(), beat.beat).run(ending)
+    keeping = Retention(configured.retention, LocalBlobs(configured.files_dir)) if configured.retention else None
+    Sweeper(coordinator, harmless.total_seconds(), beat.beat, keeping).run(ending)
 
 
 if __name__ == "__main__":

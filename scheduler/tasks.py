@@ -19,7 +19,7 @@ from scheduler.lifecycle import Lifecycle
 from scheduler.liveness import give_up
 from scheduler.process import coordinator_of
 from scheduler.requests import check_size, start_for
-from store.database import is_outage
+from store.outages import is_outage
 
 log = structlog.get_logger()
 

@@ -16,7 +16,7 @@ from canvas.document import Document
 from canvas.errors import NotFound
 from scheduler.versions import Versions
 from store import conversing, runs, values
-from store.database import Transaction
+from store.transaction import Transaction
 
 NEVER_STORED = frozenset({"custom_header"})
 """Options that may hold secrets of the caller's (components E15)."""

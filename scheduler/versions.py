@@ -9,7 +9,7 @@ from canvas import dsl
 from canvas.document import Document
 from canvas.graph import Canvas, compile_canvas
 from store import versions
-from store.database import Transaction
+from store.transaction import Transaction
 
 KEPT = 256
 
@@ -30,22 +30,34 @@ class Versions:
     def __init__(self, kept: int = KEPT) -> None:
         self._kept = kept
         self._compiled: OrderedDict[UUID, Compiled] = OrderedDict()
+        self._compiling: dict[UUID, Lock] = {}
         self._lock = Lock()
 
     def get(self, tx: Transaction, version_id: UUID) -> Compiled:
-        """A version, read and compiled once per process."""
+        """A version, read and compiled once per process; who asks meanwhile waits for the one who does it."""
         with self._lock:
             found = self._compiled.get(version_id)
             if found is not None:
                 self._compiled.move_to_end(version_id)
                 return found
-        document = dsl.parse(versions.version(tx, version_id).dsl)
-        compiled = Compiled(document, compile_canvas(document))
-        with self._lock:
-            self._compiled[version_id] = compiled
-            while len(self._compiled) > self._kept:
-                self._compiled.popitem(last=False)
-        return compiled
+            alone = self._compiling.setdefault(version_id, Lock())
+        with alone:
+            with self._lock:
+                found = self._compiled.get(version_id)
+            return found or self._compile(tx, version_id)
+
+    def _compile(self, tx: Transaction, version_id: UUID) -> Compiled:
+        try:
+            document = dsl.parse(versions.version(tx, version_id).dsl)
+            compiled = Compiled(document, compile_canvas(document))
+            with self._lock:
+                self._compiled[version_id] = compiled
+                while len(self._compiled) > self._kept:
+                    self._compiled.popitem(last=False)
+            return compiled
+        finally:
+            with self._lock:
+                self._compiling.pop(version_id, None)
 
     def canvas(self, tx: Transaction, version_id: UUID) -> Canvas:
         """The canvas of a version."""

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from sqlalchemy import text
 
-from store.database import Transaction
+from store.transaction import Transaction
 
 CAME_BACK = text("""
     insert into canaries (queue, sent_at) values (:queue, :sent_at)

@@ -13,10 +13,10 @@ from sqlalchemy.exc import IntegrityError
 
 from canvas.errors import Conflict, NotFound
 from store import versions
-from store.database import Transaction
 from store.ids import new_id
 from store.schema import canvases, conversations, tenants
 from store.schema import versions as version_rows
+from store.transaction import Transaction
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +162,7 @@ def update(
         "new_release": release,
     }
     try:
-        with tx.connection.begin_nested():
+        with tx.savepoint():
             hit = tx.run(UPDATE, of_tenant=tenant_id, canvas_id=canvas_id, **values)
     except IntegrityError as error:  # the title is the one rule that these columns can break
         raise _is_taken(title or "A canvas of this title") from error

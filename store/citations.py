@@ -10,12 +10,13 @@ from hashlib import sha256
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import bindparam, select, text
+from sqlalchemy import bindparam, func, select, text
 from sqlalchemy.dialects.postgresql import insert
 
 from canvas import citing
-from store.database import Transaction, encode
+from store.encoding import encode
 from store.schema import citations, cited_documents
+from store.transaction import Transaction
 
 ONE_AT_A_TIME = text("select pg_advisory_xact_lock(hashtextextended(cast(:message_id as text), 0))")
 TAKEN = select(citations.c.chunk_id, citations.c.number).where(
@@ -30,12 +31,12 @@ CHUNKS = (
 )
 OF_RUNS = (
     select(citations.c.run_id, citations.c.number, citations.c.chunk)
-    .where(citations.c.run_id.in_(bindparam("run_ids", expanding=True)))
+    .where(citations.c.run_id == func.any(bindparam("run_ids")))
     .order_by(citations.c.run_id, citations.c.message_id, citations.c.number)
 )
 DOCUMENTS_OF_RUNS = (
     select(cited_documents.c.run_id, cited_documents.c.name, cited_documents.c.document)
-    .where(cited_documents.c.run_id.in_(bindparam("run_ids", expanding=True)))
+    .where(cited_documents.c.run_id == func.any(bindparam("run_ids")))
     .order_by(
         cited_documents.c.run_id, cited_documents.c.name, cited_documents.c.activation_id, cited_documents.c.finding
     )

@@ -14,11 +14,11 @@ import sqlalchemy as sa
 from sqlalchemy import ColumnElement, Text, and_, bindparam, cast, exists, func, or_, select, true
 
 from canvas.errors import NotFound
-from store.database import Transaction
 from store.ids import new_id
 from store.schema import conversation_messages as entries
 from store.schema import conversations, node_values, runs
 from store.schema import versions as version_rows
+from store.transaction import Transaction
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +104,7 @@ PAGE = select(*_shown).where(_of_canvas)
 COUNT = select(func.count()).select_from(conversations).where(_of_canvas)
 MESSAGES = (
     select(
+        entries.c.conversation_id,
         entries.c.number,
         entries.c.role,
         _content,
@@ -113,8 +114,11 @@ MESSAGES = (
         entries.c.created_at,
     )
     .select_from(_said.join(conversations, conversations.c.id == entries.c.conversation_id))
-    .where(conversations.c.tenant_id == bindparam("tenant_id"), conversations.c.id == bindparam("conversation_id"))
-    .order_by(entries.c.number)
+    .where(
+        conversations.c.tenant_id == bindparam("tenant_id"),
+        conversations.c.id == func.any(bindparam("some", type_=sa.ARRAY(sa.Uuid))),
+    )
+    .order_by(entries.c.conversation_id, entries.c.number)
 )
 HISTORY = (
     select(entries.c.role, _content)
@@ -132,10 +136,10 @@ OPEN_RUNS = (
     )
     .order_by(runs.c.created_at.desc(), runs.c.id.desc())
 )
-OPEN_RUNS_OF_SOME = OPEN_RUNS.where(runs.c.conversation_id.in_(bindparam("some", expanding=True)))
+OPEN_RUNS_OF_SOME = OPEN_RUNS.where(runs.c.conversation_id == func.any(bindparam("some")))
 DELETE = (
     sa.delete(conversations)
-    .where(_of_canvas, conversations.c.id.in_(bindparam("some", expanding=True)))
+    .where(_of_canvas, conversations.c.id == func.any(bindparam("some")))
     .returning(conversations.c.id)
 )
 DELETE_ALL = sa.delete(conversations).where(_of_canvas)
@@ -208,7 +212,15 @@ def page(
 
 def messages(tx: Transaction, tenant_id: UUID, conversation_id: UUID) -> list[Message]:
     """Everything said, in order; nothing for an unknown conversation or another tenant's."""
-    return [Message(*row) for row in tx.rows(MESSAGES, tenant_id=tenant_id, conversation_id=conversation_id)]
+    return messages_of(tx, tenant_id, [conversation_id])[conversation_id]
+
+
+def messages_of(tx: Transaction, tenant_id: UUID, conversation_ids: Sequence[UUID]) -> dict[UUID, list[Message]]:
+    """Everything said in some conversations, in order; nothing for those that are unknown or another tenant's."""
+    said: dict[UUID, list[Message]] = {conversation_id: [] for conversation_id in conversation_ids}
+    for conversation_id, *row in tx.rows(MESSAGES, tenant_id=tenant_id, some=list(conversation_ids)):
+        said[conversation_id].append(Message(*row))
+    return said
 
 
 def history(tx: Transaction, conversation_id: UUID, upto: int, limit: int) -> list[Mapping[str, Any]]:
@@ -249,7 +261,7 @@ def delete_all(tx: Transaction, tenant_id: UUID, canvas_id: UUID) -> int:
 def _conditions(wanted: Wanted, order_by: str) -> list[ColumnElement[bool]]:
     at = conversations.c.updated_at if order_by.startswith("update_") else conversations.c.created_at
     return [
-        conversations.c.id.in_(wanted.ids) if wanted.ids else true(),
+        conversations.c.id == func.any(list(wanted.ids)) if wanted.ids else true(),
         conversations.c.user_id == wanted.user_id if wanted.user_id else true(),
         at >= wanted.since if wanted.since else true(),
         at <= wanted.until if wanted.until else true(),

@@ -12,8 +12,8 @@ from uuid import UUID
 
 from sqlalchemy import bindparam, insert, select, text
 
-from store.database import Transaction
 from store.schema import conversation_messages, conversations
+from store.transaction import Transaction
 
 ON_BUSY = "on_busy"  # among the options of a queued run's request: `interrupt`
 

@@ -5,18 +5,22 @@ so every transaction has server-side limits; client and server keep-alives notic
 (protocol.md, "Locks").
 """
 
-import json
-import re
-from collections.abc import Callable, Generator, Mapping, Sequence
+import time
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
-import orjson
-from sqlalchemy import Connection, Engine, Executable, create_engine, event, text
-from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
-from sqlalchemy.exc import TimeoutError as NoConnectionFree
+import psycopg
+from sqlalchemy import Engine, PoolProxiedConnection, create_engine, event, text
+from sqlalchemy.exc import (
+    DBAPIError,
+)
+
+from store.encoding import decode, encode
+from store.outages import may_be_repeated
+from store.pipeline import Connection, Prepared
+from store.transaction import Transaction, translated
 
 T = TypeVar("T")
 
@@ -43,89 +47,88 @@ KNOWS_TRANSACTION_TIMEOUT = 170000  # the server's version
 LONGEST_TRANSACTION = timedelta(seconds=10)
 
 TRIES = 3
-_PASSING = ("40001", "40P01", "55P03")  # serialization, deadlock, a lock that did not come in time
-_AWAY = ("08", "53", "57", "58")  # connection; disk, memory or connections used up; an operator's doing; its files
-READ_ONLY = "25006"
-_FILES = re.compile(r"could not (extend|write|create|open|read|seek|truncate|fsync|fdatasync|stat)\b")
-
-
-def encode(value: Any) -> str:
-    """The one JSON encoder: key order kept, NaN becomes null, integers of any size."""
-    try:
-        return orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS).decode()
-    except TypeError:  # an integer beyond 64 bits, or something that is no JSON and then fails here too
-        return json.dumps(value, ensure_ascii=False, allow_nan=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Transaction:
-    """One open transaction; statements run on it and nowhere else."""
-
-    connection: Connection
-
-    def rows(self, statement: Executable, **values: Any) -> Sequence[Any]:
-        """All rows of a statement; each is a tuple with attributes."""
-        return self.connection.execute(statement, values).all()
-
-    def one_or_none(self, statement: Executable, **values: Any) -> Mapping[str, Any] | None:
-        """The only row as a mapping; None if there is none."""
-        row = self.connection.execute(statement, values).mappings().one_or_none()
-        return dict(row) if row is not None else None
-
-    def scalar(self, statement: Executable, **values: Any) -> Any:
-        """The first column of the first row; None if there is none."""
-        return self.connection.execute(statement, values).scalar()
-
-    def run(self, statement: Executable, **values: Any) -> int:
-        """Carry out a write; the number of rows it hit."""
-        return self.connection.execute(statement, values).rowcount
-
-    def run_many(self, statement: Executable, values: Sequence[Mapping[str, Any]]) -> None:
-        """Carry out a write for each set of values; nothing for none."""
-        if len(values) == 1:  # the driver's way for many is the dearer one for one
-            self.connection.execute(statement, values[0])
-        elif values:
-            self.connection.execute(statement, list(values))
-
-    def commit_without_waiting(self) -> None:
-        """Let this transaction's commit return before it is on disk (claims and renewals only)."""
-        self.connection.execute(text("set local synchronous_commit = off"))
 
 
 class Database:
-    """A pool of connections to one PostgreSQL."""
+    """A pool of connections to one PostgreSQL. SQLAlchemy keeps them, psycopg speaks through them.
 
-    def __init__(self, url: str, *, pool_size: int = 8, application: str = "easel") -> None:
+    `plans_once`: the server plans a statement once for all values, not for each; for those who send the same few
+    statements all the time.
+    """
+
+    def __init__(self, url: str, *, pool_size: int = 8, application: str = "easel", plans_once: bool = False) -> None:
         self.url = url
         self.pool_size = pool_size
+        limits = {**_SERVER_LIMITS, **({"plan_cache_mode": "force_generic_plan"} if plans_once else {})}
         self._engine: Engine = create_engine(
             url,
             pool_size=pool_size,
             max_overflow=0,
             pool_timeout=30,
             pool_pre_ping=False,
+            pool_reset_on_return=None,  # what is given back has been rolled back or closed
+            isolation_level="AUTOCOMMIT",  # transactions begin and end by statements of their own, in the pipeline
             json_serializer=encode,
-            json_deserializer=json.loads,
+            json_deserializer=decode,
             connect_args={
                 **_CLIENT_LIMITS,
                 "application_name": application,
-                "options": " ".join(f"-c {name}={value}" for name, value in _SERVER_LIMITS.items()),
+                "options": " ".join(f"-c {name}={value}" for name, value in limits.items()),
             },
         )
-        event.listen(self._engine, "connect", _limit_transactions)
-        self._alone = self._engine.execution_options(isolation_level="AUTOCOMMIT")
+        self._broken_at = 0.0  # when a connection was found dead: those of before are not trusted any more
+        event.listen(self._engine, "connect", _prepare)
 
     @contextmanager
     def transaction(self) -> Generator[Transaction]:
         """A transaction that commits at the end and rolls back on any exception."""
-        with self._engine.begin() as connection:
-            yield Transaction(connection)
+        with self._connection() as pooled:
+            tx = Transaction(*pooled)
+            try:
+                tx.begin()
+                yield tx
+                tx.commit()
+            except BaseException:
+                tx.roll_back()
+                raise
 
     @contextmanager
     def statements(self) -> Generator[Transaction]:
         """Statements that each stand alone, without a transaction around them: two round trips less."""
-        with self._alone.connect() as connection:
-            yield Transaction(connection)
+        with self._connection() as pooled:
+            tx = Transaction(*pooled)
+            try:
+                yield tx
+                tx.end()
+            except BaseException:
+                tx.roll_back()
+                raise
+
+    @contextmanager
+    def _connection(self) -> Generator[tuple[Connection, Prepared]]:
+        try:
+            pooled = self._pooled()
+        except psycopg.Error as error:
+            raise translated(error, is_gone=True) from error
+        connection = cast(Connection, pooled.driver_connection)
+        try:
+            yield connection, pooled.info["prepared"]
+        finally:
+            if connection.broken:
+                self._broken_at = time.monotonic()
+            if connection.closed:
+                pooled.invalidate()
+            pooled.close()
+
+    def _pooled(self) -> PoolProxiedConnection:
+        """A connection of the pool; what was connected before another one broke is connected anew."""
+        for _ in range(self.pool_size):
+            pooled = self._engine.raw_connection()
+            if pooled.info["since"] > self._broken_at:
+                return pooled
+            pooled.invalidate()
+            pooled.close()
+        return self._engine.raw_connection()
 
     def carry_out(self, work: Callable[[Transaction], T]) -> T:
         """Work in a transaction, again from the beginning if the database stopped it before its commit.
@@ -140,7 +143,7 @@ class Database:
                     is_done = True
                 return result
             except DBAPIError as error:
-                if is_done or not further or not _may_be_repeated(error):
+                if is_done or not further or not may_be_repeated(error):
                     raise
         raise AssertionError("unreachable: the last try returns or raises")
 
@@ -161,72 +164,14 @@ class Database:
         self._engine.dispose()
 
 
-def is_outage(error: BaseException) -> bool:
-    """Whether the database was away, full, read-only or too busy, rather than wrongly asked: the same may work later.
+def _prepare(connection: Any, record: Any) -> None:
+    """Make a new connection ours.
 
-    What is wrong for good (a value too large for an index, say) is none, whatever the driver files it under.
+    The server ends a transaction that takes too long, where it knows how to. Statements are sent as pipelines, and a
+    process that stands still between two of them is neither idle in its transaction nor at a statement: no other limit
+    ends it, and it would keep its run for as long as it stands.
     """
-    if isinstance(error, NoConnectionFree):
-        return True
-    if not isinstance(error, DBAPIError):
-        return False
-    if error.connection_invalidated:
-        return True
-    state = sqlstate(error)
-    if state is None:
-        return isinstance(error, OperationalError | InterfaceError)
-    return state[:2] in _AWAY or state in (*_PASSING, READ_ONLY) or _is_of_files(error)
-
-
-def trouble(error: BaseException) -> str:
-    """What keeps the database from its work, in words that follow "the database" and tell nothing of where it is."""
-    if isinstance(error, NoConnectionFree):
-        return "has no connection free for this process"
-    state, said = sqlstate(error) or "", _said(error)
-    if state == "53100" or (_is_of_files(error) and re.search("too large|No space|quota", said)):
-        return "has no room left on its disk"
-    if state == READ_ONLY:
-        return "is read-only"
-    if state == "53200":
-        return "has no memory left"
-    if state == "53300" or "too many clients" in said or "connection slots are reserved" in said:
-        return "takes no more connections"
-    if state in ("57P01", "57P02", "57P03") or "the database system is" in said:
-        return "is starting or shutting down"
-    if state[:2] == "58" or _is_of_files(error):
-        return "cannot read or write its files"
-    if state == "57014" or state in _PASSING:
-        return "is too busy"
-    return "does not answer"
-
-
-def sqlstate(error: BaseException) -> str | None:
-    """The five characters by which PostgreSQL names an error; None if it did not come that far."""
-    return getattr(getattr(error, "orig", None), "sqlstate", None)
-
-
-def _is_of_files(error: BaseException) -> bool:
-    """Whether an error that PostgreSQL has no name for comes from its file system: a quota, a limit on sizes."""
-    return sqlstate(error) == "XX000" and _FILES.search(_said(error)) is not None
-
-
-def _said(error: BaseException) -> str:
-    """What the database itself said, without the statement and its values."""
-    return str(getattr(error, "orig", None) or error)
-
-
-def _limit_transactions(connection: Any, _: object) -> None:
-    """Have the server end a transaction that takes too long, where it knows how to.
-
-    Several writes are sent as one pipeline. A process that stands still before its end is neither idle in its
-    transaction nor at a statement: no other limit ends it, and it would keep its run for as long as it stands.
-    """
+    record.info.update(since=time.monotonic(), prepared=Prepared())
     if connection.info.server_version >= KNOWS_TRANSACTION_TIMEOUT:
         longest = int(LONGEST_TRANSACTION.total_seconds() * 1000)
-        connection.autocommit = True
-        connection.execute(f"set transaction_timeout = {longest}")
-        connection.autocommit = False
-
-
-def _may_be_repeated(error: DBAPIError) -> bool:
-    return error.connection_invalidated or sqlstate(error) in _PASSING
+        connection.execute("select set_config('transaction_timeout', %s, false)", [str(longest)])

@@ -12,10 +12,19 @@ from uuid import UUID
 from sqlalchemy import bindparam, func, insert, select, text
 
 from canvas.events import Event
-from store.database import Transaction
 from store.schema import run_events
+from store.transaction import Transaction
+
+_COLUMNS = ("run_id", "number", "event", "activation_id", "node_id", "body")
+AT_ONCE = 4  # events in one statement; most steps have two or three
 
 APPEND = insert(run_events)
+APPEND_SOME = [  # by their number, from two on
+    insert(run_events).values(
+        [{name: bindparam(f"{name}_{at}", type_=run_events.c[name].type) for name in _COLUMNS} for at in range(count)]
+    )
+    for count in range(2, AT_ONCE + 1)
+]
 
 AFTER = text("""
     select e.number, e.event, e.activation_id, e.node_id, e.body, e.created_at, v.inputs, v.outputs
@@ -46,20 +55,24 @@ class Stored:
 
 def append(tx: Transaction, run_id: UUID, first: int, events: Sequence[Event]) -> None:
     """Append events under the run's lock; `first` is the number of the first."""
-    tx.run_many(
-        APPEND,
-        [
-            {
-                "run_id": run_id,
-                "number": first + offset,
-                "event": event.name,
-                "activation_id": event.activation,
-                "node_id": event.node_id,
-                "body": dict(event.body),
-            }
-            for offset, event in enumerate(events)
-        ],
-    )
+    rows = [
+        {
+            "run_id": run_id,
+            "number": first + offset,
+            "event": event.name,
+            "activation_id": event.activation,
+            "node_id": event.node_id,
+            "body": dict(event.body),
+        }
+        for offset, event in enumerate(events)
+    ]
+    for at in range(0, len(rows), AT_ONCE):
+        some = rows[at : at + AT_ONCE]
+        if len(some) == 1:
+            tx.later(APPEND, **some[0])
+        else:
+            values = {f"{name}_{place}": value for place, row in enumerate(some) for name, value in row.items()}
+            tx.later(APPEND_SOME[len(some) - 2], **values)
 
 
 def after(tx: Transaction, run_id: UUID, number: int, *, upto: int = 2**31 - 1, most: int = 500) -> list[Stored]:

@@ -10,7 +10,7 @@ from canvas.checkpoint import fill_run
 from canvas.explain import Ahead, Alive, Facts
 from canvas.state import RunState, RunStatus, Status
 from store import canaries
-from store.database import Transaction
+from store.transaction import Transaction
 
 MOST = 200  # activations that are told one by one
 
@@ -63,7 +63,7 @@ def facts(tx: Transaction, tenant_id: UUID, run_id: UUID) -> tuple[Facts, UUID] 
         now=row["now"],
         max_running=state.max_running,
         forms={activation: (form.inputs, form.tips) for activation, form in state.forms.items()},
-        alive=[_alive(found._mapping) for found in tx.rows(ALIVE, run_id=run_id, most=MOST)],
+        alive=[_alive(found._asdict()) for found in tx.rows(ALIVE, run_id=run_id, most=MOST)],
         counts={Status(found[0]): found[1] for found in tx.rows(COUNTS, run_id=run_id)},
         ahead=_ahead(tx, row["conversation_id"]) if status is RunStatus.QUEUED else None,
         canary=canaries.latest(tx, "nodes"),

@@ -10,8 +10,8 @@ from sqlalchemy.dialects.postgresql import ARRAY, array
 
 from canvas.errors import NotFound
 from store.canvases import SHOWN, StoredCanvas
-from store.database import Transaction
 from store.schema import canvases
+from store.transaction import Transaction
 
 TAG_LENGTH = 64
 TAGS_LENGTH = 512
@@ -133,8 +133,8 @@ def _conditions(wanted: Wanted) -> list[ColumnElement[bool]]:
         if keywords
         else true(),
         func.lower(canvases.c.title) == func.lower(wanted.title.strip()) if wanted.title.strip() else true(),
-        canvases.c.id.in_(wanted.ids) if wanted.ids else true(),
-        canvases.c.canvas_category.in_(wanted.categories) if wanted.categories else true(),
-        canvases.c.canvas_type.in_(wanted.types) if wanted.types else true(),
+        canvases.c.id == func.any(list(wanted.ids)) if wanted.ids else true(),
+        canvases.c.canvas_category == func.any(list(wanted.categories)) if wanted.categories else true(),
+        canvases.c.canvas_type == func.any(list(wanted.types)) if wanted.types else true(),
         _tags.overlap(array(words)) if words else true(),
     ]

@@ -11,9 +11,10 @@ from uuid import UUID
 from sqlalchemy import bindparam, insert, or_, select, text
 
 from store.activations import Claim
-from store.database import Transaction, encode
+from store.encoding import encode
 from store.ids import new_id
 from store.schema import journal, runs, tool_calls
+from store.transaction import Transaction
 
 RECORD = text("""
     with mine as (

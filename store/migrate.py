@@ -6,11 +6,15 @@ waits and then finds nothing to do. The connection must be a direct one, not a p
 """
 
 from pathlib import Path
+from typing import cast
 
-from sqlalchemy import Connection, NullPool, column, create_engine, func, select, table, text
+from sqlalchemy import Connection as Engaged
+from sqlalchemy import NullPool, column, create_engine, func, select, table, text
 
 from store import partitions
-from store.database import Database, Transaction
+from store.database import Database
+from store.pipeline import Connection, Prepared
+from store.transaction import Transaction
 
 _FOLDER = Path(__file__).resolve().parent.parent / "migrations"
 _LOCK = 0x6561_7365_6C  # "easel"; any number that nobody else uses
@@ -25,12 +29,15 @@ def upgrade(database_url: str) -> list[str]:
     """Apply what is missing and make this week's partitions; the revisions applied, oldest first."""
     engine = create_engine(database_url, poolclass=NullPool)
     with engine.begin() as connection:
-        tx = Transaction(connection)
+        tx = Transaction(cast(Connection, connection.connection.driver_connection), Prepared())
+        tx.begin()
         tx.rows(LOCK, lock=_LOCK)
         applied = _missing(tx)
         if applied:
+            tx.end()
             _apply(connection)
         partitions.ensure(tx, tx.scalar(NOW), weeks=0)  # a week costs 70 ms; the sweeper makes those to come
+        tx.end()
     return applied
 
 
@@ -60,7 +67,7 @@ def _revisions() -> list[str]:
     return sorted(file.name.partition("_")[0] for file in (_FOLDER / "versions").glob("[0-9]*_*.py"))
 
 
-def _apply(connection: Connection) -> None:
+def _apply(connection: Engaged) -> None:
     from alembic import command  # 80 ms that a database which lacks nothing does not cost
     from alembic.config import Config
 

@@ -9,10 +9,10 @@ from sqlalchemy import Row, bindparam, delete, select
 from sqlalchemy.dialects.postgresql import insert
 
 from canvas.errors import NotFound
-from store.database import Transaction
 from store.ids import new_id
 from store.schema import model_accounts as accounts
 from store.sealing import CannotUnseal, SealingKey, seal, unseal
+from store.transaction import Transaction
 
 
 @dataclass(frozen=True, slots=True)

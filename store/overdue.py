@@ -7,8 +7,8 @@ from uuid import UUID
 from sqlalchemy import text
 
 from canvas.outcome import LOST, UNKNOWN, UNKNOWN_TEXT
-from store.database import Transaction
 from store.runs import Hint
+from store.transaction import Transaction
 
 BATCH = 500
 

@@ -12,10 +12,9 @@ from uuid import UUID
 from sqlalchemy import Uuid, bindparam, func, select, text, true
 from sqlalchemy.dialects.postgresql import ARRAY
 
-from store.database import Transaction
-from store.events import Stored
-from store.events import after as events_after
+from store.events import AFTER, Stored
 from store.schema import activations, runs, turns
+from store.transaction import Transaction
 from store.turns import Turn
 
 READ_AT_ONCE = 500  # events
@@ -78,7 +77,7 @@ SAID_IN = (
 )
 
 MOVED = text("""
-    select r.id, r.status, r.last_event, t.id, t.epoch, char_length(t.text)
+    select r.id, r.status, r.last_event, t.id as turn, t.epoch, char_length(t.text) as length
     from runs r left join turns t on t.run_id = r.id and t.id = r.turn
     where r.id = any(cast(:some as uuid[]))
 """)
@@ -182,17 +181,23 @@ def steps_of(tx: Transaction, run_id: UUID, *, most: int = 2000) -> list[Step]:
 def read(tx: Transaction, tenant_id: UUID, run_id: UUID, number: int) -> Reading | None:
     """Events after a number and the turns that had not been closed before it; None for an unknown run.
 
-    In this order: turns must not be older than events (canvas/transcript.py), nor events than the run's status.
+    In this order: turns must not be older than events (canvas/transcript.py), nor events than the run's status. The
+    three go out together, for one round trip.
     """
-    run = glance(tx, tenant_id, run_id)
-    if run is None:
+    run = tx.later(GLANCE, of_tenant=tenant_id, of_run=run_id)
+    events = tx.later(AFTER, run_id=run_id, after=number, upto=number + READ_AT_ONCE, most=READ_AT_ONCE)
+    found = tx.later(TURNS_SINCE, of_run=run_id, number=number)
+    row = run.one_or_none()
+    if row is None:
         return None
-    events = events_after(tx, run_id, number, most=READ_AT_ONCE)
-    found = [
-        Turn(r.id, r.node_id, r.epoch, r.keep, r.text, r.opened_at, r.epoch_at or r.opened_at, r.closed_at)
-        for r in tx.rows(TURNS_SINCE, of_run=run_id, number=number)
-    ]
-    return Reading(run, events, found)
+    return Reading(
+        Glance(**row),
+        [Stored(*event) for event in events.rows()],
+        [
+            Turn(r.id, r.node_id, r.epoch, r.keep, r.text, r.opened_at, r.epoch_at or r.opened_at, r.closed_at)
+            for r in found.rows()
+        ],
+    )
 
 
 def moved(tx: Transaction, run_ids: Sequence[UUID]) -> list[Moved]:

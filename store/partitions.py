@@ -4,34 +4,49 @@ A run's id is a UUIDv7, so a week of ids is a range of ids: `runs_p2026w47` hold
 neighbours what belongs to them. What no week covers lies in `runs_default`; a week that is made later moves its rows
 over from there first, since PostgreSQL refuses a new partition whose rows the default one has.
 
-Both functions want a transaction of their own. They take strong locks and give up on one after half a second, before
-PostgreSQL looks for deadlocks: whoever works with runs never loses against them, and the next tick tries again.
+`ensure` and `drop` want a transaction of their own. They take strong locks and give up on one after half a second,
+before PostgreSQL looks for deadlocks: whoever works with runs never loses against them, and the next hour tries again.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
+from uuid import UUID
 
-from sqlalchemy import Column, Delete, MetaData, Table, bindparam, delete, exists, insert, select, text
+from sqlalchemy import (
+    Column,
+    Delete,
+    MetaData,
+    Table,
+    bindparam,
+    delete,
+    exists,
+    insert,
+    literal_column,
+    or_,
+    select,
+    text,
+)
 
 from canvas.state import RunStatus
-from store.database import Transaction
 from store.ids import first_id_at
-from store.schema import PARTITIONED, metadata, runs
+from store.schema import PARTITIONED, conversations, metadata, runs
+from store.transaction import Transaction
 
 OPEN = tuple(status.value for status in RunStatus if not status.is_over)
 """Statuses of a run that is not over (those of the index `ix_runs_open`)."""
+
+_OPEN = [literal_column(f"'{status}'") for status in OPEN]
+IS_OPEN = runs.c.status.in_(_OPEN)
 
 LOCK_BRIEFLY = text("set local lock_timeout = '500ms'")  # below deadlock_timeout, which is 1 s
 PARTITIONS = text(
     "select child.relname from pg_inherits join pg_class child on child.oid = inhrelid"
     " where inhparent = to_regclass(:table) order by 1"
 )
-HAS_OPEN_RUN = select(
-    exists().where(runs.c.id >= bindparam("first"), runs.c.id < bindparam("end"), runs.c.status.in_(OPEN))
-)
+HAS_OPEN_RUN = select(exists().where(runs.c.id >= bindparam("first"), runs.c.id < bindparam("end"), IS_OPEN))
 
 _NAME = re.compile(rf"(?:{'|'.join(PARTITIONED)})_(?:default|p(\d{{4}})w(\d{{2}}))")
 
@@ -55,6 +70,16 @@ class Week:
         return datetime.combine(date.fromisocalendar(self.year, self.number, 1), time(), UTC)
 
     @property
+    def first(self) -> UUID:
+        """No run of the week has a smaller id."""
+        return first_id_at(self.begins)
+
+    @property
+    def end(self) -> UUID:
+        """Every run of the week has a smaller id."""
+        return first_id_at(self.ends)
+
+    @property
     def ends(self) -> datetime:
         """The next Monday, midnight: no longer part of it."""
         return self.begins + timedelta(weeks=1)
@@ -69,12 +94,16 @@ def is_partition(table: str) -> bool:
     return _NAME.fullmatch(table) is not None
 
 
-def ensure(tx: Transaction, now: datetime, weeks: int = 4) -> list[str]:
-    """Make the partitions of this week and `weeks` more that are not there yet; their names."""
+def ensure(tx: Transaction, now: datetime, weeks: int = 4, tables: Iterable[str] = PARTITIONED) -> list[str]:
+    """Make the partitions of this week and `weeks` more that are not there yet; their names.
+
+    While there is traffic each table wants a transaction of its own: whoever keeps one table's default partition for
+    himself and waits for the next one's, waits for those who wait for him.
+    """
     wanted = [Week.of(now + timedelta(weeks=ahead)) for ahead in range(weeks + 1)]
     made: list[str] = []
     tx.run(LOCK_BRIEFLY)
-    for table in PARTITIONED:
+    for table in tables:
         there = _partitions_of(tx, table)
         lacking = [week for week in wanted if week.partition(table) not in there]
         for week in lacking:
@@ -83,28 +112,47 @@ def ensure(tx: Transaction, now: datetime, weeks: int = 4) -> list[str]:
     return made
 
 
-def drop_before(tx: Transaction, moment: datetime) -> list[str]:
-    """Drop the weeks that ended by `moment` and whose runs are all over; the names of the partitions dropped.
+def ended_by(tx: Transaction, moment: datetime) -> list[Week]:
+    """The weeks that ended by `moment` and of which something is left, oldest first."""
+    names = [name for table in PARTITIONED for name in _partitions_of(tx, table)]
+    return sorted({week for week in map(_week_of, names) if week is not None and week.ends <= moment})
 
-    A run that is not over keeps its week. Runs in the default partition go one by one.
+
+def has_open_run(tx: Transaction, week: Week) -> bool:
+    """Whether a run of the week is not over."""
+    return bool(tx.scalar(HAS_OPEN_RUN, first=week.first, end=week.end))
+
+
+def drop(tx: Transaction, table: str, week: Week) -> str | None:
+    """Drop a week of one table; its name, None if it is gone already or a run of the week is not over.
+
+    `runs` goes first: what belongs to a run is never looked for without its row. Each table has a transaction of its
+    own, since everybody who works with it waits while PostgreSQL takes the partition out: some milliseconds, and half
+    a second at most if one of them does not come to an end. (DETACH CONCURRENTLY would not make them wait; it refuses
+    a table that has a default partition.)
     """
+    name = week.partition(table)
     tx.run(LOCK_BRIEFLY)
-    partitions = {table: _partitions_of(tx, table) for table in PARTITIONED}
-    weeks = sorted({week for names in partitions.values() for week in map(_week_of, names) if week is not None})
-    dropped: list[str] = []
-    for week in weeks:
-        names = [week.partition(table) for table in PARTITIONED if week.partition(table) in partitions[table]]
-        if week.ends <= moment and _is_over(tx, week, names):
-            tx.run(text(f"drop table {', '.join(names)}"))
-            dropped += names
-    for stray in _STRAYS:
-        tx.run(stray, end=first_id_at(moment))
-    return dropped
+    if name not in _partitions_of(tx, table):
+        return None
+    tx.run(text(f"lock table only {table} in access exclusive mode"))
+    if has_open_run(tx, week):
+        return None
+    tx.run(text(f"drop table {name}"))
+    return name
+
+
+def drop_strays(tx: Transaction, moment: datetime) -> int:
+    """Delete the runs before `moment` that no week covers, one by one; how many rows that were.
+
+    Those that are not over stay, and those that their conversation goes on from.
+    """
+    return sum(tx.run(stray, end=first_id_at(moment)) for stray in _STRAYS)
 
 
 def _make(tx: Transaction, table: str, week: Week) -> None:
     """Build the week beside its table and attach it: that leaves the other weeks free for work meanwhile."""
-    name, first, end = week.partition(table), first_id_at(week.begins), first_id_at(week.ends)
+    name, first, end = week.partition(table), week.first, week.end
     tx.run(text(f"create table {name} (like {table} including all)"))
     tx.run(text(f"lock table {table}_default in access exclusive mode"))
     default, partition = _twin(table, f"{table}_default"), _twin(table, name)
@@ -112,14 +160,6 @@ def _make(tx: Transaction, table: str, week: Week) -> None:
     rows = moved.cte("moved")
     tx.run(insert(partition).from_select([column.name for column in partition.c], select(*rows.c)))
     tx.run(text(f"alter table {table} attach partition {name} for values from ('{first}') to ('{end}')"))
-
-
-def _is_over(tx: Transaction, week: Week, names: Sequence[str]) -> bool:
-    """Whether no run of the week is open, now and until the transaction ends."""
-    if tx.scalar(HAS_OPEN_RUN, first=first_id_at(week.begins), end=first_id_at(week.ends)):
-        return False
-    tx.run(text(f"lock table {', '.join(names)} in access exclusive mode"))
-    return not tx.scalar(HAS_OPEN_RUN, first=first_id_at(week.begins), end=first_id_at(week.ends))
 
 
 def _partitions_of(tx: Transaction, table: str) -> list[str]:
@@ -141,9 +181,10 @@ def _run_id(table: Table) -> Column[Any]:
 
 
 def _strays_of(table: str) -> Delete:
-    default = _twin(table, f"{table}_default")
-    still_open = select(runs.c.id).where(runs.c.id < bindparam("end"), runs.c.status.in_(OPEN))
-    return delete(default).where(_run_id(default) < bindparam("end"), _run_id(default).not_in(still_open))
+    default, strays = _twin(table, f"{table}_default"), _twin("runs", "runs_default")
+    goes_on = exists().where(conversations.c.id == strays.c.conversation_id, conversations.c.last_run == strays.c.id)
+    needed = select(strays.c.id).where(strays.c.id < bindparam("end"), or_(strays.c.status.in_(_OPEN), goes_on))
+    return delete(default).where(_run_id(default) < bindparam("end"), _run_id(default).not_in(needed))
 
 
 _STRAYS = [_strays_of(table) for table in reversed(PARTITIONED)]  # runs last: they tell what is open

@@ -4,16 +4,15 @@ Only the coordinator (and the verbs of people) write a run's row, its scopes and
 Lock first, read in a later statement (protocol.md, "Locks").
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import bindparam, func, insert, select, text, update
+from sqlalchemy import Integer, bindparam, case, cast, func, insert, literal_column, select, text, update
 
 from canvas.checkpoint import fill_run, run_to_json
-from canvas.errors import StateError
 from canvas.events import Event
 from canvas.plan import Activation, Decision
 from canvas.state import (
@@ -24,23 +23,36 @@ from canvas.state import (
     Status,
     scope_text,
 )
-from store import events, scopes, turns, values
-from store.database import Transaction
+from store import events, inbox, scopes, turns, values
+from store.activations import Claim
 from store.schema import activations, runs
+from store.scopes import Known
+from store.transaction import Behind, Later, Transaction
 
-TRY_LOCK = text("select id from runs where id = :run_id for no key update skip locked")
+TRY_LOCK = (  # a row that is locked comes as it is by then, whatever the statement saw when it began
+    select(*(column for column in runs.c if column.name not in ("base", "request")))
+    .where(runs.c.id == bindparam("of_run"))
+    .with_for_update(key_share=True, skip_locked=True)
+)
 WAIT_LOCK = text("select id from runs where id = :run_id for no key update")
 WAIT_AT_MOST = text("select set_config('lock_timeout', :milliseconds, true)")
 READ = select(runs).where(runs.c.id == bindparam("of_run"))
+GIVEN = select(runs.c.request, runs.c.base).where(runs.c.id == bindparam("of_run"))
 READ_OF_TENANT = READ.where(runs.c.tenant_id == bindparam("of_tenant"))
 
 
 ACTIVATE = insert(activations).values(hinted_at=func.now())  # the hint follows the commit
 
 MOVE = text("""
-    update activations a set status = m.status, folded_rev = :revision
-    from unnest(cast(:ids as uuid[]), cast(:statuses as text[])) as m(id, status)
-    where a.run_id = :run_id and a.id = m.id and a.status in ('reported', 'saying', 'open', 'waiting')
+    with moved as (
+        update activations a set status = m.status, folded_rev = :revision
+        from unnest(cast(:ids as uuid[]), cast(:statuses as text[])) as m(id, status)
+        where a.run_id = :run_id and a.id = m.id and a.status in ('reported', 'saying', 'open', 'waiting')
+        returning 1
+    )
+    select case when count(*) = cardinality(cast(:ids as uuid[])) then 0
+        else ('An activation was not in the state that a decision has seen; as seen: ' || count(*))::int end
+    from moved
 """)
 RETRY = text("""
     update activations set status = 'ready', lease_id = null, lease_until = null, outcome = null,
@@ -101,11 +113,12 @@ CALL_OFF_ITEMS = text("""
     where a.run_id = :run_id and a.id = working.id and a.status = 'running'
 """)
 BUSY = text("""
-    select count(*) filter (where status <> 'queued'), count(*) filter (where status = 'queued') from activations
+    select count(*) filter (where status <> 'queued') as at_work, count(*) filter (where status = 'queued') as queued
+    from activations
     where run_id = :run_id and status in ('queued', 'ready', 'running', 'reported')
 """)
 
-SAVE = (
+_saved = (
     update(runs)
     .where(runs.c.id == bindparam("of_run"), runs.c.revision == bindparam("old_revision"))
     .values(
@@ -118,6 +131,16 @@ SAVE = (
         error=bindparam("new_error"),
         finished_at=text("case when :is_over then now() else finished_at end"),
         expires_at=text("case when :is_waiting then now() + :form_expiry else null end"),
+    )
+    .returning(literal_column("1"))
+    .cte("saved")
+)
+SAVE = select(  # the commit goes out behind it, so the server itself must refuse what is not as it was
+    case(
+        (select(func.count()).select_from(_saved).scalar_subquery() == 1, 0),
+        else_=cast(
+            literal_column("'A run changed under its lock; as seen: ' || (select count(*) from saved)"), Integer
+        ),
     )
 )
 
@@ -156,6 +179,14 @@ class Hint:
     component: str
 
 
+@dataclass(frozen=True, slots=True)
+class Own:
+    """A report that rides along with the step that takes it in: its attempt's claim, and what it stores."""
+
+    claim: Claim
+    written: inbox.Written
+
+
 @dataclass(slots=True)
 class Applied:
     """What a fold has written that others should hear of after its commit."""
@@ -168,6 +199,7 @@ class Applied:
     next_run: UUID | None = None  # the conversation's next run, now to be set going
     conversation_id: UUID | None = None
     calls_off: bool = False  # attempts are at work that are to stop
+    reported: Behind | None = None  # what was reported meanwhile, asked behind the commit
 
     def merge(self, later: "Applied") -> None:
         """Add what a later decision of the same transaction has written."""
@@ -185,11 +217,13 @@ def create(tx: Transaction, row: Mapping[str, Any]) -> None:
     tx.run(CREATE, engine=ENGINE, usage={}, **row)
 
 
-def try_lock(tx: Transaction, run_id: UUID) -> Mapping[str, Any] | None:
-    """Take a run if nobody holds it; its row, read in a later statement. None: held, unknown, or not ours to decide."""
-    if tx.scalar(TRY_LOCK, run_id=run_id) is None:
-        return None
-    return _readable(tx, run_id)
+def try_lock(tx: Transaction, run_id: UUID) -> Callable[[], Mapping[str, Any] | None]:
+    """Try to take a run that nobody holds; its row without `base` and `request`, as it is under the lock.
+
+    None: it is held, unknown, or not ours to decide. What lies beside the row is read in later statements.
+    """
+    row = tx.later(TRY_LOCK, of_run=run_id)
+    return lambda: _readable(row)
 
 
 def lock(tx: Transaction, run_id: UUID, *, patience: timedelta = timedelta(seconds=2)) -> Mapping[str, Any] | None:
@@ -197,11 +231,11 @@ def lock(tx: Transaction, run_id: UUID, *, patience: timedelta = timedelta(secon
     tx.scalar(WAIT_AT_MOST, milliseconds=str(int(patience.total_seconds() * 1000)))
     if tx.scalar(WAIT_LOCK, run_id=run_id) is None:
         return None
-    return _readable(tx, run_id)
+    return _readable(tx.later(READ, of_run=run_id))
 
 
-def _readable(tx: Transaction, run_id: UUID) -> Mapping[str, Any] | None:
-    row = tx.one_or_none(READ, of_run=run_id)
+def _readable(asked: Later) -> Mapping[str, Any] | None:
+    row = asked.one_or_none()
     return row if row is not None and row["engine"] <= ENGINE else None
 
 
@@ -210,8 +244,13 @@ def read(tx: Transaction, tenant_id: UUID, run_id: UUID) -> Mapping[str, Any] | 
     return tx.one_or_none(READ_OF_TENANT, of_run=run_id, of_tenant=tenant_id)
 
 
-def state_of(tx: Transaction, row: Mapping[str, Any], reports: Sequence[Report], *, whole: bool) -> RunState:
-    """The state a decision works on: the scopes that the reports name and those around them, or all (`whole`)."""
+def state_of(
+    tx: Transaction, row: Mapping[str, Any], reports: Sequence[Report], *, whole: bool, known: Known | None = None
+) -> RunState:
+    """The state a decision works on: the scopes that the reports name and those around them, or all (`whole`).
+
+    `known` are scopes that were asked for ahead.
+    """
     state = fill_run(
         RunState(
             run_id=row["id"],
@@ -223,7 +262,7 @@ def state_of(tx: Transaction, row: Mapping[str, Any], reports: Sequence[Report],
         ),
         row["state"],
     )
-    state.scopes = scopes.read(tx, row["id"], None if whole else reports)
+    state.scopes = scopes.read(tx, row["id"], None if whole else scopes.around(reports), known)
     return state
 
 
@@ -235,15 +274,18 @@ def apply(
     usage: Mapping[str, int],
     form_expiry: timedelta,
     answers: Any = None,
+    own: Own | None = None,
 ) -> Applied:
     """Write a decision under the run's lock: activations, scopes, turns, events and the run's row together.
 
-    `usage` is what the run has used so far, these reports included.
-    Raises StateError if a row is not as the decision has seen it; the transaction must then roll back.
+    `usage` is what the run has used so far, these reports included; `own` is a report that is stored together with it.
+    Nothing of it is waited for. If a row is not as the decision has seen it, the server refuses it and the commit.
     """
     run_id, revision, before = row["id"], row["revision"] + 1, row["last_event"]
     applied = Applied(run_id, status=decision.run.status.value)
-    applied.hints += _move(tx, run_id, revision, decision, answers)
+    if own is not None:
+        inbox.settle(tx, own.claim, own.written, decision.moved[own.claim.id].value, revision)
+    applied.hints += _move(tx, run_id, revision, decision, answers, own)
     tx.run_many(ACTIVATE, [_activation_row(run_id, revision, new) for new in decision.activated])
     applied.hints += [Hint(run_id, new.id, new.component) for new in decision.activated if new.status is Status.READY]
     if decision.promote:
@@ -255,7 +297,7 @@ def apply(
     for activation, (node_id, error) in decision.errors.items():
         values.put_error(tx, run_id, activation, node_id, error)
     for entry, item in decision.called_off.items():
-        tx.run(CALL_OFF_ITEMS, run_id=run_id, entry=entry, item=item)
+        tx.later(CALL_OFF_ITEMS, run_id=run_id, entry=entry, item=item)
     if decision.is_over and decision.run.status is not RunStatus.SUCCEEDED:
         scopes.hide_untold(tx, run_id)
     scopes.put(tx, run_id, decision)
@@ -263,7 +305,7 @@ def apply(
     events.append(tx, run_id, before + 1, decision.events)
     applied.events += [(before + offset, event) for offset, event in enumerate(decision.events, start=1)]
     status = decision.run.status
-    saved = tx.run(
+    tx.later(
         SAVE,
         of_run=run_id,
         old_revision=row["revision"],
@@ -277,22 +319,20 @@ def apply(
         is_waiting=status is RunStatus.WAITING,
         form_expiry=min((own or form_expiry for own in decision.expiries), default=form_expiry),
     )
-    if saved != 1:
-        raise StateError("A run changed under its lock.", run_id=str(run_id))
     applied.is_over = status.is_over
     return applied
 
 
-def _move(tx: Transaction, run_id: UUID, revision: int, decision: Decision, answers: Any) -> list[Hint]:
+def _move(
+    tx: Transaction, run_id: UUID, revision: int, decision: Decision, answers: Any, own: Own | None
+) -> list[Hint]:
     """Move activations that were folded; hints for those that are ready again."""
     fresh = {new.id for new in decision.activated}
     moved = {activation: status for activation, status in decision.moved.items() if activation not in fresh}
-    if not moved:
-        return []
-    ids = sorted(moved)
-    statuses = [moved[activation].value for activation in ids]
-    if tx.run(MOVE, run_id=run_id, revision=revision, ids=ids, statuses=statuses) != len(ids):
-        raise StateError("An activation was not in the state that a decision has seen.", run_id=str(run_id))
+    ids = sorted(activation for activation in moved if own is None or activation != own.claim.id)
+    if ids:
+        statuses = [moved[activation].value for activation in ids]
+        tx.later(MOVE, run_id=run_id, revision=revision, ids=ids, statuses=statuses)
     again: list[Any] = []
     if decision.retried:
         again += tx.rows(RETRY, run_id=run_id, ids=decision.retried)
@@ -325,24 +365,24 @@ def _activation_row(run_id: UUID, revision: int, new: Activation) -> dict[str, A
 def _put_turns(tx: Transaction, run_id: UUID, before: int, decision: Decision) -> None:
     for turn, offset in decision.taken_back.items():
         opened_now = turn in decision.opened
-        tx.run(turns.TAKE_BACK, run_id=run_id, turn=turn, number=None if opened_now else before + offset)
+        tx.later(turns.TAKE_BACK, run_id=run_id, turn=turn, number=None if opened_now else before + offset)
     for turn, (node_id, said) in decision.texts.items():  # after taking back: it replaces what was said
-        tx.run(turns.PUT_TEXT, run_id=run_id, turn=turn, node_id=node_id, said=said)
+        tx.later(turns.PUT_TEXT, run_id=run_id, turn=turn, node_id=node_id, said=said)
     for turn, offset in decision.opened.items():
         node_id = next((e.node_id for e in decision.events if e.activation == turn and e.node_id), "")
-        tx.run(turns.OPEN, run_id=run_id, turn=turn, node_id=node_id, number=before + offset)
+        tx.later(turns.OPEN, run_id=run_id, turn=turn, node_id=node_id, number=before + offset)
     for turn, offset in decision.closed.items():
-        tx.run(turns.CLOSE, run_id=run_id, turn=turn, number=before + offset)
+        tx.later(turns.CLOSE, run_id=run_id, turn=turn, number=before + offset)
 
 
 def ask_to_cancel(tx: Transaction, run_id: UUID) -> None:
     """Mark a locked run; the fold that follows closes what has not begun."""
-    tx.run(ASK, run_id=run_id)
+    tx.later(ASK, run_id=run_id)
 
 
 def close(tx: Transaction, row: Mapping[str, Any], *, after_wave: int | None, everything: bool) -> None:
     """Close what need not run any more: all that has not begun, or what comes after the failing wave."""
-    tx.run(
+    tx.later(
         CLOSE,
         run_id=row["id"],
         revision=row["revision"] + 1,

@@ -139,6 +139,7 @@ conversations = Table(
     _now("created_at"),
     _now("updated_at"),
     Index(None, "tenant_id", "canvas_id", "updated_at"),
+    Index("ix_conversations_unused", "created_at", postgresql_where=text("last_run is null")),
 )
 
 conversation_messages = Table(
@@ -153,6 +154,7 @@ conversation_messages = Table(
     Column("activation_id", Uuid),
     Column("node_id", Text),
     _now("created_at"),
+    Index("ix_conversation_messages_run", "run_id", postgresql_where=text("run_id is not null")),
 )
 
 idempotency_keys = Table(
@@ -203,6 +205,8 @@ files = Table(
     Column("run_id", Uuid),
     _now("created_at"),
     Index(None, "tenant_id", "created_at"),
+    Index("ix_files_run", "run_id", postgresql_where=text("run_id is not null")),
+    Index(None, "sha256"),
 )
 
 runs = Table(
@@ -234,9 +238,11 @@ runs = Table(
     _when("expires_at"),  # open forms
     Index("ix_runs_tenant", "tenant_id", "id"),
     Index("ix_runs_conversation", "conversation_id", "id"),
+    Index("ix_runs_canvas", "canvas_id", "id"),
+    Index("ix_runs_version", "version_id"),
     Index(
         "ix_runs_open",
-        "id",
+        "conversation_id",
         postgresql_where=text("status in ('queued', 'running', 'waiting', 'stopping')"),
     ),
     postgresql_partition_by="RANGE (id)",

@@ -1,6 +1,8 @@
 """The open scopes of a run: one row each, read and written by folds only."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
 from uuid import UUID
 
 from sqlalchemy import bindparam, delete, func, select, text
@@ -9,8 +11,8 @@ from sqlalchemy.dialects.postgresql import insert
 from canvas.checkpoint import scope_from_json, scope_to_json
 from canvas.plan import Decision
 from canvas.state import Report, Scope, ScopeKey, entry_text, scope_key, scope_text
-from store.database import Transaction
 from store.schema import scopes
+from store.transaction import Transaction
 
 SCOPES = select(scopes.c.key, scopes.c.state).where(scopes.c.run_id == bindparam("of_run"))
 SCOPES_NAMED = SCOPES.where(scopes.c.key == func.any(bindparam("keys")))
@@ -20,25 +22,54 @@ DROP_SCOPES = delete(scopes).where(scopes.c.run_id == bindparam("of_run"))
 DROP_SCOPE = delete(scopes).where(scopes.c.run_id == bindparam("of_run"), scopes.c.key == bindparam("of_key"))
 
 
-def read(tx: Transaction, run_id: UUID, reports: Sequence[Report] | None) -> dict[ScopeKey, Scope]:
-    """The scopes that reports name and those around them; all of the run's for None."""
-    if reports is None:
-        found = tx.rows(SCOPES, of_run=run_id)
+@dataclass(frozen=True, slots=True)
+class Known:
+    """Scopes that were asked for: those of some keys, or all."""
+
+    keys: frozenset[str] | None
+    found: Callable[[], Sequence[Any]]
+
+
+def ask(tx: Transaction, run_id: UUID, keys: frozenset[str] | None) -> Known:
+    """Ask for scopes by their keys; for all of the run's by None."""
+    if keys is None:
+        return Known(None, tx.later(SCOPES, of_run=run_id).rows)
+    return Known(keys, tx.later(SCOPES_NAMED, of_run=run_id, keys=sorted(keys)).rows)
+
+
+def read(
+    tx: Transaction, run_id: UUID, keys: frozenset[str] | None, known: Known | None = None
+) -> dict[ScopeKey, Scope]:
+    """Scopes by their keys, all of the run's for None. What is known already is not asked for again."""
+    rows: list[Any] = []
+    if known is not None and known.keys is None:
+        rows += [row for row in known.found() if keys is None or row[0] in keys]
+    elif known is not None and known.keys is not None and keys is not None:
+        rows += [row for row in known.found() if row[0] in keys]
+        missing = keys - known.keys
+        rows += ask(tx, run_id, missing).found() if missing else ()
     else:
-        keys = {""} | {
-            scope_text(report.scope[:depth]) for report in reports for depth in range(1, len(report.scope) + 1)
-        }
-        found = tx.rows(SCOPES_NAMED, of_run=run_id, keys=sorted(keys))
-    return {scope_key(name): scope_from_json(scope_key(name), state) for name, state in found}
+        rows += ask(tx, run_id, keys).found()
+    return {scope_key(name): scope_from_json(scope_key(name), state) for name, state in rows}
+
+
+def around(reports: Iterable[Report]) -> frozenset[str]:
+    """The keys of the scopes that reports name, and of those around them."""
+    return frozenset(key for report in reports for key in chain_of(report.scope)) | {""}
+
+
+def chain_of(scope: ScopeKey) -> list[str]:
+    """The keys of a scope and of those around it, from the outermost inwards."""
+    return [scope_text(scope[:depth]) for depth in range(len(scope) + 1)]
 
 
 def put(tx: Transaction, run_id: UUID, decision: Decision) -> None:
     """Write the scopes that a decision has changed; at the end of a run there are none."""
     if decision.is_over:
-        tx.run(DROP_SCOPES, of_run=run_id)
+        tx.later(DROP_SCOPES, of_run=run_id)
         return
     for key in decision.removed:
-        tx.run(DROP_SCOPE, of_run=run_id, of_key=scope_text(key))
+        tx.later(DROP_SCOPE, of_run=run_id, of_key=scope_text(key))
     changed = [decision.run.scopes[key] for key in decision.scopes if key in decision.run.scopes]
     tx.run_many(
         PUT_SCOPE,

@@ -5,7 +5,7 @@ from datetime import datetime
 
 from sqlalchemy import text
 
-from store.database import Transaction
+from store.transaction import Transaction
 
 ABOUT = text("""
     select current_setting('server_version') as version, current_setting('server_version_num')::int / 10000 as major,

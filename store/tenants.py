@@ -10,9 +10,9 @@ from sqlalchemy import bindparam, func, or_, select, text, update
 from sqlalchemy.dialects.postgresql import insert
 
 from canvas.errors import Conflict, NotFound
-from store.database import Transaction
 from store.ids import new_id
 from store.schema import tenants, tokens
+from store.transaction import Transaction
 
 PREFIX = "easel_"
 _TOKEN_BYTES = 32
@@ -66,15 +66,15 @@ TOKENS_OF = (
     .where(tokens.c.tenant_id == bindparam("tenant_id"))
     .order_by(tokens.c.id)
 )
-PRINCIPAL = select(tokens.c.tenant_id, tokens.c.id.label("token_id"), tokens.c.kind).where(
-    tokens.c.hash == bindparam("hash"), tokens.c.revoked_at.is_(None)
+_is_unseen_for_a_minute = or_(
+    tokens.c.last_used_at.is_(None), tokens.c.last_used_at < func.now() - text("interval '1 minute'")
 )
+PRINCIPAL = select(
+    tokens.c.tenant_id, tokens.c.id.label("token_id"), tokens.c.kind, _is_unseen_for_a_minute.label("is_unseen")
+).where(tokens.c.hash == bindparam("hash"), tokens.c.revoked_at.is_(None))
 _UNSEEN_FOR_A_MINUTE = (
     select(tokens.c.id)
-    .where(
-        tokens.c.id == bindparam("token_id"),
-        or_(tokens.c.last_used_at.is_(None), tokens.c.last_used_at < func.now() - text("interval '1 minute'")),
-    )
+    .where(tokens.c.id == bindparam("token_id"), _is_unseen_for_a_minute)
     .with_for_update(skip_locked=True, key_share=True)  # of many requests at once one notes the time, none waits
 )
 NOTE_USE = update(tokens).where(tokens.c.id.in_(_UNSEEN_FOR_A_MINUTE)).values(last_used_at=func.now())
@@ -124,14 +124,15 @@ def create_token(tx: Transaction, tenant_id: UUID, name: str, kind: str = "api")
 def principal_of(tx: Transaction, plain: str) -> Principal | None:
     """Whose token this is; None if it is unknown or revoked.
 
-    The text is hashed before anything is compared, so how long the search takes says nothing about a token.
+    The text is hashed before anything is compared, so how long the search takes says nothing about a token. Nothing is
+    remembered between two requests: a token that was revoked is refused by the next one, in every process.
     """
     row = tx.one_or_none(PRINCIPAL, hash=_hash(plain))
     if row is None:
         return None
-    principal = Principal(**row)
-    tx.run(NOTE_USE, token_id=principal.token_id)
-    return principal
+    if row["is_unseen"]:
+        tx.run(NOTE_USE, token_id=row["token_id"])
+    return Principal(row["tenant_id"], row["token_id"], row["kind"])
 
 
 def tokens_of(tx: Transaction, tenant_id: UUID) -> list[Token]:

@@ -9,8 +9,8 @@ from uuid import UUID
 
 from sqlalchemy import bindparam, select, text
 
-from store.database import Transaction
 from store.schema import turns
+from store.transaction import Transaction
 
 TAKE = text("""
     insert into turns (run_id, id, node_id, speaker, epoch, keep, text)

@@ -8,7 +8,7 @@ A region is looked through from where the reader stands backwards, and an enclos
 stands that the reader is in: so what a read costs does not depend on how many items ran before.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -18,8 +18,9 @@ from sqlalchemy import bindparam, text, update
 
 from canvas.place import Place
 from canvas.state import entry_text, scope_key
-from store.database import Transaction, encode
+from store.encoding import encode
 from store.schema import node_values
+from store.transaction import Transaction
 
 _WINDOWS = """
     unnest(cast(:regions as bytea[]), cast(:befores as bytea[]), cast(:edges as bytea[]), cast(:revisions as int[]))
@@ -43,6 +44,18 @@ LATEST_OUTPUTS = text(f"""
         ) seen order by seen.place desc limit 1
     ) found
 """)  # noqa: S608 (constants only)
+
+LATEST_OUTPUTS_HERE = text("""
+    select wanted.node_id, found.place, found.activation_id, found.outputs
+    from unnest(cast(:nodes as text[])) as wanted(node_id)
+    cross join lateral (
+        select v.outputs, v.place, v.activation_id
+        from node_values v join activations a on a.run_id = v.run_id and a.id = v.activation_id
+        where v.run_id = :run_id and v.node_id = wanted.node_id and v.region = :region and v.place <= :edge
+          and a.folded_rev <= :revision
+        order by v.place desc limit 1
+    ) found
+""")
 
 WAITED_OUTPUTS = text("""
     select wanted.node_id, found.place, found.activation_id, found.outputs
@@ -97,7 +110,7 @@ FINAL_VARIABLES = text("""
 """)
 
 LEFT_BEFORE = text("""
-    select mine.node_id, mine.outputs, before.outputs from node_values mine
+    select mine.node_id, mine.outputs, before.outputs as left_before from node_values mine
     cross join lateral (
         select v.outputs from node_values v join activations a on a.run_id = v.run_id and a.id = v.activation_id
         where v.run_id = :run_id and v.node_id = mine.node_id and v.region = mine.region
@@ -177,6 +190,9 @@ class Written:
     value: Any
 
 
+Asked = Callable[[], dict[str, Written]]
+"""What was asked for; the call waits for it."""
+
 Kept = Mapping[str, Written]
 """Outputs by node, or values by variable, that the reader has at hand already. What was written once stays."""
 
@@ -189,34 +205,39 @@ def latest(tx: Transaction, view: View, nodes: Iterable[str], names: Iterable[st
     outputs = latest_outputs(tx, view, nodes, not_in=not_in)
     variables = latest_variables(tx, view, names)
     return Known(
-        outputs={node: (found.value, found.place) for node, found in outputs.items()},
-        variables={name: (found.value, found.place) for name, found in variables.items()},
+        outputs={node: (found.value, found.place) for node, found in outputs().items()},
+        variables={name: (found.value, found.place) for name, found in variables().items()},
     )
 
 
 def latest_outputs(
     tx: Transaction, view: View, nodes: Iterable[str], *, kept: Kept | None = None, not_in: str = "-"
-) -> dict[str, Written]:
-    """The latest visible outputs of some nodes, by node. What is kept, and still the latest, is not fetched again."""
+) -> Asked:
+    """Ask for the latest visible outputs of some nodes, by node. What is kept, and still the latest, is not fetched."""
     wanted = sorted(set(nodes))
     if not wanted:
-        return {}
-    ids = _ids(wanted, kept)
-    rows = tx.rows(LATEST_OUTPUTS, run_id=view.run_id, nodes=wanted, kept=ids, not_in=not_in, **view.windows())
-    return _written(rows, kept or {})
+        return dict
+    if len(view.limits) == 1 and not kept and not_in == "-":  # outside of side-by-side items there is one region
+        ((region, revision),) = view.limits
+        here = {"region": region, "edge": view.place.wave_key, "revision": revision}
+        asked = tx.later(LATEST_OUTPUTS_HERE, run_id=view.run_id, nodes=wanted, **here)
+    else:
+        ids = _ids(wanted, kept)
+        asked = tx.later(LATEST_OUTPUTS, run_id=view.run_id, nodes=wanted, kept=ids, not_in=not_in, **view.windows())
+    return lambda: _written(asked.rows(), kept or {})
 
 
-def waited_outputs(tx: Transaction, view: View, nodes: Mapping[str, tuple[str, int] | None]) -> dict[str, Written]:
-    """The latest outputs of nodes that the reader has waited for, also where they stand beside or behind it.
+def waited_outputs(tx: Transaction, view: View, nodes: Mapping[str, tuple[str, int] | None]) -> Asked:
+    """Ask for the latest outputs of nodes that the reader has waited for, also where they stand beside or behind it.
 
     By node the pass (entry of its container, item) that the reader shares with it; None: it lies in a container beside.
     """
     if not nodes:
-        return {}
+        return dict
     passes = [shared[0] if shared else None for shared in nodes.values()]
     items = [shared[1] if shared else None for shared in nodes.values()]
     regions, revisions = [region for region, _ in view.limits], [revision for _, revision in view.limits]
-    rows = tx.rows(
+    asked = tx.later(
         WAITED_OUTPUTS,
         run_id=view.run_id,
         nodes=list(nodes),
@@ -225,18 +246,17 @@ def waited_outputs(tx: Transaction, view: View, nodes: Mapping[str, tuple[str, i
         regions=regions,
         revisions=revisions,
     )
-    return _written(rows, {})
+    return lambda: _written(asked.rows(), {})
 
 
-def latest_variables(
-    tx: Transaction, view: View, names: Iterable[str], *, kept: Kept | None = None
-) -> dict[str, Written]:
-    """The latest visible values of some variables, by name. What is kept, and still the latest, is not fetched."""
+def latest_variables(tx: Transaction, view: View, names: Iterable[str], *, kept: Kept | None = None) -> Asked:
+    """Ask for the latest visible values of some variables, by name; what is kept is not fetched again."""
     wanted = sorted(set(names))
     if not wanted:
-        return {}
-    rows = tx.rows(LATEST_VARIABLES, run_id=view.run_id, names=wanted, kept=_ids(wanted, kept), **view.windows())
-    return _written(rows, kept or {})
+        return dict
+    ids = _ids(wanted, kept)
+    asked = tx.later(LATEST_VARIABLES, run_id=view.run_id, names=wanted, kept=ids, **view.windows())
+    return lambda: _written(asked.rows(), kept or {})
 
 
 def _ids(wanted: Sequence[str], kept: Kept | None) -> list[UUID | None]:

@@ -17,10 +17,11 @@ import sqlalchemy as sa
 from sqlalchemy import ColumnElement, LargeBinary, Row, Select, Text, and_, bindparam, cast, exists, func, or_, select
 
 from canvas.errors import NotAllowed, NotFound
-from store.database import Transaction, encode
+from store.encoding import encode
 from store.ids import new_id
-from store.partitions import OPEN
+from store.partitions import IS_OPEN
 from store.schema import canvases, conversations, runs, tenants, versions
+from store.transaction import Transaction
 
 KEPT = 20
 """Unreleased versions of a canvas that stay, newest first; those that a run or conversation refers to stay as well."""
@@ -127,11 +128,11 @@ LOCK_ORPHANS = (
     .with_for_update(skip_locked=True)
 )
 DELETE_UNUSED = sa.delete(versions).where(
-    versions.c.id.in_(bindparam("version_ids", expanding=True)), ~or_(_runs_of_it, _conversations_on_it)
+    versions.c.id == func.any(bindparam("version_ids")), ~or_(_runs_of_it, _conversations_on_it)
 )
 LOCK_ONE = select(versions.c.id).where(_of_canvas, versions.c.id == bindparam("version_id")).with_for_update()
 USE = select(
-    _runs_of_it.where(runs.c.status.in_(OPEN)).label("is_running"),
+    _runs_of_it.where(IS_OPEN).label("is_running"),
     or_(_runs_of_it, _conversations_on_it, _is_latest_release).label("is_used"),
 ).where(versions.c.id == bindparam("version_id"))
 DELETE = sa.delete(versions).where(versions.c.id == bindparam("version_id"))

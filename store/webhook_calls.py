@@ -11,9 +11,9 @@ from uuid import UUID
 from sqlalchemy import bindparam, func, select
 
 from canvas.events import MESSAGE_END
-from store.database import Transaction
 from store.ids import first_id_at
 from store.schema import canvases, run_events, runs
+from store.transaction import Transaction
 
 TRACE_KEPT = timedelta(seconds=600)
 MARK = "webhook"  # the option of a run's request that says how it came in

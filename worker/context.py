@@ -151,19 +151,19 @@ class WorkerContext:
         return self.slots.outputs(self.node.id).get(name)
 
     def earlier_inputs(self) -> Mapping[str, Any]:
-        return self.claim.base.get("inputs") or {}
+        return self.slots.given.base.get("inputs") or {}
 
     @property
     def answers(self) -> Mapping[str, Any] | None:
         if self.node.kind is Kind.BEGIN:
-            return self.claim.request.get("inputs")
+            return self.slots.given.request.get("inputs")
         if self.node.kind is Kind.ANSWER and self.claim.answers is not None:
-            return {"query": self.claim.request.get("query")}
+            return {"query": self.slots.given.request.get("query")}
         return self.claim.answers
 
     @property
     def webhook_payload(self) -> Mapping[str, Any] | None:
-        return self.claim.request.get("webhook_payload")
+        return self.slots.given.request.get("webhook_payload")
 
     def note_input(self, name: str, value: Any) -> None:
         self.inputs[name] = value
@@ -230,7 +230,7 @@ class WorkerContext:
         """Raw descriptors: the turn's uploads, or what a form kept beside the text of a file field."""
         ref = references.pointer(expression)
         if ref.node is None:
-            found = self.claim.base.get("files", ()) if ref.root == "sys.files" else ()
+            found = self.slots.given.base.get("files", ()) if ref.root == "sys.files" else ()
         else:
             kept = self.slots.outputs(ref.node).get("_files") if ref.node in self._canvas.numbers else None
             found = kept.get(ref.root, ()) if isinstance(kept, Mapping) else ()

@@ -27,10 +27,10 @@ from providers.services import Services
 from scheduler.bus import Pieces
 from scheduler.coordinator import Coordinator
 from scheduler.versions import Compiled
-from store import activations
+from store import activations, scopes
 from store.activations import Claim
-from store.database import is_outage
 from store.files import LocalBlobs
+from store.outages import is_outage
 from worker import failures
 from worker.acting import Acting
 from worker.allowance import Allowance
@@ -195,7 +195,14 @@ class _Run:
             compiled = self._x.coordinator.versions.get(tx, self._claim.version_id)
             node = compiled.canvas.node(self._claim.node_id)
             reads = _reads(compiled, node)
-            slots = Slots(tx, self._claim, compiled, reads, declared=registry.default_outputs)
+            slots = Slots(
+                tx,
+                self._claim,
+                compiled,
+                reads,
+                declared=registry.default_outputs,
+                may_be_assigned=self._claim.first_event > 1 or _assigns(compiled),
+            )
         return self._context_of(compiled, node, reads, slots)
 
     def _run(self, component: Component[Any], params: Any, context: WorkerContext) -> Outcome:
@@ -254,6 +261,7 @@ class _Run:
 
     def _context_of(self, compiled: Compiled, node: Node, reads: Reads, slots: Slots) -> WorkerContext:
         claim, x = self._claim, self._x
+        self._reporting.near = None if compiled.canvas.orders_speech else frozenset(scopes.chain_of(claim.scope))
         has_turn = bool(compiled.canvas.messages & node.bit) and claim.answers is None  # answered, an Answer is silent
         voice = Voice(
             claim, x.coordinator.database, x.pieces, self._firm, has_turn, x.allowance, self._attempt.is_stopped
@@ -356,6 +364,15 @@ def _may_be_cited(compiled: Compiled) -> bool:
     if not isinstance(found, bool):
         named = {node.component.lower() for node in compiled.canvas.nodes}
         found = compiled.notes["may be cited", 0] = "agent" in named or any(map(tools.find, named))
+    return found
+
+
+def _assigns(compiled: Compiled) -> bool:
+    """Whether any node of the canvas writes variables; besides them only a run's later turns do."""
+    found = compiled.notes.get(("assigns", 0))
+    if not isinstance(found, bool):
+        named = (registry.find(node.component) for node in compiled.canvas.nodes)
+        found = compiled.notes["assigns", 0] = any(component is None or component.assigns for component in named)
     return found
 
 

@@ -1,6 +1,7 @@
 """The models of a tenant: accounts from rows and from the TOML file, kept for a short while."""
 
 import asyncio
+import threading
 import time
 from collections.abc import Callable, Sequence
 from uuid import UUID
@@ -15,6 +16,7 @@ from store.database import Database
 from store.sealing import SealingKey
 
 KEPT = 15.0  # seconds; a changed key is noticed after that
+MOST_KEPT = 1000  # tenants; beyond that those are forgotten whose time is over
 
 
 class Models:
@@ -36,20 +38,40 @@ class Models:
         self._script = script
         self._pace = pace
         self._kept: dict[UUID, tuple[float, tuple[Account, ...]]] = {}
+        self._reading: dict[UUID, threading.Lock] = {}  # by tenant: one reads, and whoever asks meanwhile waits for it
+        self._lock = threading.Lock()
 
     async def open(self, tenant_id: UUID, llm_id: str) -> ChatModel:
         """A model by id. Raises ModelError, which says what is missing."""
         script = self._script(tenant_id)
         if script is not None:
             return open_chat(scripted_spec(llm_id), self._limits, scripted=script, pace=self._pace)
-        accounts = await asyncio.to_thread(self.accounts, tenant_id)
+        accounts = self._known(tenant_id)
+        if accounts is None:
+            accounts = await asyncio.to_thread(self.accounts, tenant_id)
         return open_chat(resolve(llm_id, accounts), self._limits)
 
     def accounts(self, tenant_id: UUID) -> tuple[Account, ...]:
-        """The tenant's own accounts and those of the whole deployment. May read the database."""
+        """The tenant's own accounts and those of the whole deployment. May read the database, once for all who ask."""
+        known = self._known(tenant_id)
+        if known is not None:
+            return known
+        with self._lock:
+            reading = self._reading.setdefault(tenant_id, threading.Lock())
+        with reading:
+            known = self._known(tenant_id)
+            return known if known is not None else self._read(tenant_id)
+
+    @property
+    def kept(self) -> int:
+        """How many tenants' accounts are at hand, or were lately."""
+        return len(self._kept)
+
+    def _known(self, tenant_id: UUID) -> tuple[Account, ...] | None:
         kept_until, accounts = self._kept.get(tenant_id, (0.0, ()))
-        if time.monotonic() < kept_until:
-            return accounts
+        return accounts if time.monotonic() < kept_until else None
+
+    def _read(self, tenant_id: UUID) -> tuple[Account, ...]:
         with self._database.transaction() as tx:
             rows = model_accounts.accounts_of(tx, tenant_id, self._sealing_key)
         own = tuple(
@@ -65,5 +87,15 @@ class Models:
             for row in rows
         )
         accounts = (*own, *self._shared)
+        if len(self._kept) >= MOST_KEPT:
+            self._forget()
         self._kept[tenant_id] = (time.monotonic() + KEPT, accounts)
         return accounts
+
+    def _forget(self) -> None:
+        """Let go of tenants that nobody has asked for lately."""
+        now = time.monotonic()
+        with self._lock:
+            for tenant_id in [tenant_id for tenant_id, (until, _) in self._kept.copy().items() if until < now]:
+                self._kept.pop(tenant_id, None)
+                self._reading.pop(tenant_id, None)

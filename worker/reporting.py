@@ -18,9 +18,11 @@ from canvas.state import ScopeKey, entry_text
 from components.context import THINK_END, THINK_START
 from providers.chat import Usage
 from scheduler.coordinator import Coordinator
-from store import activations, outcomes
-from store.activations import Claim, Written
-from store.database import is_outage
+from store import inbox, outcomes
+from store.activations import Claim
+from store.inbox import Written
+from store.outages import is_outage
+from store.runs import Own
 from worker import failures
 from worker.allowance import Allowance
 from worker.context import WorkerContext
@@ -36,6 +38,10 @@ class FoldFailed(Exception):
     """A fold that rode along with a report has failed, and has taken the report with it."""
 
 
+class LeaseGone(Exception):
+    """A report that nobody waits for any more: nothing of it may stay."""
+
+
 @dataclass
 class Reporting:
     """One attempt's way back into the rows."""
@@ -46,6 +52,7 @@ class Reporting:
     gives_up: Callable[[], bool]  # whether the process has ended its renewals, so that waiting has no sense
     allowance: Allowance = field(default_factory=Allowance)
     started: float = field(default_factory=time.monotonic)
+    near: frozenset[str] | None = frozenset({""})  # keys of the scopes that the next step reads; None: all
 
     def report(self, outcome: Outcome, context: WorkerContext | None, assigned: Mapping[str, Any]) -> None:
         """Report until the report is stored or refused."""
@@ -80,25 +87,35 @@ class Reporting:
         scheduler's.
         """
         coordinator, claim = self.coordinator, self.claim
-        applied = None
-        with coordinator.database.transaction() as tx:
-            is_new = activations.report(tx, claim.run_id, claim.id, claim.lease_id, written)
-            if not is_new and not activations.was_stored(tx, claim.run_id, claim.id, claim.lease_id):
+        applied, is_folding = None, False
+        try:
+            with coordinator.database.transaction() as tx:
+                if rides_along:
+                    is_folding = True
+                    applied = coordinator.try_fold(tx, claim.run_id, self.near, Own(claim, written))
+                    is_folding = applied is not None
+                if applied is None and not inbox.report(tx, claim.run_id, claim.id, claim.lease_id, written).count():
+                    raise LeaseGone
+        except Exception as error:
+            if not isinstance(error, LeaseGone) and not inbox.is_refused(error):
+                if is_folding:
+                    raise FoldFailed from error
+                raise
+            if not self._was_stored():
                 log.info("report_refused", activation_id=str(claim.id))
                 return
-            if is_new and rides_along:
-                try:
-                    applied = coordinator.try_fold(tx, claim.run_id)
-                except Exception as error:
-                    raise FoldFailed from error
+            applied = None
         coordinator.dispatch.counters.activation(claim.component, str(written.outcome.get("is")))
         if not rides_along:
             coordinator.dispatch.advance(claim.run_id)
         elif applied is None:  # somebody held the run: once more, now that the report is visible
             coordinator.advance_run(claim.run_id)
         else:
-            coordinator.dispatch.flush(applied)
-            coordinator.look(claim.run_id)
+            coordinator.follow(applied)
+
+    def _was_stored(self) -> bool:
+        with self.coordinator.database.statements() as tx:
+            return inbox.was_stored(tx, self.claim.run_id, self.claim.id, self.claim.lease_id)
 
     # -- what is stored -----------------------------------------------------------------------------------------
     def _written_or_failure(

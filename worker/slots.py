@@ -11,8 +11,9 @@ from scheduler.snapshots import history_line
 from scheduler.versions import Compiled
 from store import conversations, values
 from store.activations import Claim
-from store.database import Transaction
-from store.values import View, Written
+from store.transaction import Transaction
+from store.values import Asked, View, Written
+from worker.givens import Given, given
 from worker.lists import Lists
 from worker.reads import Collected, Reads, items_ref
 
@@ -34,15 +35,22 @@ class Slots:
         reads: Reads,
         *,
         declared: Declared,
+        may_be_assigned: bool = True,
     ) -> None:
+        asked = given(tx, claim)
         self._claim = claim
         self._compiled = compiled
         self._declared = declared
         self._view = View(claim.run_id, claim.place, claim.limits)
-        self._outputs = self._latest(values.latest_outputs, tx, reads.nodes, reads)
-        self._outputs |= values.waited_outputs(tx, self._view, {node: self._shared(node) for node in reads.waits_for})
-        self._variables = self._latest(values.latest_variables, tx, reads.names, reads)
-        self.globals: dict[str, Any] = dict(claim.base["globals"])
+        is_first_visit = not claim.ordinal and not claim.scope and claim.answers is None
+        nodes = reads.nodes - {claim.node_id} if is_first_visit else reads.nodes
+        outputs = self._latest(values.latest_outputs, tx, nodes, reads)
+        waited = values.waited_outputs(tx, self._view, {node: self._shared(node) for node in reads.waits_for})
+        names = reads.names if may_be_assigned else frozenset[str]()
+        variables = self._latest(values.latest_variables, tx, names, reads)
+        self.given = asked()
+        self._outputs, self._variables = {**outputs(), **waited()}, variables()
+        self.globals: dict[str, Any] = dict(self.given.base["globals"])
         self.globals |= {name: found.value for name, found in self._variables.items() if "@" not in name}
         if reads.uses_history and "sys.history" not in self.globals:
             self.globals["sys.history"] = _history(tx, claim)
@@ -55,13 +63,13 @@ class Slots:
     def read_files(self, read_file: ReadFile) -> None:
         """Put the turn's uploads in their place, if the node looks at them. Opens transactions of its own."""
         if self._shows_uploads:
-            self.globals["sys.files"] = _files(self._claim, self._compiled, read_file)
+            self.globals["sys.files"] = _files(self.given, self._compiled, read_file)
 
     def outputs(self, node_id: str) -> dict[str, Any]:
         """A node's output slots: null where declared and not yet set (components 1.2)."""
         entry = self._compiled.document.entries[node_id]
         slots: dict[str, Any] = dict.fromkeys(self._declared(entry))
-        slots |= self._claim.base["values"].get(node_id, {})
+        slots |= self.given.base["values"].get(node_id, {})
         found = self._outputs.get(node_id)
         slots |= found.value if found is not None else {}
         place = found.place if found is not None else b""
@@ -80,17 +88,20 @@ class Slots:
         """What the container around the node has collected so far."""
         return self._collected.get(self._claim.scope[-1][0], {}) if self._claim.scope else {}
 
-    def _latest(
-        self, read: Callable[..., dict[str, Written]], tx: Transaction, names: frozenset[str], reads: Reads
-    ) -> dict[str, Written]:
-        """The latest of some nodes or variables. The list of an item node is fetched once, not at each visit."""
+    def _latest(self, ask: Callable[..., Asked], tx: Transaction, names: frozenset[str], reads: Reads) -> Asked:
+        """Ask for the latest of some nodes or variables. An item node's list is fetched once, not at each visit."""
         run_id = self._claim.run_id
         lists = names & reads.items
         kept = LISTS.known(run_id, lists)
-        found = read(tx, self._view, names, kept=kept)
-        for name in lists & found.keys():
-            if found[name] is not kept.get(name):
-                LISTS.keep(run_id, name, found[name])
+        asked = ask(tx, self._view, names, kept=kept)
+
+        def found() -> dict[str, Written]:
+            values_found = asked()
+            for name in lists & values_found.keys():
+                if values_found[name] is not kept.get(name):
+                    LISTS.keep(run_id, name, values_found[name])
+            return values_found
+
         return found
 
     def _shared(self, node_id: str) -> tuple[str, int] | None:
@@ -153,12 +164,12 @@ class Slots:
 
     def _before(self, tx: Transaction, entry: str, children: Sequence[str]) -> dict[str, dict[str, Any]]:
         """What the children held before the container was entered."""
-        earlier = values.latest_outputs(tx, self._view, children, not_in=entry)
+        earlier = values.latest_outputs(tx, self._view, children, not_in=entry)()
         held: dict[str, dict[str, Any]] = {}
         for child in children:
             entries = self._compiled.document.entries
             slots: dict[str, Any] = dict.fromkeys(self._declared(entries[child])) if child in entries else {}
-            slots |= self._claim.base["values"].get(child, {})
+            slots |= self.given.base["values"].get(child, {})
             slots |= earlier[child].value if child in earlier else {}
             held[child] = slots
         return held
@@ -169,7 +180,7 @@ def _history(tx: Transaction, claim: Claim) -> list[str]:
     return [history_line(entry["role"], entry["content"]) for entry in entries]
 
 
-def _files(claim: Claim, compiled: Compiled, read_file: ReadFile) -> list[str]:
+def _files(of_the_turn: Given, compiled: Compiled, read_file: ReadFile) -> list[str]:
     begin = compiled.document.entries["begin"].params
     layout = begin.get("layout_recognize")
-    return [read_file(file, layout if isinstance(layout, str) else "") for file in claim.base.get("files", ())]
+    return [read_file(file, layout if isinstance(layout, str) else "") for file in of_the_turn.base.get("files", ())]

@@ -1,5 +1,8 @@
 """Speech: pieces to the bus at once, the text to its turn's row about once a second.
 
+A piece carries what the turn's row does not have yet, so whoever begins to listen in mid-speech, or has missed a piece,
+is up to date with the next one.
+
 A voice speaks in one turn. What an earlier speaker of the turn has said is not said again: as long as the text to say
 begins with it, it is swallowed; where it does not, the voice falls silent and the whole text replaces what was said
 when the attempt reports (`retake`). Nothing leaves the worker before the claim is on disk.
@@ -7,7 +10,6 @@ when the attempt reports (`retake`). Nothing leaves the worker before the claim 
 
 import asyncio
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, field
 from uuid import UUID
 
@@ -23,8 +25,9 @@ from worker.failures import speakable
 
 log = structlog.get_logger()
 
-PIECES_EVERY = 0.03  # seconds; the first piece of a silence goes out at once
-WRITTEN_EVERY = 1.0
+PIECES_EVERY = 0.015  # seconds; the first piece of a silence goes out at once
+WRITTEN_EVERY = 1.0  # seconds
+MOST_REPEATED = 4000  # code points that a piece may carry; of one that speaks faster, rows have the rest
 
 
 @dataclass
@@ -47,10 +50,14 @@ class Voice:
     _matched: int = 0
     _offset: int = 0  # code points of the turn that listeners have
     _waiting: str = ""
+    _stored: int = 0  # code points of the turn that its row has
+    _unstored: str = ""  # what listeners have beyond that
+    _written_at: float = 0.0  # on the loop's clock
+    _writing: "asyncio.Task[None] | None" = None
     _taken: bool = False
     _is_known: bool = False  # what the turn's row holds
-    _sender: "asyncio.Task[None] | None" = None
-    _finishing: asyncio.Event = field(default_factory=asyncio.Event)
+    _pacing: asyncio.TimerHandle | None = None  # until the next piece may leave
+    _sent: "asyncio.Future[None] | None" = None  # the last piece
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def say(self, text: str) -> None:
@@ -72,8 +79,8 @@ class Voice:
         fresh = self._unsaid(text)
         if fresh:
             self._waiting += fresh
-            if self._sender is None or self._sender.done():
-                self._sender = asyncio.create_task(self._send(turn))
+            if self._pacing is None:
+                self._send(turn)
                 await asyncio.sleep(0)
 
     async def _take(self, turn: UUID) -> None:
@@ -84,7 +91,8 @@ class Voice:
             self.retake = True  # the lease is gone, or the database: say nothing more
             return
         self._epoch, self._before, self._kept = taken.epoch, taken.text, taken.keep
-        self._offset = len(taken.text)
+        self._offset = self._stored = len(taken.text)
+        self._written_at = asyncio.get_running_loop().time()
 
     def _take_row(self, turn: UUID) -> turns.Taken | None:
         try:
@@ -106,28 +114,36 @@ class Voice:
         self._matched += overlap
         return text[overlap:]
 
-    async def _send(self, turn: UUID) -> None:
-        """Send what is waiting, then every few dozen milliseconds while there is more; at the end without a pause."""
-        written = asyncio.get_running_loop().time()
-        while self._waiting and not self.is_stopped():
-            piece, self._waiting = self._waiting, ""
-            offset, self._offset = self._offset, self._offset + len(piece)
-            await self.pieces.send(self.claim.run_id, turn, self._epoch, offset, piece)
-            now = asyncio.get_running_loop().time()
-            if now - written >= WRITTEN_EVERY:
-                written = now
-                await asyncio.to_thread(self._write, turn)
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._finishing.wait(), PIECES_EVERY)
+    def _send(self, turn: UUID) -> None:
+        """Send what is waiting, and look again soon: while there is more, every few milliseconds."""
+        self._pacing = None
+        if not self._waiting or self.is_stopped():
+            return
+        fresh, self._waiting = self._waiting, ""
+        offset, self._offset = self._offset, self._offset + len(fresh)
+        self._unstored += fresh
+        if len(self._unstored) <= MOST_REPEATED:
+            offset, fresh = self._stored, self._unstored
+        self._sent = self.pieces.send(self.claim.run_id, turn, self._epoch, offset, fresh)
+        loop = asyncio.get_running_loop()
+        is_writing = self._writing is not None and not self._writing.done()
+        if not is_writing and loop.time() - self._written_at >= WRITTEN_EVERY:
+            self._written_at = loop.time()
+            self._writing = loop.create_task(self._write(turn, self._offset))  # pieces do not wait for it
+        self._pacing = loop.call_later(PIECES_EVERY, self._send, turn)
 
-    def _write(self, turn: UUID) -> None:
+    async def _write(self, turn: UUID, offset: int) -> None:
+        if await asyncio.to_thread(self._write_row, turn, self._whole()[:offset]):
+            self._unstored = self._unstored[offset - self._stored :]
+            self._stored = offset
+
+    def _write_row(self, turn: UUID, said: str) -> bool:
         try:
             with self.database.transaction() as tx:
-                turns.write(
-                    tx, self.claim.run_id, turn, self.claim.lease_id, self._epoch, self._whole()[: self._offset]
-                )
+                return turns.write(tx, self.claim.run_id, turn, self.claim.lease_id, self._epoch, said)
         except SQLAlchemyError as error:
             log.warning("turn_not_written", error=str(error).splitlines()[0])
+            return False
 
     def _whole(self) -> str:
         text = "".join(self.said)
@@ -135,14 +151,19 @@ class Voice:
 
     async def finish(self) -> None:
         """Let the last pieces go out before the report."""
-        self._finishing.set()
-        if self._sender is not None:
-            await self._sender
+        if self._pacing is not None and self.claim.turn is not None:
+            self._pacing.cancel()
+            self._send(self.claim.turn)
+        self.fall_silent()
+        if self._sent is not None:
+            await asyncio.shield(self._sent)  # other voices wait for the same batch
+        if self._writing is not None:
+            await self._writing
 
     def fall_silent(self) -> None:
-        """The attempt was stopped: nothing more leaves."""
-        if self._sender is not None:
-            self._sender.cancel()
+        """The attempt was stopped, or has ended: nothing more leaves."""
+        if self._pacing is not None:
+            self._pacing.cancel()
 
     @property
     def has_spoken(self) -> bool:

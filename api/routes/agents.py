@@ -23,7 +23,7 @@ from canvas.findings import Finding
 from components.checking import findings_of, refusals_of
 from store import canvases, conversations, gallery, versions
 from store.canvases import StoredCanvas
-from store.database import Transaction
+from store.transaction import Transaction
 from store.versions import Version
 
 router = APIRouter(tags=["agents"])

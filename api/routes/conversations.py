@@ -19,7 +19,7 @@ from api.schemas import NewSession, SomeSessions
 from canvas.errors import NotFound
 from store import canvases, conversations, versions
 from store.conversations import Conversation
-from store.database import Transaction
+from store.transaction import Transaction
 
 router = APIRouter(prefix="/agents/{agent_id}/sessions", tags=["sessions"])
 
@@ -81,7 +81,10 @@ def list_sessions(request: Request, edge: TheEdge, principal: Caller, agent_id: 
         if query.get("exp_user_id"):
             return success([{"id": session.id.hex, "name": session.name} for session in found])
         with_dsl = query.get("dsl", "true").lower() != "false"
-        shown = [sessions.normalised(tx, edge, session, with_dsl=with_dsl) for session in found]
+        spoken = sessions.spoken_in(tx, principal.tenant_id, [session.id for session in found])
+        shown = [
+            sessions.normalised(tx, edge, session, with_dsl=with_dsl, spoken=spoken[session.id]) for session in found
+        ]
     return json_reply({"code": 0, "message": "success", "data": shown, "total": total})
 
 

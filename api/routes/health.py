@@ -10,7 +10,7 @@ from fastapi.responses import Response
 from api.edge import Edge, TheEdge
 from api.replies import json_reply
 from store import migrate
-from store.database import trouble
+from store.outages import trouble
 
 log = structlog.get_logger()
 router = APIRouter(tags=["health"])

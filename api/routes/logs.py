@@ -12,7 +12,7 @@ from api.errors import no_access
 from api.replies import id_of, success
 from canvas.errors import NotFound
 from store import canvases, conversations, journal, overview
-from store.database import Transaction
+from store.transaction import Transaction
 
 router = APIRouter(tags=["logs"])
 

@@ -173,7 +173,7 @@ async def _lines(edge: Edge, tenant_id: UUID, run_id: UUID, after: Position) -> 
 
 
 def _seen(edge: Edge, principal: Principal, run_id: UUID, written: str) -> None:
-    with edge.database.transaction() as tx:
+    with edge.database.statements() as tx:
         if overview.glance(tx, principal.tenant_id, run_id) is None:
             raise _unknown(written)
 

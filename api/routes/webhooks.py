@@ -32,8 +32,8 @@ from canvas.transcript import Position
 from scheduler.accepting import Start, Started
 from scheduler.turn_start import Request as Said
 from store import versions, webhook_calls
-from store.database import Transaction
 from store.ids import new_id
+from store.transaction import Transaction
 from store.webhook_calls import Door, Trial
 
 router = APIRouter(tags=["webhooks"])

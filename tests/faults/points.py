@@ -107,7 +107,7 @@ _written: ContextVar[set[str] | None] = ContextVar("written", default=None)
 
 
 def _at_commits(passing: _Passing) -> None:
-    from store import activations, overdue, runs
+    from store import inbox, overdue, runs
     from store.database import Database
 
     original = Database.transaction
@@ -127,7 +127,8 @@ def _at_commits(passing: _Passing) -> None:
             passing(f"after the commit of {what}")
 
     setattr(Database, "transaction", transaction)  # noqa: B010 (a method of production code, from outside)
-    _noting(activations, "report", "a report", lambda is_new: bool(is_new))
+    _noting(inbox, "report", "a report", lambda stored: stored.count() > 0)
+    _noting(inbox, "settle", "a report")
     _noting(runs, "apply", "a fold")
     _noting(runs, "create", "a start")
     _noting(overdue, "silent_leases", "a repair", lambda found: bool(found))
@@ -180,10 +181,10 @@ def _at_hints(passing: _Passing) -> None:
     original = Dispatch.hint
 
     @wraps(original)
-    def hint(self: Dispatch, hints: Any) -> None:
+    def hint(self: Dispatch, hints: Any, *echo: Any) -> None:
         if hints:
             passing("before a hint")
-        original(self, hints)
+        original(self, hints, *echo)
         if hints:
             passing("after a hint")
 

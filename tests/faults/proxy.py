@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit, urlunsplit
 
-COMMIT = b"COMMIT\0"  # as it stands in PostgreSQL's protocol
+COMMIT = b"commit\0"  # as it stands in PostgreSQL's protocol
 LOOK_EVERY = 0.02  # seconds
 
 

@@ -13,7 +13,7 @@ Celery land in `bench.outbox`; `play` carries them out in the order in which the
 import inspect
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from threading import Event, Thread
@@ -38,14 +38,16 @@ from scheduler.dispatch import Dispatch
 from scheduler.lifecycle import Lifecycle
 from scheduler.turn_start import Request
 from scheduler.versions import Versions
-from store import activations, canvases, events, runs, tenants, turns, versions
-from store.activations import Claim, Written
-from store.database import Database, Transaction
+from store import activations, canvases, events, inbox, runs, tenants, turns, versions
+from store.activations import Claim
+from store.database import Database
 from store.ids import new_id
+from store.inbox import Written
 from store.schema import activations as activation_rows
 from store.schema import node_values
+from store.transaction import Transaction
 from tests import builders
-from worker.reporting import Reporting
+from worker.reporting import LeaseGone, Reporting
 from worker.runtime import Figures, Worker
 
 PATIENCE = 20.0  # seconds for a fact that other threads or processes bring about
@@ -74,10 +76,10 @@ class Acts:
             return self._of(ctx)(ctx)
 
         return {
-            "act": Component("Act", Params, act),
-            "compute": Component("Compute", Params, compute),
-            "keyed": Component("Keyed", Params, act, "keyed"),
-            "unsafe": Component("Unsafe", Params, act, "unsafe"),
+            "act": Component("Act", Params, act, assigns=True),
+            "compute": Component("Compute", Params, compute, assigns=True),
+            "keyed": Component("Keyed", Params, act, "keyed", assigns=True),
+            "unsafe": Component("Unsafe", Params, act, "unsafe", assigns=True),
         }
 
     def _of(self, ctx: NodeContext) -> Work:
@@ -254,8 +256,12 @@ class Bench:
 
     def report(self, claimed: Claim, outcome: str = "Finished", **written: Any) -> bool:
         """Store a report by hand, without any fold; whether it was taken."""
-        with self.database.transaction() as tx:
-            return activations.report(tx, claimed.run_id, claimed.id, claimed.lease_id, told(outcome, **written))
+        with suppress(LeaseGone), self.database.transaction() as tx:
+            stored = inbox.report(tx, claimed.run_id, claimed.id, claimed.lease_id, told(outcome, **written))
+            if not stored.count():
+                raise LeaseGone
+            return True
+        return False
 
     def close(self) -> None:
         self._open.close()

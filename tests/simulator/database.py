@@ -11,7 +11,8 @@ from typing import Any
 from sqlalchemy import Executable
 from sqlalchemy.exc import OperationalError
 
-from store.database import Database, Transaction
+from store.database import Database
+from store.transaction import Behind, Later, Transaction
 from tests.simulator.tables import Server, Work, away
 
 Twin = Callable[..., Any]
@@ -33,12 +34,16 @@ def twin(statement: Executable) -> Callable[[Twin], Twin]:
 class Fields(tuple[Any, ...]):
     """A row of a result: a tuple with attributes."""
 
+    _fields: tuple[str, ...]
     _mapping: Mapping[str, Any]
 
     def __new__(cls, data: Mapping[str, Any]) -> "Fields":
         made = super().__new__(cls, data.values())
-        made._mapping = data
+        made._mapping, made._fields = data, tuple(data)
         return made
+
+    def _asdict(self) -> dict[str, Any]:
+        return dict(self._mapping)
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -47,31 +52,45 @@ class Fields(tuple[Any, ...]):
             raise AttributeError(name) from None
 
 
+class Found(Later):
+    """What a twin has found."""
+
+    __slots__ = ("_found",)
+
+    def __init__(self, found: Any) -> None:
+        self._found = found
+
+    def rows(self) -> Sequence[Any]:
+        return [Fields(row) for row in self._found]
+
+    def one_or_none(self) -> Mapping[str, Any] | None:
+        assert len(self._found) <= 1, "several rows where one was meant"
+        return self._found[0] if self._found else None
+
+    def scalar(self) -> Any:
+        return next(iter(self._found[0].values())) if self._found else None
+
+    def count(self) -> int:
+        return self._found if isinstance(self._found, int) else len(self._found)
+
+
 class SimulatedTransaction(Transaction):
-    """One open transaction. `alone`: each statement is one, and commits at once."""
+    """One open transaction. `alone`: each statement is one, and commits at once.
 
-    __slots__ = ("_alone", "_work", "server")
+    What is sent for later is carried out at once, as a server may that answers late.
+    """
 
-    def __init__(self, server: Server, *, alone: bool = False) -> None:
-        object.__setattr__(self, "server", server)
-        object.__setattr__(self, "_alone", alone)
-        object.__setattr__(self, "_work", None)
+    def __init__(self, server: Server, *, alone: bool = False) -> None:  # no connection behind it
+        self.server = server
+        self._alone = alone
+        self._work: Work | None = None
+        self._behind: list[Behind] = []
 
-    def rows(self, statement: Executable, **values: Any) -> Sequence[Any]:
-        return [Fields(row) for row in self._carry_out(statement, values)]
+    def later(self, statement: Executable, **values: Any) -> Later:
+        return Found(self._carry_out(statement, values))
 
-    def one_or_none(self, statement: Executable, **values: Any) -> Mapping[str, Any] | None:
-        found = self._carry_out(statement, values)
-        assert len(found) <= 1, "several rows where one was meant"
-        return found[0] if found else None
-
-    def scalar(self, statement: Executable, **values: Any) -> Any:
-        found = self._carry_out(statement, values)
-        return next(iter(found[0].values())) if found else None
-
-    def run(self, statement: Executable, **values: Any) -> int:
-        hit = self._carry_out(statement, values)
-        return hit if isinstance(hit, int) else len(hit)
+    def wait(self) -> None:
+        """Nothing is on its way."""
 
     def run_many(self, statement: Executable, values: Sequence[Mapping[str, Any]]) -> None:
         if values:
@@ -86,8 +105,9 @@ class SimulatedTransaction(Transaction):
                 self._commit_alone(work)
 
     def commit_without_waiting(self) -> None:
-        self._at_work("commit without waiting").waits_for_disk = False
-        self._heard(self._work)  # pyright: ignore[reportArgumentType] (there is one now)
+        work = self._at_work("commit without waiting")
+        work.waits_for_disk = False
+        self._heard(work)
 
     def _carry_out(self, statement: Executable, values: Mapping[str, Any]) -> Any:
         name, function, _ = _twin_of(statement)
@@ -114,8 +134,7 @@ class SimulatedTransaction(Transaction):
                 self._work.ended = self._work.ended or "server closed the connection unexpectedly"
             raise away("the database is away")
         if self._work is None:
-            object.__setattr__(self, "_work", server.begin(world.current))
-        assert self._work is not None
+            self._work = server.begin(world.current)
         if self._work.ended is not None:
             raise server.refusal(self._work)
         self._work.is_at_work = True
@@ -128,7 +147,7 @@ class SimulatedTransaction(Transaction):
     def _commit_alone(self, work: Work) -> None:
         if work.touched:
             self.server.world.step("commit")  # others may run into its locks
-        object.__setattr__(self, "_work", None)
+        self._work = None
         written = list(work.touched)
         self.server.commit(work)
         try:
@@ -138,7 +157,13 @@ class SimulatedTransaction(Transaction):
             raise
 
     def commit(self) -> None:
-        """Commit what was begun; nothing if nothing was."""
+        """Commit what was begun, then send what was to go behind."""
+        self._commit()
+        for behind in self._behind:
+            alone = SimulatedTransaction(self.server, alone=True)
+            behind.later = alone.later(behind.statement, **behind.values)
+
+    def _commit(self) -> None:
         if self._work is None:
             return
         work = self._work
@@ -154,7 +179,7 @@ class SimulatedTransaction(Transaction):
         """Roll back what was begun."""
         if self._work is not None:
             work = self._work
-            object.__setattr__(self, "_work", None)
+            self._work = None
             self.server.roll_back(work)
 
 

@@ -48,30 +48,8 @@ class Invariants(Watch):
                 else:
                     was, now = RunStatus(before["status"]), RunStatus(after["status"])
                     _check(now in RUN_MOVES[was], f"a run moves from {was} to {now}")
-            case "node_values":
-                self._value_written(work, before, after)
-            case "variables":
-                if before is None and after is not None:
-                    writer = self._activation(work, after["run_id"], after["activation_id"])
-                    is_there = writer is not None and writer["status"] in ("reported", "waiting", "done", "saying")
-                    _check(is_there, "values lie beside no report")
             case _:
                 pass
-
-    def _value_written(self, work: Work, before: Data | None, after: Data | None) -> None:
-        assert after is not None  # values stay
-        writer = self._activation(work, after["run_id"], after["activation_id"])
-        _check(writer is not None, "values lie beside no activation")
-        assert writer is not None
-        if before is None:
-            _check(writer["status"] in ("reported", "waiting", "done", "saying"), "values lie beside no report")
-        made_by = unpacked(after["outputs"]).get(LEASE_ID)
-        if made_by is not None and (before is None or writer["status"] == "reported"):
-            _check(made_by == str(writer["lease_id"]), "a result is stored that another attempt has made")
-
-    def _activation(self, work: Work, run_id: UUID, activation_id: UUID) -> Data | None:
-        row = self.server["activations"].rows.get((run_id, activation_id))
-        return work.sees(row) if row is not None else None
 
     def _activation_written(self, work: Work, before: Data | None, after: Data | None) -> None:
         _check(after is not None, "an activation is gone")
@@ -107,6 +85,8 @@ class Invariants(Watch):
                     self._attempted(change.before, after)
                 case "turns" if after is not None and change.before is not None:
                     _check_speech(change.before, after)
+                case "node_values" | "variables":
+                    self._value_kept(change.before, after)
                 case "run_events" if after is not None:
                     told.setdefault(after["run_id"], []).append(after["number"])
                 case _:
@@ -120,6 +100,19 @@ class Invariants(Watch):
                 run = self.server["runs"].rows[run_id].committed
                 _check(run is not None and run["status"] not in OVER, "an activation moves after its run's end")
                 self._check_owner(run_id)
+
+    def _value_kept(self, before: Data | None, after: Data | None) -> None:
+        assert after is not None  # values stay
+        row = self.server["activations"].rows.get((after["run_id"], after["activation_id"]))
+        writer = row.committed if row is not None else None
+        _check(writer is not None, "values lie beside no activation")
+        assert writer is not None
+        if before is None:
+            has_reported = writer["attempt"] > 0 and writer["status"] != "running"
+            _check(has_reported, "values lie beside no report")
+        made_by = _made_by(after)
+        if made_by is not None and (before is None or made_by != _made_by(before)):
+            _check(made_by == str(writer["lease_id"]), "a result is stored that another attempt has made")
 
     def _attempted(self, before: Data | None, after: Data) -> None:
         was = before["status"] if before is not None else None
@@ -257,6 +250,10 @@ class Invariants(Watch):
 
 def _is_open(turn: Data) -> bool:
     return turn["opened_at"] is not None and turn["closed_at"] is None
+
+
+def _made_by(data: Data) -> str | None:
+    return unpacked(data["outputs"]).get(LEASE_ID) if "outputs" in data else None
 
 
 def _check_speech(before: Data, after: Data) -> None:

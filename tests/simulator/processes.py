@@ -20,14 +20,17 @@ from canvas.outcome import Failed, Finished, Outcome
 from canvas.state import activation_id
 from providers.chat import Usage
 from scheduler.broker import ADVANCE, CANARY, NODES, RUNS
-from scheduler.coordinator import Coordinator
+from scheduler.coordinator import Ahead, Coordinator
 from scheduler.dispatch import Dispatch
 from scheduler.lifecycle import Lifecycle
 from scheduler.sweep import Sweeper
 from scheduler.versions import Compiled, Versions
 from store import canaries
-from store.database import Database, Transaction, is_outage
-from store.runs import Applied
+from store.database import Database
+from store.inbox import is_refused
+from store.outages import is_outage
+from store.runs import Applied, Own
+from store.transaction import Transaction
 from tests.builders import At
 from tests.simulator import stories
 from tests.simulator.database import SimulatedDatabase
@@ -100,11 +103,11 @@ class Plays(Versions):
 class Watched(Coordinator):
     """A coordinator whose bugs end the schedule, whoever would have lived with them."""
 
-    def fold(self, tx: Transaction, row: Any) -> Applied:
+    def fold(self, tx: Transaction, row: Any, ahead: Ahead | None = None, own: Own | None = None) -> Applied:
         try:
-            return super().fold(tx, row)
+            return super().fold(tx, row, ahead, own)
         except SQLAlchemyError as error:
-            if not is_outage(error):
+            if not is_outage(error) and not is_refused(error):
                 raise_in(self, error)
             raise
         except (ExecutorError, AssertionError, LookupError, TypeError, ValueError) as error:
@@ -148,7 +151,7 @@ class Mouth(Voice):
         if not server.is_claimed_on_disk(row) and (row.committed or {}).get("lease_id") == self.claim.lease_id:
             raise Broken("a piece has left a worker whose claim is not on disk")
         if world.chance(0.5):
-            self._write(turn)
+            self._write_row(turn, self._whole()[: self._offset])
 
 
 class Work:

@@ -17,7 +17,7 @@ from tests.simulator.world import Broken, World
 from worker import execution
 
 MOST_STEPS = 20_000
-IN_TIME = 75.0  # seconds from the last fault to the end of every run
+IN_TIME = 90.0  # seconds from the last fault to the end of every run
 
 TWINS = (twins_runs, twins_work)
 

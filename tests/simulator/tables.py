@@ -12,7 +12,7 @@ from typing import Any
 from uuid import UUID
 
 from psycopg import errors
-from sqlalchemy.exc import IntegrityError, OperationalError
+from sqlalchemy.exc import DataError, IntegrityError, OperationalError
 
 from tests.simulator.world import Actor, World
 
@@ -315,6 +315,16 @@ class Server:
             self.world.count("commit lost in a crash")
         if lost and self.watch is not None:
             self.watch.forgotten(lost)
+
+
+def refused(why: str) -> DataError:
+    """The server finds something otherwise than a decision has seen it."""
+    return DataError(why, None, errors.InvalidTextRepresentation(why))
+
+
+def lease_is_gone() -> DataError:
+    """A report is settled under a lease that nobody has."""
+    return DataError("", None, errors.DivisionByZero("division by zero"))
 
 
 def away(why: str) -> OperationalError:

@@ -10,11 +10,11 @@ from sqlalchemy import Executable
 
 from scheduler.coordinator import Coordinator
 from scheduler.sweep import Sweeper
-from store import activations, overdue, runs
+from store import activations, inbox, overdue, runs
 from tests.simulator.database import TWINS
 from tests.simulator.schedule import Schedule, playing
 from tests.simulator.tables import Data, Work
-from tests.simulator.twins_runs import packed
+from tests.simulator.twins_runs import packed, read_run
 
 MOST = 2_000
 
@@ -29,7 +29,7 @@ def instead(monkeypatch: pytest.MonkeyPatch, statement: Executable, twin: Callab
 
 def nobody_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     """After a commit nobody looks for what was reported meanwhile."""
-    monkeypatch.setattr(Coordinator, "sees_more", lambda self, run_id: False)  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
+    monkeypatch.setattr(Coordinator, "sees_more", lambda self, applied: False)  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
 
 
 def a_report_needs_no_lease(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,7 +44,7 @@ def a_report_needs_no_lease(monkeypatch: pytest.MonkeyPatch) -> None:
         work.put(row, {**data, **told, "finished_at": work.now})
         return 1
 
-    instead(monkeypatch, activations.REPORT, report)
+    instead(monkeypatch, inbox.REPORT, report)
 
 
 def the_sweeper_ignores_outages(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,7 +82,7 @@ def lost_hints_stay_lost(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def two_fold_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A run is read without being locked."""
-    instead(monkeypatch, runs.TRY_LOCK, lambda work, run_id: [{"id": run_id}])  # pyright: ignore[reportUnknownLambdaType]
+    instead(monkeypatch, runs.TRY_LOCK, read_run)
 
 
 def nobody_writes_down_what_he_does(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ import orjson
 
 from store import conversations, conversing, events, idempotency, runs, scopes, turns
 from tests.simulator.database import twin
-from tests.simulator.tables import Data, Row, Work
+from tests.simulator.tables import Data, Row, Work, refused
 
 Holds = Callable[[Data], bool]
 Change = Callable[[Data], Data]
@@ -87,12 +87,19 @@ def create_run(work: Work, **row: Any) -> int:
     return 1
 
 
+HIDDEN = ("base", "request")
+
+
 @twin(runs.TRY_LOCK)
-def try_lock(work: Work, run_id: UUID) -> list[dict[str, Any]]:
-    row = work.server["runs"].rows.get(run_id)
-    if row is None or work.sees(row) is None or work.take(row, anything, skip_locked=True) is None:
-        return []
-    return [{"id": run_id}]
+def try_lock(work: Work, of_run: UUID) -> list[dict[str, Any]]:
+    row = work.server["runs"].rows.get(of_run)
+    data = work.take(row, anything, skip_locked=True) if row is not None and work.sees(row) is not None else None
+    return [{name: value for name, value in _run(data).items() if name not in HIDDEN}] if data is not None else []
+
+
+@twin(runs.GIVEN)
+def given(work: Work, of_run: UUID) -> list[dict[str, Any]]:
+    return [{name: row[name] for name in ("request", "base")} for row in read_run(work, of_run)]
 
 
 @twin(runs.WAIT_LOCK)
@@ -162,7 +169,7 @@ def save(
     is_over: bool,
     is_waiting: bool,
     form_expiry: timedelta,
-) -> int:
+) -> list[dict[str, Any]]:
     changes = {
         "status": new_status,
         "revision": old_revision + 1,
@@ -175,7 +182,9 @@ def save(
     }
     if is_over:
         changes["finished_at"] = work.now
-    return _change_run(work, of_run, lambda run: run["revision"] == old_revision, **changes)
+    if _change_run(work, of_run, lambda run: run["revision"] == old_revision, **changes) != 1:
+        raise refused("A run changed under its lock; as seen: 0")
+    return [{"case": 0}]
 
 
 @twin(runs.ASK)
@@ -212,7 +221,7 @@ MOVABLE = ("reported", "saying", "open", "waiting")
 
 
 @twin(runs.MOVE)
-def move(work: Work, run_id: UUID, revision: int, ids: list[UUID], statuses: list[str]) -> int:
+def move(work: Work, run_id: UUID, revision: int, ids: list[UUID], statuses: list[str]) -> list[dict[str, Any]]:
     table, hit = work.server["activations"], 0
     found = [(table.rows.get((run_id, each)), status) for each, status in zip(ids, statuses, strict=True)]
     for row, status in found:
@@ -220,7 +229,9 @@ def move(work: Work, run_id: UUID, revision: int, ids: list[UUID], statuses: lis
         if row is not None and data is not None:
             work.put(row, {**data, "status": status, "folded_rev": revision})
             hit += 1
-    return hit
+    if hit != len(ids):
+        raise refused(f"An activation was not in the state that a decision has seen; as seen: {hit}")
+    return [{"case": 0}]
 
 
 def _again(work: Work, run_id: UUID, ids: list[UUID], **changes: Any) -> list[dict[str, Any]]:
@@ -386,6 +397,17 @@ def node_of(work: Work, run_id: UUID, activation_id: UUID) -> list[dict[str, Any
 
 
 # -- events and turns ------------------------------------------------------------------------------------------------
+def append_some(work: Work, **rows: Any) -> int:
+    places = sorted({int(name.rpartition("_")[2]) for name in rows})
+    for place in places:
+        append(work, **{name.rpartition("_")[0]: value for name, value in rows.items() if name.endswith(f"_{place}")})
+    return len(places)
+
+
+for _some in events.APPEND_SOME:
+    twin(_some)(append_some)
+
+
 @twin(events.APPEND)
 def append(work: Work, **row: Any) -> int:
     kept = {**row, "body": packed(row["body"]), "created_at": work.now}

@@ -5,9 +5,9 @@ from typing import Any
 from uuid import UUID
 
 from canvas.outcome import LOST, UNKNOWN, UNKNOWN_TEXT
-from store import activations, canaries, overdue, values
+from store import activations, canaries, inbox, overdue, values
 from tests.simulator.database import twin
-from tests.simulator.tables import Data, Row, Work
+from tests.simulator.tables import Data, Row, Work, lease_is_gone
 from tests.simulator.twins_runs import LIVE_TURN, Change, Holds, anything, by_id, packed, unpacked
 
 JSON_OF_ACTIVATIONS = ("trail", "limits", "answers", "outcome", "usage")
@@ -17,8 +17,7 @@ OF_THE_RUN = (
     "version_id",
     "conversation_id",
     "message_id",
-    "request",
-    "base",
+    "first_event",
     "history_upto",
 )
 
@@ -80,7 +79,6 @@ def claim(
     if claimed is None:
         return []
     of_the_run = {name: of_run_seen[name] for name in OF_THE_RUN}
-    of_the_run |= {"request": unpacked(of_run_seen["request"]), "base": unpacked(of_run_seen["base"])}
     return [{**plain(claimed), **of_the_run, "run_created_at": of_run_seen["created_at"]}]
 
 
@@ -128,7 +126,29 @@ def called_off(work: Work, run_ids: list[UUID], ids: list[UUID], leases: list[UU
     return found
 
 
-@twin(activations.TELL)
+@twin(inbox.SETTLE)
+def settle(
+    work: Work,
+    of_run: UUID,
+    of_activation: UUID,
+    of_lease: UUID,
+    new_status: str,
+    new_revision: int,
+    new_outcome: Any,
+    new_usage: Any,
+    new_strikes: int,
+) -> list[dict[str, Any]]:
+    hit = report(work, of_run, of_activation, of_lease, new_outcome, new_usage, new_strikes)
+    if not hit:
+        raise lease_is_gone()
+    row = work.server["activations"].rows[of_run, of_activation]
+    data = work.sees(row)
+    assert data is not None
+    work.put(row, {**data, "status": new_status, "folded_rev": new_revision})
+    return [{"count": 1}]
+
+
+@twin(inbox.TELL)
 def tell(work: Work, of_run: UUID, of_activation: UUID, new_outcome: Any) -> int:
     changed = _change(
         work,
@@ -172,7 +192,7 @@ def still_held(work: Work, run_ids: list[UUID], ids: list[UUID], leases: list[UU
     return [{"lease_id": data["lease_id"]} for _, data in _mine(work, run_ids, ids, leases)]
 
 
-@twin(activations.REPORT)
+@twin(inbox.REPORT)
 def report(
     work: Work, of_run: UUID, of_activation: UUID, of_lease: UUID, new_outcome: Any, new_usage: Any, new_strikes: int
 ) -> int:
@@ -192,14 +212,14 @@ def report(
     return int(changed is not None)
 
 
-@twin(activations.WAS_STORED)
+@twin(inbox.WAS_STORED)
 def was_stored(work: Work, of_run: UUID, of_activation: UUID, of_lease: UUID) -> list[dict[str, Any]]:
     row = work.server["activations"].rows.get((of_run, of_activation))
     a = work.sees(row) if row is not None else None
     return [{"id": a["id"]}] if a is not None and a["lease_id"] == of_lease and a["status"] != "running" else []
 
 
-@twin(activations.PUT_VALUES)
+@twin(inbox.PUT_VALUES)
 def put_values(work: Work, **row: Any) -> int:
     new = {**row, "outputs": packed(row["outputs"]), "inputs": packed(row["inputs"]), "names": list(row["names"])}
     changes = {name: new[name] for name in ("outputs", "inputs", "names")}
@@ -208,7 +228,7 @@ def put_values(work: Work, **row: Any) -> int:
     return 1
 
 
-@twin(activations.PUT_VARIABLES)
+@twin(inbox.PUT_VARIABLES)
 def put_variables(work: Work, **row: Any) -> int:
     new = {**row, "value": packed(row["value"])}
     key = (row["run_id"], row["activation_id"], row["name"])
@@ -216,7 +236,7 @@ def put_variables(work: Work, **row: Any) -> int:
     return 1
 
 
-@twin(activations.PUT_TURN)
+@twin(inbox.PUT_TURN)
 def put_turn(work: Work, **row: Any) -> int:
     new = {**LIVE_TURN, **row}
     changes = {name: new[name] for name in ("text", "speaker", "epoch", "keep")}
@@ -225,7 +245,7 @@ def put_turn(work: Work, **row: Any) -> int:
     return 1
 
 
-@twin(activations.PUT_TURN_ANEW)
+@twin(inbox.PUT_TURN_ANEW)
 def put_turn_anew(work: Work, **row: Any) -> int:
     new = {**LIVE_TURN, **row}
     changes = {name: new[name] for name in ("text", "speaker", "keep")}
@@ -236,7 +256,7 @@ def put_turn_anew(work: Work, **row: Any) -> int:
     return 1
 
 
-@twin(activations.REPORTED)
+@twin(inbox.REPORTED)
 def reported(work: Work, of_run: UUID) -> list[dict[str, Any]]:
     names = ["id", "node_id", "scope", "ordinal", "wave", "trail", "region", "outcome", "usage"]
     names += ["strikes", "effect", "turn"]
@@ -245,7 +265,7 @@ def reported(work: Work, of_run: UUID) -> list[dict[str, Any]]:
     return [{name: row[name] for name in names} for row in rows]
 
 
-@twin(activations.HAS_REPORTED)
+@twin(inbox.HAS_REPORTED)
 def has_reported(work: Work, of_run: UUID) -> list[dict[str, Any]]:
     return [{"id": a["id"]} for _, a in work.found(work.server["activations"], of_run, _is_reported)][:1]
 
@@ -254,7 +274,7 @@ def _is_reported(a: Data) -> bool:
     return a["status"] == "reported"
 
 
-@twin(activations.PLACES)
+@twin(inbox.PLACES)
 def places(work: Work, of_run: UUID, of_activation: UUID) -> list[dict[str, Any]]:
     row = work.server["activations"].rows.get((of_run, of_activation))
     a = work.sees(row) if row is not None else None

@@ -12,7 +12,7 @@ PACKED = set(PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["only-include
 def test_the_wheel_has_every_package_and_module_of_ours():
     ours = {path.parent.name for path in ROOT.glob("*/__init__.py")} | {path.name for path in ROOT.glob("*.py")}
 
-    assert ours - {"tests", "bench"} <= PACKED
+    assert ours - {"tests"} <= PACKED
     assert all((ROOT / name).exists() for name in PACKED)
 
 

@@ -8,6 +8,7 @@ from uuid import UUID
 
 import pytest
 
+from api.readings import Readings
 from api.sse import Streams, Until, Wired
 from canvas.events import Event
 from canvas.transcript import AUDIO_END, AUDIO_START, Position
@@ -71,7 +72,7 @@ def answer(lonely: Client, lonely_server: Server, tmp_path: Path) -> Iterator[An
         tx.run(turns.PUT_TEXT, node_id=NODE, said=said, **of)
         tx.run(turns.CLOSE, number=4, **of)
     own = Database(figures.database_url, pool_size=2)
-    yield Answer(lonely, run_id, said, Streams(own, Versions(), Listening(figures.redis_url), blobs=blobs))
+    yield Answer(lonely, run_id, said, Streams(Readings(own, Versions()), Listening(figures.redis_url), blobs=blobs))
     own.close()
 
 

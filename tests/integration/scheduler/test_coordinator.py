@@ -15,9 +15,9 @@ from canvas.state import ENGINE
 from providers.chat import Usage
 from scheduler.broker import ADVANCE, EXECUTE
 from scheduler.coordinator import Coordinator
-from store.database import Transaction
-from store.runs import Applied
+from store.runs import Applied, Own
 from store.schema import runs
+from store.transaction import Transaction
 from tests.builders import says
 from tests.integration.engine import Bench, Run, reporting
 
@@ -255,8 +255,10 @@ def that_waits_before_its_first_commit(bench: Bench, has_tried: Event, may_commi
     """A coordinator that has tried the run, in the report's transaction, and lingers before this commits."""
 
     class Hesitant(Coordinator):
-        def try_fold(self, tx: Transaction, run_id: UUID) -> Applied | None:
-            applied = super().try_fold(tx, run_id)
+        def try_fold(
+            self, tx: Transaction, run_id: UUID, near: frozenset[str] | None = None, own: Own | None = None
+        ) -> Applied | None:
+            applied = super().try_fold(tx, run_id, near, own)
             if not has_tried.is_set():
                 assert applied is None
                 has_tried.set()

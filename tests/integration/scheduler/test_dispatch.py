@@ -10,10 +10,11 @@ from uuid import UUID
 
 import pytest
 import redis
+from celery.signals import before_task_publish
 
 from canvas.events import Event
 from scheduler.broker import NODES, RUNS, make_app
-from scheduler.bus import Bus, channel
+from scheduler.bus import AT_ONCE, Bus, channel
 from scheduler.dispatch import Dispatch
 from store.ids import new_id
 from store.runs import Applied, Hint
@@ -26,10 +27,10 @@ def server(redis_url: str) -> Iterator[redis.Redis]:
         yield client
 
 
-@pytest.fixture
-def dispatch(redis_url: str) -> Iterator[Dispatch]:
+@pytest.fixture(params=[True, False], ids=["straight", "by Celery"])
+def dispatch(redis_url: str, request: pytest.FixtureRequest) -> Iterator[Dispatch]:
     app = make_app(redis_url)
-    dispatch = Dispatch(app, Bus(redis_url))
+    dispatch = Dispatch(app, Bus(redis_url), is_straight=request.param)
     yield dispatch
     dispatch.bus.close()
     app.close()
@@ -78,6 +79,65 @@ def test_a_decision_is_told_to_workers_and_to_those_who_listen(dispatch: Dispatc
     assert len(queued(server, NODES)) == 1
 
 
+def test_hints_and_echo_of_a_decision_are_one_trip_to_redis(redis_url: str, monkeypatch: pytest.MonkeyPatch):
+    dispatch = Dispatch(make_app(redis_url), Bus(redis_url), is_straight=True)
+    dispatch.bus.ping()
+    trips = 0
+    send: Any = redis.Connection.send_packed_command
+
+    def counted(*given: Any, **options: Any) -> Any:
+        nonlocal trips
+        trips += 1
+        return send(*given, **options)
+
+    monkeypatch.setattr(redis.Connection, "send_packed_command", counted)
+    run_id = new_id()
+
+    dispatch.flush(Applied(run_id, [Hint(run_id, new_id(), "LLM") for _ in range(20)], [(1, Event("a"))]))
+
+    assert trips == 1
+    dispatch.bus.close()
+
+
+def test_more_hints_than_one_command_should_carry_all_arrive_in_order(redis_url: str, server: redis.Redis):
+    dispatch = Dispatch(make_app(redis_url), Bus(redis_url), is_straight=True)
+    hints = [Hint(new_id(), new_id(), "LLM") for _ in range(AT_ONCE + 3)]
+
+    dispatch.hint(hints)
+
+    assert [body(message)[0][1] for message in queued(server, NODES)] == [str(hint.activation_id) for hint in hints]
+    dispatch.bus.close()
+
+
+def test_who_watches_celery_send_sees_every_hint(redis_url: str, server: redis.Redis):
+    dispatch = Dispatch(make_app(redis_url), Bus(redis_url), is_straight=True)
+
+    def add_trace(headers: dict[str, Any], **_: Any) -> None:
+        headers["traceparent"] = "00-1-1-01"
+
+    before_task_publish.connect(add_trace)
+    try:
+        dispatch.hint([Hint(new_id(), new_id(), "LLM")])
+    finally:
+        before_task_publish.disconnect(add_trace)
+
+    (message,) = queued(server, NODES)
+    assert message["headers"]["traceparent"] == "00-1-1-01"
+    dispatch.bus.close()
+
+
+def test_listeners_hear_of_what_is_stored_although_the_queue_takes_nothing(dispatch: Dispatch, server: redis.Redis):
+    run_id = new_id()
+    server.set(NODES, "no list")
+    with server.pubsub(ignore_subscribe_messages=True) as heard:
+        subscribed(heard, run_id)
+
+        dispatch.flush(Applied(run_id, hints=[Hint(run_id, new_id(), "LLM")], events=[(4, Event("a"))]))
+
+        assert next_message(heard) == {"n": 4, "over": False}
+    server.delete(NODES)
+
+
 def test_the_end_of_a_run_forgets_its_cancel_keys_and_wakes_the_next_one(dispatch: Dispatch, server: redis.Redis):
     run_id, conversation_id, next_run = new_id(), new_id(), new_id()
     for name in (f"{run_id}-cancel", f"{conversation_id.hex}-cancel"):
@@ -116,8 +176,9 @@ def test_of_a_broker_elsewhere_the_bus_tells_nothing(dispatch: Dispatch, server:
     assert not dispatch.has_forgotten()
 
 
-def test_nothing_raises_or_lingers_while_redis_is_away():
-    dispatch = Dispatch(make_app(REDIS_AWAY), Bus(REDIS_AWAY))
+@pytest.mark.parametrize("is_straight", [True, False])
+def test_nothing_raises_or_lingers_while_redis_is_away(is_straight: bool):
+    dispatch = Dispatch(make_app(REDIS_AWAY), Bus(REDIS_AWAY), is_straight=is_straight)
     run_id = new_id()
     began = time.monotonic()
 

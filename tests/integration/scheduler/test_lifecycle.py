@@ -444,8 +444,8 @@ def forget_hints(bench: Bench) -> None:
 def held(bench: Bench, run: Run) -> Generator[Callable[[], None]]:
     """A run that somebody holds until it is released."""
     with bench.database.transaction() as tx:
-        assert runs.try_lock(tx, run.id)
-        yield tx.connection.commit
+        assert runs.try_lock(tx, run.id)()
+        yield tx.commit
 
 
 def impatient(monkeypatch: pytest.MonkeyPatch) -> list[object]:

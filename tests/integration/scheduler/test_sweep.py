@@ -24,8 +24,9 @@ from scheduler.dispatch import Dispatch
 from scheduler.sweep import Sweeper
 from scheduler.versions import Versions
 from store import canaries, overdue
-from store.database import Database, Transaction
+from store.database import Database
 from store.schema import activations, conversations, runs
+from store.transaction import Transaction
 from tests.builders import says
 from tests.integration.engine import FORM, REDIS_AWAY, Bench, Run
 

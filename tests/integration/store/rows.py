@@ -5,9 +5,9 @@ from uuid import UUID
 
 from sqlalchemy import insert
 
-from store.database import Transaction
 from store.ids import new_id
 from store.schema import conversation_messages, node_values, runs
+from store.transaction import Transaction
 
 
 def add_run(

@@ -9,11 +9,11 @@ from uuid import UUID, uuid4
 
 from sqlalchemy import func, select, text, update
 
-from store import activations, overdue, runs
+from store import activations, inbox, overdue, runs
 from store.activations import Claim
-from store.database import Transaction
 from store.schema import activations as rows
 from store.schema import node_values, turns, variables
+from store.transaction import Transaction
 from tests.integration.engine import LEASE, Bench, Run, until, values_of, variable_of
 
 AT_ONCE = timedelta(0)
@@ -93,7 +93,7 @@ def test_a_cancel_that_meets_a_claim_waits_for_it_and_calls_it_off(bench: Bench)
         with ThreadPoolExecutor(1) as pool:
             cancelled = pool.submit(bench.lifecycle.cancel_run, bench.tenant_id, run.id)
             until_somebody_waits(bench)
-            tx.connection.commit()
+            tx.commit()
             assert cancelled.result() == "stopping"
 
     assert run.activation("begin").called_off
@@ -159,7 +159,15 @@ def test_a_report_under_a_lost_lease_stores_nothing_at_all(bench: Bench):
         claimed,
         values=[values_of(claimed, {"result": "too late"})],
         variables=[variable_of(claimed, "env.count", 1)],
-        turn={"run_id": run.id, "id": claimed.id, "node_id": "begin", "speaker": claimed.lease_id, "text": "late"},
+        turn={
+            "run_id": run.id,
+            "id": claimed.id,
+            "node_id": "begin",
+            "speaker": claimed.lease_id,
+            "epoch": 0,
+            "keep": 0,
+            "text": "late",
+        },
     )
 
     assert not taken
@@ -177,8 +185,8 @@ def test_a_report_whose_answer_got_lost_is_recognised_and_not_stored_twice(bench
 
     with bench.database.transaction() as tx:
         assert not again
-        assert activations.was_stored(tx, run.id, claimed.id, claimed.lease_id)
-        assert not activations.was_stored(tx, run.id, claimed.id, stranger)
+        assert inbox.was_stored(tx, run.id, claimed.id, claimed.lease_id)
+        assert not inbox.was_stored(tx, run.id, claimed.id, stranger)
     assert run.outputs("begin") == {"result": 1}
 
 
@@ -187,8 +195,8 @@ def test_a_running_attempt_has_not_reported(bench: Bench):
     claimed = bench.claim(run, "begin")
 
     with bench.database.transaction() as tx:
-        assert not activations.was_stored(tx, run.id, claimed.id, claimed.lease_id)
-        assert not activations.has_reported(tx, run.id)
+        assert not inbox.was_stored(tx, run.id, claimed.id, claimed.lease_id)
+        assert not inbox.has_reported(tx, run.id)
 
 
 def test_a_lost_worker_costs_a_strike_and_the_next_attempt_has_a_number_of_its_own(bench: Bench):
@@ -208,7 +216,7 @@ def test_a_report_tells_the_coordinator_what_routing_needs_and_no_values(bench: 
     bench.report(claimed, "Chose", column={"to": ["work"]}, values=[values_of(claimed, {"result": "large"})])
 
     with bench.database.transaction() as tx:
-        (report,) = activations.reported(tx, run.id)
+        (report,) = inbox.reported(tx, run.id)()
 
     assert (report.activation, report.node_id, report.outcome.to) == (claimed.id, "begin", ("work",))
     assert not report.outcome.outputs
@@ -254,7 +262,8 @@ def cancelling(bench: Bench, run: Run) -> Generator[Callable[[], None]]:
 
     with bench.database.transaction() as tx:
         cancel(tx)
-        yield tx.connection.commit
+        tx.wait()
+        yield tx.commit
 
 
 @contextmanager

@@ -318,7 +318,7 @@ def test_a_canvas_that_a_run_is_being_started_on_is_deleted_afterwards(database:
         versions.snapshot(starting, tenant_id, canvas_id)
         with database.transaction() as deleting:
             deleting.run(text("set local lock_timeout = '50ms'"))
-            with pytest.raises(OperationalError, match="lock timeout"), deleting.connection.begin_nested():
+            with pytest.raises(OperationalError, match="lock timeout"), deleting.savepoint():
                 canvases.delete(deleting, tenant_id, canvas_id)
 
 

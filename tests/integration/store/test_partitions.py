@@ -9,9 +9,10 @@ from sqlalchemy import text
 from sqlalchemy.exc import OperationalError
 
 from store import partitions
-from store.database import Database, Transaction
+from store.database import Database
 from store.ids import first_id_at, new_id
 from store.schema import PARTITIONED
+from store.transaction import Transaction
 from tests.integration.store.rows import add_outputs, add_run
 
 LONG_AGO = datetime(2021, 3, 3, 12, tzinfo=UTC)  # Wednesday of week 9
@@ -78,8 +79,7 @@ def test_weeks_are_dropped_when_they_ended_and_all_their_runs_are_over(database:
         kept = add_run(tx, TENANT, run_id=first_id_at(NEXT_MONDAY))
         add_outputs(tx, over, "Message:0", {"content": "Hi"})
 
-    with database.transaction() as tx:
-        dropped = partitions.drop_before(tx, NEXT_MONDAY + timedelta(days=6))
+    dropped = _drop_all(database, NEXT_MONDAY + timedelta(days=6))
 
     assert dropped == [f"{table}_p2021w09" for table in PARTITIONED]
     with database.transaction() as tx:
@@ -94,8 +94,7 @@ def test_a_run_that_is_not_over_keeps_its_week(database: Database, status: str):
         run_id = add_run(tx, TENANT, run_id=first_id_at(LONG_AGO), status=status)
         add_run(tx, TENANT, run_id=first_id_at(LONG_AGO + timedelta(hours=1)))
 
-    with database.transaction() as tx:
-        dropped = partitions.drop_before(tx, NEXT_MONDAY)
+    dropped = _drop_all(database, NEXT_MONDAY)
 
     assert dropped == []
     with database.transaction() as tx:
@@ -110,7 +109,7 @@ def test_retention_also_removes_runs_that_no_week_covers_but_not_open_ones(datab
         add_outputs(tx, waiting, "Message:0", {})
 
     with database.transaction() as tx:
-        partitions.drop_before(tx, NEXT_MONDAY)
+        partitions.drop_strays(tx, NEXT_MONDAY)
 
     with database.transaction() as tx:
         assert _ids_in(tx, "runs_default") == [waiting]
@@ -123,6 +122,20 @@ def test_making_a_week_gives_up_rather_than_wait_for_somebody_at_work(database: 
 
         with pytest.raises(OperationalError, match="lock timeout"), database.transaction() as tx:
             partitions.ensure(tx, LONG_AGO, weeks=0)
+
+
+def test_dropping_a_week_gives_up_rather_than_wait_for_somebody_at_work(database: Database):
+    with database.transaction() as tx:
+        partitions.ensure(tx, LONG_AGO, weeks=0)
+        add_run(tx, TENANT, run_id=first_id_at(LONG_AGO))
+
+    with database.transaction() as working:
+        working.run(text("select from activations for share"))
+
+        with pytest.raises(OperationalError, match="lock timeout"), database.transaction() as tx:
+            partitions.drop(tx, "activations", partitions.Week.of(LONG_AGO))
+
+    assert len(_drop_all(database, NEXT_MONDAY)) == len(PARTITIONED)
 
 
 def test_a_week_belongs_to_the_year_that_iso_counts_it_in():
@@ -139,6 +152,19 @@ def test_only_partitions_are_taken_for_partitions():
     assert partitions.is_partition("node_values_default")
     assert not any(partitions.is_partition(table) for table in PARTITIONED)
     assert not partitions.is_partition("runs_p2026w47_backup")
+
+
+def _drop_all(database: Database, moment: datetime) -> list[str]:
+    """Drop what ended by then, one table after another; the names."""
+    with database.transaction() as tx:
+        weeks = partitions.ended_by(tx, moment)
+    dropped: list[str] = []
+    for week in weeks:
+        for table in PARTITIONED:
+            with database.transaction() as tx:
+                name = partitions.drop(tx, table, week)
+            dropped += [name] if name else []
+    return dropped
 
 
 def _runs_in(tx: Transaction, table: str) -> int:

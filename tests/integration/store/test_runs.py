@@ -5,9 +5,8 @@ from datetime import timedelta
 import pytest
 from psycopg.errors import LockNotAvailable
 from sqlalchemy import func, select, update
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import DataError, OperationalError
 
-from canvas.errors import StateError
 from canvas.plan import Decision
 from canvas.state import ENGINE, Status
 from store import runs
@@ -23,15 +22,15 @@ def test_who_finds_a_run_taken_goes_away_at_once(bench: Bench):
     run = bench.start("begin -> work")
 
     with bench.database.transaction() as holder, bench.database.transaction() as other:
-        assert runs.try_lock(holder, run.id) is not None
-        assert runs.try_lock(other, run.id) is None
+        assert runs.try_lock(holder, run.id)() is not None
+        assert runs.try_lock(other, run.id)() is None
 
 
 def test_a_person_waits_for_a_run_but_not_for_ever(bench: Bench):
     run = bench.start("begin -> work")
 
     with bench.database.transaction() as holder:
-        runs.try_lock(holder, run.id)
+        runs.try_lock(holder, run.id)()
         with pytest.raises(OperationalError) as refused, bench.database.transaction() as other:
             runs.lock(other, run.id, patience=SOON)
 
@@ -42,7 +41,7 @@ def test_a_held_run_keeps_nobody_from_claiming_or_reporting(bench: Bench):
     run = bench.start("begin -> work")
 
     with bench.database.transaction() as holder:
-        runs.try_lock(holder, run.id)
+        runs.try_lock(holder, run.id)()
         claimed = bench.claim(run, "begin")
         assert bench.report(claimed)
 
@@ -52,7 +51,7 @@ def test_a_run_that_newer_rules_decide_is_left_alone(bench: Bench):
     change(bench, run, engine=ENGINE + 1)
 
     with bench.database.transaction() as tx:
-        assert runs.try_lock(tx, run.id) is None
+        assert runs.try_lock(tx, run.id)() is None
         assert runs.lock(tx, run.id) is None
 
 
@@ -69,7 +68,7 @@ def test_a_decision_on_a_state_that_is_no_more_writes_nothing(bench: Bench):
     before = run.row
     change(bench, run, revision=before["revision"] + 1)
 
-    with pytest.raises(StateError):
+    with pytest.raises(DataError, match="A run changed under its lock"):
         decided(bench, run, before)
 
     assert run.row["last_event"] == before["last_event"]
@@ -80,7 +79,7 @@ def test_a_decision_about_an_activation_that_is_elsewhere_writes_nothing(bench: 
     claimed = bench.claim(run, "begin")
     before = run.row
 
-    with pytest.raises(StateError, match="not in the state"):
+    with pytest.raises(DataError, match="not in the state"):
         decided(bench, run, before, moved={claimed.id: Status.DONE})
 
     assert run.row["revision"] == before["revision"]

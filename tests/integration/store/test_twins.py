@@ -4,8 +4,8 @@ What the simulator finds out rests on this: its twins (tests/simulator/twins_*.p
 """
 
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from types import ModuleType
@@ -15,6 +15,7 @@ from uuid import UUID
 import orjson
 import pytest
 from sqlalchemy import select
+from sqlalchemy.exc import DataError
 from sqlalchemy.sql import Executable
 
 from canvas.errors import ExecutorError
@@ -23,10 +24,26 @@ from scheduler.accepting import Start
 from scheduler.dispatch import Dispatch
 from scheduler.lifecycle import Lifecycle
 from scheduler.turn_start import Request
-from store import activations, canaries, conversing, events, idempotency, outcomes, overdue, runs, scopes, turns, values
-from store.activations import Claim, Written
-from store.database import Database, Transaction
+from store import (
+    activations,
+    canaries,
+    conversing,
+    events,
+    idempotency,
+    inbox,
+    outcomes,
+    overdue,
+    runs,
+    scopes,
+    turns,
+    values,
+)
+from store.activations import Claim
+from store.database import Database
+from store.inbox import Written
+from store.runs import Own
 from store.schema import metadata
+from store.transaction import Transaction
 from tests.builders import At
 from tests.integration.engine import Outbox, values_of, variable_of
 from tests.simulator import stage
@@ -58,6 +75,7 @@ NOT_PLAYED = {
     events.AFTER,
     events.LAST_NUMBER,
     values.LATEST_OUTPUTS,
+    values.LATEST_OUTPUTS_HERE,
     values.WAITED_OUTPUTS,
     values.LATEST_VARIABLES,
     values.OF_PASSES,
@@ -128,7 +146,7 @@ def is_json(table: str, column: str) -> bool:
 def rows_of(database: Database, table: str) -> list[Any]:
     """A table of the real database."""
     with database.transaction() as tx:
-        return in_order([plain(dict(row._mapping)) for row in tx.rows(select(metadata.tables[table]))])
+        return in_order([plain(row._asdict()) for row in tx.rows(select(metadata.tables[table]))])
 
 
 def in_order(rows: Sequence[Any]) -> list[Any]:
@@ -157,7 +175,22 @@ def plain(value: Any) -> Any:
 
 
 def _members(value: Any) -> Sequence[str]:
-    return tuple(getattr(value, "__dataclass_fields__", ())) or tuple(getattr(value, "_mapping", ()))
+    return tuple(getattr(value, "__dataclass_fields__", ())) or tuple(getattr(value, "_fields", ()))
+
+
+class Refused(Exception):
+    """A report under a lease that is gone."""
+
+
+@contextmanager
+def rolled_back_if_refused(database: Database) -> Generator[Transaction]:
+    """A transaction of which nothing stays if a report is refused."""
+    try:
+        with suppress(Refused), database.transaction() as tx:
+            yield tx
+    except DataError as error:
+        if not inbox.is_refused(error):
+            raise
 
 
 # -- what may be done ------------------------------------------------------------------------------------------------
@@ -241,17 +274,26 @@ class Author:
         run_id, activation_id = self._pick(running)
         dice = self.chance.random()
         is_folded = self.chance.random() < 0.7
+        is_settled = self.chance.random() < 0.5
 
         def report(side: Side) -> Any:
             claim = side.claims[activation_id]
             outcome = self._outcome(side, claim) if dice < 0.9 else Failed("gone", "released", retryable=True)
-            with side.database.transaction() as tx:
-                stored = activations.report(tx, run_id, activation_id, claim.lease_id, written(claim, outcome))
-                applied = side.lifecycle.coordinator.try_fold(tx, run_id) if stored and is_folded else None
+            applied, stored = None, 0
+            coordinator, told = side.lifecycle.coordinator, written(claim, outcome)
+            with rolled_back_if_refused(side.database) as tx:
+                if is_settled:
+                    applied = coordinator.try_fold(tx, run_id, own=Own(claim, told))
+                stored = int(applied is not None)
+                if applied is None:
+                    stored = inbox.report(tx, run_id, activation_id, claim.lease_id, told).count()
+                    if not stored:
+                        raise Refused
+                    applied = coordinator.try_fold(tx, run_id) if is_folded else None
             if applied is not None:
                 side.lifecycle.coordinator.dispatch.flush(applied)
             with side.database.transaction() as tx:
-                return stored, activations.was_stored(tx, run_id, activation_id, claim.lease_id)
+                return stored, inbox.was_stored(tx, run_id, activation_id, claim.lease_id)
 
         return report
 
@@ -274,7 +316,11 @@ class Author:
             claim, stranger = side.claims[activation_id], UUID(int=3)
             with side.database.transaction() as tx:
                 kept = activations.renew(tx, [(run_id, activation_id, stranger)], timedelta(hours=1))
-                return kept, activations.report(tx, run_id, activation_id, stranger, written(claim, Finished()))
+            with rolled_back_if_refused(side.database) as tx:
+                if not inbox.report(tx, run_id, activation_id, stranger, written(claim, Finished())).count():
+                    raise Refused
+                return kept, True
+            return kept, False
 
         return wrong
 
@@ -347,17 +393,17 @@ class Author:
         def held(side: Side) -> Any:
             with ExitStack() as both:
                 first = both.enter_context(side.database.transaction())
-                mine = runs.try_lock(first, run_id)
+                mine = runs.try_lock(first, run_id)()
                 first.run(runs.CALL_OFF, run_id=run_id)
                 second = both.enter_context(side.database.transaction())
-                theirs = runs.try_lock(second, run_id)
+                theirs = runs.try_lock(second, run_id)()
                 seen = overdue.silent_leases(second)
                 kept = [
                     activations.renew(second, [(claim.run_id, claim.id, claim.lease_id)], timedelta(hours=1))
                     for claim in side.claims.values()
                     if claim.id == activation_id
                 ]
-                return mine, theirs, set(seen), kept, activations.has_reported(second, run_id)
+                return mine, theirs, set(seen), kept, inbox.has_reported(second, run_id)
 
         return held
 

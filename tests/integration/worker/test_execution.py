@@ -16,7 +16,7 @@ from canvas.errors import NodeFailure
 from canvas.outcome import Failed, Finished, Outcome
 from components.context import NodeContext
 from scheduler.coordinator import Coordinator
-from store.activations import Written
+from store.inbox import Written
 from store.schema import activations as rows
 from tests.builders import default, goto, says
 from tests.integration.engine import Bench, Run, until
@@ -303,12 +303,12 @@ def test_a_report_whose_answer_got_lost_is_not_stored_twice_and_its_run_goes_on(
     class Unlucky(Coordinator):
         """The answer to the first commit gets lost, and with it what would have been sent."""
 
-        def try_fold(self, tx: Any, run_id: Any) -> Any:
-            applied = fold(self, tx, run_id)
+        def try_fold(self, tx: Any, run_id: Any, near: Any = None, own: Any = None) -> Any:
+            applied = fold(self, tx, run_id, near, own)
             if is_first[0]:
                 is_first[0] = False
-                tx.connection.commit()
-                tx.connection.invalidate()
+                tx.commit()
+                tx.connection.close()
                 raise OperationalError("commit", {}, Exception("connection lost"), connection_invalidated=True)
             return applied
 

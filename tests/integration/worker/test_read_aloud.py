@@ -15,9 +15,9 @@ from canvas.transcript import AUDIO_END, AUDIO_START
 from providers.scripted import Script
 from providers.services import Services
 from store import conversations, files
-from store.database import Transaction
 from store.files import LocalBlobs
 from store.schema import files as rows
+from store.transaction import Transaction
 from tests.fakes import FakeHttp, no_network
 from tests.integration.engine import Bench, Run, at_work, until
 from tests.integration.worker.test_voice import sweep_away

@@ -48,11 +48,40 @@ def test_pieces_are_on_the_bus_before_the_node_has_reported(bench: Bench, heard:
 def test_offsets_count_code_points_and_leave_no_gap(bench: Bench, heard: "Heard"):
     run = answering(bench, heard)
 
-    offset = 0
+    end = 0
     for piece in heard.pieces():
-        assert (piece["t"], piece["ep"], piece["o"]) == (str(run.turns[0].id), 0, offset)
-        offset += len(piece["x"])
-    assert offset == len(run.said)
+        assert (piece["t"], piece["ep"]) == (str(run.turns[0].id), 0)
+        assert piece["o"] <= end < piece["o"] + len(piece["x"])
+        end = piece["o"] + len(piece["x"])
+    assert end == len(run.said)
+
+
+def test_a_piece_carries_what_the_turns_row_does_not_have(
+    bench: Bench, heard: "Heard", monkeypatch: pytest.MonkeyPatch
+):
+    """So whoever comes in mid-speech need not wait for the row to be written."""
+    monkeypatch.setattr(voice, "WRITTEN_EVERY", 600.0)
+    with hanging_model() as provider:
+        bench.accounts = [provider.account]
+        run = heard.start(bench, LINE, model={"llm_id": MODEL}, say=SAYS)
+
+        with at_work(bench):
+            until(lambda: heard.pieces() and heard.pieces()[-1]["x"].endswith(FIRST_WORD))
+            assert (text_of(bench, run), heard.pieces()[-1]["o"]) == ("", 0)
+            assert heard.pieces()[-1]["x"] == f"So: {FIRST_WORD}"
+            bench.lifecycle.cancel_run(bench.tenant_id, run.id)
+            until(lambda: run.status == "cancelled")
+
+
+def test_a_text_that_outgrows_its_piece_goes_on_in_pieces_of_its_own(
+    bench: Bench, heard: "Heard", monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(voice, "MOST_REPEATED", 10)
+
+    run = answering(bench, heard)
+
+    assert pasted(heard.pieces()) == run.said
+    assert heard.pieces()[-1]["o"] > 0
 
 
 def test_a_message_goes_on_where_the_model_ended_and_repeats_nothing(bench: Bench, heard: "Heard"):
@@ -96,9 +125,9 @@ def test_nothing_leaves_a_worker_before_its_claim_is_on_disk(
         order.append("firm")
         return firm(*given)
 
-    async def sent(self: Any, turn: Any) -> None:
+    def sent(self: Any, turn: Any) -> None:
         order.append("piece")
-        await send(self, turn)
+        send(self, turn)
 
     monkeypatch.setattr(activations, "firm", firmly)
     monkeypatch.setattr(voice.Voice, "_send", sent)
@@ -135,7 +164,7 @@ def test_a_speaker_goes_on_while_redis_is_away(bench: Bench, heard: "Heard", mon
     async def away(*_: Any) -> Any:
         raise redis.ConnectionError("away")
 
-    monkeypatch.setattr(bench.worker.execution.pieces._redis, "publish", away)
+    monkeypatch.setattr(bench.worker.execution.pieces._connection, "send_packed_command", away)
     run = answering(bench, heard)
 
     assert (run.status, run.said) == ("succeeded", f"So: {ANSWER} Bye.")

@@ -1,14 +1,15 @@
 """A report that the database does not take at once is kept, and so is its lease."""
 
 import threading
+from collections.abc import Callable
 from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
 from sqlalchemy import select
 from sqlalchemy.exc import OperationalError
 
-from store import activations
-from store.database import Transaction
+from store import inbox
 from store.schema import activations as rows
 from tests.integration.engine import Bench, Run, until
 
@@ -18,15 +19,16 @@ LEASE = timedelta(milliseconds=900)
 def test_a_report_that_waits_keeps_its_lease(bench: Bench, monkeypatch: pytest.MonkeyPatch):
     is_full, tried = threading.Event(), threading.Event()
     is_full.set()
-    report = activations.report
+    for way in ("report", "settle"):
+        store = getattr(inbox, way)
 
-    def refuse(tx: Transaction, *of: object, **named: object) -> bool:
-        if is_full.is_set():
-            tried.set()
-            raise OperationalError("update", {}, Exception("could not extend file"))
-        return report(tx, *of, **named)  # pyright: ignore[reportArgumentType] (handed on as it came)
+        def refuse(*given: Any, store: Callable[..., Any] = store) -> Any:
+            if is_full.is_set():
+                tried.set()
+                raise OperationalError("update", {}, Exception("could not extend file"))
+            return store(*given)
 
-    monkeypatch.setattr(activations, "report", refuse)
+        monkeypatch.setattr(inbox, way, refuse)
     run = bench.start("begin -> work")
     worker = bench.a_worker(lease=LEASE, renew_every=LEASE / 4)
     thread = threading.Thread(target=worker.execute, args=(run.id, run.activation("begin").id))
@@ -38,7 +40,10 @@ def test_a_report_that_waits_keeps_its_lease(bench: Bench, monkeypatch: pytest.M
     is_full.clear()
     thread.join()
 
-    assert (run.statuses["begin"], run.activation("begin").attempt) == ("done", 1)
+    assert (run.statuses["begin"], run.activation("begin").attempt) == (
+        "reported",
+        1,
+    )  # the step is the scheduler's now
 
 
 def lease_of(run: Run) -> datetime:

@@ -37,8 +37,8 @@ def named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
 def test_workers_and_schedulers_are_plain_celery_on_their_queues(named: Settings):
     worker, scheduler = " ".join(worker_program(named)), " ".join(scheduler_program(named))
 
-    assert "celery -A worker.tasks worker -Q nodes -P threads -c 64 -E --without-gossip --without-mingle" in worker
-    assert "celery -A scheduler.tasks worker -Q runs -P threads -c 4 -E --without-gossip --without-mingle" in scheduler
+    assert "celery -A worker.tasks worker -Q nodes -P threads -c 64 --without-gossip --without-mingle" in worker
+    assert "celery -A scheduler.tasks worker -Q runs -P threads -c 4 --without-gossip --without-mingle" in scheduler
 
 
 def test_a_process_is_told_where_the_servers_are_by_variables_that_win(named: Settings):

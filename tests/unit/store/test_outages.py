@@ -5,7 +5,7 @@ import pytest
 from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.exc import TimeoutError as NoConnectionFree
 
-from store.database import is_outage, trouble
+from store.outages import is_outage, trouble
 
 
 def an_error(original: BaseException) -> DBAPIError:

@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from store.database import encode
+from store.encoding import encode
 from store.versions import digest_of
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))

@@ -6,7 +6,8 @@ from uuid import UUID, uuid4
 import pytest
 
 from store.values import Written
-from worker.lists import LIGHT, Lists, weight_of
+from worker.kept import weight_of
+from worker.lists import LIGHT, Lists
 
 RUN = UUID("01890000-0000-7000-8000-000000000001")
 LONG = ["x" * LIGHT]

@@ -15,8 +15,11 @@ class Heard:
     def __init__(self) -> None:
         self.text = ""
 
-    async def send(self, run_id: object, turn: object, epoch: int, offset: int, text: str) -> None:
-        self.text += text
+    def send(self, run_id: object, turn: object, epoch: int, offset: int, text: str) -> "asyncio.Future[None]":
+        self.text = self.text[:offset] + text
+        gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        gone.set_result(None)
+        return gone
 
 
 def speaking(heard: Heard, stopped: list[bool]) -> Voice:

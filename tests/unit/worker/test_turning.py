@@ -52,7 +52,10 @@ def test_a_loop_that_turns_is_left_alone_however_long_it_runs(loop: Loop) -> Non
 
 
 def test_who_blocks_the_loop_is_named_and_not_given_back(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(turning_module, "log", structlog.get_logger())  # one that nobody has bound for good
+    everything = structlog.make_filtering_bound_logger(0)  # whatever level somebody has configured
+    monkeypatch.setattr(
+        turning_module, "log", structlog.wrap_logger(structlog.ReturnLogger(), wrapper_class=everything)
+    )
     guilty, innocent = (Attempt(uuid4(), uuid4(), uuid4()) for _ in range(2))
     leases, goes_on = Held(guilty, innocent), list[bool]()
     turning = turning_of(loop, leases)

@@ -1,0 +1,131 @@
+"""Statements on one connection's wire: sent as they come, waited for together (libpq's pipeline mode).
+
+psycopg connects, adapts values and speaks to libpq. Its cursors are left out: for eight statements in a pipeline they
+take 260 us of processor time, and this takes 75 (docs/decisions/0016).
+"""
+
+from collections import deque, namedtuple
+from collections.abc import Callable, Generator, Sequence
+from functools import lru_cache
+from typing import Any
+
+import psycopg
+from psycopg import generators
+from psycopg.adapt import PyFormat, Transformer
+from psycopg.errors import error_from_result
+from psycopg.pq import ExecStatus, TransactionStatus
+from psycopg.pq.abc import PGresult
+
+Connection = psycopg.Connection[Any]
+
+PREPARED_FROM = 3  # uses of a statement on one connection
+MOST_PREPARED = 100  # statements of one connection; each costs the server memory
+
+_FAILED, _SKIPPED = ExecStatus.FATAL_ERROR, ExecStatus.PIPELINE_ABORTED
+Key = tuple[bytes, tuple[int, ...]]
+
+
+class Reply:
+    """The reply to one statement; None before it was waited for, and for one behind a statement that has failed."""
+
+    __slots__ = ("result",)
+
+    def __init__(self) -> None:
+        self.result: PGresult | None = None
+
+
+class Prepared:
+    """What was prepared on a connection: names by statement and types of its values."""
+
+    def __init__(self) -> None:
+        self.names: dict[Key, bytes] = {}
+        self.uses: dict[Key, int] = {}
+        self.last = 0
+
+
+class Pipeline:
+    """A connection on which nothing else speaks. Not for two threads at once."""
+
+    def __init__(self, connection: Connection, prepared: Prepared) -> None:
+        self._connection = connection
+        self._pgconn = connection.pgconn
+        self._prepared = prepared
+        self._new: list[Key] = []  # prepared since the last wait; they hold if nothing fails
+        self._adapt = Transformer(connection)
+        self._sent: deque[Reply | None] = deque()  # None: the reply to a preparation
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no transaction is open."""
+        return self._pgconn.transaction_status == TransactionStatus.IDLE
+
+    def send(self, sql: bytes, values: Sequence[Any]) -> Reply:
+        """Send a statement with `$1`, `$2`, ... and its values; it leaves at the next wait at the latest."""
+        if not self._pgconn.pipeline_status:
+            self._pgconn.enter_pipeline_mode()
+        adapt = self._adapt
+        dumped = adapt.dump_sequence(values, [PyFormat.AUTO] * len(values))
+        key = sql, adapt.types or ()
+        name = (self._prepared.names.get(key) or self._prepare_if_it_pays(key)) if values else None
+        if name is not None:
+            self._pgconn.send_query_prepared(name, dumped, param_formats=adapt.formats)
+        else:
+            self._pgconn.send_query_params(sql, dumped, param_types=adapt.types, param_formats=adapt.formats)
+        reply = Reply()
+        self._sent.append(reply)
+        return reply
+
+    def wait(self) -> None:
+        """Wait for all replies. Raises the error of the first statement that has failed."""
+        if not self._sent:
+            return
+        self._pgconn.pipeline_sync()
+        failed = self._connection.wait(self._replies())
+        if failed is not None:
+            for key in self._new:
+                del self._prepared.names[key]
+        self._new.clear()
+        if failed is not None:
+            raise error_from_result(failed, encoding="utf-8")
+
+    def rows(self, result: PGresult) -> list[Any]:
+        """The rows of a reply, each a tuple with attributes."""
+        self._adapt.set_pgresult(result)
+        return self._adapt.load_rows(0, result.ntuples, _row_of(*(result.fname(at) for at in range(result.nfields))))
+
+    def leave(self) -> None:
+        """Wait, and leave the connection for others."""
+        self.wait()
+        if self._pgconn.pipeline_status:
+            self._pgconn.exit_pipeline_mode()
+
+    def _prepare_if_it_pays(self, key: Key) -> bytes | None:
+        prepared = self._prepared
+        uses = prepared.uses[key] = prepared.uses.get(key, 0) + 1
+        if uses < PREPARED_FROM or len(prepared.names) >= MOST_PREPARED:
+            return None
+        prepared.last += 1
+        name = b"easel_%d" % prepared.last
+        self._pgconn.send_prepare(name, *key)
+        self._sent.append(None)
+        prepared.names[key] = name
+        self._new.append(key)
+        return name
+
+    def _replies(self) -> Generator[Any, Any, PGresult | None]:
+        failed = None
+        yield from generators.send(self._pgconn)
+        while self._sent:
+            results = yield from generators.fetch_many(self._pgconn)
+            reply, result = self._sent.popleft(), results[0]
+            if result.status == _FAILED:
+                failed = result if failed is None else failed
+            elif reply is not None and result.status != _SKIPPED:
+                reply.result = result
+        yield from generators.fetch_many(self._pgconn)  # of the end of the pipeline
+        return failed
+
+
+@lru_cache(maxsize=512)
+def _row_of(*names: bytes) -> Callable[[Sequence[Any]], Any]:
+    return namedtuple("Row", [name.decode() for name in names], rename=True)._make  # pyright: ignore[reportUntypedNamedTuple, reportUnknownMemberType, reportUnknownVariableType]

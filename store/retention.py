@@ -1,0 +1,120 @@
+"""What goes with old runs, and what stays (docs/operations.md, "Retention").
+
+A conversation goes when nobody has spoken in it for the time that runs are kept. One that goes on keeps what was said:
+before a week is dropped the answers of its runs move into the messages that showed them. A file that a run has made
+goes when both its run and the conversation it was shown in are gone. Each function takes a bounded batch, for a
+transaction of its own.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from sqlalchemy import text
+
+from store.files import Blobs
+from store.ids import first_id_at
+from store.transaction import Transaction
+
+BATCH = 500
+
+RUNS = text("select id, conversation_id from runs where id >= :first and id < :end order by id limit :most")
+STRAY_RUNS = text("""
+    select id, conversation_id from runs_default where id >= :first and id < :end order by id limit :most
+""")
+IDLE = text("""
+    select id from conversations c
+    where id = any(cast(:ids as uuid[])) and updated_at < :before and active_run is null
+      and not exists (
+        select from runs r where r.conversation_id = c.id and r.status in ('queued', 'running', 'waiting', 'stopping')
+      )
+    order by id for update skip locked
+""")
+UNUSED = text("""
+    select id from conversations where last_run is null and active_run is null and created_at < :before
+      and updated_at < :before
+    order by created_at limit :most for update skip locked
+""")
+FORGET = text("delete from conversations where id = any(cast(:ids as uuid[]))")
+KEEP_ANSWERS = text("""
+    update conversation_messages m set content = v.outputs, activation_id = null, node_id = null
+    from node_values v
+    where m.conversation_id = any(cast(:conversations as uuid[])) and m.run_id = any(cast(:ids as uuid[]))
+      and m.content is null and v.run_id = any(cast(:ids as uuid[]))
+      and v.run_id = m.run_id and v.activation_id = m.activation_id and v.node_id = m.node_id
+""")
+GO_ON = text("""
+    select exists (
+        select from conversations
+        where id = any(cast(:conversations as uuid[])) and last_run = any(cast(:ids as uuid[]))
+    )
+""")
+FILES_LEFT = text("""
+    select f.id, f.run_id, f.sha256,
+      exists (select from runs r where r.id = f.run_id)
+      or exists (select from conversation_messages m where m.run_id = f.run_id)
+    from files f where f.run_id is not null and f.run_id < :end and (f.run_id, f.id) > (:run_id, :id)
+    order by f.run_id, f.id limit :most
+""")
+DELETE_FILES = text("delete from files where id = any(cast(:ids as uuid[])) returning sha256")
+STILL_NAMED = text("select distinct sha256 from files where sha256 = any(cast(:hashes as bytea[]))")
+
+
+@dataclass(frozen=True, slots=True)
+class Parted:
+    """What became of a batch: where the next one begins (None: there are no more), and whether all its runs can go."""
+
+    next: UUID | None
+    can_go: bool
+
+
+def part(tx: Transaction, first: UUID, end: UUID, before: datetime, *, strays: bool = False) -> Parted:
+    """Part up to 500 runs of a range (of those that no week covers: `strays`) from their conversations.
+
+    Conversations that nobody has touched since `before` are deleted, others take their answers over. A run cannot go
+    while its conversation would begin its next turn from what it left.
+    """
+    found = tx.rows(STRAY_RUNS if strays else RUNS, first=first, end=end, most=BATCH)
+    if not found:
+        return Parted(None, True)
+    ids = [run_id for run_id, _ in found]
+    conversations = sorted({conversation_id for _, conversation_id in found})
+    idle = [conversation_id for (conversation_id,) in tx.rows(IDLE, ids=conversations, before=before)]
+    if idle:
+        tx.run(FORGET, ids=idle)
+    tx.run(KEEP_ANSWERS, conversations=conversations, ids=ids)
+    goes_on = tx.scalar(GO_ON, conversations=conversations, ids=ids)
+    return Parted(UUID(int=ids[-1].int + 1) if len(found) == BATCH else None, not goes_on)
+
+
+def forget_unused(tx: Transaction, before: datetime) -> int:
+    """Delete up to 500 conversations in which nobody has ever spoken; how many."""
+    unused = [conversation_id for (conversation_id,) in tx.rows(UNUSED, before=before, most=BATCH)]
+    return tx.run(FORGET, ids=unused) if unused else 0
+
+
+def delete_files(
+    tx: Transaction, blobs: Blobs, after: tuple[UUID, UUID], before: datetime
+) -> tuple[tuple[UUID, UUID] | None, int]:
+    """Look at 500 files of old runs and delete those nobody can ask for: the last one seen (None: no more), how many.
+
+    Their bytes go before the commit: a crash in between leaves a row for the next time, not bytes without a name.
+    """
+    found = tx.rows(FILES_LEFT, end=first_id_at(before), run_id=after[0], id=after[1], most=BATCH)
+    if not found:
+        return None, 0
+    gone = [file_id for file_id, _, _, is_needed in found if not is_needed]
+    hashes = _deleted(tx, gone)
+    for sha256 in hashes:
+        blobs.discard(sha256)
+    return (found[-1][1], found[-1][0]), len(gone)
+
+
+def _deleted(tx: Transaction, file_ids: Sequence[UUID]) -> list[bytes]:
+    """Delete files; the hashes that no other file has."""
+    if not file_ids:
+        return []
+    hashes = {bytes(sha256) for (sha256,) in tx.rows(DELETE_FILES, ids=file_ids)}
+    named = {bytes(sha256) for (sha256,) in tx.rows(STILL_NAMED, hashes=sorted(hashes))}
+    return sorted(hashes - named)

@@ -1,0 +1,199 @@
+"""One open transaction: statements on one connection, waited for one by one or together."""
+
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any, cast
+
+import psycopg
+from psycopg.pq.abc import PGresult
+from sqlalchemy import Executable, text
+from sqlalchemy.exc import DBAPIError, InvalidRequestError, MultipleResultsFound, StatementError
+
+from store.pipeline import Connection, Pipeline, Prepared, Reply
+from store.statements import compiled
+
+BEGIN, COMMIT, ROLLBACK = text("begin"), text("commit"), text("rollback")
+SAVEPOINT, RELEASE_SAVEPOINT = text("savepoint part"), text("release savepoint part")
+ROLL_BACK_TO_SAVEPOINT = text("rollback to savepoint part")
+WITHOUT_WAITING = text("set local synchronous_commit = off")
+
+
+class Later:
+    """What was sent and not waited for. Asking waits for it, and for all that was sent before it."""
+
+    __slots__ = ("_reply", "_transaction")
+
+    def __init__(self, transaction: "Transaction", reply: Reply) -> None:
+        self._transaction = transaction
+        self._reply = reply
+
+    def rows(self) -> Sequence[Any]:
+        """All rows; each is a tuple with attributes."""
+        return self._transaction.rows_of(self._reply)
+
+    def one_or_none(self) -> Mapping[str, Any] | None:
+        """The only row as a mapping; None if there is none."""
+        rows = self.rows()
+        if len(rows) > 1:
+            raise MultipleResultsFound("There are several rows where there must be one.")
+        return rows[0]._asdict() if rows else None
+
+    def scalar(self) -> Any:
+        """The first column of the first row; None if there is none."""
+        rows = self.rows()
+        return rows[0][0] if rows else None
+
+    def count(self) -> int:
+        """How many rows a write has hit."""
+        return self._transaction.hit_by(self._reply)
+
+
+class Transaction:
+    """One open transaction; statements run on it and nowhere else."""
+
+    def __init__(self, connection: Connection, prepared: Prepared) -> None:
+        self.connection = connection
+        self._pipeline = Pipeline(connection, prepared)
+        self._behind: list[Behind] = []
+
+    # -- statements that are waited for -----------------------------------------------------------------------------
+    def rows(self, statement: Executable, **values: Any) -> Sequence[Any]:
+        """All rows of a statement; each is a tuple with attributes."""
+        return self.later(statement, **values).rows()
+
+    def one_or_none(self, statement: Executable, **values: Any) -> Mapping[str, Any] | None:
+        """The only row as a mapping; None if there is none."""
+        return self.later(statement, **values).one_or_none()
+
+    def scalar(self, statement: Executable, **values: Any) -> Any:
+        """The first column of the first row; None if there is none."""
+        return self.later(statement, **values).scalar()
+
+    def run(self, statement: Executable, **values: Any) -> int:
+        """Carry out a write; the number of rows it hit."""
+        return self.later(statement, **values).count()
+
+    # -- statements that go out together ----------------------------------------------------------------------------
+    def later(self, statement: Executable, **values: Any) -> Later:
+        """Send a statement and do not wait: what goes out together costs one round trip.
+
+        Statements are carried out in order, and each sees what was committed when it began. What fails is raised by
+        whoever waits next, at the latest by the commit; nothing behind it is carried out.
+        """
+        made = compiled(statement, values)
+        try:
+            put = made.values(values)
+        except (TypeError, ValueError) as error:
+            raise StatementError(str(error), made.sql.decode(), None, error) from error
+        try:
+            return Later(self, self._pipeline.send(made.sql, put))
+        except psycopg.Error as error:
+            raise self._translated(error) from error
+
+    def run_many(self, statement: Executable, values: Sequence[Mapping[str, Any]]) -> None:
+        """Carry out a write for each set of values, without waiting; nothing for none."""
+        for each in values:
+            self.later(statement, **each)
+
+    def behind_commit(self, statement: Executable, **values: Any) -> "Behind":
+        """Have a statement sent right behind the commit; it sees what is committed by then."""
+        behind = Behind(statement, values)
+        self._behind.append(behind)
+        return behind
+
+    def commit_without_waiting(self) -> None:
+        """Let this transaction's commit return before it is on disk (claims and renewals only)."""
+        self.later(WITHOUT_WAITING)
+
+    @contextmanager
+    def savepoint(self) -> Generator[None]:
+        """Work that may fail by itself: what it did is undone then, and the transaction goes on."""
+        self.run(SAVEPOINT)
+        try:
+            yield
+            self.wait()
+        except BaseException:
+            with suppress(DBAPIError):
+                self.wait()
+            self.run(ROLL_BACK_TO_SAVEPOINT)
+            raise
+        self.run(RELEASE_SAVEPOINT)
+
+    def wait(self) -> None:
+        """Wait for everything that was sent."""
+        try:
+            self._pipeline.wait()
+        except psycopg.Error as error:
+            raise self._translated(error) from error
+
+    def rows_of(self, reply: Reply) -> Sequence[Any]:
+        """The rows of a reply."""
+        result = self._result_of(reply)
+        try:
+            return self._pipeline.rows(result)
+        except psycopg.Error as error:
+            raise self._translated(error) from error
+
+    def hit_by(self, reply: Reply) -> int:
+        """How many rows the write of a reply has hit."""
+        return self._result_of(reply).command_tuples or 0
+
+    def _result_of(self, reply: Reply) -> PGresult:
+        if reply.result is None:
+            self.wait()
+        if reply.result is None:
+            raise InvalidRequestError("A statement before this one has failed.")
+        return reply.result
+
+    def _translated(self, error: psycopg.Error) -> DBAPIError:
+        return translated(error, is_gone=bool(self.connection.closed))
+
+    # -- the ends of it ---------------------------------------------------------------------------------------------
+    def begin(self) -> None:
+        """Begin a transaction; without it each statement stands alone."""
+        self.later(BEGIN)
+
+    def commit(self) -> None:
+        """Wait for everything, and commit what was begun."""
+        self.later(COMMIT)
+        for behind in self._behind:
+            behind.later = self.later(behind.statement, **behind.values)
+        self.end()
+
+    def end(self) -> None:
+        """Wait for everything; the connection is free for others afterwards."""
+        try:
+            self._pipeline.leave()
+        except psycopg.Error as error:
+            raise self._translated(error) from error
+
+    def roll_back(self) -> None:
+        """Undo everything. A connection that cannot even do that is closed."""
+        try:
+            with suppress(DBAPIError):
+                self.wait()
+            if not self._pipeline.is_idle:
+                self.run(ROLLBACK)
+            self.end()
+        except (psycopg.Error, DBAPIError):
+            self.connection.close()
+
+
+@dataclass
+class Behind:
+    """A statement behind a commit."""
+
+    statement: Executable
+    values: Mapping[str, Any]
+    later: Later | None = None  # once it was sent
+
+    def scalar(self) -> Any:
+        """The first column of the first row; None if there is none, or if the transaction did not commit."""
+        return self.later.scalar() if self.later is not None else None
+
+
+def translated(error: psycopg.Error, *, is_gone: bool) -> DBAPIError:
+    """The driver's error as SQLAlchemy's of the same kind; `is_gone`: and there is no connection any more."""
+    made = DBAPIError.instance(None, None, error, psycopg.Error, connection_invalidated=is_gone)
+    return cast(DBAPIError, made)

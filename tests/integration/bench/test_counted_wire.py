@@ -1,0 +1,98 @@
+"""Wires count what real servers are asked, change nothing, and take their time if told to."""
+
+import time
+from collections import Counter
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+import redis
+
+from bench.counted_wire import Wires, wires
+from bench.postgres_talk import PostgresTalk
+from bench.redis_talk import RedisTalk
+
+STEP = ("begin", "select count(*) from runs", "commit")
+
+
+@pytest.fixture
+def laid() -> Iterator[Wires]:
+    with wires() as laid:
+        yield laid
+
+
+def plain(url: str) -> str:
+    return url.replace("+psycopg", "")
+
+
+def test_statements_one_by_one_and_in_a_pipeline_are_told_apart(laid: Wires, module_database_url: str):
+    wire = laid.to(module_database_url, PostgresTalk)
+    with psycopg.connect(plain(wire.through(module_database_url)), autocommit=True) as connection:
+        before = laid.read(wire)
+        for sql in STEP:
+            connection.execute(sql)
+        one_by_one = laid.read(wire) - before
+        before = laid.read(wire)
+        with connection.pipeline():
+            for sql in STEP:
+                connection.execute(sql)
+        in_a_pipeline = laid.read(wire) - before
+
+    assert (one_by_one.round_trips, in_a_pipeline.round_trips) == (3, 1)
+    assert (one_by_one.transactions, in_a_pipeline.transactions) == (1, 1)
+    assert one_by_one.statements == Counter({"begin": 1, "select runs": 1, "commit": 1})
+    assert in_a_pipeline.statements == one_by_one.statements
+
+
+def test_commands_are_counted_as_the_server_counts_them(laid: Wires, redis_url: str):
+    wire = laid.to(redis_url, RedisTalk)
+    with redis.Redis.from_url(wire.through(redis_url)) as client:
+        client.ping()
+        before = laid.read(wire)
+        with client.pipeline(transaction=True) as pipeline:
+            pipeline.set("a", "b" * 300_000)
+            pipeline.get("a")
+            answers = pipeline.execute()
+        passed = laid.read(wire) - before
+
+    assert answers == [True, b"b" * 300_000]
+    assert passed.statements == Counter({"multi": 1, "set": 1, "get": 1, "exec": 1})
+    assert passed.round_trips in (1, 2)  # what is large may be answered in part before it has arrived
+    assert passed.bytes_answered > 300_000
+
+
+def test_a_slower_wire_adds_its_delay_to_each_round_trip(laid: Wires, redis_url: str):
+    wire = laid.to(redis_url, RedisTalk)
+    with redis.Redis.from_url(wire.through(redis_url)) as client:
+        client.ping()
+        wire.each_way = 0.02
+        began = time.monotonic()
+        client.ping()
+        client.ping()
+        took = time.monotonic() - began
+
+    assert 0.08 <= took < 2
+
+
+def test_what_was_delayed_arrives_whole_and_in_order_when_the_wire_gets_faster(laid: Wires, redis_url: str):
+    wire = laid.to(redis_url, RedisTalk)
+    wire.each_way = 0.01
+    with redis.Redis.from_url(wire.through(redis_url)) as client, client.pipeline(transaction=False) as pipeline:
+        for number in range(2000):
+            pipeline.rpush("numbers", f"{number:0200}")
+        wire.each_way = 0.0
+        pipeline.execute()
+        kept = client.lrange("numbers", 0, -1)
+
+    assert kept == [f"{number:0200}".encode() for number in range(2000)]
+
+
+def test_the_end_of_wires_ends_their_connections(redis_url: str):
+    with wires() as laid:
+        wire = laid.to(redis_url, RedisTalk)
+        client = redis.Redis.from_url(wire.through(redis_url), retry=None)
+        client.ping()
+
+    with pytest.raises(redis.RedisError):
+        client.ping()
+    client.close()

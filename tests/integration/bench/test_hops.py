@@ -1,0 +1,23 @@
+"""A hop is counted on real processes."""
+
+from pathlib import Path
+
+import pytest
+
+from bench.hops import HOPS, stand_on
+
+
+def test_what_a_hop_asks_of_the_servers_is_counted(tmp_path: Path):
+    with stand_on(tmp_path) as stand:
+        stand.start_workers(1, idle=1.0)
+
+        passed = stand.chains(1, 1)
+
+    postgres, redis = passed.tally("worker", "PostgreSQL"), passed.tally("worker", "Redis")
+    assert passed.hops == HOPS
+    assert len(passed.hop_ms) == HOPS - 1
+    assert postgres.statements["update runs"] == pytest.approx(1.0, abs=0.2)
+    assert 0 < postgres.round_trips <= sum(postgres.statements.values())
+    assert redis.statements["lpush"] == pytest.approx((HOPS - 1) / HOPS, abs=0.3)
+    assert 1.0 <= passed.transactions < 5.0
+    assert passed.cpu_ms("worker") > 0

@@ -1,0 +1,93 @@
+import asyncio
+import threading
+from collections.abc import Generator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any, cast
+from uuid import UUID, uuid4
+
+import pytest
+
+from providers.accounts import Account, AccountModel
+from providers.catalogue import Limits
+from store import model_accounts
+from store.database import Database
+from worker import models
+from worker.models import Models
+
+ASKING = 8
+SHARED = Account(
+    factory="OpenAI-API-Compatible", base_url="http://model.example/v1", api_key="key", models={"m": AccountModel()}
+)
+
+
+class Rows:
+    """A database that counts who reads accounts, and lets them meet."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.read: list[UUID] = []
+        self.threads: list[int] = []
+        monkeypatch.setattr(model_accounts, "accounts_of", self._accounts_of)
+
+    @contextmanager
+    def transaction(self) -> Generator[None]:
+        yield
+
+    def models(self) -> Models:
+        return Models(cast(Database, self), [SHARED], Limits(), None)
+
+    def _accounts_of(self, tx: Any, tenant_id: UUID, key: Any) -> list[Any]:
+        self.read.append(tenant_id)
+        self.threads.append(threading.get_ident())
+        return []
+
+
+def test_many_that_ask_for_a_tenants_accounts_at_once_read_them_once(monkeypatch: pytest.MonkeyPatch):
+    rows = Rows(monkeypatch)
+    found, tenant_id = rows.models(), uuid4()
+    together = threading.Barrier(ASKING)
+
+    def ask(_: int) -> tuple[Account, ...]:
+        together.wait(5)
+        return found.accounts(tenant_id)
+
+    with ThreadPoolExecutor(ASKING) as pool:
+        given = list(pool.map(ask, range(ASKING)))
+
+    assert given == [(SHARED,)] * ASKING
+    assert rows.read == [tenant_id]
+
+
+def test_accounts_are_read_beside_the_event_loop_and_those_at_hand_take_no_thread(monkeypatch: pytest.MonkeyPatch):
+    rows = Rows(monkeypatch)
+    found, tenant_id = rows.models(), uuid4()
+    hops: list[Any] = []
+    hop = asyncio.to_thread
+
+    async def counted(work: Any, *arguments: Any) -> Any:
+        hops.append(work)
+        return await hop(work, *arguments)
+
+    monkeypatch.setattr(asyncio, "to_thread", counted)
+
+    async def open_twice() -> None:
+        await found.open(tenant_id, "m@OpenAI-API-Compatible")
+        await found.open(tenant_id, "m@OpenAI-API-Compatible")
+
+    asyncio.run(open_twice())
+
+    assert rows.threads != [threading.get_ident()]
+    assert len(hops) == 1
+
+
+def test_accounts_of_tenants_that_nobody_asks_for_any_more_are_let_go(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(models, "MOST_KEPT", 2)
+    monkeypatch.setattr(models, "KEPT", -1.0)
+    rows = Rows(monkeypatch)
+    found = rows.models()
+
+    for _ in range(5):
+        found.accounts(uuid4())
+
+    assert len(rows.read) == 5
+    assert found.kept <= 2
