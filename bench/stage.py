@@ -20,6 +20,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
+from uuid import uuid4
 
 import httpx2
 import redis
@@ -160,7 +161,9 @@ def stage_on(
         if ready is None:
             raise RuntimeError("`easel up` did not come up.")
         stage = Stage(ready[1], ready[2], home, port, easel.pid)
-        made = stage.client.post("/agents", json={"title": "stream", "dsl": CANVAS}).json()
+        made = stage.client.post("/agents", json={"title": f"stream {uuid4()}", "dsl": CANVAS}).json()
+        if made["data"] is None:
+            raise RuntimeError(f"The agent was not taken: {made['message']}")
         stage.agent_id = made["data"]["id"]
         yield stage
     finally:
