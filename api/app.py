@@ -128,6 +128,7 @@ def _edge(figures: Figures) -> Edge:
         form_expiry=figures.form_expiry,
         max_running=figures.max_running,
         max_activations=figures.max_activations,
+        plans_once=False,
     )
     blobs = LocalBlobs(figures.files_dir) if figures.files_dir is not None else None
     streams = Streams(

@@ -73,6 +73,7 @@ def connected(found: Found) -> Generator[Connection]:
         form_expiry=found.settings.form_expiry,
         max_running=found.settings.max_running,
         max_activations=found.settings.max_activations,
+        plans_once=False,
     )
     try:
         yield Connection(Lifecycle(coordinator), found)

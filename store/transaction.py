@@ -28,6 +28,11 @@ class Later:
         self._transaction = transaction
         self._reply = reply
 
+    @property
+    def is_there(self) -> bool:
+        """Whether it was waited for, and carried out."""
+        return self._reply.result is not None
+
     def rows(self) -> Sequence[Any]:
         """All rows; each is a tuple with attributes."""
         return self._transaction.rows_of(self._reply)
@@ -190,7 +195,7 @@ class Behind:
 
     def scalar(self) -> Any:
         """The first column of the first row; None if there is none, or if the transaction did not commit."""
-        return self.later.scalar() if self.later is not None else None
+        return self.later.scalar() if self.later is not None and self.later.is_there else None
 
 
 def translated(error: psycopg.Error, *, is_gone: bool) -> DBAPIError:

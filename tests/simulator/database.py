@@ -60,6 +60,10 @@ class Found(Later):
     def __init__(self, found: Any) -> None:
         self._found = found
 
+    @property
+    def is_there(self) -> bool:
+        return True
+
     def rows(self) -> Sequence[Any]:
         return [Fields(row) for row in self._found]
 

@@ -1,0 +1,120 @@
+"""Statements that go out together: what they see, and what becomes of those behind one that fails."""
+
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from sqlalchemy import text
+from sqlalchemy.exc import DataError, IntegrityError
+
+from store import pipeline
+from store.database import Database
+from store.transaction import Behind
+
+MAKE = text("create table numbers (n int primary key, said text)")
+PUT = text("insert into numbers (n, said) values (:n, :said)")
+ALL = text("select n, said from numbers order by n")
+COUNT = text("select count(*) from numbers")
+HALVE = text("select 1 / cast(:n as int) as half")
+
+
+@pytest.fixture
+def numbers(database: Database) -> Iterator[Database]:
+    with database.transaction() as tx:
+        tx.run(MAKE)
+    yield database
+    with database.transaction() as tx:
+        tx.run(text("drop table numbers"))
+
+
+def fail(numbers: Database, asked: list[Behind] | None = None) -> None:
+    """A transaction whose second statement fails; there is another behind it, and one behind the commit."""
+    with numbers.transaction() as tx:
+        tx.later(PUT, n=98, said="before")
+        tx.later(HALVE, n=0)
+        tx.later(PUT, n=99, said="behind")
+        (asked if asked is not None else []).append(tx.behind_commit(COUNT))
+
+
+def said(database: Database) -> list[tuple[int, str]]:
+    with database.statements() as tx:
+        return [tuple(row) for row in tx.rows(ALL)]
+
+
+def test_each_statement_sees_those_before_it(numbers: Database):
+    with numbers.transaction() as tx:
+        counts: list[Any] = []
+        for n in range(5):
+            tx.later(PUT, n=n, said=str(n))
+            counts.append(tx.later(COUNT))
+
+        assert [count.scalar() for count in counts] == [1, 2, 3, 4, 5]
+
+
+def test_rows_have_names_and_a_write_tells_what_it_has_hit(numbers: Database):
+    with numbers.transaction() as tx:
+        stored = tx.later(PUT, n=1, said="one")
+        (row,) = tx.rows(ALL)
+        one = tx.one_or_none(text("select * from numbers where n = :n"), n=1)
+        none = tx.one_or_none(text("select * from numbers where n = :n"), n=2)
+
+    assert stored.count() == 1
+    assert (row.n, row.said) == (1, "one")
+    assert (one, none) == ({"n": 1, "said": "one"}, None)
+
+
+def test_nothing_behind_a_statement_that_fails_is_carried_out_and_its_own_error_is_raised(numbers: Database):
+    with pytest.raises(DataError, match="division by zero"):
+        fail(numbers)
+
+    assert said(numbers) == []
+
+
+@pytest.mark.parametrize("uses", range(1, pipeline.PREPARED_FROM + 2))
+def test_what_was_not_prepared_since_something_before_it_failed_is_prepared_when_it_is_used_again(
+    numbers: Database, uses: int
+):
+    for n in range(1, uses):
+        with numbers.transaction() as tx:
+            tx.run(PUT, n=n, said="before")
+    with pytest.raises(DataError):
+        fail(numbers)
+
+    for n in range(uses, uses + 4):
+        with numbers.transaction() as tx:
+            tx.run(PUT, n=n, said="after")
+
+    assert [n for n, _ in said(numbers)] == list(range(1, uses + 4))
+
+
+def test_a_part_that_fails_is_undone_and_the_transaction_goes_on(numbers: Database):
+    with numbers.transaction() as tx:
+        tx.run(PUT, n=1, said="kept")
+        with suppress(IntegrityError), tx.savepoint():
+            tx.run(PUT, n=2, said="undone")
+            tx.run(PUT, n=1, said="twice")
+        tx.run(PUT, n=3, said="kept")
+
+    assert said(numbers) == [(1, "kept"), (3, "kept")]
+
+
+def test_what_goes_behind_a_commit_sees_it_and_is_not_asked_without_one(numbers: Database):
+    with numbers.transaction() as tx:
+        tx.later(PUT, n=1, said="one")
+        behind = tx.behind_commit(COUNT)
+    never: list[Behind] = []
+    with pytest.raises(DataError):
+        fail(numbers, never)
+
+    assert (behind.scalar(), never[0].scalar()) == (1, None)
+
+
+def test_more_than_any_buffer_holds_goes_through_in_both_directions(numbers: Database):
+    long = "x" * 10_000
+    with numbers.transaction() as tx:
+        echoes = [tx.later(text("select cast(:said as text)"), said=long) for _ in range(2_000)]
+        tx.run_many(PUT, [{"n": n, "said": long} for n in range(500)])
+
+        assert tx.scalar(COUNT) == 500
+        assert {len(echo.scalar()) for echo in echoes} == {len(long)}
