@@ -335,11 +335,14 @@ def test_several_alternatives_have_no_common_opening():
     assert opening({"content": ["{LLM:A@content}", "x"]}, "LLM:A", FakeContext().lookup, lambda _: True) is None
 
 
+MARKS = "".join((THINK_START, THINK_END, AUDIO_START, AUDIO_END))  # nothing that models say has any
+
+
 @given(
     before=st.text(max_size=20),
     value=st.text(max_size=20),
-    thought=st.text(st.characters(exclude_characters="<>" + THINK_START + THINK_END), max_size=10),
-    answer=st.text(st.characters(exclude_characters="<>" + THINK_START + THINK_END), max_size=10),
+    thought=st.text(st.characters(exclude_characters="<>" + MARKS), max_size=10),
+    answer=st.text(st.characters(exclude_characters="<>" + MARKS), max_size=10),
 )
 def test_what_was_said_ahead_is_how_the_message_begins(before: str, value: str, thought: str, answer: str):
     text = before.replace("{", "(").replace("}", ")") + "{sys.query}{LLM:A@content} end"
