@@ -18,7 +18,7 @@ from scheduler.turn_start import Request, turn_globals
 from scheduler.verdicts import Answered, taken_apart
 from store import conversations, conversing, idempotency, inbox, runs, values
 from store.ids import new_id
-from store.runs import Applied
+from store.steps import Applied
 from store.transaction import Transaction
 
 ON_BUSY = ("refuse", "enqueue", "interrupt")

@@ -26,10 +26,10 @@ from scheduler import turn_start
 from scheduler.dispatch import Dispatch
 from scheduler.verdicts import Verdicts
 from scheduler.versions import Versions
-from store import conversing, inbox, outcomes, runs, scopes, values
+from store import conversing, inbox, outcomes, runs, scopes, steps, values
 from store.database import Database
 from store.outages import is_outage
-from store.runs import Applied, Own
+from store.steps import Applied, Own
 from store.transaction import Transaction
 
 log = structlog.get_logger()
@@ -281,7 +281,7 @@ class Coordinator:
         own: Own | None = None,
     ) -> Applied:
         spent = usage if usage is not None else row["usage"]
-        applied = runs.apply(tx, row, decision, usage=spent, form_expiry=self.form_expiry, answers=answers, own=own)
+        applied = steps.apply(tx, row, decision, usage=spent, form_expiry=self.form_expiry, answers=answers, own=own)
         applied.conversation_id = row["conversation_id"]
         if applied.is_over:
             last = decision.run.last
@@ -292,7 +292,7 @@ class Coordinator:
 
 
 def after(row: Mapping[str, Any], decision: Decision) -> dict[str, Any]:
-    """A run's row as `runs.apply` has left it, for a second decision in the same transaction."""
+    """A run's row as `steps.apply` has left it, for a second decision in the same transaction."""
     return {
         **row,
         "status": decision.run.status.value,

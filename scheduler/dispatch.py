@@ -19,7 +19,7 @@ from scheduler.bus import Bus, Echo
 from scheduler.counting import Counters
 from scheduler.envelope import envelope
 from scheduler.silence import Silence
-from store.runs import Applied, Hint
+from store.steps import Applied, Hint
 
 log = structlog.get_logger()
 

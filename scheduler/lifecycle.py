@@ -22,7 +22,7 @@ from scheduler.coordinator import Coordinator, is_contradiction
 from scheduler.turn_start import Request
 from store import conversations, conversing, runs
 from store.ids import new_id
-from store.runs import Applied
+from store.steps import Applied
 from store.transaction import Transaction
 
 T = TypeVar("T")

@@ -22,7 +22,7 @@ from store import inbox, outcomes
 from store.activations import Claim
 from store.inbox import Written
 from store.outages import is_outage
-from store.runs import Own
+from store.steps import Own
 from worker import failures
 from worker.allowance import Allowance
 from worker.context import WorkerContext
@@ -97,14 +97,15 @@ class Reporting:
                 if applied is None and not inbox.report(tx, claim.run_id, claim.id, claim.lease_id, written).count():
                     raise LeaseGone
         except Exception as error:
-            if not isinstance(error, LeaseGone) and not inbox.is_refused(error):
-                if is_folding:
-                    raise FoldFailed from error
+            if isinstance(error, LeaseGone) or inbox.is_refused(error):
+                if not self._was_stored():
+                    log.info("report_refused", activation_id=str(claim.id))
+                    return
+                applied = None
+            elif is_folding:
+                raise FoldFailed from error
+            else:
                 raise
-            if not self._was_stored():
-                log.info("report_refused", activation_id=str(claim.id))
-                return
-            applied = None
         coordinator.dispatch.counters.activation(claim.component, str(written.outcome.get("is")))
         if not rides_along:
             coordinator.dispatch.advance(claim.run_id)

@@ -107,7 +107,7 @@ _written: ContextVar[set[str] | None] = ContextVar("written", default=None)
 
 
 def _at_commits(passing: _Passing) -> None:
-    from store import inbox, overdue, runs
+    from store import inbox, overdue, runs, steps
     from store.database import Database
 
     original = Database.transaction
@@ -129,7 +129,7 @@ def _at_commits(passing: _Passing) -> None:
     setattr(Database, "transaction", transaction)  # noqa: B010 (a method of production code, from outside)
     _noting(inbox, "report", "a report", lambda stored: stored.count() > 0)
     _noting(inbox, "settle", "a report")
-    _noting(runs, "apply", "a fold")
+    _noting(steps, "apply", "a fold")
     _noting(runs, "create", "a start")
     _noting(overdue, "silent_leases", "a repair", lambda found: bool(found))
     _noting(overdue, "unclaimed", "a repair", lambda found: bool(found))

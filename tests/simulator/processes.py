@@ -29,7 +29,7 @@ from store import canaries
 from store.database import Database
 from store.inbox import is_refused
 from store.outages import is_outage
-from store.runs import Applied, Own
+from store.steps import Applied, Own
 from store.transaction import Transaction
 from tests.builders import At
 from tests.simulator import stories

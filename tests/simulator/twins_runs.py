@@ -7,7 +7,7 @@ from uuid import UUID
 
 import orjson
 
-from store import conversations, conversing, events, idempotency, runs, scopes, turns
+from store import conversations, conversing, events, idempotency, runs, scopes, steps, turns
 from tests.simulator.database import twin
 from tests.simulator.tables import Data, Row, Work, refused
 
@@ -155,7 +155,7 @@ def _change_run(work: Work, run_id: UUID, holds: Holds, **changes: Any) -> int:
     return 1
 
 
-@twin(runs.SAVE)
+@twin(steps.SAVE)
 def save(
     work: Work,
     of_run: UUID,
@@ -205,7 +205,7 @@ def next_turn(work: Work, of_run: UUID, new_request: Any, new_message: UUID, new
 
 
 # -- activations, as a fold writes them ------------------------------------------------------------------------------
-@twin(runs.ACTIVATE)
+@twin(steps.ACTIVATE)
 def activate(work: Work, **row: Any) -> int:
     kept = {**row, "trail": packed(row["trail"]), "limits": packed(row["limits"])}
     work.insert(
@@ -220,7 +220,7 @@ def activate(work: Work, **row: Any) -> int:
 MOVABLE = ("reported", "saying", "open", "waiting")
 
 
-@twin(runs.MOVE)
+@twin(steps.MOVE)
 def move(work: Work, run_id: UUID, revision: int, ids: list[UUID], statuses: list[str]) -> list[dict[str, Any]]:
     table, hit = work.server["activations"], 0
     found = [(table.rows.get((run_id, each)), status) for each, status in zip(ids, statuses, strict=True)]
@@ -246,17 +246,17 @@ def _again(work: Work, run_id: UUID, ids: list[UUID], **changes: Any) -> list[di
     return hit
 
 
-@twin(runs.RETRY)
+@twin(steps.RETRY)
 def retry(work: Work, run_id: UUID, ids: list[UUID]) -> list[dict[str, Any]]:
     return _again(work, run_id, ids, outcome=None)
 
 
-@twin(runs.ANSWER)
+@twin(steps.ANSWER)
 def answer(work: Work, run_id: UUID, ids: list[UUID], answers: Any) -> list[dict[str, Any]]:
     return _again(work, run_id, ids, answers=packed(answers))
 
 
-@twin(runs.PROMOTE)
+@twin(steps.PROMOTE)
 def promote(work: Work, run_id: UUID, most: int) -> list[dict[str, Any]]:
     found = work.found(work.server["activations"], run_id, lambda a: a["status"] == "queued")
     hit: list[dict[str, Any]] = []
@@ -296,7 +296,7 @@ def call_off(work: Work, run_id: UUID) -> int:
     return _change_all(work, run_id, lambda a: a["status"] == "running" and not a["called_off"], called_off=True)
 
 
-@twin(runs.CALL_OFF_ITEMS)
+@twin(steps.CALL_OFF_ITEMS)
 def call_off_items(work: Work, run_id: UUID, entry: str, item: int) -> int:
     def holds(a: Data) -> bool:
         if a["status"] != "running" or not a["scope"].startswith(f"{entry}."):

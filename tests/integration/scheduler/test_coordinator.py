@@ -15,8 +15,8 @@ from canvas.state import ENGINE
 from providers.chat import Usage
 from scheduler.broker import ADVANCE, EXECUTE
 from scheduler.coordinator import Coordinator
-from store.runs import Applied, Own
 from store.schema import runs
+from store.steps import Applied, Own
 from store.transaction import Transaction
 from tests.builders import says
 from tests.integration.engine import Bench, Run, reporting

@@ -17,7 +17,7 @@ from scheduler.broker import NODES, RUNS, make_app
 from scheduler.bus import AT_ONCE, Bus, channel
 from scheduler.dispatch import Dispatch
 from store.ids import new_id
-from store.runs import Applied, Hint
+from store.steps import Applied, Hint
 from tests.integration.engine import REDIS_AWAY, until
 
 

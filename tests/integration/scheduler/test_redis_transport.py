@@ -13,7 +13,7 @@ from scheduler.broker import NODES, RUNS, make_app
 from scheduler.dispatch import Dispatch
 from scheduler.redis_transport import Channel
 from store.ids import new_id
-from store.runs import Hint
+from store.steps import Hint
 from tests.integration.engine import Bench
 
 

@@ -9,10 +9,10 @@ from sqlalchemy.exc import DataError, OperationalError
 
 from canvas.plan import Decision
 from canvas.state import ENGINE, Status
-from store import runs
-from store.runs import Applied
+from store import runs, steps
 from store.schema import runs as rows
 from store.schema import scopes
+from store.steps import Applied
 from tests.integration.engine import Bench, Run
 
 SOON = timedelta(milliseconds=20)
@@ -123,7 +123,7 @@ def test_two_decisions_of_one_transaction_are_told_as_one():
 def decided(bench: Bench, run: Run, before: object, **decision: object) -> None:
     with bench.database.transaction() as tx:
         state = runs.state_of(tx, before, [], whole=True)
-        runs.apply(tx, before, Decision(state, **decision), usage={}, form_expiry=timedelta(days=1))
+        steps.apply(tx, before, Decision(state, **decision), usage={}, form_expiry=timedelta(days=1))
 
 
 def change(bench: Bench, run: Run, **values: object) -> None:

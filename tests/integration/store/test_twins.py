@@ -35,14 +35,15 @@ from store import (
     overdue,
     runs,
     scopes,
+    steps,
     turns,
     values,
 )
 from store.activations import Claim
 from store.database import Database
 from store.inbox import Written
-from store.runs import Own
 from store.schema import metadata
+from store.steps import Own
 from store.transaction import Transaction
 from tests.builders import At
 from tests.integration.engine import Outbox, values_of, variable_of
@@ -464,7 +465,8 @@ def test_the_same_calls_give_the_same_on_postgresql_and_in_the_simulator(seed: i
 
 
 @pytest.mark.parametrize(
-    "module", [runs, activations, scopes, turns, events, conversing, overdue, canaries, values, idempotency]
+    "module",
+    [runs, steps, activations, inbox, scopes, turns, events, conversing, overdue, canaries, values, idempotency],
 )
 def test_every_statement_of_the_protocol_has_a_twin(module: ModuleType):
     named = {name: value for name, value in vars(module).items() if name[0].isupper() and name.isupper()}
