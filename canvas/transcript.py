@@ -328,8 +328,3 @@ def tagged(text: str) -> str:
 def without_audio(text: str) -> str:
     """A text without the markers of its audio."""
     return _ANY_AUDIO.sub("", text) if AUDIO_START in text or AUDIO_END in text else text
-
-
-def without_thinking(text: str) -> str:
-    """A text without what its speakers thought aloud, and without its audio."""
-    return re.sub(f"{THINK_START}.*?(?:{THINK_END}|$)", "", without_audio(text), flags=re.DOTALL)

@@ -22,7 +22,6 @@ from canvas.transcript import (
     message_data,
     tagged,
     without_audio,
-    without_thinking,
 )
 
 NAMES = UUID(int=7)
@@ -506,11 +505,10 @@ def test_a_beginning_without_an_end_holds_nothing_back_for_long() -> None:
     ("say", "expected"),
     [
         (tagged, "a<think>hm</think>b"),
-        (without_thinking, "ab"),
         (without_audio, f"a{THINK_START}hm{THINK_END}b"),
     ],
 )
-def test_a_whole_text_shows_its_thinking_as_tags_or_not_at_all_and_never_its_audio(
+def test_a_whole_text_shows_its_thinking_as_tags_where_asked_and_never_its_audio(
     say: Callable[[str], str], expected: str
 ) -> None:
     assert say(f"a{THINK_START}hm{THINK_END}b{SOUND}") == expected
