@@ -319,14 +319,19 @@ def lose_activation(bench: Bench, run: Run, activation: Any) -> None:
 
 
 def lose(bench: Bench, run: Run) -> None:
-    """Whoever works for the run is taken for lost."""
-    with bench.database.transaction() as tx:
-        tx.run(
-            update(rows)
-            .where(rows.c.run_id == run.id, rows.c.status == "running")
-            .values(lease_until=rows.c.lease_until - timedelta(hours=1))
-        )
-    Sweeper(bench.coordinator).tick()
+    """Whoever works for the run is taken for lost, also if a renewal comes in between."""
+
+    def is_lost() -> bool:
+        with bench.database.transaction() as tx:
+            tx.run(
+                update(rows)
+                .where(rows.c.run_id == run.id, rows.c.status == "running")
+                .values(lease_until=rows.c.lease_until - timedelta(hours=1))
+            )
+        Sweeper(bench.coordinator).tick()
+        return "running" not in run.statuses.values()
+
+    until(is_lost)
 
 
 def answer(bench: Bench, run: Run, inputs: Mapping[str, Any] | None, *, query: str = "") -> None:
