@@ -28,6 +28,7 @@ from store import canaries
 from store.database import Database
 from worker.process import worker_of
 from worker.runtime import Worker
+from worker.tasks_in_place import NodeRequest, eager
 
 LONGEST_READ = 0.2  # seconds of one blocking read from Redis, which the end of an engine waits for
 
@@ -104,7 +105,7 @@ def engine(
 
 def _add_tasks(app: Celery, coordinator: Coordinator, worker: Worker) -> None:
     def execute(run_id: str, activation_id: str) -> None:
-        if not worker.execute(UUID(run_id), UUID(activation_id)):
+        if not worker.execute(UUID(run_id), UUID(activation_id), eager(worker.execution.eager)):
             raise Reject("The engine goes down.", requeue=True)
 
     def advance(run_id: str) -> None:
@@ -114,7 +115,7 @@ def _add_tasks(app: Celery, coordinator: Coordinator, worker: Worker) -> None:
         with coordinator.database.transaction() as tx:
             canaries.came_back(tx, NODES, datetime.fromisoformat(sent_at))
 
-    app.task(name=EXECUTE, ignore_result=True, shared=False)(execute)
+    app.task(name=EXECUTE, ignore_result=True, shared=False, Request=NodeRequest)(execute)
     app.task(name=ADVANCE, ignore_result=True, shared=False)(advance)
     app.task(name=CANARY, ignore_result=True, shared=False)(canary)
 

@@ -32,7 +32,7 @@ from store import migrate, tenants, versions
 
 OTHERS = ("DATABASE_URL", "REDIS_URL", "CELERY_BROKER_URL", "EASEL_DATABASE_URL", "EASEL_REDIS_URL", "EASEL_BROKER_URL")
 CHANNELS = "easel:run:*"
-OVER = b'"over": true'
+OVER = b'"over":true'
 IS_OVER = "select id from runs where id = any(%s) and status in ('succeeded', 'failed', 'cancelled')"
 MOMENTS = """
     select min(extract(epoch from created_at))::float from run_events

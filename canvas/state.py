@@ -68,7 +68,7 @@ RUN_MOVES: Mapping[RunStatus, frozenset[RunStatus]] = {
 }
 
 ACTIVATION_MOVES: Mapping[Status, frozenset[Status]] = {
-    Status.QUEUED: frozenset({Status.READY, Status.CLOSED}),
+    Status.QUEUED: frozenset({Status.READY, Status.RUNNING, Status.CLOSED}),
     Status.READY: frozenset({Status.RUNNING, Status.CLOSED}),
     Status.RUNNING: frozenset({Status.REPORTED}),
     Status.REPORTED: frozenset({Status.DONE, Status.READY, Status.WAITING, Status.SAYING, Status.OPEN}),

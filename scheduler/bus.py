@@ -20,6 +20,7 @@ import structlog
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from scheduler.echoes import Echo, Echoes
 from scheduler.silence import ANSWERS_WITHIN, Silence
 
 log = structlog.get_logger()
@@ -67,20 +68,6 @@ def _called_off(data: Any) -> UUID | None:
         return None
 
 
-@dataclass(frozen=True, slots=True)
-class Echo:
-    """What listeners are told of a run: its events up to `number` are stored."""
-
-    run_id: UUID
-    number: int
-    is_over: bool = False
-
-    @property
-    def said(self) -> str:
-        """The message."""
-        return json.dumps({"n": self.number, "over": self.is_over})
-
-
 class Listener(Protocol):
     """A subscription to one run's channel."""
 
@@ -102,11 +89,12 @@ class Bus:
         )
         self._silence = Silence()
         self._is_marked = False
+        self._echoes = Echoes(lambda echoes: self._ask(lambda: self._publish(echoes)))
+        self._echoing = self._redis.connection_pool.make_connection()  # its thread's own
 
     def echo(self, run_id: UUID, number: int, *, is_over: bool = False) -> None:
-        """Tell listeners that events up to `number` are stored."""
-        said = Echo(run_id, number, is_over).said
-        self._ask(lambda: self._redis.publish(channel(run_id), said))
+        """Tell listeners that events up to `number` are stored; soon, and without waiting for Redis."""
+        self._echoes.put(Echo(run_id, number, is_over))
 
     def deliver(self, queue: str, messages: Sequence[bytes], echo: Echo | None = None) -> None:
         """Put messages into a queue, if this Redis is the broker as well, and echo an event: one round trip.
@@ -201,7 +189,27 @@ class Bus:
 
     def close(self) -> None:
         """Close the connections."""
+        self._echoes.close()
+        self._echoing.disconnect()
         self._redis.close()
+
+    def _publish(self, echoes: Sequence[Echo]) -> None:
+        """Publish in one round trip. On a bare connection: a client's command costs more than Redis takes for it."""
+        commands = [("PUBLISH", channel(echo.run_id), echo.said) for echo in echoes]
+        try:
+            self._publish_once(commands)
+        except redis.ConnectionError:  # it was closed while it lay idle
+            self._publish_once(commands)
+
+    def _publish_once(self, commands: Sequence[tuple[Any, ...]]) -> None:
+        wire = self._echoing
+        try:
+            wire.send_packed_command(wire.pack_commands(commands))
+            for _ in commands:
+                wire.read_response()
+        except BaseException:
+            wire.disconnect()  # answers that were not read would be taken for others'
+            raise
 
     def _ask(self, command: Callable[[], T], *, insists: bool = False) -> T | None:
         """What Redis says; None if it cannot be asked. `insists`: ask it although it has kept silent of late."""

@@ -6,8 +6,8 @@ no report is overlooked; protocol.md has the proof.
 """
 
 import time
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from operator import attrgetter
 from typing import Any
@@ -27,9 +27,10 @@ from scheduler.dispatch import Dispatch
 from scheduler.verdicts import Verdicts
 from scheduler.versions import Versions
 from store import conversing, inbox, outcomes, runs, scopes, steps, values
+from store.activating import Own
 from store.database import Database
 from store.outages import is_outage
-from store.steps import Applied, Own
+from store.steps import Applied, AsLeft
 from store.transaction import Transaction
 
 log = structlog.get_logger()
@@ -97,11 +98,13 @@ class Coordinator:
         if sees_more:
             self.advance_run(run_id)
 
-    def follow(self, applied: Applied) -> None:
-        """After the commit of a fold: send what it has decided, and look."""
+    def follow(self, applied: Applied) -> bool:
+        """After the commit of a fold: send what it has decided, and look. Whether the run may have moved on by that."""
         self.dispatch.flush(applied)
-        if self.sees_more(applied):
-            self.advance_run(applied.run_id)
+        if not self.sees_more(applied):
+            return False
+        self.advance_run(applied.run_id)
+        return True
 
     def sees_more(self, applied: Applied) -> bool:
         """Whether something was reported that no fold had seen when this one was committed."""
@@ -112,26 +115,37 @@ class Coordinator:
         row = runs.try_lock(tx, run_id)
         return Ahead(row, inbox.reported(tx, run_id), scopes.ask(tx, run_id, near))
 
+    def _expect(self, tx: Transaction, run_id: UUID, left: AsLeft) -> Ahead:
+        runs.must_be_at(tx, run_id, left.row["revision"])
+        return Ahead(lambda: left.row, list, left.scopes)
+
     def try_fold(
-        self, tx: Transaction, run_id: UUID, near: frozenset[str] | None = TOP, own: Own | None = None
+        self,
+        tx: Transaction,
+        run_id: UUID,
+        near: frozenset[str] | None = TOP,
+        owns: Sequence[Own] = (),
+        left: AsLeft | None = None,
     ) -> Applied | None:
         """Fold if nobody holds the run; None if somebody does (or there is no such run).
 
-        `near`: keys of the scopes that a fold will probably read, None for all. `own`: a report that is not stored yet;
-        it is stored with the step that takes it in. None then also for a run that takes no reports.
+        `near`: keys of the scopes that a fold will probably read, None for all. `owns`: reports that are not stored
+        yet; they are stored with the step that takes them in. None then also for a run that takes no reports.
+        `left`: the run as a step of the caller's has left it; nothing is read then, and if somebody holds the run or
+        has held it since, the transaction fails (`runs.has_moved_on`). What others have reported is for the next step.
         """
-        asked = self.ask(tx, run_id, near)
+        asked = self.ask(tx, run_id, near) if left is None else self._expect(tx, run_id, left)
         row = asked.row()
-        if row is None or (own is not None and not RunStatus(row["status"]).takes_reports):
+        if row is None or (owns and not RunStatus(row["status"]).takes_reports):
             return None
         started = time.monotonic()
-        applied = self.fold(tx, row, asked, own)
+        applied = self.fold(tx, row, asked, owns)
         applied.reported = tx.behind_commit(inbox.HAS_REPORTED, of_run=run_id)
         self.dispatch.counters.fold(time.monotonic() - started)
         return applied
 
     def fold(
-        self, tx: Transaction, row: Mapping[str, Any], ahead: Ahead | None = None, own: Own | None = None
+        self, tx: Transaction, row: Mapping[str, Any], ahead: Ahead | None = None, owns: Sequence[Own] = ()
     ) -> Applied:
         """Take a locked run's unseen reports into its state. What was asked for ahead is not asked for again."""
         nothing = Applied(row["id"])
@@ -141,8 +155,9 @@ class Coordinator:
         if status is RunStatus.QUEUED:
             return self._set_going(tx, row)
         reports = (ahead.reports if ahead is not None else inbox.reported(tx, row["id"]))()
-        if own is not None:
-            reports = sorted([*reports, inbox.report_of(own.claim, own.written)], key=attrgetter("activation"))
+        if owns:
+            told = (inbox.report_of(own.claim, own.written) for own in owns)
+            reports = sorted([*reports, *told], key=attrgetter("activation"))
         if not reports and status is not RunStatus.STOPPING:
             return nothing
         canvas = self.versions.canvas(tx, row["version_id"])
@@ -152,7 +167,9 @@ class Coordinator:
             return self._wind_down(tx, row, canvas, state)
         decision = decide.decide(canvas, state, reports)
         usage = _total(row["usage"], (report.usage for report in reports))
-        applied = self._apply(tx, row, decision, usage=usage, own=own)
+        applied = self._apply(tx, row, decision, usage=usage, owns=owns)
+        if applied.left is not None and canvas.orders_speech:  # then every scope is known
+            applied.left = replace(applied.left, scopes=replace(applied.left.scopes, keys=None))
         if state.status is RunStatus.STOPPING:
             applied.merge(self._wind_down(tx, {**after(row, decision), "usage": usage}, canvas, state))
         return applied
@@ -278,10 +295,10 @@ class Coordinator:
         *,
         usage: Mapping[str, int] | None = None,
         answers: Any = None,
-        own: Own | None = None,
+        owns: Sequence[Own] = (),
     ) -> Applied:
         spent = usage if usage is not None else row["usage"]
-        applied = steps.apply(tx, row, decision, usage=spent, form_expiry=self.form_expiry, answers=answers, own=own)
+        applied = steps.apply(tx, row, decision, usage=spent, form_expiry=self.form_expiry, answers=answers, owns=owns)
         applied.conversation_id = row["conversation_id"]
         if applied.is_over:
             last = decision.run.last

@@ -15,11 +15,13 @@ from celery.signals import after_task_publish, before_task_publish
 from kombu.exceptions import KombuError, OperationalError
 
 from scheduler.broker import ADVANCE, CANARY, EXECUTE, NODES, RUNS
-from scheduler.bus import Bus, Echo
+from scheduler.bus import Bus
 from scheduler.counting import Counters
+from scheduler.echoes import Echo
 from scheduler.envelope import envelope
 from scheduler.silence import Silence
-from store.steps import Applied, Hint
+from store.activating import Hint
+from store.steps import Applied
 
 log = structlog.get_logger()
 
@@ -56,7 +58,8 @@ class Dispatch:
         if applied.calls_off:
             self.bus.call_off(applied.run_id)
         last = applied.events[-1][0] if applied.events else None
-        self.hint(applied.hints, Echo(applied.run_id, last, applied.is_over) if last is not None else None)
+        echo = Echo(applied.run_id, last, applied.is_over) if last is not None else None
+        self.hint([*applied.hints, *applied.promoted()], echo)
         if applied.is_over:
             self.counters.run(applied.status)
         if applied.is_over and applied.conversation_id is not None:
@@ -135,7 +138,12 @@ class Dispatch:
 
 def _told(hint: Hint) -> tuple[tuple[str, str], str]:
     """What a worker needs of a hint, and what Flower shows of it."""
-    return (str(hint.run_id), str(hint.activation_id)), f"node:{hint.component}"
+    return (str(hint.run_id), str(hint.activation_id)), shown_as(hint.component)
+
+
+def shown_as(component: str) -> str:
+    """What Flower calls the task of a node."""
+    return f"node:{component}"
 
 
 def send(app: Celery, task: str, args: tuple[Any, ...], queue: str, expires: float | None = None) -> bool:

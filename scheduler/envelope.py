@@ -8,6 +8,7 @@ import os
 import socket
 from base64 import b64encode
 from functools import cache
+from typing import Any
 from uuid import uuid4
 
 import orjson
@@ -15,11 +16,10 @@ import orjson
 _EMBEDDED = {"callbacks": None, "errbacks": None, "chain": None, "chord": None}
 
 
-def envelope(task: str, args: tuple[str, ...], queue: str, shadow: str | None = None) -> bytes:
-    """A message that asks for a task; `shadow` is what Flower calls it."""
+def headers_of(task: str, args: tuple[str, ...], shadow: str | None = None) -> dict[str, Any]:
+    """What a message says of its task; `shadow` is what Flower calls it."""
     task_id = str(uuid4())
-    shown = repr(args)
-    headers = {
+    return {
         "lang": "py",
         "task": task,
         "id": task_id,
@@ -32,7 +32,7 @@ def envelope(task: str, args: tuple[str, ...], queue: str, shadow: str | None = 
         "timelimit": (None, None),
         "root_id": task_id,
         "parent_id": None,
-        "argsrepr": shown,
+        "argsrepr": repr(args),
         "kwargsrepr": "{}",
         "origin": _origin(os.getpid()),
         "ignore_result": True,
@@ -40,8 +40,18 @@ def envelope(task: str, args: tuple[str, ...], queue: str, shadow: str | None = 
         "stamped_headers": None,
         "stamps": {},
     }
+
+
+def body_of(args: tuple[str, ...]) -> tuple[Any, ...]:
+    """What a message gives its task."""
+    return args, {}, _EMBEDDED
+
+
+def envelope(task: str, args: tuple[str, ...], queue: str, shadow: str | None = None) -> bytes:
+    """A message that asks for a task."""
+    headers = headers_of(task, args, shadow)
     properties = {
-        "correlation_id": task_id,
+        "correlation_id": headers["id"],
         "reply_to": "",
         "delivery_mode": 2,
         "delivery_info": {"exchange": "", "routing_key": queue},
@@ -51,7 +61,7 @@ def envelope(task: str, args: tuple[str, ...], queue: str, shadow: str | None = 
     }
     return orjson.dumps(
         {
-            "body": b64encode(orjson.dumps((args, {}, _EMBEDDED))).decode(),
+            "body": b64encode(orjson.dumps(body_of(args))).decode(),
             "content-encoding": "utf-8",
             "content-type": "application/json",
             "headers": headers,

@@ -41,7 +41,7 @@ _new_lease = bindparam("new_lease", type_=activations.c.lease_id.type)
 
 _without_waiting = select(func.set_config("synchronous_commit", "off", True)).scalar_subquery() == "off"
 
-_CLAIMED = (
+CLAIMED = (
     "run_id", "id", "lease_id", "node_id", "component", "scope", "ordinal", "wave", "trail", "region", "limits",
     "activated_rev", "attempt", "strikes", "turn", "answers",
 )  # fmt: skip
@@ -75,7 +75,7 @@ CLAIM = (  # its commit returns before it is on disk: losing it costs a second c
         effect=None,
     )
     .returning(
-        *(activations.c[name] for name in _CLAIMED),
+        *(activations.c[name] for name in CLAIMED),
         runs.c.tenant_id,
         runs.c.canvas_id,
         runs.c.version_id,
@@ -85,6 +85,10 @@ CLAIM = (  # its commit returns before it is on disk: losing it costs a second c
         runs.c.history_upto,
         runs.c.created_at.label("run_created_at"),
     )
+)
+
+HELD_UNDER = select(activations.c.id).where(
+    activations.c.run_id == bindparam("of_run"), IS["running"], activations.c.lease_id == bindparam("of_lease")
 )
 
 IS_READY = select(activations.c.id).where(*MINE, IS["ready"], activations.c.not_before <= func.now())
@@ -175,7 +179,12 @@ def claim(
         worker_name=worker,
         most_strikes=most_strikes,
     )
-    return _claim(row) if row else None
+    return claim_of(row, {**row, "created_at": row["run_created_at"]}) if row else None
+
+
+def held_under(tx: Transaction, run_id: UUID, lease_id: UUID) -> UUID | None:
+    """The running activation under a lease: where it was taken by a commit whose answer got lost."""
+    return tx.scalar(HELD_UNDER, of_run=run_id, of_lease=lease_id)
 
 
 def is_ready(tx: Transaction, run_id: UUID, activation_id: UUID) -> bool:
@@ -183,7 +192,8 @@ def is_ready(tx: Transaction, run_id: UUID, activation_id: UUID) -> bool:
     return tx.scalar(IS_READY, of_run=run_id, of_activation=activation_id) is not None
 
 
-def _claim(row: Mapping[str, Any]) -> Claim:
+def claim_of(row: Mapping[str, Any], run: Mapping[str, Any]) -> Claim:
+    """The claim that an activation's row and its run's row make."""
     place = place_of(row)
     enclosing = tuple((bytes.fromhex(region), revision) for region, revision in row["limits"] or ())
     return Claim(
@@ -201,14 +211,14 @@ def _claim(row: Mapping[str, Any]) -> Claim:
         strikes=row["strikes"],
         turn=row["turn"],
         answers=row["answers"],
-        tenant_id=row["tenant_id"],
-        canvas_id=row["canvas_id"],
-        version_id=row["version_id"],
-        conversation_id=row["conversation_id"],
-        message_id=row["message_id"],
-        first_event=row["first_event"],
-        history_upto=row["history_upto"],
-        run_created_at=row["run_created_at"],
+        tenant_id=run["tenant_id"],
+        canvas_id=run["canvas_id"],
+        version_id=run["version_id"],
+        conversation_id=run["conversation_id"],
+        message_id=run["message_id"],
+        first_event=run["first_event"],
+        history_upto=run["history_upto"],
+        run_created_at=run["created_at"],
     )
 
 

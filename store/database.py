@@ -7,7 +7,7 @@ so every transaction has server-side limits; client and server keep-alives notic
 
 import time
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from typing import Any, TypeVar, cast
 
@@ -83,7 +83,7 @@ class Database:
     def transaction(self) -> Generator[Transaction]:
         """A transaction that commits at the end and rolls back on any exception."""
         with self._connection() as pooled:
-            tx = Transaction(*pooled)
+            tx = Transaction(lambda: pooled)
             try:
                 tx.begin()
                 yield tx
@@ -94,9 +94,12 @@ class Database:
 
     @contextmanager
     def statements(self) -> Generator[Transaction]:
-        """Statements that each stand alone, without a transaction around them: two round trips less."""
-        with self._connection() as pooled:
-            tx = Transaction(*pooled)
+        """Statements that each stand alone, without a transaction around them: two round trips less.
+
+        Without any there is no connection either.
+        """
+        with ExitStack() as stack:
+            tx = Transaction(lambda: stack.enter_context(self._connection()))
             try:
                 yield tx
                 tx.end()

@@ -29,7 +29,8 @@ def upgrade(database_url: str) -> list[str]:
     """Apply what is missing and make this week's partitions; the revisions applied, oldest first."""
     engine = create_engine(database_url, poolclass=NullPool)
     with engine.begin() as connection:
-        tx = Transaction(cast(Connection, connection.connection.driver_connection), Prepared())
+        wire = cast(Connection, connection.connection.driver_connection)
+        tx = Transaction(lambda: (wire, Prepared()))
         tx.begin()
         tx.rows(LOCK, lock=_LOCK)
         applied = _missing(tx)

@@ -7,7 +7,7 @@ from uuid import UUID
 from sqlalchemy import text
 
 from canvas.outcome import LOST, UNKNOWN, UNKNOWN_TEXT
-from store.steps import Hint
+from store.activating import Hint
 from store.transaction import Transaction
 
 BATCH = 500

@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import bindparam, func, insert, select, text, update
+from sqlalchemy import bindparam, func, insert, literal_column, select, text, update
 
 from canvas.checkpoint import fill_run
 from canvas.state import (
@@ -19,15 +19,26 @@ from canvas.state import (
     RunStatus,
 )
 from store import scopes
+from store.outages import sqlstate
 from store.schema import runs
 from store.scopes import Known
 from store.transaction import Later, Transaction
+
+LOGARITHM_OF_ZERO = "2201E"
 
 TRY_LOCK = (  # a row that is locked comes as it is by then, whatever the statement saw when it began
     select(*(column for column in runs.c if column.name not in ("base", "request")))
     .where(runs.c.id == bindparam("of_run"))
     .with_for_update(key_share=True, skip_locked=True)
 )
+_at = (
+    select(literal_column("1"))
+    .select_from(runs)
+    .where(runs.c.id == bindparam("of_run"), runs.c.revision == bindparam("of_revision"))
+    .with_for_update(key_share=True, skip_locked=True)
+    .subquery()
+)
+IS_AT = select(func.ln(func.count())).select_from(_at)  # what is sent behind it rests on it
 WAIT_LOCK = text("select id from runs where id = :run_id for no key update")
 WAIT_AT_MOST = text("select set_config('lock_timeout', :milliseconds, true)")
 READ = select(runs).where(runs.c.id == bindparam("of_run"))
@@ -106,6 +117,19 @@ def try_lock(tx: Transaction, run_id: UUID) -> Callable[[], Mapping[str, Any] | 
     """
     row = tx.later(TRY_LOCK, of_run=run_id)
     return lambda: _readable(row)
+
+
+def must_be_at(tx: Transaction, run_id: UUID, revision: int) -> None:
+    """Take a run that nobody holds and that is as a step has left it; else the server refuses what is sent behind it.
+
+    Whoever waits next finds out (`has_moved_on`).
+    """
+    tx.later(IS_AT, of_run=run_id, of_revision=revision)
+
+
+def has_moved_on(error: BaseException) -> bool:
+    """Whether a run was held by somebody, or not as it was left."""
+    return sqlstate(error) == LOGARITHM_OF_ZERO
 
 
 def lock(tx: Transaction, run_id: UUID, *, patience: timedelta = timedelta(seconds=2)) -> Mapping[str, Any] | None:

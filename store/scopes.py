@@ -11,6 +11,7 @@ from sqlalchemy.dialects.postgresql import insert
 from canvas.checkpoint import scope_from_json, scope_to_json
 from canvas.plan import Decision
 from canvas.state import Report, Scope, ScopeKey, entry_text, scope_key, scope_text
+from store.encoding import decode, encode
 from store.schema import scopes
 from store.transaction import Transaction
 
@@ -61,6 +62,12 @@ def around(reports: Iterable[Report]) -> frozenset[str]:
 def chain_of(scope: ScopeKey) -> list[str]:
     """The keys of a scope and of those around it, from the outermost inwards."""
     return [scope_text(scope[:depth]) for depth in range(len(scope) + 1)]
+
+
+def left_by(decision: Decision) -> Known:
+    """The scopes that a decision has worked on, as they are found after it."""
+    rows = [(scope_text(key), decode(encode(scope_to_json(scope)))) for key, scope in decision.run.scopes.items()]
+    return Known(frozenset(key for key, _ in rows), lambda: rows)
 
 
 def put(tx: Transaction, run_id: UUID, decision: Decision) -> None:

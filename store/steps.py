@@ -3,24 +3,26 @@
 Nothing of it is waited for before the commit. So what must be as the decision has seen it the server checks itself.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Integer, bindparam, case, cast, func, insert, literal_column, select, text, update
+from sqlalchemy import Integer, bindparam, case, cast, func, literal_column, select, text, update
 
 from canvas.checkpoint import run_to_json
 from canvas.events import Event
-from canvas.plan import Activation, Decision
-from canvas.state import RunStatus, Status, scope_text
+from canvas.plan import Decision
+from canvas.state import RunStatus, Status
 from store import events, inbox, scopes, turns, values
+from store.activating import Hint, Own, activate
 from store.activations import Claim
+from store.encoding import decode, encode
 from store.schema import activations, runs
 from store.transaction import Behind, Transaction
 
-ACTIVATE = insert(activations).values(hinted_at=func.now())  # the hint follows the commit
+MOST_REMEMBERED = 8  # open scopes; of a run with more, what the next step needs is read
 
 MOVE = text("""
     with moved as (
@@ -45,13 +47,6 @@ ANSWER = text("""
     where run_id = :run_id and id = any(cast(:ids as uuid[])) and status = 'ready'
     returning id, component
 """).bindparams(bindparam("answers", type_=activations.c.answers.type))
-PROMOTE = text("""
-    update activations a set status = 'ready', not_before = now(), hinted_at = now()
-    from (
-        select id from activations where run_id = :run_id and status = 'queued' order by place limit :most
-    ) next
-    where a.run_id = :run_id and a.id = next.id returning a.id, a.component
-""")
 CALL_OFF_ITEMS = text("""
     update activations a
     set called_off = true, status = 'reported', finished_at = now(),
@@ -92,25 +87,19 @@ SAVE = select(  # the commit goes out behind it, so the server itself must refus
 
 
 @dataclass(frozen=True, slots=True)
-class Hint:
-    """An activation that is ready; what Flower shows of it."""
+class AsLeft:
+    """A run as a step has left it: all that the next one reads of it, if it does not move on meanwhile."""
 
-    run_id: UUID
-    activation_id: UUID
-    component: str
-
-
-@dataclass(frozen=True, slots=True)
-class Own:
-    """A report that rides along with the step that takes it in: its attempt's claim, and what it stores."""
-
-    claim: Claim
-    written: inbox.Written
+    row: Mapping[str, Any]
+    scopes: scopes.Known
 
 
 @dataclass(slots=True)
 class Applied:
-    """What a fold has written that others should hear of after its commit."""
+    """What a fold has written that others should hear of after its commit.
+
+    `taken`: what those go on with who have reported, by the id of the activation that they reported; after the commit.
+    """
 
     run_id: UUID
     hints: list[Hint] = field(default_factory=list[Hint])
@@ -121,10 +110,15 @@ class Applied:
     conversation_id: UUID | None = None
     calls_off: bool = False  # attempts are at work that are to stop
     reported: Behind | None = None  # what was reported meanwhile, asked behind the commit
+    promoted: Callable[[], list[Hint]] = list  # further hints, known after the commit
+    taken: dict[UUID, Callable[[], Claim | None]] = field(default_factory=dict[UUID, Callable[[], Claim | None]])
+    left: AsLeft | None = None  # for the step behind it
+    rewrites: bool = False  # whether outputs were written that are not those of the reports
 
     def merge(self, later: "Applied") -> None:
         """Add what a later decision of the same transaction has written."""
         self.hints += later.hints
+        self.promoted = self.promoted if later.promoted is list else later.promoted
         self.events += later.events
         self.is_over = self.is_over or later.is_over
         self.status = later.status or self.status
@@ -141,24 +135,21 @@ def apply(
     usage: Mapping[str, int],
     form_expiry: timedelta,
     answers: Any = None,
-    own: Own | None = None,
+    owns: Sequence[Own] = (),
 ) -> Applied:
     """Write a decision under the run's lock: activations, scopes, turns, events and the run's row together.
 
-    `usage` is what the run has used so far, these reports included; `own` is a report that is stored together with it.
+    `usage` is what the run has used so far, these reports included; `owns` are reports that are stored with it.
     Nothing of it is waited for. If a row is not as the decision has seen it, the server refuses it and the commit.
     """
     run_id, revision, before = row["id"], row["revision"] + 1, row["last_event"]
     applied = Applied(run_id, status=decision.run.status.value)
-    if own is not None:
+    for own in owns:
         inbox.settle(tx, own.claim, own.written, decision.moved[own.claim.id].value, revision)
-    applied.hints += _move(tx, run_id, revision, decision, answers, own)
-    tx.run_many(ACTIVATE, [_activation_row(run_id, revision, new) for new in decision.activated])
-    applied.hints += [Hint(run_id, new.id, new.component) for new in decision.activated if new.status is Status.READY]
-    if decision.promote:
-        applied.hints += [
-            Hint(run_id, found[0], found[1]) for found in tx.rows(PROMOTE, run_id=run_id, most=decision.promote)
-        ]
+    applied.hints += _move(tx, run_id, revision, decision, answers, owns)
+    made = activate(tx, row, revision, decision, owns)
+    applied.hints += made.hints
+    applied.promoted, applied.taken = made.promoted, made.taken
     for failed in decision.inheriting:
         values.inherit(tx, run_id, failed)
     for activation, (node_id, error) in decision.errors.items():
@@ -172,6 +163,7 @@ def apply(
     events.append(tx, run_id, before + 1, decision.events)
     applied.events += [(before + offset, event) for offset, event in enumerate(decision.events, start=1)]
     status = decision.run.status
+    state = run_to_json(decision.run)
     tx.later(
         SAVE,
         of_run=run_id,
@@ -179,24 +171,36 @@ def apply(
         new_status=status.value,
         new_last_event=before + len(decision.events),
         new_turn=decision.run.turn,
-        new_state=run_to_json(decision.run),
+        new_state=state,
         new_usage=dict(usage),
         new_error=decision.error or row["error"],
         is_over=status.is_over,
         is_waiting=status is RunStatus.WAITING,
         form_expiry=min((own or form_expiry for own in decision.expiries), default=form_expiry),
     )
+    applied.rewrites = bool(decision.inheriting or decision.errors)
+    if applied.taken and decision.run.live == 1 and len(decision.run.scopes) <= MOST_REMEMBERED:
+        left = {
+            **row,
+            "revision": revision,
+            "last_event": before + len(decision.events),
+            "turn": decision.run.turn,
+            "state": decode(encode(state)),
+            "usage": usage,
+            "error": decision.error or row["error"],
+        }
+        applied.left = AsLeft(left, scopes.left_by(decision))
     applied.is_over = status.is_over
     return applied
 
 
 def _move(
-    tx: Transaction, run_id: UUID, revision: int, decision: Decision, answers: Any, own: Own | None
+    tx: Transaction, run_id: UUID, revision: int, decision: Decision, answers: Any, owns: Sequence[Own]
 ) -> list[Hint]:
     """Move activations that were folded; hints for those that are ready again."""
-    fresh = {new.id for new in decision.activated}
+    fresh = {new.id for new in decision.activated} | {own.claim.id for own in owns}
     moved = {activation: status for activation, status in decision.moved.items() if activation not in fresh}
-    ids = sorted(activation for activation in moved if own is None or activation != own.claim.id)
+    ids = sorted(moved)
     if ids:
         statuses = [moved[activation].value for activation in ids]
         tx.later(MOVE, run_id=run_id, revision=revision, ids=ids, statuses=statuses)
@@ -208,25 +212,6 @@ def _move(
         answered = [found for found, status in moved.items() if status is Status.READY and found not in retried]
         again += tx.rows(ANSWER, run_id=run_id, ids=answered, answers=answers)
     return [Hint(run_id, row.id, row.component) for row in again]
-
-
-def _activation_row(run_id: UUID, revision: int, new: Activation) -> dict[str, Any]:
-    return {
-        "run_id": run_id,
-        "id": new.id,
-        "node_id": new.node_id,
-        "component": new.component,
-        "scope": scope_text(new.scope),
-        "ordinal": new.ordinal,
-        "place": new.place.key,
-        "region": new.place.region,
-        "wave": new.place.wave,
-        "trail": new.place.trail,
-        "limits": new.limits or None,
-        "status": new.status.value,
-        "turn": new.turn,
-        "activated_rev": revision,
-    }
 
 
 def _put_turns(tx: Transaction, run_id: UUID, before: int, decision: Decision) -> None:

@@ -1,6 +1,6 @@
 """One open transaction: statements on one connection, waited for one by one or together."""
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, cast
@@ -57,10 +57,26 @@ class Later:
 class Transaction:
     """One open transaction; statements run on it and nowhere else."""
 
-    def __init__(self, connection: Connection, prepared: Prepared) -> None:
-        self.connection = connection
-        self._pipeline = Pipeline(connection, prepared)
+    def __init__(self, connect: Callable[[], tuple[Connection, Prepared]]) -> None:
+        """`connect` is called with the first statement, so that who has nothing to ask takes no connection."""
+        self._connect = connect
+        self._connected: tuple[Connection, Pipeline] | None = None
         self._behind: list[Behind] = []
+
+    @property
+    def connection(self) -> Connection:
+        """The connection that everything goes through."""
+        return self._wired()[0]
+
+    @property
+    def _pipeline(self) -> Pipeline:
+        return self._wired()[1]
+
+    def _wired(self) -> tuple[Connection, Pipeline]:
+        if self._connected is None:
+            connection, prepared = self._connect()
+            self._connected = connection, Pipeline(connection, prepared)
+        return self._connected
 
     # -- statements that are waited for -----------------------------------------------------------------------------
     def rows(self, statement: Executable, **values: Any) -> Sequence[Any]:
@@ -168,6 +184,8 @@ class Transaction:
 
     def end(self) -> None:
         """Wait for everything; the connection is free for others afterwards."""
+        if self._connected is None:
+            return
         try:
             self._pipeline.leave()
         except psycopg.Error as error:
@@ -175,6 +193,8 @@ class Transaction:
 
     def roll_back(self) -> None:
         """Undo everything. A connection that cannot even do that is closed."""
+        if self._connected is None:
+            return
         try:
             with suppress(DBAPIError):
                 self.wait()

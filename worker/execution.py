@@ -31,10 +31,13 @@ from store import activations, scopes
 from store.activations import Claim
 from store.files import LocalBlobs
 from store.outages import is_outage
+from store.steps import AsLeft
 from worker import failures
 from worker.acting import Acting
 from worker.allowance import Allowance
 from worker.context import TimeLimit, WorkerContext
+from worker.eager import Eager, Taken, Taking
+from worker.joint import Joint
 from worker.keeping import Keeping
 from worker.last_chance import LAST_CHANCE, Hint, LastChance
 from worker.lease import Attempt, Leases
@@ -69,37 +72,49 @@ class Execution:
     worker_name: str
     claiming: BoundedSemaphore  # claims use a part of the connections, so that reports find one
     ride_along: bool = True
+    eager_for: float = 0.0  # seconds that a thread goes on with a run's next nodes before it looks at the queue again
+    joint: Joint = field(default_factory=Joint)
     allowance: Allowance = field(default_factory=Allowance)
     last_chance: LastChance = field(default_factory=LastChance)  # who kills a process takes no innocent along
 
-    def execute(self, run_id: UUID, activation_id: UUID) -> bool:
+    def execute(self, run_id: UUID, activation_id: UUID, eager: Eager | None = None) -> bool:
         """Carry out an activation if it is still to be had. Safe to call twice at once, or for nothing.
 
         What is on its last chance waits, without a lease, for another that is; whoever ends that one goes on with it.
-        False: the process goes down, and the hint is for another.
+        False: the process goes down, and the hint is for another. `eager` then has what the caller must go on with.
         """
         hint: Hint | None = (run_id, activation_id)
+        taken = eager.pop(activation_id) if eager is not None else None
         while hint is not None:
-            attempt = Attempt(*hint, uuid4())
-            if not self.leases.register(attempt):
+            attempt = taken.attempt if taken is not None else Attempt(*hint, uuid4())
+            if taken is None and not self.leases.register(attempt):
                 return False
             try:
-                self._work_on(attempt)
+                self._work_on(attempt, taken, eager)
+            except BaseException:
+                if eager is not None:
+                    eager.let_go()
+                raise
             finally:
                 self.leases.forget(attempt)
-                hint = self.last_chance.leave(attempt)
+                hint, taken = self.last_chance.leave(attempt), None
                 structlog.contextvars.clear_contextvars()
         return True
 
-    def _work_on(self, attempt: Attempt) -> None:
-        claim = self._claim_patiently(attempt)
+    def eager(self) -> Eager:
+        """For a thread that has just taken a hint, and that carries out whatever comes of it."""
+        return Eager(self.leases, time.monotonic() + self.eager_for)
+
+    def _work_on(self, attempt: Attempt, taken: Taken | None, eager: Eager | None) -> None:
+        claim = (taken.claim if taken is not None else None) or self._claim_patiently(attempt)
         if claim is None:
             return
         self.leases.claimed(attempt, claim.conversation_id)
         structlog.contextvars.bind_contextvars(
             run_id=str(claim.run_id), activation_id=str(claim.id), node=claim.node_id, attempt=claim.attempt
         )
-        _Run(self, attempt, claim).carry_out()
+        taking = Taking(eager, self.worker_name, claim.run_id) if eager is not None else None
+        _Run(self, attempt, claim, taking, taken.left if taken is not None else None).carry_out()
 
     def _claim_patiently(self, attempt: Attempt) -> Claim | None:
         """The same as `_claim`; a database that comes back soon is waited for, since the hint would be lost."""
@@ -133,7 +148,9 @@ class Execution:
 class _Run:
     """One attempt."""
 
-    def __init__(self, execution: Execution, attempt: Attempt, claim: Claim) -> None:
+    def __init__(
+        self, execution: Execution, attempt: Attempt, claim: Claim, taking: Taking | None, left: AsLeft | None
+    ) -> None:
         self._x = execution
         self._attempt = attempt
         self._claim = claim
@@ -143,6 +160,9 @@ class _Run:
             execution.ride_along,
             lambda: execution.leases.is_closed,
             execution.allowance,
+            taking=taking,
+            joint=execution.joint,
+            left=left,
         )
         self._limit = 0.0
         self._context: WorkerContext | None = None
@@ -337,6 +357,7 @@ class _Run:
         """The work does not let go: report in its name, and leave its thread behind."""
         if not self._attempt.claim_report():
             return
+        self._reporting.taking = None  # this thread does not go on, and the other must not
         stopped = self._attempt.stopped
         reason = stopped.reason if stopped else "user"
         if reason == "lease":

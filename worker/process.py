@@ -40,6 +40,7 @@ def worker_of(
             cancel_poll=settings.cancel_poll,
             grace=settings.grace,
             ride_along=settings.ride_along,
+            eager_for=settings.eager_for,
             allowance=Allowance(settings.max_output, settings.max_speech, settings.max_depth),
         ),
         time_limit=settings.time_limit,

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+from uuid import UUID
 
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
@@ -18,14 +19,17 @@ from canvas.state import ScopeKey, entry_text
 from components.context import THINK_END, THINK_START
 from providers.chat import Usage
 from scheduler.coordinator import Coordinator
-from store import inbox, outcomes
+from store import activations, inbox, outcomes, runs
+from store.activating import Own
 from store.activations import Claim
 from store.inbox import Written
 from store.outages import is_outage
-from store.steps import Own
-from worker import failures
+from store.steps import Applied, AsLeft
+from worker import failures, values_seen
 from worker.allowance import Allowance
 from worker.context import WorkerContext
+from worker.eager import Taking
+from worker.joint import Joint, Part, Turn
 
 log = structlog.get_logger()
 
@@ -53,9 +57,19 @@ class Reporting:
     allowance: Allowance = field(default_factory=Allowance)
     started: float = field(default_factory=time.monotonic)
     near: frozenset[str] | None = frozenset({""})  # keys of the scopes that the next step reads; None: all
+    taking: Taking | None = None  # of what the next step makes ready; None: all of it goes through the queue
+    joint: Joint = field(default_factory=Joint)
+    left: AsLeft | None = None  # the run as this thread's last step has left it
 
     def report(self, outcome: Outcome, context: WorkerContext | None, assigned: Mapping[str, Any]) -> None:
         """Report until the report is stored or refused."""
+        try:
+            self._report(outcome, context, assigned)
+        finally:
+            if self.taking is not None:
+                self.taking.drop()
+
+    def _report(self, outcome: Outcome, context: WorkerContext | None, assigned: Mapping[str, Any]) -> None:
         written, is_whole = self._written_or_failure(outcome, context, assigned)
         rides_along = self.rides_along
         for wait in _longer_and_longer():
@@ -86,37 +100,107 @@ class Reporting:
         Raises FoldFailed, and nothing is stored, if that step fails: the report then goes alone, and the step is the
         scheduler's.
         """
+        if not rides_along:
+            self._store_alone(written, rides_along=False)
+            return
+        part = Part(self._own(written), self.near)
+        with self.joint.turn(part) as turn:
+            if len(turn.batch) > 1:
+                self._store_all(turn)
+            if not part.is_stored:
+                self._store_alone(written, turn, rides_along=True)
+        if part.is_stored:
+            self.coordinator.dispatch.counters.activation(self.claim.component, str(written.outcome.get("is")))
+
+    def _store_all(self, turn: Turn) -> None:
+        """Store what waits for the same run; if anything of it cannot be stored, each is to find out for itself."""
+        owns = sorted((part.own for part in turn.batch), key=lambda own: own.claim.id)
+        nears = [part.near for part in turn.batch]
+        near = None if None in nears else frozenset[str]().union(*(keys for keys in nears if keys is not None))
+        coordinator, run_id = self.coordinator, self.claim.run_id
+        try:
+            with coordinator.database.transaction() as tx:
+                applied = coordinator.try_fold(tx, run_id, near, owns)
+                if applied is None:
+                    stored = [inbox.report(tx, run_id, own.claim.id, own.claim.lease_id, own.written) for own in owns]
+                    if not all(each.count() for each in stored):
+                        raise LeaseGone
+        except Exception as error:  # noqa: BLE001 (each is repeated alone, and meets whatever it is again)
+            log.info("reports_not_stored_together", reports=len(owns), error_type=type(error).__name__)
+            return
+        turn.end()
+        for part in turn.batch:
+            part.is_stored = True
+            if applied is not None and part.own.taker is not None:
+                find = applied.taken.get(part.own.claim.id)
+                part.own.taker.keep(find() if find is not None else None)
+        for part in turn.batch[1:]:
+            part.call()
+        if applied is None:
+            coordinator.advance_run(run_id)
+        else:
+            coordinator.follow(applied)
+
+    def _store_alone(self, written: Written, turn: Turn | None = None, *, rides_along: bool) -> None:
         coordinator, claim = self.coordinator, self.claim
         applied, is_folding = None, False
         try:
             with coordinator.database.transaction() as tx:
                 if rides_along:
                     is_folding = True
-                    applied = coordinator.try_fold(tx, claim.run_id, self.near, Own(claim, written))
+                    left, self.left = self.left, None
+                    applied = coordinator.try_fold(tx, claim.run_id, self.near, [self._own(written)], left)
                     is_folding = applied is not None
                 if applied is None and not inbox.report(tx, claim.run_id, claim.id, claim.lease_id, written).count():
                     raise LeaseGone
         except Exception as error:
+            if runs.has_moved_on(error):
+                if self.taking is not None:
+                    self.taking.drop()
+                self._store_alone(written, turn, rides_along=rides_along)
+                return
             if isinstance(error, LeaseGone) or inbox.is_refused(error):
                 if not self._was_stored():
                     log.info("report_refused", activation_id=str(claim.id))
                     return
                 applied = None
+                if self.taking is not None:
+                    self.taking.keep_unseen(self._taken_under)
             elif is_folding:
                 raise FoldFailed from error
             else:
                 raise
+        if turn is not None:
+            turn.end()
         coordinator.dispatch.counters.activation(claim.component, str(written.outcome.get("is")))
         if not rides_along:
             coordinator.dispatch.advance(claim.run_id)
         elif applied is None:  # somebody held the run: once more, now that the report is visible
             coordinator.advance_run(claim.run_id)
         else:
-            coordinator.follow(applied)
+            self._go_on(applied, written)
+
+    def _own(self, written: Written) -> Own:
+        return Own(self.claim, written, self.taking.taker if self.taking is not None else None)
+
+    def _go_on(self, applied: Applied, written: Written) -> None:
+        """After the commit of our step."""
+        find = applied.taken.get(self.claim.id)
+        taken = find() if find is not None else None
+        if self.taking is not None and taken is not None:
+            self.taking.keep(taken)
+            if not applied.rewrites:
+                values_seen.tell(taken, written.values)
+        if not self.coordinator.follow(applied) and self.taking is not None:
+            self.taking.remember(applied.left)
 
     def _was_stored(self) -> bool:
         with self.coordinator.database.statements() as tx:
             return inbox.was_stored(tx, self.claim.run_id, self.claim.id, self.claim.lease_id)
+
+    def _taken_under(self, lease_id: UUID) -> UUID | None:
+        with self.coordinator.database.statements() as tx:
+            return activations.held_under(tx, self.claim.run_id, lease_id)
 
     # -- what is stored -----------------------------------------------------------------------------------------
     def _written_or_failure(
@@ -135,7 +219,7 @@ class Reporting:
         return Written(
             outcome=outcomes.to_column(outcome, error=outcome.error, retake=False, spoke=False),
             usage=_usage(context.usage) if context is not None else {},
-            values=[self._values_row(self.claim.node_id, self.claim.scope, self._own(outcome), {})],
+            values=[self._values_row(self.claim.node_id, self.claim.scope, self._of_the_attempt(outcome), {})],
             variables=[],
         )
 
@@ -149,7 +233,7 @@ class Reporting:
         if context is not None:
             kept = context.slots.outputs(claim.node_id)
             outputs |= {name: value for name, value in kept.items() if name not in OF_THE_ATTEMPT}
-        outputs |= {**outcome.outputs, **self._own(outcome)}
+        outputs |= {**outcome.outputs, **self._of_the_attempt(outcome)}
         turn, inputs = None, {}
         if context is not None:
             outputs |= _spoken(context, outputs)
@@ -171,7 +255,7 @@ class Reporting:
             turn=turn,
         )
 
-    def _own(self, outcome: Outcome) -> dict[str, Any]:
+    def _of_the_attempt(self, outcome: Outcome) -> dict[str, Any]:
         """Outputs that every attempt has."""
         own: dict[str, Any] = {"_created_time": time.time(), "_elapsed_time": time.monotonic() - self.started}
         return {**own, "_ERROR": outcome.error} if isinstance(outcome, Failed) else own

@@ -26,6 +26,7 @@ from store.files import LocalBlobs
 from store.sealing import SealingKey
 from worker.allowance import Allowance
 from worker.context import TimeLimit
+from worker.eager import Eager
 from worker.execution import Execution
 from worker.lease import Leases
 from worker.loop import Loop
@@ -45,6 +46,7 @@ class Figures:
     cancel_poll: timedelta = timedelta(milliseconds=500)
     grace: timedelta = timedelta(seconds=5)
     ride_along: bool = True
+    eager_for: timedelta = timedelta(seconds=2)
     allowance: Allowance = field(default_factory=Allowance)
 
 
@@ -100,12 +102,13 @@ class Worker:
             worker_name=f"{socket.gethostname()}:{os.getpid()}",
             claiming=BoundedSemaphore(max(1, database.pool_size // 2)),
             ride_along=figures.ride_along,
+            eager_for=figures.eager_for.total_seconds(),
             allowance=figures.allowance,
         )
 
-    def execute(self, run_id: UUID, activation_id: UUID) -> bool:
+    def execute(self, run_id: UUID, activation_id: UUID, eager: Eager | None = None) -> bool:
         """What the Celery task does. False: the process goes down, and the hint is for another."""
-        return self.execution.execute(run_id, activation_id)
+        return self.execution.execute(run_id, activation_id, eager)
 
     def close(self) -> None:
         """Give attempts back and let go of everything. Closing twice is closing once."""

@@ -12,7 +12,8 @@ from scheduler.versions import Compiled
 from store import conversations, values
 from store.activations import Claim
 from store.transaction import Transaction
-from store.values import Asked, View, Written
+from store.values import Asked, Written
+from worker import values_seen
 from worker.givens import Given, given
 from worker.lists import Lists
 from worker.reads import Collected, Reads, items_ref
@@ -41,15 +42,18 @@ class Slots:
         self._claim = claim
         self._compiled = compiled
         self._declared = declared
-        self._view = View(claim.run_id, claim.place, claim.limits)
+        self._view = values_seen.view_of(claim)
         is_first_visit = not claim.ordinal and not claim.scope and claim.answers is None
         nodes = reads.nodes - {claim.node_id} if is_first_visit else reads.nodes
-        outputs = self._latest(values.latest_outputs, tx, nodes, reads)
+        at_hand = values_seen.known(self._view, nodes - reads.items)
+        outputs = self._latest(values.latest_outputs, tx, nodes - at_hand.keys(), reads)
         waited = values.waited_outputs(tx, self._view, {node: self._shared(node) for node in reads.waits_for})
         names = reads.names if may_be_assigned else frozenset[str]()
         variables = self._latest(values.latest_variables, tx, names, reads)
         self.given = asked()
-        self._outputs, self._variables = {**outputs(), **waited()}, variables()
+        found = outputs()
+        values_seen.keep(self._view, found)
+        self._outputs, self._variables = {**at_hand, **found, **waited()}, variables()
         self.globals: dict[str, Any] = dict(self.given.base["globals"])
         self.globals |= {name: found.value for name, found in self._variables.items() if "@" not in name}
         if reads.uses_history and "sys.history" not in self.globals:

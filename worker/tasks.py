@@ -22,6 +22,7 @@ from store import canaries
 from worker.lease import LAST_REPORTS
 from worker.process import worker_of
 from worker.runtime import Worker
+from worker.tasks_in_place import NodeRequest, eager
 from worker.turning import Turning
 
 log = structlog.get_logger()
@@ -62,10 +63,11 @@ def worker() -> Worker:
     return _worker
 
 
-@app.task(name=EXECUTE, ignore_result=True)  # pyright: ignore[reportUntypedFunctionDecorator] (Celery is untyped)
+@app.task(name=EXECUTE, ignore_result=True, Request=NodeRequest)  # pyright: ignore[reportUntypedFunctionDecorator] (Celery is untyped)
 def execute(run_id: str, activation_id: str) -> None:
     """Carry out an activation."""
-    if not worker().execute(UUID(run_id), UUID(activation_id)):
+    carries_out = worker()
+    if not carries_out.execute(UUID(run_id), UUID(activation_id), eager(carries_out.execution.eager)):
         raise Reject("The process goes down.", requeue=True)
 
 

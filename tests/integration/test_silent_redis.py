@@ -14,8 +14,9 @@ from scheduler.dispatch import Dispatch
 from scheduler.lifecycle import Lifecycle
 from scheduler.sweep import Sweeper
 from scheduler.versions import Versions
+from store.activating import Hint
 from store.ids import new_id
-from store.steps import Applied, Hint
+from store.steps import Applied
 from tests.integration.engine import Bench, at_work, until
 from tests.integration.silent import Line, black_hole, line_to
 from tests.integration.worker.conftest import Patient

@@ -18,7 +18,7 @@ class Chaos:
     installation: Installation
     people: People
     workers: int = 2
-    threads: int = 2
+    threads: int = 3  # of a worker process: two may wait for a third that reports
     schedulers: int = 1
     sweepers: int = 1
     rate: float = 0.01

@@ -59,7 +59,9 @@ class Invariants(Watch):
         _check(seen is not None, "an activation has no run")
         assert seen is not None
         if before is None:
-            _check(after["status"] in ("queued", "ready"), "an activation begins elsewhere than at its beginning")
+            is_taken = after["status"] == "running" and after["lease_id"] is not None and after["attempt"] == 1
+            begins = after["status"] in ("queued", "ready") or is_taken
+            _check(begins, "an activation begins elsewhere than at its beginning")
             _check(seen["status"] not in OVER, "a node is activated after the end")
             _check(seen["asked"] != "cancel", "a node is activated after a cancel")
             return

@@ -5,7 +5,7 @@ from the hint to the look after the report, is `worker/execution.py`, `worker/le
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from types import SimpleNamespace
@@ -26,10 +26,12 @@ from scheduler.lifecycle import Lifecycle
 from scheduler.sweep import Sweeper
 from scheduler.versions import Compiled, Versions
 from store import canaries
+from store.activating import Own
 from store.database import Database
 from store.inbox import is_refused
 from store.outages import is_outage
-from store.steps import Applied, Own
+from store.runs import has_moved_on
+from store.steps import Applied
 from store.transaction import Transaction
 from tests.builders import At
 from tests.simulator import stories
@@ -63,6 +65,7 @@ class Habits:
     does_not_let_go: float = 0.05
     takes: Callable[[str], float] = lambda node_id: 0.0  # seconds, at least
     rides_along: bool = True
+    eager_for: float = 2.0
     kills_its_process: Callable[[str], bool] = lambda node_id: False
     acts_outside: Callable[[str], bool] = lambda node_id: False  # and nobody may do that twice
 
@@ -103,11 +106,11 @@ class Plays(Versions):
 class Watched(Coordinator):
     """A coordinator whose bugs end the schedule, whoever would have lived with them."""
 
-    def fold(self, tx: Transaction, row: Any, ahead: Ahead | None = None, own: Own | None = None) -> Applied:
+    def fold(self, tx: Transaction, row: Any, ahead: Ahead | None = None, owns: Sequence[Own] = ()) -> Applied:
         try:
-            return super().fold(tx, row, ahead, own)
+            return super().fold(tx, row, ahead, owns)
         except SQLAlchemyError as error:
-            if not is_outage(error) and not is_refused(error):
+            if not is_outage(error) and not is_refused(error) and not has_moved_on(error):
                 raise_in(self, error)
             raise
         except (ExecutorError, AssertionError, LookupError, TypeError, ValueError) as error:
@@ -316,7 +319,7 @@ class WorkerProcess:
 
     installation: Installation
     name: str
-    threads: int = 2
+    threads: int = 3
     process: Process = field(init=False)
     leases: Leases = field(init=False)
     held: dict[str, Message] = field(default_factory=dict[str, Message])
@@ -354,6 +357,7 @@ class WorkerProcess:
             "worker_name": self.name,
             "claiming": Semaphore(),
             "ride_along": shared.habits.rides_along,
+            "eager_for": shared.habits.eager_for,
         }
         execution = Execution(**given)
         for number in range(self.threads):
@@ -370,13 +374,22 @@ class WorkerProcess:
                 if message.task == CANARY:
                     with database.transaction() as tx:
                         canaries.came_back(tx, NODES, datetime.fromisoformat(message.args[0]))
-                elif not execution.execute(UUID(message.args[0]), UUID(message.args[1])):
+                elif not self._carry_out(execution, UUID(message.args[0]), UUID(message.args[1])):
                     broker.give_back(NODES, message)
                     self.held.pop(me, None)
                     world.wait()  # the process goes down
             except SQLAlchemyError as error:
                 world.tell(f"task failed: {error.args[0]}")
             self.held.pop(me, None)
+
+    def _carry_out(self, execution: Execution, run_id: UUID, activation_id: UUID) -> bool:
+        """A node, and whatever the thread goes on with."""
+        eager = execution.eager()
+        is_done = execution.execute(run_id, activation_id, eager)
+        while eager.next is not None:
+            self.installation.world.count("a thread goes on")
+            execution.execute(run_id, eager.next.attempt.activation_id, eager)
+        return is_done
 
     def give_back(self) -> None:
         """SIGTERM: the process gives back what it has, and ends."""

@@ -50,7 +50,7 @@ class Schedule:
         if needs_no_sweeper:
             broker.loses = redis.loses = server.loses_answers = 0
             world.count("schedule without a sweeper")
-        habits = Habits(rides_along=drawn.random() < 0.8)
+        habits = Habits(rides_along=drawn.random() < 0.8, eager_for=drawn.choice((0.0, 0.05, 2.0)))
         if drawn.random() < 0.2:
             habits.acts_outside = lambda node_id: node_id.startswith(("step", "work", "ask"))
         most = 2 if drawn.random() < 0.2 else 256

@@ -17,7 +17,7 @@ from uuid import UUID, uuid4
 from scheduler import sweep
 from store import ids
 from tests.simulator.world import EPOCH, Actor, World
-from worker import lease
+from worker import joint, lease
 
 LOOKED_AFTER_EVERY = 0.5  # seconds; in production a keeper of leases looks more often than the protocol needs it
 
@@ -163,7 +163,8 @@ def _replacements() -> Generator[tuple[Any, str, Any]]:
                 yield module, "log", Log(name)
             if known.get("datetime") is datetime and name.startswith("scheduler"):
                 yield module, "datetime", Calendar
-    yield lease, "threading", THREADS
+    for module in (lease, joint):
+        yield module, "threading", THREADS
     yield lease, "ThreadPoolExecutor", Pool
     yield lease, "TICK", LOOKED_AFTER_EVERY
     yield lease, "LOOKS_APART", LOOKED_AFTER_EVERY

@@ -327,6 +327,11 @@ def lease_is_gone() -> DataError:
     return DataError("", None, errors.DivisionByZero("division by zero"))
 
 
+def moved_on() -> DataError:
+    """A run is not as a step has left it, or somebody holds it."""
+    return DataError("", None, errors.InvalidArgumentForLogarithm("cannot take logarithm of zero"))
+
+
 def away(why: str) -> OperationalError:
     """The database is not there."""
     return OperationalError(why, None, errors.ConnectionFailure(why), connection_invalidated=True)

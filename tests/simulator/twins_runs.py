@@ -7,13 +7,15 @@ from uuid import UUID
 
 import orjson
 
-from store import conversations, conversing, events, idempotency, runs, scopes, steps, turns
+from store import activating, conversations, conversing, events, idempotency, runs, scopes, steps, turns
+from store.activations import CLAIMED
 from tests.simulator.database import twin
-from tests.simulator.tables import Data, Row, Work, refused
+from tests.simulator.tables import Data, Row, Work, moved_on, refused
 
 Holds = Callable[[Data], bool]
 Change = Callable[[Data], Data]
 
+JSON_CLAIMED = ("trail", "limits", "answers")
 JSON_OF_RUNS = ("state", "request", "base", "usage")
 DEFAULTS_OF_RUNS: Mapping[str, Any] = {
     "previous_run": None,
@@ -95,6 +97,18 @@ def try_lock(work: Work, of_run: UUID) -> list[dict[str, Any]]:
     row = work.server["runs"].rows.get(of_run)
     data = work.take(row, anything, skip_locked=True) if row is not None and work.sees(row) is not None else None
     return [{name: value for name, value in _run(data).items() if name not in HIDDEN}] if data is not None else []
+
+
+@twin(runs.IS_AT)
+def is_at(work: Work, of_run: UUID, of_revision: int) -> list[dict[str, Any]]:
+    row = work.server["runs"].rows.get(of_run)
+    seen = work.sees(row) if row is not None else None
+    is_there = seen is not None and seen["revision"] == of_revision
+    data = work.take(row, lambda run: run["revision"] == of_revision, skip_locked=True) if row and is_there else None
+    if data is None:
+        work.server.world.count("a run had moved on")
+        raise moved_on()
+    return [{"ln": 0.0}]
 
 
 @twin(runs.GIVEN)
@@ -205,7 +219,7 @@ def next_turn(work: Work, of_run: UUID, new_request: Any, new_message: UUID, new
 
 
 # -- activations, as a fold writes them ------------------------------------------------------------------------------
-@twin(steps.ACTIVATE)
+@twin(activating.ACTIVATE)
 def activate(work: Work, **row: Any) -> int:
     kept = {**row, "trail": packed(row["trail"]), "limits": packed(row["limits"])}
     work.insert(
@@ -215,6 +229,11 @@ def activate(work: Work, **row: Any) -> int:
         {**DEFAULTS_OF_ACTIVATIONS, "not_before": work.now, "hinted_at": work.now, "created_at": work.now, **kept},
     )
     return 1
+
+
+@twin(activating.ACTIVATE_TAKEN)
+def activate_taken(work: Work, lease: timedelta, **row: Any) -> int:
+    return activate(work, **row, attempt=1, lease_until=work.now + lease, started_at=work.now)
 
 
 MOVABLE = ("reported", "saying", "open", "waiting")
@@ -256,7 +275,7 @@ def answer(work: Work, run_id: UUID, ids: list[UUID], answers: Any) -> list[dict
     return _again(work, run_id, ids, answers=packed(answers))
 
 
-@twin(steps.PROMOTE)
+@twin(activating.PROMOTE)
 def promote(work: Work, run_id: UUID, most: int) -> list[dict[str, Any]]:
     found = work.found(work.server["activations"], run_id, lambda a: a["status"] == "queued")
     hit: list[dict[str, Any]] = []
@@ -266,6 +285,28 @@ def promote(work: Work, run_id: UUID, most: int) -> list[dict[str, Any]]:
             work.put(row, {**data, "status": "ready", "not_before": work.now, "hinted_at": work.now})
             hit.append({"id": data["id"], "component": data["component"]})
     return hit
+
+
+@twin(activating.PROMOTE_TAKEN)
+def promote_taken(work: Work, run_id: UUID, lease_id: UUID, lease: timedelta, worker: str) -> list[dict[str, Any]]:
+    found = work.found(work.server["activations"], run_id, lambda a: a["status"] == "queued")
+    for row, _ in sorted(found, key=lambda each: each[1]["place"])[:1]:
+        data = work.take(row, anything)
+        if data is not None:
+            new: Data = {
+                **data,
+                "status": "running",
+                "attempt": data["attempt"] + 1,
+                "lease_id": lease_id,
+                "lease_until": work.now + lease,
+                "worker": worker,
+                "started_at": work.now,
+                "not_before": work.now,
+                "hinted_at": work.now,
+            }
+            work.put(row, new)
+            return [{name: unpacked(new[name]) if name in JSON_CLAIMED else new[name] for name in CLAIMED}]
+    return []
 
 
 @twin(runs.CLOSE)

@@ -82,6 +82,12 @@ def claim(
     return [{**plain(claimed), **of_the_run, "run_created_at": of_run_seen["created_at"]}]
 
 
+@twin(activations.HELD_UNDER)
+def held_under(work: Work, of_run: UUID, of_lease: UUID) -> list[dict[str, Any]]:
+    found = work.found(work.server["activations"], of_run, lambda a: a["status"] == "running")
+    return [{"id": a["id"]} for _, a in found if a["lease_id"] == of_lease]
+
+
 @twin(activations.IS_READY)
 def is_ready(work: Work, of_run: UUID, of_activation: UUID) -> list[dict[str, Any]]:
     row = work.server["activations"].rows.get((of_run, of_activation))

@@ -1,6 +1,6 @@
 """Folding: once for each report, whoever does it and whatever happens meanwhile."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier, Event
 from typing import Any
@@ -15,8 +15,9 @@ from canvas.state import ENGINE
 from providers.chat import Usage
 from scheduler.broker import ADVANCE, EXECUTE
 from scheduler.coordinator import Coordinator
+from store.activating import Own
 from store.schema import runs
-from store.steps import Applied, Own
+from store.steps import Applied, AsLeft
 from store.transaction import Transaction
 from tests.builders import says
 from tests.integration.engine import Bench, Run, reporting
@@ -183,8 +184,8 @@ def test_one_caller_is_not_kept_for_ever_by_a_run_that_always_has_more(bench: Be
     looks: list[UUID] = []
 
     class Busy(Coordinator):
-        def sees_more(self, run_id: UUID) -> bool:
-            looks.append(run_id)
+        def sees_more(self, applied: Applied) -> bool:
+            looks.append(applied.run_id)
             return True
 
     bench.a_coordinator(kind=Busy).advance_run(run.id)
@@ -256,9 +257,14 @@ def that_waits_before_its_first_commit(bench: Bench, has_tried: Event, may_commi
 
     class Hesitant(Coordinator):
         def try_fold(
-            self, tx: Transaction, run_id: UUID, near: frozenset[str] | None = None, own: Own | None = None
+            self,
+            tx: Transaction,
+            run_id: UUID,
+            near: frozenset[str] | None = None,
+            owns: Sequence[Own] = (),
+            left: AsLeft | None = None,
         ) -> Applied | None:
-            applied = super().try_fold(tx, run_id, near, own)
+            applied = super().try_fold(tx, run_id, near, owns, left)
             if not has_tried.is_set():
                 assert applied is None
                 has_tried.set()

@@ -16,8 +16,9 @@ from canvas.events import Event
 from scheduler.broker import NODES, RUNS, make_app
 from scheduler.bus import AT_ONCE, Bus, channel
 from scheduler.dispatch import Dispatch
+from store.activating import Hint
 from store.ids import new_id
-from store.steps import Applied, Hint
+from store.steps import Applied
 from tests.integration.engine import REDIS_AWAY, until
 
 

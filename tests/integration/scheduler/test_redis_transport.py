@@ -12,8 +12,8 @@ from kombu.message import Message
 from scheduler.broker import NODES, RUNS, make_app
 from scheduler.dispatch import Dispatch
 from scheduler.redis_transport import Channel
+from store.activating import Hint
 from store.ids import new_id
-from store.steps import Hint
 from tests.integration.engine import Bench
 
 

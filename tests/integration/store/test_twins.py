@@ -39,11 +39,12 @@ from store import (
     turns,
     values,
 )
+from store.activating import Own, Taker
 from store.activations import Claim
 from store.database import Database
 from store.inbox import Written
 from store.schema import metadata
-from store.steps import Own
+from store.steps import AsLeft
 from store.transaction import Transaction
 from tests.builders import At
 from tests.integration.engine import Outbox, values_of, variable_of
@@ -103,6 +104,7 @@ class Side:
     world: World = field(default_factory=lambda: World(1))
     outbox: Outbox = field(default_factory=Outbox)
     claims: dict[UUID, Claim] = field(default_factory=dict[UUID, Claim])
+    left: dict[UUID, AsLeft | None] = field(default_factory=dict[UUID, AsLeft | None])  # by what was taken behind it
     lifecycle: Lifecycle = field(init=False)
 
     def __post_init__(self) -> None:
@@ -190,7 +192,7 @@ def rolled_back_if_refused(database: Database) -> Generator[Transaction]:
         with suppress(Refused), database.transaction() as tx:
             yield tx
     except DataError as error:
-        if not inbox.is_refused(error):
+        if not inbox.is_refused(error) and not runs.has_moved_on(error):
             raise
 
 
@@ -261,7 +263,7 @@ class Author:
             known = side.claims.get(activation_id)
             lease_id = known.lease_id if known is not None else UUID(int=5)
             with side.database.statements() as tx:
-                found = activations.is_ready(tx, run_id, activation_id)
+                found = activations.is_ready(tx, run_id, activation_id), activations.held_under(tx, run_id, lease_id)
                 claimed = activations.claim(
                     tx, run_id, activation_id, lease_id=lease_id, lease=timedelta(hours=1), worker="one"
                 )
@@ -276,6 +278,9 @@ class Author:
         dice = self.chance.random()
         is_folded = self.chance.random() < 0.7
         is_settled = self.chance.random() < 0.5
+        lease_id = UUID(int=self.chance.getrandbits(128)) if self.chance.random() < 0.7 else None
+        remembers = self.chance.random() < 0.7
+        taker = Taker("one", timedelta(hours=1), lambda _: lease_id)
 
         def report(side: Side) -> Any:
             claim = side.claims[activation_id]
@@ -284,17 +289,25 @@ class Author:
             coordinator, told = side.lifecycle.coordinator, written(claim, outcome)
             with rolled_back_if_refused(side.database) as tx:
                 if is_settled:
-                    applied = coordinator.try_fold(tx, run_id, own=Own(claim, told))
+                    left = side.left.get(activation_id) if remembers else None
+                    applied = coordinator.try_fold(tx, run_id, owns=[Own(claim, told, taker)], left=left)
                 stored = int(applied is not None)
                 if applied is None:
                     stored = inbox.report(tx, run_id, activation_id, claim.lease_id, told).count()
                     if not stored:
                         raise Refused
                     applied = coordinator.try_fold(tx, run_id) if is_folded else None
-            if applied is not None:
-                side.lifecycle.coordinator.dispatch.flush(applied)
             with side.database.transaction() as tx:
-                return stored, inbox.was_stored(tx, run_id, activation_id, claim.lease_id)
+                was_stored = inbox.was_stored(tx, run_id, activation_id, claim.lease_id)
+            if applied is None or not was_stored:
+                return stored, was_stored
+            side.lifecycle.coordinator.dispatch.flush(applied)
+            taken = {own: find() for own, find in applied.taken.items()}
+            for claimed in taken.values():
+                if claimed is not None:
+                    side.claims[claimed.id] = claimed
+                    side.left[claimed.id] = applied.left
+            return stored, was_stored, taken
 
         return report
 

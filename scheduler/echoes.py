@@ -1,0 +1,85 @@
+"""Echoes on their way to listeners: sent by a thread of their own, those of many runs together.
+
+A step does not wait until Redis has heard. An echo says up to where events are stored, so the last one of a
+run stands for all before it: the first leaves at once, and what comes within the next moments goes out as one.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+import orjson
+
+EVERY = 0.005  # seconds from one sending to the next; the end of a run does not wait for it
+LAST_ONES = 1.0  # seconds that a process that goes down has for what is left
+
+
+@dataclass(frozen=True, slots=True)
+class Echo:
+    """What listeners are told of a run: its events up to `number` are stored."""
+
+    run_id: UUID
+    number: int
+    is_over: bool = False
+
+    @property
+    def said(self) -> bytes:
+        """The message."""
+        return orjson.dumps({"n": self.number, "over": self.is_over})
+
+    def after(self, earlier: "Echo | None") -> "Echo":
+        """Both in one."""
+        if earlier is None:
+            return self
+        return Echo(self.run_id, max(self.number, earlier.number), self.is_over or earlier.is_over)
+
+
+class Echoes:
+    """What is to be echoed, by run. `send` is called with all that is there, by one thread."""
+
+    def __init__(self, send: Callable[[Sequence[Echo]], object]) -> None:
+        self._send = send
+        self._waiting: dict[UUID, Echo] = {}
+        self._lock = threading.Lock()
+        self._some = threading.Event()
+        self._hurry = threading.Event()
+        self._is_closed = False
+        self._thread: threading.Thread | None = None
+
+    def put(self, echo: Echo) -> None:
+        """Have something echoed, soon."""
+        with self._lock:
+            self._waiting[echo.run_id] = echo.after(self._waiting.get(echo.run_id))
+            if self._thread is None and not self._is_closed:  # at the first echo, so after any fork
+                self._thread = threading.Thread(target=self._work, name="easel-echoes", daemon=True)
+                self._thread.start()
+        if echo.is_over:
+            self._hurry.set()
+        if not self._some.is_set():
+            self._some.set()
+
+    def close(self) -> None:
+        """Send what is left, and end."""
+        with self._lock:
+            self._is_closed = True
+        self._hurry.set()
+        self._some.set()
+        if self._thread is not None:
+            self._thread.join(timeout=LAST_ONES)
+
+    def _work(self) -> None:
+        while True:
+            self._some.wait()
+            began = time.monotonic()
+            self._some.clear()
+            self._hurry.clear()
+            with self._lock:
+                echoes, self._waiting = list(self._waiting.values()), {}
+                ends = self._is_closed
+            if echoes:
+                self._send(echoes)
+            if ends:
+                return
+            self._hurry.wait(EVERY - (time.monotonic() - began))
