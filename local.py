@@ -26,6 +26,7 @@ from scheduler.sweep import Sweeper
 from settings import Settings
 from store import canaries
 from store.database import Database
+from store.storage import large_values_of
 from worker.process import worker_of
 from worker.runtime import Worker
 from worker.tasks_in_place import NodeRequest, eager
@@ -76,6 +77,9 @@ def engine(
         form_expiry=settings.form_expiry,
         max_running=settings.max_running,
         max_activations=settings.max_activations,
+        large=large_values_of(
+            settings.files_dir, settings.files_url, settings.s3_endpoint, keeps=settings.values_in_files
+        ),
     )
     worker = worker_of(
         settings,

@@ -115,6 +115,13 @@ class Settings(BaseSettings):
     """Folder of everything that is kept on this machine: the embedded servers' data, files, the sealing key."""
     files_dir: Folder = Field(default_factory=lambda data: data["home"] / "files")
     """Folder of uploads and produced documents; API and workers must see the same one."""
+    files_url: str | None = Field(default=None, pattern=r"^s3://[^/?#]+(/[^?#]*)?$")
+    """A bucket in the folder's place, `s3://bucket/prefix`. Who we are says boto3's chain (AWS_ACCESS_KEY_ID, ...)."""
+    s3_endpoint: str | None = Field(default=None, pattern=r"^https?://")
+    """The server of that bucket. None: Amazon's."""
+    large_values: Literal["files", "rows"] | None = None
+    """Where values above 1 MiB go. None: to the file storage where it is named or this machine has the embedded
+    database, since every process must see it; else they stay in their rows."""
     models_file: Folder | None = None
     """TOML file of model accounts for every tenant, beside those in the database."""
     database_url: PostgresUrl | None = Field(default=None, repr=False, validation_alias=_or("DATABASE_URL"))
@@ -271,6 +278,13 @@ class Settings(BaseSettings):
         return own or asked or TIME_LIMITS.get(component) or self._limits.get("", 600)
 
     @property
+    def values_in_files(self) -> bool:
+        """Whether values too large for a row go to the file storage."""
+        if self.large_values is not None:
+            return self.large_values == "files"
+        return self.files_url is not None or "files_dir" in self.model_fields_set
+
+    @property
     def tool_urls(self) -> Mapping[str, str]:
         """Where tools find their vendors, by class in capitals, where TOOL_<CLASS>_BASE_URL says so."""
         return self._tool_urls
@@ -304,6 +318,8 @@ class Settings(BaseSettings):
     def on(self, database_url: str, redis_url: str) -> "Settings":
         """These settings with servers where none were named."""
         mine = {"database_url": self.database_url or database_url, "redis_url": self.redis_url or redis_url}
+        if self.database_url is None and self.large_values is None:  # whoever reaches that one is on this machine
+            mine["large_values"] = "files"
         return self.model_copy(update={**mine, "broker_url": self.broker_url or mine["redis_url"]})
 
 

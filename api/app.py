@@ -29,7 +29,8 @@ from scheduler.lifecycle import Lifecycle
 from scheduler.listening import Listening
 from scheduler.process import coordinator_of
 from store.database import Database
-from store.files import LocalBlobs
+from store.large_values import NOWHERE
+from store.storage import large_values_of
 
 PREFIX = "/api/v1"
 SWITCHES_WITHIN = 0.001  # seconds that a thread of a route may compute while the event loop, and every stream, waits
@@ -49,6 +50,8 @@ class Figures:
     max_running: int = 256
     max_activations: int = 100_000
     files_dir: Path | None = None
+    files_url: str | None = None  # a bucket in its place
+    s3_endpoint: str | None = None
     models_file: Path | None = None
     guard: Guard = field(default_factory=Guard)
     http_user_agent: str | None = None
@@ -109,6 +112,8 @@ def _from_environment() -> Figures:
         max_running=configured.max_running,
         max_activations=configured.max_activations,
         files_dir=configured.files_dir,
+        files_url=configured.files_url,
+        s3_endpoint=configured.s3_endpoint,
         models_file=configured.models_file,
         guard=Guard.parse(allow_any=configured.allow_any_host, allowed=configured.ssrf_allow or ""),
         http_user_agent=configured.http_user_agent,
@@ -119,6 +124,8 @@ def _from_environment() -> Figures:
 
 def _edge(figures: Figures) -> Edge:
     broker = make_app(figures.broker_url, publishers=figures.pool)
+    folder, bucket = figures.files_dir, (figures.files_url, figures.s3_endpoint)
+    large = large_values_of(folder, *bucket, keeps=False) if folder is not None else NOWHERE
     coordinator = coordinator_of(
         broker,
         figures.database_url,
@@ -129,14 +136,15 @@ def _edge(figures: Figures) -> Edge:
         max_running=figures.max_running,
         max_activations=figures.max_activations,
         plans_once=False,
+        large=large,
     )
-    blobs = LocalBlobs(figures.files_dir) if figures.files_dir is not None else None
+    reading = Database(figures.database_url, pool_size=THREADS, application="easel-streams", large=large)
     streams = Streams(
-        Readings(Database(figures.database_url, pool_size=THREADS, application="easel-streams"), coordinator.versions),
+        Readings(reading, coordinator.versions),
         Listening(figures.redis_url),
         look_every=figures.look_every,
         beat_every=figures.beat_every,
-        blobs=blobs,
+        blobs=large.blobs,
     )
     return Edge(
         Lifecycle(coordinator),
@@ -145,7 +153,7 @@ def _edge(figures: Figures) -> Edge:
         broker,
         figures.max_canvas_bytes,
         telemetry.counters,
-        blobs,
+        large.blobs,
         shared_accounts=accounts_from_toml(figures.models_file) if figures.models_file is not None else [],
         limit_of=figures.limit_of,
         max_body_bytes=figures.max_body_bytes,

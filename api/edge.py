@@ -14,8 +14,8 @@ from api.sse import Streams
 from providers.accounts import Account
 from scheduler.lifecycle import Lifecycle
 from scheduler.versions import Versions
+from store.blobs import Blobs
 from store.database import Database
-from store.files import Blobs
 
 T = TypeVar("T")
 

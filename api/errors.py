@@ -20,7 +20,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.replies import json_reply
-from canvas.errors import Conflict, ExecutorError, InvalidRequest, NotAllowed, NotFound
+from canvas.errors import Conflict, ExecutorError, InvalidRequest, NotAllowed, NotFound, ValueGone
 from store.outages import is_outage, trouble
 
 log = structlog.get_logger()
@@ -133,6 +133,11 @@ def _unauthorized(_: Request, __: Exception) -> Response:
 
 def _executor_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, ExecutorError)
+    if isinstance(error, ValueGone):  # what it says is for the caller as well: nothing here will bring the value back
+        log.error("value_gone", error=error.message)
+        if is_ours(request):
+            return _own(500, error.code, error.message, {})
+        return _refused(request, Refused(SERVER, error.message))
     if not isinstance(error, InvalidRequest):
         return _unexpected(request, error)
     if is_ours(request):

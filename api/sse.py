@@ -28,10 +28,10 @@ from canvas.transcript import Event, Frame, Position, Said, Transcript
 from scheduler.listening import Heard, Listening, Subscription
 from scheduler.wire import Wire
 from store import files, overview
+from store.blobs import Blobs
 from store.database import Database
 from store.encoding import encode
 from store.events import Stored
-from store.files import Blobs
 from store.overview import Glance, Reading
 
 log = structlog.get_logger()

@@ -100,6 +100,12 @@ class UnresolvedReference(NodeFailure):
     code = "unresolved_reference"
 
 
+class ValueGone(NodeFailure):
+    """A stored value lies in a file that is not there, or not within this process's reach."""
+
+    code = "value_gone"
+
+
 class StateError(ExecutorError):
     """Stored facts contradict each other: a bug of ours, reported loudly."""
 

@@ -21,6 +21,7 @@ from scheduler.versions import Versions
 from settings import Settings, load
 from store import migrate, tenants
 from store.database import Database
+from store.storage import large_values_of
 from store.transaction import Transaction
 
 POOL = 4  # connections; a command does a few things at a time
@@ -74,6 +75,12 @@ def connected(found: Found) -> Generator[Connection]:
         max_running=found.settings.max_running,
         max_activations=found.settings.max_activations,
         plans_once=False,
+        large=large_values_of(
+            found.settings.files_dir,
+            found.settings.files_url,
+            found.settings.s3_endpoint,
+            keeps=found.settings.values_in_files,
+        ),
     )
     try:
         yield Connection(Lifecycle(coordinator), found)

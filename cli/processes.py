@@ -104,6 +104,7 @@ def named(settings: Settings, database_url: str, redis_url: str) -> Mapping[str,
     return {
         "EASEL_HOME": str(settings.home),
         "EASEL_DATABASE_URL": database_url,
+        "EASEL_LARGE_VALUES": "files" if settings.values_in_files else "rows",
         "EASEL_REDIS_URL": redis_url,
     }
 

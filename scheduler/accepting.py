@@ -201,7 +201,7 @@ def answer(
 
 def _set_globals(tx: Transaction, row: Mapping[str, Any], request: Request, history_upto: int) -> None:
     """A new turn's globals, as variables written by the forms it answers."""
-    known = values.final(tx, row["id"]).variables
+    known = values.final(tx, row["id"], is_whole=False).variables
     seen = {**row["base"]["globals"], **{name: value for name, (value, _) in known.items()}}
     changed = turn_globals({"globals": seen}, request, datetime.now())  # local time, as upstream
     for activation in row["state"]["forms"]:

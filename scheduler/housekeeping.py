@@ -14,12 +14,12 @@ import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
 from store import idempotency, partitions, retention, versions
+from store.blobs import Blobs
 from store.database import Database
-from store.files import Blobs
 from store.ids import first_id_at
-from store.partitions import Week
 from store.schema import PARTITIONED
 from store.transaction import Transaction
+from store.weeks import Week
 
 log = structlog.get_logger()
 T = TypeVar("T")
@@ -70,8 +70,11 @@ def let_go(database: Database, before: datetime, blobs: Blobs | None) -> None:
     unused = _in_batches(database, lambda tx: retention.forget_unused(tx, before), retention.BATCH)
     orphans = _in_batches(database, versions.delete_orphans, versions.BATCH)
     deleted = _delete_files(database, blobs, before) if blobs is not None else 0
-    if dropped or unused or orphans or deleted:
-        log.info("runs_let_go", partitions=dropped, unused_conversations=unused, versions=orphans, files=deleted)
+    with database.statements() as tx:
+        cleared = retention.clear_values(tx, before)
+    if dropped or unused or orphans or deleted or cleared:
+        gone = {"partitions": dropped, "unused_conversations": unused, "versions": orphans}
+        log.info("runs_let_go", **gone, files=deleted, large_values=cleared)
 
 
 def _drop(database: Database, week: Week, before: datetime) -> list[str]:

@@ -10,6 +10,7 @@ from scheduler.counting import Counters
 from scheduler.dispatch import Dispatch
 from scheduler.versions import Versions
 from store.database import Database
+from store.large_values import NOWHERE, LargeValues
 
 
 def coordinator_of(
@@ -24,11 +25,12 @@ def coordinator_of(
     max_activations: int,
     counters: Counters | None = None,
     plans_once: bool = True,
+    large: LargeValues = NOWHERE,
 ) -> Coordinator:
     """A coordinator with a pool, a sender and a bus of its own; where people ask for lists it plans for each."""
     is_one_redis = app.conf.broker_url == redis_url  # what else a broker may be, only kombu knows: RabbitMQ, Sentinel
     return Coordinator(
-        Database(database_url, pool_size=pool_size, application=application, plans_once=plans_once),
+        Database(database_url, pool_size=pool_size, application=application, plans_once=plans_once, large=large),
         Dispatch(app, Bus(redis_url), counters, is_broker=is_one_redis, is_straight=is_one_redis),
         Versions(),
         form_expiry=form_expiry,

@@ -65,7 +65,7 @@ def _add_open_containers(
 def globals_of(tx: Transaction, row: Mapping[str, Any]) -> dict[str, Any]:
     """The globals of a run as they stand, `sys.history` put together from the conversation."""
     known = dict(row["base"].get("globals", {}))
-    left = values.final(tx, row["id"]).variables
+    left = values.final(tx, row["id"], is_whole=False).variables
     known |= {name: value for name, (value, _) in left.items() if "@" not in name}
     if SYS_HISTORY not in known:
         known[SYS_HISTORY] = [history_line(role, content) for role, content in history_of(tx, row)]

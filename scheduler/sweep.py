@@ -27,7 +27,7 @@ from scheduler.liveness import Beat, Watch, give_up
 from scheduler.process import coordinator_of
 from store import canaries, overdue
 from store.canaries import Sight
-from store.files import LocalBlobs
+from store.storage import large_values_of
 
 log = structlog.get_logger()
 
@@ -196,6 +196,9 @@ def main() -> None:
         max_running=configured.max_running,
         max_activations=configured.max_activations,
         counters=Counters(**telemetry.counting()),
+        large=large_values_of(
+            configured.files_dir, configured.files_url, configured.s3_endpoint, keeps=configured.values_in_files
+        ),
     )
     if configured.metrics_port is not None:
         telemetry.serve_counters(configured.metrics_port)
@@ -203,7 +206,7 @@ def main() -> None:
     Watch(beat, every=TICK, ends=lambda reason: give_up(reason, lambda: None, within=0)).start()
     log.info("sweeper_started")
     harmless = configured.lease - 2 * configured.renew_every
-    keeping = Retention(configured.retention, LocalBlobs(configured.files_dir)) if configured.retention else None
+    keeping = Retention(configured.retention, coordinator.database.large.blobs) if configured.retention else None
     Sweeper(coordinator, harmless.total_seconds(), beat.beat, keeping).run(ending)
 
 

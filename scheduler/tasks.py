@@ -20,6 +20,7 @@ from scheduler.liveness import give_up
 from scheduler.process import coordinator_of
 from scheduler.requests import check_size, start_for
 from store.outages import is_outage
+from store.storage import large_values_of
 
 log = structlog.get_logger()
 
@@ -48,6 +49,9 @@ def coordinator() -> Coordinator:
             max_running=_settings.max_running,
             max_activations=_settings.max_activations,
             counters=_counters,
+            large=large_values_of(
+                _settings.files_dir, _settings.files_url, _settings.s3_endpoint, keeps=_settings.values_in_files
+            ),
         )
         if _settings.metrics_port is not None:
             telemetry.serve_counters(_settings.metrics_port)

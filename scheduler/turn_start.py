@@ -69,7 +69,7 @@ def baseline(tx: Transaction, document: Document, previous: Mapping[str, Any] | 
         del fresh["sys.history"], fresh["sys.files"]
         return {"globals": fresh, "values": {}, "files": [], "inputs": {}}
     base = previous["base"]
-    left = values.final(tx, previous["id"])
+    left = values.final(tx, previous["id"], is_whole=False)
     kept_globals = dict(base["globals"])
     kept_values = {node: dict(outputs) for node, outputs in base["values"].items()}
     for node, (outputs, _) in left.outputs.items():

@@ -5,7 +5,7 @@ Here they are created, read, listed and deleted; messages and the active run are
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -112,6 +112,7 @@ MESSAGES = (
         entries.c.activation_id,
         entries.c.node_id,
         entries.c.created_at,
+        node_values.c.large,
     )
     .select_from(_said.join(conversations, conversations.c.id == entries.c.conversation_id))
     .where(
@@ -121,7 +122,7 @@ MESSAGES = (
     .order_by(entries.c.conversation_id, entries.c.number)
 )
 HISTORY = (
-    select(entries.c.role, _content)
+    select(entries.c.role, _content, entries.c.node_id, node_values.c.large)
     .select_from(_said)
     .where(entries.c.conversation_id == bindparam("conversation_id"), entries.c.number <= bindparam("upto"))
     .order_by(entries.c.number.desc())
@@ -218,8 +219,10 @@ def messages(tx: Transaction, tenant_id: UUID, conversation_id: UUID) -> list[Me
 def messages_of(tx: Transaction, tenant_id: UUID, conversation_ids: Sequence[UUID]) -> dict[UUID, list[Message]]:
     """Everything said in some conversations, in order; nothing for those that are unknown or another tenant's."""
     said: dict[UUID, list[Message]] = {conversation_id: [] for conversation_id in conversation_ids}
-    for conversation_id, *row in tx.rows(MESSAGES, tenant_id=tenant_id, some=list(conversation_ids)):
-        said[conversation_id].append(Message(*row))
+    for conversation_id, *row, large in tx.rows(MESSAGES, tenant_id=tenant_id, some=list(conversation_ids)):
+        message = Message(*row)
+        content = tx.large.outputs(str(message.node_id), message.content, large)
+        said[conversation_id].append(replace(message, content=content) if large else message)
     return said
 
 
@@ -231,7 +234,10 @@ def history(tx: Transaction, conversation_id: UUID, upto: int, limit: int) -> li
     if limit < 1:
         return []
     rows = tx.rows(HISTORY, conversation_id=conversation_id, upto=upto, most=limit)
-    return [{"role": role, "content": content} for role, content in reversed(rows)]
+    return [
+        {"role": role, "content": tx.large.outputs(str(node_id), content, large)}
+        for role, content, node_id, large in reversed(rows)
+    ]
 
 
 def open_runs(

@@ -18,6 +18,7 @@ from sqlalchemy.exc import (
 )
 
 from store.encoding import decode, encode
+from store.large_values import NOWHERE, LargeValues
 from store.outages import may_be_repeated
 from store.pipeline import Connection, Prepared
 from store.transaction import Transaction, translated
@@ -53,11 +54,22 @@ class Database:
     """A pool of connections to one PostgreSQL. SQLAlchemy keeps them, psycopg speaks through them.
 
     `plans_once`: the server plans a statement once for all values, not for each; for those who send the same few
-    statements all the time.
+    statements all the time. `large`: where values lie that are too large for a row.
     """
 
-    def __init__(self, url: str, *, pool_size: int = 8, application: str = "easel", plans_once: bool = False) -> None:
+    large: LargeValues = NOWHERE
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        pool_size: int = 8,
+        application: str = "easel",
+        plans_once: bool = False,
+        large: LargeValues = NOWHERE,
+    ) -> None:
         self.url = url
+        self.large = large
         self.pool_size = pool_size
         limits = {**_SERVER_LIMITS, **({"plan_cache_mode": "force_generic_plan"} if plans_once else {})}
         self._engine: Engine = create_engine(
@@ -83,7 +95,7 @@ class Database:
     def transaction(self) -> Generator[Transaction]:
         """A transaction that commits at the end and rolls back on any exception."""
         with self._connection() as pooled:
-            tx = Transaction(lambda: pooled)
+            tx = Transaction(lambda: pooled, self.large)
             try:
                 tx.begin()
                 yield tx
@@ -99,7 +111,7 @@ class Database:
         Without any there is no connection either.
         """
         with ExitStack() as stack:
-            tx = Transaction(lambda: stack.enter_context(self._connection()))
+            tx = Transaction(lambda: stack.enter_context(self._connection()), self.large)
             try:
                 yield tx
                 tx.end()

@@ -27,7 +27,7 @@ APPEND_SOME = [  # by their number, from two on
 ]
 
 AFTER = text("""
-    select e.number, e.event, e.activation_id, e.node_id, e.body, e.created_at, v.inputs, v.outputs
+    select e.number, e.event, e.activation_id, e.node_id, e.body, e.created_at, v.inputs, v.outputs, v.large
     from run_events e
     left join node_values v
       on v.run_id = e.run_id and v.activation_id = e.activation_id and v.node_id = e.node_id
@@ -78,4 +78,18 @@ def append(tx: Transaction, run_id: UUID, first: int, events: Sequence[Event]) -
 def after(tx: Transaction, run_id: UUID, number: int, *, upto: int = 2**31 - 1, most: int = 500) -> list[Stored]:
     """Events with greater numbers, in order."""
     rows = tx.rows(AFTER, run_id=run_id, after=number, upto=upto, most=most)
-    return [Stored(*row) for row in rows]
+    return [stored(tx, row) for row in rows]
+
+
+def stored(tx: Transaction, row: Any) -> Stored:
+    """An event from a row of AFTER."""
+    return Stored(
+        number=row.number,
+        name=row.event,
+        activation=row.activation_id,
+        node_id=row.node_id,
+        body=row.body,
+        created_at=row.created_at,
+        inputs=tx.large.inputs(row.node_id, row.inputs, row.large),
+        outputs=tx.large.outputs(row.node_id, row.outputs, row.large),
+    )

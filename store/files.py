@@ -3,130 +3,18 @@
 Bytes are written before the row, so that a row never points at nothing; the same content is stored once.
 """
 
-import hashlib
-import os
-import secrets
-import tempfile
-import time
 from dataclasses import dataclass
-from datetime import datetime, timedelta
-from pathlib import Path
-from typing import Protocol
+from datetime import datetime
 from uuid import UUID
 
 from sqlalchemy import bindparam, insert, select
 from sqlalchemy.dialects import postgresql
 
-from canvas.errors import NotFound, StateError
+from canvas.errors import NotFound
+from store.blobs import Blobs
 from store.ids import new_id
 from store.schema import files
 from store.transaction import Transaction
-
-IN_HAND = timedelta(hours=1)  # longer than anybody takes from putting bytes to the commit of their row
-
-
-class Blobs(Protocol):
-    """Bytes by the SHA-256 of their content."""
-
-    def put(self, data: bytes) -> bytes:
-        """Store bytes for good (putting them again costs nothing); their hash."""
-        ...
-
-    def get(self, sha256: bytes) -> bytes:
-        """The bytes of that hash. Raises NotFound if they are not here, StateError if they have changed."""
-        ...
-
-    def discard(self, sha256: bytes) -> bool:
-        """Remove bytes that no row names any more; False if they are to stay, or are not here."""
-        ...
-
-    def is_there(self) -> bool:
-        """Whether this process sees the storage at all."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class LocalBlobs:
-    """A folder: `ab/ab12...`, readable by us alone. Processes that share it see each other's files."""
-
-    folder: Path
-
-    def put(self, data: bytes) -> bytes:
-        """Write to a file beside the place and rename: nobody reads half of it."""
-        digest = hashlib.sha256(data)
-        place = self._place(digest.digest())
-        if not _touch(place):
-            place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            _write(place, data)
-            _settle(place.parent)
-            _settle(self.folder)
-        return digest.digest()
-
-    def get(self, sha256: bytes) -> bytes:
-        """Read and compare with the hash."""
-        try:
-            data = self._place(sha256).read_bytes()
-        except FileNotFoundError as error:
-            raise NotFound(f"The content {sha256.hex()} is not in the file storage.") from error
-        if hashlib.sha256(data).digest() != sha256:
-            raise StateError(f"The content {sha256.hex()} has changed in the file storage.")
-        return data
-
-    def discard(self, sha256: bytes) -> bool:
-        """Remove bytes that no row names any more; False if somebody has just put them again, for a row to come.
-
-        Taken aside first: who puts them from then on writes them anew, and who did so before is seen by the time.
-        """
-        place = self._place(sha256)
-        aside = place.with_name(f"{place.name}.{secrets.token_hex(4)}")
-        try:
-            place.rename(aside)
-        except FileNotFoundError:
-            return False
-        if time.time() - aside.stat().st_mtime < IN_HAND.total_seconds():
-            aside.replace(place)
-            return False
-        aside.unlink()
-        return True
-
-    def is_there(self) -> bool:
-        """Whether the folder is there: it is made with the first file."""
-        return self.folder.is_dir()
-
-    def _place(self, sha256: bytes) -> Path:
-        name = sha256.hex()
-        return self.folder / name[:2] / name
-
-
-def _touch(place: Path) -> bool:
-    """Whether a file is there; if so it counts as put now."""
-    try:
-        os.utime(place)
-    except FileNotFoundError:
-        return False
-    return True
-
-
-def _write(place: Path, data: bytes) -> None:
-    descriptor, draft = tempfile.mkstemp(dir=place.parent)
-    try:
-        with open(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(draft).replace(place)
-    except BaseException:
-        Path(draft).unlink(missing_ok=True)
-        raise
-
-
-def _settle(folder: Path) -> None:
-    """Make the names in a folder outlast a power cut."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 @dataclass(frozen=True, slots=True)

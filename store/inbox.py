@@ -63,7 +63,7 @@ WAS_STORED = select(activations.c.id).where(
 _values = insert(node_values)
 PUT_VALUES = _values.on_conflict_do_update(  # a form writes twice: when it asks, and when it is answered
     index_elements=["run_id", "activation_id", "node_id"],
-    set_={name: _values.excluded[name] for name in ("outputs", "inputs", "names")},
+    set_={name: _values.excluded[name] for name in ("outputs", "inputs", "names", "large")},
 )
 _turn = insert(turns)
 PUT_TURN = _turn.on_conflict_do_update(
@@ -76,7 +76,8 @@ PUT_TURN_ANEW = _turn.on_conflict_do_update(  # its speaker could not read the e
 )
 _variables = insert(variables)
 PUT_VARIABLES = _variables.on_conflict_do_update(
-    index_elements=["run_id", "activation_id", "name"], set_={"value": _variables.excluded["value"]}
+    index_elements=["run_id", "activation_id", "name"],
+    set_={name: _variables.excluded[name] for name in ("value", "large")},
 )
 
 REPORTED = (

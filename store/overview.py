@@ -12,7 +12,7 @@ from uuid import UUID
 from sqlalchemy import Uuid, bindparam, func, select, text, true
 from sqlalchemy.dialects.postgresql import ARRAY
 
-from store.events import AFTER, Stored
+from store.events import AFTER, Stored, stored
 from store.schema import activations, runs, turns
 from store.transaction import Transaction
 from store.turns import Turn
@@ -192,7 +192,7 @@ def read(tx: Transaction, tenant_id: UUID, run_id: UUID, number: int) -> Reading
         return None
     return Reading(
         Glance(**row),
-        [Stored(*event) for event in events.rows()],
+        [stored(tx, event) for event in events.rows()],
         [
             Turn(r.id, r.node_id, r.epoch, r.keep, r.text, r.opened_at, r.epoch_at or r.opened_at, r.closed_at)
             for r in found.rows()

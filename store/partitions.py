@@ -10,10 +10,8 @@ before PostgreSQL looks for deadlocks: whoever works with runs never loses again
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import datetime, timedelta
 from typing import Any
-from uuid import UUID
 
 from sqlalchemy import (
     Column,
@@ -34,6 +32,7 @@ from canvas.state import RunStatus
 from store.ids import first_id_at
 from store.schema import PARTITIONED, conversations, metadata, runs
 from store.transaction import Transaction
+from store.weeks import Week
 
 OPEN = tuple(status.value for status in RunStatus if not status.is_over)
 """Statuses of a run that is not over (those of the index `ix_runs_open`)."""
@@ -48,45 +47,7 @@ PARTITIONS = text(
 )
 HAS_OPEN_RUN = select(exists().where(runs.c.id >= bindparam("first"), runs.c.id < bindparam("end"), IS_OPEN))
 
-_NAME = re.compile(rf"(?:{'|'.join(PARTITIONED)})_(?:default|p(\d{{4}})w(\d{{2}}))")
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Week:
-    """An ISO week in UTC."""
-
-    year: int
-    number: int
-
-    @classmethod
-    def of(cls, moment: datetime) -> "Week":
-        """The week a moment lies in."""
-        year, number, _ = moment.astimezone(UTC).isocalendar()
-        return cls(year, number)
-
-    @property
-    def begins(self) -> datetime:
-        """Monday, midnight."""
-        return datetime.combine(date.fromisocalendar(self.year, self.number, 1), time(), UTC)
-
-    @property
-    def first(self) -> UUID:
-        """No run of the week has a smaller id."""
-        return first_id_at(self.begins)
-
-    @property
-    def end(self) -> UUID:
-        """Every run of the week has a smaller id."""
-        return first_id_at(self.ends)
-
-    @property
-    def ends(self) -> datetime:
-        """The next Monday, midnight: no longer part of it."""
-        return self.begins + timedelta(weeks=1)
-
-    def partition(self, table: str) -> str:
-        """The name of a table's partition."""
-        return f"{table}_p{self.year}w{self.number:02}"
+_NAME = re.compile(rf"(?:{'|'.join(PARTITIONED)})_(?:default|p(\d{{4}}w\d{{2}}))")
 
 
 def is_partition(table: str) -> bool:
@@ -168,7 +129,7 @@ def _partitions_of(tx: Transaction, table: str) -> list[str]:
 
 def _week_of(name: str) -> Week | None:
     match = _NAME.fullmatch(name)
-    return Week(int(match[1]), int(match[2])) if match and match[1] else None
+    return Week.named(match[1]) if match and match[1] else None
 
 
 def _twin(table: str, name: str) -> Table:

@@ -11,11 +11,16 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
+import structlog
 from sqlalchemy import text
 
-from store.files import Blobs
+from canvas.errors import ValueGone
+from store.blobs import Blobs
+from store.encoding import encode
 from store.ids import first_id_at
 from store.transaction import Transaction
+
+log = structlog.get_logger()
 
 BATCH = 500
 
@@ -44,6 +49,19 @@ KEEP_ANSWERS = text("""
       and m.content is null and v.run_id = any(cast(:ids as uuid[]))
       and v.run_id = m.run_id and v.activation_id = m.activation_id and v.node_id = m.node_id
 """)
+LARGE_ANSWERS = text("""
+    select m.conversation_id, m.number, v.node_id, v.outputs, v.large
+    from conversation_messages m
+    join node_values v on v.run_id = m.run_id and v.activation_id = m.activation_id and v.node_id = m.node_id
+    where m.conversation_id = any(cast(:conversations as uuid[])) and m.run_id = any(cast(:ids as uuid[]))
+      and m.content is null and v.run_id = any(cast(:ids as uuid[])) and v.large is not null
+""")
+KEEP_ANSWER = text("""
+    update conversation_messages set content = cast(:content as json), activation_id = null, node_id = null
+    where conversation_id = :conversation_id and number = :number
+""")
+TENANTS = text("select id from tenants")
+HAS_RUNS = text("select exists (select from runs where id >= :first and id < :end)")
 GO_ON = text("""
     select exists (
         select from conversations
@@ -83,9 +101,40 @@ def part(tx: Transaction, first: UUID, end: UUID, before: datetime, *, strays: b
     idle = [conversation_id for (conversation_id,) in tx.rows(IDLE, ids=conversations, before=before)]
     if idle:
         tx.run(FORGET, ids=idle)
+    _keep_large_answers(tx, conversations, ids)
     tx.run(KEEP_ANSWERS, conversations=conversations, ids=ids)
     goes_on = tx.scalar(GO_ON, conversations=conversations, ids=ids)
     return Parted(UUID(int=ids[-1].int + 1) if len(found) == BATCH else None, not goes_on)
+
+
+def _keep_large_answers(tx: Transaction, conversations: Sequence[UUID], ids: Sequence[UUID]) -> None:
+    """Move answers that lie in files into their messages, whole: the files go with the week.
+
+    Raises OSError if the storage is out of reach. What is gone from it for good goes from the answer.
+    """
+    for conversation_id, number, node_id, outputs, large in tx.rows(
+        LARGE_ANSWERS, conversations=conversations, ids=ids
+    ):
+        if not tx.large.is_within_reach():
+            raise OSError("The file storage is out of reach. Give the sweeper EASEL_FILES_DIR or EASEL_FILES_URL.")
+        try:
+            content = tx.large.outputs(node_id, outputs, large)
+        except ValueGone as error:
+            log.error("value_gone", error=error.message)
+            content = outputs
+        tx.run(KEEP_ANSWER, content=encode(content), conversation_id=conversation_id, number=number)
+
+
+def clear_values(tx: Transaction, before: datetime) -> int:
+    """Delete the large values of weeks that ended by `before` and of which no run is left; how many files.
+
+    Also those that no row has ever named, since their worker died between the file and the row. What belongs to
+    tenants that this database does not know stays: another one's files may lie in the same storage.
+    """
+    ended = [week for week in tx.large.weeks() if week.ends <= before]
+    gone = [week for week in ended if not tx.scalar(HAS_RUNS, first=week.first, end=week.end)]
+    ours = {tenant_id.hex for (tenant_id,) in tx.rows(TENANTS)} if gone else set[str]()
+    return sum(tx.large.clear(week, tenant) for week in gone for tenant in tx.large.tenants(week) if tenant in ours)
 
 
 def forget_unused(tx: Transaction, before: datetime) -> int:

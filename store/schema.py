@@ -310,6 +310,7 @@ node_values = Table(
     Column("outputs", JSON, nullable=False),
     Column("inputs", JSON),
     Column("names", ARRAY(Text), nullable=False),  # keys of outputs
+    Column("large", JSON(none_as_null=True)),  # store/large_values.py: of outputs and inputs, what lies in files
     Index("ix_node_values_latest", "run_id", "node_id", "place"),
     postgresql_partition_by="RANGE (run_id)",
 )
@@ -323,6 +324,7 @@ variables = Table(
     Column("place", LargeBinary, nullable=False),
     Column("region", LargeBinary, nullable=False),
     Column("value", JSON),
+    Column("large", JSON(none_as_null=True)),  # store/large_values.py
     Index("ix_variables_latest", "run_id", "name", "place"),
     postgresql_partition_by="RANGE (run_id)",
 )

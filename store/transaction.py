@@ -10,6 +10,7 @@ from psycopg.pq.abc import PGresult
 from sqlalchemy import Executable, text
 from sqlalchemy.exc import DBAPIError, InvalidRequestError, MultipleResultsFound, StatementError
 
+from store.large_values import NOWHERE, LargeValues
 from store.pipeline import Connection, Pipeline, Prepared, Reply
 from store.statements import compiled
 
@@ -55,10 +56,13 @@ class Later:
 
 
 class Transaction:
-    """One open transaction; statements run on it and nowhere else."""
+    """One open transaction; statements run on it and nowhere else. `large`: where values lie that no row holds."""
 
-    def __init__(self, connect: Callable[[], tuple[Connection, Prepared]]) -> None:
+    large: LargeValues = NOWHERE
+
+    def __init__(self, connect: Callable[[], tuple[Connection, Prepared]], large: LargeValues = NOWHERE) -> None:
         """`connect` is called with the first statement, so that who has nothing to ask takes no connection."""
+        self.large = large
         self._connect = connect
         self._connected: tuple[Connection, Pipeline] | None = None
         self._behind: list[Behind] = []

@@ -34,22 +34,23 @@ _VISIBLE = """
 
 LATEST_OUTPUTS = text(f"""
     select wanted.node_id, found.place, found.activation_id,
-      case when found.activation_id = wanted.kept then null else found.outputs end
+      case when found.activation_id = wanted.kept then null else found.outputs end,
+      case when found.activation_id = wanted.kept then null else found.large end
     from unnest(cast(:nodes as text[]), cast(:kept as uuid[])) as wanted(node_id, kept)
     cross join lateral (
         select seen.* from {_WINDOWS}
         cross join lateral (
-            select v.outputs, v.place, v.activation_id from node_values v {_VISIBLE}
+            select v.outputs, v.large, v.place, v.activation_id from node_values v {_VISIBLE}
             and v.node_id = wanted.node_id and v.pass_of <> :not_in order by v.place desc limit 1
         ) seen order by seen.place desc limit 1
     ) found
 """)  # noqa: S608 (constants only)
 
 LATEST_OUTPUTS_HERE = text("""
-    select wanted.node_id, found.place, found.activation_id, found.outputs
+    select wanted.node_id, found.place, found.activation_id, found.outputs, found.large
     from unnest(cast(:nodes as text[])) as wanted(node_id)
     cross join lateral (
-        select v.outputs, v.place, v.activation_id
+        select v.outputs, v.large, v.place, v.activation_id
         from node_values v join activations a on a.run_id = v.run_id and a.id = v.activation_id
         where v.run_id = :run_id and v.node_id = wanted.node_id and v.region = :region and v.place <= :edge
           and a.folded_rev <= :revision
@@ -58,11 +59,11 @@ LATEST_OUTPUTS_HERE = text("""
 """)
 
 WAITED_OUTPUTS = text("""
-    select wanted.node_id, found.place, found.activation_id, found.outputs
+    select wanted.node_id, found.place, found.activation_id, found.outputs, found.large
     from unnest(cast(:nodes as text[]), cast(:passes as text[]), cast(:items as int[]))
       as wanted(node_id, pass_of, item)
     cross join lateral (
-        select v.place, v.activation_id, v.outputs from node_values v
+        select v.place, v.activation_id, v.outputs, v.large from node_values v
         join activations a on a.run_id = v.run_id and a.id = v.activation_id
         join unnest(cast(:regions as bytea[]), cast(:revisions as int[])) as r(region, revision)
           on r.region = v.region and a.folded_rev <= r.revision
@@ -74,12 +75,13 @@ WAITED_OUTPUTS = text("""
 
 LATEST_VARIABLES = text(f"""
     select wanted.name, found.place, found.activation_id,
-      case when found.activation_id = wanted.kept then null else found.value end
+      case when found.activation_id = wanted.kept then null else found.value end,
+      case when found.activation_id = wanted.kept then null else found.large end
     from unnest(cast(:names as text[]), cast(:kept as uuid[])) as wanted(name, kept)
     cross join lateral (
         select seen.* from {_WINDOWS}
         cross join lateral (
-            select v.value, v.place, v.activation_id from variables v {_VISIBLE}
+            select v.value, v.large, v.place, v.activation_id from variables v {_VISIBLE}
             and v.name = wanted.name order by v.place desc limit 1
         ) seen order by seen.place desc limit 1
     ) found
@@ -88,7 +90,7 @@ LATEST_VARIABLES = text(f"""
 MOST_ITEMS = 2**31 - 1
 
 OF_PASSES = text("""
-    select v.node_id, v.item, v.outputs
+    select v.node_id, v.item, v.outputs, v.large
     from node_values v join activations a on a.run_id = v.run_id and a.id = v.activation_id
     where v.run_id = :run_id and v.pass_of = :pass_of and v.node_id = any(cast(:nodes as text[]))
       and v.item < :before and a.folded_rev <= :revision
@@ -96,23 +98,25 @@ OF_PASSES = text("""
 """)
 
 FINAL_OUTPUTS = text("""
-    select distinct on (v.node_id) v.node_id, v.outputs, v.place, v.names
+    select distinct on (v.node_id) v.node_id, v.outputs, v.place, v.large
     from node_values v join activations a on a.run_id = v.run_id and a.id = v.activation_id
     where v.run_id = :run_id and v.region = '' and a.folded_rev is not null
     order by v.node_id, v.place desc
 """)
 
 FINAL_VARIABLES = text("""
-    select distinct on (v.name) v.name, v.value, v.place
+    select distinct on (v.name) v.name, v.value, v.place, v.large
     from variables v join activations a on a.run_id = v.run_id and a.id = v.activation_id
     where v.run_id = :run_id and v.region = '' and a.folded_rev is not null
     order by v.name, v.place desc
 """)
 
 LEFT_BEFORE = text("""
-    select mine.node_id, mine.outputs, before.outputs as left_before from node_values mine
+    select mine.node_id, mine.outputs, mine.large, before.outputs as left_before, before.large as large_before
+    from node_values mine
     cross join lateral (
-        select v.outputs from node_values v join activations a on a.run_id = v.run_id and a.id = v.activation_id
+        select v.outputs, v.large
+        from node_values v join activations a on a.run_id = v.run_id and a.id = v.activation_id
         where v.run_id = :run_id and v.node_id = mine.node_id and v.region = mine.region
           and v.place < mine.place and a.folded_rev is not null
         order by v.place desc limit 1
@@ -126,7 +130,7 @@ PUT_OUTPUTS = (
         node_values.c.activation_id == bindparam("of_activation"),
         node_values.c.node_id == bindparam("of_node"),
     )
-    .values(outputs=bindparam("new_outputs"), names=bindparam("new_names"))
+    .values(outputs=bindparam("new_outputs"), names=bindparam("new_names"), large=bindparam("new_large"))
 )
 
 PUT_FOR = text("""
@@ -134,17 +138,18 @@ PUT_FOR = text("""
     select a.run_id, a.id, a.node_id, :pass_of, :item, a.place, a.region, cast(:outputs as json), '{}',
       cast(:names as text[])
     from activations a where a.run_id = :run_id and a.id = :activation_id
-    on conflict (run_id, activation_id, node_id) do update set outputs = excluded.outputs, names = excluded.names
+    on conflict (run_id, activation_id, node_id) do update set outputs = excluded.outputs, names = excluded.names,
+      large = null
 """)
 SCOPE = text("select scope from activations where run_id = :run_id and id = :activation_id")
 
 INPUTS = text("""
-    select v.inputs from node_values v
+    select v.inputs, v.large from node_values v
     where v.run_id = :run_id and v.node_id = :node_id and v.region = '' order by v.place desc limit 1
 """)
 
 INPUTS_AND_OUTPUTS = text("""
-    select v.node_id, v.inputs, v.outputs from node_values v
+    select v.node_id, v.inputs, v.outputs, v.large from node_values v
     where v.run_id = :run_id and v.activation_id = :activation_id and v.node_id = :node_id
 """)
 
@@ -224,7 +229,7 @@ def latest_outputs(
     else:
         ids = _ids(wanted, kept)
         asked = tx.later(LATEST_OUTPUTS, run_id=view.run_id, nodes=wanted, kept=ids, not_in=not_in, **view.windows())
-    return lambda: _written(asked.rows(), kept or {})
+    return lambda: _written(asked.rows(), kept or {}, tx.large.outputs)
 
 
 def waited_outputs(tx: Transaction, view: View, nodes: Mapping[str, tuple[str, int] | None]) -> Asked:
@@ -246,7 +251,7 @@ def waited_outputs(tx: Transaction, view: View, nodes: Mapping[str, tuple[str, i
         regions=regions,
         revisions=revisions,
     )
-    return lambda: _written(asked.rows(), {})
+    return lambda: _written(asked.rows(), {}, tx.large.outputs)
 
 
 def latest_variables(tx: Transaction, view: View, names: Iterable[str], *, kept: Kept | None = None) -> Asked:
@@ -256,19 +261,19 @@ def latest_variables(tx: Transaction, view: View, names: Iterable[str], *, kept:
         return dict
     ids = _ids(wanted, kept)
     asked = tx.later(LATEST_VARIABLES, run_id=view.run_id, names=wanted, kept=ids, **view.windows())
-    return lambda: _written(asked.rows(), kept or {})
+    return lambda: _written(asked.rows(), kept or {}, tx.large.variable)
 
 
 def _ids(wanted: Sequence[str], kept: Kept | None) -> list[UUID | None]:
     return [kept[name].activation if kept and name in kept else None for name in wanted]
 
 
-def _written(rows: Sequence[Any], kept: Kept) -> dict[str, Written]:
+def _written(rows: Sequence[Any], kept: Kept, whole: Callable[[str, Any, Any], Any]) -> dict[str, Written]:
     found: dict[str, Written] = {}
-    for name, place, activation, value in rows:
+    for name, place, activation, value, large in rows:
         mine = kept.get(name)
         if mine is None or mine.activation != activation:
-            mine = Written(bytes(place), activation, value)
+            mine = Written(bytes(place), activation, whole(name, value, large))
         found[name] = mine
     return found
 
@@ -279,19 +284,30 @@ def of_passes(
     """(node, item, outputs) of body nodes in the passes of one entry of a container before an item, in item order."""
     wanted = {"pass_of": entry, "nodes": sorted(set(nodes)), "revision": revision, "before": before}
     rows = tx.rows(OF_PASSES, run_id=run_id, **wanted)
-    return [(row[0], row[1], row[2]) for row in rows]
+    return [(node, item, tx.large.outputs(node, outputs, large)) for node, item, outputs, large in rows]
 
 
-def final(tx: Transaction, run_id: UUID) -> Known:
-    """What a run has left so far outside of side-by-side items: the last outputs of each node, and variables."""
-    outputs = {row[0]: (row[1], bytes(row[2])) for row in tx.rows(FINAL_OUTPUTS, run_id=run_id)}
-    values = {row[0]: (row[1], bytes(row[2])) for row in tx.rows(FINAL_VARIABLES, run_id=run_id)}
-    return Known(outputs, values)
+def final(tx: Transaction, run_id: UUID, *, is_whole: bool = True) -> Known:
+    """What a run has left so far outside of side-by-side items: the last outputs of each node, and variables.
+
+    `is_whole` False: for who only wants the names of outputs; null stands for those that lie in files.
+    """
+    large = tx.large
+    outputs = {
+        node: (large.outputs(node, found, aside) if is_whole else found, bytes(place))
+        for node, found, place, aside in tx.rows(FINAL_OUTPUTS, run_id=run_id)
+    }
+    variables = {
+        name: (large.variable(name, value, aside), bytes(place))
+        for name, value, place, aside in tx.rows(FINAL_VARIABLES, run_id=run_id)
+    }
+    return Known(outputs, variables)
 
 
 def inputs_of(tx: Transaction, run_id: UUID, node_id: str) -> dict[str, Any]:
     """What a node's inputs were when it ran last; {} if it did not."""
-    return tx.scalar(INPUTS, run_id=run_id, node_id=node_id) or {}
+    found = tx.rows(INPUTS, run_id=run_id, node_id=node_id)
+    return (tx.large.inputs(node_id, *found[0]) or {}) if found else {}
 
 
 def inherit(tx: Transaction, run_id: UUID, activation_id: UUID) -> None:
@@ -299,10 +315,17 @@ def inherit(tx: Transaction, run_id: UUID, activation_id: UUID) -> None:
 
     For items that overlap (canvas/side_by_side.py), in the fold that tells of the failure, when those have ended.
     """
-    for node_id, mine, before in tx.rows(LEFT_BEFORE, run_id=run_id, activation_id=activation_id):
-        left = {name: value for name, value in before.items() if not name.startswith("_") and mine.get(name) is None}
+    for node_id, mine, large, before, large_before in tx.rows(LEFT_BEFORE, run_id=run_id, activation_id=activation_id):
+        aside = (large or {}).get("outputs", {})
+        left = {
+            name: value
+            for name, value in before.items()
+            if not name.startswith("_") and mine.get(name) is None and name not in aside
+        }
         if left:
             outputs = {**left, **{name: value for name, value in mine.items() if name not in left}}
+            left_aside = {name: file for name, file in (large_before or {}).get("outputs", {}).items() if name in left}
+            aside = {**aside, **left_aside}
             tx.run(
                 PUT_OUTPUTS,
                 of_run=run_id,
@@ -310,6 +333,7 @@ def inherit(tx: Transaction, run_id: UUID, activation_id: UUID) -> None:
                 of_node=node_id,
                 new_outputs=outputs,
                 new_names=list(outputs),
+                new_large={**(large or {}), "outputs": aside} if large or aside else None,
             )
 
 
@@ -335,7 +359,7 @@ def put_error(tx: Transaction, run_id: UUID, activation: UUID, node_id: str, err
     before = tx.rows(INPUTS_AND_OUTPUTS, run_id=run_id, activation_id=activation, node_id=node_id)
     if not before:
         put_outputs(tx, run_id, activation, {"_ERROR": error})
-    for _, _, outputs in before:
+    for _, _, outputs, large in before:
         new = {**outputs, "_ERROR": error}
         of = {"of_run": run_id, "of_activation": activation, "of_node": node_id}
-        tx.run(PUT_OUTPUTS, **of, new_outputs=new, new_names=list(new))
+        tx.run(PUT_OUTPUTS, **of, new_outputs=new, new_names=list(new), new_large=large)

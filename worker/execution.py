@@ -29,7 +29,7 @@ from scheduler.coordinator import Coordinator
 from scheduler.versions import Compiled
 from store import activations, scopes
 from store.activations import Claim
-from store.files import LocalBlobs
+from store.blobs import Blobs
 from store.outages import is_outage
 from store.steps import AsLeft
 from worker import failures
@@ -68,7 +68,7 @@ class Execution:
     time_limit: TimeLimit
     read_file: Callable[[UUID, Mapping[str, Any], str], str]
     services: Callable[[UUID], Services]  # by tenant
-    blobs: LocalBlobs | None
+    blobs: Blobs | None
     worker_name: str
     claiming: BoundedSemaphore  # claims use a part of the connections, so that reports find one
     ride_along: bool = True

@@ -14,8 +14,8 @@ from canvas.errors import AttemptStopped, NodeFailure, NotFound
 from scheduler.bus import Bus
 from store import citations, files, journal
 from store.activations import Claim
+from store.blobs import Blobs
 from store.database import Database
-from store.files import LocalBlobs
 from worker import failures
 
 _ID_KEYS = ("id", "file_id", "doc_id")
@@ -27,7 +27,7 @@ class Keeping:
 
     claim: Claim
     database: Database
-    blobs: LocalBlobs | None
+    blobs: Blobs | None
     bus: Bus
     may_be_cited: bool = True  # whether any node of the canvas brings evidence; else nobody need look for it
 
@@ -58,7 +58,7 @@ class Keeping:
             files.put(tx, claim.tenant_id, blobs, file_id, name, mime_type, data, run_id=claim.run_id)
         return {"doc_id": file_id.hex, "filename": name, "mime_type": mime_type, "size": len(data)}
 
-    def _storage(self) -> LocalBlobs:
+    def _storage(self) -> Blobs:
         if self.blobs is None:
             raise NodeFailure("This worker has no file storage. Set EASEL_FILES_DIR.")
         return self.blobs

@@ -47,7 +47,7 @@ def worker_of(
         limits=Limits(request_timeout=settings.llm_timeout),
         shared_accounts=accounts_from_toml(settings.models_file) if settings.models_file else (),
         sealing_key=SealingKey.of(settings.sealing_secret()),
-        files_dir=settings.files_dir,
+        blobs=coordinator.database.large.blobs,
         reach=_reach(settings, coordinator.database.url, guard, of_tenant),
         script=script,
         pace=pace or Pace(retries=settings.llm_max_retries, base_delay=settings.llm_base_delay.total_seconds()),

@@ -225,6 +225,7 @@ class Reporting:
 
     def _written(self, outcome: Outcome, context: WorkerContext | None, assigned: Mapping[str, Any]) -> Written:
         claim = self.claim
+        large = self.coordinator.database.large
         usage = _usage(context.usage) if context is not None else {}
         if isinstance(outcome, Failed) and outcome.leaves_nothing:  # another attempt, or a fold, will leave values
             spoke = outcome.is_unknown and context is not None and context.voice.has_spoken
@@ -250,8 +251,11 @@ class Reporting:
         return Written(
             outcome=self._held(column),
             usage=usage,
-            values=values,
-            variables=[{**self._row(), "name": name, "value": self._held(value)} for name, value in assigned.items()],
+            values=[large.values_row(claim.tenant_id, row) for row in values],
+            variables=[
+                large.variable_row(claim.tenant_id, {**self._row(), "name": name, "value": self._held(value)})
+                for name, value in assigned.items()
+            ],
             turn=turn,
         )
 

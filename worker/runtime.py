@@ -5,7 +5,6 @@ import socket
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from pathlib import Path
 from threading import BoundedSemaphore
 from typing import Any
 from uuid import UUID
@@ -21,8 +20,8 @@ from scheduler.bus import Pieces
 from scheduler.coordinator import Coordinator
 from scheduler.lifecycle import Lifecycle
 from store import files
+from store.blobs import Blobs
 from store.database import Database
-from store.files import LocalBlobs
 from store.sealing import SealingKey
 from worker.allowance import Allowance
 from worker.context import TimeLimit
@@ -63,7 +62,7 @@ class Worker:
         limits: Limits,
         shared_accounts: Sequence[Account] = (),
         sealing_key: SealingKey | None = None,
-        files_dir: Path | None = None,
+        blobs: Blobs | None = None,
         script: Callable[[UUID], Script | None] = lambda _: None,
         pace: Pace | None = None,
         read_file: ReadFile | None = None,
@@ -83,7 +82,6 @@ class Worker:
             grace=figures.grace,
             on_key=Lifecycle(coordinator).cancel_by_key,
         )
-        blobs = LocalBlobs(files_dir) if files_dir is not None else None
         chosen = reach or Reach()
         models = Models(database, shared_accounts, limits, sealing_key, script, pace)
         self._audio = AudioInRedis(redis_url)
@@ -130,7 +128,7 @@ class _Files:
     """Uploaded files as texts."""
 
     database: Database
-    blobs: LocalBlobs | None
+    blobs: Blobs | None
 
     def read(self, tenant_id: UUID, descriptor: Mapping[str, Any], layout_recognize: str) -> str:
         """An upload as a data URI (images) or as one text block (components 3.1.1)."""

@@ -19,6 +19,7 @@ from scheduler.hearing import GOODBYE, Hearing
 from scheduler.liveness import Watch, give_up
 from scheduler.process import coordinator_of
 from store import canaries
+from store.storage import large_values_of
 from worker.lease import LAST_REPORTS
 from worker.process import worker_of
 from worker.runtime import Worker
@@ -54,6 +55,9 @@ def worker() -> Worker:
             max_running=_settings.max_running,
             max_activations=_settings.max_activations,
             counters=_counters,
+            large=large_values_of(
+                _settings.files_dir, _settings.files_url, _settings.s3_endpoint, keeps=_settings.values_in_files
+            ),
         )
         _worker = worker_of(_settings, coordinator, _redis_url)
         turning = Turning(_worker.loop, _worker.leases, _settings.deaf_after.total_seconds())

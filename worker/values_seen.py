@@ -47,7 +47,7 @@ def tell(reader: Claim, rows: Sequence[Mapping[str, Any]]) -> None:
     if len(view.limits) != 1:
         return
     for row in rows:
-        if row["region"] == reader.place.region and row["place"] <= reader.place.wave_key:
+        if "large" not in row and row["region"] == reader.place.region and row["place"] <= reader.place.wave_key:
             _keep(view, row["node_id"], row["place"], row["activation_id"], row["outputs"])
 
 

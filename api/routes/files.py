@@ -20,7 +20,8 @@ from api.uploads import LONGEST_NAME, OCTETS, Incoming, fetched, guessed_type, i
 from canvas.errors import NodeFailure, NotFound
 from providers.services import Http
 from store import files
-from store.files import Blobs, Kept, StoredFile
+from store.blobs import Blobs
+from store.files import Kept, StoredFile
 
 router = APIRouter(tags=["files"])
 old_router = APIRouter(tags=["files"])  # paths that older clients know, below `/v1`

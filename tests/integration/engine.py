@@ -217,7 +217,7 @@ class Bench:
 
     def a_worker(self, coordinator: Coordinator | None = None, **given: Any) -> Worker:
         """A worker; figures and limits may be given."""
-        limits = {name: given.pop(name) for name in ("time_limit", "read_file", "files_dir", "reach") if name in given}
+        limits = {name: given.pop(name) for name in ("time_limit", "read_file", "blobs", "reach") if name in given}
         worker = Worker(
             coordinator or self.coordinator,
             redis_url=self.redis_url,

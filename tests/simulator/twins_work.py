@@ -228,7 +228,8 @@ def was_stored(work: Work, of_run: UUID, of_activation: UUID, of_lease: UUID) ->
 @twin(inbox.PUT_VALUES)
 def put_values(work: Work, **row: Any) -> int:
     new = {**row, "outputs": packed(row["outputs"]), "inputs": packed(row["inputs"]), "names": list(row["names"])}
-    changes = {name: new[name] for name in ("outputs", "inputs", "names")}
+    new["large"] = row.get("large")
+    changes = {name: new[name] for name in ("outputs", "inputs", "names", "large")}
     key = (row["run_id"], row["activation_id"], row["node_id"])
     work.upsert(work.server["node_values"], key, row["run_id"], new, lambda old: {**old, **changes})
     return 1
@@ -236,9 +237,10 @@ def put_values(work: Work, **row: Any) -> int:
 
 @twin(inbox.PUT_VARIABLES)
 def put_variables(work: Work, **row: Any) -> int:
-    new = {**row, "value": packed(row["value"])}
+    new = {**row, "value": packed(row["value"]), "large": row.get("large")}
+    changes = {name: new[name] for name in ("value", "large")}
     key = (row["run_id"], row["activation_id"], row["name"])
-    work.upsert(work.server["variables"], key, row["run_id"], new, lambda old: {**old, "value": new["value"]})
+    work.upsert(work.server["variables"], key, row["run_id"], new, lambda old: {**old, **changes})
     return 1
 
 
@@ -304,7 +306,7 @@ def _folded(work: Work, table: str, run_id: UUID, holds: Holds) -> list[Data]:
 def final_outputs(work: Work, run_id: UUID) -> list[dict[str, Any]]:
     last = {v["node_id"]: v for v in _folded(work, "node_values", run_id, lambda v: v["region"] == b"")}
     return [
-        {"node_id": name, "outputs": unpacked(v["outputs"]), "place": v["place"], "names": v["names"]}
+        {"node_id": name, "outputs": unpacked(v["outputs"]), "place": v["place"], "large": v["large"]}
         for name, v in sorted(last.items())
     ]
 
@@ -312,14 +314,17 @@ def final_outputs(work: Work, run_id: UUID) -> list[dict[str, Any]]:
 @twin(values.FINAL_VARIABLES)
 def final_variables(work: Work, run_id: UUID) -> list[dict[str, Any]]:
     last = {v["name"]: v for v in _folded(work, "variables", run_id, lambda v: v["region"] == b"")}
-    return [{"name": name, "value": unpacked(v["value"]), "place": v["place"]} for name, v in sorted(last.items())]
+    return [
+        {"name": name, "value": unpacked(v["value"]), "place": v["place"], "large": v["large"]}
+        for name, v in sorted(last.items())
+    ]
 
 
 @twin(values.INPUTS)
 def inputs_of(work: Work, run_id: UUID, node_id: str) -> list[dict[str, Any]]:
     found = work.found(work.server["node_values"], run_id, lambda v: v["node_id"] == node_id and v["region"] == b"")
     last = sorted((data for _, data in found), key=lambda v: v["place"], reverse=True)[:1]
-    return [{"inputs": unpacked(v["inputs"])} for v in last]
+    return [{"inputs": unpacked(v["inputs"]), "large": v["large"]} for v in last]
 
 
 @twin(values.LEFT_BEFORE)
@@ -335,14 +340,28 @@ def left_before(work: Work, run_id: UUID, activation_id: UUID) -> list[dict[str,
             ),
         )
         if before:
-            outputs = unpacked(mine["outputs"])
-            result.append({"node_id": mine["node_id"], "mine": outputs, "before": unpacked(before[-1]["outputs"])})
+            left = before[-1]
+            result.append(
+                {
+                    "node_id": mine["node_id"],
+                    "outputs": unpacked(mine["outputs"]),
+                    "large": mine["large"],
+                    "left_before": unpacked(left["outputs"]),
+                    "large_before": left["large"],
+                }
+            )
     return result
 
 
 @twin(values.PUT_OUTPUTS)
 def put_outputs(
-    work: Work, of_run: UUID, of_activation: UUID, of_node: str, new_outputs: Any, new_names: list[str]
+    work: Work,
+    of_run: UUID,
+    of_activation: UUID,
+    of_node: str,
+    new_outputs: Any,
+    new_names: list[str],
+    new_large: Any,
 ) -> int:
     row = work.server["node_values"].rows.get((of_run, of_activation, of_node))
     if row is None or work.sees(row) is None:
@@ -350,7 +369,7 @@ def put_outputs(
     data = work.take(row, anything)
     if data is None:
         return 0
-    work.put(row, {**data, "outputs": packed(new_outputs), "names": list(new_names)})
+    work.put(row, {**data, "outputs": packed(new_outputs), "names": list(new_names), "large": new_large})
     return 1
 
 
@@ -369,7 +388,7 @@ def put_for(
     a = work.sees(row) if row is not None else None
     if a is None:
         return 0
-    changes = {"outputs": outputs.encode(), "names": list(names)}
+    changes = {"outputs": outputs.encode(), "names": list(names), "large": None}
     new = {"run_id": run_id, "activation_id": activation_id, "node_id": a["node_id"], "pass_of": pass_of, "item": item}
     new |= {"place": a["place"], "region": a["region"], "inputs": packed({}), **changes}
     key = (run_id, activation_id, a["node_id"])
@@ -383,7 +402,8 @@ def inputs_and_outputs(work: Work, run_id: UUID, activation_id: UUID, node_id: s
     v = work.sees(row) if row is not None else None
     if v is None:
         return []
-    return [{"node_id": node_id, "inputs": unpacked(v["inputs"]), "outputs": unpacked(v["outputs"])}]
+    shown = {"inputs": unpacked(v["inputs"]), "outputs": unpacked(v["outputs"])}
+    return [{"node_id": node_id, **shown, "large": v["large"]}]
 
 
 # -- what nobody sees ------------------------------------------------------------------------------------------------

@@ -217,3 +217,42 @@ def test_of_two_processes_that_make_a_secret_at_once_the_first_one_counts(
     monkeypatch.setattr(settings.secrets, "token_urlsafe", other_was_faster)
 
     assert Settings(home=tmp_path).sealing_secret() == "made by the other process"
+
+
+@pytest.mark.parametrize(
+    ("variables", "is_in_files"),
+    [
+        ({}, False),
+        ({"EASEL_FILES_DIR": "/mnt/files"}, True),
+        ({"EASEL_FILES_URL": "s3://easel/prod"}, True),
+        ({"EASEL_FILES_DIR": "/mnt/files", "EASEL_LARGE_VALUES": "rows"}, False),
+        ({"EASEL_LARGE_VALUES": "files"}, True),
+    ],
+)
+def test_large_values_go_to_files_where_all_processes_see_the_same_ones(
+    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], is_in_files: bool
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("DATABASE_URL", "postgresql://somewhere/easel")
+
+    assert settings.load().values_in_files is is_in_files
+    assert settings.load().on("postgresql://ours", "redis://ours").values_in_files is is_in_files
+
+
+def test_whoever_uses_the_embedded_database_is_on_its_machine_and_sees_its_files(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert settings.load().on("postgresql://ours", "redis://ours").values_in_files
+
+    settings.load.cache_clear()
+    monkeypatch.setenv("EASEL_LARGE_VALUES", "rows")
+    assert not settings.load().on("postgresql://ours", "redis://ours").values_in_files
+
+
+@pytest.mark.parametrize("url", ["easel/prod", "http://easel", "s3://", "s3://easel?versions"])
+def test_a_bucket_that_makes_no_sense_is_refused_at_the_start(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+    monkeypatch.setenv("EASEL_FILES_URL", url)
+
+    with pytest.raises(settings.InvalidSettings, match="EASEL_FILES_URL"):
+        settings.load()

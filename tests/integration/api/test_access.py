@@ -9,7 +9,7 @@ import pytest
 
 from api.app import Figures, create_app
 from store import files, tenants
-from store.files import LocalBlobs
+from store.blobs import LocalBlobs
 from tests.integration.api.conftest import Server
 from tests.integration.api.talking import ECHO, Client
 

@@ -15,8 +15,8 @@ from canvas.transcript import AUDIO_END, AUDIO_START, Position
 from scheduler.listening import Listening
 from scheduler.versions import Versions
 from store import events, files, turns
+from store.blobs import LocalBlobs
 from store.database import Database
-from store.files import LocalBlobs
 from store.ids import new_id
 from tests.integration.api.conftest import Server
 from tests.integration.api.talking import ECHO, Client, names_of, text_of

@@ -11,7 +11,7 @@ from pytest_httpserver import HTTPServer
 
 from providers.addresses import Guard
 from store import files, tenants
-from store.files import LocalBlobs
+from store.blobs import LocalBlobs
 from store.ids import new_id
 from tests.integration.api.conftest import Server, serving
 from tests.integration.api.talking import ECHO, Client

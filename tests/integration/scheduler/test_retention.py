@@ -15,10 +15,11 @@ from sqlalchemy.exc import OperationalError
 
 from scheduler.housekeeping import Retention, keep_house, let_go
 from store import conversations, files, partitions, runs
+from store.blobs import LocalBlobs
 from store.database import Database
-from store.files import LocalBlobs
 from store.ids import first_id_at, new_id
 from store.transaction import Transaction
+from store.weeks import Week
 from tests.integration.store.rows import add_outputs, add_run
 
 NOW = datetime.now(UTC)
@@ -230,7 +231,7 @@ def test_a_drop_that_was_broken_off_is_finished_the_next_time(database: Database
     with database.transaction() as tx:
         _conversation(tx, "Hello", {"content": "Hi"}, at=OLD)
     with database.transaction() as tx:
-        assert partitions.drop(tx, "runs", partitions.Week.of(OLD)) is not None
+        assert partitions.drop(tx, "runs", Week.of(OLD)) is not None
 
     _let_go(database)
 

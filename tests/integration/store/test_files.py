@@ -8,8 +8,8 @@ import pytest
 
 from canvas.errors import NotFound
 from store import files
+from store.blobs import LocalBlobs
 from store.database import Database
-from store.files import LocalBlobs
 from store.ids import new_id
 
 

@@ -13,6 +13,7 @@ from store.database import Database
 from store.ids import first_id_at, new_id
 from store.schema import PARTITIONED
 from store.transaction import Transaction
+from store.weeks import Week
 from tests.integration.store.rows import add_outputs, add_run
 
 LONG_AGO = datetime(2021, 3, 3, 12, tzinfo=UTC)  # Wednesday of week 9
@@ -133,7 +134,7 @@ def test_dropping_a_week_gives_up_rather_than_wait_for_somebody_at_work(database
         working.run(text("select from activations for share"))
 
         with pytest.raises(OperationalError, match="lock timeout"), database.transaction() as tx:
-            partitions.drop(tx, "activations", partitions.Week.of(LONG_AGO))
+            partitions.drop(tx, "activations", Week.of(LONG_AGO))
 
     assert len(_drop_all(database, NEXT_MONDAY)) == len(PARTITIONED)
 
@@ -141,7 +142,7 @@ def test_dropping_a_week_gives_up_rather_than_wait_for_somebody_at_work(database
 def test_a_week_belongs_to_the_year_that_iso_counts_it_in():
     new_year = datetime(2027, 1, 1, tzinfo=UTC)
 
-    week = partitions.Week.of(new_year)
+    week = Week.of(new_year)
 
     assert week.partition("runs") == "runs_p2026w53"
     assert week.begins <= new_year < week.ends

@@ -15,7 +15,7 @@ from canvas.transcript import AUDIO_END, AUDIO_START
 from providers.scripted import Script
 from providers.services import Services
 from store import conversations, files
-from store.files import LocalBlobs
+from store.blobs import LocalBlobs
 from store.schema import files as rows
 from store.transaction import Transaction
 from tests.fakes import FakeHttp, no_network
@@ -51,7 +51,7 @@ class Voice:
 
 
 def speaking(bench: Bench, folder: Path, **more: Any) -> Worker:
-    worker = bench.a_worker(files_dir=folder, renew_every=timedelta(milliseconds=40))
+    worker = bench.a_worker(blobs=LocalBlobs(folder), renew_every=timedelta(milliseconds=40))
     worker.execution.services = lambda _: Services(FakeHttp(no_network), speech=Voice(), **more)
     return worker
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from canvas.errors import NotFound, StateError
-from store.files import LocalBlobs
+from store.blobs import LocalBlobs
 
 
 def test_bytes_come_back_under_the_hash_of_their_content(tmp_path: Path):
@@ -47,3 +47,19 @@ def test_content_that_somebody_changed_is_not_given_out(tmp_path: Path):
 
     with pytest.raises(StateError, match="changed"):
         blobs.get(sha256)
+
+
+def test_parts_of_a_storage_have_contents_of_their_own_and_go_whole(tmp_path: Path):
+    blobs = LocalBlobs(tmp_path / "files")
+    one, other = blobs.part("one"), blobs.part("other")
+    sha256 = one.put(b"logo")
+    other.put(b"logo")
+
+    assert blobs.parts() == ["one", "other"]
+    assert one.clear() == 1
+
+    assert blobs.parts() == ["other"]
+    assert other.get(sha256) == b"logo"
+    with pytest.raises(NotFound):
+        one.get(sha256)
+    assert one.clear() == 0

@@ -1,0 +1,51 @@
+"""A worker that dies between the file of a large value and the row that names it."""
+
+from pathlib import Path
+
+import pytest
+from sqlalchemy import text
+
+from store import canvases, runs, versions
+from store.blobs import LocalBlobs
+from store.large_values import LargeValues
+from tests.builders import says
+from tests.faults.cluster import ACTIVATIONS, Cluster
+from tests.integration.engine import dsl_of
+
+pytestmark = pytest.mark.timeout(300)  # deadlines are for a machine that does nothing else
+
+MERGED = {"component": "StringTransform", "method": "merge", "delimiters": [","]}
+ROW = text("select large from node_values where run_id = :run_id and node_id = 'write'")
+
+
+def test_no_row_names_a_file_that_is_not_there_when_its_worker_is_killed_in_between(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    document = dsl_of(
+        "begin -> write -> say", write={**MERGED, "script": "{sys.query}" * 1200}, say=says("{write@result}")
+    )
+    with cluster.database.transaction() as tx:
+        cluster.canvas_id = canvases.create(tx, cluster.tenant_id, "large", document)
+        cluster.version_id = versions.snapshot(tx, cluster.tenant_id, cluster.canvas_id).id
+    query = "x" * 1024
+    monkeypatch.setattr(cluster, "question", lambda number: query)
+
+    doomed = cluster.start(
+        "worker", EASEL_FILES_DIR=str(tmp_path), FAULT_STOP="before the commit of a report, 2, SIGKILL"
+    )
+    (run_id,) = cluster.begin(1)
+    doomed.wait(timeout=60)
+    left = [path for path in tmp_path.rglob("*") if path.is_file()]
+    with cluster.database.transaction() as tx:
+        named = tx.rows(ROW, run_id=run_id)
+    worker = cluster.start("worker", EASEL_FILES_DIR=str(tmp_path))
+    cluster.wait_until_all_have_succeeded(1, seconds=90)
+
+    assert (len(left), named) == (1, [])
+    with cluster.database.transaction() as tx:
+        (large,) = tx.rows(ROW, run_id=run_id)[0]
+        assert runs.read(tx, cluster.tenant_id, run_id) is not None
+    read = LargeValues(LocalBlobs(tmp_path)).outputs("write", {"result": None}, large)
+    assert read == {"result": query * 1200}
+    assert {row.node_id: row.attempt for row in cluster.rows(ACTIVATIONS)}["write"] == 2
+    cluster.kill(worker)

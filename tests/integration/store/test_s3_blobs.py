@@ -1,0 +1,138 @@
+"""Bytes in a bucket, over the protocol."""
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from canvas.errors import ExecutorError, NotFound, StateError
+from store.blobs import StorageAway
+from store.ids import new_id
+from store.large_values import LargeValues
+from store.s3_blobs import S3Blobs
+from store.storage import storage_of
+from tests.integration.store.s3_server import BUCKET, KEY, REGION, SECRET, Bucket, s3_server
+
+pytest.importorskip("boto3", reason="the extra s3 is not installed")
+
+TWO_HOURS = 7200.0
+
+
+@pytest.fixture
+def bucket(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Bucket]:
+    for name, value in {
+        "AWS_ACCESS_KEY_ID": KEY,
+        "AWS_SECRET_ACCESS_KEY": SECRET,
+        "AWS_DEFAULT_REGION": REGION,
+        "AWS_CONFIG_FILE": str(tmp_path / "none"),
+    }.items():
+        monkeypatch.setenv(name, value)
+    with s3_server() as server:
+        yield server
+
+
+@pytest.fixture
+def blobs(bucket: Bucket) -> S3Blobs:
+    return S3Blobs.at(f"s3://{BUCKET}/prod", bucket.url)
+
+
+def test_bytes_come_back_under_the_hash_of_their_content_below_the_prefix(blobs: S3Blobs, bucket: Bucket):
+    sha256 = blobs.put(b"quarterly report")
+
+    name = hashlib.sha256(b"quarterly report").hexdigest()
+    assert sha256.hex() == name
+    assert blobs.get(sha256) == b"quarterly report"
+    assert list(bucket.objects) == [f"prod/{name[:2]}/{name}"]
+
+
+def test_the_same_content_is_uploaded_once_and_again_when_it_has_grown_old(blobs: S3Blobs, bucket: Bucket):
+    for _ in range(3):
+        blobs.put(b"logo")
+    assert bucket.puts == 1
+
+    bucket.age(next(iter(bucket.objects)), TWO_HOURS)
+    blobs.put(b"logo")
+
+    assert bucket.puts == 2
+
+
+def test_bytes_that_were_put_a_moment_ago_stay_and_old_ones_go(blobs: S3Blobs, bucket: Bucket):
+    young, old = blobs.put(b"young"), blobs.put(b"old")
+    bucket.age(f"prod/{old.hex()[:2]}/{old.hex()}", TWO_HOURS)
+
+    assert (blobs.discard(young), blobs.discard(old), blobs.discard(bytes(32))) == (False, True, False)
+
+    assert blobs.get(young) == b"young"
+    with pytest.raises(NotFound):
+        blobs.get(old)
+
+
+def test_content_that_somebody_changed_is_not_given_out(blobs: S3Blobs, bucket: Bucket):
+    sha256 = blobs.put(b"invoice over 10")
+    key = next(iter(bucket.objects))
+    bucket.objects[key] = (b"invoice over 99", bucket.objects[key][1])
+
+    with pytest.raises(StateError, match="changed"):
+        blobs.get(sha256)
+
+
+def test_parts_go_whole_however_many_pages_they_have_and_leave_others_alone(blobs: S3Blobs, bucket: Bucket):
+    one, other = blobs.part("one"), blobs.part("other")
+    for number in range(8):
+        one.part("inner").put(b"%d" % number)
+    kept = other.put(b"kept")
+
+    assert blobs.parts() == ["one", "other"]
+    assert one.clear() == 8
+
+    assert (blobs.parts(), one.clear()) == (["other"], 0)
+    assert other.get(kept) == b"kept"
+
+
+def test_who_knows_no_secret_is_refused_and_told_so(bucket: Bucket, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "another secret")
+    stranger = S3Blobs.at(f"s3://{BUCKET}", bucket.url)
+
+    with pytest.raises(StorageAway, match="SignatureDoesNotMatch"):
+        stranger.get(bytes(32))
+
+    assert not stranger.is_there()
+    assert bucket.refused > 0
+
+
+def test_a_bucket_that_is_not_there_is_no_empty_one(bucket: Bucket, blobs: S3Blobs):
+    missing = S3Blobs.at("s3://missing", bucket.url)
+
+    assert (blobs.is_there(), missing.is_there()) == (True, False)
+    with pytest.raises(StorageAway, match="NoSuchBucket"):
+        missing.put(b"lost")
+
+
+def test_large_values_lie_in_a_bucket_as_in_a_folder(bucket: Bucket, tmp_path: Path):
+    large = LargeValues(storage_of(tmp_path, f"s3://{BUCKET}", bucket.url), keeps=True, from_bytes=64)
+    row = large.values_row(new_id(), {"run_id": new_id(), "outputs": {"text": "x" * 1000}, "inputs": {}})
+
+    assert large.outputs("work", row["outputs"], row["large"]) == {"text": "x" * 1000}
+    (week,) = large.weeks()
+    (tenant,) = large.tenants(week)
+    assert large.clear(week, tenant) == 1
+    assert (bucket.objects, list(tmp_path.iterdir())) == ({}, [])
+
+
+def test_a_bucket_that_is_away_leaves_values_in_their_rows(bucket: Bucket, tmp_path: Path):
+    large = LargeValues(storage_of(tmp_path, f"s3://{BUCKET}", bucket.url), keeps=True, from_bytes=64)
+    row = {"run_id": new_id(), "outputs": {"text": "x" * 1000}, "inputs": {}}
+    bucket.is_away = True
+
+    assert large.values_row(new_id(), row) == row
+
+
+def test_without_the_extra_the_setting_is_refused_by_name(monkeypatch: pytest.MonkeyPatch):
+    def fails(name: str) -> None:
+        raise ModuleNotFoundError(name)
+
+    monkeypatch.setattr("store.s3_blobs.import_module", fails)
+
+    with pytest.raises(ExecutorError, match=r"EASEL_FILES_URL needs boto3: pip install"):
+        S3Blobs.at("s3://easel")

@@ -1,0 +1,212 @@
+"""A value of a megabyte and more lies in a file, and nobody who reads it can tell."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import select
+
+from canvas.errors import ValueGone
+from canvas.outcome import Finished
+from components.context import NodeContext
+from scheduler import snapshots
+from store import conversations, overview, values
+from store.blobs import LocalBlobs
+from store.database import Database
+from store.large_values import LargeValues
+from store.schema import node_values
+from tests.builders import says
+from tests.integration.engine import Bench, Run
+
+READS = {"script": "{work@result}"}
+TEXT = "It was a dark and stormy night; " * 40_000  # 1.28 MB
+
+
+@pytest.fixture
+def folder(database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The storage of large values, which the processes of this test share."""
+    monkeypatch.setattr(database, "large", LargeValues(LocalBlobs(tmp_path), keeps=True))
+    return tmp_path
+
+
+def files_in(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file()]
+
+
+def column(run: Run, node: str) -> Any:
+    wanted = select(node_values).where(node_values.c.run_id == run.id, node_values.c.node_id == node)
+    with run.bench.database.transaction() as tx:
+        return tx.rows(wanted)[0]
+
+
+def count(ctx: NodeContext) -> Finished:
+    text = ctx.lookup("work@result")
+    ctx.note_input("text", text)
+    return Finished({"result": len(text), "same": text})
+
+
+def tells(bench: Bench, text: Any = TEXT) -> None:
+    bench.does(
+        work=lambda ctx: Finished({"result": text, "short": "night"}),
+        count=count,
+    )
+
+
+def test_a_value_of_a_megabyte_lies_in_one_file_and_everybody_reads_it_whole(bench: Bench, folder: Path):
+    tells(bench)
+    run = bench.start("begin -> work -> count -> say", count=READS, say=says("{count@result}"))
+
+    bench.play()
+
+    assert (run.status, run.said) == ("succeeded", str(len(TEXT)))
+    assert len(files_in(folder)) == 1  # of outputs and inputs of both nodes
+    row = column(run, "work")
+    assert row.outputs | {"_created_time": 0, "_elapsed_time": 0} == {
+        "result": None, "short": "night", "_created_time": 0, "_elapsed_time": 0
+    }  # fmt: skip
+    finished = {event.node_id: event for event in run.events if event.name == "node_finished"}
+    assert (finished["work"].outputs or {})["result"] == TEXT
+    assert (finished["count"].outputs or {})["same"] == TEXT
+    assert TEXT in (finished["count"].inputs or {}).values()
+    with bench.database.transaction() as tx:
+        listened = overview.read(tx, bench.tenant_id, run.id, 0)
+        shown = snapshots.outputs_of(tx, bench.coordinator.versions, run.row, lambda entry: ())
+    assert shown["work"]["result"] == TEXT
+    assert listened is not None
+    assert listened.events == run.events
+
+
+def test_a_long_answer_is_in_the_conversation_and_in_the_next_turn(bench: Bench, folder: Path):
+    tells(bench)
+    run = bench.start("begin -> work -> say", say=says("{work@result}"))
+
+    bench.play()
+
+    assert run.said == TEXT
+    with bench.database.transaction() as tx:
+        told = conversations.history(tx, run.conversation_id, 2, 2)
+        messages = conversations.messages(tx, bench.tenant_id, run.conversation_id)
+    assert told[1]["content"]["content"] == messages[1].content["content"] == TEXT
+
+
+def test_a_large_variable_is_found_by_later_nodes_and_later_turns(bench: Bench, folder: Path):
+    bench.does(
+        work=lambda ctx: Finished(assign={"env.book": TEXT}),
+        count=lambda ctx: Finished({"result": len(ctx.lookup("env.book"))}),
+    )
+    drawn = bench.draw(
+        "begin -> work -> count -> say",
+        count={"script": "{env.book}"},
+        say=says("{count@result}"),
+        variables={"book": ""},
+    )
+    run = bench.start(drawn=drawn)
+    bench.play()
+
+    bench.does(work=lambda ctx: Finished())
+    again = bench.start(drawn=drawn, conversation_id=run.conversation_id)
+    bench.play()
+
+    assert (run.said, again.said) == (str(len(TEXT)), str(len(TEXT)))
+    assert len(files_in(folder)) == 1
+    with bench.database.transaction() as tx:
+        assert values.final(tx, run.id).variables["env.book"][0] == TEXT
+
+
+def test_two_tenants_with_the_same_content_have_a_file_each(bench: Bench, folder: Path):
+    tells(bench)
+    ours = bench.start("begin -> work")
+    theirs = bench.start("begin -> work", tenant_id=bench.a_tenant())
+
+    bench.play()
+
+    assert len(files_in(folder)) == 2
+    (theirs_alone,) = folder.glob(f"values/*/{theirs.row['tenant_id'].hex}")
+    for path in files_in(theirs_alone):
+        path.unlink()
+    assert column(ours, "work").large != column(theirs, "work").large
+    assert [event for event in ours.events if event.outputs and event.outputs.get("result") == TEXT]
+
+
+def test_what_was_stored_before_there_was_a_storage_is_read_as_ever(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    tells(bench)
+    run = bench.start("begin -> work -> count -> say", count=READS, say=says("{count@result}"))
+    bench.play(until=lambda: run.statuses.get("count") == "ready")
+    assert column(run, "work").outputs["result"] == TEXT
+
+    monkeypatch.setattr(bench.database, "large", LargeValues(LocalBlobs(tmp_path), keeps=True))
+    bench.play()
+
+    assert run.said == str(len(TEXT))
+
+
+def test_a_node_whose_input_is_gone_fails_and_says_what_is_missing(bench: Bench, folder: Path):
+    tells(bench)
+    run = bench.start("begin -> work -> count", count=READS)
+    bench.play(until=lambda: run.statuses.get("count") == "ready")
+    for path in files_in(folder):
+        path.unlink()
+
+    bench.play()
+
+    assert run.status == "failed"
+    assert 'Node "work": the value of "result"' in run.row["error"]
+    assert "restore it from a backup" in run.row["error"]
+    with pytest.raises(ValueGone):
+        _ = run.events
+
+
+def test_a_failure_keeps_what_the_node_had_given_before(bench: Bench, folder: Path):
+    tells(bench)
+    run = bench.start("begin -> work")
+    bench.play()
+
+    with bench.database.transaction() as tx:
+        values.put_error(tx, run.id, run.activation("work").id, "work", "lost")
+
+    with bench.database.transaction() as tx:
+        outputs = values.final(tx, run.id).outputs["work"][0]
+    assert (outputs["result"], outputs["_ERROR"]) == (TEXT, "lost")
+
+
+def iterated(bench: Bench) -> Run:
+    """A run of two passes, each of which gives a text of its own."""
+    bench.does(
+        work=lambda ctx: Finished({"result": f"{ctx.lookup('item@item')}{TEXT}"}),
+        count=lambda ctx: Finished({"result": [len(text) for text in ctx.lookup("each@all")]}),
+    )
+    run = bench.start(
+        "begin -> each -> count -> say",
+        "each: item -> work",
+        variables={"items": ["a", "b"]},
+        work={"script": "{item@item}"},
+        count={"script": "{each@all}"},
+        each={"items_ref": "env.items", "max_concurrency": 1, "outputs": {"all": {"ref": "work@result"}}},
+        say=says("{count@result}"),
+    )
+
+    bench.play()
+    return run
+
+
+def test_passes_of_a_loop_and_their_collected_lists_are_whole(bench: Bench, folder: Path):
+    run = iterated(bench)
+
+    assert run.status == "succeeded", run.row["error"]
+    assert run.said.count(str(len(TEXT) + 1)) == 2
+    assert len(files_in(folder)) == 3  # two texts, and the list of both
+
+
+def test_a_failed_pass_shows_what_the_pass_before_it_has_left_also_if_that_lies_in_a_file(bench: Bench, folder: Path):
+    run = iterated(bench)
+    failed = run.activation("work").id
+    of = {"of_run": run.id, "of_activation": failed, "of_node": "work"}
+
+    with bench.database.transaction() as tx:
+        tx.run(values.PUT_OUTPUTS, **of, new_outputs={"_ERROR": "bad"}, new_names=["_ERROR"], new_large=None)
+        values.inherit(tx, run.id, failed)
+
+    with bench.database.transaction() as tx:
+        assert values.final(tx, run.id).outputs["work"][0] == {"result": f"a{TEXT}", "_ERROR": "bad"}
