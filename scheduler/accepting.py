@@ -80,40 +80,44 @@ class Started:
         return Started(first.run_id, conversation_id, message_id, told["after"], told["resumed"], repeated=True)
 
 
-def accept(coordinator: Coordinator, tx: Transaction, start: Start) -> tuple[Started, Applied | None, Sequence[UUID]]:
+def accept(
+    coordinator: Coordinator, tx: Transaction, start: Start, *, is_new: bool = False
+) -> tuple[Started, Applied | None, Sequence[UUID]]:
     """Start a run: what its caller is told, what was written, and the runs it interrupts.
 
-    Raises Conflict if its conversation is busy and that was not expected, WaitsNow if this turn answers a form.
+    `is_new`: its id was chosen just now, so there is no such run. Raises Conflict if its conversation is busy and that
+    was not expected, WaitsNow if this turn answers a form.
     """
     assert start.run_id is not None  # chosen at the latest by `start_run`
     started = Started(start.run_id, start.conversation_id or new_id(), new_id(), 0)
     first = claimed(tx, start.tenant_id, start.idempotency, started)
-    if first is None and runs.tenant_of(tx, started.run_id) is not None:
+    if first is None and not is_new and runs.tenant_of(tx, started.run_id) is not None:
         first = idempotency.First(started.run_id, None)
     if first is not None:
         return repeated(tx, start.tenant_id, first), None, ()
-    busy = _conversation(tx, start, started.conversation_id)
+    conversation = _conversation(tx, start, started.conversation_id)
+    busy: UUID | None = conversation["active_run"]
     if busy is not None:
         _check_busy(tx, start, busy)
     is_interrupt = busy is not None and start.on_busy == "interrupt"
     superseded = conversing.not_over(tx, started.conversation_id) if is_interrupt else ()
-    _create(coordinator, tx, start, started, is_interrupt=is_interrupt)
+    row = _create(coordinator, tx, start, started, is_interrupt=is_interrupt)
     if busy is not None:
         return replace(started, queued=True), None, superseded
-    row = runs.read(tx, start.tenant_id, started.run_id)
-    assert row is not None  # inserted above
-    applied = coordinator.fold(tx, row)
+    applied = coordinator.set_going(tx, row, conversation)
     bus = coordinator.dispatch.bus
     bus.clear_cancel_keys(started.run_id, started.conversation_id)  # before the commit: later ones count
     return started, applied, ()
 
 
-def _create(coordinator: Coordinator, tx: Transaction, start: Start, started: Started, *, is_interrupt: bool) -> None:
+def _create(
+    coordinator: Coordinator, tx: Transaction, start: Start, started: Started, *, is_interrupt: bool
+) -> Mapping[str, Any]:
     state = RunState(started.run_id, RunStatus.QUEUED, max_running=coordinator.max_running)
     request = start.request.to_json()
     if is_interrupt:
         request["options"] |= {conversing.ON_BUSY: "interrupt"}
-    runs.create(
+    return runs.create(
         tx,
         {
             "id": started.run_id,
@@ -130,13 +134,13 @@ def _create(coordinator: Coordinator, tx: Transaction, start: Start, started: St
     )
 
 
-def _conversation(tx: Transaction, start: Start, conversation_id: UUID) -> UUID | None:
-    """Take the conversation of a start, or make it; the run that is active in it."""
+def _conversation(tx: Transaction, start: Start, conversation_id: UUID) -> Mapping[str, Any]:
+    """Take the conversation of a start, or make it; its row, as far as runs look at it."""
     if start.conversation_id is not None:
         row = conversing.lock(tx, start.tenant_id, conversation_id)
         if row is None:
             raise NotFound("Session not found!", session_id=conversation_id.hex)
-        return row["active_run"]
+        return row
     conversations.create(
         tx,
         start.tenant_id,
@@ -148,7 +152,7 @@ def _conversation(tx: Transaction, start: Start, conversation_id: UUID) -> UUID 
         conversation_id=conversation_id,
     )
     conversing.said_before(tx, conversation_id, start.said_before)
-    return None
+    return {"active_run": None, "last_run": None, "messages": len(start.said_before)}
 
 
 def _check_busy(tx: Transaction, start: Start, active: UUID) -> None:
@@ -182,9 +186,10 @@ def answer(
     canvas = coordinator.versions.canvas(tx, row["version_id"])
     answered = taken_apart(canvas, row["state"]["forms"], request.inputs, request.query)
     answers = _answers(answered, request)
-    if conversing.lock(tx, row["tenant_id"], conversation_id) is None:
+    conversation = conversing.lock(tx, row["tenant_id"], conversation_id)
+    if conversation is None:
         raise NotFound("Session not found!", session_id=conversation_id.hex)  # deleted; its run is being cancelled
-    number = conversing.user_said(tx, conversation_id, run_id, request.query)
+    number = conversing.user_said(tx, conversation, conversation_id, run_id, request.query)
     runs.next_turn(
         tx,
         run_id,

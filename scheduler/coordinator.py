@@ -36,6 +36,7 @@ from store.transaction import Transaction
 log = structlog.get_logger()
 
 MOST_LOOKS = 8
+A_MOMENT = timedelta(milliseconds=50)  # that a report waits for a run; a step takes some milliseconds
 LONGEST_LOOK = 0.05  # seconds; then a hint goes on, so that one caller is not kept for ever
 
 
@@ -115,6 +116,10 @@ class Coordinator:
         row = runs.try_lock(tx, run_id)
         return Ahead(row, inbox.reported(tx, run_id), scopes.ask(tx, run_id, near))
 
+    def _await(self, tx: Transaction, run_id: UUID, near: frozenset[str] | None) -> Ahead:
+        row = runs.lock_soon(tx, run_id, A_MOMENT)
+        return Ahead(row, inbox.reported(tx, run_id), scopes.ask(tx, run_id, near))
+
     def _expect(self, tx: Transaction, run_id: UUID, left: AsLeft) -> Ahead:
         runs.must_be_at(tx, run_id, left.row["revision"])
         return Ahead(lambda: left.row, list, left.scopes)
@@ -126,6 +131,8 @@ class Coordinator:
         near: frozenset[str] | None = TOP,
         owns: Sequence[Own] = (),
         left: AsLeft | None = None,
+        *,
+        waits: bool = False,
     ) -> Applied | None:
         """Fold if nobody holds the run; None if somebody does (or there is no such run).
 
@@ -133,9 +140,14 @@ class Coordinator:
         yet; they are stored with the step that takes them in. None then also for a run that takes no reports.
         `left`: the run as a step of the caller's has left it; nothing is read then, and if somebody holds the run or
         has held it since, the transaction fails (`runs.has_moved_on`). What others have reported is for the next step.
+        `waits`: somebody who holds the run is waited for, for a moment, if this transaction holds nothing yet; in vain,
+        the transaction fails (`runs.is_held`).
         """
         asked = self.ask(tx, run_id, near) if left is None else self._expect(tx, run_id, left)
         row = asked.row()
+        if row is None and waits:
+            asked = self._await(tx, run_id, near)
+            row = asked.row()
         if row is None or (owns and not RunStatus(row["status"]).takes_reports):
             return None
         started = time.monotonic()
@@ -153,7 +165,7 @@ class Coordinator:
         if status.is_over:
             return nothing
         if status is RunStatus.QUEUED:
-            return self._set_going(tx, row)
+            return self.set_going(tx, row)
         reports = (ahead.reports if ahead is not None else inbox.reported(tx, row["id"]))()
         if owns:
             told = (inbox.report_of(own.claim, own.written) for own in owns)
@@ -250,18 +262,20 @@ class Coordinator:
     def begin(self, tx: Transaction, row: Mapping[str, Any], inputs: Any) -> Applied:
         """The first decision of a run whose row has just been made."""
         canvas = self.versions.canvas(tx, row["version_id"])
-        state = runs.state_of(tx, row, [], whole=False)
+        state = runs.state_of(tx, row, [], whole=False, known=scopes.NONE)
         state.status = RunStatus.RUNNING
         state.max_running = self.max_running
         state.max_activations = self.max_activations
         return self._apply(tx, row, decide.begin(canvas, state, inputs))
 
-    def _set_going(self, tx: Transaction, row: Mapping[str, Any]) -> Applied:
+    def set_going(
+        self, tx: Transaction, row: Mapping[str, Any], conversation: Mapping[str, Any] | None = None
+    ) -> Applied:
         """A queued run starts when its conversation has been handed to it, and ends when that has been deleted."""
-        queued = runs.read(tx, row["tenant_id"], row["id"])
+        queued = row if "request" in row else runs.read(tx, row["tenant_id"], row["id"])
         assert queued is not None, "a locked run is there"
         try:
-            ready = turn_start.take_over(tx, queued, self.versions)
+            ready = turn_start.take_over(tx, queued, self.versions, conversation)
         except turn_start.SessionGone:
             return self.cancel(tx, queued)
         if ready is None:

@@ -43,13 +43,14 @@ class Lifecycle:
         """
         if start.on_busy not in ON_BUSY:
             raise InvalidRequest(f'"on_busy" is {start.on_busy!r}. Use one of: {", ".join(ON_BUSY)}.')
+        is_new = start.run_id is None
         start = replace(start, run_id=start.run_id or new_id())  # so that a second try finds what the first one made
         while True:
             try:
                 waiting = self._waiting_run(start)
                 if waiting is not None:
                     return self.resume_run(start.tenant_id, waiting, start.request, start.idempotency)
-                started, applied, superseded = self._carry_out_start(start)
+                started, applied, superseded = self._carry_out_start(start, is_new=is_new)
                 break
             except (NotWaiting, WaitsNow):
                 continue  # somebody else has answered meanwhile, or the run has just come to ask
@@ -193,11 +194,11 @@ class Lifecycle:
             row = runs.read(tx, start.tenant_id, active)
         return active if row is not None and row["status"] == RunStatus.WAITING else None
 
-    def _carry_out_start(self, start: Start) -> tuple[Started, Applied | None, Sequence[UUID]]:
+    def _carry_out_start(self, start: Start, *, is_new: bool) -> tuple[Started, Applied | None, Sequence[UUID]]:
         """The start, what it has written, and the runs it interrupts."""
         database = self.coordinator.database
         try:
-            return database.carry_out(lambda tx: accept(self.coordinator, tx, start))
+            return database.carry_out(lambda tx: accept(self.coordinator, tx, start, is_new=is_new))
         except IntegrityError:
             return database.carry_out(
                 lambda tx: accept(self.coordinator, tx, start)

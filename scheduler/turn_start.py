@@ -104,12 +104,14 @@ def _turns(known: Mapping[str, Any]) -> int:
     return turns if isinstance(turns, int) else 0
 
 
-def take_over(tx: Transaction, row: Mapping[str, Any], versions: Versions) -> dict[str, Any] | None:
+def take_over(
+    tx: Transaction, row: Mapping[str, Any], versions: Versions, conversation: Mapping[str, Any] | None = None
+) -> dict[str, Any] | None:
     """Fill in what a queued run begins with, once its conversation is its own; None while it is not.
 
-    Raises SessionGone for a conversation that was deleted.
+    `conversation`: its row, if the caller holds it. Raises SessionGone for a conversation that was deleted.
     """
-    conversation = conversing.lock(tx, row["tenant_id"], row["conversation_id"])
+    conversation = conversation or conversing.lock(tx, row["tenant_id"], row["conversation_id"])
     if conversation is None:
         raise SessionGone("Session not found!")
     active, is_first = conversation["active_run"], conversation["last_run"] is None
@@ -125,6 +127,6 @@ def take_over(tx: Transaction, row: Mapping[str, Any], versions: Versions) -> di
     base["globals"] |= turn_globals(base, request, datetime.now())  # local time, as upstream (engine 3.2)
     if request.files:
         base["files"] = list(request.files)
-    number = conversing.user_said(tx, row["conversation_id"], row["id"], request.query)
+    number = conversing.user_said(tx, conversation, row["conversation_id"], row["id"], request.query)
     runs.set_base(tx, row["id"], base=base, previous_run=previous_id, history_upto=number)
     return {**row, "base": base, "previous_run": previous_id, "history_upto": number}

@@ -159,7 +159,7 @@ def create(
 ) -> UUID:
     """Begin a conversation on a version; its id (a new one unless the caller brings one)."""
     created = conversation_id or new_id()
-    tx.run(
+    tx.later(
         INSERT,
         id=created,
         tenant_id=tenant_id,

@@ -64,24 +64,27 @@ def not_over(tx: Transaction, conversation_id: UUID) -> list[UUID]:
     return [run_id for (run_id,) in tx.rows(NOT_OVER, conversation_id=conversation_id)]
 
 
-def occupy(tx: Transaction, conversation_id: UUID, run_id: UUID) -> bool:
-    """Make a run the active one; False if another is."""
-    return tx.run(OCCUPY, conversation_id=conversation_id, run_id=run_id) == 1
+def occupy(tx: Transaction, conversation_id: UUID, run_id: UUID) -> None:
+    """Make a run the active one, unless another is."""
+    tx.later(OCCUPY, conversation_id=conversation_id, run_id=run_id)
 
 
-def user_said(tx: Transaction, conversation_id: UUID, run_id: UUID, content: Any) -> int:
-    """Append the user's message; its number."""
-    number = int(tx.scalar(COUNT_MESSAGE, conversation_id=conversation_id))
-    tx.run(PUT_MESSAGE, conversation_id=conversation_id, number=number, run_id=run_id, role="user", content=content)
+def user_said(
+    tx: Transaction, conversation: Mapping[str, Any], conversation_id: UUID, run_id: UUID, content: Any
+) -> int:
+    """Append the user's message to a conversation that the caller holds, and whose row he has; its number."""
+    number = int(conversation["messages"]) + 1
+    tx.later(COUNT_MESSAGE, conversation_id=conversation_id)
+    tx.later(PUT_MESSAGE, conversation_id=conversation_id, number=number, run_id=run_id, role="user", content=content)
     return number
 
 
 def said_before(tx: Transaction, conversation_id: UUID, entries: Sequence[tuple[str, str]]) -> None:
     """Give a new conversation a past that no run of ours has made: (role, text), oldest first."""
-    for role, said in entries:
-        number = int(tx.scalar(COUNT_MESSAGE, conversation_id=conversation_id))
+    for number, (role, said) in enumerate(entries, start=1):
+        tx.later(COUNT_MESSAGE, conversation_id=conversation_id)
         content = said if role == "user" else {"content": said}
-        tx.run(PUT_MESSAGE, conversation_id=conversation_id, number=number, role=role, content=content)
+        tx.later(PUT_MESSAGE, conversation_id=conversation_id, number=number, role=role, content=content)
 
 
 def run_ended(tx: Transaction, row: Mapping[str, Any], *, last: tuple[UUID, str] | None, error: str) -> UUID | None:

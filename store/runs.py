@@ -25,12 +25,14 @@ from store.scopes import Known
 from store.transaction import Later, Transaction
 
 LOGARITHM_OF_ZERO = "2201E"
+LOCK_NOT_AVAILABLE = "55P03"
 
-TRY_LOCK = (  # a row that is locked comes as it is by then, whatever the statement saw when it began
-    select(*(column for column in runs.c if column.name not in ("base", "request")))
-    .where(runs.c.id == bindparam("of_run"))
-    .with_for_update(key_share=True, skip_locked=True)
+_whose = select(*(column for column in runs.c if column.name not in ("base", "request"))).where(
+    runs.c.id == bindparam("of_run")
 )
+TRY_LOCK = _whose.with_for_update(key_share=True, skip_locked=True)
+"""A row that is locked comes as it is by then, whatever the statement saw when it began."""
+LOCK_SOON = _whose.with_for_update(key_share=True)
 _at = (
     select(literal_column("1"))
     .select_from(runs)
@@ -81,6 +83,16 @@ BUSY = text("""
 
 ASK = text("update runs set asked = 'cancel' where id = :run_id")
 
+AT_FIRST: Mapping[str, Any] = {
+    "previous_run": None,
+    "revision": 0,
+    "last_event": 0,
+    "first_event": 1,
+    "asked": None,
+    "turn": None,
+    "history_upto": 0,
+    "error": "",
+}
 CREATE = insert(runs).values(created_at=func.clock_timestamp())  # under the conversation's lock: order of acceptance
 
 PUT_BASE = (
@@ -105,9 +117,11 @@ NEXT_TURN = (
 )
 
 
-def create(tx: Transaction, row: Mapping[str, Any]) -> None:
-    """Insert a run; the caller has chosen its id."""
-    tx.run(CREATE, engine=ENGINE, usage={}, **row)
+def create(tx: Transaction, row: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Insert a run, whose id the caller has chosen; its row, without times."""
+    created = {**row, "engine": ENGINE, "usage": {}}
+    tx.later(CREATE, **created)
+    return {**AT_FIRST, **created}
 
 
 def try_lock(tx: Transaction, run_id: UUID) -> Callable[[], Mapping[str, Any] | None]:
@@ -117,6 +131,22 @@ def try_lock(tx: Transaction, run_id: UUID) -> Callable[[], Mapping[str, Any] | 
     """
     row = tx.later(TRY_LOCK, of_run=run_id)
     return lambda: _readable(row)
+
+
+def lock_soon(tx: Transaction, run_id: UUID, patience: timedelta) -> Callable[[], Mapping[str, Any] | None]:
+    """Wait a moment for a run that somebody holds, in a transaction that holds nothing yet; the row as of `try_lock`.
+
+    Whoever waits for the row finds out if that was not enough (`is_held`); then nothing behind it is carried out.
+    """
+    tx.later(WAIT_AT_MOST, milliseconds=str(int(patience.total_seconds() * 1000)))
+    row = tx.later(LOCK_SOON, of_run=run_id)
+    tx.later(WAIT_AT_MOST, milliseconds="0")  # for ever, as far as this limit is concerned
+    return lambda: _readable(row)
+
+
+def is_held(error: BaseException) -> bool:
+    """Whether somebody held a run for longer than was waited."""
+    return sqlstate(error) == LOCK_NOT_AVAILABLE
 
 
 def must_be_at(tx: Transaction, run_id: UUID, revision: int) -> None:
@@ -216,14 +246,14 @@ def set_base(
     tx: Transaction, run_id: UUID, *, base: Mapping[str, Any], previous_run: UUID | None, history_upto: int
 ) -> None:
     """Fill in what a run begins with."""
-    tx.run(PUT_BASE, of_run=run_id, new_base=base, new_previous=previous_run, new_upto=history_upto)
+    tx.later(PUT_BASE, of_run=run_id, new_base=base, new_previous=previous_run, new_upto=history_upto)
 
 
 def next_turn(
     tx: Transaction, run_id: UUID, *, request: Mapping[str, Any], message_id: UUID, history_upto: int, first_event: int
 ) -> None:
     """A run that waited goes on with a new turn of its conversation."""
-    tx.run(
+    tx.later(
         NEXT_TURN,
         of_run=run_id,
         new_request=request,

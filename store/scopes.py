@@ -31,6 +31,10 @@ class Known:
     found: Callable[[], Sequence[Any]]
 
 
+NONE = Known(None, list)
+"""Of a run that has just been made."""
+
+
 def ask(tx: Transaction, run_id: UUID, keys: frozenset[str] | None) -> Known:
     """Ask for scopes by their keys; for all of the run's by None."""
     if keys is None:

@@ -120,7 +120,7 @@ class Reporting:
         coordinator, run_id = self.coordinator, self.claim.run_id
         try:
             with coordinator.database.transaction() as tx:
-                applied = coordinator.try_fold(tx, run_id, near, owns)
+                applied = coordinator.try_fold(tx, run_id, near, owns, waits=True)
                 if applied is None:
                     stored = [inbox.report(tx, run_id, own.claim.id, own.claim.lease_id, own.written) for own in owns]
                     if not all(each.count() for each in stored):
@@ -141,7 +141,9 @@ class Reporting:
         else:
             coordinator.follow(applied)
 
-    def _store_alone(self, written: Written, turn: Turn | None = None, *, rides_along: bool) -> None:
+    def _store_alone(
+        self, written: Written, turn: Turn | None = None, *, rides_along: bool, waits: bool = True
+    ) -> None:
         coordinator, claim = self.coordinator, self.claim
         applied, is_folding = None, False
         try:
@@ -149,15 +151,16 @@ class Reporting:
                 if rides_along:
                     is_folding = True
                     left, self.left = self.left, None
-                    applied = coordinator.try_fold(tx, claim.run_id, self.near, [self._own(written)], left)
+                    own = self._own(written)
+                    applied = coordinator.try_fold(tx, claim.run_id, self.near, [own], left, waits=waits)
                     is_folding = applied is not None
                 if applied is None and not inbox.report(tx, claim.run_id, claim.id, claim.lease_id, written).count():
                     raise LeaseGone
         except Exception as error:
-            if runs.has_moved_on(error):
+            if runs.has_moved_on(error) or (runs.is_held(error) and waits):
                 if self.taking is not None:
                     self.taking.drop()
-                self._store_alone(written, turn, rides_along=rides_along)
+                self._store_alone(written, turn, rides_along=rides_along, waits=not runs.is_held(error))
                 return
             if isinstance(error, LeaseGone) or inbox.is_refused(error):
                 if not self._was_stored():

@@ -10,7 +10,7 @@ import orjson
 from store import activating, conversations, conversing, events, idempotency, runs, scopes, steps, turns
 from store.activations import CLAIMED
 from tests.simulator.database import twin
-from tests.simulator.tables import Data, Row, Work, moved_on, refused
+from tests.simulator.tables import STATEMENT_AT_MOST, Data, Row, Work, moved_on, refused
 
 Holds = Callable[[Data], bool]
 Change = Callable[[Data], Data]
@@ -99,6 +99,13 @@ def try_lock(work: Work, of_run: UUID) -> list[dict[str, Any]]:
     return [{name: value for name, value in _run(data).items() if name not in HIDDEN}] if data is not None else []
 
 
+@twin(runs.LOCK_SOON)
+def lock_soon(work: Work, of_run: UUID) -> list[dict[str, Any]]:
+    row = work.server["runs"].rows.get(of_run)
+    data = work.take(row, anything) if row is not None and work.sees(row) is not None else None
+    return [{name: value for name, value in _run(data).items() if name not in HIDDEN}] if data is not None else []
+
+
 @twin(runs.IS_AT)
 def is_at(work: Work, of_run: UUID, of_revision: int) -> list[dict[str, Any]]:
     row = work.server["runs"].rows.get(of_run)
@@ -126,7 +133,7 @@ def wait_lock(work: Work, run_id: UUID) -> list[dict[str, Any]]:
 
 @twin(runs.WAIT_AT_MOST)
 def wait_at_most(work: Work, milliseconds: str) -> list[dict[str, Any]]:
-    work.lock_timeout = int(milliseconds) / 1000
+    work.lock_timeout = int(milliseconds) / 1000 or STATEMENT_AT_MOST
     return [{"set_config": milliseconds}]
 
 

@@ -263,6 +263,8 @@ def that_waits_before_its_first_commit(bench: Bench, has_tried: Event, may_commi
             near: frozenset[str] | None = None,
             owns: Sequence[Own] = (),
             left: AsLeft | None = None,
+            *,
+            waits: bool = False,
         ) -> Applied | None:
             applied = super().try_fold(tx, run_id, near, owns, left)
             if not has_tried.is_set():
