@@ -1,4 +1,7 @@
-"""The application: `uvicorn --factory api.app:create_app`. Routes, error mapping, and what lives as long as it does."""
+"""The application: `uvicorn --factory --http h11 api.app:create_app`.
+
+Routes, error mapping, and what lives as long as it does.
+"""
 
 import secrets
 import sys

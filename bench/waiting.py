@@ -4,13 +4,18 @@ Starts `easel up` in a home of its own and a model provider that answers nobody 
 of begin -> LLM -> Message (`runs`), or one run with as many LLM nodes side by side (`branches`), are started, and while
 all of them wait: the worker's memory, threads and sockets, a small run that is to finish all the same, the canaries of
 the nodes' queue, and a cancel. Then the provider lets go. `--threads` and `--setting NAME=VALUE` change the worker.
+
+A call that waits takes a thread of the worker, and a file there and with the provider: the worker gets a thread for
+each call and a few more, and what this machine's limit of open files (`ulimit -n`) does not allow is said at once.
 """
 
 import argparse
 import json
 import os
+import resource
 import shutil
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,6 +34,9 @@ from store.database import Database
 STARTERS = 8  # threads that start runs
 SMALL_RUNS = 5
 CANCELS = 5
+SPARE_THREADS = 24  # for small runs beside the calls that wait
+FILES_A_CALL = 2  # as docs/operations.md advises
+SPARE_FILES = 256  # connections to the servers, libraries, logs
 TICKS = os.sysconf("SC_CLK_TCK")
 MB = 1024  # KiB, as /proc counts
 ENDED = ("succeeded", "failed", "cancelled")
@@ -156,6 +164,29 @@ def _components(edges: Mapping[str, Sequence[str]], said: str) -> Mapping[str, A
     }
 
 
+def lacks(calls: int, threads: int, files: int) -> str | None:
+    """What keeps a worker of so many threads from holding so many calls, and still doing something; None if nothing."""
+    if threads <= calls:
+        return (
+            f"{calls} calls that wait take {calls} threads of the worker, and what is to run beside them takes more: "
+            f"it has {threads}. Give it --threads {calls + SPARE_THREADS}, or leave that away."
+        )
+    wanted = FILES_A_CALL * calls + SPARE_FILES
+    if files < wanted:
+        return f"{calls} calls that wait need {wanted} open files, and a process may have {files}: ulimit -n {wanted}"
+    return None
+
+
+def open_files() -> int:
+    """How many files each process that we start may have open: as many as this machine allows."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with suppress(ValueError, OSError):  # systems that name no limit, and have one
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+            soft = hard
+    return sys.maxsize if soft == resource.RLIM_INFINITY else soft
+
+
 def measured(house: House, way: str, calls: int) -> Found:
     """All calls of one measurement, from their start until the last run has ended."""
     found = Found(way, calls, Size.of(house.worker))
@@ -256,14 +287,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--calls", type=int, default=1000, help="that wait at once")
     parser.add_argument("--ways", nargs="*", default=WAYS, choices=WAYS)
-    parser.add_argument("--threads", type=int, help="instead of EASEL_WORKER_THREADS")
+    parser.add_argument("--threads", type=int, help=f"of the worker; unless told, one a call and {SPARE_THREADS} more")
     parser.add_argument("--setting", action="append", default=[], metavar="NAME=VALUE", help="a variable of the stage")
     parser.add_argument("--json", type=Path, help="a file for the figures")
     wanted = parser.parse_args()
     settings = {"EASEL_MAX_RUNNING": str(2 * wanted.calls)}
+    settings["EASEL_WORKER_THREADS"] = str(wanted.threads or wanted.calls + SPARE_THREADS)
     settings |= dict(setting.split("=", 1) for setting in wanted.setting)
-    if wanted.threads:
-        settings["EASEL_WORKER_THREADS"] = str(wanted.threads)
+    if lack := lacks(wanted.calls, int(settings["EASEL_WORKER_THREADS"]), open_files()):
+        parser.error(lack)
     folder = Path(tempfile.mkdtemp(prefix="easel-waiting-"))
     folder.chmod(0o711)  # PostgreSQL of a root user runs as somebody else
     results: list[Found] = []

@@ -31,6 +31,7 @@ def api(
     uvicorn.run(
         "api.app:create_app",
         factory=True,
+        http="h11",  # uvicorn's other one, which is there for the providers' sake, has no limit for headers
         host=settings.api_host,
         port=settings.api_port if port is None else port,
         log_config=None,

@@ -4,9 +4,7 @@ A client belongs to one event loop, one base URL and one key, so no connection, 
 tenants. When there are too many, the ones that nobody uses are closed, oldest first. What clients share is what they
 trust: to load the authorities costs 20 ms and 0.8 MB.
 
-A client looks at all of its connections whenever a request begins or ends, and it has no more than 1,000. So requests
-go in lanes: a client takes so many at once, and then the account has another one. A request beside 900 that wait costs
-as much as beside ten (with one client for all: twice as much), and has a connection at once.
+Requests go through the transport of `providers/transport.py`, unless the environment sends them through a proxy.
 """
 
 import asyncio
@@ -18,8 +16,9 @@ from dataclasses import dataclass, field
 from functools import cache
 from hashlib import sha256
 from importlib import import_module
-from itertools import count
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies
 from weakref import WeakKeyDictionary
 
 from providers.chat import ModelSpec
@@ -28,8 +27,6 @@ if TYPE_CHECKING:
     from openai import AsyncOpenAI
 
 _KEPT = 64  # clients per loop beyond which idle ones are closed; an idle client holds a few sockets
-_LANE = 32  # requests of one client at once
-_LANES_KEPT = 3  # of an account, with their idle connections; the others are closed as soon as nobody uses them
 _NO_KEY = "none"  # the SDK would look for a key in the environment if it were given an empty one
 _AZURE_API_VERSION = "2024-02-01"
 
@@ -37,7 +34,6 @@ _AZURE_API_VERSION = "2024-02-01"
 @dataclass(slots=True)
 class _Kept:
     client: "AsyncOpenAI"
-    lane: int
     borrowers: int = 0
 
 
@@ -45,32 +41,29 @@ class _Kept:
 class _Shelf:
     """The clients of one event loop, the most recently used last."""
 
-    clients: "OrderedDict[tuple[str | int, ...], _Kept]" = field(
-        default_factory=lambda: OrderedDict[tuple[str | int, ...], _Kept]()
+    clients: "OrderedDict[tuple[str, ...], _Kept]" = field(
+        default_factory=lambda: OrderedDict[tuple[str, ...], _Kept]()
     )
 
     def borrow(self, spec: ModelSpec, *, is_azure: bool) -> _Kept:
-        """The client of the first lane of an account that has room."""
+        """The client of an account."""
         version = str(spec.extra.get("api_version") or _AZURE_API_VERSION) if is_azure else ""
         group = str(spec.extra.get("group_id") or "")
-        account = (spec.base_url or "", sha256(spec.api_key.encode()).hexdigest(), version, group)
-        for lane in count():
-            place = (*account, lane)
-            kept = self.clients.get(place)
-            if kept is None:
-                kept = self.clients[place] = _Kept(_new_client(spec, version, group), lane)
-            if kept.borrowers < _LANE:
-                self.clients.move_to_end(place)
-                kept.borrowers += 1
-                return kept
-        raise AssertionError("unreachable: counting has no end")
+        place = (spec.base_url or "", sha256(spec.api_key.encode()).hexdigest(), version, group)
+        kept = self.clients.get(place)
+        if kept is None:
+            kept = self.clients[place] = _Kept(_new_client(spec, version, group))
+        self.clients.move_to_end(place)
+        kept.borrowers += 1
+        return kept
 
     def surplus(self) -> list["AsyncOpenAI"]:
-        """Take idle clients off the shelf until few enough are left, and lanes that were for a rush."""
+        """Take idle clients off the shelf until few enough are left."""
+        beyond = len(self.clients) - _KEPT
+        if beyond <= 0:
+            return []
         idle = [place for place, kept in self.clients.items() if not kept.borrowers]
-        beyond = max(0, len(self.clients) - _KEPT)
-        rushed = [place for place in idle[beyond:] if self.clients[place].lane >= _LANES_KEPT]
-        return [self.clients.pop(place).client for place in (*idle[:beyond], *rushed)]
+        return [self.clients.pop(place).client for place in idle[:beyond]]
 
 
 _shelves: "WeakKeyDictionary[asyncio.AbstractEventLoop, _Shelf]" = WeakKeyDictionary()
@@ -106,15 +99,24 @@ def trusted() -> ssl.SSLContext:
     """The authorities of this machine, for every client of the process."""
     import httpx2
 
-    return httpx2.create_ssl_context()
+    context = httpx2.create_ssl_context()
+    context.set_alpn_protocols(["http/1.1"])
+    return context
 
 
 def _new_client(spec: ModelSpec, version: str, group: str) -> "AsyncOpenAI":
+    import httpx2
     from openai import AsyncAzureOpenAI, AsyncOpenAI, DefaultAsyncHttpxClient
+
+    from providers.transport import KEPT, Transport  # loads httpx2, which not every process needs
 
     key = spec.api_key or _NO_KEY
     query: dict[str, Any] | None = {"GroupId": group} if group else None
-    http = DefaultAsyncHttpxClient(verify=trusted())
+    if _is_behind_proxy(spec.base_url or ""):
+        limits = httpx2.Limits(max_connections=None, max_keepalive_connections=KEPT)
+        http = DefaultAsyncHttpxClient(verify=trusted(), limits=limits)
+    else:
+        http = DefaultAsyncHttpxClient(transport=Transport(trusted()))
     client: AsyncOpenAI
     if version:
         client = AsyncAzureOpenAI(
@@ -130,3 +132,8 @@ def _new_client(spec: ModelSpec, version: str, group: str) -> "AsyncOpenAI":
     # What the SDK found in the environment belongs to OpenAI and to the operator, not to this account.
     client.organization = client.project = client.admin_api_key = None
     return client
+
+
+def _is_behind_proxy(base_url: str) -> bool:
+    """Whether the environment may send requests through a proxy; the SDK's client then knows which."""
+    return not {urlsplit(base_url).scheme, "all"}.isdisjoint(getproxies())

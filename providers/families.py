@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any, assert_never
 
 _SAMPLING = frozenset({"temperature", "top_p", "seed", "n", "logit_bias"})
@@ -83,7 +84,7 @@ def wire_params(model: str, params: Mapping[str, Any], manners: Manners, account
 
     `account` may hold `drop_params` (a list) and `set_params` (a table), which have the last word.
     """
-    family = next((family for family in FAMILIES if family.describes(model)), Family(""))
+    family = _family(model)
     body = {name: value for name, value in params.items() if name in _ALLOWED and value is not None}
     limit = body.pop("max_tokens", None) or body.pop("max_completion_tokens", None)
     if limit:
@@ -97,6 +98,11 @@ def wire_params(model: str, params: Mapping[str, Any], manners: Manners, account
         kept | {name: value for name, value in own.items() if name in _ALLOWED},
         thinking | {name: value for name, value in own.items() if name not in _ALLOWED},
     )
+
+
+@lru_cache(maxsize=256)
+def _family(model: str) -> Family:
+    return next((family for family in FAMILIES if family.describes(model)), Family(""))
 
 
 def _thinking(model: str, family: Family, chosen: Any, manners: Manners) -> dict[str, Any]:

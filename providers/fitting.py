@@ -43,12 +43,18 @@ _SCRIPTS: tuple[tuple[int, float], ...] = (
     (0xD7B0, 1.2),  # wide forms and the rest of the first plane
     (0x10000, 2.6),  # emoji and rare ideographs
 )
+_DEAREST_LETTER = max(price for _, price in _SCRIPTS)
 _SCRIPT_STARTS = [start for start, _ in _SCRIPTS]
 
 
 def count_tokens(text: str) -> int:
     """About how many tokens a model reads in `text`."""
     return ceil(sum(price for _, price in _pieces(text)))
+
+
+def most_tokens(text: str) -> int:
+    """As many tokens as `text` could have, without a look at its words: at most one for a letter of ASCII."""
+    return len(text) if text.isascii() else ceil(len(text) * _DEAREST_LETTER)
 
 
 def cut_to(text: str, tokens: int) -> str:
@@ -78,7 +84,7 @@ def fit(messages: Sequence[Mapping[str, Any]], max_tokens: int) -> list[dict[str
     """
     limit = max_tokens if max_tokens > 0 else FALLBACK_CONTEXT
     whole = [dict(message) for message in messages]
-    if _total(whole) < limit:
+    if sum(most_tokens(text_of(message.get("content"))) for message in whole) < limit or _total(whole) < limit:
         return whole
     kept = [message for message in whole[:-1] if message.get("role") == "system"] + whole[-1:]
     if _total(kept) < limit:

@@ -1,11 +1,12 @@
 """A wire to every endpoint that speaks OpenAI's chat completions, over the `openai` SDK.
 
-The SDK builds requests, reads event streams and keeps connections; it repeats nothing (`max_retries=0`) and learns no
-key from the environment. Replies are read by name with nothing taken for granted: what calls itself compatible often
-is not quite.
+The SDK builds requests, signs them and tells errors apart; it repeats nothing (`max_retries=0`) and learns no key from
+the environment. It is asked by its door for any path, whose replies are responses and no trees of objects: those cost
+more than all the rest of a call, and five of their fields are read. Replies are JSON, read by name with nothing taken
+for granted: what calls itself compatible often is not quite.
 """
 
-import json
+import ssl
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -17,13 +18,17 @@ import structlog
 
 from providers.chat import ChatRequest, Delta, ModelSpec
 from providers.connections import lend_client
+from providers.event_stream import Chunks, json_of
 from providers.failures import CallFailed, Code, failure, retry_after
 from providers.families import Manners, wire_params
 from providers.repeats import HEADER
 from providers.replies import deltas_of_answer, deltas_of_stream, field_of, message_in
 
 if TYPE_CHECKING:
+    import httpx2
     from openai import APIError
+
+_PATH = "/chat/completions"
 
 log = structlog.get_logger()
 
@@ -46,43 +51,35 @@ class OpenAIWire:
         self._is_azure = is_azure
 
     async def send(self, request: ChatRequest, *, streamed: bool) -> AsyncGenerator[Delta, None]:
+        import httpx2
+
         async with lend_client(self._spec, is_azure=self._is_azure) as client:
-            body = self._body(request, streamed=streamed)
             try:
-                reply = await client.chat.completions.create(**body)
+                reply = await client.post(
+                    _PATH,
+                    cast_to=httpx2.Response,
+                    body=self._body(request, streamed=streamed),
+                    options=self._options(request),
+                    stream=streamed,
+                )
                 if streamed:
-                    async with aclosing(deltas_of_stream(reply)) as deltas:
+                    async with aclosing(deltas_of_stream(Chunks(reply))) as deltas:
                         async for delta in deltas:
                             yield delta
                 else:
-                    for delta in deltas_of_answer(reply):
+                    for delta in deltas_of_answer(_answer(reply)):
                         yield delta
-            except _sdk_errors() as problem:
+            except (_sdk_errors(), httpx2.RequestError, ssl.SSLError) as problem:
                 raise self._failure(problem) from problem
-            except json.JSONDecodeError as problem:
-                raise CallFailed(Code.SERVER_ERROR, "The provider sent a reply that is no JSON.") from problem
 
     def _body(self, request: ChatRequest, *, streamed: bool) -> dict[str, Any]:
-        from openai import Timeout
-
-        spec, seconds = self._spec, self._limits.request_timeout.total_seconds()
+        spec = self._spec
         params = wire_params(spec.name, request.params, self._manners, spec.extra)
-        extra = dict(params.extra)
-        if request.chat_template_kwargs:
-            extra["chat_template_kwargs"] = {**extra.get("chat_template_kwargs", {}), **request.chat_template_kwargs}
-        if order := spec.extra.get("provider_order"):  # OpenRouter: which hosts to try, and in which order
-            names = order.split(",") if isinstance(order, str) else order
-            extra["provider"] = {"order": [str(name).strip() for name in names]}
         body: dict[str, Any] = {
             **params.body,
             "model": spec.name,
             "messages": with_images(request.messages, request.images),
-            "timeout": Timeout(seconds, connect=min(seconds, self._limits.connect_timeout.total_seconds())),
         }
-        if extra:
-            body["extra_body"] = extra
-        if request.key:
-            body["extra_headers"] = {HEADER: request.key}
         if request.tools and spec.is_tools:
             body |= {"tools": list(request.tools), "tool_choice": params.body.get("tool_choice", "auto")}
         else:
@@ -91,7 +88,22 @@ class OpenAIWire:
                 log.warning("tools_not_offered", model=spec.id, reason="the model is not declared to call tools")
         if streamed:
             body |= {"stream": True, "stream_options": {"include_usage": True}}
+        body |= params.extra
+        if request.chat_template_kwargs:
+            given = params.extra.get("chat_template_kwargs", {})
+            body["chat_template_kwargs"] = {**given, **request.chat_template_kwargs}
+        if order := spec.extra.get("provider_order"):  # OpenRouter: which hosts to try, and in which order
+            names = order.split(",") if isinstance(order, str) else order
+            body["provider"] = {"order": [str(name).strip() for name in names]}
         return body
+
+    def _options(self, request: ChatRequest) -> Any:
+        """What is said beside the body."""
+        from openai import Timeout
+
+        seconds = self._limits.request_timeout.total_seconds()
+        timeout = Timeout(seconds, connect=min(seconds, self._limits.connect_timeout.total_seconds()))
+        return {"timeout": timeout, "headers": {HEADER: request.key}} if request.key else {"timeout": timeout}
 
     @property
     def _host(self) -> str:
@@ -99,14 +111,15 @@ class OpenAIWire:
         parts = urlsplit(self._spec.base_url or "")
         return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
 
-    def _failure(self, problem: "APIError") -> CallFailed:
-        """What an error of the SDK means. Its type and status speak first, the provider's words last."""
-        from openai import APIConnectionError, APIStatusError, APITimeoutError
+    def _failure(self, problem: Exception) -> CallFailed:
+        """What an error of the SDK, or of the stream it opened, means. Type and status speak first, words last."""
+        import httpx2
+        from openai import APIConnectionError, APIError, APIStatusError, APITimeoutError
 
         match problem:
-            case APITimeoutError():
+            case APITimeoutError() | httpx2.TimeoutException():
                 return CallFailed(Code.TIMEOUT, f"{self._host} did not answer in time.")
-            case APIConnectionError():
+            case APIConnectionError() | httpx2.RequestError() | ssl.SSLError():
                 cause = problem.__cause__ or problem
                 return CallFailed(Code.CONNECTION_ERROR, f"{self._host}: {str(cause) or type(cause).__name__}")
             case APIStatusError():
@@ -116,8 +129,10 @@ class OpenAIWire:
                     names=_names(problem.body),
                     retry_after=retry_after(problem.response.headers, datetime.now(UTC)),
                 )
-            case _:  # an error that came as an event of the stream
+            case APIError():
                 return failure(problem.message, names=_names(problem.body))
+            case _:
+                raise AssertionError("no error of a provider") from problem
 
 
 def with_images(messages: Sequence[Mapping[str, Any]], images: Sequence[str]) -> list[dict[str, Any]]:
@@ -133,6 +148,12 @@ def with_images(messages: Sequence[Mapping[str, Any]], images: Sequence[str]) ->
     parts: list[Any] = list(content) if isinstance(content, list) else [{"type": "text", "text": content or ""}]
     last["content"] = [*parts, *({"type": "image_url", "image_url": {"url": image}} for image in images)]
     return given
+
+
+def _answer(reply: "httpx2.Response") -> Any:
+    """A whole reply; None for a page that was never meant to be one. Raises CallFailed."""
+    kind = reply.headers.get("content-type", "json").partition(";")[0].strip().lower()
+    return json_of(reply.content) if kind.endswith("json") else None
 
 
 def _sdk_errors() -> type["APIError"]:

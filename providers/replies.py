@@ -1,4 +1,4 @@
-"""Reading replies of chat completions, streamed or whole, into deltas.
+"""Reading replies of chat completions, streamed or whole, into deltas. Replies are JSON as the provider sent it.
 
 Fields are read by name and nothing is taken for granted: usage may come in every chunk or in none, tool calls in pieces
 or at once, reasoning under two names, and an error as an event in the middle of a stream.
@@ -29,13 +29,17 @@ async def deltas_of_stream(stream: Any) -> AsyncGenerator[Delta, None]:
     finish: str | None = None
     async with _closed_with_its_task(stream):
         async for chunk in stream:
+            if error := field_of(chunk, "error"):
+                names = [field_of(error, "code"), field_of(error, "type")]
+                raise failure(message_in(error) or "The provider sent an error in place of its answer.", names=names)
             choice = next(iter(field_of(chunk, "choices") or ()), None)
             usage = _usage(field_of(chunk, "usage")) or _usage(field_of(choice, "usage")) or usage
             finish = field_of(choice, "finish_reason") or finish
             message = field_of(choice, "delta")
             for delta in text.of(message):
                 yield delta
-            calls.add(field_of(message, "tool_calls"))
+            if called := field_of(message, "tool_calls"):
+                calls.add(called)
     for delta in _ending(text, calls, finish):
         yield delta
     if usage is not None:
@@ -58,8 +62,8 @@ def deltas_of_answer(answer: Any) -> list[Delta]:
 
 
 def field_of(value: Any, name: str) -> Any:
-    """A field of an SDK object, also one that it does not know, or of plain JSON; None if it has none."""
-    return value.get(name) if isinstance(value, dict) else getattr(value, name, None)
+    """A field of a JSON object; None if it has none, or is something else."""
+    return value.get(name) if isinstance(value, dict) else None
 
 
 def message_in(body: object) -> str | None:
@@ -148,6 +152,8 @@ def _ending(text: _Text, calls: _Calls, finish: str | None) -> list[Delta]:
 
 def _usage(told: Any) -> Usage | None:
     """Usage as the provider tells it. A split that does not add up to the total is dropped, the total kept."""
+    if not told:
+        return None
     prompt, completion, total = (
         value if isinstance(value := field_of(told, name), int) else 0
         for name in ("prompt_tokens", "completion_tokens", "total_tokens")

@@ -4,6 +4,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from uuid import UUID
 
 from providers.accounts import Account, AccountModel
@@ -17,6 +18,15 @@ from store.sealing import SealingKey
 
 KEPT = 15.0  # seconds; a changed key is noticed after that
 MOST_KEPT = 1000  # tenants; beyond that those are forgotten whose time is over
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """A tenant's accounts, and the models that were asked for in them."""
+
+    accounts: tuple[Account, ...]
+    until: float  # on the monotonic clock
+    models: dict[str, ChatModel] = field(default_factory=dict[str, ChatModel])
 
 
 class Models:
@@ -37,7 +47,7 @@ class Models:
         self._sealing_key = sealing_key
         self._script = script
         self._pace = pace
-        self._kept: dict[UUID, tuple[float, tuple[Account, ...]]] = {}
+        self._kept: dict[UUID, _Known] = {}
         self._reading: dict[UUID, threading.Lock] = {}  # by tenant: one reads, and whoever asks meanwhile waits for it
         self._lock = threading.Lock()
 
@@ -46,13 +56,19 @@ class Models:
         script = self._script(tenant_id)
         if script is not None:
             return open_chat(scripted_spec(llm_id), self._limits, scripted=script, pace=self._pace)
-        accounts = self._known(tenant_id)
-        if accounts is None:
-            accounts = await asyncio.to_thread(self.accounts, tenant_id)
-        return open_chat(resolve(llm_id, accounts), self._limits)
+        known = self._known(tenant_id) or await asyncio.to_thread(self._asked, tenant_id)
+        model = known.models.get(llm_id)
+        if model is None:
+            model = open_chat(resolve(llm_id, known.accounts), self._limits)
+            if not model.spec.stand_in:  # whose rules are read anew for each call
+                known.models[llm_id] = model
+        return model
 
     def accounts(self, tenant_id: UUID) -> tuple[Account, ...]:
         """The tenant's own accounts and those of the whole deployment. May read the database, once for all who ask."""
+        return self._asked(tenant_id).accounts
+
+    def _asked(self, tenant_id: UUID) -> _Known:
         known = self._known(tenant_id)
         if known is not None:
             return known
@@ -67,11 +83,11 @@ class Models:
         """How many tenants' accounts are at hand, or were lately."""
         return len(self._kept)
 
-    def _known(self, tenant_id: UUID) -> tuple[Account, ...] | None:
-        kept_until, accounts = self._kept.get(tenant_id, (0.0, ()))
-        return accounts if time.monotonic() < kept_until else None
+    def _known(self, tenant_id: UUID) -> _Known | None:
+        known = self._kept.get(tenant_id)
+        return known if known is not None and time.monotonic() < known.until else None
 
-    def _read(self, tenant_id: UUID) -> tuple[Account, ...]:
+    def _read(self, tenant_id: UUID) -> _Known:
         with self._database.transaction() as tx:
             rows = model_accounts.accounts_of(tx, tenant_id, self._sealing_key)
         own = tuple(
@@ -86,16 +102,15 @@ class Models:
             )
             for row in rows
         )
-        accounts = (*own, *self._shared)
         if len(self._kept) >= MOST_KEPT:
             self._forget()
-        self._kept[tenant_id] = (time.monotonic() + KEPT, accounts)
-        return accounts
+        known = self._kept[tenant_id] = _Known((*own, *self._shared), time.monotonic() + KEPT)
+        return known
 
     def _forget(self) -> None:
         """Let go of tenants that nobody has asked for lately."""
         now = time.monotonic()
         with self._lock:
-            for tenant_id in [tenant_id for tenant_id, (until, _) in self._kept.copy().items() if until < now]:
+            for tenant_id in [tenant_id for tenant_id, known in self._kept.copy().items() if known.until < now]:
                 self._kept.pop(tenant_id, None)
                 self._reading.pop(tenant_id, None)

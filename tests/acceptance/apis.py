@@ -72,7 +72,7 @@ def _url(parent: subprocess.Popen[str]) -> str:
 
 def serve() -> None:
     """Serve on a free port, which is told before anything is: who connects early waits."""
-    config = uvicorn.Config(Mortal(create_app()), port=0, log_level="error")
+    config = uvicorn.Config(Mortal(create_app()), port=0, http="h11", log_level="error")
     socket = config.bind_socket()
     socket.listen(128)
     sys.stdout.write(f"ready http://127.0.0.1:{socket.getsockname()[1]}\n")

@@ -48,7 +48,7 @@ class Server:
 @contextmanager
 def serving(figures: Figures) -> Iterator[str]:
     """A server in a thread; its URL."""
-    config = uvicorn.Config(create_app(figures), port=0, log_level="error", timeout_graceful_shutdown=2)
+    config = uvicorn.Config(create_app(figures), port=0, http="h11", log_level="error", timeout_graceful_shutdown=2)
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()

@@ -1,5 +1,6 @@
 """Programs of a deployment, and children that are kept running."""
 
+import asyncio
 import os
 import socket
 import sys
@@ -7,8 +8,11 @@ import threading
 import time
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
+import uvicorn
+from uvicorn.server import ServerState
 
 import settings
 from canvas.errors import Conflict, ExecutorError
@@ -16,7 +20,7 @@ from cli import children, home
 from cli.__main__ import main
 from cli.checks import Level, clocks, connections, secret_key
 from cli.children import Child
-from cli.processes import environment, scheduler_program, worker_program
+from cli.processes import api, environment, scheduler_program, worker_program
 from cli.up import free_port
 from settings import InvalidSettings, Settings
 
@@ -46,6 +50,51 @@ def test_a_process_is_told_where_the_servers_are_by_variables_that_win(named: Se
 
     assert told["EASEL_DATABASE_URL"] == "postgresql+psycopg://h/d"
     assert told["EASEL_REDIS_URL"] == "redis://h/0"
+
+
+def test_the_api_reads_no_head_without_an_end(named: Settings, monkeypatch: pytest.MonkeyPatch):
+    seen: dict[str, Any] = {}
+    monkeypatch.setattr(uvicorn, "run", lambda app, **options: seen.update(options))
+    monkeypatch.setattr(os, "environ", dict(os.environ))
+    api(port=0)
+    config = uvicorn.Config(nobody, http=seen["http"], log_config=None)
+    config.load()
+    sent = Sent()
+    asyncio.run(fed(config, sent, b"GET / HTTP/1.1\r\nHost: h\r\nX: ", *[b"x" * 65_536] * 4))
+
+    assert (sent.written[:12], sent.is_closed) == (b"HTTP/1.1 400", True)
+
+
+class Sent(asyncio.Transport):
+    """A connection that keeps what is sent over it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written = b""
+        self.is_closed = False
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.written += data
+
+    def is_closing(self) -> bool:
+        return self.is_closed
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+async def nobody(*_: object) -> None:
+    """An application that nobody reaches."""
+
+
+async def fed(config: uvicorn.Config, over: Sent, *pieces: bytes) -> None:
+    """Give a server's connection something to read, until it closes."""
+    protocol: Any = config.http_protocol_class
+    connection = protocol(config=config, server_state=ServerState(), app_state={})
+    connection.connection_made(over)
+    for piece in pieces:
+        if not over.is_closed:
+            connection.data_received(piece)
 
 
 def test_a_process_without_servers_says_how_to_come_by_some(named: Settings, monkeypatch: pytest.MonkeyPatch):

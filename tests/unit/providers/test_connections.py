@@ -1,13 +1,13 @@
 import asyncio
 import ssl
-from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
 
-from providers import connections
+from providers import connections, transport
 from providers.chat import ModelSpec
 from providers.connections import close_connections, lend_client
+from providers.transport import Transport
 
 
 def spec(key: str, base_url: str = "https://acme.example/v1") -> ModelSpec:
@@ -53,39 +53,33 @@ def test_every_event_loop_has_clients_of_its_own():
     assert asyncio.run(lent()) is not asyncio.run(lent())
 
 
-def test_requests_beyond_a_lane_get_a_client_of_their_own_and_leave_none_behind(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(connections, "_LANE", 2)
-    monkeypatch.setattr(connections, "_LANES_KEPT", 1)
+@pytest.mark.parametrize(
+    ("name", "is_ours"), [("", True), ("https_proxy", False), ("all_proxy", False), ("http_proxy", True)]
+)
+def test_where_the_environment_names_a_proxy_the_sdks_own_transport_is_used(
+    name: str, is_ours: bool, monkeypatch: pytest.MonkeyPatch
+):
+    for each in ("http_proxy", "https_proxy", "all_proxy"):
+        monkeypatch.delenv(each, raising=False)
+        monkeypatch.delenv(each.upper(), raising=False)
+    if name:
+        monkeypatch.setenv(name, "http://proxy.example:3128")
+    made: list[Transport] = []
 
-    async def lent() -> tuple[list[object], list[bool]]:
-        async with AsyncExitStack() as requests:
-            clients = [await requests.enter_async_context(lend_client(spec("a"))) for _ in range(5)]
-        closed = [client.is_closed() for client in clients]
-        await close_connections()
-        return list(clients), closed
+    def noted(tls: ssl.SSLContext) -> Transport:
+        made.append(Transport(tls))
+        return made[-1]
 
-    (first, second, third, fourth, fifth), closed = asyncio.run(lent())
+    monkeypatch.setattr(transport, "Transport", noted)
 
-    assert first is second
-    assert third is fourth
-    assert len({id(first), id(third), id(fifth)}) == 3
-    assert closed == [False, False, True, True, True]
-
-
-def test_a_lane_is_taken_again_as_soon_as_there_is_room(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(connections, "_LANE", 1)
-
-    async def lent() -> tuple[object, object, object]:
-        async with lend_client(spec("a")) as first, lend_client(spec("a")) as beyond:
+    async def lent() -> None:
+        async with lend_client(spec("a")):
             pass
-        async with lend_client(spec("a")) as later:
-            await close_connections()
-            return first, beyond, later
+        await close_connections()
 
-    first, beyond, later = asyncio.run(lent())
+    asyncio.run(lent())
 
-    assert beyond is not first
-    assert later is first
+    assert bool(made) is is_ours
 
 
 def test_all_clients_trust_the_same_authorities(monkeypatch: pytest.MonkeyPatch):

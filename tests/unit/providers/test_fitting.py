@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from providers.fitting import budget, count_tokens, cut_to, fit, message_tokens, text_of
+from providers.fitting import budget, count_tokens, cut_to, fit, message_tokens, most_tokens, text_of
 
 WORDS = "word " * 400  # about 400 tokens
 
@@ -39,6 +39,11 @@ def test_no_text_has_no_tokens():
 @given(st.text(), st.text())
 def test_two_texts_together_have_no_fewer_tokens_than_the_longer_half(left: str, right: str):
     assert count_tokens(left + right) >= max(count_tokens(left), count_tokens(right)) - 2
+
+
+@given(st.text() | st.text("aZ09 ._-\n{}\u4e2d\u00e9"))
+def test_no_text_has_more_tokens_than_are_thought_possible(text: str):
+    assert count_tokens(text) <= most_tokens(text)
 
 
 @given(st.text(), st.integers(min_value=-1, max_value=50))

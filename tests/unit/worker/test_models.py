@@ -80,6 +80,32 @@ def test_accounts_are_read_beside_the_event_loop_and_those_at_hand_take_no_threa
     assert len(hops) == 1
 
 
+def test_a_model_is_found_once_for_as_long_as_its_account_is_at_hand(monkeypatch: pytest.MonkeyPatch):
+    found, tenant_id, other = Rows(monkeypatch).models(), uuid4(), uuid4()
+
+    async def opened() -> tuple[object, ...]:
+        asked = [(tenant_id, "m"), (tenant_id, "m"), (other, "m"), (tenant_id, "m@OpenAI-API-Compatible")]
+        return tuple([await found.open(*each) for each in asked])
+
+    first, again, of_another_tenant, by_another_name = asyncio.run(opened())
+
+    assert again is first
+    assert of_another_tenant is not first
+    assert by_another_name is not first
+
+
+def test_a_changed_account_is_asked_once_its_time_is_over(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(models, "KEPT", -1.0)
+    found, tenant_id = Rows(monkeypatch).models(), uuid4()
+
+    async def opened() -> tuple[object, object]:
+        return await found.open(tenant_id, "m"), await found.open(tenant_id, "m")
+
+    first, later = asyncio.run(opened())
+
+    assert later is not first
+
+
 def test_accounts_of_tenants_that_nobody_asks_for_any_more_are_let_go(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(models, "MOST_KEPT", 2)
     monkeypatch.setattr(models, "KEPT", -1.0)
