@@ -176,7 +176,7 @@ class Settings(BaseSettings):
     """How long runs are kept, in days. None: for ever, since nothing may go that nobody has asked to lose."""
     ride_along: bool = True
     """Whether a worker that has reported also takes the run's next step, which spares a message and a commit a hop."""
-    eager_for: Annotated[timedelta, BeforeValidator(_duration), Field(ge=timedelta(0))] = timedelta(seconds=2)
+    eager_for: Annotated[timedelta, BeforeValidator(_duration), Field(ge=timedelta(0))] = timedelta(seconds=5)
     """How long a worker's thread goes on with what its own steps make ready, which spares a message and a claim a hop,
     before it looks at its queue again, since others wait there. 0: every node goes through the queue."""
 

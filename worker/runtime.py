@@ -45,7 +45,7 @@ class Figures:
     cancel_poll: timedelta = timedelta(milliseconds=500)
     grace: timedelta = timedelta(seconds=5)
     ride_along: bool = True
-    eager_for: timedelta = timedelta(seconds=2)
+    eager_for: timedelta = timedelta(seconds=5)
     allowance: Allowance = field(default_factory=Allowance)
 
 
