@@ -15,11 +15,24 @@ from sqlalchemy import Interval, bindparam, func, insert, text
 from canvas.plan import Activation, Decision
 from canvas.state import RunStatus, Status, scope_text
 from store.activations import CLAIMED, Claim, claim_of
+from store.encoding import encode
 from store.inbox import Written
 from store.schema import activations
 from store.transaction import Later, Transaction
 
 ACTIVATE = insert(activations).values(hinted_at=func.now())  # the hint follows the commit
+ACTIVATE_MANY = text("""
+    insert into activations (run_id, activated_rev, hinted_at, id, node_id, component, scope, ordinal, place, region,
+        wave, trail, limits, status, turn)
+    select :run_id, :revision, now(), u.id, u.node_id, u.component, u.scope, u.ordinal, u.place, u.region,
+        u.wave, cast(u.trail as json), cast(u.limits as json), u.status, u.turn
+    from unnest(cast(:id as uuid[]), cast(:node_id as text[]), cast(:component as text[]), cast(:scope as text[]),
+        cast(:ordinal as int[]), cast(:place as bytea[]), cast(:region as bytea[]), cast(:wave as int[]),
+        cast(:trail as text[]), cast(:limits as text[]), cast(:status as text[]), cast(:turn as uuid[]))
+      as u(id, node_id, component, scope, ordinal, place, region, wave, trail, limits, status, turn)
+""")
+MANY = 3  # from so many on, one statement costs less than one for each
+AT_ONCE = 500
 ACTIVATE_TAKEN = insert(activations).values(
     attempt=1, lease_until=func.now() + bindparam("lease", type_=Interval), started_at=func.now(), hinted_at=func.now()
 )
@@ -88,14 +101,30 @@ def activate(
     made = Activated()
     goes_on = decision.run.status is RunStatus.RUNNING
     takers = [own for own in owns if own.taker is not None] if goes_on else []
+    others: list[Activation] = []
     for new in decision.activated:
         if new.status is Status.READY and _is_taken(tx, row, revision, new, takers, made):
             continue
-        tx.later(ACTIVATE, **_row_of(row["id"], revision, new))
+        others.append(new)
         if new.status is Status.READY:
             made.hints.append(Hint(row["id"], new.id, new.component))
+    _put(tx, row["id"], revision, others)
     _promote(tx, row, decision.promote, takers, made)
     return made
+
+
+def _put(tx: Transaction, run_id: UUID, revision: int, activated: Sequence[Activation]) -> None:
+    rows = [_row_of(run_id, revision, new) for new in activated]
+    if len(rows) < MANY:
+        tx.run_many(ACTIVATE, rows)
+        return
+    for at in range(0, len(rows), AT_ONCE):
+        some = [
+            {**row, "trail": encode(row["trail"]), "limits": encode(row["limits"]) if row["limits"] else None}
+            for row in rows[at : at + AT_ONCE]
+        ]
+        columns = {name: [row[name] for row in some] for name in some[0] if name not in ("run_id", "activated_rev")}
+        tx.later(ACTIVATE_MANY, run_id=run_id, revision=revision, **columns)
 
 
 def _is_taken(

@@ -238,6 +238,15 @@ def activate(work: Work, **row: Any) -> int:
     return 1
 
 
+@twin(activating.ACTIVATE_MANY)
+def activate_many(work: Work, run_id: UUID, revision: int, **columns: list[Any]) -> int:
+    for values in zip(*columns.values(), strict=True):
+        row = dict(zip(columns, values, strict=True))
+        read = {name: unpacked(row[name].encode()) if row[name] is not None else None for name in ("trail", "limits")}
+        activate(work, run_id=run_id, activated_rev=revision, **{**row, **read})
+    return len(columns["id"])
+
+
 @twin(activating.ACTIVATE_TAKEN)
 def activate_taken(work: Work, lease: timedelta, **row: Any) -> int:
     return activate(work, **row, attempt=1, lease_until=work.now + lease, started_at=work.now)
