@@ -49,6 +49,11 @@ class Turn:
             self._is_over = True
             self._joint.pass_on(self._run_id)
 
+    def call_others(self) -> None:
+        """Tell the others of the batch that somebody has dealt with them, or that they are to go alone."""
+        for part in self.batch[1:]:
+            part.call()
+
 
 class Joint:
     """The reports of a process, by run."""
@@ -75,9 +80,7 @@ class Joint:
             yield turn
         finally:
             turn.end()
-            for other in turn.batch:
-                if other is not part:
-                    other.call()
+            turn.call_others()
 
     def pass_on(self, run_id: UUID) -> None:
         """The first of those who wait goes ahead, for all of them."""

@@ -127,6 +127,7 @@ class Reporting:
                         raise LeaseGone
         except Exception as error:  # noqa: BLE001 (each is repeated alone, and meets whatever it is again)
             log.info("reports_not_stored_together", reports=len(owns), error_type=type(error).__name__)
+            turn.call_others()
             return
         turn.end()
         for part in turn.batch:
@@ -134,8 +135,7 @@ class Reporting:
             if applied is not None and part.own.taker is not None:
                 find = applied.taken.get(part.own.claim.id)
                 part.own.taker.keep(find() if find is not None else None)
-        for part in turn.batch[1:]:
-            part.call()
+        turn.call_others()
         if applied is None:
             coordinator.advance_run(run_id)
         else:
