@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Any, TypeVar
 from uuid import UUID
 
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from canvas.errors import InvalidRequest, NotFound
 from canvas.expiry import reason_of_expiry
@@ -22,6 +22,7 @@ from scheduler.coordinator import Coordinator, is_contradiction
 from scheduler.turn_start import Request
 from store import conversations, conversing, runs
 from store.ids import new_id
+from store.outages import may_be_repeated
 from store.steps import Applied
 from store.transaction import Transaction
 
@@ -199,7 +200,9 @@ class Lifecycle:
         database = self.coordinator.database
         try:
             return database.carry_out(lambda tx: accept(self.coordinator, tx, start, is_new=is_new))
-        except IntegrityError:
-            return database.carry_out(
-                lambda tx: accept(self.coordinator, tx, start)
-            )  # the same run_id came in meanwhile: read it
+        except DBAPIError as error:
+            # The same run_id came in meanwhile; or the transaction, which waits for nothing before its commit, has met
+            # a connection that had died in the pool, and whether it is stored nobody knows. Either way: read it.
+            if not isinstance(error, IntegrityError) and not may_be_repeated(error):
+                raise
+            return database.carry_out(lambda tx: accept(self.coordinator, tx, start))

@@ -11,6 +11,7 @@ from uuid import uuid4
 
 import pytest
 import redis
+from sqlalchemy import text
 
 from canvas.errors import Conflict, InvalidRequest, NotFound
 from canvas.outcome import Finished
@@ -45,6 +46,17 @@ def test_a_run_is_accepted_while_the_broker_is_away_and_the_sweeper_rings_when_i
     Sweeper(bench.coordinator).tick()
     bench.play()
     assert run.status == "succeeded"
+
+
+def test_a_start_does_not_notice_that_the_databases_connections_have_died_in_the_pool(bench: Bench):
+    drawn = bench.draw("begin -> work")
+    bench.start(drawn=drawn)
+    again = bench.a_start(drawn=drawn)
+    cut_connections(bench)
+
+    run = Run(bench, bench.lifecycle.start_run(again))
+
+    assert run.status == "running"
 
 
 def test_a_start_that_is_sent_twice_with_one_id_starts_one_run(bench: Bench):
@@ -479,3 +491,15 @@ def test_the_inputs_of_begin_stay_for_the_next_turn_and_for_no_other_conversatio
 def inputs_of_begin(run: Run) -> dict[str, Any]:
     finished = next(event for event in run.events if event.name == "node_finished" and event.node_id == "begin")
     return dict(finished.inputs or {})
+
+
+def cut_connections(bench: Bench) -> None:
+    """What PostgreSQL does to every connection when it is restarted; the pool learns of it when it uses one."""
+    others = text(
+        "select pg_terminate_backend(pid, 5000) from pg_stat_activity where pid <> pg_backend_pid()"
+        " and datname = current_database()"
+    )
+    beside = database.Database(bench.database.url, pool_size=1)
+    with beside.statements() as tx:
+        tx.rows(others)
+    beside.close()
