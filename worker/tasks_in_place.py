@@ -4,6 +4,7 @@ Flower, `inspect` and Celery's signals see it received, started and done, under 
 the broker is missing. Celery tells a request of its end on the pool's thread, so the next one begins right behind it.
 """
 
+import os
 import threading
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -35,7 +36,7 @@ _NO_MESSAGE = _NoMessage()
 class _Here(threading.local):
     """What the thread of a pool is at."""
 
-    is_driven = False  # by a request that goes on with what was taken
+    driven_in = 0  # the process in which a request goes on with what was taken; not one that was forked from it
     eager: Eager | None = None
     goes_on = False
 
@@ -45,7 +46,7 @@ _here = _Here()
 
 def eager(make: Callable[[], Eager]) -> Eager | None:
     """The eagerness of this thread, made at its first node; None where nobody would go on with what is taken."""
-    if _here.is_driven and _here.eager is None:
+    if _here.driven_in == os.getpid() and _here.eager is None:
         _here.eager = make()
     return _here.eager
 
@@ -69,7 +70,7 @@ class NodeRequest(Request):
 
     def on_accepted(self, pid: int, time_accepted: float) -> None:
         """A thread of the pool begins; in a pool of processes this is not told to who does the work."""
-        _here.is_driven = True
+        _here.driven_in = os.getpid()
         super().on_accepted(pid, time_accepted)
 
     def go_on(self) -> None:

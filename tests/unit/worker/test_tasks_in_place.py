@@ -1,0 +1,58 @@
+"""Who may go on with what he takes: a thread that hears of the end of its tasks, in the process of that thread."""
+
+import os
+from typing import Any
+
+import pytest
+from celery import Celery
+
+from scheduler.broker import EXECUTE
+from scheduler.envelope import body_of, headers_of
+from worker import tasks_in_place
+from worker.eager import Eager
+from worker.tasks_in_place import NodeRequest, eager
+
+ARGS = ("a run", "an activation")
+
+
+@pytest.fixture(autouse=True)
+def nothing_at_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tasks_in_place, "_here", tasks_in_place._Here())  # pyright: ignore[reportPrivateUsage]
+
+
+def test_a_thread_that_nobody_tells_of_the_end_of_its_tasks_takes_nothing():
+    assert eager(an_eager) is None
+
+
+def test_a_thread_that_hears_of_the_end_of_its_tasks_goes_on():
+    a_request().on_accepted(os.getpid(), 0.0)
+
+    assert eager(an_eager) is not None
+
+
+def test_a_process_that_is_forked_by_one_that_hears_of_its_tasks_takes_nothing(monkeypatch: pytest.MonkeyPatch):
+    a_request().on_accepted(os.getpid() + 1, 0.0)  # a pool's parent hears of a task in one of its children
+
+    monkeypatch.setattr(os, "getpid", lambda: os.getppid())  # and forks another, with all that its thread has at hand
+
+    assert eager(an_eager) is None
+
+
+def an_eager() -> Eager:
+    leases: Any = None
+    return Eager(leases, until=0.0)
+
+
+def a_request() -> NodeRequest:
+    """What Celery makes of a hint."""
+    app: Any = Celery()
+    never_carried_out = app.task(name=EXECUTE)(lambda: None)
+    return NodeRequest(
+        tasks_in_place._NO_MESSAGE,  # pyright: ignore[reportPrivateUsage]
+        app=app,
+        hostname="here",
+        task=never_carried_out,
+        headers=headers_of(EXECUTE, ARGS),
+        body=body_of(ARGS),
+        decoded=True,
+    )
