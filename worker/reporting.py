@@ -162,7 +162,7 @@ class Reporting:
                     self.taking.drop()
                 self._store_alone(written, turn, rides_along=rides_along, waits=not runs.is_held(error))
                 return
-            if isinstance(error, LeaseGone) or inbox.is_refused(error):
+            if isinstance(error, LeaseGone) or inbox.is_refused(error) or (is_folding and self._is_too_late(error)):
                 if not self._was_stored():
                     log.info("report_refused", activation_id=str(claim.id))
                     return
@@ -200,6 +200,10 @@ class Reporting:
     def _was_stored(self) -> bool:
         with self.coordinator.database.statements() as tx:
             return inbox.was_stored(tx, self.claim.run_id, self.claim.id, self.claim.lease_id)
+
+    def _is_too_late(self, error: Exception) -> bool:
+        """Whether a step could make no sense of a report whose lease is gone: the run has gone on without it."""
+        return not is_outage(error) and self._taken_under(self.claim.lease_id) is None
 
     def _taken_under(self, lease_id: UUID) -> UUID | None:
         with self.coordinator.database.statements() as tx:

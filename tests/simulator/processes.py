@@ -107,6 +107,8 @@ class Watched(Coordinator):
     """A coordinator whose bugs end the schedule, whoever would have lived with them."""
 
     def fold(self, tx: Transaction, row: Any, ahead: Ahead | None = None, owns: Sequence[Own] = ()) -> Applied:
+        if len(owns) > 1:
+            _world_of(self).count("reports go together")
         try:
             return super().fold(tx, row, ahead, owns)
         except SQLAlchemyError as error:
@@ -114,15 +116,27 @@ class Watched(Coordinator):
                 raise_in(self, error)
             raise
         except (ExecutorError, AssertionError, LookupError, TypeError, ValueError) as error:
-            raise_in(self, error)
+            if all(_is_held(self, own) for own in owns):  # a run may have gone on without one whose lease is gone
+                raise_in(self, error)
             raise
+
+
+def _is_held(coordinator: Coordinator, own: Own) -> bool:
+    database = coordinator.database
+    assert isinstance(database, SimulatedDatabase)
+    row = database.server["activations"].rows[own.claim.run_id, own.claim.id].committed
+    return row is not None and (row["status"], row["lease_id"]) == ("running", own.claim.lease_id)
+
+
+def _world_of(coordinator: Coordinator) -> World:
+    database = coordinator.database
+    assert isinstance(database, SimulatedDatabase)
+    return database.server.world
 
 
 def raise_in(coordinator: Coordinator, error: Exception) -> None:
     """End the schedule with an error that production code may catch."""
-    database = coordinator.database
-    assert isinstance(database, SimulatedDatabase)
-    world = database.server.world
+    world = _world_of(coordinator)
     if isinstance(error, StateError | LookupError | TypeError | AssertionError | SQLAlchemyError):
         world.failure = world.failure or Broken(f"a fold has failed: {type(error).__name__}: {error}")
 

@@ -67,6 +67,7 @@ class Schedule:
             lasts=drawn.choice((60, 120, 240)),
             faults=() if needs_no_sweeper else faults,
         )
+        self.chaos.threads = drawn.choice((3, 3, 8))  # with more of them, reports of one run wait for each other
 
     def play(self) -> None:
         """Play it. Raises whatever does not hold."""

@@ -98,6 +98,11 @@ def plays() -> tuple[Play, ...]:
         play = play_of(f"drawn {seed}", story.canvas, story.script)
         if FEWEST <= len(play.places) <= MOST:
             made.append(play)
+    wide = canvas_of("begin -> a, b, c, d, e, f, g, h; a, b, c, d, e, f, g, h -> say", say=says("done"))
+    made.append(play_of("a wide fan", wide, usual))
+    made.append(
+        play_of("items at once", canvas_of("begin -> each -> say", "each: item -> ask", each=_at_once(6)), usual)
+    )
     return tuple(made)
 
 
