@@ -11,6 +11,7 @@ from uuid import uuid4
 
 import pytest
 from sqlalchemy.exc import OperationalError
+from structlog.testing import capture_logs
 
 from canvas.errors import NodeFailure
 from canvas.outcome import Failed, Finished, Outcome
@@ -19,7 +20,7 @@ from scheduler.coordinator import Coordinator
 from store.inbox import Written
 from store.schema import activations as rows
 from tests.builders import default, goto, says
-from tests.integration.engine import Bench, Run, until
+from tests.integration.engine import Bench, Run, reporting, until
 from worker import execution
 from worker.allowance import Allowance
 from worker.reporting import Reporting
@@ -332,6 +333,24 @@ def test_a_report_under_a_lease_that_somebody_else_has_now_leaves_nothing(bench:
 
     assert run.statuses["work"] == "running"
     assert run.outputs("work") == {}
+
+
+def test_a_worker_that_wakes_up_long_after_its_lease_is_refused_and_no_step_is_said_to_have_failed(bench: Bench):
+    bench.does(list=lambda ctx: Finished(outputs={"result": [1]}))
+    each = {"items_ref": "list@result", "outputs": {}}
+    run = bench.start("begin -> list -> each -> after", "each: item -> work", each=each)
+    bench.play(until=lambda: run.statuses.get("work") == "ready")
+    asleep = bench.claim(run, "work")
+    with bench.database.transaction() as tx:
+        tx.run(rows.update().where(rows.c.id == asleep.id).values(status="ready", lease_id=None))
+    bench.play(until=lambda: run.statuses.get("after") == "ready")  # and the item that it was in is over
+
+    with capture_logs() as logs:
+        reporting(bench.coordinator, asleep).report(Finished(outputs={"result": "late"}), None, {})
+
+    assert [line["event"] for line in logs] == ["report_refused"]
+    bench.play()
+    assert run.status == "succeeded"
 
 
 def test_an_outage_while_a_node_works_is_no_fault_of_the_nodes(bench: Bench, monkeypatch: pytest.MonkeyPatch):
