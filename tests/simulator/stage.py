@@ -77,10 +77,11 @@ class Event:
 
     def wait(self, timeout: float | None = None) -> bool:
         world = _stage.world
-        if not self._is_set:
+        end = None if timeout is None else world.now + timeout
+        while not self._is_set and (end is None or world.now < end):  # an actor may be woken for something else
             assert world.current is not None, "only actors wait"
             self._waiting.append(world.current)
-            world.wait(timeout)
+            world.wait(None if end is None else end - world.now)
         return self._is_set
 
 
