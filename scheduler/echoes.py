@@ -11,6 +11,9 @@ from dataclasses import dataclass
 from uuid import UUID
 
 import orjson
+import structlog
+
+log = structlog.get_logger()
 
 EVERY = 0.005  # seconds from one sending to the next; the end of a run does not wait for it
 LAST_ONES = 1.0  # seconds that a process that goes down has for what is left
@@ -79,7 +82,13 @@ class Echoes:
                 echoes, self._waiting = list(self._waiting.values()), {}
                 ends = self._is_closed
             if echoes:
-                self._send(echoes)
+                self._try(echoes)
             if ends:
                 return
             self._hurry.wait(EVERY - (time.monotonic() - began))
+
+    def _try(self, echoes: Sequence[Echo]) -> None:
+        try:
+            self._send(echoes)
+        except Exception:  # this thread is the only one there is: without it nothing would be echoed any more
+            log.exception("echoes_not_sent", runs=len(echoes))
