@@ -1,19 +1,22 @@
 """The run's row: who holds it, and what a decision writes under its lock."""
 
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from psycopg.errors import LockNotAvailable
-from sqlalchemy import func, select, update
+from sqlalchemy import func, select, text, update
 from sqlalchemy.exc import DataError, OperationalError
 
 from canvas.plan import Decision
 from canvas.state import ENGINE, Status
 from store import runs, steps
+from store.ids import new_id
 from store.schema import runs as rows
 from store.schema import scopes
 from store.steps import Applied
-from tests.integration.engine import Bench, Run
+from tests.integration.engine import Bench, Run, until
 
 SOON = timedelta(milliseconds=20)
 
@@ -119,6 +122,101 @@ def test_two_decisions_of_one_transaction_are_told_as_one():
     assert (first.events, first.is_over) == ([(1, "a"), (2, "b")], True)
 
 
+# -- the step behind a step ------------------------------------------------------------------------------------------
+def test_a_run_that_is_as_it_was_left_is_taken_without_reading_it(bench: Bench):
+    run = bench.start("begin -> work")
+
+    with bench.database.transaction() as tx:
+        runs.must_be_at(tx, run.id, run.row["revision"])
+        tx.wait()
+        with bench.database.transaction() as other:
+            assert runs.try_lock(other, run.id)() is None
+
+
+def test_what_is_sent_behind_a_look_at_a_run_that_has_moved_on_is_refused(bench: Bench):
+    run = bench.start("begin -> work")
+    revision = run.row["revision"]
+    bench.report(bench.claim(run, "begin"))
+    bench.coordinator.advance_run(run.id)
+
+    with pytest.raises(DataError) as refused, bench.database.transaction() as tx:
+        runs.must_be_at(tx, run.id, revision)
+        tx.later(update(rows).where(rows.c.id == run.id).values(error="written blindly"))
+
+    assert runs.has_moved_on(refused.value)
+    assert not runs.is_held(refused.value)
+    assert run.row["error"] == ""
+
+
+def test_what_is_sent_behind_a_look_at_a_run_that_somebody_holds_is_refused(bench: Bench):
+    run = bench.start("begin -> work")
+    revision = run.row["revision"]
+
+    with bench.database.transaction() as holder:
+        runs.try_lock(holder, run.id)()
+        with pytest.raises(DataError) as refused, bench.database.transaction() as tx:
+            runs.must_be_at(tx, run.id, revision)
+            tx.later(update(rows).where(rows.c.id == run.id).values(error="written blindly"))
+
+    assert runs.has_moved_on(refused.value)
+    assert run.row["error"] == ""
+
+
+def test_there_is_no_step_behind_one_of_a_run_that_is_gone(bench: Bench):
+    with pytest.raises(DataError) as refused, bench.database.transaction() as tx:
+        runs.must_be_at(tx, new_id(), 0)
+
+    assert runs.has_moved_on(refused.value)
+
+
+# -- a moment's patience ---------------------------------------------------------------------------------------------
+def test_who_waits_for_a_run_gets_its_row_as_the_one_before_has_left_it(bench: Bench):
+    run = bench.start("begin -> work")
+    before = run.row["revision"]
+
+    with ThreadPoolExecutor(1) as threads:
+        with bench.database.transaction() as holder:
+            runs.try_lock(holder, run.id)()
+            waited = threads.submit(locked_soon, bench, run, timedelta(seconds=20))
+            until(lambda: somebody_waits_for_a_lock(bench))
+            holder.run(update(rows).where(rows.c.id == run.id).values(revision=before + 1))
+        found = waited.result(timeout=20)
+
+    assert found is not None
+    assert found["revision"] == before + 1
+
+
+def test_who_has_waited_in_vain_is_told_so_and_writes_nothing(bench: Bench):
+    run = bench.start("begin -> work")
+
+    with bench.database.transaction() as holder:
+        runs.try_lock(holder, run.id)()
+        with pytest.raises(OperationalError) as refused, bench.database.transaction() as tx:
+            row = runs.lock_soon(tx, run.id, SOON)
+            tx.later(update(rows).where(rows.c.id == run.id).values(error="written blindly"))
+            row()
+
+    assert runs.is_held(refused.value)
+    assert not runs.has_moved_on(refused.value)
+    assert run.row["error"] == ""
+
+
+def test_the_patience_for_a_run_is_no_limit_for_what_comes_behind_it(bench: Bench):
+    run = bench.start("begin -> work")
+
+    with bench.database.transaction() as tx:
+        assert runs.lock_soon(tx, run.id, SOON)() is not None
+        assert tx.scalar(text("select current_setting('lock_timeout')")) == "0"
+
+
+def test_nobody_waits_for_a_run_that_newer_rules_decide(bench: Bench):
+    run = bench.start("begin -> work")
+    change(bench, run, engine=ENGINE + 1)
+
+    with bench.database.transaction() as tx:
+        assert runs.lock_soon(tx, run.id, SOON)() is None
+
+
 # -- in other words --------------------------------------------------------------------------------------------------
 def decided(bench: Bench, run: Run, before: object, **decision: object) -> None:
     with bench.database.transaction() as tx:
@@ -134,3 +232,17 @@ def change(bench: Bench, run: Run, **values: object) -> None:
 def count_scopes(bench: Bench, run: Run) -> int:
     with bench.database.transaction() as tx:
         return tx.scalar(select(func.count()).select_from(scopes).where(scopes.c.run_id == run.id))
+
+
+def locked_soon(bench: Bench, run: Run, patience: timedelta) -> Any:
+    """Wait for a run in a transaction of its own."""
+    with bench.database.transaction() as tx:
+        return runs.lock_soon(tx, run.id, patience)()
+
+
+def somebody_waits_for_a_lock(bench: Bench) -> bool:
+    waits = text(
+        "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
+    )
+    with bench.database.transaction() as tx:
+        return tx.scalar(waits) > 0

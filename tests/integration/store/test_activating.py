@@ -1,0 +1,165 @@
+"""What a step makes ready: many rows in one statement are the rows that are written one by one."""
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from sqlalchemy import select
+
+from canvas.plan import Decision
+from canvas.state import RunStatus
+from store import activating, runs
+from store.activating import MANY, Own, Taker
+from store.activations import Claim
+from store.schema import activations as rows
+from tests.builders import says
+from tests.integration.engine import Bench, Run, told
+
+CANVASES: Mapping[str, Sequence[str]] = {
+    "a fan": ["begin -> " + ", ".join(f"n{number}" for number in range(MANY + 2)) + " -> say"],
+    "items side by side": ["begin -> each -> say", "each: item -> work -> more"],
+    "speakers": ["begin -> model1, model2, model3, work; model1, model2, model3 -> say; work -> say2"],
+}
+"""Of their first steps the largest activates at least so many that they go out together."""
+WHOSE = ("id", "run_id", "turn")
+WHEN = ("hinted_at", "not_before", "lease_until", "started_at", "finished_at", "created_at")
+
+
+@pytest.mark.parametrize("drawn", CANVASES)
+def test_what_goes_out_together_is_what_would_be_written_one_by_one(
+    bench: Bench, drawn: str, monkeypatch: pytest.MonkeyPatch
+):
+    together = written(bench, CANVASES[drawn])
+    monkeypatch.setattr(activating, "MANY", 10**9)
+    one_by_one = written(bench, CANVASES[drawn])
+
+    assert len(together) >= MANY
+    assert [plain(row) for row in together] == [plain(row) for row in one_by_one]
+    assert [row["turn"] is None for row in together] == [row["turn"] is None for row in one_by_one]
+
+
+def test_more_than_one_statement_may_hold_go_out_in_several(bench: Bench, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(activating, "AT_ONCE", MANY)
+    nodes = [f"n{number:02}" for number in range(3 * MANY + 1)]
+
+    run = bench.start("begin -> " + ", ".join(nodes))
+    bench.report(bench.claim(run, "begin"))
+    bench.coordinator.advance_run(run.id)
+
+    assert run.statuses == {"begin": "done", **dict.fromkeys(nodes, "ready")}
+
+
+def test_who_takes_one_of_many_has_it_and_the_others_are_hinted(bench: Bench):
+    run, taken = taken_by_who_reports(bench, "begin -> one, two, three, four, five")
+
+    (claim,) = taken
+    row = run.activation(claim.node_id)
+    assert run.statuses == {"begin": "done", "one": "running"} | dict.fromkeys(
+        ("two", "three", "four", "five"), "ready"
+    )
+    assert (row.lease_id, row.worker, row.attempt) == (claim.lease_id, "taker", 1)
+    hinted = {message[1] for message in bench.outbox.of("worker.execute")}
+    assert hinted == {str(each.id) for each in run.activations if each.status == "ready"}
+
+
+def test_a_claim_that_was_taken_is_the_claim_that_a_hint_would_have_led_to(bench: Bench):
+    run, (taken,) = taken_by_who_reports(bench, "begin -> work -> say", say=says("done"))
+    other = bench.start("begin -> work -> say", say=says("done"))
+    bench.report(bench.claim(other, "begin"))
+    bench.coordinator.advance_run(other.id)
+
+    claimed = bench.claim(other, "work")
+
+    whose = ("run_id", "id", "lease_id", "canvas_id", "version_id", "conversation_id", "message_id", "run_created_at")
+    of_run = {name: value for name, value in fields(taken).items() if name not in whose}
+    assert of_run == {name: value for name, value in fields(claimed).items() if name not in whose}
+    assert (taken.conversation_id, taken.run_created_at) == (run.conversation_id, run.row["created_at"])
+
+
+def test_what_waited_for_a_place_in_the_run_is_taken_as_well(bench: Bench):
+    bench.coordinator = bench.a_coordinator(max_running=1)
+    bench.lifecycle = type(bench.lifecycle)(bench.coordinator)
+    run = bench.start("begin -> one, two")
+    bench.report(bench.claim(run, "begin"))
+    bench.coordinator.advance_run(run.id)
+    assert run.statuses == {"begin": "done", "one": "ready", "two": "queued"}
+    bench.outbox.lose()
+
+    (claim,) = reported(bench, bench.claim(run, "one"))
+
+    row = run.activation("two")
+    assert (claim.id, claim.node_id, claim.attempt) == (row.id, "two", 1)
+    assert (row.status, row.lease_id, row.worker) == ("running", claim.lease_id, "taker")
+    assert bench.outbox.of("worker.execute") == []
+
+
+def test_a_run_that_stops_gives_nothing_to_take(bench: Bench):
+    run = bench.start("begin -> work")
+    claimed = bench.claim(run, "begin")
+    row = run.row
+
+    with bench.database.transaction() as tx:
+        state = runs.state_of(tx, row, [], whole=True)
+        state.status = RunStatus.STOPPING
+        made = activating.activate(tx, row, 2, Decision(state, promote=1), [an_own(claimed)])
+
+    assert (made.taken, made.promoted()) == ({}, [])
+
+
+def test_who_does_not_want_more_leaves_it_to_the_queue(bench: Bench):
+    run = bench.start("begin -> work")
+    bench.outbox.lose()
+
+    taken = reported(bench, bench.claim(run, "begin"), take=lambda _: None)
+
+    work = run.activation("work")
+    assert taken == []
+    assert work.status == "ready"
+    assert [message[1] for message in bench.outbox.of("worker.execute")] == [str(work.id)]
+
+
+# -- in other words --------------------------------------------------------------------------------------------------
+def written(bench: Bench, drawn: Sequence[str]) -> list[Mapping[str, Any]]:
+    """The rows of a run's nodes, when it has gone so far that one step has activated several."""
+    run = bench.start(*drawn, each={"max_concurrency": 5, "items_ref": "sys.query"}, query=["a", "b", "c", "d"])
+    bench.play(until=lambda: largest_step(run) >= MANY)
+    bench.outbox.lose()
+    wanted = select(rows).where(rows.c.run_id == run.id).order_by(rows.c.place, rows.c.node_id)
+    with bench.database.transaction() as tx:
+        return [row._asdict() for row in tx.rows(wanted)]
+
+
+def largest_step(run: Run) -> int:
+    revisions = [row.activated_rev for row in run.activations]
+    return max(map(revisions.count, revisions))
+
+
+def plain(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row without what differs from run to run; whether a time is set remains."""
+    kept = {name: value for name, value in row.items() if name not in (*WHOSE, *WHEN, "lease_id", "outcome")}
+    return kept | {name: row[name] is not None for name in WHEN if name in row}
+
+
+def fields(claim: Claim) -> dict[str, Any]:
+    return {name: getattr(claim, name) for name in Claim.__slots__}
+
+
+def an_own(claimed: Claim, take: Any = lambda _: uuid4()) -> Own:
+    return Own(claimed, told(), Taker("taker", timedelta(seconds=10), take))
+
+
+def reported(bench: Bench, claimed: Claim, take: Any = lambda _: uuid4()) -> list[Claim]:
+    """Report together with the step behind it; what was taken with it."""
+    with bench.database.transaction() as tx:
+        applied = bench.coordinator.try_fold(tx, claimed.run_id, owns=[an_own(claimed, take)])
+    assert applied is not None
+    bench.coordinator.follow(applied)
+    return [claim for find in applied.taken.values() if (claim := find()) is not None]
+
+
+def taken_by_who_reports(bench: Bench, *drawn: str, **params: Any) -> tuple[Run, list[Claim]]:
+    run = bench.start(*drawn, **params)
+    bench.outbox.lose()
+    return run, reported(bench, bench.claim(run, "begin"))
