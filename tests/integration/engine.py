@@ -267,6 +267,15 @@ class Bench:
         self._open.close()
 
 
+def carried_out(worker: Worker, run_id: UUID, activation_id: UUID) -> bool:
+    """Carry out a node and whatever its thread goes on with, as a thread of Celery's does."""
+    eager = worker.execution.eager()
+    is_done = worker.execute(run_id, activation_id, eager)
+    while eager.next is not None:
+        worker.execute(run_id, eager.next.attempt.activation_id, eager)
+    return is_done
+
+
 def reporting(coordinator: Coordinator, claimed: Claim) -> Reporting:
     """How a worker reports that has claimed this."""
     return Reporting(coordinator, claimed, rides_along=True, gives_up=lambda: False)

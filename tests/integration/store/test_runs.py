@@ -1,5 +1,6 @@
 """The run's row: who holds it, and what a decision writes under its lock."""
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
@@ -16,6 +17,7 @@ from store.ids import new_id
 from store.schema import runs as rows
 from store.schema import scopes
 from store.steps import Applied
+from store.transaction import Transaction
 from tests.integration.engine import Bench, Run, until
 
 SOON = timedelta(milliseconds=20)
@@ -139,9 +141,8 @@ def test_what_is_sent_behind_a_look_at_a_run_that_has_moved_on_is_refused(bench:
     bench.report(bench.claim(run, "begin"))
     bench.coordinator.advance_run(run.id)
 
-    with pytest.raises(DataError) as refused, bench.database.transaction() as tx:
-        runs.must_be_at(tx, run.id, revision)
-        tx.later(update(rows).where(rows.c.id == run.id).values(error="written blindly"))
+    with pytest.raises(DataError) as refused:
+        write_behind(bench, run, lambda tx: runs.must_be_at(tx, run.id, revision))
 
     assert runs.has_moved_on(refused.value)
     assert not runs.is_held(refused.value)
@@ -154,9 +155,8 @@ def test_what_is_sent_behind_a_look_at_a_run_that_somebody_holds_is_refused(benc
 
     with bench.database.transaction() as holder:
         runs.try_lock(holder, run.id)()
-        with pytest.raises(DataError) as refused, bench.database.transaction() as tx:
-            runs.must_be_at(tx, run.id, revision)
-            tx.later(update(rows).where(rows.c.id == run.id).values(error="written blindly"))
+        with pytest.raises(DataError) as refused:
+            write_behind(bench, run, lambda tx: runs.must_be_at(tx, run.id, revision))
 
     assert runs.has_moved_on(refused.value)
     assert run.row["error"] == ""
@@ -191,10 +191,8 @@ def test_who_has_waited_in_vain_is_told_so_and_writes_nothing(bench: Bench):
 
     with bench.database.transaction() as holder:
         runs.try_lock(holder, run.id)()
-        with pytest.raises(OperationalError) as refused, bench.database.transaction() as tx:
-            row = runs.lock_soon(tx, run.id, SOON)
-            tx.later(update(rows).where(rows.c.id == run.id).values(error="written blindly"))
-            row()
+        with pytest.raises(OperationalError) as refused:
+            write_behind(bench, run, lambda tx: runs.lock_soon(tx, run.id, SOON))
 
     assert runs.is_held(refused.value)
     assert not runs.has_moved_on(refused.value)
@@ -241,8 +239,13 @@ def locked_soon(bench: Bench, run: Run, patience: timedelta) -> Any:
 
 
 def somebody_waits_for_a_lock(bench: Bench) -> bool:
-    waits = text(
-        "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
-    )
+    waiting = text("select 1 from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'")
     with bench.database.transaction() as tx:
-        return tx.scalar(waits) > 0
+        return bool(tx.rows(waiting))
+
+
+def write_behind(bench: Bench, run: Run, look: Callable[[Transaction], object]) -> None:
+    """Write a run's row right behind a look at it, without waiting for what the look has found."""
+    with bench.database.transaction() as tx:
+        look(tx)
+        tx.later(update(rows).where(rows.c.id == run.id).values(error="written blindly"))
