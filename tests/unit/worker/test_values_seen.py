@@ -1,0 +1,97 @@
+"""What a process has at hand of outputs: whole, its own, and no more than what is small."""
+
+from collections.abc import Mapping
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from canvas.place import Place
+from store.values import View, Written
+from worker import values_seen
+from worker.kept import Kept
+from worker.values_seen import LARGEST
+
+REGION = b"\x00"
+PLACE = Place(3, (), REGION)
+TEXT = 'ab0é\u2028\U0001f600\x00"\\'
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(TEXT, max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(TEXT, max_size=4), inner, max_size=3),
+    max_leaves=10,
+)
+
+
+def a_view(run_id: UUID | None = None, *, place: Place = PLACE, revision: int = 5) -> View:
+    return View(run_id or uuid4(), place, ((place.region, revision),))
+
+
+def written(value: Any) -> Written:
+    return Written(b"\x01", uuid4(), value)
+
+
+@given(st.dictionaries(st.sampled_from("abc"), st.dictionaries(st.text(TEXT, max_size=4), JSON, max_size=3)))
+def test_what_a_reader_has_found_his_sibling_finds_at_hand(found: Mapping[str, Any]):
+    view, stored = a_view(), {node: written(outputs) for node, outputs in found.items()}
+
+    values_seen.keep(view, stored)
+
+    assert values_seen.known(view, "abc") == stored
+
+
+def test_who_changes_what_he_was_given_changes_nothing_for_others():
+    view, first = a_view(), {"a": written({"list": [1, {"b": 2}]})}
+    values_seen.keep(view, first)
+
+    first["a"].value["list"].append("before it was asked for")
+    given = values_seen.known(view, "a")["a"].value
+    given["list"][1]["b"] = "changed"
+    given["more"] = True
+
+    assert values_seen.known(view, "a")["a"].value == {"list": [1, {"b": 2}]}
+
+
+@pytest.mark.parametrize("outputs", [{"text": "x" * LARGEST}, {"list": list(range(LARGEST // 8))}, {"x" * LARGEST: 1}])
+def test_large_outputs_are_read_by_each_and_small_ones_beside_them_are_at_hand(outputs: dict[str, Any]):
+    view = a_view()
+
+    values_seen.keep(view, {"large": written(outputs), "small": written({"text": "x" * (LARGEST - 100)})})
+
+    assert set(values_seen.known(view, ["large", "small"])) == {"small"}
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        View(UUID(int=2), PLACE, ((REGION, 5),)),
+        View(UUID(int=1), PLACE, ((REGION, 6),)),
+        View(UUID(int=1), Place(4, (), REGION), ((REGION, 5),)),
+        View(UUID(int=1), Place(3, (), b"\x01"), ((b"\x01", 5),)),
+    ],
+    ids=["of another run", "of a later revision", "of a later wave", "of another region"],
+)
+def test_nothing_is_at_hand_for_other_eyes(other: View):
+    values_seen.keep(View(UUID(int=1), PLACE, ((REGION, 5),)), {"a": written({"x": 1})})
+
+    assert values_seen.known(other, "a") == {}
+
+
+def test_side_by_side_nothing_is_kept_since_what_is_around_an_item_is_seen_as_of_another_revision():
+    view = View(uuid4(), PLACE, ((b"", 2), (REGION, 5)))
+
+    values_seen.keep(view, {"a": written({"x": 1})})
+
+    assert values_seen.known(view, "a") == {}
+
+
+def test_what_was_not_looked_at_for_longest_makes_room(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(values_seen, "_SEEN", Kept[Any, Any](3 * values_seen.OF_AN_ENTRY))
+    view = a_view()
+    values_seen.keep(view, {"a": written({}), "b": written({})})
+    values_seen.known(view, "a")
+
+    values_seen.keep(view, {"c": written({})})
+
+    assert set(values_seen.known(view, "abc")) == {"a", "c"}
