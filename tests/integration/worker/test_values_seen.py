@@ -1,6 +1,5 @@
 """What is at hand of other nodes' outputs is what the statement would give, whatever the canvas."""
 
-import os
 import random
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -26,7 +25,7 @@ from worker import values_seen
 from worker.context import WorkerContext
 from worker.runtime import Worker
 
-CANVASES = int(os.environ.get("CANV", "6"))
+CANVASES = 5
 KNOWN = values_seen.known
 KINDS = (
     "begin", "act", "message", "llm", "switch", "iteration", "iterationitem", "loop", "loopitem", "exitloop",

@@ -1,0 +1,282 @@
+"""A thread goes on with what its own step has made ready; whatever comes between, nothing is lost or done twice."""
+
+import time
+from collections.abc import Generator
+from contextlib import ExitStack, contextmanager
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import pytest
+from sqlalchemy import text, update
+from sqlalchemy.exc import OperationalError
+from structlog.testing import capture_logs
+
+from canvas.outcome import Finished
+from components.context import NodeContext
+from scheduler.broker import ADVANCE, EXECUTE
+from scheduler.coordinator import Coordinator
+from store import inbox, runs
+from store.activations import Claim
+from store.schema import runs as run_rows
+from store.transaction import Transaction
+from tests.builders import says
+from tests.integration.engine import Bench, Run, at_work, carried_out, reporting, until
+from worker.eager import Eager, Taking
+from worker.joint import Part
+from worker.runtime import Worker
+
+CHAIN = "begin -> one -> two -> three -> say"
+
+
+# -- as long as nobody disturbs it -----------------------------------------------------------------------------------
+def test_one_hint_carries_a_whole_chain(bench: Bench):
+    run = bench.start(CHAIN, say=says("{three@result}"))
+
+    began_with_one_hint(bench, run)
+
+    assert (run.status, run.said) == ("succeeded", "three")
+    assert bench.outbox.of(EXECUTE) == []
+    assert bench.outbox.of(ADVANCE) == []
+    assert {row.attempt for row in run.activations} == {1}
+    assert [row.activated_rev for row in run.activations] == [1, 2, 3, 4, 5]
+
+
+def test_of_a_fan_a_thread_goes_on_with_one_branch_and_the_queue_has_the_others(bench: Bench):
+    run = bench.start("begin -> one, two, three -> say")
+
+    began_with_one_hint(bench, run)
+
+    assert run.statuses == {"begin": "done", "one": "done", "two": "ready", "three": "ready"}
+    hinted = {activation for _, activation in bench.outbox.of(EXECUTE)}
+    assert hinted == {str(run.activation(node).id) for node in ("two", "three")}
+    bench.play()
+    assert run.status == "succeeded"
+
+
+def test_when_its_time_is_up_a_thread_leaves_what_is_ready_to_the_queue(bench: Bench):
+    run = bench.start(CHAIN)
+    eager = bench.worker.execution.eager()
+
+    def last_one(ctx: NodeContext) -> Finished:
+        eager.until = time.monotonic()
+        return Finished()
+
+    bench.does(one=last_one)
+    followed(bench.worker, run, eager)
+
+    two = run.activation("two")
+    assert run.statuses == {"begin": "done", "one": "done", "two": "ready"}
+    assert bench.outbox.of(EXECUTE)[-1:] == [(str(run.id), str(two.id))]
+    assert bench.worker.leases.held() == []
+
+
+def test_with_no_time_at_all_every_node_goes_through_the_queue(bench: Bench):
+    worker = bench.a_worker(eager_for=timedelta(0))
+    run = bench.start(CHAIN)
+    hops = 0
+
+    while (message := bench.outbox.take()) is not None:
+        assert message.task == EXECUTE
+        hops += 1
+        carried_out(worker, run.id, UUID(message.args[1]))
+
+    assert run.status == "succeeded"
+    assert hops == len(run.activations) == 5
+
+
+# -- when something comes between ------------------------------------------------------------------------------------
+def test_a_process_that_goes_down_takes_nothing_more(bench: Bench):
+    run, claimed, eager = about_to_report(bench)
+    bench.worker.leases.release_all()
+
+    report(bench, claimed, eager)
+
+    work = run.activation("work")
+    assert (work.status, eager.next) == ("ready", None)
+    assert bench.outbox.of(EXECUTE) == [(str(run.id), str(work.id))]
+    assert bench.worker.leases.held() == []
+
+
+def test_a_step_that_is_not_stored_leaves_nothing_registered(bench: Bench):
+    class Unlucky(Coordinator):
+        def try_fold(self, tx: Transaction, *given: Any, **more: Any) -> Any:
+            applied = super().try_fold(tx, *given, **more)
+            tx.later(text("select cast('no number' as int)"))
+            return applied
+
+    run, claimed, eager = about_to_report(bench)
+
+    with capture_logs() as logs:
+        report(bench, claimed, eager, bench.a_coordinator(kind=Unlucky))
+
+    assert [line["event"] for line in logs] == ["fold_failed"]
+    assert (run.statuses, eager.next) == ({"begin": "reported"}, None)
+    assert bench.worker.leases.held() == []
+    bench.play()
+    assert run.status == "succeeded"
+
+
+def test_a_report_that_is_refused_leaves_nothing_registered(bench: Bench):
+    run, claimed, eager = about_to_report(bench)
+    with bench.database.transaction() as tx:
+        tx.run(text("update activations set lease_id = gen_random_uuid() where run_id = :run_id"), run_id=run.id)
+
+    with capture_logs() as logs:
+        report(bench, claimed, eager)
+
+    assert [line["event"] for line in logs] == ["report_refused"]
+    assert (run.statuses, eager.next) == ({"begin": "running"}, None)
+    assert bench.worker.leases.held() == []
+
+
+def test_what_was_taken_by_a_commit_whose_answer_got_lost_is_carried_out_at_once(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+):
+    run = bench.start(CHAIN)
+
+    with answer_lost(bench, monkeypatch, "one"):
+        began_with_one_hint(bench, run)
+
+    assert run.status == "succeeded"
+    assert [(row.node_id, row.attempt, row.strikes) for row in run.activations][1:3] == [("one", 1, 0), ("two", 1, 0)]
+    assert bench.outbox.of(EXECUTE) == []
+    assert bench.worker.leases.held() == []
+
+
+def test_so_is_what_had_waited_for_a_place_in_the_run(bench: Bench, monkeypatch: pytest.MonkeyPatch):
+    bench.coordinator = bench.a_coordinator(max_running=1)
+    bench.lifecycle = type(bench.lifecycle)(bench.coordinator)
+    run = bench.start("begin -> one, two")
+
+    with answer_lost(bench, monkeypatch, "one"):
+        began_with_one_hint(bench, run)
+
+    assert run.status == "succeeded"
+    assert [(row.node_id, row.attempt, row.strikes) for row in run.activations][1:] == [("one", 1, 0), ("two", 1, 0)]
+    assert bench.outbox.of(EXECUTE) == []
+    assert bench.worker.leases.held() == []
+
+
+def test_a_run_that_has_moved_on_meanwhile_is_read_anew(bench: Bench):
+    run = bench.start(CHAIN)
+
+    def somebody_decides(ctx: NodeContext) -> Finished:
+        with bench.database.transaction() as tx:
+            moved = {"revision": run_rows.c.revision + 1, "error": "told meanwhile"}
+            tx.run(update(run_rows).where(run_rows.c.id == run.id).values(**moved))
+        return Finished()
+
+    bench.does(two=somebody_decides)
+    began_with_one_hint(bench, run)
+
+    assert (run.status, run.row["error"]) == ("succeeded", "told meanwhile")
+    assert [row.activated_rev for row in run.activations] == [1, 2, 3, 5, 6]
+    assert bench.outbox.of(EXECUTE) == []
+
+
+def test_a_run_that_somebody_holds_gets_the_report_and_whoever_looks_next_goes_on(bench: Bench):
+    run = bench.start("begin -> one -> compute -> say")
+
+    with ExitStack() as held:
+
+        def somebody_takes_it(ctx: NodeContext) -> Finished:
+            holder = held.enter_context(bench.database.transaction())
+            assert runs.try_lock(holder, run.id)() is not None
+            return Finished()
+
+        bench.does(compute=somebody_takes_it)
+        began_with_one_hint(bench, run)
+        assert run.statuses == {"begin": "done", "one": "done", "compute": "reported"}
+        assert bench.worker.leases.held() == []
+
+    bench.coordinator.advance_run(run.id)
+    bench.play()
+    assert run.status == "succeeded"
+
+
+# -- reports that come together --------------------------------------------------------------------------------------
+def test_siblings_that_end_together_are_stored_together_and_their_results_are_in_order(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+):
+    nodes = [f"n{number:02}" for number in range(8)]
+    waiting: list[Part] = []
+    wait, settle = Part.wait, inbox.settle
+
+    def waits(part: Part) -> None:
+        waiting.append(part)
+        wait(part)
+
+    def settled(tx: Transaction, claimed: Claim, *given: Any) -> None:
+        if claimed.node_id in nodes:
+            until(lambda: len(waiting) == len(nodes) - 1)
+        settle(tx, claimed, *given)
+
+    monkeypatch.setattr(Part, "wait", waits)
+    monkeypatch.setattr(inbox, "settle", settled)
+    said = says(" ".join(f"{{{node}@result}}" for node in nodes))
+    run = bench.start(f"begin -> {', '.join(nodes)} -> say", say=said)
+
+    with at_work(bench, threads=len(nodes)):
+        until(lambda: run.status == "succeeded")
+
+    folds = [row.folded_rev for row in run.activations if row.node_id in nodes]
+    assert {folds.count(revision) for revision in folds} == {1, len(nodes) - 1}
+    assert run.said == " ".join(nodes)
+    finished = [event.node_id for event in run.events if event.name == "node_finished" and event.node_id in nodes]
+    assert sorted(finished) == nodes
+    assert {row.attempt for row in run.activations} == {1}
+
+
+# -- in other words --------------------------------------------------------------------------------------------------
+def began_with_one_hint(bench: Bench, run: Run) -> None:
+    """Carry out the run's first node, and what its thread goes on with."""
+    bench.outbox.lose()
+    carried_out(bench.worker, run.id, run.activation("begin").id)
+
+
+def followed(worker: Worker, run: Run, eager: Eager) -> None:
+    """The same, on a thread that a test has made."""
+    worker.execute(run.id, run.activation("begin").id, eager)
+    while eager.next is not None:
+        worker.execute(run.id, eager.next.attempt.activation_id, eager)
+
+
+def about_to_report(bench: Bench) -> tuple[Run, Claim, Eager]:
+    """A run whose first node is claimed, and a thread that would go on."""
+    run = bench.start("begin -> work")
+    claimed = bench.claim(run, "begin")
+    bench.outbox.lose()
+    return run, claimed, Eager(bench.worker.leases, time.monotonic() + 60)
+
+
+def report(bench: Bench, claimed: Claim, eager: Eager, coordinator: Coordinator | None = None) -> None:
+    reports = reporting(coordinator or bench.coordinator, claimed)
+    reports.taking = Taking(eager, "one", claimed.run_id)
+    reports.report(Finished(), None, {})
+
+
+@contextmanager
+def answer_lost(bench: Bench, monkeypatch: pytest.MonkeyPatch, node: str) -> Generator[None]:
+    """The connection breaks when the step with a node's report has been committed, and nobody has heard of it."""
+    transaction, settle = bench.database.transaction, inbox.settle
+    is_in_it, lost = list[bool](), list[bool]()
+
+    def settled(tx: Transaction, claimed: Claim, *given: Any) -> None:
+        if claimed.node_id == node:
+            is_in_it.append(True)
+        settle(tx, claimed, *given)
+
+    @contextmanager
+    def losing() -> Generator[Transaction]:
+        with transaction() as tx:
+            yield tx
+        if is_in_it and not lost:
+            lost.append(True)
+            raise OperationalError("commit", {}, Exception("server closed the connection"))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(inbox, "settle", settled)
+        patched.setattr(bench.database, "transaction", losing)
+        yield
+    assert lost
