@@ -80,8 +80,10 @@ class NodeRequest(Request):
             return
         _here.goes_on = True
         try:
-            while eager.next is not None:
-                self._follow(eager.next)
+            while (taken := eager.next) is not None:
+                self._follow(taken)
+                if eager.next is taken:
+                    raise RuntimeError("A task that was begun has not carried out what it was begun for.")
         except Exception:  # Celery's pool would keep it to itself
             log.exception("node_not_followed")
         finally:
