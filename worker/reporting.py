@@ -193,7 +193,7 @@ class Reporting:
         if self.taking is not None and taken is not None:
             self.taking.keep(taken)
             if not applied.rewrites:
-                values_seen.tell(taken, written.values)
+                values_seen.tell(taken, self.claim, written.values)
         if not self.coordinator.follow(applied) and self.taking is not None:
             self.taking.remember(applied.left)
 

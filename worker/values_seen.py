@@ -41,10 +41,13 @@ def keep(view: View, found: Mapping[str, Written]) -> None:
             _keep(view, node_id, written.place, written.activation, written.value)
 
 
-def tell(reader: Claim, rows: Sequence[Mapping[str, Any]]) -> None:
-    """What was just written, for a reader that was activated by that very step."""
+def tell(reader: Claim, writer: Claim, rows: Sequence[Mapping[str, Any]]) -> None:
+    """What was just written, for a reader that was activated by that very step.
+
+    Of a node's first visit only: one that a circle leads to again may end after a visit that stands behind it.
+    """
     view = view_of(reader)
-    if len(view.limits) != 1:
+    if len(view.limits) != 1 or writer.ordinal or any(ordinal for _, ordinal, _ in writer.scope):
         return
     for row in rows:
         if "large" not in row and row["region"] == reader.place.region and row["place"] <= reader.place.wave_key:

@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 from sqlalchemy import select
 
-from canvas.outcome import Failed, Outcome, Waiting
+from canvas.outcome import Chose, Failed, Finished, Outcome, Waiting
 from canvas.state import ScopeKey, scope_text
 from components import registry
 from components.base import Component, Params
@@ -73,6 +73,33 @@ def test_what_is_at_hand_is_what_the_database_would_give(
 
     assert compared.hits > 5 * CANVASES
     assert compared.misses > 0
+
+
+def test_of_two_visits_the_one_in_the_later_wave_counts_although_the_other_ended_last(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+):
+    switch = Component("Switch", Params, leads_back_once)
+    monkeypatch.setattr(registry, "COMPONENTS", {**registry.COMPONENTS, "switch": switch})
+    bench.does(
+        node=lambda ctx: Finished(outputs={"result": f"visit {ctx.visit}"}),
+        after=lambda ctx: Finished(outputs={"result": ctx.lookup("node@result")}),
+    )
+    run = bench.start(
+        "begin -> first -> node -> after; begin -> t0 -> t1 -> t2 -> t3 -> t4 -> node",
+        "first -> u0 -> u1 -> u2 -> u3 -> u4 -> u5 -> after; first -> pick; pick -> first, end",
+        after={"script": "{node@result}"},
+    )
+
+    played_as_told(bench, run, "begin", "first", "t", "node", "u", "after", "pick", "first", "u", "pick", "end")
+    visits = {row.ordinal: row for row in run.activations if row.node_id == "node"}
+    carried_out(bench.worker, run.id, visits[1].id)
+
+    assert [(visits[ordinal].status, visits[ordinal].wave) for ordinal in (0, 1)] == [("done", 6), ("ready", 4)]
+    assert [(row.ordinal, row.status) for row in run.activations if row.node_id == "after"] == [
+        (0, "done"),
+        (1, "done"),
+    ]
+    assert run.outputs("after") == {"result": "visit 0"}
 
 
 # -- in other words --------------------------------------------------------------------------------------------------
@@ -139,3 +166,14 @@ def played_in_any_order(
         else:
             carried_out(goes_on, *ids)
     return run
+
+
+async def leads_back_once(params: Params, ctx: WorkerContext) -> Outcome:
+    return Chose(to=("end" if ctx.claim.ordinal else "first",))
+
+
+def played_as_told(bench: Bench, run: Run, *names: str) -> None:
+    """Carry out what is ready of the nodes that a name begins the names of, one after the other, each as often."""
+    for name in names:
+        while found := [row for row in run.activations if row.status == "ready" and row.node_id.startswith(name)]:
+            bench.worker.execute(run.id, found[0].id)

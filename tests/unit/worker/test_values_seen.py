@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from canvas.place import Place
+from store.activations import Claim
 from store.values import View, Written
 from worker import values_seen
 from worker.kept import Kept
@@ -95,3 +96,25 @@ def test_what_was_not_looked_at_for_longest_makes_room(monkeypatch: pytest.Monke
     values_seen.keep(view, {"c": written({})})
 
     assert set(values_seen.known(view, "abc")) == {"a", "c"}
+
+
+@pytest.mark.parametrize(
+    ("ordinal", "scope", "is_at_hand"),
+    [(0, (), True), (0, (("loop", 0, 7),), True), (1, (), False), (0, (("loop", 1, 0), ("each", 0, 2)), False)],
+    ids=["first visit", "a later pass", "second visit", "second visit of what is around"],
+)
+def test_who_goes_on_has_at_hand_what_a_first_visit_has_just_left(
+    ordinal: int, scope: tuple[tuple[str, int, int], ...], is_at_hand: bool
+):
+    reader, writer = uuid4(), uuid4()
+    row = {"node_id": "a", "region": REGION, "place": b"\x00", "activation_id": writer, "outputs": {"x": 1}}
+
+    values_seen.tell(a_claim(reader), a_claim(reader, ordinal=ordinal, scope=scope), [row])
+
+    found = values_seen.known(a_view(reader), "a")
+    assert found == ({"a": Written(b"\x00", writer, {"x": 1})} if is_at_hand else {})
+
+
+def a_claim(run_id: UUID, **given: Any) -> Claim:
+    known = {"run_id": run_id, "place": PLACE, "limits": ((REGION, 5),), "ordinal": 0, "scope": (), **given}
+    return Claim(**{name: known.get(name) for name in Claim.__slots__})
