@@ -12,6 +12,7 @@ from canvas.outcome import Finished
 from canvas.state import activation_id
 from scheduler.accepting import Start
 from scheduler.broker import EXECUTE, NODES
+from scheduler.coordinator import Coordinator
 from scheduler.lifecycle import Lifecycle
 from scheduler.turn_start import Request
 from store import activations, canaries
@@ -161,10 +162,18 @@ def theatre(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 Opened = Callable[..., Theatre]
 
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who finds a run held does not wait for it, as if the moment that he has were over."""
+    monkeypatch.setattr(Coordinator, "_await", Coordinator.ask)
+
+
 TWO_BRANCHES = play_of("two branches", canvas_of("begin -> a, b; a, b -> join"), usual)
 
 
 # -- no report is overlooked -----------------------------------------------------------------------------------------
+@pytest.mark.usefixtures("impatient")
 def test_a_report_that_commits_before_its_holders_look_is_found_by_the_look(theatre: Opened):
     """A holds the run and folds. B reports, finds it held, and leaves. A commits, looks, and folds B's report."""
     scene = theatre(TWO_BRANCHES)
@@ -181,6 +190,7 @@ def test_a_report_that_commits_before_its_holders_look_is_found_by_the_look(thea
     assert scene.statuses == {"begin": "done", "a": "done", "b": "done", "join": "ready"}
 
 
+@pytest.mark.usefixtures("impatient")
 def test_a_report_that_commits_after_its_holders_look_is_folded_by_its_reporter(theatre: Opened):
     """A has looked and found nothing, for B's report was not there yet. B commits, tries once more, and has the run."""
     scene = theatre(TWO_BRANCHES)
