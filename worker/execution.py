@@ -27,9 +27,10 @@ from providers.services import Services
 from scheduler.bus import Pieces
 from scheduler.coordinator import Coordinator
 from scheduler.versions import Compiled
-from store import activations, scopes
+from store import activations, inbox, outcomes, scopes
 from store.activations import Claim
 from store.blobs import Blobs
+from store.inbox import Written
 from store.outages import is_outage
 from store.steps import AsLeft
 from worker import failures
@@ -108,6 +109,8 @@ class Execution:
     def _work_on(self, attempt: Attempt, taken: Taken | None, eager: Eager | None) -> None:
         claim = (taken.claim if taken is not None else None) or self._claim_patiently(attempt)
         if claim is None:
+            if taken is not None:
+                self._let_go(attempt)
             return
         self.leases.claimed(attempt, claim.conversation_id)
         structlog.contextvars.bind_contextvars(
@@ -115,6 +118,15 @@ class Execution:
         )
         taking = Taking(eager, self.worker_name, claim.run_id) if eager is not None else None
         _Run(self, attempt, claim, taking, taken.left if taken is not None else None).carry_out()
+
+    def _let_go(self, attempt: Attempt) -> None:
+        """What a commit took whose answer got lost was called off before anybody knew of it: its run need not wait."""
+        stopped = Failed(failures.CANCELLED, "cancelled")
+        told = Written(outcomes.to_column(stopped, error=stopped.error, retake=False, spoke=False), {}, [], [])
+        with self.coordinator.database.transaction() as tx:
+            was_held = inbox.report(tx, attempt.run_id, attempt.activation_id, attempt.lease_id, told).count()
+        if was_held:
+            self.coordinator.advance_run(attempt.run_id)
 
     def _claim_patiently(self, attempt: Attempt) -> Claim | None:
         """The same as `_claim`; a database that comes back soon is waited for, since the hint would be lost."""

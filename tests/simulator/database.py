@@ -13,7 +13,7 @@ from sqlalchemy.exc import OperationalError
 
 from store.database import Database
 from store.transaction import Behind, Later, Transaction
-from tests.simulator.tables import Row, Server, Work, away
+from tests.simulator.tables import Server, Work, away
 
 Twin = Callable[..., Any]
 """(work, **values) -> the number of rows that a write has hit, or rows as mappings."""
@@ -152,7 +152,13 @@ class SimulatedTransaction(Transaction):
         if work.touched:
             self.server.world.step("commit")  # others may run into its locks
         self._work = None
-        self._commit_and_hear(work, list(work.touched))
+        written = list(work.touched)
+        self.server.commit(work)
+        try:
+            _answered(self.server)
+        except OperationalError:
+            self.server.unheard |= {row.committed["lease_id"] for row in written if "lease_id" in (row.committed or ())}  # pyright: ignore[reportOptionalSubscript]
+            raise
 
     def commit(self) -> None:
         """Commit what was begun, then send what was to go behind."""
@@ -168,21 +174,10 @@ class SimulatedTransaction(Transaction):
         self.server.world.step("commit")
         if self.server.world.told is not None:
             self.server.world.tell("commit" if work.touched else "end")
-        taken = [row for row in work.touched if (row.committed or {}).get("status") in (None, "queued")]
-        self._commit_and_hear(work, taken)
-
-    def _commit_and_hear(self, work: Work, written: Sequence[Row]) -> None:
-        """If the answer gets lost, who wrote these may not know that he has their leases."""
         has_written = bool(work.touched)
         self.server.commit(work)
-        if not has_written and not self._alone:
-            return
-        try:
+        if has_written:
             _answered(self.server)
-        except OperationalError:
-            left = (row.committed or {} for row in written)
-            self.server.unheard |= {data["lease_id"] for data in left if "lease_id" in data}
-            raise
 
     def roll_back(self) -> None:
         """Roll back what was begun."""
