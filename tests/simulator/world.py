@@ -243,7 +243,10 @@ class World:
                 continue
             position = int(len(able) * roll()) if self.only is None else self._allowed()
             if position < 0:
-                return is_done()
+                if not any(isinstance(what, Actor) and what.process in (self.only or ()) for _, _, what in timers):
+                    return is_done()
+                self._ring()  # he waits, and nobody else may move
+                continue
             actor = able[position]
             able[position] = able[-1]
             able.pop()
