@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from tests.integration.api.talking import ECHO, Client
@@ -59,6 +59,7 @@ def test_inputs_nested_too_deeply_are_refused_and_name_the_field(lonely: Client,
 def test_however_deep_a_body_is_somebody_answers(
     lonely: Client, agent: str, levels: int, kind: str, path: str, field: str
 ) -> None:
+    assume(levels > 100 or "completions" not in path)  # else a run is accepted, whose stream nobody ends here
     deep = nested(levels, kind)
     body = f'{{"agent_id": "{agent}", "title": "t", "{field}": {deep}}}' if field else deep
 
