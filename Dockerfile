@@ -8,12 +8,13 @@ WORKDIR /src
 # Every wheel is fetched against the lock's hashes. What the image then installs, it can only find among them.
 COPY requirements.lock .
 RUN pip download --no-cache-dir --no-deps --only-binary :all: --require-hashes -r requirements.lock -d /wheels
-COPY pyproject.toml README.md LICENSE embedded.py local.py settings.py telemetry.py ./
+COPY pyproject.toml README.md LICENSE local.py settings.py telemetry.py ./
 COPY api api
 COPY bench bench
 COPY canvas canvas
 COPY cli cli
 COPY components components
+COPY embedded embedded
 COPY knowledge knowledge
 COPY migrations migrations
 COPY providers providers

@@ -145,8 +145,6 @@ class Settings(BaseSettings):
     """Address to listen on; this machine alone unless somebody decides otherwise."""
     api_port: int = Field(default=8000, ge=0, le=65535)
     """0 takes a free one."""
-    public_url: str = Field(default_factory=lambda data: f"http://{data['api_host']}:{data['api_port']}")
-    """Where people reach the API from outside, for links that we hand out."""
     max_canvas_bytes: int = Field(default=8 * 1024 * 1024, gt=0)
     """Largest canvas document taken; 2,000 nodes are below 4 MiB."""
     max_body_bytes: int = Field(default=1024 * 1024, gt=0)

@@ -2,7 +2,7 @@
 
     configure("info", "json")
     log = structlog.get_logger()
-    with bind(run_id=run_id):
+    with structlog.contextvars.bound_contextvars(run_id=run_id):
         log.info("activation_finished", outcome="Chose", elapsed_ms=41)
 
 A fact is an event with fields, never a sentence. Entry points call this; code below them is handed `count_...` where
@@ -12,7 +12,6 @@ it has something to count. Labels come from closed sets, never from canvases or 
 import logging
 import sys
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from typing import Any
 
 import structlog
@@ -77,11 +76,6 @@ def configure(level: str, log_format: str) -> None:
 def _without_empty(_logger: Any, _method: str, fields: EventDict) -> EventDict:
     """Fields that say nothing are left out."""
     return {name: value for name, value in fields.items() if value is not None}
-
-
-def bind(**fields: Any) -> AbstractContextManager[None]:
-    """Give every line of a block these fields: run_id, activation_id, attempt, tenant_id."""
-    return structlog.contextvars.bound_contextvars(**fields)
 
 
 def count_run(status: str) -> None:

@@ -39,6 +39,7 @@ from api.routes import (
     plugin_tools,
     retrieval,
     runs,
+    tags,
     tasks,
     webhooks,
 )
@@ -128,8 +129,8 @@ def create_app(figures: Figures | None = None) -> FastAPI:
     add_handlers(app)
     api = APIRouter(prefix=PREFIX)
     every = (
-        completions, runs, budgets, tasks, conversations, files, logs, webhooks, mcp, agents, datasets, documents,
-        retrieval, memories, messages, plugin_tools,
+        completions, runs, budgets, tasks, conversations, files, logs, webhooks, mcp, tags, agents, datasets,
+        documents, retrieval, memories, messages, plugin_tools,
     )  # fmt: skip
     for subject in every:
         api.include_router(subject.router)

@@ -35,6 +35,12 @@ class CanvasFields(Body):
     release: Flag = False
 
 
+class Tags(Body):
+    """The tags that a canvas is to have: a list, or comma text. A comma inside of a listed one becomes a blank."""
+
+    tags: list[str] | str
+
+
 class Publishing(Body):
     """What to publish: the draft, or a document that becomes the draft."""
 

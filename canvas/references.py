@@ -26,7 +26,6 @@ _GLOBAL = r"(?i:sys|env)\.[A-Za-z0-9_.]++"
 _OUTPUT = r"[A-Za-z0-9_:]++@[A-Za-z0-9_.-]++"
 # Possessive quantifiers: no part of a hostile text is looked at more than a few times.
 _REFERENCE = re.compile(rf"\{{[ \t]*+({_OUTPUT}|{_GLOBAL})[ \t]*+\}}")
-_ALIAS = re.compile(r"\{[ \t]*+((?i:item|index|result))[ \t]*+\}")
 _EITHER = re.compile(rf"\{{[ \t]*+({_OUTPUT}|{_GLOBAL}|(?i:item|index|result))[ \t]*+\}}")
 _BARE_GLOBAL = re.compile(r"(?:sys|env)\.[^\s@]+")
 _BARE_OUTPUT = re.compile(r"[^\s@][^\n@]*@[^\s@][^\n@]*")
@@ -75,13 +74,11 @@ class Names:
 
 
 def find(text: str, *, with_aliases: bool = False) -> list[Found]:
-    """Every reference in a text, from left to right, never overlapping; the same one as often as it is written."""
+    """Every reference in a text, from left to right, never overlapping; the same one as often as it is written.
+
+    With aliases `{item}`, `{index}` and `{result}`, in any case, are Refs without node, given in lower case.
+    """
     return _found(text, _EITHER if with_aliases else _REFERENCE)
-
-
-def aliases(text: str) -> list[Found]:
-    """Every `{item}`, `{index}` and `{result}` in a text, as Refs without node; in any case, given in lower case."""
-    return _found(text, _ALIAS)
 
 
 def parse(expression: str) -> Ref | None:

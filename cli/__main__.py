@@ -31,6 +31,7 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
         "events": "cli.events:events",
         "validate": "cli.validate:validate",
         "import": "cli.canvases:import_file",
+        "export": "cli.canvases:export",
         "publish": "cli.canvases:publish",
         "agents": "cli.canvases:agents",
         "models": "cli.models:models",

@@ -1,15 +1,16 @@
-"""Agents and their canvases: `easel import`, `publish`, `agents`."""
+"""Agents and their canvases: `easel import`, `export`, `publish`, `agents`."""
 
 from typing import Annotated
 
 import typer
 
+from canvas import drawing, dsl
 from cli import agents as named
 from cli import canvas_file, output
 from cli.connection import opened, tenant_of
 from cli.options import LOCAL, AsJson, CanvasFile, OfTenant
 from settings import load
-from store import canvases, gallery
+from store import canvases, gallery, versions
 
 Agent = Annotated[str, typer.Argument(help="Its id or title.", metavar="AGENT")]
 
@@ -36,6 +37,22 @@ def import_file(
     output.say(agent_id.hex)
     published = f", published as version {version.id.hex}" if version else ""
     output.tell(f'Agent "{wanted}" {"added" if is_new else "changed"}{published}.')
+
+
+def export(
+    agent: Agent,
+    release: Annotated[bool, typer.Option("--release", help="The published version; without it the draft.")] = False,
+    tenant: OfTenant = LOCAL,
+) -> None:
+    """Print an agent's canvas as JSON, drawn if it has no drawing: what `easel import` and RAGFlow's editor read."""
+    with opened() as connection, connection.database.transaction() as tx:
+        tenant_id = tenant_of(tx, tenant)
+        found = named.find(tx, tenant_id, agent)
+        if release:
+            stored = versions.latest_released(tx, tenant_id, found.id).dsl
+        else:
+            stored = canvases.get(tx, tenant_id, found.id).draft
+    output.say_document(drawing.with_drawing(dsl.dump(dsl.parse(stored, max_bytes=dsl.MAX_BYTES))))
 
 
 def publish(agent: Agent, tenant: OfTenant = LOCAL, as_json: AsJson = False) -> None:

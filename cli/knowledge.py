@@ -14,16 +14,13 @@ from canvas.errors import ExecutorError, InvalidRequest, NotFound
 from cli import output
 from cli.connection import Connection, opened
 from cli.exits import Exit
-from cli.options import LOCAL, AsJson, OfTenant
-from cli.tenant_models import models_of
+from cli.options import LOCAL, AsJson, ByWords, Embedding, OfTenant, Question, Threshold, WordsOnly
+from cli.tenant_models import embedding_of, models_of, searched_by
 from knowledge.chunking import DEFAULTS
 from knowledge.ingestion import Ingestion, storage_of
-from knowledge.models import first_of
 from knowledge.search import Library, Wanted
 from knowledge.shelf import Shelf
-from providers.catalogue import resolve
 from providers.connections import close_connections
-from providers.embedding import EMBEDDING
 from store import knowledge_bases, knowledge_documents
 from store.blobs import Blobs
 from store.knowledge_bases import Base
@@ -39,10 +36,8 @@ ABase = Annotated[str, typer.Argument(help="A knowledge base, by name or id.", m
 @kb.command()
 def create(
     name: Annotated[str, typer.Argument(help="What canvases call it.", metavar="NAME")],
-    model: Annotated[
-        str | None, typer.Option(help="Embedding model, model@Vendor; else the tenant's first one.", metavar="MODEL")
-    ] = None,
-    words_only: Annotated[bool, typer.Option("--words-only", help="No vectors: it is searched by words.")] = False,
+    model: Embedding = None,
+    words_only: WordsOnly = False,
     language: Annotated[str, typer.Option(help="Of its texts, for the stems of words.")] = "English",
     tenant: OfTenant = LOCAL,
 ) -> None:
@@ -50,15 +45,13 @@ def create(
     with opened() as connection:
         tenant_id = connection.tenant(tenant)
         accounts = models_of(connection).accounts(tenant_id)
-        chosen = "" if words_only else model or first_of(accounts, EMBEDDING) or ""
-        if chosen:
-            resolve(chosen, accounts, kind=EMBEDDING)
+        chosen = "" if words_only else embedding_of(accounts, model)
         with connection.database.transaction() as tx:
             base_id = knowledge_bases.create(
                 tx, tenant_id, name.strip(), embedding_model=chosen, parser=DEFAULTS, language=language
             )
     output.say(base_id.hex)
-    output.tell(f'"{name}" is searched by {f"vectors of {chosen} and words" if chosen else "words alone"}.')
+    output.tell(f'"{name}" is searched by {searched_by(chosen)}.')
 
 
 @kb.command()
@@ -91,10 +84,10 @@ def add(
 @kb.command()
 def search(
     base: ABase,
-    question: Annotated[str, typer.Argument(help="What to look for.", metavar="QUESTION")],
+    question: Question,
     top_n: Annotated[int, typer.Option(help="How many passages.", min=1, max=1000)] = 8,
-    threshold: Annotated[float, typer.Option(help="How near they must be.", min=0, max=1)] = 0.2,
-    by_words: Annotated[float, typer.Option(help="What words count for; vectors for the rest.", min=0, max=1)] = 0.5,
+    threshold: Threshold = 0.2,
+    by_words: ByWords = 0.5,
     tenant: OfTenant = LOCAL,
     as_json: AsJson = False,
 ) -> None:

@@ -11,14 +11,12 @@ from canvas.errors import InvalidRequest, NotFound
 from cli import output
 from cli.connection import Connection, opened
 from cli.exits import Exit
-from cli.options import LOCAL, AsJson, OfTenant
-from cli.tenant_models import models_of
+from cli.options import LOCAL, AsJson, ByWords, Embedding, OfTenant, Question, Threshold, WordsOnly
+from cli.tenant_models import embedding_of, models_of, searched_by
 from knowledge.memories import Looked, Memories
 from knowledge.memory_prompts import written
-from knowledge.models import first_of
 from providers.catalogue import resolve
 from providers.connections import close_connections
-from providers.embedding import EMBEDDING
 from store import memories, memory_messages
 from store.memories import TYPES, Memory
 from store.memory_messages import Message, Whose, type_of
@@ -40,10 +38,8 @@ def create(
             "--type", help="What a model extracts: semantic, episodic, procedural; repeat it.", metavar="TYPE"
         ),
     ] = None,
-    model: Annotated[
-        str | None, typer.Option(help="Embedding model, model@Vendor; else the tenant's first one.", metavar="MODEL")
-    ] = None,
-    words_only: Annotated[bool, typer.Option("--words-only", help="No vectors: it is searched by words.")] = False,
+    model: Embedding = None,
+    words_only: WordsOnly = False,
     chat: Annotated[
         str, typer.Option(help="Chat model that extracts; else the tenant's first one.", metavar="MODEL")
     ] = "",
@@ -57,9 +53,7 @@ def create(
     with opened() as connection:
         tenant_id = connection.tenant(tenant)
         accounts = models_of(connection).accounts(tenant_id)
-        chosen = "" if words_only else model or first_of(accounts, EMBEDDING) or ""
-        if chosen:
-            resolve(chosen, accounts, kind=EMBEDDING)
+        chosen = "" if words_only else embedding_of(accounts, model)
         if chat:
             resolve(chat, accounts)
         with connection.database.transaction() as tx:
@@ -74,7 +68,7 @@ def create(
             )
     output.say(made.id.hex)
     extracted = f" A model extracts what is {' and '.join(made.extracts)}." if made.extracts else ""
-    output.tell(f'"{name}" is searched by {f"vectors of {chosen} and words" if chosen else "words alone"}.{extracted}')
+    output.tell(f'"{name}" is searched by {searched_by(chosen)}.{extracted}')
 
 
 @memory.command("list")
@@ -111,11 +105,11 @@ def show(
 @memory.command()
 def search(
     memory: AMemory,
-    question: Annotated[str, typer.Argument(help="What to look for.", metavar="QUESTION")],
+    question: Question,
     user: OfUser = "",
     top_n: Annotated[int, typer.Option(help="How many messages.", min=1, max=1000)] = 8,
-    threshold: Annotated[float, typer.Option(help="How near they must be.", min=0, max=1)] = 0.2,
-    by_words: Annotated[float, typer.Option(help="What words count for; vectors for the rest.", min=0, max=1)] = 0.5,
+    threshold: Threshold = 0.2,
+    by_words: ByWords = 0.5,
     tenant: OfTenant = LOCAL,
     as_json: AsJson = False,
 ) -> None:

@@ -30,3 +30,11 @@ Calls = Annotated[int | None, typer.Option(help="The most calls of models.", met
 Seconds = Annotated[float | None, typer.Option(help="The most seconds that a run may take.", metavar="S")]
 Money = Annotated[float | None, typer.Option(help="The most money that models may cost.", metavar="AMOUNT")]
 Currency = Annotated[str | None, typer.Option(help="Of the money; USD if not given.", metavar="CODE")]
+Question = Annotated[str, typer.Argument(help="What to look for.", metavar="QUESTION")]
+Threshold = Annotated[float, typer.Option(help="How near they must be.", min=0, max=1)]
+ByWords = Annotated[float, typer.Option(help="What words count for; vectors for the rest.", min=0, max=1)]
+Embedding = Annotated[
+    str | None,
+    typer.Option("--model", help="Embedding model, model@Vendor; else the tenant's first one.", metavar="MODEL"),
+]
+WordsOnly = Annotated[bool, typer.Option("--words-only", help="No vectors: it is searched by words.")]

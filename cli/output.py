@@ -44,6 +44,11 @@ def say_json(value: Any) -> None:
     say(json.dumps(value, ensure_ascii=False, default=_plain))
 
 
+def say_document(value: Any) -> None:
+    """A JSON document that people may want to read and keep, over many lines."""
+    say(json.dumps(value, ensure_ascii=False, indent=2, default=_plain))
+
+
 def table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], *, as_json: bool, empty: str = "") -> None:
     """Rows as a table, or as one JSON object a line; `empty` is told where there are none."""
     if as_json:

@@ -19,11 +19,12 @@ from knowledge.models import Models, first_of
 from providers.chat import ChatRequest
 from providers.cleaning import without_reasoning
 from providers.failures import REPEATABLE
-from store import memories, memory_messages
+from store import memories, memory_extractions
 from store.database import Database
 from store.ids import new_id
 from store.memories import TYPES, Memory
-from store.memory_messages import MOST_TRIES, NewMessage, Taken
+from store.memory_extractions import MOST_TRIES, Taken
+from store.memory_messages import NewMessage
 
 log = structlog.get_logger()
 
@@ -52,7 +53,7 @@ class Extraction:
 
     def _take(self, tenant_id: UUID | None) -> Taken | None:
         with self._database.transaction() as tx:
-            return memory_messages.take(tx, new_id(), self._lease, tenant_id)
+            return memory_extractions.take(tx, new_id(), self._lease, tenant_id)
 
     async def _carry_out(self, taken: Taken) -> None:
         if taken.tries > MOST_TRIES:
@@ -85,11 +86,11 @@ class Extraction:
 
     def _fail(self, taken: Taken, error: str) -> None:
         with self._database.transaction() as tx:
-            memory_messages.fail(tx, taken, error)
+            memory_extractions.fail(tx, taken, error)
 
     def _put_back(self, taken: Taken, error: str, pause: float, *, struck: bool) -> None:
         with self._database.transaction() as tx:
-            memory_messages.put_back(tx, taken, error, timedelta(seconds=pause), struck=struck)
+            memory_extractions.put_back(tx, taken, error, timedelta(seconds=pause), struck=struck)
 
     # -- the work -------------------------------------------------------------------------------------------------
     async def _extract(self, taken: Taken) -> int:
@@ -111,7 +112,7 @@ class Extraction:
                 for each, vector in zip(found, vectors, strict=True)
             ]
             with self._database.transaction() as tx:
-                return memory_messages.extracted(tx, memory, taken, made)
+                return memory_extractions.extracted(tx, memory, taken, made)
 
         if not await asyncio.to_thread(store):
             log.info("memory_left")

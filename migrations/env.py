@@ -8,7 +8,8 @@ from sqlalchemy import Connection, create_engine
 import store.budget_tables
 import store.knowledge_schema
 import store.mcp_schema
-import store.memory_schema  # noqa: F401 (their tables belong to the metadata)
+import store.memory_schema
+import store.tenant_schema  # noqa: F401 (their tables belong to the metadata)
 from store.partitions import is_partition
 from store.schema import metadata
 

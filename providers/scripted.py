@@ -113,12 +113,6 @@ class Script:
         with self._lock:
             return tuple(self._seen)
 
-    @property
-    def unused(self) -> tuple[int, ...]:
-        """Indexes of the rules that no request has used."""
-        with self._lock:
-            return tuple(index for index, used in enumerate(self._used) if not used)
-
     def answer(self, model: str, request: ChatRequest) -> tuple[Rule | None, int]:
         """The rule for a request, or None, and the number of the request; uses the rule and notes the request."""
         messages = tuple(copy.deepcopy(dict(message)) for message in request.messages)

@@ -25,7 +25,7 @@ from scheduler.housekeeping import Retention, keep_house
 from scheduler.lifecycle import Lifecycle
 from scheduler.liveness import Beat, Watch, give_up
 from scheduler.process import coordinator_of
-from store import budgets, canaries, knowledge_documents, memory_messages, overdue
+from store import budgets, canaries, knowledge_documents, memory_extractions, overdue
 from store.canaries import Sight
 from store.storage import large_values_of
 
@@ -132,7 +132,7 @@ class Sweeper:
             documents = knowledge_documents.waiting(tx)
             budgets.free(tx)
             budgets.no_longer_due(tx)
-            said = memory_messages.waiting(tx)
+            said = memory_extractions.waiting(tx)
         if documents:
             self.coordinator.dispatch.ingest()
         if said:

@@ -21,7 +21,6 @@ from store.encoding import encode
 from store.transaction import Transaction
 
 BATCH = 500
-EVER = date(1, 1, 1)  # the day of what has no day
 
 _KEY = "scope, scope_id, day, measure"
 _HELD = "(scope text, scope_id uuid, day date, measure text, amount bigint)"

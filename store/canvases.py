@@ -14,8 +14,8 @@ from sqlalchemy.exc import IntegrityError
 from canvas.errors import Conflict, NotFound
 from store import versions
 from store.ids import new_id
-from store.schema import canvases, conversations, tenants
-from store.schema import versions as version_rows
+from store.tenant_schema import canvases, conversations, tenants
+from store.tenant_schema import versions as version_rows
 from store.transaction import Transaction
 
 

@@ -15,9 +15,10 @@ from sqlalchemy import ColumnElement, Text, and_, bindparam, cast, exists, func,
 
 from canvas.errors import NotFound
 from store.ids import new_id
-from store.schema import conversation_messages as entries
-from store.schema import conversations, node_values, runs
-from store.schema import versions as version_rows
+from store.schema import node_values, runs
+from store.tenant_schema import conversation_messages as entries
+from store.tenant_schema import conversations
+from store.tenant_schema import versions as version_rows
 from store.transaction import Transaction
 
 

@@ -12,7 +12,7 @@ from uuid import UUID
 
 from sqlalchemy import bindparam, insert, select, text
 
-from store.schema import conversation_messages, conversations
+from store.tenant_schema import conversation_messages, conversations
 from store.transaction import Transaction
 
 ON_BUSY = "on_busy"  # among the options of a queued run's request: `interrupt`

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import bindparam, func, insert, select, text
+from sqlalchemy import bindparam, insert, text
 
 from canvas.events import Event
 from store.schema import run_events
@@ -35,8 +35,6 @@ AFTER = text("""
     where e.run_id = :run_id and e.number > :after and e.number <= :upto
     order by e.number limit :most
 """)
-
-LAST_NUMBER = select(func.max(run_events.c.number)).where(run_events.c.run_id == bindparam("of_run"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from sqlalchemy.dialects import postgresql
 from canvas.errors import NotFound
 from store.blobs import Blobs
 from store.ids import new_id
-from store.schema import files
+from store.tenant_schema import files
 from store.transaction import Transaction
 
 

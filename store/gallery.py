@@ -10,7 +10,7 @@ from sqlalchemy.dialects.postgresql import ARRAY, array
 
 from canvas.errors import NotFound
 from store.canvases import SHOWN, StoredCanvas
-from store.schema import canvases
+from store.tenant_schema import canvases
 from store.transaction import Transaction
 
 TAG_LENGTH = 64

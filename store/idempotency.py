@@ -15,7 +15,7 @@ from sqlalchemy import bindparam, delete, func, select, tuple_, update
 from sqlalchemy.dialects.postgresql import insert
 
 from canvas.errors import Conflict, InvalidRequest
-from store.schema import idempotency_keys as keys
+from store.tenant_schema import idempotency_keys as keys
 from store.transaction import Transaction
 
 KEPT = timedelta(hours=24)

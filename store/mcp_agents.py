@@ -13,7 +13,7 @@ from sqlalchemy.exc import IntegrityError
 
 from canvas.errors import Conflict, InvalidRequest, NotFound
 from store.mcp_schema import mcp_agents as agents
-from store.schema import canvases, versions
+from store.tenant_schema import canvases, versions
 from store.transaction import Transaction
 
 NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")

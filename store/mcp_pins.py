@@ -4,7 +4,7 @@ A pin is made when a server is registered, when a version that offers the tool i
 at the first call of a tool that has none. Whoever comes first counts; only an approval replaces it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -98,11 +98,6 @@ def pin_offers(tx: Transaction, tenant_id: UUID, dsl: Mapping[str, Any]) -> None
         except ValueError:
             continue  # an id of some other system: no server of ours
         tx.run(PIN, **_values(tenant_id, server_id, offer.name, offer.description, offer.schema))
-
-
-def pinned_names(found: Sequence[Pin]) -> dict[str, bytes]:
-    """Digests by name."""
-    return {pin.name: pin.digest for pin in found}
 
 
 def _values(tenant_id: UUID, server_id: UUID, name: str, description: str, schema: Mapping[str, Any]) -> dict[str, Any]:

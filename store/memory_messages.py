@@ -1,13 +1,12 @@
 """The messages of memories: what was said, and what was extracted from it.
 
-Whoever adds messages holds the memory's row: from it come their numbers, and in it stands how much room there is. What
-was said and is still to be looked through (`extraction` pending) is its own message to the workers: whoever looks takes
-the oldest one, under a lease, and stores what came of it in the one transaction that ends it.
+Whoever adds messages holds the memory's row: from it come their numbers, and in it stands how much room there is. How
+what was said is looked through is the affair of `store/memory_extractions.py`.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -19,7 +18,6 @@ from store.memories import TYPES, Memory
 from store.memory_schema import memory_messages as messages
 from store.transaction import Transaction
 
-MOST_TRIES = 5  # of one extraction; whatever ends the process that makes it ends five of them at most
 FULL = "Failed to insert message into memory. Memory size reached limit and cannot decide which to delete."
 
 
@@ -73,21 +71,7 @@ class Message:
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
-    """Something said that is ours to look through, for as long as the lease lasts."""
-
-    memory_id: UUID
-    tenant_id: UUID
-    number: int
-    lease_id: UUID
-    content: str
-    whose: Whose
-    valid_at: datetime
-    tries: int
-
-
-@dataclass(frozen=True, slots=True)
-class _Room:
+class Room:
     """How much of a memory is taken, and what happens when that is all."""
 
     bytes: int
@@ -167,34 +151,6 @@ ONE = select(*_SHOWN).where(*_this_message)
 FORGET = sa.update(messages).where(*_this_message).values(forget_at=func.coalesce(messages.c.forget_at, func.now()))
 ENABLE = sa.update(messages).where(*_this_message).values(is_enabled=bindparam("enabled"))
 
-TAKE = text("""
-    update memory_messages m
-    set lease_id = :lease_id, lease_until = clock_timestamp() + :lease, tries = m.tries + 1
-    from (
-        select memory_id, number from memory_messages
-        where extraction = 'pending' and (lease_until is null or lease_until < clock_timestamp())
-            and (cast(:only_tenant as uuid) is null or tenant_id = :only_tenant)
-        order by tries, created_at for update skip locked limit 1
-    ) oldest
-    where m.memory_id = oldest.memory_id and m.number = oldest.number
-    returning m.memory_id, m.tenant_id, m.number, m.lease_id, m.content, m.user_id, m.agent_id, m.session_id,
-        m.valid_at, m.tries
-""")
-WAITING = text("""
-    select count(*) from memory_messages
-    where extraction = 'pending' and (lease_until is null or lease_until < clock_timestamp())
-""")
-_IS_OURS = """tenant_id = :tenant_id and memory_id = :memory_id and number = :number and lease_id = :lease_id
-    and extraction = 'pending'"""
-END = text(f"""
-    update memory_messages set extraction = :status, error = :error, lease_id = null, lease_until = null
-    where {_IS_OURS}
-""")  # noqa: S608
-PUT_BACK = text(f"""
-    update memory_messages set error = :error, lease_id = null, lease_until = clock_timestamp() + :pause,
-        tries = tries - :unstruck where {_IS_OURS}
-""")  # noqa: S608
-
 
 # -- adding ----------------------------------------------------------------------------------------------------------
 def is_saved(tx: Transaction, tenant_id: UUID, memory_id: UUID, key: str) -> bool:
@@ -209,35 +165,25 @@ def say(
 
     Raises ToolError when there is no room, and NotFound when the memory is gone.
     """
-    room = _hold(tx, memory)
+    room = hold(tx, memory)
     if key is not None and is_saved(tx, memory.tenant_id, memory.id, key):
         return None
     extraction = "pending" if extract else "none"
-    return _add(tx, memory, room, [said], whose, key=key, extraction=extraction)
+    return add(tx, memory, room, [said], whose, key=key, extraction=extraction)
 
 
-def extracted(tx: Transaction, memory: Memory, taken: Taken, found: Sequence[NewMessage]) -> bool:
-    """Store what was extracted, and that this is done; False if the lease is gone. Raises like `say`."""
-    room = _hold(tx, memory)
-    if not _end(tx, taken, "done"):
-        return False
-    if found:
-        _add(tx, memory, room, found, taken.whose, source=taken.number)
-    return True
-
-
-def _hold(tx: Transaction, memory: Memory) -> _Room:
-    """Lock a memory's row: until the commit nobody else adds to it."""
+def hold(tx: Transaction, memory: Memory) -> Room:
+    """Lock a memory's row: until the commit nobody else adds to it. Raises NotFound when the memory is gone."""
     row = tx.one_or_none(HOLD, tenant_id=memory.tenant_id, id=memory.id)
     if row is None:
         raise NotFound(f"Memory '{memory.id.hex}' not found.")
-    return _Room(**row)
+    return Room(**row)
 
 
-def _add(
+def add(
     tx: Transaction,
     memory: Memory,
-    room: _Room,
+    room: Room,
     added: Sequence[NewMessage],
     whose: Whose,
     *,
@@ -245,7 +191,7 @@ def _add(
     key: str | None = None,
     extraction: str = "none",
 ) -> int:
-    """Add messages to a memory whose row is held; the number of the last one."""
+    """Add messages to a memory whose row is held; the last one's number. Raises ToolError when there is no room."""
     more = sum(each.size for each in added)
     freed = _make_room(tx, memory, room, more)
     last = int(tx.scalar(NUMBERS, tenant_id=memory.tenant_id, id=memory.id, count=len(added), more=more - freed))
@@ -276,7 +222,7 @@ def _add(
     return last
 
 
-def _make_room(tx: Transaction, memory: Memory, room: _Room, more: int) -> int:
+def _make_room(tx: Transaction, memory: Memory, room: Room, more: int) -> int:
     """Delete what was forgotten, then what is oldest, until there is room; the bytes that are free now."""
     needed = room.bytes + more - room.most_bytes
     if needed <= 0:
@@ -360,44 +306,6 @@ def enable(tx: Transaction, tenant_id: UUID, memory_id: UUID, number: int, *, en
 
 def _absent(memory_id: UUID, number: int) -> NotFound:
     return NotFound(f"Message '{number}' in memory '{memory_id.hex}' not found.")
-
-
-# -- looking through what was said -------------------------------------------------------------------------------------
-def take(tx: Transaction, lease_id: UUID, lease: timedelta, tenant_id: UUID | None = None) -> Taken | None:
-    """The lease on what waits longest, of any tenant or of one; None if nothing waits."""
-    row = tx.one_or_none(TAKE, lease_id=lease_id, lease=lease, only_tenant=tenant_id)
-    if row is None:
-        return None
-    plain = {name: value for name, value in row.items() if name not in Whose.__dataclass_fields__}
-    return Taken(**plain, whose=Whose(row["user_id"], row["agent_id"], row["session_id"]))
-
-
-def waiting(tx: Transaction) -> int:
-    """How much nobody looks through, although somebody should."""
-    return int(tx.scalar(WAITING))
-
-
-def fail(tx: Transaction, taken: Taken, error: str) -> None:
-    """Nothing will be extracted, for this reason."""
-    _end(tx, taken, "failed", error)
-
-
-def put_back(tx: Transaction, taken: Taken, error: str, pause: timedelta, *, struck: bool) -> None:
-    """Let go of what was said, which waits again after a pause; `struck`: the try counts."""
-    tx.run(PUT_BACK, **_key(taken), error=error, pause=pause, unstruck=0 if struck else 1)
-
-
-def _end(tx: Transaction, taken: Taken, status: str, error: str = "") -> bool:
-    return tx.run(END, **_key(taken), status=status, error=error) > 0
-
-
-def _key(taken: Taken) -> dict[str, Any]:
-    return {
-        "tenant_id": taken.tenant_id,
-        "memory_id": taken.memory_id,
-        "number": taken.number,
-        "lease_id": taken.lease_id,
-    }
 
 
 def type_of(bit: int) -> str:

@@ -10,8 +10,8 @@ from sqlalchemy.dialects.postgresql import insert
 
 from canvas.errors import NotFound
 from store.ids import new_id
-from store.schema import model_accounts as accounts
 from store.sealing import CannotUnseal, SealingKey, seal, unseal
+from store.tenant_schema import model_accounts as accounts
 from store.transaction import Transaction
 
 

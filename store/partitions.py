@@ -30,7 +30,8 @@ from sqlalchemy import (
 
 from canvas.state import RunStatus
 from store.ids import first_id_at
-from store.schema import PARTITIONED, conversations, metadata, runs
+from store.schema import PARTITIONED, metadata, runs
+from store.tenant_schema import conversations
 from store.transaction import Transaction
 from store.weeks import Week
 

@@ -1,4 +1,4 @@
-"""The tables. Alembic compares the migrations with this metadata.
+"""The tables of runs, and the metadata of all. Alembic compares the migrations with it.
 
 Values are `json`, not `jsonb`: the order of an object's keys is part of what a canvas shows. The tables of a run are
 partitioned by run id, a UUIDv7, hence by time: retention drops partitions. No foreign key points at `runs`
@@ -9,11 +9,9 @@ from typing import Any
 
 from sqlalchemy import (
     JSON,
-    BigInteger,
     Boolean,
     Column,
     DateTime,
-    ForeignKey,
     Index,
     Integer,
     LargeBinary,
@@ -52,168 +50,26 @@ PARTITIONED = (
 """Tables partitioned by RANGE of the run's id."""
 
 
-def _now(name: str, **options: Any) -> Column[Any]:
+def stamp(name: str, **options: Any) -> Column[Any]:
+    """A moment that the database fills in when the row is made, unless it is given one."""
     return Column(name, DateTime(timezone=True), nullable=False, server_default=func.now(), **options)
 
 
-def _when(name: str) -> Column[Any]:
+def moment(name: str) -> Column[Any]:
+    """A moment that may not have come yet."""
     return Column(name, DateTime(timezone=True))
 
 
-def _tenant() -> Column[Any]:
+def of_tenant() -> Column[Any]:
+    """Whose row it is, without a foreign key."""
     return Column("tenant_id", Uuid, nullable=False)
 
-
-tenants = Table(
-    "tenants",
-    metadata,
-    Column("id", Uuid, primary_key=True),
-    Column("name", Text, nullable=False, unique=True),
-    _now("created_at"),
-)
-
-tokens = Table(
-    "tokens",
-    metadata,
-    Column("id", Uuid, primary_key=True),
-    Column("tenant_id", Uuid, ForeignKey("tenants.id", ondelete="CASCADE"), nullable=False, index=True),
-    Column("name", Text, nullable=False),
-    Column("hash", LargeBinary, nullable=False, unique=True),  # SHA-256 of the token; the token itself is not kept
-    Column("kind", Text, nullable=False, server_default="api"),  # api | beta
-    _now("created_at"),
-    _when("last_used_at"),
-    _when("revoked_at"),
-)
-
-canvases = Table(
-    "canvases",
-    metadata,
-    Column("id", Uuid, primary_key=True),
-    Column("tenant_id", Uuid, ForeignKey("tenants.id", ondelete="CASCADE"), nullable=False),
-    Column("title", Text, nullable=False),
-    Column("description", Text),
-    Column("avatar", Text),
-    Column("canvas_type", Text, nullable=False, server_default=""),
-    Column("canvas_category", Text, nullable=False, server_default="agent_canvas"),
-    Column("permission", Text, nullable=False, server_default="me"),  # me | team
-    Column("tags", Text, nullable=False, server_default=""),
-    Column("release", Boolean, nullable=False, server_default=text("false")),
-    Column("draft", JSON, nullable=False),  # the document as last saved
-    _now("created_at"),
-    _now("updated_at"),
-    Index(None, "tenant_id", "updated_at"),
-    Index("uq_canvases_title", "tenant_id", "canvas_category", func.lower(text("title")), unique=True),
-)
-
-versions = Table(
-    "versions",
-    metadata,
-    Column("id", Uuid, primary_key=True),
-    Column("tenant_id", Uuid, nullable=False),
-    Column("canvas_id", Uuid, nullable=False),  # no foreign key: a run keeps its snapshot when the canvas goes
-    Column("title", Text, nullable=False),
-    Column("description", Text),
-    Column("dsl", JSON, nullable=False),  # never changes once a row is there
-    Column("digest", LargeBinary, nullable=False),  # SHA-256 of the normalised document
-    Column("released", Boolean, nullable=False, server_default=text("false")),
-    _now("created_at"),
-    _now("updated_at"),
-    Index(None, "canvas_id", "created_at"),
-)
-
-conversations = Table(
-    "conversations",
-    metadata,
-    Column("id", Uuid, primary_key=True),
-    _tenant(),
-    Column("canvas_id", Uuid, nullable=False),
-    Column("version_id", Uuid, nullable=False),
-    Column("user_id", Text, nullable=False, server_default=""),
-    Column("name", Text, nullable=False, server_default=""),
-    Column("source", Text, nullable=False, server_default="workflow"),  # workflow | agent
-    Column("active_run", Uuid),  # the one run that is running, waiting or stopping
-    Column("last_run", Uuid),  # the latest run that was started; the next one begins from what it left
-    Column("messages", Integer, nullable=False, server_default="0"),  # number of the last message
-    Column("rounds", Integer, nullable=False, server_default="0"),  # completed turns
-    Column("error", Text, nullable=False, server_default=""),
-    _now("created_at"),
-    _now("updated_at"),
-    Index(None, "tenant_id", "canvas_id", "updated_at"),
-    Index("ix_conversations_unused", "created_at", postgresql_where=text("last_run is null")),
-)
-
-conversation_messages = Table(
-    "conversation_messages",
-    metadata,
-    Column("conversation_id", Uuid, ForeignKey("conversations.id", ondelete="CASCADE"), primary_key=True),
-    Column("number", Integer, primary_key=True),
-    Column("run_id", Uuid),
-    Column("role", Text, nullable=False),
-    Column("content", JSON),
-    # an assistant's entry names the activation whose outputs it shows, so that no output is copied
-    Column("activation_id", Uuid),
-    Column("node_id", Text),
-    _now("created_at"),
-    Index("ix_conversation_messages_run", "run_id", postgresql_where=text("run_id is not null")),
-)
-
-idempotency_keys = Table(
-    "idempotency_keys",
-    metadata,
-    Column("tenant_id", Uuid, primary_key=True),
-    Column("route", Text, primary_key=True),
-    Column("key", Text, primary_key=True),
-    Column("digest", LargeBinary, nullable=False),  # SHA-256 of the request: a key with another body is refused
-    Column("run_id", Uuid),
-    Column("reply", JSON),  # {status, body} of a request that started no run
-    _now("created_at", index=True),
-)
-
-canaries = Table(
-    "canaries",
-    metadata,
-    Column("queue", Text, primary_key=True),
-    Column("sent_at", DateTime(timezone=True), nullable=False),  # of the latest canary that came back
-)
-
-model_accounts = Table(
-    "model_accounts",
-    metadata,
-    Column("id", Uuid, primary_key=True),
-    Column("tenant_id", Uuid, ForeignKey("tenants.id", ondelete="CASCADE"), nullable=False),
-    Column("factory", Text, nullable=False),
-    Column("instance", Text, nullable=False, server_default="default"),
-    Column("base_url", Text),
-    Column("sealed_key", LargeBinary),
-    Column("models", JSON, nullable=False),  # name -> {kinds, context_tokens, is_tools, status}
-    Column("extra", JSON, nullable=False),
-    Column("status", Text, nullable=False, server_default="active"),  # active | inactive
-    _now("created_at"),
-    UniqueConstraint("tenant_id", "factory", "instance"),
-)
-
-files = Table(
-    "files",
-    metadata,
-    Column("id", Uuid, primary_key=True),
-    _tenant(),
-    Column("name", Text, nullable=False),
-    Column("mime_type", Text, nullable=False),
-    Column("size", BigInteger, nullable=False),
-    Column("sha256", LargeBinary, nullable=False),  # also where the bytes lie
-    Column("created_by", Text, nullable=False, server_default=""),
-    Column("run_id", Uuid),
-    _now("created_at"),
-    Index(None, "tenant_id", "created_at"),
-    Index("ix_files_run", "run_id", postgresql_where=text("run_id is not null")),
-    Index(None, "sha256"),
-)
 
 runs = Table(
     "runs",
     metadata,
     Column("id", Uuid, primary_key=True),
-    _tenant(),
+    of_tenant(),
     Column("canvas_id", Uuid, nullable=False),
     Column("version_id", Uuid, nullable=False),
     Column("conversation_id", Uuid, nullable=False),
@@ -233,10 +89,10 @@ runs = Table(
     Column("usage", JSON, nullable=False),
     Column("error", Text, nullable=False, server_default=""),
     Column("budgeted", Boolean, nullable=False, server_default=text("false")),  # store/budgets.py has a limit for it
-    _now("created_at"),
-    _when("started_at"),
-    _when("finished_at"),
-    _when("expires_at"),  # open forms
+    stamp("created_at"),
+    moment("started_at"),
+    moment("finished_at"),
+    moment("expires_at"),  # open forms
     Index("ix_runs_tenant", "tenant_id", "id"),
     Index("ix_runs_conversation", "conversation_id", "id"),
     Index("ix_runs_canvas", "canvas_id", "id"),
@@ -276,21 +132,21 @@ activations = Table(
     Column("attempt", Integer, nullable=False, server_default="0"),
     Column("strikes", Integer, nullable=False, server_default="0"),
     Column("lease_id", Uuid),
-    _when("lease_until"),
+    moment("lease_until"),
     Column("worker", Text),
     Column("called_off", Boolean, nullable=False, server_default=text("false")),
     Column("effect", Text),  # `keyed` or `unsafe` once the attempt may have done something outside
-    _now("not_before"),
-    _when("hinted_at"),
+    stamp("not_before"),
+    moment("hinted_at"),
     Column("turn", Uuid),
     Column("answers", JSON),  # what a person answered
     Column("activated_rev", Integer, nullable=False),
     Column("folded_rev", Integer),
     Column("outcome", JSON),
     Column("usage", JSON),
-    _now("created_at"),
-    _when("started_at"),
-    _when("finished_at"),
+    stamp("created_at"),
+    moment("started_at"),
+    moment("finished_at"),
     Index("ix_activations_running", "run_id", "id", postgresql_where=text("status = 'running'")),
     Index("ix_activations_ready", "hinted_at", postgresql_where=text("status = 'ready'")),
     Index("ix_activations_reported", "run_id", postgresql_where=text("status = 'reported'")),
@@ -339,7 +195,7 @@ run_events = Table(
     Column("activation_id", Uuid),
     Column("node_id", Text),
     Column("body", JSON, nullable=False),
-    _now("created_at"),
+    stamp("created_at"),
     postgresql_partition_by="RANGE (run_id)",
 )
 
@@ -403,4 +259,11 @@ tool_calls = Table(
     Column("body", JSON, nullable=False),  # {path, tool_name, arguments, result, elapsed_time}
     Index("ix_tool_calls_message", "message_id", "id"),
     postgresql_partition_by="RANGE (run_id)",
+)
+
+canaries = Table(
+    "canaries",
+    metadata,
+    Column("queue", Text, primary_key=True),
+    Column("sent_at", DateTime(timezone=True), nullable=False),  # of the latest canary that came back
 )

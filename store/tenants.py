@@ -11,7 +11,7 @@ from sqlalchemy.dialects.postgresql import insert
 
 from canvas.errors import Conflict, NotFound
 from store.ids import new_id
-from store.schema import tenants, tokens
+from store.tenant_schema import tenants, tokens
 from store.transaction import Transaction
 
 PREFIX = "easel_"

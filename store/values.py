@@ -202,19 +202,6 @@ Kept = Mapping[str, Written]
 """Outputs by node, or values by variable, that the reader has at hand already. What was written once stays."""
 
 
-def latest(tx: Transaction, view: View, nodes: Iterable[str], names: Iterable[str], *, not_in: str = "-") -> Known:
-    """The latest visible outputs of some nodes and values of some variables.
-
-    `not_in` leaves out what was written in one entry of a container ("-" names none).
-    """
-    outputs = latest_outputs(tx, view, nodes, not_in=not_in)
-    variables = latest_variables(tx, view, names)
-    return Known(
-        outputs={node: (found.value, found.place) for node, found in outputs().items()},
-        variables={name: (found.value, found.place) for name, found in variables().items()},
-    )
-
-
 def latest_outputs(
     tx: Transaction, view: View, nodes: Iterable[str], *, kept: Kept | None = None, not_in: str = "-"
 ) -> Asked:

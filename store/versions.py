@@ -21,7 +21,8 @@ from store import mcp_pins
 from store.encoding import encode
 from store.ids import new_id
 from store.partitions import IS_OPEN
-from store.schema import canvases, conversations, runs, tenants, versions
+from store.schema import runs
+from store.tenant_schema import canvases, conversations, tenants, versions
 from store.transaction import Transaction
 
 KEPT = 20

@@ -12,7 +12,8 @@ from sqlalchemy import bindparam, func, select
 
 from canvas.events import MESSAGE_END
 from store.ids import first_id_at
-from store.schema import canvases, run_events, runs
+from store.schema import run_events, runs
+from store.tenant_schema import canvases
 from store.transaction import Transaction
 
 TRACE_KEPT = timedelta(seconds=600)

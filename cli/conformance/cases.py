@@ -70,11 +70,6 @@ class RecordedRun(_Part):
     reference: dict[str, Any] | None = None
     llm_requests: list[dict[str, Any]] = Field(default_factory=list)
 
-    @property
-    def has_failed(self) -> bool:
-        """An exception that came out of the run may be an ordinary failed run of ours."""
-        return bool(self.error) or self.raised is not None
-
 
 class Recording(_Part):
     """`expect`: all that was recorded of a case."""

@@ -58,12 +58,6 @@ def totals_line(verdicts: Sequence[Verdict]) -> str:
     return f"{count[Passed]} passed, {count[FailedCase]} failed, {count[Skipped]} skipped"
 
 
-def report_lines(verdicts: Sequence[Verdict]) -> list[str]:
-    """All that is printed, in the order of the cases."""
-    failures = [failure_line(verdict) for verdict in verdicts if isinstance(verdict, FailedCase)]
-    return [*failures, totals_line(verdicts)]
-
-
 def report_json(verdicts: Iterable[Verdict]) -> str:
     """The verdicts for machines: a list of {case, verdict, and the difference or reason}."""
     return json.dumps([_as_json(verdict) for verdict in verdicts], ensure_ascii=False, indent=1, default=str)

@@ -21,9 +21,10 @@ import redis
 
 import embedded
 from canvas.errors import Conflict, ExecutorError
+from embedded.accounts import account_for
 from tests.services import shared_folder
 
-ROOT = Path(embedded.__file__).parent
+ROOT = Path(embedded.__file__).parents[1]
 PATIENCE_S = 60
 
 OWNER = """
@@ -143,7 +144,7 @@ def test_a_server_whose_port_is_taken_meanwhile_is_given_up_with_its_own_words(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with embedded.services(home, need_database=False) as servers, socket.socket() as thief:
-        monkeypatch.setattr(embedded, "PATIENCE_S", 1.0)
+        monkeypatch.setattr(embedded.server, "PATIENCE_S", 1.0)
         thief.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         os.kill(servers.owned[0].pid, signal.SIGKILL)
         until(lambda: taken(thief, servers.redis_url))
@@ -156,7 +157,7 @@ def test_a_process_id_left_by_a_killed_server_does_not_keep_the_next_one_from_st
     with embedded.services(home, durable=False, need_redis=False):
         pass
     (data,) = home.glob("postgres-*/data")
-    account = embedded._account(data)  # the file looks as PostgreSQL leaves it, and the process is alive
+    account = account_for(data)  # the file looks as PostgreSQL leaves it, and the process is alive
     with subprocess.Popen(["sleep", "60"], **account) as stranger:
         (data / "postmaster.pid").write_text(f"{stranger.pid}\n{data}\n1\n1\n\n127.0.0.1\n1 1\nready\n")
 
@@ -229,8 +230,8 @@ def test_servers_are_started_from_the_main_thread_only(home: Path) -> None:
 
 
 def test_without_programs_the_error_names_the_two_variables(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(embedded, "_postgres_programs", lambda: iter(()))
-    monkeypatch.setattr(embedded, "_valkey_programs", lambda: iter(()))
+    monkeypatch.setattr(embedded.postgres, "_postgres_programs", lambda: iter(()))
+    monkeypatch.setattr(embedded.valkey, "_valkey_programs", lambda: iter(()))
 
     for needs in ({"need_redis": False}, {"need_database": False}):
         with pytest.raises(ExecutorError, match="DATABASE_URL and REDIS_URL"), embedded.services(home, **needs):
@@ -241,7 +242,7 @@ def test_a_user_without_a_passwd_entry_is_told_what_to_set(home: Path, monkeypat
     def unknown(uid: int) -> object:
         raise KeyError(uid)
 
-    monkeypatch.setattr(embedded.pwd, "getpwuid", unknown)
+    monkeypatch.setattr(embedded.postgres.pwd, "getpwuid", unknown)
 
     with (
         pytest.raises(ExecutorError, match=r"no passwd entry.* DATABASE_URL"),
@@ -251,7 +252,7 @@ def test_a_user_without_a_passwd_entry_is_told_what_to_set(home: Path, monkeypat
 
 
 def test_what_a_server_says_when_it_cannot_start_is_in_the_error(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(embedded, "_free_port", lambda: 99999)
+    monkeypatch.setattr(embedded.postgres, "free_port", lambda: 99999)
 
     with pytest.raises(ExecutorError, match="99999"), embedded.services(home, durable=False, need_redis=False):
         pass
@@ -263,12 +264,13 @@ class TestAsRoot:
         self, home: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         closed = home / "closed"
-        for program in (*embedded._postgres_programs(), *embedded._valkey_programs()):
+        for program in (*embedded.postgres._postgres_programs(), *embedded.valkey._valkey_programs()):
             for folder in program.folders:
                 subprocess.run(["cp", "-r", "--parents", folder, closed_folder(closed)], cwd=program.root, check=True)
         if not closed.exists():
             pytest.skip("the programs here are not in wheels")
-        monkeypatch.setattr(embedded, "_package", lambda name: closed / name)
+        for server in (embedded.postgres, embedded.valkey):
+            monkeypatch.setattr(server, "package", lambda name: closed / name)
         monkeypatch.setenv("PATH", "/nowhere")
 
         with embedded.services(home, durable=False) as servers:
@@ -280,7 +282,7 @@ class TestAsRoot:
     def test_a_home_that_only_root_can_enter_stays_closed(self, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         home.chmod(0o700)
         place = Path(mkdtemp(prefix="easel-roots-"))
-        monkeypatch.setattr(embedded, "ROOTS_PLACE", place)
+        monkeypatch.setattr(embedded.accounts, "ROOTS_PLACE", place)
 
         with embedded.services(home, durable=False, need_redis=False) as servers:
             assert connected(servers.database_url).execute("select 1").fetchone() == (1,)

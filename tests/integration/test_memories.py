@@ -18,11 +18,11 @@ from knowledge.models import TenantModels
 from knowledge.remembering import TenantMemories
 from providers.chat import ChatModel
 from providers.hashed_words import PLACES
-from store import memories, memory_messages, tenants
+from store import memories, memory_extractions, memory_messages, tenants
 from store.database import Database
 from store.ids import new_id
 from store.memories import TYPES
-from store.memory_messages import MOST_TRIES
+from store.memory_extractions import MOST_TRIES
 from tests.integration.engine import until
 from tests.integration.knowledge_bases import CHAT, EMBEDDING, Vendor, vendor
 from tests.integration.memories import Notebook, extracted
@@ -264,7 +264,7 @@ def test_what_was_extracted_by_two_at_once_is_stored_once(book: Notebook, served
     slow = _taken(book)
     until(lambda: book.extract() == 1)
     with book.database.transaction() as tx:
-        stored = memory_messages.extracted(tx, memory, slow, [])
+        stored = memory_extractions.extracted(tx, memory, slow, [])
 
     assert stored is False
     assert len([message for message in book.messages(memory) if message.source]) == 1
@@ -382,8 +382,8 @@ def save(book: Notebook, memory_ids: list[str]) -> None:
     asyncio.run(TenantMemories(book.tenant_id, book.memories).save(memory_ids, record, "key"))
 
 
-def _taken(book: Notebook) -> memory_messages.Taken:
+def _taken(book: Notebook) -> memory_extractions.Taken:
     with book.database.transaction() as tx:
-        taken = memory_messages.take(tx, new_id(), timedelta(0), book.tenant_id)
+        taken = memory_extractions.take(tx, new_id(), timedelta(0), book.tenant_id)
     assert taken is not None
     return taken

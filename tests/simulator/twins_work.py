@@ -5,7 +5,7 @@ from typing import Any
 from uuid import UUID
 
 from canvas.outcome import LOST, UNKNOWN, UNKNOWN_TEXT
-from store import activations, budgets, canaries, inbox, knowledge_documents, memory_messages, overdue, values
+from store import activations, budgets, canaries, inbox, knowledge_documents, memory_extractions, overdue, values
 from tests.simulator.database import twin
 from tests.simulator.tables import Data, Row, Work, lease_is_gone
 from tests.simulator.twins_runs import LIVE_TURN, Change, Holds, anything, by_id, packed, unpacked
@@ -498,7 +498,7 @@ def waiting_documents(work: Work) -> list[dict[str, Any]]:
     return [{"count": 0}]
 
 
-@twin(memory_messages.WAITING)
+@twin(memory_extractions.WAITING)
 def waiting_messages(work: Work) -> list[dict[str, Any]]:
     return [{"count": 0}]
 

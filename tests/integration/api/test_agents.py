@@ -56,6 +56,28 @@ def test_models_that_the_tenant_lacks_are_warnings_whenever_a_canvas_comes_in(lo
         assert [(found["code"], found["node"]) for found in reply["warnings"]] == [("unknown_model", "LLM:0")]
 
 
+def tag(client: Client, agent: str, tags: Any) -> dict[str, Any]:
+    return client.http.put(f"/api/v1/agents/{agent}/tags", json={"tags": tags}).json()
+
+
+def test_agents_are_tagged_and_tags_counted(lonely: Client) -> None:
+    one, two = lonely.agent(ECHO, "one"), lonely.agent(ECHO, "two")
+
+    told = [tag(lonely, one, ["sales", "north, west", "Sales"]), tag(lonely, two, " sales ,beta")]
+
+    counted = lonely.http.get("/api/v1/agents/tags").json()["data"]
+    assert [reply["data"] for reply in told] == [True, True]
+    assert lonely.http.get(f"/api/v1/agents/{one}").json()["data"]["tags"] == "sales,north west"
+    assert {found["tag"]: found["count"] for found in counted} == {"sales": 2, "beta": 1, "north west": 1}
+    assert lonely.http.get("/api/v1/agents/tags?canvas_category=dataflow_canvas").json()["data"] == []
+
+
+def test_tags_of_an_agent_that_is_not_ours_are_refused(lonely: Client) -> None:
+    refused = tag(lonely, "0" * 32, ["x"])
+
+    assert (refused["code"], refused["message"]) == (103, "Agent not found or no permission.")
+
+
 @pytest.mark.parametrize(
     ("dsl", "node"),
     [

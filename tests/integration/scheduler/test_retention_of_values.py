@@ -14,7 +14,8 @@ from store.blobs import LocalBlobs
 from store.database import Database
 from store.ids import first_id_at, new_id
 from store.large_values import LargeValues
-from store.schema import conversation_messages, node_values, tenants
+from store.schema import node_values
+from store.tenant_schema import conversation_messages, tenants
 from tests.integration.store.rows import add_run
 
 NOW = datetime.now(UTC)

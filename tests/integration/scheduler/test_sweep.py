@@ -25,7 +25,8 @@ from scheduler.sweep import Sweeper
 from scheduler.versions import Versions
 from store import canaries, overdue
 from store.database import Database
-from store.schema import activations, conversations, runs
+from store.schema import activations, runs
+from store.tenant_schema import conversations
 from store.transaction import Transaction
 from tests.builders import says
 from tests.integration.engine import FORM, REDIS_AWAY, Bench, Run

@@ -6,7 +6,8 @@ from uuid import UUID
 from sqlalchemy import insert
 
 from store.ids import new_id
-from store.schema import conversation_messages, node_values, runs
+from store.schema import node_values, runs
+from store.tenant_schema import conversation_messages
 from store.transaction import Transaction
 
 

@@ -15,7 +15,8 @@ from sqlalchemy import create_engine, text
 import store.budget_tables
 import store.knowledge_schema
 import store.mcp_schema
-import store.memory_schema  # noqa: F401 (their tables belong to the metadata)
+import store.memory_schema
+import store.tenant_schema  # noqa: F401 (their tables belong to the metadata)
 from embedded import Services
 from store import migrate
 from store.database import Database

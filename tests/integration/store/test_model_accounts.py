@@ -10,8 +10,8 @@ from canvas.errors import NotFound
 from store import model_accounts
 from store.database import Database
 from store.model_accounts import AccountRow
-from store.schema import model_accounts as rows
 from store.sealing import CannotUnseal, SealingKey
+from store.tenant_schema import model_accounts as rows
 
 KEY = SealingKey.of("correct horse battery staple")
 OPENAI = AccountRow(

@@ -13,7 +13,7 @@ from canvas.errors import Conflict, NotFound
 from store import tenants
 from store.database import Database
 from store.ids import new_id
-from store.schema import tokens
+from store.tenant_schema import tokens
 from store.tenants import Principal
 
 

@@ -75,7 +75,6 @@ COMPARED = (
 NOT_PLAYED = {
     turns.OF_RUN,
     events.AFTER,
-    events.LAST_NUMBER,
     values.LATEST_OUTPUTS,
     values.LATEST_OUTPUTS_HERE,
     values.WAITED_OUTPUTS,

@@ -234,9 +234,11 @@ def count_down(steps: int) -> Any:
 
 def seen(bench: Bench, run_id: Any, view: View) -> Any:
     with bench.database.transaction() as tx:
-        return values.latest(tx, view, ["begin", "before", "quick"], ["env.count"])
+        outputs = values.latest_outputs(tx, view, ["begin", "before", "quick"])
+        variables = values.latest_variables(tx, view, ["env.count"])
+        return outputs(), variables()
 
 
 def values_seen(bench: Bench, view: View) -> Mapping[str, Any]:
     with bench.database.transaction() as tx:
-        return {node: outputs for node, (outputs, _) in values.latest(tx, view, ["one"], []).outputs.items()}
+        return {node: found.value for node, found in values.latest_outputs(tx, view, ["one"])().items()}

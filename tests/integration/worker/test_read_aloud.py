@@ -16,7 +16,7 @@ from providers.scripted import Script
 from providers.services import Services
 from store import conversations, files
 from store.blobs import LocalBlobs
-from store.schema import files as rows
+from store.tenant_schema import files as rows
 from store.transaction import Transaction
 from tests.fakes import FakeHttp, no_network
 from tests.integration.engine import Bench, Run, at_work, until

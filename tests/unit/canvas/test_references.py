@@ -76,7 +76,9 @@ def test_globals_have_no_paths():
 def test_aliases_are_found_in_any_case_and_only_when_asked_for():
     text = "{item} of {{ INDEX }}: {result} {sys.query}"
 
-    assert [found.ref.root for found in references.aliases(text)] == ["item", "index", "result"]
+    every = references.find(text, with_aliases=True)
+
+    assert [found.ref.root for found in every] == ["item", "index", "result", "sys.query"]
     assert [found.ref.root for found in references.find(text)] == ["sys.query"]
     assert rendered(text, with_aliases=True) == "Q of Q: Q Q"
 

@@ -4,7 +4,7 @@ import json
 
 from cli.conformance.agreement import NOTHING
 from cli.conformance.compare import Difference
-from cli.conformance.report import FailedCase, Passed, Skipped, failure_line, has_failures, report_json, report_lines
+from cli.conformance.report import FailedCase, Passed, Skipped, failure_line, has_failures, report_json, totals_line
 
 
 def test_a_failing_case_is_one_line_with_its_first_difference():
@@ -22,7 +22,8 @@ def test_a_failing_case_is_one_line_with_its_first_difference():
 def test_the_report_ends_with_totals():
     verdicts = [Passed("a"), FailedCase("b", "boom\nhere"), Skipped("c", "needs Browser"), Passed("d")]
 
-    assert report_lines(verdicts) == ["b: boom here", "2 passed, 1 failed, 1 skipped"]
+    assert failure_line(verdicts[1]) == "b: boom here"
+    assert totals_line(verdicts) == "2 passed, 1 failed, 1 skipped"
     assert has_failures(verdicts)
     assert not has_failures([Passed("a"), Skipped("c", "needs Browser")])
 

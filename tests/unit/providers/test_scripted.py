@@ -173,7 +173,6 @@ def test_a_script_remembers_what_it_was_asked():
 
     assert (seen.model, seen.tools, seen.params, seen.rule) == ("gpt@X", ("look_up",), {"temperature": 0.2}, 0)
     assert seen.messages == ({"role": "user", "content": "hi"},)
-    assert script.unused == (1,)
 
 
 def test_the_text_of_a_message_in_parts_is_matched():

@@ -1,0 +1,41 @@
+"""Tags of canvases (http-api 2.7)."""
+
+from uuid import UUID
+
+from fastapi import APIRouter
+from fastapi.responses import Response
+
+from api.auth import Caller
+from api.bodies import SmallBody, checked, described
+from api.edge import TheEdge
+from api.errors import FORBIDDEN, Refused
+from api.once import OnceByBody
+from api.replies import id_of, success
+from api.schemas import Tags
+from canvas.errors import NotFound
+from store import gallery
+
+router = APIRouter(tags=["agents"])
+
+NOBODYS = UUID(int=0)  # the id of no agent
+
+
+@router.get("/agents/tags")
+def list_tags(edge: TheEdge, principal: Caller, canvas_category: str = "") -> Response:
+    """The tags of the caller's agents with how many carry each, the most frequent first; of one category if named."""
+    with edge.database.transaction() as tx:
+        found = gallery.tags_in_use(tx, principal.tenant_id, canvas_category)
+    return success([{"tag": tag, "count": count} for tag, count in found])
+
+
+@router.put("/agents/{agent_id}/tags", openapi_extra=described(Tags))
+def set_tags(edge: TheEdge, principal: Caller, agent_id: str, body: SmallBody, once: OnceByBody) -> Response:
+    """Give an agent these tags in place of its own, as many as 512 characters hold."""
+    wanted: Tags = checked(Tags, body)
+    tags = wanted.tags.split(",") if isinstance(wanted.tags, str) else wanted.tags
+    with once.transaction(edge.database) as tx:
+        try:
+            gallery.set_tags(tx, principal.tenant_id, id_of(agent_id) or NOBODYS, tags)
+        except NotFound as missing:
+            raise Refused(FORBIDDEN, missing.message, data=False, is_absent=True) from None
+        return once.keep(tx, success(True))

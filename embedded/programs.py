@@ -1,0 +1,72 @@
+"""The servers' programs: out of wheels, else from PATH, else from where Debian keeps PostgreSQL.
+
+The wheels' own launchers are never called, since as root they add a system user and open every parent directory to all.
+"""
+
+import hashlib
+import importlib.util
+import re
+import shutil
+import subprocess
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from embedded.accounts import Account
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A server's executable. `folders` below `root` are all it needs, and may be copied to run from elsewhere."""
+
+    executable: Path
+    root: Path = Path("/")
+    folders: tuple[str, ...] = ()
+
+
+def package(name: str) -> Path | None:
+    """Where a package lies, found without importing it."""
+    spec = importlib.util.find_spec(name)
+    places = spec.submodule_search_locations if spec is not None else None
+    return Path(next(iter(places))) if places else None
+
+
+def runnable(programs: Iterable[Program], place: Path, account: Account) -> Iterator[tuple[Path, int]]:
+    """Those that the account can run, from where they are or from a copy, each with its major version."""
+    for program in programs:
+        executable = program.executable
+        if (
+            (major := _major_version(executable, account)) is None
+            and account
+            and program.folders
+            and executable.is_file()
+        ):
+            copy = place / f"{executable.name}-{hashlib.sha256(bytes(executable)).hexdigest()[:12]}"
+            if not copy.is_dir():
+                _copy(program, copy)
+            executable = copy / executable.relative_to(program.root)
+            major = _major_version(executable, account)
+        if major is not None:
+            yield executable, major
+
+
+def _copy(program: Program, copy: Path) -> None:
+    """Copy what a program needs, open to all, completely or not at all."""
+    draft = copy.with_suffix(".new")
+    shutil.rmtree(draft, ignore_errors=True)
+    for folder in program.folders:
+        if (program.root / folder).is_dir():  # the folder of libraries is an affair of Linux wheels
+            shutil.copytree(program.root / folder, draft / folder, ignore=shutil.ignore_patterns("include"))
+    for path in (draft, *draft.rglob("*")):
+        path.chmod(0o755)
+    draft.rename(copy)
+
+
+def _major_version(executable: Path, account: Account) -> int | None:
+    """Asks the program itself, as the account: a closed folder or a foreign libc shows here and not later."""
+    try:
+        asked = subprocess.run([executable, "--version"], capture_output=True, text=True, cwd="/", **account)  # noqa: S603
+    except OSError:
+        return None
+    version = re.search(r"\d+", asked.stdout)
+    return int(version.group()) if asked.returncode == 0 and version is not None else None
