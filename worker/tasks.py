@@ -29,7 +29,8 @@ from worker.turning import Turning
 log = structlog.get_logger()
 
 TURNS_WITHIN = 1.0  # seconds between two looks at the event loop
-SWITCHES_WITHIN = 0.001  # seconds a thread may compute while another waits, such as one that heard a call to stop
+SWITCHES_WITHIN = 0.005  # seconds a thread may compute while another waits; each change costs what lies in the caches
+SWITCHES_SOON = 0.001  # while a model speaks: its pieces wait for their thread, and so does a call to stop it
 
 _settings = settings.load()
 telemetry.configure(_settings.log_level, _settings.log_format)
@@ -97,8 +98,8 @@ def extract() -> None:
 @worker_ready.connect
 @worker_process_init.connect
 def _start(**_: Any) -> None:
-    sys.setswitchinterval(SWITCHES_WITHIN)
-    worker()
+    _give_way(False)
+    worker().loop.tells = _give_way
     threading.Thread(target=warm_up, name="easel-warms-up", daemon=True).start()
 
 
@@ -113,6 +114,11 @@ def _give_back(**_: Any) -> None:
 def _close(**_: Any) -> None:
     if _worker is not None:
         _worker.close()
+
+
+def _give_way(is_busy: bool) -> None:
+    """How long a thread may compute: less while coroutines wait on the event loop, for it has one thread of many."""
+    sys.setswitchinterval(SWITCHES_SOON if is_busy else SWITCHES_WITHIN)
 
 
 def _ends(reason: str) -> None:

@@ -74,3 +74,22 @@ def test_a_loop_that_ends_closes_what_lives_on_it_first():
     Loop().stop(close())
 
     assert closed == ["easel-loop"]
+
+
+def test_it_tells_when_the_first_coroutine_begins_and_when_the_last_one_is_over() -> None:
+    loop, told = Loop(), list[bool]()
+    loop.tells = told.append
+
+    async def until(event: asyncio.Event) -> None:
+        await event.wait()
+
+    first, second = asyncio.Event(), asyncio.Event()
+
+    waiting = [loop.submit(until(first)), loop.submit(until(second))]
+    loop.call(first.set)
+    waiting[0].result(timeout=5)
+    assert told == [True]
+
+    waiting[1].cancel()
+    assert told == [True, False]
+    loop.stop()
