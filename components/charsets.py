@@ -20,6 +20,8 @@ _KNOWN = re.compile(
     r"utf-?8|gb(?:k|2312|18030)|big5|shift[_-]?jis|euc-(?:jp|kr)|iso-8859-\d+|windows-125\d|cp125\d|koi8-[ru]|us-ascii",
     re.IGNORECASE,
 )
+_NAMED = re.compile(r"charset\s*=\s*[\"']?([A-Za-z0-9_.:-]{1,40})", re.IGNORECASE)
+_NO_CHARSETS = frozenset({"idna", "punycode", "unicode-escape", "raw-unicode-escape"})  # notations, some of them slow
 _LOOKED_AT = 1024  # bytes in which a file may declare itself
 _SAMPLE = 65536  # bytes in which pairs are counted
 _HIGH = re.compile(rb"[\x80-\xff]+")
@@ -40,6 +42,17 @@ def decoded(data: bytes, *, may_declare: bool = False) -> str:
         except (UnicodeDecodeError, LookupError):
             continue
     return data.decode("utf-8" if _is_damaged_utf8(data) else _guessed(data), "replace")
+
+
+def named(content_type: str) -> str | None:
+    """The charset that a content type names; None if it names none, or one that there is not."""
+    found = _NAMED.search(content_type)
+    try:
+        charset = codecs.lookup(found[1]).name if found else ""
+        b" ".decode(charset or "ascii", "replace")  # `hex` and the like are codecs, and no charsets
+    except (LookupError, ValueError):
+        return None
+    return charset if charset and charset.replace("_", "-") not in _NO_CHARSETS else None
 
 
 def _is_damaged_utf8(data: bytes) -> bool:

@@ -8,7 +8,6 @@ reached it is then not sent once more by itself.
 """
 
 import asyncio
-import codecs
 import json
 import math
 import re
@@ -21,9 +20,8 @@ from pydantic import Field, field_validator
 from canvas import references, unknown
 from canvas.errors import AddressRefused, HttpFailed, NodeFailure
 from canvas.outcome import Finished
-from components import templates
+from components import charsets, templates
 from components.base import Effect, Params, component
-from components.charsets import decoded
 from components.context import NodeContext
 from components.page_text import text_of_page
 from providers.services import Call, Reply
@@ -38,8 +36,6 @@ LONGEST = 86_400.0  # seconds that a request or a pause may take at all
 _SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://")
 _NO_PROXY = re.compile(r"(?:[a-zA-Z][a-zA-Z0-9+.-]*:)?/*")
 _HEADER_NAME = re.compile(r"\{[ \t]*+([a-zA-Z_][a-zA-Z0-9_.@-]*+)[ \t]*+\}")
-_CHARSET = re.compile(r"charset\s*=\s*[\"']?([A-Za-z0-9_.:-]{1,40})", re.IGNORECASE)
-_NO_CHARSETS = frozenset({"idna", "punycode", "unicode-escape", "raw-unicode-escape"})  # notations, some of them slow
 
 
 class InvokeParams(Params):
@@ -267,23 +263,12 @@ def _has(headers: Mapping[str, str], name: str) -> bool:
 # -- what comes back --------------------------------------------------------------------------------------------
 def _text(reply: Reply, *, is_page: bool) -> str:
     kind = reply.headers.get("content-type", "")
-    declared = _declared(kind)
+    declared = charsets.named(kind)
     if declared:
         text = reply.content.decode(declared, "replace")
     else:
-        text = decoded(reply.content, may_declare=is_page or "html" in kind or "xml" in kind)
+        text = charsets.decoded(reply.content, may_declare=is_page or "html" in kind or "xml" in kind)
     return text_of_page(text) if is_page else text
-
-
-def _declared(content_type: str) -> str | None:
-    """The charset that a reply names, if there is such a charset."""
-    named = _CHARSET.search(content_type)
-    try:
-        charset = codecs.lookup(named[1]).name if named else ""
-        b" ".decode(charset or "ascii", "replace")  # `hex` and the like are codecs, and no charsets
-    except (LookupError, ValueError):
-        return None
-    return charset if charset and charset.replace("_", "-") not in _NO_CHARSETS else None
 
 
 # -- numbers and choices ----------------------------------------------------------------------------------------

@@ -17,8 +17,8 @@ from canvas.errors import NodeFailure
 from components import tools
 from components.base import Effect
 from components.context import NodeContext
-from components.templates import json_text
-from components.tools.base import Tool, ToolRun
+from components.tools.base import Tool, ToolParams, ToolRun
+from components.tools.on_canvas import resolved
 from providers.services import McpCall
 
 AGENT = "Agent"
@@ -108,7 +108,7 @@ def of_tool(entry: Entry, number: int) -> Function:
     name = numbered(str(getattr(params, "function_name", None) or tool.function), number)
 
     async def call(arguments: Mapping[str, Any], ctx: NodeContext) -> ToolRun:
-        return await tool.run(params, _given(tool, arguments), ctx)
+        return await tool.run(params, _given(tool, params, arguments, ctx), ctx)
 
     return Function(
         name=name,
@@ -165,12 +165,15 @@ async def _call_mcp(
         return ToolRun({}, failure.message, failure.message, failure.code)
 
 
-def _given(tool: Tool[Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments that the tool knows; those left out have their defaults, if these are plain values."""
-    given = {name: arguments.get(name) for name in tool.arguments}
+def _given(tool: Tool[Any], params: ToolParams, arguments: Mapping[str, Any], ctx: NodeContext) -> dict[str, Any]:
+    """The arguments that the tool knows. Of those that need not be given, what the author has stored stands in.
+
+    Raises UnresolvedReference where that is a reference to what the canvas does not have.
+    """
+    given = {name: arguments.get(name) for name in (*tool.arguments, *params.further_arguments)}
     for name, argument in tool.arguments.items():
-        if given[name] is None and argument.default is not None and "{" not in json_text(argument.default):
-            given[name] = argument.default
+        if not argument.required and argument.is_left_out(given[name]):
+            given[name] = resolved(argument, tool.stored(params, name, argument), ctx)
     return {name: value for name, value in given.items() if value is not None}
 
 

@@ -1,7 +1,8 @@
 """The references of a turn: which evidence answers may cite, under which numbers (tools 1.6, [DIST]).
 
 Numbers are given out in the rows of the run, under a lock of the turn, so that two nodes never give one to different
-chunks. Evidence that is found again, by a second attempt for instance, keeps its number and counts once.
+chunks. Evidence that is found again, by a second attempt for instance, keeps its number and counts once. Of documents
+of one name the same is shown in every run that has found them: their order follows from what was found.
 """
 
 from collections import defaultdict
@@ -38,13 +39,13 @@ DOCUMENTS_OF_RUNS = (
     select(cited_documents.c.run_id, cited_documents.c.name, cited_documents.c.document)
     .where(cited_documents.c.run_id == func.any(bindparam("run_ids")))
     .order_by(
-        cited_documents.c.run_id, cited_documents.c.name, cited_documents.c.activation_id, cited_documents.c.finding
+        cited_documents.c.run_id, cited_documents.c.name, cited_documents.c.finding, cited_documents.c.activation_id
     )
 )
 DOCUMENTS = (
     select(cited_documents.c.name, cited_documents.c.document)
     .where(cited_documents.c.run_id == bindparam("of_run"), cited_documents.c.message_id == bindparam("of_message"))
-    .order_by(cited_documents.c.name, cited_documents.c.activation_id, cited_documents.c.finding)
+    .order_by(cited_documents.c.name, cited_documents.c.finding, cited_documents.c.activation_id)
 )
 
 

@@ -16,10 +16,11 @@ from components.tools.base import Argument, Tool, ToolParams, ToolResult
 from components.tools.evidence import Hit
 from components.tools.parameters import one_of, positive
 from components.tools.xml_tree import text_of
-from providers.services import Call
+from providers.services import Call, Reply
 
 SEARCH = "https://export.arxiv.org/api/query"
 ORDERS = ("submittedDate", "lastUpdatedDate", "relevance")
+MOST_TRIES = 3  # that the vendor puts up with
 _ATOM = "{http://www.w3.org/2005/Atom}"
 _ERROR = "api/errors"  # in the id of an entry that is no article
 
@@ -38,17 +39,32 @@ async def search(params: ArXivParams, arguments: Mapping[str, Any], ctx: NodeCon
         "start": 0,
         "max_results": params.top_n,
     }
-    reply = await web.fetch(ctx, "ArXiv", Call("GET", SEARCH, params=asked))
-    feed = await asyncio.to_thread(xml_tree.parse, reply.content)
+    feed = await _feed(await web.ask(ctx, "ArXiv", Call("GET", SEARCH, params=asked)))
     rows = [_row(entry) for entry in feed.iterfind(f"{_ATOM}entry")]
     hits = (Hit(row["title"], row["pdf_url"], row["summary"]) for row in rows)
     formalized = await evidence.cite_hits(hits, ctx)
     return ToolResult({"formalized_content": formalized, "json": rows}, answer=formalized)
 
 
+async def _feed(reply: Reply) -> Element:
+    """What the vendor found. Raises ToolError for what is no feed, and for a refusal in the words of its entry."""
+    try:
+        feed = await asyncio.to_thread(xml_tree.parse, reply.content)
+    except ToolError:
+        if reply.is_success:
+            raise
+        raise web.refusal(reply) from None
+    if reply.is_success and feed.tag != f"{_ATOM}feed":
+        raise ToolError(f"The answer is no feed: {web.text_of(reply)[: web.SHOWN]}")
+    if not reply.is_success:
+        told = (_summary(entry) for entry in feed.iterfind(f"{_ATOM}entry") if _ERROR in _member(entry, "id"))
+        raise web.refusal(reply, next(told, ""))
+    return feed
+
+
 def _row(entry: Element) -> dict[str, Any]:
     """An article: {title, summary, authors, pdf_url, entry_id, published, updated}."""
-    entry_id, summary = _member(entry, "id"), (entry.findtext(f"{_ATOM}summary") or "").strip()
+    entry_id, summary = _member(entry, "id"), _summary(entry)
     if _ERROR in entry_id:
         raise ToolError(summary or "ArXiv refused the query.")
     links = entry.iterfind(f"{_ATOM}link")
@@ -61,6 +77,10 @@ def _row(entry: Element) -> dict[str, Any]:
         "published": _member(entry, "published"),
         "updated": _member(entry, "updated"),
     }
+
+
+def _summary(entry: Element) -> str:
+    return (entry.findtext(f"{_ATOM}summary") or "").strip()
 
 
 def _member(entry: Element, name: str) -> str:
@@ -76,4 +96,5 @@ ARXIV = Tool(
     call=search,
     effect="idempotent",
     brings_sources=True,
+    most_tries=MOST_TRIES,
 )

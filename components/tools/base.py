@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, TypeVar
 
-from pydantic import ConfigDict
+from pydantic import ConfigDict, model_validator
 
 from canvas.errors import ExecutorError, ToolError
 from components.base import Effect, Params
@@ -22,6 +22,9 @@ from components.tools import secrets
 LONGEST_WAIT = 60.0  # seconds between two tries
 LONGEST_ASKED_WAIT = 30.0  # seconds that a server may ask for
 
+_TYPES: Mapping[str, Any] = {
+    "string": str, "integer": int, "number": int | float, "boolean": bool, "array": list, "object": dict
+}  # fmt: skip
 _TOO_DEEP = "The answer is nested too deeply to be read."
 
 
@@ -31,8 +34,23 @@ class ToolParams(Params):
     model_config = ConfigDict(hide_input_in_errors=True)
 
     secrets: ClassVar[tuple[str, ...]] = ()
+    null_counts: ClassVar[tuple[str, ...]] = ()
+    """Fields in which null says something; in all others it is as if nothing were stored."""
 
     function_name: Any = ""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_nulls(cls, stored: Any) -> Any:
+        if not isinstance(stored, Mapping):
+            return stored
+        defaulted = cls.model_fields.keys() - set(cls.null_counts)
+        return {name: value for name, value in stored.items() if value is not None or name not in defaulted}
+
+    @property
+    def further_arguments(self) -> tuple[str, ...]:
+        """What a call may bring beyond the arguments that a model is offered."""
+        return ()
 
     @property
     def finds_sources(self) -> bool:
@@ -58,6 +76,19 @@ class Argument:
     default: Any = None
     enum: tuple[Any, ...] = ()
     items: str | None = None  # type of an array's items
+
+    @property
+    def is_free_text(self) -> bool:
+        return self.type == "string" and not self.enum
+
+    def is_left_out(self, value: Any) -> bool:
+        """Whether a call says nothing by this value: null, or a blank where something else than free text belongs."""
+        return value is None or (not self.is_free_text and isinstance(value, str) and not value.strip())
+
+    def is_fit(self, value: Any) -> bool:
+        """Whether it is of the argument's type, and one of its choices if it has any."""
+        is_of_type = isinstance(value, _TYPES[self.type]) and (self.type == "boolean" or not isinstance(value, bool))
+        return is_of_type and (not self.enum or value in self.enum)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,11 +136,14 @@ class Tool(Generic[P]):
     brings_sources: bool = False
     owns_retries: bool = False
     retries: int | None = None  # instead of the node's own number
+    most_tries: int | None = None  # that the vendor puts up with, whatever the node says
     outputs: tuple[str, ...] = ("formalized_content", "json")  # all that a call may bring
 
     def schema(self, params: P, exposed_name: str) -> dict[str, Any]:
         """The function as a model is offered it (tools 1.3)."""
-        properties = {name: _property(argument) for name, argument in self.arguments.items()}
+        properties = {
+            name: _property(argument, self.stored(params, name, argument)) for name, argument in self.arguments.items()
+        }
         return {
             "type": "function",
             "function": {
@@ -119,23 +153,37 @@ class Tool(Generic[P]):
             },
         }
 
+    @staticmethod
+    def stored(params: ToolParams, name: str, argument: Argument) -> Any:
+        """What the author has stored for an argument, else its default."""
+        extra: Mapping[str, Any] = params.model_extra or {}
+        return getattr(params, name) if name in type(params).model_fields else extra.get(name, argument.default)
+
     async def run(self, params: P, arguments: Mapping[str, Any], ctx: NodeContext) -> ToolRun:
         """Call it, as often as its node allows. Never raises for what the tool or the outside did wrong."""
         if self.empty is not None and any(_is_missing(arguments.get(name)) for name in self._required()):
             return ToolRun(dict(self.empty), self.empty.get(self.main_output, ""))
         arguments = self._completed(arguments)
         hidden = secrets.of(params, params.secrets, ctx.services.vendor_keys.values())
-        retries = tries_more(params) if self.retries is None else self.retries
-        attempts = 1 if self.owns_retries else retries + 1
+        attempts = self._attempts(params)
+        clock = asyncio.get_running_loop()
+        ends_at = clock.time() + ctx.time_limit(self.name)
         for attempt in range(1, attempts + 1):
             try:
                 result = await self.call(params, arguments, secrets.kept_from(ctx, hidden))
                 return ToolRun(secrets.removed(result.outputs, hidden), secrets.removed(_answer(result), hidden))
             except Exception as error:  # noqa: BLE001 (a tool may raise anything; the model or the policy reads it)
-                if attempt == attempts or not may_help(error):
+                wait = pause(error, params)
+                if attempt == attempts or not may_help(error) or clock.time() + wait >= ends_at:
                     return self._failed(error, hidden)
-                await asyncio.sleep(pause(error, params))
+                await asyncio.sleep(wait)
         raise AssertionError("unreachable")
+
+    def _attempts(self, params: P) -> int:
+        if self.owns_retries:
+            return 1
+        tries = 1 + (tries_more(params) if self.retries is None else self.retries)
+        return tries if self.most_tries is None else min(tries, self.most_tries)
 
     def _required(self) -> list[str]:
         return [name for name, argument in self.arguments.items() if argument.required]
@@ -143,7 +191,12 @@ class Tool(Generic[P]):
     def _completed(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments, and defaults for those that may be left out."""
         defaults = {name: argument.default for name, argument in self.arguments.items() if not argument.required}
-        return defaults | {name: value for name, value in arguments.items() if value is not None}
+        given = {
+            name: value
+            for name, value in arguments.items()
+            if value is not None and not (name in defaults and self.arguments[name].is_left_out(value))
+        }
+        return defaults | given
 
     def _failed(self, error: Exception, hidden: tuple[str, ...]) -> ToolRun:
         said = _TOO_DEEP if isinstance(error, RecursionError) else str(error) or type(error).__name__
@@ -188,14 +241,20 @@ def _answer(result: ToolResult) -> Any:
     return content or {name: value for name, value in result.outputs.items() if not name.startswith("_")}
 
 
-def _property(argument: Argument) -> dict[str, Any]:
+def _property(argument: Argument, stored: Any) -> dict[str, Any]:
+    """How a model is told of an argument. The default of what may be left out is the author's own choice or number.
+
+    Free text of an author's (an address, a subject) counts as well, but is nothing for a model to read.
+    """
     described: dict[str, Any] = {"type": argument.type, "description": argument.description}
     if argument.enum:
         described["enum"] = list(argument.enum)
     if argument.items:
         described["items"] = {"type": argument.items}
-    if argument.default is not None and "{" not in json_text(argument.default):
-        described["default"] = argument.default
+    is_told = not argument.required and not argument.is_free_text and argument.is_fit(stored)
+    default = stored if is_told else argument.default
+    if default is not None and "{" not in json_text(default):
+        described["default"] = default
     return described
 
 

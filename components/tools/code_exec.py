@@ -9,7 +9,7 @@ the question whether it has happened, unless the sandbox says that nothing can h
 
 import asyncio
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
@@ -42,10 +42,17 @@ def _default_outputs() -> dict[str, Any]:
 
 
 class CodeExecParams(ToolParams):
+    null_counts: ClassVar[tuple[str, ...]] = ("script",)
+
     lang: Annotated[str, one_of("Support languages", tuple(LANGUAGES))] = "python"
     script: Annotated[Any, filled("Script")] = _DEFAULT_SCRIPT
     arguments: Any = Field(default_factory=dict[str, Any])
     outputs: Any = Field(default_factory=_default_outputs)
+
+    @property
+    def further_arguments(self) -> tuple[str, ...]:
+        """Arguments of the program: what a call brings for one goes before the author's reference."""
+        return tuple(map(str, self.arguments)) if isinstance(self.arguments, Mapping) else ()
 
 
 async def execute(params: CodeExecParams, arguments: Mapping[str, Any], ctx: NodeContext) -> ToolResult:

@@ -19,6 +19,7 @@ from typing import Any
 
 from canvas.errors import ToolError
 from components.templates import value_text
+from components.tools.parameters import listed
 from providers.cleaning import clean
 
 NO_SUBJECT, NO_CONTENT = "No Subject", "No content provided"
@@ -64,11 +65,13 @@ class Letter:
 def addresses_in(value: Any, *, but: Iterable[str] = ()) -> list[str]:
     """The addresses of a text, or of a list of texts, each once. Raises ToolError for what is none.
 
-    Between them stand commas, semicolons or new lines; a name may stand before one, `Ann Lee <ann@example.com>`.
+    Between them stand commas, semicolons or new lines; a name may stand before one, `Ann Lee <ann@example.com>`. A list
+    may be one that a model has written as JSON.
     """
+    given = listed(value)
     known = {address.lower() for address in but}
     found: list[str] = []
-    for text in value if isinstance(value, list | tuple) else (value,):
+    for text in given if isinstance(given, list | tuple) else (given,):
         for part in _PARTS.findall(value_text(text)):
             if not part.strip():
                 continue

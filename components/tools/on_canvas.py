@@ -16,7 +16,7 @@ from canvas.outcome import Failed, Finished, Outcome
 from components import templates
 from components.base import Component
 from components.context import NodeContext
-from components.tools.base import Tool, ToolParams, ToolRun
+from components.tools.base import Argument, Tool, ToolParams, ToolRun
 
 RESULT, SUPPRESSED = "result", "_SUPPRESSED_ERROR"
 _SHARE_OF_LIMIT = 0.98  # a little before the worker calls the attempt off, so that the author's default still counts
@@ -54,20 +54,28 @@ def _arguments(tool: Tool[Any], params: ToolParams, ctx: NodeContext) -> dict[st
     """What the node gives to each argument, noted as its inputs; null counts as nothing given."""
     arguments: dict[str, Any] = {}
     for name, argument in tool.arguments.items():
-        given = _given(params, name, argument.default)
+        given = tool.stored(params, name, argument)
         if given is not None:
-            arguments[name] = _resolved(given, ctx)
+            arguments[name] = resolved(argument, given, ctx)
             ctx.note_input(name, arguments[name])
     return arguments
 
 
-def _given(params: ToolParams, name: str, default: Any) -> Any:
-    extra: Mapping[str, Any] = params.model_extra or {}
-    return getattr(params, name) if name in type(params).model_fields else extra.get(name, default)
+def resolved(argument: Argument, stored: Any, ctx: NodeContext) -> Any:
+    """What an author has stored for an argument, with its references resolved; a stored list may hold some, too.
+
+    Raises UnresolvedReference for one reference to what the canvas does not have.
+    """
+    if argument.type != "array" or not isinstance(stored, list):
+        return _value(stored, ctx)
+    items: list[Any] = []
+    for item in stored:
+        value = _value(item, ctx)
+        items += value if isinstance(value, list) and not isinstance(item, list) else [value]
+    return items
 
 
-def _resolved(value: Any, ctx: NodeContext) -> Any:
-    """A parameter's value. Raises UnresolvedReference for one reference to what the canvas does not have."""
+def _value(value: Any, ctx: NodeContext) -> Any:
     if not isinstance(value, str):
         return value
     if ctx.is_reference(value):

@@ -5,6 +5,7 @@
 The web UI stores some numbers as text, so those are understood.
 """
 
+import json
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -72,13 +73,24 @@ def whole(value: Any) -> int | None:
     return value if isinstance(value, int) else None
 
 
+def listed(value: Any) -> Any:
+    """A value, but a text that is a list in JSON as that list."""
+    if not isinstance(value, str) or not value.lstrip().startswith("["):
+        return value
+    try:
+        return json.loads(value)
+    except (ValueError, RecursionError):
+        return value
+
+
 def is_templated(value: Any) -> bool:
     """Whether a text may hold references, so that only its value can be checked."""
     return isinstance(value, str) and ("{" in value or "@" in value or value.startswith(("sys.", "env.")))
 
 
 def texts(value: Any) -> list[str]:
-    """A list of texts, or one text with commas, as a list without empty ones."""
-    items = value.split(",") if isinstance(value, str) else value if isinstance(value, list | tuple) else ()
+    """A list of texts, also one that a model has written as JSON, or one text with commas; without empty ones."""
+    given = listed(value)
+    items = given.split(",") if isinstance(given, str) else given if isinstance(given, list | tuple) else ()
     stripped = (str(item).strip() for item in items if item is not None)
     return [text for text in stripped if text]

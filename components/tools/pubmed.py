@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any
 from xml.etree.ElementTree import Element
 
+from canvas.errors import ToolError
 from components.context import NodeContext
 from components.templates import value_text
 from components.tools import evidence, web, xml_tree
@@ -35,7 +36,7 @@ async def search(params: PubMedParams, arguments: Mapping[str, Any], ctx: NodeCo
     rows: list[dict[str, str]] = []
     if ids:
         reply = await web.fetch(ctx, "PubMed", Call("GET", FETCH, params={**caller, "id": ",".join(ids)}))
-        found = await asyncio.to_thread(xml_tree.parse, reply.content)
+        found = await asyncio.to_thread(_tree, reply, "PubmedArticleSet")
         rows = [_row(article) for article in found.iter("PubmedArticle")]
     hits = (Hit(row["title"], row["url"], _content(row)) for row in rows)
     formalized = await evidence.cite_hits(hits, ctx)
@@ -43,12 +44,28 @@ async def search(params: PubMedParams, arguments: Mapping[str, Any], ctx: NodeCo
 
 
 def _ids(reply: Reply) -> list[str]:
-    """The numbers of the articles found; the vendor's mirrors answer in JSON as well."""
+    """The numbers of the articles found; the vendor's mirrors answer in JSON as well. Raises ToolError for an error."""
     if reply.content.lstrip().startswith(b"{"):
-        result = web.object_of(reply).get("esearchresult")
-        numbers = web.rows_of(result.get("idlist") if isinstance(result, dict) else None, "idlist")
-        return [str(number) for number in numbers]
-    return [text_of(number) for number in xml_tree.parse(reply.content).iterfind("IdList/Id")]
+        body = web.object_of(reply)
+        result = body.get("esearchresult")
+        found: Mapping[str, Any] = result if isinstance(result, dict) else {}
+        _refused_if(value_text(found.get("ERROR") or body.get("error")))
+        return [str(number) for number in web.rows_of(found.get("idlist"), "idlist")]
+    return [text_of(number) for number in _tree(reply, "eSearchResult").iterfind("IdList/Id")]
+
+
+def _tree(reply: Reply, name: str) -> Element:
+    """An answer by the name of its root. Raises ToolError for an error, and for anything else."""
+    tree = xml_tree.parse(reply.content)
+    _refused_if(text_of(tree.find("ERROR")))
+    if tree.tag != name:
+        raise ToolError(f"The answer is no {name}: {web.text_of(reply)[: web.SHOWN]}")
+    return tree
+
+
+def _refused_if(said: str) -> None:
+    if said:
+        raise ToolError(said)
 
 
 def _row(article: Element) -> dict[str, str]:

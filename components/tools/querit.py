@@ -32,6 +32,7 @@ _MAY_PASS = frozenset({429, 500, 502, 503, 504})
 
 class QueritSearchParams(ToolParams):
     secrets: ClassVar[tuple[str, ...]] = ("api_key",)
+    null_counts: ClassVar[tuple[str, ...]] = ("query", "chunks_per_doc")
 
     query: Annotated[Any, on_canvas(options.query)] = "{sys.query}"
     count: Annotated[Any, on_canvas(options.count)] = 10

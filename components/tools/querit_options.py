@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from pydantic import BeforeValidator
 
 from canvas.errors import ToolError
-from components.tools.parameters import is_templated, texts, whole
+from components.tools.parameters import is_templated, listed, texts, whole
 
 FORMATS = ("text", "markdown", "html")
 MOST_CHUNKS = 3  # of a page
@@ -69,7 +69,7 @@ def strings(name: str) -> Callable[[Any], list[str]]:
     """The check of a list of texts, for the argument of this name."""
 
     def check(value: Any) -> list[str]:
-        items = [] if value == "" else value
+        items = [] if value == "" else listed(value)
         if not isinstance(items, list | tuple) or not all(isinstance(item, str) for item in items):
             raise ValueError(f"Querit {name} must be a list of strings.")
         return texts(items)

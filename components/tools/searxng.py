@@ -13,6 +13,7 @@ from components.templates import value_text
 from components.tools import evidence, web
 from components.tools.base import Argument, Tool, ToolParams, ToolResult
 from components.tools.evidence import Hit
+from components.tools.on_canvas import resolved
 from components.tools.parameters import positive
 from providers.services import Call, Reply
 
@@ -25,7 +26,7 @@ class SearXNGParams(ToolParams):
 
 
 async def search(params: SearXNGParams, arguments: Mapping[str, Any], ctx: NodeContext) -> ToolResult:
-    url = _instance(params, arguments)
+    url = _instance(params, arguments, ctx)
     if not url:
         return ToolResult({"formalized_content": ""}, answer="")
     rows = _rows(await _asked(url, value_text(arguments["query"]), ctx))[: params.top_n]
@@ -34,11 +35,10 @@ async def search(params: SearXNGParams, arguments: Mapping[str, Any], ctx: NodeC
     return ToolResult({"formalized_content": formalized, "json": rows}, answer=formalized)
 
 
-def _instance(params: SearXNGParams, arguments: Mapping[str, Any]) -> str:
-    """The node's own address, unless that is a reference: then its value is the argument."""
-    own = value_text(params.searxng_url).strip()
-    chosen = own if own.lower().startswith(("http://", "https://")) else value_text(arguments["searxng_url"])
-    return chosen.strip().rstrip("/")
+def _instance(params: SearXNGParams, arguments: Mapping[str, Any], ctx: NodeContext) -> str:
+    """The author's own address, or what it refers to; else the one that a model gives."""
+    own = value_text(resolved(SEARXNG.arguments["searxng_url"], params.searxng_url, ctx)).strip()
+    return (own or value_text(arguments["searxng_url"]).strip()).rstrip("/")
 
 
 async def _asked(url: str, query: str, ctx: NodeContext) -> Reply:

@@ -17,6 +17,7 @@ from http import HTTPStatus
 from typing import Any
 
 from canvas.errors import HttpFailed, ToolError
+from components import charsets
 from components.context import NodeContext
 from providers.hops import url_of
 from providers.services import Call, Reply
@@ -26,7 +27,6 @@ REDIRECTS = 5
 SHOWN = 200  # characters of a refusal's body
 
 _MAY_PASS = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_EARLY, HTTPStatus.TOO_MANY_REQUESTS})
-_CHARSET = re.compile(r"charset\s*=\s*\"?([\w.:-]+)", re.IGNORECASE)
 
 
 async def ask(ctx: NodeContext, tool: str, call: Call) -> Reply:
@@ -64,16 +64,16 @@ def refusal(reply: Reply, message: str = "") -> HttpFailed:
 
 def text_of(reply: Reply) -> str:
     """The body as text, in the charset it declares, else UTF-8."""
-    declared = _CHARSET.search(reply.headers.get("content-type", ""))
+    charset = charsets.named(reply.headers.get("content-type", "")) or "utf-8"
     try:
-        return reply.content.decode(declared.group(1) if declared else "utf-8", "replace")
-    except (LookupError, UnicodeError):  # a charset that nobody knows
+        return reply.content.decode(charset, "replace")
+    except UnicodeError:  # UTF-16 without a mark, of which some decoders make nothing
         return reply.content.decode("utf-8", "replace")
 
 
 def json_of(reply: Reply) -> Any:
     """The body as JSON; NaN and infinity, which JSON does not have, are null. Raises ToolError if it is none."""
-    text = text_of(reply)
+    text = _json_text(reply)
     try:
         return json.loads(text.removeprefix("\ufeff"), parse_constant=lambda _: None)
     except (ValueError, RecursionError):
@@ -96,7 +96,7 @@ def listed(reply: Reply, name: str, *, error: str, otherwise: str) -> list[Any]:
         if reply.is_success:
             raise
         raise refusal(reply) from None
-    if isinstance(body.get(name), list):
+    if isinstance(body.get(name), list) and reply.is_success:
         return body[name]
     said = body[error] if isinstance(body.get(error), str) else ""
     raise ToolError(said or otherwise) if reply.is_success else refusal(reply, said)
@@ -109,6 +109,14 @@ def rows_of(value: Any, name: str) -> list[Any]:
     if not isinstance(value, list):
         raise ToolError(f'The answer\'s "{name}" is no list but {type(value).__name__}.')
     return value
+
+
+def _json_text(reply: Reply) -> str:
+    """JSON is Unicode whatever charset a vendor says; what is none after all is read as it is declared."""
+    try:
+        return reply.content.decode(json.detect_encoding(reply.content))
+    except UnicodeError:
+        return text_of(reply)
 
 
 def named_place(base_urls: Mapping[str, str], tool: str, host: str) -> str | None:

@@ -28,7 +28,7 @@ def parse(data: bytes) -> Element:
     parser.CharacterDataHandler = builder.data
     parser.EntityDeclHandler = declare
     try:
-        parser.Parse(data, True)
+        parser.Parse(data.lstrip(), True)  # a blank line before its declaration is all that some have wrong
         return builder.close()
     except (expat.ExpatError, AssertionError) as error:  # AssertionError: no element, or one left open
         raise ToolError(f"The answer is no XML: {error}") from None

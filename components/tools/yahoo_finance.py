@@ -21,6 +21,7 @@ from components.tools.yahoo_wire import Yahoo
 
 _SYMBOL = re.compile(r"[A-Za-z0-9.^=_-]{1,20}")
 _END_OF_TIME = 253_402_300_800  # seconds; no later date can be written
+_LARGEST = 1e18
 _INNER_CAPITAL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 INFO = ("assetProfile", "quoteType", "price", "summaryDetail", "defaultKeyStatistics", "financialData")
@@ -101,12 +102,25 @@ def _history(chart: Mapping[str, Any]) -> str:
     columns = [_list(bars.get(name)) for name in names]
     rows: list[list[Any]] = []
     for moment, adjusted, *bar in zip_longest(moments, closes, *columns):
-        if moment is None or bar[3] is None:
+        day, close = _moment(moment, zone), bar[3]
+        if day is None or not _is_number(close):
             continue
-        ratio = adjusted / bar[3] if isinstance(adjusted, int | float) and bar[3] else 1
-        prices = [price * ratio if isinstance(price, int | float) else price for price in bar[:4]]
-        rows.append([str(datetime.fromtimestamp(moment, zone)), *prices, bar[4]])
+        ratio = adjusted / close if _is_number(adjusted) and close else 1
+        prices = [price * ratio if _is_number(price) else None for price in bar[:4]]
+        rows.append([day, *prices, bar[4] if _is_number(bar[4]) else None])
     return pipe_table(["Date", "Open", "High", "Low", "Close", "Volume"], rows) if rows else ""
+
+
+def _moment(seconds: Any, zone: timezone) -> str | None:
+    """A time of the vendor's as it is shown; None for what is none."""
+    if not _is_number(seconds) or not 0 <= seconds < _END_OF_TIME - 86_400:
+        return None
+    return str(datetime.fromtimestamp(seconds, zone))
+
+
+def _is_number(value: Any) -> bool:
+    """Whether it is one that a price, a volume or a time may be."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _LARGEST
 
 
 def _zone(chart: Mapping[str, Any]) -> timezone:

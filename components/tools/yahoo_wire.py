@@ -35,13 +35,13 @@ class Yahoo:
         """What the vendor knows, by module; modules it does not have are missing."""
         params, headers = await self._admission()
         params["modules"] = ",".join(modules)
-        reply = await web.fetch(self.ctx, TOOL, Call("GET", self._address(FACTS), params=params, headers=headers))
+        reply = await web.ask(self.ctx, TOOL, Call("GET", self._address(FACTS), params=params, headers=headers))
         return _only_result(reply, "quoteSummary")
 
     async def month(self) -> Mapping[str, Any]:
         """Daily bars of the last month: `timestamp`, `meta`, `indicators`."""
         asked = {"range": "1mo", "interval": "1d"}
-        reply = await web.fetch(self.ctx, TOOL, Call("GET", self._address(CHART), params=asked))
+        reply = await web.ask(self.ctx, TOOL, Call("GET", self._address(CHART), params=asked))
         return _only_result(reply, "chart")
 
     async def news(self) -> list[Any]:
@@ -65,6 +65,8 @@ class Yahoo:
 
 def _only_result(reply: Reply, name: str) -> Mapping[str, Any]:
     """The one result in the vendor's envelope. Raises ToolError for an error in it, or an empty one."""
+    if not reply.is_success:
+        raise web.refusal(reply, _said(reply, name))
     envelope = web.object_of(reply).get(name)
     envelope = envelope if isinstance(envelope, Mapping) else {}
     error, results = envelope.get("error"), envelope.get("result")
@@ -73,3 +75,17 @@ def _only_result(reply: Reply, name: str) -> Mapping[str, Any]:
     if not isinstance(results, list) or not results or not isinstance(results[0], Mapping):
         raise ToolError("Yahoo Finance has no data for this stock code.")
     return results[0]
+
+
+def _said(reply: Reply, name: str) -> str:
+    """Why the vendor refuses, out of the envelope of this answer or of all its answers."""
+    try:
+        body = web.object_of(reply)
+    except ToolError:
+        return ""
+    for envelope in (body.get(name), body.get("finance")):
+        error = envelope.get("error") if isinstance(envelope, Mapping) else None
+        told = error.get("description") if isinstance(error, Mapping) else error
+        if isinstance(told, str) and told:
+            return told[: web.SHOWN]
+    return ""

@@ -1,5 +1,6 @@
 """ArXiv, by recorded shapes of its feeds."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -89,3 +90,24 @@ def test_trouble_on_the_way_is_an_error():
 
 def test_without_a_query_nobody_is_asked():
     assert outputs_of(ARXIV, {"query": ""}, FakeHttp(no_network)) == {"formalized_content": ""}
+
+
+@pytest.mark.parametrize("status", [400, 500])
+def test_a_refusal_reads_as_its_entry_whatever_its_status(status: int):
+    answer = replace(feed(REFUSED), status=status)
+
+    assert error_of(ARXIV, {"query": "id:1", "delay_after_error": 0}, vendor(answer)) == "bad query"
+
+
+def test_the_vendor_is_asked_three_times_at_most():
+    http = vendor(reply("busy", 503))
+
+    error_of(ARXIV, {"query": "q", "max_retries": 9, "delay_after_error": 0}, http)
+
+    assert len(http.calls) == 3
+
+
+def test_a_page_that_happens_to_be_xml_is_no_empty_feed():
+    page = reply("<html><body><p>We are busy.</p></body></html>", content_type="text/html")
+
+    assert error_of(ARXIV, {"query": "q"}, vendor(page)).startswith("The answer is no feed: <html>")

@@ -199,3 +199,30 @@ def test_every_tool_tells_a_model_what_it_is_for_and_what_each_argument_means(li
     assert all(argument.description.endswith(".") for argument in found.arguments.values())
     assert found.main_output in found.outputs
     assert set(found.empty or ()) <= set(found.outputs)
+
+
+@pytest.mark.parametrize("asked", [5.0, 3600.0])
+def test_a_wait_that_would_outlast_the_tool_is_not_begun(asked: float):
+    echo, calls = tool(HttpFailed("slow down", retryable=True, retry_after=asked))
+
+    done = by_model(echo, {"max_retries": 3}, {"query": "q"}, FakeHttp(no_network), limits={"Echo": 4.0})
+
+    assert (done.error, len(calls)) == ("slow down", 1)
+
+
+def test_a_vendor_may_have_less_patience_than_the_author():
+    echo, calls = tool(HttpFailed("busy", retryable=True), most_tries=3)
+
+    called(echo, {"query": "q"}, max_retries=9)
+    called(echo, {"query": "q"}, max_retries=1)
+
+    assert len(calls) == 3 + 2
+
+
+@pytest.mark.parametrize("blank", [None, "", " "])
+def test_a_blank_is_no_choice_and_no_list(blank: Any):
+    echo, calls = tool(ToolResult({}))
+
+    called(echo, {"query": "q", "kind": blank, "domains": blank})
+
+    assert calls == [{"query": "q", "domains": [], "kind": "web"}]

@@ -7,6 +7,7 @@ from pydantic import ValidationError
 
 from canvas.errors import ToolError
 from canvas.outcome import Failed, Finished
+from components.tool_set import Entry, of_tool
 from components.tools.code_exec import CODE_EXEC, NO_SANDBOX, CodeExecParams, execute
 from components.tools.on_canvas import on_canvas
 from providers.services import ProducedFile, Program, ProgramResult, Services
@@ -315,3 +316,17 @@ def test_outputs_that_make_no_contract_fail_the_node_before_anything_runs():
 
     assert error(sandbox, outputs={}) == "CodeExec contract must contain exactly one business output, got 0"
     assert sandbox.programs == []
+
+
+def test_a_call_may_bring_arguments_that_the_program_declares_and_no_others():
+    sandbox = giving(1)
+    function = of_tool(Entry("Code", "Code", CodeExecParams.model_validate(STORED), CODE_EXEC), 0)
+    ctx = FakeContext(values={"begin": {"a": "the author's"}}, services=Services(FakeHttp(no_network), sandbox=sandbox))
+
+    async def work(**arguments: Any) -> None:
+        await function.call({"lang": "python", "script": "def main(a): return a", **arguments}, ctx)
+
+    for arguments in ({"a": 0, "b": 1}, {"a": None}, {}):
+        asyncio.run(work(**arguments))
+
+    assert [program.arguments for program in sandbox.programs] == [{"a": 0}, *[{"a": "the author's"}] * 2]

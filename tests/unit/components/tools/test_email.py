@@ -248,7 +248,7 @@ def test_an_account_is_complete(name: str):
         EmailParams(**node(**{name: " "}))
 
 
-@pytest.mark.parametrize("port", [0, -1, 65536, "x", None, True])
+@pytest.mark.parametrize("port", [0, -1, 65536, "x", True])
 def test_a_port_is_a_port(port: Any):
     with pytest.raises(ValidationError, match=r"SMTP Port .* not supported"):
         EmailParams(**node(smtp_port=port))

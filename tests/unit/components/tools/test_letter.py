@@ -120,3 +120,7 @@ def test_a_subject_arrives_as_it_was_written(subject: str):
 
     told = str(make_header(decode_header(message["Subject"].replace("\r\n", ""))))
     assert told == (subject or "No Subject")
+
+
+def test_a_model_may_write_a_list_of_addresses_as_json():
+    assert addresses_in('["Ann <a@x.test>", "b@x.test"]') == ["a@x.test", "b@x.test"]

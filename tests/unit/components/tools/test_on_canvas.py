@@ -69,13 +69,21 @@ def test_a_whole_reference_keeps_its_type_and_only_what_resolves_is_put_into_a_t
     assert ctx.inputs == {"query": given, "channel": "text", "domains": []}
 
 
-def test_a_parameter_that_the_canvas_leaves_out_has_the_tools_default_and_null_is_no_input():
+def test_a_stored_list_may_hold_references_and_takes_in_the_items_of_others():
+    tool, calls = search()
+
+    run(on_canvas(tool), {"query": "q", "domains": ["{begin@who}", "{Loop:A@names}", "of {begin@who}", 7]}, world())
+
+    assert calls[0]["domains"] == ["Ann", "a", "b", "of Ann", 7]
+
+
+def test_a_parameter_that_the_canvas_leaves_out_or_of_null_has_the_tools_default():
     tool, calls = search()
     ctx = world()
 
     run(on_canvas(tool), {"channel": None}, ctx)
 
-    assert ctx.inputs == {"query": "tea", "domains": []}
+    assert ctx.inputs == {"query": "tea", "channel": "text", "domains": []}
     assert calls[0]["query"] == "tea"
 
 

@@ -1,5 +1,6 @@
 """PubMed, by recorded shapes of the vendor's two steps."""
 
+import re
 from typing import Any
 
 import pytest
@@ -111,3 +112,28 @@ def test_trouble_on_the_way_is_an_error():
 
 def test_without_a_query_nobody_is_asked():
     assert outputs_of(PUBMED, {"query": ""}, FakeHttp(no_network)) == {"formalized_content": ""}
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        reply("<eSearchResult><ERROR>Search Backend failed</ERROR></eSearchResult>"),
+        json_reply({"header": {}, "esearchresult": {"ERROR": "Search Backend failed"}}),
+        json_reply({"error": "Search Backend failed", "count": "4"}),
+    ],
+)
+def test_an_error_in_the_list_of_hits_is_no_empty_list(answer: Any):
+    assert error_of(PUBMED, {"query": "q"}, pubmed(reply("nobody asks"), answer)) == "Search Backend failed"
+
+
+@pytest.mark.parametrize("hits", [IDS, reply("<html><p>We are busy.</p></html>")])
+def test_a_page_that_happens_to_be_xml_holds_no_hits_and_no_articles(hits: Any):
+    http = pubmed(reply("<html><p>We are busy.</p></html>"), hits)
+
+    assert re.match("The answer is no (eSearchResult|PubmedArticleSet): <html>", error_of(PUBMED, {"query": "q"}, http))
+
+
+def test_an_error_in_place_of_articles_is_told():
+    http = pubmed(reply("<eFetchResult><ERROR>ID list is empty!</ERROR></eFetchResult>"))
+
+    assert error_of(PUBMED, {"query": "q"}, http) == "ID list is empty!"

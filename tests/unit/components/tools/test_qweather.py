@@ -183,7 +183,7 @@ def test_without_a_place_nobody_is_asked(query: Any):
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("lang", "xx"), ("type", "tides"), ("user_type", "rich"), ("time_period", "1d"), ("lang", None)],
+    [("lang", "xx"), ("type", "tides"), ("user_type", "rich"), ("time_period", "1d"), ("lang", "")],
 )
 def test_what_the_vendor_does_not_have_is_refused_when_the_canvas_is_loaded(field: str, value: Any):
     with pytest.raises(ValueError, match="is not supported, it should be in"):

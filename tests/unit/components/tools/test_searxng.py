@@ -72,6 +72,16 @@ def test_the_authors_instance_goes_before_the_models():
     assert other.calls[0].url == "https://other.test/search"
 
 
+@pytest.mark.parametrize("own", ["{env.searx}", "env.searx"])
+def test_the_authors_reference_goes_before_the_models_instance(own: str):
+    http = vendor(FOUND)
+    arguments = {"query": "w", "searxng_url": "https://other.test"}
+
+    by_model(SEARXNG, {"searxng_url": own}, arguments, http, globals={"env.searx": "https://mine.test/"})
+
+    assert http.calls[0].url == "https://mine.test/search"
+
+
 def test_an_instance_may_be_given_by_reference():
     http = vendor(FOUND)
 

@@ -90,6 +90,33 @@ def test_a_body_is_read_in_the_charset_it_declares_else_as_utf_8():
     assert web.text_of(reply("é", content_type="text/html; charset=klingon")) == "é"
 
 
+@pytest.mark.parametrize("notation", ["punycode", "idna", "hex", "unicode_escape"])
+def test_a_notation_that_is_no_charset_is_not_believed(notation: str):
+    """Some of them take an hour for what a reply may hold."""
+    page = "é" + "-a9" * 1_000_000
+
+    assert web.text_of(reply(page, content_type=f"text/html; charset={notation}")) == page
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-32"])
+@pytest.mark.parametrize("declared", ["", "application/json", "application/json; charset=ISO-8859-1"])
+def test_json_is_unicode_whatever_charset_is_declared(encoding: str, declared: str):
+    answer = reply('{"title": "é"}'.encode(encoding), content_type=declared)
+
+    assert web.object_of(answer) == {"title": "é"}
+
+
+def test_json_that_is_no_unicode_is_read_as_it_is_declared():
+    answer = reply('{"title": "é"}'.encode("gbk"), content_type="application/json; charset=gbk")
+
+    assert web.object_of(answer) == {"title": "é"}
+
+
+def test_a_list_in_a_refusal_is_no_result():
+    with pytest.raises(HttpFailed, match="broken"):
+        web.listed(json_reply({"items": [], "message": "broken"}, 500), "items", error="message", otherwise="-")
+
+
 @pytest.mark.parametrize("body", ["<html>", "", "[" * 100_000, '"text"', "[1]", "null"])
 def test_what_is_no_json_object_is_an_error_that_no_retry_mends(body: str):
     with pytest.raises(ToolError) as failed:

@@ -37,3 +37,7 @@ def test_what_is_no_xml_is_an_error_and_nothing_worse(document: bytes):
     except ToolError:
         return
     assert root.tag
+
+
+def test_a_blank_line_before_the_declaration_does_no_harm():
+    assert xml_tree.parse(b'\n <?xml version="1.0"?><a>b</a>').text == "b"

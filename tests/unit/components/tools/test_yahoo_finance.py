@@ -178,3 +178,26 @@ def test_a_model_reads_the_report():
     done = by_model(YAHOO_FINANCE, SILENT | {"info": True}, {"stock_code": "acme"}, yahoo(facts=facts(price={"a": 1})))
 
     assert done.answer.startswith("# Information:\n")
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "error"),
+    [
+        (404, {"quoteSummary": {"result": None, "error": {"description": "Quote not found"}}}, "Quote not found"),
+        (401, {"finance": {"result": None, "error": {"description": "Invalid Crumb"}}}, "Invalid Crumb"),
+        (500, {"finance": None}, 'HTTP 500: {"finance": null}'),
+    ],
+)
+def test_a_refusal_reads_as_the_vendor_words_it(status: int, body: Any, error: str):
+    http = yahoo(facts=json_reply(body, status), chart=json_reply(body, status))
+
+    assert error_of(YAHOO_FINANCE, {"stock_code": "ACME", **SILENT, "info": True}, http) == error
+
+
+def test_bars_with_something_else_in_them_are_left_out_or_have_gaps():
+    bars = {"open": ["a", 1], "high": [1, {}], "low": [1, 10**400], "close": ["1", 2.0], "volume": [1, "2"]}
+    chart = {"timestamp": [1, 2e18, 1767364200], "indicators": {"quote": [{n: [*v, v[1]] for n, v in bars.items()}]}}
+
+    text = report(yahoo(chart=json_reply({"chart": {"result": [chart], "error": None}})), history=True)
+
+    assert text.splitlines()[3:] == ["| 2026-01-02 14:30:00+00:00 |      1 |        |       |       2 |          |"]

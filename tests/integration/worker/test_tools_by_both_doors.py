@@ -1,0 +1,320 @@
+"""Tools of vendors as nodes and as functions of an Agent, over real HTTP, by what the vendors' documents show."""
+
+import gzip
+import json
+import re
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from pytest_httpserver import HTTPServer
+from werkzeug import Request, Response
+
+from components.tools import find
+from providers.scripted import Script
+from tests.builders import says
+from tests.integration.engine import Bench, Run, at_work, until
+from worker.outside import Reach
+
+KEY = "key/12345678+secret"
+KEYED = {"api_key": KEY}
+
+
+@dataclass(frozen=True)
+class Vendor:
+    """A tool as an author sets it up, what a model asks of it, and the answers by the ends of their paths."""
+
+    tool: str
+    answers: Mapping[str, Any]
+    found: str  # in the main output
+    params: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    asked: Mapping[str, Any] = field(default_factory=lambda: {"query": "widgets"})
+    main: str = "formalized_content"
+
+    @property
+    def node(self) -> str:
+        return self.tool.lower()
+
+
+ATOM = """<?xml version="1.0" encoding="UTF-8"?>
+<feed xmlns="http://www.w3.org/2005/Atom"><title type="html">ArXiv Query: widgets</title><id>http://arxiv.org/api/x</id>
+<opensearch:totalResults xmlns:opensearch="http://a9.com/-/spec/opensearch/1.1/">1</opensearch:totalResults>
+<entry><id>http://arxiv.org/abs/1v1</id><updated>2026-01-01T00:00:00Z</updated><title>Small widgets</title>
+<summary>We study   small widgets.</summary><author><name>Ann Lee</name></author>
+<arxiv:comment xmlns:arxiv="http://arxiv.org/schemas/atom">8 pages</arxiv:comment>
+<link href="http://arxiv.org/abs/1v1" rel="alternate" type="text/html"/>
+<link title="pdf" href="http://arxiv.org/pdf/1v1" rel="related" type="application/pdf"/></entry></feed>"""
+HITS = """<?xml version="1.0" encoding="UTF-8" ?>
+<!DOCTYPE eSearchResult PUBLIC "-//NLM//DTD esearch 20060628//EN" "https://eutils.test/esearch.dtd">
+<eSearchResult><Count>1</Count><RetMax>1</RetMax><IdList><Id>1</Id></IdList><TranslationSet/></eSearchResult>"""
+ARTICLES = """<?xml version="1.0" ?>
+<!DOCTYPE PubmedArticleSet PUBLIC "-//NLM//DTD PubMedArticle, 1st January 2025//EN" "https://dtd.test/p.dtd">
+<PubmedArticleSet><PubmedArticle><MedlineCitation Status="MEDLINE"><PMID Version="1">1</PMID><Article>
+<Journal><JournalIssue CitedMedium="Print"><Volume>12</Volume></JournalIssue><Title>J Widget</Title></Journal>
+<ArticleTitle>Widgets in H<sub>2</sub>O.</ArticleTitle><Abstract><AbstractText>They float.</AbstractText></Abstract>
+</Article></MedlineCitation></PubmedArticle></PubmedArticleSet>"""
+PAGE = """<html><body><div class="result results_links web-result"><h2><a class="result__a"
+href="//duckduckgo.com/l/?uddg=https%3A%2F%2Fexample.com%2Fa&amp;rut=1">Widget <b>duck</b></a></h2>
+<a class="result__snippet" href="x">Ducks like <b>widgets</b>.</a></div></body></html>"""
+SCHOLAR = """<html><body><div class="gs_r"><div class="gs_ri"><h3 class="gs_rt"><a href="https://example.org/w">
+Scholarly widgets</a></h3><div class="gs_a">A Lee - J Widget, 2024 - example.org</div>
+<div class="gs_rs">On widgets.</div></div></div></body></html>"""
+STOCK_NEWS = 'easel({"code":0,"result":{"cmsArticleWebOld":[{"title":"<em>Acme</em> up","content":"4%","code":"1"}]}})'
+WEB = {"title": "Widget prices rise", "url": "https://example.com/a", "content": "Up 4%.", "score": "0.9", "more": {}}
+
+VENDORS: Sequence[Vendor] = (
+    Vendor("AkShare", {"/search/jsonp": STOCK_NEWS}, ">Acme up</a>"),
+    Vendor("ArXiv", {"/api/query": ATOM}, "We study   small widgets.", {"top_n": "3"}),
+    Vendor("BGPT", {"/mcp-search": {"results": [{"title": "Mice", "year": 2024}]}}, "Year: 2024", {"days_back": "7"}),
+    Vendor("Crawler", {"/page": "<h1>Hi</h1>"}, "# Hi", asked={"query": "https://example.com/page"}),
+    Vendor(
+        "DeepL",
+        {"/v2/translate": {"translations": [{"detected_source_language": "ZH", "text": "Hello"}]}},
+        "Hello",
+        {"auth_key": f"{KEY}:fx", "target_lang": "EN-US"},
+    ),
+    Vendor("DuckDuckGo", {"/html/": PAGE}, "Ducks like widgets.", {"channel": "text"}),
+    Vendor(
+        "GitHub",
+        {"/repositories": {"total_count": 1, "items": [{"name": "w", "html_url": "u", "description": None}]}},
+        "None\n stars:None",
+        {"access_token": KEY},
+    ),
+    Vendor(
+        "Google",
+        {"/search.json": {"search_metadata": {}, "organic_results": [{"title": "Acme", "snippet": "Makes widgets."}]}},
+        "Makes widgets.",
+        KEYED,
+        asked={"q": "widgets", "num": "3"},
+    ),
+    Vendor("GoogleScholar", {"/scholar": SCHOLAR}, "author: A Lee\n Abstract: On widgets."),
+    Vendor("Jin10", {"/flash": {"status": 200, "data": [{"data": {"content": "Gold up"}}]}}, "Gold up"),
+    Vendor("KeenableSearch", {"/v1/search/public": {"results": [{**WEB, "snippet": "K  up."}]}}, "K up."),
+    Vendor("PubMed", {"/esearch.fcgi": HITS, "/efetch.fcgi": ARTICLES}, "Title: Widgets in H2O."),
+    Vendor("QueritSearch", {"/v1/search": {"took": "9ms", "results": {"result": [{"snippet": "Q."}]}}}, "Q.", KEYED),
+    Vendor(
+        "QueritContents",
+        {"/v1/contents": {"results": [{"url": "https://a.test", "content": "c"}], "statuses": []}},
+        "'content': 'c'",
+        KEYED,
+        asked={"urls": "https://a.test, https://b.test"},
+        main="json",
+    ),
+    Vendor(
+        "QWeather",
+        {"/lookup": {"code": "200", "location": [{"id": "1"}]}, "/now": {"code": "200", "now": {"temp": "21"}}},
+        '{"temp": "21"}',
+        {"web_apikey": KEY},
+    ),
+    Vendor("SearXNG", {"/search": {"results": [WEB]}}, "Up 4%.", {"searxng_url": "https://searx.test/", "top_n": "1"}),
+    Vendor("TavilySearch", {"/search": {"answer": None, "images": [], "results": [WEB]}}, "Up 4%.", KEYED),
+    Vendor(
+        "TavilyExtract",
+        {"/extract": {"results": [{"url": "u", "raw_content": "r", "images": []}], "response_time": "0.02"}},
+        "'raw_content': 'r'",
+        KEYED,
+        asked={"urls": ["https://a.test"]},
+        main="json",
+    ),
+    Vendor(
+        "TuShare",
+        {"/": {"code": 0, "msg": None, "data": {"fields": ["id", "content"], "items": [[2, "widgets up"]]}}},
+        "widgets up",
+        {"token": KEY},
+    ),
+    Vendor(
+        "Wikipedia",
+        {"/w/api.php": {"query": {"pages": {"9": {"index": 1, "title": "Widget", "extract": "A gadget."}}}}},
+        "A gadget.",
+    ),
+    Vendor(
+        "YahooFinance",
+        {
+            "/getcrumb": "cRuMb",
+            "/quoteSummary/ACME": {"quoteSummary": {"result": [{"price": {"symbol": "ACME"}}], "error": None}},
+            "/search": {"news": [{"title": "Acme up", "providerPublishTime": 1767364200}]},
+            "/": "",
+        },
+        "Acme up",
+        asked={"stock_code": "ACME"},
+        main="report",
+    ),
+)
+DONE = {"any_message": "How are widgets?", "reply": "Fine."}
+
+
+@dataclass
+class World:
+    """A server for all vendors, each below its name; what it was asked. Answers are packed in every usual way."""
+
+    server: HTTPServer
+    misbehaves: Callable[[Request, int], Response | None] = lambda request, times: None
+    asked: Counter[str] = field(default_factory=Counter[str])  # how often, by tool
+
+    @property
+    def reach(self) -> Reach:
+        return Reach(base_urls={each.tool.upper(): self.server.url_for(f"/{each.tool}") for each in VENDORS})
+
+    def answer(self, request: Request) -> Response:
+        name, _, rest = request.path.lstrip("/").partition("/")
+        self.asked[name] += 1
+        odd = self.misbehaves(request, self.asked[name])
+        if odd is not None:
+            return odd
+        vendor = next(each for each in VENDORS if each.tool == name)
+        body = next((answer for end, answer in vendor.answers.items() if f"/{rest}".endswith(end)), None)
+        if body is None:
+            return Response("there is no such path", 404)
+        text = body if isinstance(body, str) else json.dumps(body, ensure_ascii=False)
+        return packed(text, vendor)
+
+
+def packed(text: str, vendor: Vendor) -> Response:
+    """By turns plain, in gzip, in chunks and behind a mark, all in UTF-8."""
+    kind = "text/html; charset=utf-8" if text.startswith("<h") else "text/xml" if text.startswith("<") else "text/plain"
+    data = text.encode()
+    match VENDORS.index(vendor) % 4:
+        case 1:
+            return Response(gzip.compress(data), headers={"Content-Encoding": "gzip"}, content_type=kind)
+        case 2:
+            return Response((data[at : at + 7] for at in range(0, len(data), 7)), content_type=kind)
+        case 3 if text.startswith("{"):
+            return Response(b"\xef\xbb\xbf" + data, content_type="application/json; charset=iso-8859-1")
+        case _:
+            return Response(data, content_type=kind)
+
+
+@pytest.fixture
+def world(httpserver: HTTPServer) -> World:
+    world = World(httpserver)
+    httpserver.expect_request(re.compile(".*")).respond_with_handler(world.answer)
+    return world
+
+
+def by_nodes(bench: Bench, world: World) -> Run:
+    """All tools side by side, and a Message that tells what they found."""
+    nodes = {each.node: {"component": each.tool, **each.params, **each.asked} for each in VENDORS}
+    names = ", ".join(nodes)
+    told = " ".join(f"{{{each.node}@{each.main}}}" for each in VENDORS)
+    run = bench.start(f"begin -> {names}; {names} -> say", **nodes, say=says(told))
+    with at_work(bench, bench.a_worker(reach=world.reach)):
+        until(lambda: run.status in ("succeeded", "failed"))
+    return run
+
+
+def by_agent(bench: Bench, world: World, *, seconds: float = 60.0, **params: Any) -> Run:
+    """All of them called in one round. `seconds` is what each tool may take."""
+    tools = [{"component_name": each.tool, "name": each.tool, "params": {**each.params, **params}} for each in VENDORS]
+    calls = [
+        {"name": f"{function_of(each)}_{number}", "arguments": {**each.asked, "unknown": 1}}
+        for number, each in enumerate(VENDORS)
+    ]
+    bench.script = Script([{"tool_calls": calls, "times": 1}, {"reply": "Fine."}])
+    agent = {
+        "component": "Agent",
+        "llm_id": "scripted",
+        "sys_prompt": "You look.",
+        "prompts": [{"role": "user", "content": "How are widgets?"}],
+        "tools": tools,
+    }
+    run = bench.start("begin -> model -> say", model=agent, say=says("{model@content}"))
+
+    def limit(component: str, *_: Any) -> float:
+        return seconds if find(component) else 60.0
+
+    bench.play(bench.a_worker(reach=world.reach, time_limit=limit))
+    return run
+
+
+def function_of(vendor: Vendor) -> str:
+    tool = find(vendor.tool)
+    assert tool is not None
+    return tool.function
+
+
+def results(run: Run) -> dict[str, str]:
+    """What a model has read of each tool."""
+    used = run.outputs("model")["use_tools"]
+    return {each.tool: str(call["results"]) for each, call in zip(VENDORS, used, strict=True)}
+
+
+def references(run: Run) -> Mapping[str, Any]:
+    return next(event.body["reference"] for event in run.events if event.name == "message_end")
+
+
+def test_every_tool_finds_the_same_by_both_doors(bench: Bench, world: World):
+    nodes = by_nodes(bench, world)
+    agent = by_agent(bench, world)
+
+    assert (nodes.status, agent.status) == ("succeeded", "succeeded"), nodes.row["error"]
+    used = agent.outputs("model")["use_tools"]
+    for each, call in zip(VENDORS, used, strict=True):
+        by_node = nodes.outputs(each.node)[each.main]
+        assert each.found in str(by_node), (each.tool, by_node)
+        assert call["results"] == by_node, each.tool
+    left = f"{nodes.events} {nodes.turns} {used} {agent.events} {[nodes.outputs(each.node) for each in VENDORS]}"
+    assert KEY not in left
+
+
+def test_what_nodes_side_by_side_find_has_the_same_numbers_every_time(bench: Bench, world: World):
+    first, again = by_nodes(bench, world), by_nodes(bench, world)
+
+    assert first.said == again.said
+    assert references(first) == references(again)
+    assert len(references(first)["chunks"]) >= 10
+
+
+def test_a_crowded_vendor_is_asked_once_more_by_every_tool_but_one(bench: Bench, world: World):
+    world.misbehaves = lambda request, times: Response("slow", 429, {"Retry-After": "0"}) if times == 1 else None
+
+    told = results(by_agent(bench, world, max_retries="1", delay_after_error=30))
+
+    assert told.pop("GoogleScholar") == "GoogleScholar error: Google Scholar refuses programs for now."
+    assert {each.tool for each in VENDORS if each.found not in told.get(each.tool, each.found)} == set()
+
+
+EMPTY_PAGES = ("Crawler", "DuckDuckGo", "GoogleScholar")  # to them it is a page like any other
+MANNERS: Mapping[str, tuple[Callable[..., Response], str, tuple[str, ...]]] = {
+    "a page": (lambda: Response("<html><p>We are busy</p></html>", content_type="text/html"), "is no ", EMPTY_PAGES),
+    "a stump": (lambda: Response('{"results": [{"ti', content_type="application/json"), "is no ", EMPTY_PAGES),
+    "a refusal": (lambda: Response(f"not with {KEY}", 403), r"HTTP 403: not with \[REDACTED\]|HTTP 403: not with ", ()),
+    "a way in": (
+        lambda: Response("", 302, {"Location": "http://127.0.0.1/"}),
+        r"non-public address \(127\.0\.0\.1\)|redirects a request with a body|URL not valid",
+        (),
+    ),
+    "noise": (
+        lambda: Response(b"\x1f\x8b\x08" + b"\xff" * 99, headers={"Content-Encoding": "gzip"}),
+        "cannot be unpacked",
+        (),
+    ),
+}
+
+
+@pytest.mark.parametrize("manner", MANNERS)
+def test_what_a_vendor_does_wrong_reaches_a_model_in_words(bench: Bench, world: World, manner: str):
+    respond, told, others = MANNERS[manner]
+    world.misbehaves = lambda request, times: respond()
+
+    run = by_agent(bench, world, delay_after_error=0)
+
+    assert run.status == "succeeded"
+    read = {tool: text for tool, text in results(run).items() if tool not in others}
+    assert {tool: text for tool, text in read.items() if not re.search(told, text) or len(text) > 400} == {}
+
+
+def test_a_vendor_that_says_nothing_is_left_when_the_tools_time_is_up(bench: Bench, world: World):
+    may_go = threading.Event()
+    world.misbehaves = lambda request, times: Response("late") if may_go.wait(20) else None
+
+    try:
+        run = by_agent(bench, world, seconds=0.4, max_retries=1, delay_after_error=0)
+    finally:
+        may_go.set()
+
+    told = re.compile(r"no whole answer within 0\.\d+ seconds|Operation timed out after 0\.\d+ seconds")
+    assert run.status == "succeeded"
+    assert {tool: text for tool, text in results(run).items() if not told.search(text)} == {}
