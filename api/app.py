@@ -28,17 +28,21 @@ from api.routes import (
     budgets,
     completions,
     conversations,
+    databases,
     datasets,
     documents,
+    drafts,
     files,
     health,
     logs,
     mcp,
     memories,
     messages,
+    openai_models,
     plugin_tools,
     retrieval,
     runs,
+    share_links,
     tags,
     tasks,
     webhooks,
@@ -54,6 +58,7 @@ from providers.accounts import accounts_from_toml
 from providers.addresses import Guard
 from providers.catalogue import Limits
 from providers.connections import close_connections
+from providers.databases import place_of, reached
 from providers.outgoing import Outgoing
 from scheduler.broker import make_app
 from scheduler.lifecycle import Lifecycle
@@ -87,12 +92,14 @@ class Figures:
     models_file: Path | None = None
     guard: Guard = field(default_factory=Guard)
     http_user_agent: str | None = None
+    trino_use_tls: bool = False
     secret: str | None = field(default=None, repr=False)  # None: one of this process's own
     limit_of: Callable[[str], float] = lambda component: inf  # seconds that one attempt of a component may take
     llm_timeout: timedelta = timedelta(seconds=600)
     knowledge_memory: int = 512 * 1024 * 1024  # bytes of the indexes of knowledge bases
     look_every: float = 2.0
     beat_every: float = 15.0
+    asks_elsewhere: bool = False  # there is a search server (EASEL_RAGFLOW_URL)
     plugins: frozenset[str] = frozenset()  # names of those that canvases may use
 
 
@@ -109,6 +116,8 @@ def create_app(figures: Figures | None = None) -> FastAPI:
         edge = _edge(chosen)
         app.state.edge = edge
         app.state.http = http = Outgoing(chosen.guard, user_agent=chosen.http_user_agent)
+        own = place_of(chosen.database_url)
+        app.state.databases = reached(chosen.guard, own, trino_use_tls=chosen.trino_use_tls)
         app.state.webhooks = webhooks.Webhooks(
             TokenBuckets(chosen.redis_url), chosen.secret or secrets.token_urlsafe(32)
         )
@@ -129,8 +138,8 @@ def create_app(figures: Figures | None = None) -> FastAPI:
     add_handlers(app)
     api = APIRouter(prefix=PREFIX)
     every = (
-        completions, runs, budgets, tasks, conversations, files, logs, webhooks, mcp, tags, agents, datasets,
-        documents, retrieval, memories, messages, plugin_tools,
+        completions, share_links, runs, budgets, tasks, conversations, files, logs, webhooks, mcp, tags,
+        openai_models, databases, drafts, agents, datasets, documents, retrieval, memories, messages, plugin_tools,
     )  # fmt: skip
     for subject in every:
         api.include_router(subject.router)
@@ -161,10 +170,12 @@ def _from_environment() -> Figures:
         models_file=configured.models_file,
         guard=Guard.parse(allow_any=configured.allow_any_host, allowed=configured.ssrf_allow or ""),
         http_user_agent=configured.http_user_agent,
+        trino_use_tls=configured.trino_use_tls,
         secret=configured.sealing_secret(),
         limit_of=configured.time_limit,
         llm_timeout=configured.llm_timeout,
         knowledge_memory=configured.knowledge_memory,
+        asks_elsewhere=configured.ragflow_url is not None,
         plugins=configured.allowed_plugins,
     )
 
@@ -211,5 +222,6 @@ def _edge(figures: Figures) -> Edge:
         shared_accounts=shared,
         limit_of=figures.limit_of,
         max_body_bytes=figures.max_body_bytes,
-        sealing_key=SealingKey.of(figures.secret) if figures.secret is not None else None,
+        sealing_key=sealing_key,
+        asks_elsewhere=figures.asks_elsewhere,
     )

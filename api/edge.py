@@ -42,6 +42,7 @@ class Edge:
     shared_accounts: Sequence[Account] = ()  # model accounts of every tenant
     limit_of: Callable[[str], float] = lambda component: inf  # seconds that one attempt of a component may take
     sealing_key: SealingKey | None = None  # None: nothing secret is kept or read
+    asks_elsewhere: bool = False  # workers ask a search server about what is not the tenant's own
 
     @property
     def database(self) -> Database:

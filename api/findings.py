@@ -10,8 +10,9 @@ from canvas import dsl
 from canvas.document import Document
 from canvas.errors import InvalidCanvas
 from canvas.findings import Finding, errors_of
-from components import chosen_models
+from components import chosen_models, chosen_sources
 from components.checking import errors_in
+from knowledge import entries
 from providers.accounts import Account, AccountModel
 from scheduler.versions import Versions
 from store import model_accounts
@@ -58,6 +59,15 @@ def missing_models(
         for row in model_accounts.accounts_of(tx, tenant_id)
     ]
     return list(chosen_models.missing(document, [*own, *shared]))
+
+
+def missing_sources(tx: Transaction, tenant_id: UUID, document: Document, *, elsewhere: bool) -> list[Finding]:
+    """A warning for every knowledge base, memory and MCP server that a document names and that its tenant lacks.
+
+    `elsewhere`: a search server may have those that are not the tenant's own.
+    """
+    there = entries.there(tx, tenant_id, chosen_sources.named(document))
+    return list(chosen_sources.missing(document, there, elsewhere=elsewhere))
 
 
 def parsed(source: str | Mapping[str, Any], max_bytes: int) -> Document:

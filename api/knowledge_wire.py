@@ -80,7 +80,8 @@ def found(chunk: Mapping[str, Any]) -> dict[str, Any]:
     """A chunk that a search has found."""
     named = {told: chunk.get(name) for name, told in _SPOKEN.items()}
     also = {name: chunk.get(name) for name in _FOUND}
-    return {**named, **also, "questions": [], "document_metadata": chunk.get("document_metadata") or {}}
+    marked = {"highlight": chunk["highlight"]} if chunk.get("highlight") else {}
+    return {**named, **also, **marked, "questions": [], "document_metadata": chunk.get("document_metadata") or {}}
 
 
 def stored(row: Any, of: Document) -> dict[str, Any]:

@@ -47,7 +47,8 @@ async def answer(request: Request, edge: Edge, principal: Principal, agent_id: s
         "heard": heard if not wanted.session else (),  # the history of a new session
     }
     given = keyed(request, {name: value for name, value in options.items() if value} | wanted.key())
-    start = await in_thread(lambda: chosen(edge, principal, agent_id, given, ROUTE))
+    headers = wanted.custom_header
+    start = await in_thread(lambda: chosen(edge, principal, agent_id, given, ROUTE, custom_header=headers))
     if isinstance(start, Start) and not wanted.session:
         start = replace(start, said_before=tuple(heard))
     talk = await begin(edge, principal.tenant_id, start)

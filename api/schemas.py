@@ -15,6 +15,8 @@ def _truthy(value: Any) -> Any:
 Flag = Annotated[bool, BeforeValidator(_truthy)]
 Text = Annotated[str, Field(max_length=100_000)]
 
+HEADERS = "Headers for MCP servers; they are kept sealed"
+
 
 class Body(BaseModel):
     """A request body."""
@@ -77,7 +79,7 @@ class Turn(Body):
     release: Flag = False
     version: str | None = None
     on_busy: str | None = Field(default=None, description="refuse (default), enqueue or interrupt")
-    custom_header: dict[str, Any] | None = Field(default=None, description="Headers for MCP servers; never stored")
+    custom_header: dict[str, Any] | None = Field(default=None, description=HEADERS)
     chat_template_kwargs: dict[str, Any] | None = None
     cancel_on_disconnect: Flag = False
     idempotency_key: Annotated[str, Field(max_length=255)] | None = None
@@ -118,6 +120,13 @@ class Completion(Turn):
     openai_compatible: Flag = Field(default=False, alias="openai-compatible")
 
 
+class Running(Completion):
+    """A turn of `/run`, where what is said has more names."""
+
+    user_input: str | dict[str, Any] | None = None
+    message: str | dict[str, Any] | None = None
+
+
 class ChatMessage(BaseModel):
     """A message of an OpenAI request."""
 
@@ -146,6 +155,7 @@ class ChatCompletion(Body):
     user_id: str | None = None
     release: Flag = False
     on_busy: str | None = Field(default=None, description="refuse (default), enqueue or interrupt")
+    custom_header: dict[str, Any] | None = Field(default=None, description=HEADERS)
     cancel_on_disconnect: Flag = False
     idempotency_key: str | None = None
 
@@ -171,6 +181,7 @@ class Answers(Body):
     query: str | dict[str, Any] | None = None
     files: list[dict[str, Any]] = Field(default_factory=list[dict[str, Any]])
     user_id: str | None = None
+    custom_header: dict[str, Any] | None = Field(default=None, description=HEADERS)
     budget: dict[str, Any] | None = Field(
         default=None, description="What the run may spend from now on; nodes go on that a budget has stopped"
     )

@@ -118,9 +118,10 @@ class Told:
         """All that was said, think tags included."""
         return "".join(text for parts in self.said.values() for _, text in parts)
 
-    def body(self, *, return_trace: bool) -> dict[str, Any]:
+    def body(self, *, return_trace: bool, with_tags: bool = True) -> dict[str, Any]:
         """The last event with everything merged into its data."""
-        merged = {**self.last["data"], "content": self.content, "reference": self.reference}
+        texts = (text for parts in self.said.values() for _, text in parts if with_tags or text not in _TAGS)
+        merged = {**self.last["data"], "content": "".join(texts), "reference": self.reference}
         if self.structured:
             merged["structured"] = self.structured
         if return_trace and self.trace:
@@ -189,11 +190,17 @@ def chosen(
         start = _start_of(tx, tenant_id, agent, options, route)
         edge.checked.version(tx, edge.versions, start.version_id)
     extra = {name: options[name] for name in ("cancel_on_disconnect",) if options.get(name)}
-    if custom_header:
-        if edge.sealing_key is None:
-            raise Refused(DATA, "This API has no sealing key, so it takes no custom_header. Set EASEL_SECRET_KEY.")
-        extra |= sealed_headers.sealed(edge.sealing_key, tenant_id, custom_header)
+    extra |= headers_of(edge, principal, custom_header)
     return replace(start, request=replace(start.request, options=extra))
+
+
+def headers_of(edge: Edge, principal: Principal, custom_header: Mapping[str, Any] | None) -> dict[str, str]:
+    """The option of a request that has a caller's headers for MCP servers, sealed. Raises Refused without a key."""
+    if not custom_header:
+        return {}
+    if edge.sealing_key is None:
+        raise Refused(DATA, "This API has no sealing key, so it takes no custom_header. Set EASEL_SECRET_KEY.")
+    return sealed_headers.sealed(edge.sealing_key, principal.tenant_id, custom_header)
 
 
 def _start_of(tx: Transaction, tenant_id: UUID, agent: UUID, options: Mapping[str, Any], route: str) -> Start:

@@ -1,26 +1,32 @@
-"""The models that a canvas may name: those of a file of accounts, and of a tenant."""
+"""The models that a canvas may name, those of a file of accounts and of a tenant; and what else a tenant has."""
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 
 from canvas.document import Document
 from canvas.findings import Finding
 from cli import models
 from cli.connection import opened, tenant_of
-from components import chosen_models
+from components import chosen_models, chosen_sources
+from knowledge import entries
 from providers.accounts import Account, accounts_from_toml
 
 
-def look_up(file: Path | None, tenant: str | None) -> Callable[[Document], Sequence[Finding]]:
+def look_up(file: Path | None, tenant: str | None, *, elsewhere: bool) -> Callable[[Document], Sequence[Finding]]:
     """What finds the models that a canvas names and these accounts lack. A tenant's are read from the database.
 
+    Of a tenant also knowledge bases, memories and MCP servers; `elsewhere`: a search server may have some of these.
     Raises ExecutorError for a file that cannot be read, or a tenant that is not there.
     """
     accounts = accounts_from_toml(file) if file is not None else []
     if tenant is not None:
         accounts = [*_of_tenant(tenant), *accounts]
-    return partial(_lacking, accounts)
+
+    def lacking(document: Document) -> list[Finding]:
+        found = list(chosen_models.missing(document, accounts))
+        return found + (_lacking(tenant, document, elsewhere=elsewhere) if tenant is not None else [])
+
+    return lacking
 
 
 def _of_tenant(tenant: str) -> list[Account]:
@@ -30,5 +36,7 @@ def _of_tenant(tenant: str) -> list[Account]:
         return models.accounts_of(connection, tenant_id)
 
 
-def _lacking(accounts: Sequence[Account], document: Document) -> list[Finding]:
-    return list(chosen_models.missing(document, accounts))
+def _lacking(tenant: str, document: Document, *, elsewhere: bool) -> list[Finding]:
+    with opened() as connection, connection.database.transaction() as tx:
+        there = entries.there(tx, tenant_of(tx, tenant), chosen_sources.named(document))
+    return list(chosen_sources.missing(document, there, elsewhere=elsewhere))

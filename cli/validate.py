@@ -24,7 +24,7 @@ Files = Annotated[list[Path], typer.Argument(help="Canvases as RAGFlow exports t
 Strict = Annotated[bool, typer.Option("--strict", help="Fail on warnings too.")]
 Accounts = Annotated[Path | None, typer.Option("--models", help="Look models up in this TOML file.", metavar="FILE")]
 Tenant = Annotated[
-    str | None, typer.Option("--tenant", help="Look models up in this tenant's accounts.", metavar="NAME")
+    str | None, typer.Option("--tenant", help="Look up what it names in what this tenant has.", metavar="NAME")
 ]
 
 
@@ -61,7 +61,8 @@ def _look_up(settings: Settings, models: Path | None, tenant: str | None) -> Loo
     if models is None and tenant is None and settings.models_file is None:
         return None
     known: Any = importlib.import_module(MODELS)
-    look_up: LookUp = known.look_up(models or settings.models_file, tenant)
+    elsewhere = settings.ragflow_url is not None
+    look_up: LookUp = known.look_up(models or settings.models_file, tenant, elsewhere=elsewhere)
     return look_up
 
 

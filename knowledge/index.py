@@ -4,17 +4,16 @@ Every chunk is measured, so nothing that an approximation overlooks is missed: 1
 processor 16 ms (docs/decisions/0024). This module needs NumPy, and is imported by whoever finds it there.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
 from math import log
-from typing import Any
 from uuid import UUID
 
 import numpy as np
 from numpy.typing import NDArray
 
 from canvas.errors import ToolError
+from store.knowledge_chunks import Block
 
 NOWHERE = 0.35  # what a word counts for that no passage has: it tells little about any of them
 MOST_SEGMENTS = 16  # of an index; each further one is a few more calls for every question
@@ -41,65 +40,133 @@ class Segment:
         return sum(array.nbytes for array in arrays) + (self.vectors.nbytes if self.vectors is not None else 0)
 
 
-def segment(rows: Sequence[Any], generations: dict[UUID, int]) -> Segment:
-    """Rows of (document_id, position, words, vector), those of a document together."""
-    documents, codes = list[tuple[UUID, int]](), list[int]()
-    for document_id, group in groupby(rows, key=lambda row: row.document_id):
-        documents.append((document_id, generations[document_id]))
-        codes += [len(documents) - 1] * sum(1 for _ in group)
-    vectors = None
-    if rows and all(row.vector is not None for row in rows):
-        if len({len(row.vector) for row in rows}) > 1:
+class Growing:
+    """A segment in the making: blocks of chunks come one after another, those of a document together.
+
+    `expected` is how many chunks will come at most; they are put where they stay, so none is ever copied.
+    """
+
+    def __init__(self, generations: Mapping[UUID, int], expected: int) -> None:
+        self._generations = generations
+        self._expected = expected
+        self._documents = list[tuple[UUID, int]]()
+        self._codes = list[NDArray[np.int32]]()
+        self._positions = list[NDArray[np.int32]]()
+        self._words = list[NDArray[np.uint64]]()
+        self._vectors: NDArray[np.float32] | None = None
+        self._has_vectors = True
+        self._count = 0
+
+    @property
+    def size(self) -> int:
+        """Bytes that the segment will take when all has come, as far as can be told by now."""
+        words = 8 * sum(map(len, self._words))
+        to_come = self._expected / self._count if self._count else 0
+        vectors = self._vectors.nbytes if self._vectors is not None else 0
+        return vectors + int(to_come * (words + 8 * self._count))
+
+    def add(self, block: Block) -> None:
+        """Take in a block. Raises ToolError for vectors of several lengths."""
+        if not block.count:
+            return
+        self._add_vectors(block)
+        ids = np.frombuffer(block.documents, np.uint8).reshape(block.count, 16)
+        begins = np.flatnonzero(np.concatenate([[True], (ids[1:] != ids[:-1]).any(axis=1)]))
+        codes = np.zeros(block.count, np.int32)
+        codes[begins] = 1
+        first = UUID(bytes=ids[0].tobytes())
+        if self._documents and self._documents[-1][0] == first:  # a long document, in several blocks
+            codes[0] = 0
+            begins = begins[1:]
+        self._codes.append(np.cumsum(codes, dtype=np.int32) + np.int32(len(self._documents) - 1))
+        for at in begins:
+            document_id = UUID(bytes=ids[at].tobytes())
+            self._documents.append((document_id, self._generations[document_id]))
+        self._positions.append(np.frombuffer(block.positions, ">i4").astype(np.int32))
+        rows = np.arange(self._count, self._count + block.count, dtype=np.uint64)
+        lengths = np.frombuffer(block.lengths, ">i4") // 4
+        self._words.append(_placed(np.frombuffer(block.words, "<u4"), np.repeat(rows, lengths)))
+        self._count += block.count
+
+    def _add_vectors(self, block: Block) -> None:
+        self._has_vectors = self._has_vectors and block.with_vectors == block.count
+        if not self._has_vectors or block.vectors is None or block.longest is None:
+            self._vectors = None
+            return
+        numbers = block.longest // 4
+        if self._vectors is None:
+            self._vectors = np.empty((max(self._expected, block.count), numbers), np.float32)
+        if block.shortest != block.longest or self._vectors.shape[1] != numbers:
             raise ToolError("The knowledge base has vectors of several lengths. Have its documents read again.")
-        vectors = np.frombuffer(b"".join(row.vector for row in rows), dtype="<f4").reshape(len(rows), -1)
-    words = np.frombuffer(b"".join(row.words for row in rows), dtype="<u4")
-    lengths = np.fromiter((len(row.words) // 4 for row in rows), dtype=np.int64, count=len(rows))
-    places = np.repeat(np.arange(len(rows), dtype=np.int32), lengths)
-    order = np.argsort(words, kind="stable")
-    return Segment(
-        documents,
-        np.array(codes, dtype=np.int32),
-        np.fromiter((row.position for row in rows), dtype=np.int32, count=len(rows)),
-        vectors,
-        words[order],
-        places[order],
-    )
+        until = self._count + block.count
+        if until > len(self._vectors):  # more than were expected
+            more = np.empty((until - len(self._vectors), numbers), np.float32)
+            self._vectors = np.concatenate([self._vectors, more])
+        self._vectors[self._count : until] = np.frombuffer(block.vectors, "<f4").reshape(-1, numbers)
+
+    def segment(self) -> Segment:
+        """What has come."""
+        words, rows = _sorted(self._words)
+        return Segment(
+            self._documents,
+            _together(self._codes),
+            _together(self._positions),
+            self._vectors[: self._count] if self._vectors is not None else None,
+            words,
+            rows,
+        )
+
+
+def segment(block: Block, generations: Mapping[UUID, int]) -> Segment:
+    """A block as a segment of its own."""
+    growing = Growing(generations, block.count)
+    growing.add(block)
+    return growing.segment()
 
 
 def joined(segments: Sequence[Segment], alive: Collection[tuple[UUID, int]]) -> Segment:
     """One segment with the chunks of those documents that are alive."""
     documents, parts, at = list[tuple[UUID, int]](), list[Segment](), 0
-    offset = 0
+    placed, offset = list[NDArray[np.uint64]](), 0
     for each in segments:
         lives = np.fromiter((document in alive for document in each.documents), bool, count=len(each.documents))
         keep = lives[each.codes]
         renumbered = np.cumsum(keep, dtype=np.int32) - 1
         code_of = np.cumsum(lives, dtype=np.int32) - 1
         kept_words = keep[each.rows]
-        parts.append(
-            Segment(
-                (),
-                code_of[each.codes[keep]] + np.int32(at),
-                each.positions[keep],
-                each.vectors[keep] if each.vectors is not None else None,
-                each.words[kept_words],
-                renumbered[each.rows[kept_words]] + np.int32(offset),
-            )
-        )
+        vectors = each.vectors
+        if vectors is not None and not keep.all():
+            vectors = vectors[keep]
+        codes, positions = code_of[each.codes[keep]] + np.int32(at), each.positions[keep]
+        parts.append(Segment((), codes, positions, vectors, each.words[:0], each.rows[:0]))
+        placed.append(_placed(each.words[kept_words], renumbered[each.rows[kept_words]].astype(np.uint64) + offset))
         documents += [document for document, is_alive in zip(each.documents, lives, strict=True) if is_alive]
         at = len(documents)
-        offset += len(parts[-1].codes)
+        offset += len(codes)
     vectors = [part.vectors for part in parts if part.vectors is not None]
-    words = np.concatenate([part.words for part in parts])
-    order = np.argsort(words, kind="stable")
     return Segment(
         documents,
         np.concatenate([part.codes for part in parts]),
         np.concatenate([part.positions for part in parts]),
         np.concatenate(vectors) if len(vectors) == len(parts) else None,
-        words[order],
-        np.concatenate([part.rows for part in parts])[order],
+        *_sorted(placed),
     )
+
+
+def _placed(words: NDArray[np.uint32], rows: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Each word and the row that it stands in as one number: these sort three times as fast as pairs."""
+    return (words.astype(np.uint64) << np.uint64(32)) | rows
+
+
+def _sorted(placed: Sequence[NDArray[np.uint64]]) -> tuple[NDArray[np.uint32], NDArray[np.int32]]:
+    """Words in ascending order, and the rows that they stand in."""
+    numbers = np.concatenate(placed) if placed else np.zeros(0, np.uint64)
+    numbers.sort()
+    return (numbers >> np.uint64(32)).astype(np.uint32), (numbers & np.uint64(0xFFFFFFFF)).astype(np.int32)
+
+
+def _together(parts: Sequence[NDArray[np.int32]]) -> NDArray[np.int32]:
+    return np.concatenate(parts) if parts else np.zeros(0, np.int32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,8 +287,3 @@ def _place(parts: Sequence[Measured], row: int) -> tuple[UUID, int]:
             return part.places[part.codes[row]][0], int(part.positions[row])
         row -= len(part.codes)
     raise AssertionError("unreachable: a row is in one of the parts")
-
-
-def in_groups(rows: Iterable[Sequence[Any]], generations: dict[UUID, int]) -> Iterator[Segment]:
-    """A segment for each group of rows."""
-    return (segment(group, generations) for group in rows if group)

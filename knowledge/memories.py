@@ -15,6 +15,7 @@ from canvas.errors import NodeFailure, ToolError
 from components.file_kinds import lacking
 from components.templates import value_text
 from knowledge import packed, words
+from knowledge.entries import chosen
 from knowledge.models import Models
 from store import memories, memory_messages
 from store.database import Database
@@ -51,12 +52,8 @@ class Memories:
         return await asyncio.to_thread(self._named, tenant_id, entries)
 
     def _named(self, tenant_id: UUID, entries: Sequence[str]) -> dict[str, Memory]:
-        ids = {entry: found for entry in entries if (found := _id_of(entry)) is not None}
         with self._database.statements() as tx:
-            known = memories.named(tx, tenant_id, list(ids.values()), list(entries))
-        by_id, by_name = {each.id: each for each in known}, {each.name.lower(): each for each in known}
-        found = {entry: by_id.get(ids[entry]) if entry in ids else None for entry in entries}
-        return {entry: one for entry in entries if (one := found[entry] or by_name.get(entry.lower())) is not None}
+            return chosen(entries, lambda ids, names: memories.named(tx, tenant_id, ids, names))
 
     # -- saving ---------------------------------------------------------------------------------------------------
     async def save(self, memory: Memory, record: Mapping[str, Any], key: str | None = None) -> None:
@@ -119,7 +116,7 @@ class Memories:
         asked = words.asked(looked.question, LANGUAGE)
         question = index.Question(asked, index.direction(vector) if vector is not None else None)
         found = index.nearest(
-            [index.measured(index.segment(placed, {_ROWS: 0}), question)],
+            [index.measured(index.segment(packed.block(placed), {_ROWS: 0}), question)],
             [len(asked)],
             1 - looked.by_words if vector is not None else 0.0,
             looked.threshold,
@@ -139,10 +136,3 @@ def said_in(record: Mapping[str, Any]) -> str:
     if len(content) > LONGEST_SAID:
         raise NodeFailure(f"More than {LONGEST_SAID} characters were said: that is too much for a memory.")
     return content
-
-
-def _id_of(entry: str) -> UUID | None:
-    try:
-        return UUID(entry) if len(entry) in (32, 36) else None
-    except ValueError:
-        return None

@@ -1,10 +1,12 @@
-"""Words and vectors as rows keep them: little-endian numbers, one after the other (docs/decisions/0020)."""
+"""Words and vectors as rows keep them: little-endian numbers, one after the other (docs/decisions/0024)."""
 
 import struct
 from collections.abc import Sequence
 from math import sqrt
+from typing import Any
 
 from knowledge.words import words_of
+from store.knowledge_chunks import Block
 
 
 def vector(numbers: Sequence[float]) -> bytes:
@@ -18,3 +20,19 @@ def words(text: str, language: str) -> bytes:
     """The words of a text in ascending order, as uint32."""
     found = sorted(words_of(text, language))
     return struct.pack(f"<{len(found)}I", *found)
+
+
+def block(rows: Sequence[Any]) -> Block:
+    """Rows of (document_id, position, words, vector), those of a document together, as the database gives them."""
+    vectors = [row.vector for row in rows if row.vector is not None]
+    return Block(
+        documents=b"".join(row.document_id.bytes for row in rows),
+        positions=struct.pack(f">{len(rows)}i", *(row.position for row in rows)),
+        lengths=struct.pack(f">{len(rows)}i", *(len(row.words) for row in rows)),
+        words=b"".join(row.words for row in rows),
+        vectors=b"".join(vectors),
+        with_vectors=len(vectors),
+        shortest=min(map(len, vectors), default=None),
+        longest=max(map(len, vectors), default=None),
+        count=len(rows),
+    )

@@ -1,6 +1,6 @@
-"""What a chat model makes of a question before it is looked for: other languages, and a filter of documents.
+"""What a chat model makes of a question: other languages, key words, a filter of documents, and where to read on.
 
-Both are optional steps: whoever calls them goes on without what they raise.
+All are optional steps: whoever calls them goes on without what they raise.
 """
 
 import json
@@ -10,6 +10,7 @@ from typing import Any
 
 from canvas.errors import ModelError
 from components.json_in_text import read_json
+from knowledge.contents import Heading
 from knowledge.filters import OPERATORS, Condition, conditions_of
 from providers.chat import ChatModel, ChatRequest
 from providers.cleaning import without_reasoning
@@ -17,10 +18,23 @@ from providers.cleaning import without_reasoning
 MOST_SHOWN = 20  # values of a key that the model is shown
 LONGEST_SHOWN = 80  # characters of one of them
 
+MOST_KEY_WORDS = 8
+MOST_SECTIONS = 5  # of a table of contents
+
+_DIVIDED = re.compile(r"[,;，、；\n]+")
 _SEPARATOR = re.compile(r"={3,}|#{3,}|\n+")
 _TRANSLATE = (
     "Translate the user's question into each of these languages: {languages}. Answer with the translations alone, in "
     "that order, with a line of ### between two of them. Names, codes and numbers stay as they are."
+)
+_KEY_WORDS = (
+    "Name up to {most} key words or short phrases that a passage must be about to answer the user's question, the most "
+    "important first, in the question's language. Answer with them alone, divided by commas."
+)
+_SECTIONS = (
+    "Below is a document's table of contents, each heading with a number. Which parts would one read to answer the "
+    "user's question? Answer with a JSON list of their numbers alone, the best first, at most {most}; with [] where "
+    "none of them fits.\n\n{contents}"
 )
 _FILTER = (
     "Documents carry metadata. From the user's question you work out which metadata the wanted documents must have. "
@@ -36,6 +50,22 @@ async def translated(question: str, languages: Sequence[str], model: ChatModel) 
     answer = await _answer(model, prompt, question, {"temperature": 0.2})
     pieces = [piece.strip() for piece in _SEPARATOR.split(without_reasoning(answer))]
     return list(dict.fromkeys([question, *filter(None, pieces)]))
+
+
+async def key_words(question: str, model: ChatModel) -> str:
+    """The key words of a question, "" for none. Raises ModelError."""
+    answer = await _answer(model, _KEY_WORDS.format(most=MOST_KEY_WORDS), question, {"temperature": 0.2})
+    words = [word.strip() for word in _DIVIDED.split(without_reasoning(answer))]
+    return " ".join(list(dict.fromkeys(filter(None, words)))[:MOST_KEY_WORDS])
+
+
+async def sections_asked(question: str, headings: Sequence[Heading], model: ChatModel) -> list[Heading]:
+    """The headings under which the answer may stand, the best first. Raises ModelError."""
+    contents = "\n".join(f"{'  ' * (each.level - 1)}{at} {each.title}" for at, each in enumerate(headings))
+    prompt = _SECTIONS.format(most=MOST_SECTIONS, contents=contents)
+    told = read_json(await _answer(model, prompt, question, {"temperature": 0}))
+    numbers = [each for each in told if type(each) is int] if isinstance(told, list) else []
+    return [headings[at] for at in dict.fromkeys(numbers) if 0 <= at < len(headings)][:MOST_SECTIONS]
 
 
 async def conditions_asked(

@@ -16,7 +16,8 @@ from uuid import UUID
 import structlog
 
 from canvas.errors import NodeFailure, ToolError
-from knowledge import filters, questions
+from knowledge import contents, filters, questions, words
+from knowledge.entries import chosen
 from knowledge.models import Models, first_of
 from knowledge.shelf import Asked, Shelf
 from providers.chat import ChatModel
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
+MOST_OF_A_DOCUMENT = 100_000  # chunks
+MOST_WITH_HEADINGS = 2000  # chunks of a document that are looked through for its table of contents
 RERANKED = 64  # passages that a ranking model reads, if not more are wanted
 NO_GRAPH = (
     "No knowledge graph is configured for this deployment: switch use_kg off, or search a RAGFlow server that has one."
@@ -58,7 +61,9 @@ class Wanted:
     filter: Mapping[str, Any] = field(default_factory=dict[str, Any])
     document_ids: Sequence[UUID] | None = None  # None: any; they win over the filter
     use_graph: bool = False
-    contents: bool = False
+    contents: bool = False  # a chat model picks passages by the table of contents of the document that fits best
+    key_words: bool = False  # a chat model names words that are looked for as well
+    highlight: bool = False  # passages come with the question's words marked
 
 
 class Library:
@@ -75,12 +80,8 @@ class Library:
         return await asyncio.to_thread(self._bases, tenant_id, entries)
 
     def _bases(self, tenant_id: UUID, entries: Sequence[str]) -> dict[str, Searched]:
-        ids = {entry: found for entry in entries if (found := _id_of(entry)) is not None}
         with self._database.statements() as tx:
-            known = knowledge_bases.named(tx, tenant_id, list(ids.values()), list(entries))
-        by_id, by_name = {base.id: base for base in known}, {base.name.lower(): base for base in known}
-        found = {entry: by_id.get(ids[entry]) if entry in ids else None for entry in entries}
-        return {entry: base for entry in entries if (base := found[entry] or by_name.get(entry.lower())) is not None}
+            return chosen(entries, lambda ids, names: knowledge_bases.named(tx, tenant_id, ids, names))
 
     async def search(self, tenant_id: UUID, bases: Sequence[Searched], wanted: Wanted) -> dict[str, Any]:
         """{"chunks", "doc_aggs", "total"}, the nearest first, in the names of tools 6. Raises NodeFailure."""
@@ -93,10 +94,12 @@ class Library:
         variants = await self._variants(tenant_id, wanted)
         asked = Asked(variants, await self._vector(tenant_id, models.pop(), variants), documents)
         near = await self._nearest(tenant_id, bases, asked, wanted)
-        chosen = near[wanted.skipped : wanted.skipped + wanted.most]
-        chunks = await asyncio.to_thread(self._shown, tenant_id, chosen)
-        if wanted.contents:  # our documents keep no table of contents that a model could look at
-            log.info("no_table_of_contents", tenant_id=str(tenant_id))
+        if wanted.contents and near:
+            near = await self._by_contents(tenant_id, bases, asked, wanted, near)
+        page = near[wanted.skipped : wanted.skipped + wanted.most]
+        chunks: Sequence[Mapping[str, Any]] = await asyncio.to_thread(self._shown, tenant_id, page)
+        if wanted.highlight:
+            chunks = await asyncio.to_thread(_highlighted, chunks, bases, variants)
         if wanted.use_graph:
             chunks = [*await self._graph_chunk(tenant_id, bases, wanted), *chunks]
         return {"chunks": chunks, "doc_aggs": _counted(chunks), "total": len(near)}
@@ -135,7 +138,18 @@ class Library:
             return knowledge_chunks.metadata_of(tx, tenant_id, base_ids)
 
     async def _variants(self, tenant_id: UUID, wanted: Wanted) -> Sequence[str]:
-        """The question, and what it is in other languages."""
+        """The question, what it is in other languages, and its key words."""
+        variants = await self._translated(tenant_id, wanted)
+        if not wanted.key_words:
+            return variants
+        try:
+            found = await questions.key_words(wanted.question, await self._chat(tenant_id))
+        except NodeFailure as failure:
+            log.warning("key_words_left_out", tenant_id=str(tenant_id), error=failure.message)
+            return variants
+        return list(dict.fromkeys([*variants, *filter(None, [found])]))
+
+    async def _translated(self, tenant_id: UUID, wanted: Wanted) -> Sequence[str]:
         languages = [str(language) for language in wanted.languages if str(language).strip()]
         if not languages:
             return [wanted.question]
@@ -162,14 +176,12 @@ class Library:
     async def _nearest(
         self, tenant_id: UUID, bases: Sequence[Searched], asked: Asked, wanted: Wanted
     ) -> "Sequence[Near]":
-        by_vector = 1 - wanted.by_words if asked.vector is not None else 0.0
         reach = max(wanted.skipped + wanted.most, RERANKED) if wanted.rerank_id else wanted.candidates
-        near = await asyncio.to_thread(
-            self._shelf.nearest,
+        near = await self._measured(
             tenant_id,
             bases,
             asked,
-            by_vector=by_vector,
+            wanted,
             threshold=0.0 if wanted.rerank_id else wanted.threshold,
             most=max(reach, wanted.skipped + wanted.most),
         )
@@ -185,6 +197,61 @@ class Library:
             for each, score in zip(there, scores, strict=True)
         ]
         return sorted((each for each in ranked if each.similarity >= wanted.threshold), key=_falling)
+
+    async def _measured(
+        self,
+        tenant_id: UUID,
+        bases: Sequence[Searched],
+        asked: Asked,
+        wanted: Wanted,
+        *,
+        most: int,
+        threshold: float = 0.0,
+    ) -> "Sequence[Near]":
+        by_vector = 1 - wanted.by_words if asked.vector is not None else 0.0
+        return await asyncio.to_thread(
+            self._shelf.nearest, tenant_id, bases, asked, by_vector=by_vector, threshold=threshold, most=most
+        )
+
+    async def _by_contents(
+        self, tenant_id: UUID, bases: Sequence[Searched], asked: Asked, wanted: Wanted, near: "Sequence[Near]"
+    ) -> "Sequence[Near]":
+        """What stands under the headings that a model picks goes first; the rest follows, should there be room.
+
+        It is shown the headings of one document: the one that what was found fits best.
+        """
+        fits = dict[UUID, float]()
+        for each in near[: wanted.skipped + wanted.most]:
+            fits[each.document_id] = fits.get(each.document_id, 0.0) + each.similarity
+        document_id = max(fits, key=lambda each: fits[each])
+        headings = contents.fitted(await asyncio.to_thread(self._headings, tenant_id, document_id))
+        if not headings:
+            log.info("no_table_of_contents", tenant_id=str(tenant_id), document_id=str(document_id))
+            return near
+        try:
+            picked = await questions.sections_asked(wanted.question, headings, await self._chat(tenant_id))
+        except NodeFailure as failure:
+            log.warning("contents_left_out", tenant_id=str(tenant_id), error=failure.message)
+            return near
+        if not picked:
+            return near
+        whole = await self._measured(
+            tenant_id, bases, replace(asked, documents=frozenset({document_id})), wanted, most=MOST_OF_A_DOCUMENT
+        )
+        end = max(each.position for each in whole)
+        positions = {at for heading in picked for at in contents.below(headings, heading, end)}
+        known = {(each.document_id, each.position): each for each in near}
+        best = sorted(
+            (known.get((document_id, each.position), each) for each in whole if each.position in positions),
+            key=_falling,
+        )[: wanted.most]
+        first = {each.position for each in best}
+        return [*best, *(each for each in near if each.document_id != document_id or each.position not in first)]
+
+    def _headings(self, tenant_id: UUID, document_id: UUID) -> list[contents.Heading]:
+        with self._database.statements() as tx:
+            found = knowledge_chunks.with_headings(tx, tenant_id, document_id, most=MOST_WITH_HEADINGS)
+        return contents.headings_in(found)
 
     async def _graph_chunk(
         self, tenant_id: UUID, bases: Sequence[Searched], wanted: Wanted
@@ -234,6 +301,22 @@ def _chunk(near: "Near", row: Any) -> Mapping[str, Any]:
     }
 
 
+def _highlighted(
+    chunks: Sequence[Mapping[str, Any]], bases: Sequence[Searched], variants: Sequence[str]
+) -> list[Mapping[str, Any]]:
+    """The passages, each with its text as `highlight` in which the words that were looked for are marked."""
+    languages = {base.id.hex: base.language for base in bases}
+    wanted = {
+        language: {word for variant in variants for word in words.asked(variant, language)}
+        for language in set(languages.values())
+    }
+    marked = list[Mapping[str, Any]]()
+    for chunk in chunks:
+        language = languages[chunk["kb_id"]]
+        marked.append({**chunk, "highlight": words.marked(chunk["content_with_weight"], wanted[language], language)})
+    return marked
+
+
 def _counted(chunks: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """How many of the passages each document has, the most first."""
     counts = dict[tuple[str, str], int]()
@@ -246,10 +329,3 @@ def _counted(chunks: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 def _falling(near: "Near") -> tuple[float, str, int]:
     return -near.similarity, near.document_id.hex, near.position
-
-
-def _id_of(entry: str) -> UUID | None:
-    try:
-        return UUID(entry) if len(entry) in (32, 36) else None
-    except ValueError:
-        return None

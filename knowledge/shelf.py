@@ -2,6 +2,8 @@
 
 What is kept has a limit for all bases together; whatever was asked longest ago goes first. A base that is larger by
 itself is read from the database for each question, a part at a time: right, and slow.
+
+Who asks first waits for the reading. It goes on in its thread when that one gives up, and the next one finds it done.
 """
 
 import threading
@@ -116,30 +118,40 @@ class Shelf:
         segments = [part for part in kept.segments if not alive.isdisjoint(part.documents)]
         known = {document for part in segments for document in part.documents}
         new = {document_id: documents[document_id] for document_id, _ in alive - known}
-        size, is_too_large = sum(part.size for part in segments), False
-        for part in self._read(tenant_id, new):
-            segments.append(part)
-            size += part.size
-            if size > self._memory:
-                is_too_large = True
-                break
-        if is_too_large:
+        room = self._memory - sum(part.size for part in segments)
+        read = self._read_whole(tenant_id, new, room)
+        if read is None:
             log.warning("knowledge_base_exceeds_memory", base_id=str(base.id), documents=len(alive))
-            segments, size = [], 0
-        elif len(segments) > index.MOST_SEGMENTS:
-            segments = _fewer(segments, alive)
-            size = sum(part.size for part in segments)
+            segments = []
+        else:
+            segments += [read] if len(read.codes) else []
+            segments = _fewer(segments, alive) if len(segments) > index.MOST_SEGMENTS else segments
         kept.documents, kept.alive = documents, alive
-        kept.segments, kept.size = segments, size
-        kept.revision, kept.is_too_large = base.revision, is_too_large
+        kept.segments, kept.size = segments, sum(part.size for part in segments)
+        kept.revision, kept.is_too_large = base.revision, read is None
         self._make_room(base.id)
 
-    def _read(self, tenant_id: UUID, documents: Mapping[UUID, tuple[int, int]]) -> "Iterable[Segment]":
+    def _read_whole(self, tenant_id: UUID, documents: Mapping[UUID, tuple[int, int]], room: int) -> "Segment | None":
+        """The chunks of documents as one segment; None if it would take more than there is room for, in bytes.
+
+        That is told from the first block on: a base that is too large is not read in vain.
+        """
         from knowledge import index
 
-        sizes = {document_id: size for document_id, (_, size) in documents.items()}
-        generations = {document_id: generation for document_id, (generation, _) in documents.items()}
-        return index.in_groups(chunks.read(self._database, tenant_id, sizes), generations)
+        generations, sizes = _generations_and_sizes(documents)
+        growing = index.Growing(generations, sum(sizes.values()))
+        for block in chunks.read(self._database, tenant_id, sizes):
+            growing.add(block)
+            if growing.size > room:
+                return None
+        return growing.segment()
+
+    def _read(self, tenant_id: UUID, documents: Mapping[UUID, tuple[int, int]]) -> "Iterable[Segment]":
+        """The chunks of documents, a block at a time."""
+        from knowledge import index
+
+        generations, sizes = _generations_and_sizes(documents)
+        return (index.segment(block, generations) for block in chunks.read(self._database, tenant_id, sizes))
 
     def _make_room(self, but: UUID) -> None:
         """Let go of what was asked longest ago."""
@@ -148,6 +160,13 @@ class Shelf:
                 if self.size <= self._memory:
                     return
                 self._kept.pop(base_id)
+
+
+def _generations_and_sizes(documents: Mapping[UUID, tuple[int, int]]) -> tuple[dict[UUID, int], dict[UUID, int]]:
+    return (
+        {document_id: generation for document_id, (generation, _) in documents.items()},
+        {document_id: size for document_id, (_, size) in documents.items()},
+    )
 
 
 def _fewer(segments: "Sequence[Segment]", alive: frozenset[tuple[UUID, int]]) -> "list[Segment]":

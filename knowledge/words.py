@@ -8,7 +8,7 @@ a million different words one in four thousand shares its number with another.
 
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from functools import lru_cache
 from typing import Any
 from zlib import crc32
@@ -61,10 +61,42 @@ def asked(question: str, language: str) -> list[int]:
     return list((told or silent).values())[:MOST_ASKED]
 
 
+def marked(text: str, wanted: Collection[int], language: str) -> str:
+    """The text with `<em>` around the words whose numbers are wanted; "" where it has none of them."""
+    spans = list[tuple[int, int]]()
+    for found in _RUN.finditer(text):
+        for start, end in _hits(found.group(), found.lastgroup == "unbroken", wanted, language):
+            first, last = found.start() + start, found.start() + end
+            if spans and spans[-1][1] >= first:  # pairs of letters overlap
+                spans[-1] = spans[-1][0], last
+            else:
+                spans.append((first, last))
+    parts, at = list[str](), 0
+    for first, last in spans:
+        parts += [text[at:first], "<em>", text[first:last], "</em>"]
+        at = last
+    return "".join([*parts, text[at:]]) if spans else ""
+
+
+def _hits(run: str, is_unbroken: bool, wanted: Collection[int], language: str) -> list[tuple[int, int]]:
+    """Where in a word, or in a run of letters that no blank divides, something wanted stands."""
+    if not is_unbroken:
+        return [(0, len(run))] if not words_of(run, language).isdisjoint(wanted) else []
+    for size in (2, 1):  # single letters are asked for alone
+        parts = ((at, run[at : at + size]) for at in range(len(run) - size + 1))
+        if found := [(at, at + size) for at, part in parts if _number(_plain(part)) in wanted]:
+            return found
+    return []
+
+
 def _runs(text: str) -> Iterator[tuple[str, bool]]:
     """Words, and runs of letters that no blank divides."""
-    for found in _RUN.finditer(unicodedata.normalize("NFKC", text).casefold()):
+    for found in _RUN.finditer(_plain(text)):
         yield found.group(), found.lastgroup == "unbroken"
+
+
+def _plain(text: str) -> str:
+    return unicodedata.normalize("NFKC", text).casefold()
 
 
 @lru_cache(maxsize=100_000)

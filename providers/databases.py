@@ -11,8 +11,11 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+from functools import partial
 from threading import Thread
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 from canvas.errors import AddressRefused, ToolError
 from providers import addresses, drivers
@@ -89,6 +92,18 @@ class Servers:
         except ToolError:  # a socket's folder, or a name that nobody knows at the moment
             return False
         return not set(ours).isdisjoint(found)
+
+
+def reached(guard: Guard, own: tuple[str, int, str] | None, *, trino_use_tls: bool) -> Servers:
+    """The servers of a deployment, with the drivers as its settings want them."""
+    trino = replace(drivers.DRIVERS["trino"], connect=partial(drivers.connect_trino, tls=trino_use_tls))
+    return Servers(guard, own=own, known={**drivers.DRIVERS, "trino": trino})
+
+
+def place_of(database_url: str) -> tuple[str, int, str]:
+    """(host, port, name) of Easel's own database, as `Servers` wants it."""
+    own = urlsplit(database_url)
+    return (own.hostname or "").lower(), own.port or 5432, own.path.lstrip("/")
 
 
 class Session:

@@ -3,12 +3,13 @@
 import hashlib
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 from uuid import UUID
 
 from canvas import storable
 from canvas.budget import limits_of
-from canvas.errors import InvalidCanvas, InvalidRequest
+from canvas.errors import InvalidCanvas, InvalidRequest, NotFound
 from scheduler.accepting import Start, Started
 from scheduler.lifecycle import Lifecycle
 from scheduler.turn_start import Request
@@ -16,6 +17,8 @@ from store import conversations, idempotency, versions
 from store.transaction import Transaction
 
 ROUTE = "runs"  # idempotency keys of those who start runs without waiting, by HTTP or by the task
+
+LATEST = "latest"  # a version: what was published last, the draft where nothing was
 
 
 def start_of(
@@ -112,7 +115,10 @@ def _digest(canvas_id: UUID, options: Mapping[str, Any]) -> bytes:
 
 def _version(tx: Transaction, tenant_id: UUID, canvas_id: UUID, options: Mapping[str, Any]) -> UUID:
     wanted = options.get("version")
-    if wanted and wanted != "draft":
+    if wanted == LATEST:
+        with suppress(NotFound):
+            return versions.latest_released(tx, tenant_id, canvas_id).id
+    elif wanted and wanted != "draft":
         return versions.version_by_id(tx, tenant_id, canvas_id, _id(wanted, "version")).id
     if options.get("release"):
         return versions.latest_released(tx, tenant_id, canvas_id).id

@@ -82,6 +82,7 @@ UPDATE = (
     )
     .values(release=bindparam("new_release"), updated_at=func.now())
 )
+PUT_DRAFT = sa.update(canvases).where(*_this_canvas).values(draft=bindparam("new_draft"), updated_at=func.now())
 DELETE = sa.delete(canvases).where(*_this_canvas)
 DELETE_CONVERSATIONS = sa.delete(conversations).where(
     conversations.c.tenant_id == bindparam("of_tenant"), conversations.c.canvas_id == bindparam("canvas_id")
@@ -170,6 +171,12 @@ def update(
         raise NotFound("canvas not found.")
     if release or dsl is not None:
         versions.save(tx, tenant_id, canvas_id, release=release)
+
+
+def put_draft(tx: Transaction, tenant_id: UUID, canvas_id: UUID, dsl: Mapping[str, Any]) -> None:
+    """Change the draft and nothing else: no version is kept, and what is published stays. Raises NotFound."""
+    if not tx.run(PUT_DRAFT, of_tenant=tenant_id, canvas_id=canvas_id, new_draft=dict(dsl)):
+        raise NotFound("canvas not found.")
 
 
 def publish(

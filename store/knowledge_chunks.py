@@ -10,7 +10,11 @@ from sqlalchemy import text
 from store.database import Database
 from store.transaction import Transaction
 
-READ_AT_ONCE = 4000  # chunks; 16 MB of vectors of 1024 numbers, and less than a second
+READ_AT_ONCE = 4000  # chunks; 16 MB of vectors of 1024 numbers, a fraction of a second
+
+HEADING = (
+    r"(^|\n)[ \t]*(#{1,6}[ \t]|\d{1,3}\.\d|[[:alpha:]]{4,9}[ \t]+([0-9]{1,3}|[ivxlc]{1,7}|[a-z])\M|第)"  # or nearly
+)
 
 INSERT = text("""
     insert into knowledge_chunks (document_id, position, tenant_id, base_id, text, words, vector)
@@ -22,10 +26,16 @@ SEARCHABLE = text("""
     where tenant_id = :tenant_id and base_id = :base_id and status = 'done' and chunks > 0 order by id
 """)
 SOME = text("""
-    select document_id, position, words, vector from knowledge_chunks
-    where document_id = any(cast(:document_ids as uuid[])) and position >= :first and position < :last
-        and tenant_id = :tenant_id
-    order by document_id, position
+    select string_agg(uuid_send(document_id), '') as documents, string_agg(int4send(position), '') as positions,
+        string_agg(int4send(length(words)), '') as lengths, string_agg(words, '') as words,
+        string_agg(vector, '') as vectors, count(vector) as with_vectors,
+        min(length(vector)) as shortest, max(length(vector)) as longest, count(*) as count
+    from (
+        select document_id, position, words, vector from knowledge_chunks
+        where document_id = any(cast(:document_ids as uuid[])) and position >= :first and position < :last
+            and tenant_id = :tenant_id
+        order by document_id, position
+    ) as chunks
 """)
 SHOWN = text("""
     select c.document_id, c.position, c.text, d.name, d.metadata, d.base_id
@@ -38,6 +48,11 @@ OF_DOCUMENT = text("""
     select position, text from knowledge_chunks
     where tenant_id = :tenant_id and document_id = :document_id
     order by position limit :most offset :skipped
+""")
+WITH_HEADINGS = text("""
+    select position, text from knowledge_chunks
+    where tenant_id = :tenant_id and document_id = :document_id and text ~* :heading
+    order by position limit :most
 """)
 METADATA = text("""
     select id, metadata from knowledge_documents
@@ -57,6 +72,23 @@ class Chunk:
     text: str
     words: bytes
     vector: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Many chunks: for each its document's id, then its position, ..., one after the other (numbers of 4 bytes, the
+    highest first). `lengths` are how many bytes of `words` are each one's. `shortest` and `longest` vectors in bytes.
+    """
+
+    documents: bytes
+    positions: bytes
+    lengths: bytes
+    words: bytes
+    vectors: bytes | None
+    with_vectors: int
+    shortest: int | None
+    longest: int | None
+    count: int
 
 
 def add(tx: Transaction, tenant_id: UUID, base_id: UUID, document_id: UUID, chunks: Sequence[Chunk]) -> None:
@@ -84,16 +116,16 @@ def searchable(tx: Transaction, tenant_id: UUID, base_id: UUID) -> dict[UUID, tu
     return {row.id: (row.generation, row.chunks) for row in rows}
 
 
-def read(database: Database, tenant_id: UUID, sizes: Mapping[UUID, int]) -> Iterator[Sequence[Any]]:
-    """All chunks of documents, of which each has so many: some thousand rows at a time, a document's together.
+def read(database: Database, tenant_id: UUID, sizes: Mapping[UUID, int]) -> Iterator["Block"]:
+    """All chunks of documents, of which each has so many: some thousand in a block, a document's together and in order.
 
-    Rows are (document_id, position, words, vector).
+    The server puts a block together, so that nobody has to take a hundred thousand rows in hand.
     """
     for document_ids, first, last in _portions(sizes):
         with database.statements() as tx:
-            rows = tx.rows(SOME, tenant_id=tenant_id, document_ids=document_ids, first=first, last=last)
-        if rows:
-            yield rows
+            (row,) = tx.rows_of_bytes(SOME, tenant_id=tenant_id, document_ids=document_ids, first=first, last=last)
+        if row.count:
+            yield Block(*row)
 
 
 def _portions(sizes: Mapping[UUID, int]) -> Iterator[tuple[list[UUID], int, int]]:
@@ -126,6 +158,12 @@ def shown(tx: Transaction, tenant_id: UUID, places: Sequence[tuple[UUID, int]]) 
 def of_document(tx: Transaction, tenant_id: UUID, document_id: UUID, *, most: int, skipped: int) -> Sequence[Any]:
     """A document's chunks in their order: rows of (position, text)."""
     return tx.rows(OF_DOCUMENT, tenant_id=tenant_id, document_id=document_id, most=most, skipped=skipped)
+
+
+def with_headings(tx: Transaction, tenant_id: UUID, document_id: UUID, *, most: int) -> list[tuple[int, str]]:
+    """The chunks of a document in which a line looks like a heading, in their order: (position, text)."""
+    rows = tx.rows(WITH_HEADINGS, tenant_id=tenant_id, document_id=document_id, heading=HEADING, most=most)
+    return [(row.position, row.text) for row in rows]
 
 
 def metadata_of(tx: Transaction, tenant_id: UUID, base_ids: Sequence[UUID]) -> dict[UUID, dict[str, Any]]:

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Row, bindparam, delete, func, insert, or_, select, update
+from sqlalchemy import ARRAY, Row, Uuid, any_, bindparam, delete, func, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
 from canvas.errors import Conflict, NotFound
@@ -53,6 +53,9 @@ SERVERS = (
     .order_by(servers.c.created_at.desc(), servers.c.id.desc())
 )
 BY_NAME = _SHOWN.where(servers.c.tenant_id == bindparam("of_tenant"), servers.c.name == bindparam("named"))
+REGISTERED = select(servers.c.id).where(
+    servers.c.tenant_id == bindparam("of_tenant"), servers.c.id == any_(bindparam("ids", type_=ARRAY(Uuid)))
+)
 INSERT = insert(servers).values(
     {name: bindparam(name) for name in ("id", "tenant_id", *_WRITTEN)},
 )
@@ -83,6 +86,11 @@ def get(tx: Transaction, tenant_id: UUID, server_id: UUID, key: SealingKey) -> S
     if not rows:
         raise NotFound("MCP server not found.")
     return _server(tenant_id, rows[0], key)
+
+
+def registered(tx: Transaction, tenant_id: UUID, ids: Sequence[UUID]) -> set[UUID]:
+    """Those of the ids that are servers of the tenant's."""
+    return {row.id for row in tx.rows(REGISTERED, of_tenant=tenant_id, ids=list(ids))}
 
 
 def find(tx: Transaction, tenant_id: UUID, name: str, key: SealingKey) -> ServerRow | None:

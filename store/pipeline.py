@@ -59,8 +59,11 @@ class Pipeline:
         """Whether no transaction is open."""
         return self._pgconn.transaction_status == TransactionStatus.IDLE
 
-    def send(self, sql: bytes, values: Sequence[Any]) -> Reply:
-        """Send a statement with `$1`, `$2`, ... and its values; it leaves at the next wait at the latest."""
+    def send(self, sql: bytes, values: Sequence[Any], *, result_format: int = 0) -> Reply:
+        """Send a statement with `$1`, `$2`, ... and its values; it leaves at the next wait at the latest.
+
+        `result_format` 1: rows come as the server keeps them and not as text, in which bytes are twice as many.
+        """
         if not self._pgconn.pipeline_status:
             self._pgconn.enter_pipeline_mode()
         adapt = self._adapt
@@ -68,9 +71,11 @@ class Pipeline:
         key = sql, adapt.types or ()
         name = (self._prepared.names.get(key) or self._prepare_if_it_pays(key)) if values else None
         if name is not None:
-            self._pgconn.send_query_prepared(name, dumped, param_formats=adapt.formats)
+            self._pgconn.send_query_prepared(name, dumped, param_formats=adapt.formats, result_format=result_format)
         else:
-            self._pgconn.send_query_params(sql, dumped, param_types=adapt.types, param_formats=adapt.formats)
+            self._pgconn.send_query_params(
+                sql, dumped, param_types=adapt.types, param_formats=adapt.formats, result_format=result_format
+            )
         reply = Reply()
         self._sent.append(reply)
         return reply

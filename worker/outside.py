@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from uuid import UUID
 
@@ -10,9 +9,8 @@ from knowledge.memories import Memories
 from knowledge.remembering import TenantMemories
 from knowledge.retriever import TenantRetriever
 from knowledge.search import Library
-from providers import drivers
+from providers import databases
 from providers.addresses import Guard
-from providers.databases import Servers
 from providers.mail import PORTS, MailServers
 from providers.outgoing import Outgoing
 from providers.retrieval import RagflowServer
@@ -66,7 +64,7 @@ class Outside:
             self._http,
             retriever=self._ragflow,
             sandbox=_sandbox(reach, self._http),
-            databases=_databases(reach),
+            databases=databases.reached(reach.guard, reach.own_database, trino_use_tls=reach.trino_use_tls),
             base_urls=reach.base_urls,
             vendor_keys=reach.vendor_keys,
             mail=MailServers(reach.guard, ports=reach.smtp_ports),
@@ -102,8 +100,3 @@ def _sandbox(reach: Reach, http: Outgoing) -> Sandbox | None:
     else:
         given = {"endpoint": reach.sandbox_url}
     return sandbox_of(reach.sandbox, reach.sandbox_config, http, reach.guard, given)
-
-
-def _databases(reach: Reach) -> Servers:
-    trino = replace(drivers.DRIVERS["trino"], connect=partial(drivers.connect_trino, tls=reach.trino_use_tls))
-    return Servers(reach.guard, own=reach.own_database, known={**drivers.DRIVERS, "trino": trino})

@@ -2,13 +2,13 @@
 
 from collections.abc import Callable, Mapping
 from typing import Any
-from urllib.parse import urlsplit
 from uuid import UUID
 
 from components import plugins
 from providers.accounts import accounts_from_toml
 from providers.addresses import Guard
 from providers.catalogue import Limits
+from providers.databases import place_of
 from providers.prices import Prices, prices_from
 from providers.scripted import Script
 from providers.services import Services
@@ -70,7 +70,6 @@ def _reach(
     of_tenant: Callable[[UUID, Services], Services] | None,
 ) -> Reach:
     key = settings.ragflow_api_key.get_secret_value() if settings.ragflow_api_key else ""
-    own = urlsplit(database_url)
     return Reach(
         guard=guard or Guard.parse(allow_any=settings.allow_any_host, allowed=settings.ssrf_allow or ""),
         timeout=settings.http_timeout.total_seconds(),
@@ -87,7 +86,7 @@ def _reach(
         sandbox_must_isolate=settings.sandbox_must_isolate,
         sandbox_allow_root=settings.sandbox_allow_root,
         trino_use_tls=settings.trino_use_tls,
-        own_database=((own.hostname or "").lower(), own.port or 5432, own.path.lstrip("/")),
+        own_database=place_of(database_url),
         smtp_ports=settings.mail_ports,
         browser_executable=settings.browser_executable,
         browser_profiles=settings.home / "browser",

@@ -11,7 +11,7 @@ from api.auth import Caller, Principal
 from api.bodies import CanvasBody, checked, described
 from api.edge import Edge, TheEdge
 from api.errors import ARGUMENT, DATA, FORBIDDEN, Refused, absent, no_access
-from api.findings import missing_models, parsed, refuse_errors, shown
+from api.findings import missing_models, missing_sources, parsed, refuse_errors, shown
 from api.once import OnceByCanvas
 from api.paging import ThePage, listed
 from api.replies import date, id_of, milliseconds, success
@@ -90,7 +90,7 @@ def create_agent(edge: TheEdge, principal: Caller, body: CanvasBody, once: OnceB
         except Conflict as taken:
             raise Refused(DATA, taken.message) from None
         stored = canvases.get(tx, principal.tenant_id, canvas_id)
-        findings += missing_models(tx, principal.tenant_id, document, edge.shared_accounts)
+        findings += _missing(tx, edge, principal, document)
         return once.keep(tx, success({**_row(stored), "warnings": shown(findings)}))
 
 
@@ -232,8 +232,14 @@ def _to_save(
     findings = findings_of(document)
     refuse_errors(findings)
     with edge.database.transaction() as tx:
-        findings += missing_models(tx, principal.tenant_id, document, edge.shared_accounts)
+        findings += _missing(tx, edge, principal, document)
     return stored, document if dsl is not None else None, findings
+
+
+def _missing(tx: Transaction, edge: Edge, principal: Principal, document: Document) -> list[Finding]:
+    """What a document names that its tenant lacks."""
+    models = missing_models(tx, principal.tenant_id, document, edge.shared_accounts)
+    return models + missing_sources(tx, principal.tenant_id, document, elsewhere=edge.asks_elsewhere)
 
 
 def _ids(text: str) -> list[UUID]:

@@ -25,7 +25,11 @@ MOST_CANDIDATES = 10_000
 
 
 class Retrieval(BaseModel):
-    """A question. `document_ids` win over `metadata_condition`."""
+    """A question. `document_ids` win over `metadata_condition`.
+
+    `keyword`: the tenant's chat model names words that are looked for as well. `highlight`: passages come a second time
+    with the words that were looked for in `<em>`; all else is as it was read, which may be HTML.
+    """
 
     question: str = Field(default="", max_length=100_000)
     dataset_ids: list[str] = []
@@ -36,6 +40,8 @@ class Retrieval(BaseModel):
     vector_similarity_weight: float = Field(default=0.3, ge=0, le=1)
     top_k: int = 1024
     rerank_id: str = ""
+    keyword: bool = False
+    highlight: bool = False
     cross_languages: list[str] = []
     use_kg: bool = False
     toc_enhance: bool = False
@@ -75,6 +81,8 @@ async def retrieve(edge: TheEdge, principal: Caller, body: SmallBody) -> Respons
         document_ids=documents or None,
         use_graph=wanted.use_kg,
         contents=wanted.toc_enhance,
+        key_words=wanted.keyword,
+        highlight=wanted.highlight,
     )
     try:
         found = await edge.library.search(principal.tenant_id, chosen, asked)

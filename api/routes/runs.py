@@ -18,7 +18,7 @@ from api.routes.completions import told_reply
 from api.schemas import Answers, Turn
 from api.sse import BEAT, HEADERS, MEDIA_TYPE, Until, line
 from api.steps import run_row, run_whole
-from api.talk import Talk, begin, chosen, gathered, go_on, keyed
+from api.talk import Talk, begin, chosen, gathered, go_on, headers_of, keyed
 from canvas import explain
 from canvas.budget import limits_of
 from canvas.errors import InvalidRequest, NotFound
@@ -130,6 +130,7 @@ async def resume_run(
         inputs=wanted.all_inputs(),
         files=tuple(wanted.files),
         user_id=wanted.user_id or principal.user_id,
+        options=headers_of(edge, principal, wanted.custom_header),
     )
     limits = limits_of(wanted.budget) if wanted.budget is not None else None
     chosen_run = _run_id(run_id)

@@ -9,7 +9,6 @@ from api.auth import Caller
 from api.bodies import SmallBody, checked, described
 from api.edge import TheEdge
 from api.errors import FORBIDDEN, Refused
-from api.once import OnceByBody
 from api.replies import id_of, success
 from api.schemas import Tags
 from canvas.errors import NotFound
@@ -29,13 +28,13 @@ def list_tags(edge: TheEdge, principal: Caller, canvas_category: str = "") -> Re
 
 
 @router.put("/agents/{agent_id}/tags", openapi_extra=described(Tags))
-def set_tags(edge: TheEdge, principal: Caller, agent_id: str, body: SmallBody, once: OnceByBody) -> Response:
+def set_tags(edge: TheEdge, principal: Caller, agent_id: str, body: SmallBody) -> Response:
     """Give an agent these tags in place of its own, as many as 512 characters hold."""
     wanted: Tags = checked(Tags, body)
     tags = wanted.tags.split(",") if isinstance(wanted.tags, str) else wanted.tags
-    with once.transaction(edge.database) as tx:
+    with edge.database.transaction() as tx:
         try:
             gallery.set_tags(tx, principal.tenant_id, id_of(agent_id) or NOBODYS, tags)
         except NotFound as missing:
             raise Refused(FORBIDDEN, missing.message, data=False, is_absent=True) from None
-        return once.keep(tx, success(True))
+    return success(True)

@@ -11,10 +11,12 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
+from sqlalchemy import text
 
 from canvas.errors import ToolError
 from knowledge.ingestion import storage_of
 from knowledge.models import TenantModels
+from knowledge.search import Wanted
 from providers.connections import close_connections
 from providers.nearness import Embedded
 from store import knowledge_bases, knowledge_chunks, knowledge_documents, tenants
@@ -24,6 +26,10 @@ from tests.integration.engine import until
 from tests.integration.knowledge_bases import CHAT, EMBEDDING, RANKS, Shop, Vendor, vendor
 
 REFUNDS = "Refunds take five days, after which the money is there."
+WAITS = text("""
+    select count(*) from pg_locks join pg_database on pg_database.oid = database
+    where not granted and relation = 'knowledge_chunks'::regclass and datname = current_database()
+""")
 HOLIDAYS = "Holidays are thirty days a year, Sundays not counted."
 
 
@@ -350,6 +356,72 @@ def test_bases_of_different_models_are_not_searched_together(library: Shop) -> N
         library.find("refunds", "Policies", "Other")
 
 
+HANDBOOK = """# Leave
+## 1.1 Holidays
+Holidays are thirty days a year, and Sundays are not counted among them at all.
+
+## 1.2 Illness
+Whoever is ill says so on the first day, and brings a note on the fourth one.
+
+# Money
+Refunds take five days, after which the money is there for everybody to see.
+"""
+
+
+@pytest.fixture
+def handbook(shop: Shop) -> Shop:
+    base = shop.base(model=EMBEDDING, tokens=32)
+    shop.add(base, "handbook.md", HANDBOOK)
+    shop.add(base, "other.txt", "Holidays of others are none of ours.")
+    shop.read()
+    return shop
+
+
+def test_what_stands_under_a_heading_that_a_model_picks_goes_first(handbook: Shop, served: Vendor) -> None:
+    served.answers = ["I would read [2, 77, true]"]
+
+    found = handbook.find("How many holidays are there?", contents=True, threshold=0.0, most=2)
+    without = handbook.find("How many holidays are there?", threshold=0.0, most=2)
+
+    (asked,) = served.chatted
+    assert "0 Leave\n  1 1.1 Holidays\n  2 1.2 Illness\n3 Money" in asked["messages"][0]["content"]
+    assert "brings a note" in found["chunks"][0]["content_with_weight"]
+    assert "brings a note" not in str(without["chunks"][0])
+
+
+@pytest.mark.parametrize("answers", [[], ["[]"], ["nothing of use"], ["[99, -1]"]])
+def test_a_model_that_picks_no_heading_leaves_what_was_found(
+    handbook: Shop, served: Vendor, answers: list[str]
+) -> None:
+    served.answers = answers
+
+    found = handbook.find("How many holidays are there?", contents=True)
+
+    assert found == handbook.find("How many holidays are there?")
+
+
+def test_documents_without_headings_ask_no_model_for_them(library: Shop, served: Vendor) -> None:
+    assert library.names("refunds", contents=True) == library.names("refunds")
+    assert served.chatted == []
+
+
+def test_key_words_that_a_model_names_are_looked_for_too(library: Shop, served: Vendor) -> None:
+    served.answers = ["refunds, Refunds，money"]
+
+    found = library.find("When do I get back what I paid?", key_words=True, by_words=1.0, threshold=0.3)
+
+    assert len(found["chunks"]) == 3
+    assert served.embedded[-1] == ["When do I get back what I paid?\nrefunds Refunds money"]
+    assert library.names("refunds", key_words=True)  # the model has no answer left: without it
+
+
+def test_passages_come_with_the_words_marked_that_were_looked_for(library: Shop) -> None:
+    (first, *_) = library.find("How long does a refund take?", highlight=True)["chunks"]
+
+    assert "<em>Refunds</em>" in first["highlight"]
+    assert "<em>" not in first["content_with_weight"]
+
+
 def test_a_graph_that_nobody_has_configured_is_an_error(library: Shop) -> None:
     with pytest.raises(ToolError, match="No knowledge graph is configured"):
         library.find("refunds", use_graph=True)
@@ -376,6 +448,28 @@ def test_a_base_that_is_larger_than_the_memory_is_searched_all_the_same(
 
     assert small.names("refunds") == library.names("refunds")
     assert (small.shelf.size, library.shelf.size > 0) == (0, True)
+
+
+def test_reading_a_base_goes_on_when_who_asked_first_gives_up(library: Shop) -> None:
+    async def give_up() -> None:
+        with library.database.transaction() as tx:
+            tx.run(text("lock table knowledge_chunks in access exclusive mode"))
+            bases = await library.library.bases(library.tenant_id, ["Policies"])
+            asking = asyncio.create_task(
+                library.library.search(library.tenant_id, list(bases.values()), Wanted("refunds"))
+            )
+            with library.database.statements() as looking:
+                while not looking.scalar(WAITS):
+                    await asyncio.sleep(0.01)
+            asking.cancel()
+            await asyncio.gather(asking, return_exceptions=True)
+            assert asking.cancelled()
+            assert library.shelf.size == 0
+        await close_connections()
+
+    asyncio.run(asyncio.wait_for(give_up(), 10))  # which waits for its threads in the end
+
+    assert library.shelf.size > 0
 
 
 def test_what_was_asked_longest_ago_makes_room(library: Shop) -> None:

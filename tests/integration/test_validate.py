@@ -1,4 +1,4 @@
-"""`easel validate --tenant` looks models up in a tenant's accounts."""
+"""`easel validate --tenant` looks up what a canvas names in what a tenant has."""
 
 import json
 from pathlib import Path
@@ -7,7 +7,7 @@ import pytest
 
 import settings
 from cli.__main__ import main
-from store import model_accounts, tenants
+from store import knowledge_bases, model_accounts, tenants
 from store.database import Database
 from store.model_accounts import AccountRow
 from store.sealing import SealingKey
@@ -17,10 +17,11 @@ PROMPTS = [{"role": "user", "content": "{sys.query}"}]
 
 @pytest.fixture
 def asks_acme(tmp_path: Path) -> Path:
-    """A canvas that names a model of Acme."""
+    """A canvas that names a model of Acme and a knowledge base."""
     components = {
-        "begin": {"obj": {"component_name": "Begin", "params": {}}, "downstream": ["LLM:0"]},
+        "begin": {"obj": {"component_name": "Begin", "params": {}}, "downstream": ["LLM:0", "Retrieval:0"]},
         "LLM:0": {"obj": {"component_name": "LLM", "params": {"llm_id": "m@Acme", "prompts": PROMPTS}}},
+        "Retrieval:0": {"obj": {"component_name": "Retrieval", "params": {"dataset_ids": ["policies"]}}},
     }
     file = tmp_path / "asks.json"
     file.write_text(json.dumps({"components": components}))
@@ -50,6 +51,7 @@ def test_a_tenants_own_models_are_known(
         rich, _ = tenants.create_tenant(tx, "rich"), tenants.create_tenant(tx, "poor")
         account = AccountRow("Acme", base_url="http://acme.test/v1", models={"m": {"kinds": ["chat"]}})
         model_accounts.put(tx, rich, account, SealingKey.of("correct horse battery staple"))
+        knowledge_bases.create(tx, rich, "Policies", embedding_model="", parser={})
 
     known, _ = validated(asks_acme, "rich", capsys)
     missing, _ = validated(asks_acme, "poor", capsys)
@@ -58,4 +60,5 @@ def test_a_tenants_own_models_are_known(
     settings.load.cache_clear()
     assert known == ""
     assert missing.startswith("warning  Node LLM:0, field llm_id: Provider Acme not found for model m.")
+    assert "field dataset_ids[0]: Dataset(policies) does not exist." in missing
     assert 'There is no tenant "nobody"' in nobody

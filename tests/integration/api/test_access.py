@@ -29,6 +29,9 @@ BODIES = {  # enough of a body for the route to look at the ids in it
     "/api/v1/agents/chat/completions": {"agent_id": "{agent_id}", "query": "x"},
     "/api/v1/openai/agents/{agent_id}/chat/completions": {"messages": [{"role": "user", "content": "x"}]},
     "/api/v1/agents_openai/{agent_id}/chat/completions": {"messages": [{"role": "user", "content": "x"}]},
+    "/api/v1/agentbots/{agent_id}/completions": {"query": "x"},
+    "/api/v1/agents/{agent_id}/run": {"query": "x"},
+    "/api/v1/agents/{agent_id}/tags": {"tags": ["x"]},
     "/api/v1/tasks/{task_id}": {"action": "stop"},
     "/api/v1/agents": {"title": "x"},
     "/api/v1/datasets": {"ids": ["{dataset_id}"]},
@@ -83,6 +86,7 @@ def test_ids_of_others_are_answered_like_ids_of_nobody(
         memory_messages.say(tx, memory, NewMessage(1, "x", b""), ANYBODY)
     theirs = {
         "agent_id": agent,
+        "component_id": "begin",
         "attachment_id": file.id.hex,
         "dataset_id": base.hex,
         "document_id": document.id.hex,

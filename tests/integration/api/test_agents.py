@@ -258,3 +258,59 @@ def test_deleting_an_agent_cancels_what_runs_and_keeps_the_run(lonely: Client) -
     assert lonely.http.get(f"/api/v1/agents/{agent}").json()["code"] == 102
     assert lonely.http.delete(f"/api/v1/agents/{agent}").json()["code"] == 103
     assert lonely.http.get(f"/api/v1/agents/{agent}/sessions").json()["code"] == 103
+
+
+def test_bases_memories_and_servers_that_a_tenant_lacks_are_warnings(client: Client):
+    made = client.http.post("/api/v1/datasets", json={"name": "Policies", "embedding_model": "echo"}).json()["data"]
+    client.http.post("/api/v1/memories", json={"name": "Talks"})
+    unknown = "0" * 32
+    searching = canvas(
+        ("begin", "Begin", {}, ["Retrieval:0"]),
+        ("Retrieval:0", "Retrieval", {"dataset_ids": [made["id"], "policies", unknown]}, ["Agent:0"]),
+        ("Agent:0", "Agent", {"llm_id": "echo", "mcp": [{"mcp_id": unknown, "tools": {}}]}, ["Message:0"]),
+        ("Message:0", "Message", {**message("x"), "memory_ids": ["talks", "walks"]}, []),
+    )
+    body = {"title": "searching", "dsl": searching}
+
+    stored = client.http.post("/api/v1/agents", json=body).json()["data"]
+    published = client.http.post(f"/api/v1/agents/{stored['id']}/publish", json={}).json()["data"]
+
+    codes = ("unknown_dataset", "unknown_memory", "unknown_mcp_server")
+    told = [(each["node"], each["field"], each["code"]) for each in stored["warnings"] if each["code"] in codes]
+    assert told == [
+        ("Retrieval:0", "dataset_ids[2]", "unknown_dataset"),
+        ("Agent:0", "mcp[0].mcp_id", "unknown_mcp_server"),
+        ("Message:0", "memory_ids[1]", "unknown_memory"),
+    ]
+    assert published["warnings"] == stored["warnings"]
+
+
+# -- what an editor asks of a draft -----------------------------------------------------------------------------------
+def test_a_draft_is_emptied_and_what_is_published_stays(lonely: Client) -> None:
+    used = {
+        **ECHO,
+        "globals": {"sys.query": "old", "env.n": 7},
+        "variables": {"n": {"type": "number"}},
+        "path": ["begin"],
+    }
+    agent = post(lonely, {"title": "used", "dsl": used, "release": "true"})["data"]["id"]
+
+    emptied = lonely.http.post(f"/api/v1/agents/{agent}/reset").json()["data"]
+
+    got = lonely.http.get(f"/api/v1/agents/{agent}").json()["data"]
+    assert (emptied["path"], emptied["globals"]["sys.query"], emptied["globals"]["env.n"]) == ([], "", 0)
+    assert got["dsl"] == emptied
+    assert got["release"] is True
+    assert len(lonely.http.get(f"/api/v1/agents/{agent}/versions").json()["data"]) == 1
+
+
+def test_a_node_shows_its_form_or_what_it_reads(lonely: Client) -> None:
+    path = f"/api/v1/agents/{lonely.agent(FORM)}/components"
+
+    asks = lonely.http.get(f"{path}/UserFillUp:0/input-form").json()["data"]
+    reads = lonely.http.get(f"{path}/Message:0/input-form").json()["data"]
+    nobody = lonely.http.get(f"{path}/Nobody:0/input-form").json()
+
+    assert asks == {"name": {"type": "line", "name": "Name"}}
+    assert reads == {"UserFillUp:0@name": {"type": "line", "name": "UserFillUp:0@name"}}
+    assert (nobody["code"], nobody["message"]) == (102, "component not found: Nobody:0")

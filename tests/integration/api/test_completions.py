@@ -9,7 +9,18 @@ from sqlalchemy import text
 from store import tenants
 from store.ids import new_id
 from tests.integration.api.conftest import Server
-from tests.integration.api.talking import BROKEN, ECHO, FORM, MODEL, Client, eventually, frames, names_of, text_of
+from tests.integration.api.talking import (
+    BROKEN,
+    ECHO,
+    FORM,
+    MODEL,
+    Client,
+    eventually,
+    frames,
+    message,
+    names_of,
+    text_of,
+)
 
 
 def test_a_turn_streams_its_events_in_order_and_ends_with_done(client: Client) -> None:
@@ -310,3 +321,37 @@ def test_cancelling_a_waiting_run_ends_it(client: Client) -> None:
     assert client.http.post(f"/api/v1/tasks/{asked['task_id']}/cancel").json()["data"] is True
 
     assert eventually(lambda: client.run(asked["run_id"])["status"], lambda status: status == "cancelled")
+
+
+# -- run -------------------------------------------------------------------------------------------------------------
+def test_run_takes_what_is_published_and_else_the_draft(client: Client) -> None:
+    agent = client.agent(ECHO)
+    path = f"/api/v1/agents/{agent}/run"
+    changed = {**ECHO, "components": {**ECHO["components"], "Message:0": _saying("Changed: {sys.query}")}}
+
+    draft = client.http.post(path, json={"user_input": "a"}).json()["data"]
+    (version,) = client.http.get(f"/api/v1/agents/{agent}/versions").json()["data"]
+    client.http.post(f"/api/v1/agents/{agent}/publish", json={})
+    client.http.put(f"/api/v1/agents/{agent}", json={"dsl": changed})
+    published = client.http.post(path, json={"message": "b"}).json()["data"]
+    named = client.http.post(path, params={"version": version["id"]}, json={"query": "c"}).json()["data"]
+    newest = client.http.post(path, params={"version": "draft", "user_input": "d"}, json={}).json()["data"]
+
+    said = [turn["data"]["content"] for turn in (draft, published, named, newest)]
+    assert said == ["You said: a", "You said: b", "You said: c", "Changed: d"]
+
+
+def test_run_streams_to_whom_reads_events_and_goes_on_in_a_session(client: Client) -> None:
+    path = f"/api/v1/agents/{client.agent(ECHO)}/run"
+    session = client.http.post(path, json={"query": "a"}).json()["data"]["session_id"]
+
+    sse = {"Accept": "text/event-stream"}
+    with client.http.stream("POST", path, params={"session_id": session}, json={"query": "b"}, headers=sse) as response:
+        streamed = list(frames(response.iter_lines()))
+
+    assert text_of(streamed) == "You said: b"
+    assert {frame.data["session_id"] for frame in streamed if isinstance(frame.data, dict)} == {session}
+
+
+def _saying(text: str) -> dict[str, Any]:
+    return {"obj": {"component_name": "Message", "params": message(text)}, "downstream": []}

@@ -340,6 +340,9 @@ BY_NATURE = {  # doing these again changes nothing more
     "POST /api/v1/mcp/servers/{server_id}/approve",
     "POST /api/v1/mcp/servers/list_tools",
     "PUT /api/v1/agents/{agent_id}/mcp",
+    "PUT /api/v1/agents/{agent_id}/tags",
+    "POST /api/v1/agents/test_db_connection",
+    "POST /api/v1/agents/{agent_id}/reset",
 }
 BY_HAND = {  # a person tries a tool out, and once more
     "POST /api/v1/mcp/servers/{server_id}/test",
@@ -350,6 +353,8 @@ TURNS = {  # they hand their key to the run they start
     "POST /api/v1/agents/{agent_id}/completions",
     "POST /api/v1/openai/agents/{agent_id}/chat/completions",
     "POST /api/v1/agents_openai/{agent_id}/chat/completions",
+    "POST /api/v1/agentbots/{agent_id}/completions",
+    "POST /api/v1/agents/{agent_id}/run",
     "POST /api/v1/agents/{agent_id}/runs",
     *(
         f"{method} /api/v1/agents/{{agent_id}}/webhook{test}"

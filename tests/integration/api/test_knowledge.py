@@ -128,6 +128,17 @@ def test_an_upload_waits_until_somebody_wants_it_read(
     assert bytes_back.content == b"# Holidays\nThirty days."
 
 
+def test_words_that_were_looked_for_are_marked_where_the_request_wants_it(
+    client: Client, stocked: tuple[str, str]
+) -> None:
+    (marked,) = retrieved(client, stocked[0], highlight=True)["data"]["chunks"]
+    (plain,) = retrieved(client, stocked[0], keyword=True)["data"]["chunks"]  # without a chat model: without key words
+
+    assert marked["highlight"].replace("<em>", "").replace("</em>", "") == marked["content"]
+    assert "<em>Refunds</em>" in marked["highlight"]
+    assert "highlight" not in plain
+
+
 def test_what_is_found_is_told_as_ragflow_tells_it(client: Client, stocked: tuple[str, str]) -> None:
     dataset, document = stocked
 

@@ -3,10 +3,14 @@
 import json
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+from uuid import UUID
 
 import httpx2
 import pytest
 
+from store import runs, sealed_headers
+from store.sealing import SealingKey
+from tests.integration.api.conftest import SECRET, Server
 from tests.integration.api.talking import ECHO, FORM, MODEL, Client, Frame, frames, text_of
 
 
@@ -354,3 +358,29 @@ def test_many_clients_are_served_at_once(client: Client) -> None:
 
     assert [text_of(shown).count(f"question {number}") > 0 for number, shown in enumerate(answers)] == [True] * 30
     assert all(shown[-1].data == "[DONE]" for shown in answers)
+
+
+# -- headers of a caller -----------------------------------------------------------------------------------------------
+def test_an_answer_to_a_form_and_a_turn_in_openais_words_bring_headers_too(server: Server, client: Client):
+    form, echo = client.agent(FORM, "form"), client.agent(ECHO, "echo")
+    first = client.start(form, custom_header={"X-Who": "asked"})["run_id"]
+    client.until(first, "waiting")
+    answer = {"inputs": {"name": "Ada"}, "custom_header": {"X-Who": "answered"}}
+    asked = {"messages": [{"role": "user", "content": "hi"}], "custom_header": {"X-Who": "in other words"}}
+
+    client.http.post(f"/api/v1/runs/{first}/resume", json=answer)
+    second = client.http.post(f"/api/v1/openai/agents/{echo}/chat/completions", json=asked)
+
+    (other,) = client.http.get("/api/v1/runs", params={"agent_id": echo}).json()["runs"]
+    assert second.status_code == 200
+    assert [headers_of(server, client, run) for run in (first, other["id"])] == [
+        {"X-Who": "answered"},
+        {"X-Who": "in other words"},
+    ]
+
+
+def headers_of(server: Server, client: Client, run_id: str) -> dict[str, str]:
+    with server.database.transaction() as tx:
+        row = runs.read(tx, client.tenant_id, UUID(run_id))
+    assert row is not None
+    return sealed_headers.unsealed(SealingKey.of(SECRET), client.tenant_id, row["request"])

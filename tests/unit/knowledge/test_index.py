@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from canvas.errors import ToolError
-from knowledge import index
+from knowledge import index, packed
 from knowledge.index import Near, Question, Segment
 
 
@@ -28,7 +28,7 @@ def row(document: int, position: int, words: list[int], vector: list[float] | No
 
 
 def segment(*rows: Row) -> Segment:
-    return index.segment(rows, {row.document_id: 0 for row in rows})
+    return index.segment(packed.block(rows), {row.document_id: 0 for row in rows})
 
 
 def near(*parts: Segment, words: list[int], vector: list[float] | None = None, **given: float) -> list[Near]:
@@ -106,6 +106,30 @@ def test_joined_segments_find_what_their_living_documents_had(
         )
 
     assert told(joined) == told(apart)
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 4), st.sets(st.integers(0, 5))), max_size=12),
+    st.lists(st.integers(1, 5), max_size=6),
+    st.integers(0, 3),
+)
+def test_however_chunks_come_in_blocks_the_index_is_the_same(
+    drawn: list[tuple[int, set[int]]], cuts: list[int], unexpected: int
+) -> None:
+    rows = [row(document, at, [*words], [1.0, at]) for at, (document, words) in enumerate(in_order(drawn))]
+    generations = {each.document_id: 0 for each in rows}
+    growing, left = index.Growing(generations, max(len(rows) - unexpected, 0)), rows
+    for size in [*cuts, len(rows)]:
+        growing.add(packed.block(left[:size]))
+        left = left[size:]
+
+    grown, whole = growing.segment(), index.segment(packed.block(rows), generations)
+
+    assert grown.documents == whole.documents
+    for name in ("codes", "positions", "words", "rows"):
+        assert np.array_equal(getattr(grown, name), getattr(whole, name))
+    assert (grown.vectors is None and not rows) or np.array_equal(grown.vectors, whole.vectors)  # pyright: ignore[reportArgumentType]
+    assert growing.size >= grown.size or unexpected
 
 
 def test_another_length_of_vectors_is_said_and_not_guessed() -> None:

@@ -1,8 +1,10 @@
 """Words as numbers: two texts share them where they speak of the same, with blanks between words or without."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from knowledge.words import MOST_ASKED, asked, words_of
+from knowledge.words import MOST_ASKED, asked, marked, words_of
 
 
 @pytest.mark.parametrize(
@@ -45,3 +47,26 @@ def test_in_every_language_a_question_has_as_many_words() -> None:
 
 def test_a_question_that_is_a_novel_is_cut() -> None:
     assert len(asked(" ".join(f"word{number}" for number in range(1000)), "English")) == MOST_ASKED
+
+
+@pytest.mark.parametrize(
+    ("text", "question", "told"),
+    [
+        ("A refund takes days.", "How long do refunds take?", "A <em>refund</em> <em>takes</em> days."),
+        ("REFUNDS, refunded", "refund", "<em>REFUNDS</em>, <em>refunded</em>"),
+        ("退款需要五天。", "退款", "<em>退款</em>需要五天。"),
+        ("我们的退款政策", "退款政策", "我们的<em>退款政策</em>"),
+        ("天很好", "天", "<em>天</em>很好"),
+        ("Nothing of it.", "refunds", ""),
+        ("ＡＢＣ ist da", "abc", "<em>ＡＢＣ</em> ist da"),
+    ],
+)
+def test_words_of_a_question_are_marked_where_they_stand(text: str, question: str, told: str) -> None:
+    assert marked(text, asked(question, "English"), "English") == told
+
+
+@given(st.text(), st.text())
+def test_marks_change_nothing_else(text: str, question: str) -> None:
+    told = marked(text, asked(question, "English"), "English")
+
+    assert told == "" or told.replace("<em>", "").replace("</em>", "") == text.replace("<em>", "").replace("</em>", "")

@@ -1,0 +1,52 @@
+"""Whether ExeSQL would reach a database (http-api 2.11)."""
+
+import asyncio
+
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+from pydantic import BaseModel, Field
+
+from api.auth import Caller
+from api.bodies import SmallBody, checked, described
+from api.edge import TheEdge
+from api.errors import ARGUMENT, DATA, Refused
+from api.replies import success
+from canvas.errors import AddressRefused, ToolError
+from components.tools.exesql import ExeSQLParams
+from providers.services import Databases
+
+router = APIRouter(tags=["tools"])
+
+SECONDS = 10.0
+NEEDED = ("db_type", "database", "username", "host", "port", "password")
+
+
+class Reached(BaseModel):
+    """A database, as ExeSQL names it."""
+
+    db_type: str
+    database: str
+    username: str
+    host: str
+    port: int = Field(ge=1, le=65535)
+    password: str = Field(repr=False)
+
+
+@router.post("/agents/test_db_connection", openapi_extra=described(Reached))
+async def try_database(request: Request, edge: TheEdge, principal: Caller, body: SmallBody) -> Response:
+    """Connect to a database and ask it for a 1; the address is checked as that of every node is."""
+    lacking = [name for name in NEEDED if body.get(name) is None]
+    if lacking:
+        raise Refused(ARGUMENT, f"required argument are missing: {','.join(lacking)}; ")
+    wanted: Reached = checked(Reached, body)
+    databases: Databases = request.app.state.databases
+    params: ExeSQLParams = checked(ExeSQLParams, wanted.model_dump())
+    target = {**{name: getattr(params, name) for name in NEEDED}, "timeout": SECONDS}
+    try:
+        async with asyncio.timeout(SECONDS), databases.connect(target) as connection:
+            await connection.execute("SELECT 1", 1)
+    except (AddressRefused, ToolError) as failure:
+        raise Refused(DATA, failure.message) from failure
+    except TimeoutError as failure:
+        raise Refused(DATA, f"The database did not answer within {SECONDS:g} s.") from failure
+    return success("Database Connection Successful!")

@@ -1,0 +1,82 @@
+"""A document's table of contents, made of the headings that stand in its chunks, and the passages below one of them.
+
+A heading is a line: as Markdown marks it (pages keep theirs so), numbered in at least two parts (`3.2 Notice`), or with
+a word before its number (`Chapter 4`, `Anhang B`). A single number begins many a list as well, and is none.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+MOST_SHOWN = 200  # headings that a model is asked about; of more the deepest are left out
+
+_LONGEST = 120  # characters; a longer line is a sentence
+_MARKED = re.compile(r"(#{1,6})[ \t]+(\S.*?)[ \t#]*")
+_NUMBERED = re.compile(r"(\d{1,3}(?:\.\d{1,3}){1,4})\.?[ \t]+(?=\S*[^\W\d_])\S.*[^.;:,!?\s]")
+_NAMED = re.compile(
+    r"(?:(?:chapter|part|section|appendix|article|kapitel|teil|abschnitt|anhang|artikel|chapitre|partie|annexe|capítulo|"
+    r"capitolo)[ \t]+(?:\d{1,3}|[ivxlc]{1,7}|[a-z])\b.*|第[0-9零一二三四五六七八九十百]{1,5}[章节節条條篇部].*)",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Heading:
+    """A heading, and the chunk it is in. `level` is 1 for the highest; `begins`: nothing stands before it there."""
+
+    position: int
+    level: int
+    title: str
+    begins: bool = False
+
+
+def headings_in(chunks: Sequence[tuple[int, str]]) -> list[Heading]:
+    """The headings of a document's chunks (position, text) in their order, each once.
+
+    A chunk repeats the end of the one before it, and headings in there.
+    """
+    found = list[Heading]()
+    before = -1, list[tuple[int, str]]()
+    for position, text in chunks:
+        here = list(_headings(text))
+        known = _repeated(before[1], here) if position == before[0] + 1 else 0
+        begins = bool(here) and not known and text.lstrip(" \t\n#").startswith(here[0][1])
+        found += [Heading(position, *each, begins and at == 0) for at, each in enumerate(here[known:])]
+        before = position, here
+    return found
+
+
+def fitted(headings: Sequence[Heading], most: int = MOST_SHOWN) -> list[Heading]:
+    """As many headings as may be shown: whole levels, the highest first; of the highest one the first of them."""
+    kept = list[Heading]()
+    for level in sorted({each.level for each in headings}):
+        wider = [each for each in headings if each.level <= level]
+        if len(wider) > most:
+            return kept or wider[:most]
+        kept = wider
+    return kept
+
+
+def below(headings: Sequence[Heading], heading: Heading, end: int) -> range:
+    """The chunks from a heading up to the next one that is as high; `end` is the document's last chunk."""
+    following = headings[headings.index(heading) + 1 :]
+    last = next((each.position - each.begins for each in following if each.level <= heading.level), end)
+    return range(heading.position, max(last, heading.position) + 1)
+
+
+def _headings(text: str) -> Iterator[tuple[int, str]]:
+    for line in text.splitlines():
+        stripped = line.strip()
+        if not stripped or len(stripped) > _LONGEST:
+            continue
+        if marked := _MARKED.fullmatch(stripped):
+            yield len(marked[1]), marked[2]
+        elif numbered := _NUMBERED.fullmatch(stripped):
+            yield numbered[1].count(".") + 1, stripped
+        elif _NAMED.fullmatch(stripped):
+            yield 1, stripped
+
+
+def _repeated(before: Sequence[tuple[int, str]], here: Sequence[tuple[int, str]]) -> int:
+    """How many headings at the beginning are the last ones of the chunk before."""
+    return next((size for size in range(min(len(before), len(here)), 0, -1) if before[-size:] == here[:size]), 0)

@@ -1,0 +1,49 @@
+"""Knowledge bases and memories as canvases name them: by id or by name, in any case. The id goes first."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol, TypeVar
+from uuid import UUID
+
+from components.chosen_sources import Sources
+from store import knowledge_bases, mcp_servers, memories
+from store.transaction import Transaction
+
+
+class Named(Protocol):
+    """A base or a memory."""
+
+    @property
+    def id(self) -> UUID: ...
+
+    @property
+    def name(self) -> str: ...
+
+
+Row = TypeVar("Row", bound=Named)
+
+
+def chosen(entries: Iterable[str], look: Callable[[list[UUID], list[str]], Sequence[Row]]) -> dict[str, Row]:
+    """What each entry names; an entry that names nothing is left out. `look` finds rows by ids and by names."""
+    listed = list(dict.fromkeys(entries))
+    ids = {entry: found for entry in listed if (found := _id_of(entry)) is not None}
+    known = look(list(ids.values()), listed)
+    by_id, by_name = {each.id: each for each in known}, {each.name.lower(): each for each in known}
+    found = {entry: by_id.get(ids[entry]) if entry in ids else None for entry in listed}
+    return {entry: one for entry in listed if (one := found[entry] or by_name.get(entry.lower())) is not None}
+
+
+def there(tx: Transaction, tenant_id: UUID, named: Sources) -> Sources:
+    """Those of the sources that are the tenant's. Kinds that nobody names are not looked up."""
+    bases = chosen(named.datasets, lambda ids, names: knowledge_bases.named(tx, tenant_id, ids, names) if names else [])
+    kept = chosen(named.memories, lambda ids, names: memories.named(tx, tenant_id, ids, names) if names else [])
+    ids = {entry: found for entry in named.servers if (found := _id_of(entry)) is not None}
+    registered = mcp_servers.registered(tx, tenant_id, list(ids.values())) if ids else set[UUID]()
+    servers = frozenset(entry for entry, server_id in ids.items() if server_id in registered)
+    return Sources(frozenset(bases), frozenset(kept), servers)
+
+
+def _id_of(entry: str) -> UUID | None:
+    try:
+        return UUID(entry) if len(entry) in (32, 36) else None
+    except ValueError:
+        return None

@@ -1,0 +1,154 @@
+"""What the holder of a share link may ask, agents as models and by tags, and whether a database can be reached."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from sqlalchemy.engine import make_url
+
+from api.app import Figures
+from providers.addresses import Guard
+from store import tenants
+from tests.integration.api.conftest import Server, a_server
+from tests.integration.api.talking import ECHO, FORM, Client, canvas, frames, message, text_of
+
+ASKING = canvas(
+    (
+        "begin",
+        "Begin",
+        {"prologue": "Hello.", "mode": "task", "inputs": {"name": {"type": "line", "name": "Name"}}},
+        ["Message:0"],
+    ),
+    ("Message:0", "Message", message("Hello {begin@name}"), []),
+)
+
+
+@pytest.fixture
+def guest(server: Server, client: Client) -> Iterator[Client]:
+    """Whoever has a share link of the client's."""
+    with server.database.transaction() as tx:
+        _, token = tenants.create_token(tx, client.tenant_id, "link", "beta")
+    guest = server.client_of(client.tenant_id, token)
+    yield guest
+    guest.http.close()
+
+
+def test_a_share_link_shows_what_the_agent_asks_before_a_chat(client: Client, guest: Client) -> None:
+    asking, plain = client.agent(ASKING, "asking"), client.agent(ECHO, "plain")
+
+    shown = guest.http.get(f"/api/v1/agentbots/{asking}/inputs").json()
+    other = guest.http.get(f"/api/v1/agentbots/{plain}/inputs").json()["data"]
+
+    assert shown == {
+        "code": 0,
+        "data": {
+            "title": "asking",
+            "avatar": None,
+            "inputs": {"name": {"type": "line", "name": "Name"}},
+            "prologue": "Hello.",
+            "mode": "task",
+        },
+    }
+    assert (other["inputs"], other["mode"]) == ({}, "conversational")
+
+
+def test_a_share_link_streams_unless_it_is_asked_not_to(client: Client, guest: Client) -> None:
+    path = f"/api/v1/agentbots/{client.agent(ECHO)}/completions"
+
+    with guest.http.stream("POST", path, json={"query": "hi"}) as response:
+        streamed = list(frames(response.iter_lines()))
+    whole = guest.http.post(path, json={"query": "hi", "stream": False}).json()
+
+    assert text_of(streamed) == "You said: hi"
+    assert whole["data"]["data"]["content"] == "You said: hi"
+
+
+def test_a_share_link_goes_on_in_its_session_and_answers_forms(client: Client, guest: Client) -> None:
+    path = f"/api/v1/agentbots/{client.agent(FORM)}/completions"
+
+    asked = guest.http.post(path, json={"query": "hi", "stream": False}).json()["data"]
+    answered = guest.http.post(
+        path, json={"session_id": asked["session_id"], "inputs": {"name": {"value": "Ada"}}, "stream": False}
+    ).json()["data"]
+
+    assert asked["event"] == "user_inputs"
+    assert answered["data"]["content"] == "Hello Ada"
+
+
+def test_an_agent_that_is_not_there_is_told_by_its_id(guest: Client) -> None:
+    nobody = "0" * 32
+
+    for reply in (
+        guest.http.get(f"/api/v1/agentbots/{nobody}/inputs"),
+        guest.http.post(f"/api/v1/agentbots/{nobody}/completions", json={"query": "x"}),
+    ):
+        assert reply.json()["message"] == f"Can't find agent by ID: {nobody}"
+        assert reply.json()["code"] == 102
+
+
+def test_agents_are_listed_as_openai_lists_models(client: Client, guest: Client) -> None:
+    agent = client.agent(ECHO)
+
+    for caller in (client, guest):
+        listed = caller.http.get("/api/v1/openai/models").json()
+        assert [(each["id"], each["object"]) for each in listed["data"]] == [(agent, "model")]
+
+
+def test_tags_are_set_counted_and_filter_the_list(client: Client) -> None:
+    first, second = client.agent(ECHO, "first"), client.agent(ECHO, "second")
+
+    client.http.put(f"/api/v1/agents/{first}/tags", json={"tags": ["Law", "a,b", "law"]})
+    client.http.put(f"/api/v1/agents/{second}/tags", json={"tags": "Law, HR"})
+
+    counted = client.http.get("/api/v1/agents/tags").json()["data"]
+    found = client.http.get("/api/v1/agents", params={"tags": "hr"}).json()["data"]["canvas"]
+    assert counted == [{"tag": "Law", "count": 2}, {"tag": "HR", "count": 1}, {"tag": "a b", "count": 1}]
+    assert [each["id"] for each in found] == [second]
+    nobody = client.http.put(f"/api/v1/agents/{'0' * 32}/tags", json={"tags": []}).json()
+    assert (nobody["code"], nobody["message"]) == (103, "Agent not found or no permission.")
+
+
+# -- databases -------------------------------------------------------------------------------------------------------
+@pytest.fixture(scope="module")
+def reaching(figures: Figures) -> Iterator[Server]:
+    """A server that reaches this machine's databases."""
+    with a_server(replace(figures, guard=Guard.parse(allowed="127.0.0.1"))) as server:
+        yield server
+
+
+def fields(server: Server, **other: Any) -> dict[str, Any]:
+    url = make_url(server.figures.database_url)
+    at = {"db_type": "postgres", "host": "127.0.0.1", "port": url.port, "username": url.username}
+    return {**at, "database": "postgres", "password": url.password or "-", **other}
+
+
+def tried(server: Server, **body: Any) -> dict[str, Any]:
+    client = server.client()
+    try:
+        return client.http.post("/api/v1/agents/test_db_connection", json=body).json()
+    finally:
+        client.http.close()
+
+
+def test_a_database_is_tried_as_exesql_would_reach_it(reaching: Server) -> None:
+    reply = tried(reaching, **fields(reaching))
+
+    assert (reply["code"], reply["data"]) == (0, "Database Connection Successful!"), reply
+
+
+def test_a_database_that_no_node_may_reach_is_not_tried(reaching: Server, lonely_server: Server) -> None:
+    own = make_url(reaching.figures.database_url).database
+    wrong = fields(reaching, password="secret-and-wrong", username="nobody")
+
+    guarded = tried(lonely_server, **fields(reaching))
+    ours = tried(reaching, **fields(reaching, database=own))
+    refused = tried(reaching, **wrong)
+    lacking = tried(reaching, db_type="postgres", host="x", port=1)
+
+    assert guarded["message"].startswith("Database host '127.0.0.1' is not allowed")
+    assert "does not support database named" in ours["message"]
+    assert refused["code"] == 102
+    assert "secret-and-wrong" not in json.dumps(refused)
+    assert lacking["message"] == "required argument are missing: database,username,password; "
