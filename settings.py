@@ -220,6 +220,10 @@ class Settings(BaseSettings):
     """What requests say they come from. None: Easel and its version."""
     tts_model: str | None = None
     """The model that reads answers aloud (`auto_play`), `model@Factory`. None: the tenant's first with the kind tts."""
+    stepfun_tts_voice: str | None = Field(
+        default=None, validation_alias=AliasChoices("EASEL_STEPFUN_TTS_VOICE", "STEPFUN_TTS_VOICE")
+    )
+    """The voice of StepFun's speech models, where an account names none in `tts_voice`. None: cixingnansheng."""
     tts_cache_ttl: int = Field(
         default=604800, validation_alias=AliasChoices("EASEL_TTS_CACHE_TTL", "RAGFLOW_TTS_CACHE_TTL_SECONDS")
     )

@@ -59,17 +59,23 @@ from providers.addresses import Guard
 from providers.catalogue import Limits
 from providers.connections import close_connections
 from providers.databases import place_of, reached
+from providers.governor import Governor
 from providers.outgoing import Outgoing
+from providers.prices import Prices, prices_from
+from providers.spending import Spending
 from scheduler.broker import make_app
+from scheduler.bus import on_a_loop
 from scheduler.lifecycle import Lifecycle
 from scheduler.listening import Listening
 from scheduler.process import coordinator_of
+from scheduler.silence import Silence
 from store.database import Database
 from store.large_values import NOWHERE
 from store.sealing import SealingKey
 from store.storage import large_values_of
 
 PREFIX = "/api/v1"
+LONGEST_WAIT = 30.0  # seconds that a search waits for the limits of a model's account; its client waits too
 SWITCHES_WITHIN = 0.001  # seconds that a thread of a route may compute while the event loop, and every stream, waits
 
 
@@ -90,6 +96,7 @@ class Figures:
     files_url: str | None = None  # a bucket in its place
     s3_endpoint: str | None = None
     models_file: Path | None = None
+    prices_file: Path | None = None
     guard: Guard = field(default_factory=Guard)
     http_user_agent: str | None = None
     trino_use_tls: bool = False
@@ -129,6 +136,7 @@ def create_app(figures: Figures | None = None) -> FastAPI:
             await edge.streams.close()
             await http.aclose()
             await close_connections()
+            await edge.governor.close()
             app.state.webhooks.buckets.close()
             edge.lifecycle.coordinator.dispatch.bus.close()
             edge.broker.close()
@@ -168,6 +176,7 @@ def _from_environment() -> Figures:
         files_url=configured.files_url,
         s3_endpoint=configured.s3_endpoint,
         models_file=configured.models_file,
+        prices_file=configured.prices_file,
         guard=Guard.parse(allow_any=configured.allow_any_host, allowed=configured.ssrf_allow or ""),
         http_user_agent=configured.http_user_agent,
         trino_use_tls=configured.trino_use_tls,
@@ -207,7 +216,16 @@ def _edge(figures: Figures) -> Edge:
     shared = accounts_from_toml(figures.models_file) if figures.models_file is not None else []
     sealing_key = SealingKey.of(figures.secret) if figures.secret is not None else None
     database = coordinator.database
-    models = TenantModels(database, shared, Limits(request_timeout=figures.llm_timeout), sealing_key)
+    governor = Governor(on_a_loop(figures.redis_url), Silence(), coordinator.dispatch.counters)
+    models = TenantModels(
+        database,
+        shared,
+        Limits(request_timeout=figures.llm_timeout),
+        sealing_key,
+        governor=governor,
+        spending=Spending(prices_from(figures.prices_file) if figures.prices_file else Prices()),
+        longest_wait=LONGEST_WAIT,
+    )
     return Edge(
         Lifecycle(coordinator),
         streams,
@@ -218,6 +236,7 @@ def _edge(figures: Figures) -> Edge:
         Library(database, Shelf(database, figures.knowledge_memory), models),
         Memories(database, models, coordinator.dispatch.extract),
         models,
+        governor,
         large.blobs,
         shared_accounts=shared,
         limit_of=figures.limit_of,

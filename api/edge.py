@@ -15,6 +15,7 @@ from knowledge.memories import Memories
 from knowledge.models import Models
 from knowledge.search import Library
 from providers.accounts import Account
+from providers.governor import Governor
 from scheduler.lifecycle import Lifecycle
 from scheduler.versions import Versions
 from store.blobs import Blobs
@@ -37,6 +38,7 @@ class Edge:
     library: Library  # the knowledge bases of all tenants
     memories: Memories
     models: Models
+    governor: Governor  # of what those are asked
     blobs: Blobs | None = None  # uploads and produced documents; None where there is no file storage
     max_body_bytes: int = 1024 * 1024
     shared_accounts: Sequence[Account] = ()  # model accounts of every tenant

@@ -202,7 +202,7 @@ def details(refused: Refused, model: str) -> dict[str, Any]:
     }
 
 
-def sentence(refused: Refused, model: str) -> str:
+def sentence(refused: Refused, model: str, then: str = "resume the run") -> str:
     """A refused call for people: what stopped it, and what to do."""
     account = refused.account
     limit = in_words(account.measure, account.limit)
@@ -215,7 +215,7 @@ def sentence(refused: Refused, model: str) -> str:
     return (
         f"{_WHOSE[account.scope]} of {limit} is used up. Spent: {in_words(account.measure, account.spent)}; "
         f"needed for the next call of {model}: {in_words(account.measure, refused.asked)}. "
-        "Raise the budget, and resume the run."
+        f"Raise the budget, and {then}."
     )
 
 
@@ -244,13 +244,24 @@ def stopped_by(inputs: Mapping[str, Any]) -> Mapping[str, Any] | None:
 COST = "cost_"
 """Before the currency, in stored usage: billionths."""
 UNPRICED = "unpriced_calls"
+OF = "of_"
+"""Before the kind of a model that is no chat, and what is counted of it: `of_embedding_tokens`; in the sums too."""
 
 
 def told_usage(usage: Mapping[str, int]) -> dict[str, Any]:
-    """Stored usage as it is shown: money by currency; `unpriced_calls` says that calls are not in it."""
-    told: dict[str, Any] = {name: count for name, count in usage.items() if not name.startswith(COST)}
+    """Stored usage as it is shown: money by currency; `unpriced_calls` says that calls are not in it.
+
+    `kinds` has what of all this did not come of chat: {"embedding": {"calls": 1, "tokens": 7}}.
+    """
+    told: dict[str, Any] = {name: count for name, count in usage.items() if not name.startswith((COST, OF))}
+    kinds: dict[str, dict[str, int]] = {}
+    for name in sorted(name for name in usage if name.startswith(OF)):
+        kind, _, counted = name.removeprefix(OF).rpartition("_")
+        kinds.setdefault(kind, {})[counted] = usage[name]
+    if kinds:
+        told["kinds"] = kinds
     costs = {
-        name.removeprefix(COST): shown(name.removeprefix(COST), n) for name, n in usage.items() if name not in told
+        name.removeprefix(COST): shown(name.removeprefix(COST), n) for name, n in usage.items() if name.startswith(COST)
     }
     if costs:
         told["cost"] = costs

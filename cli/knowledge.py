@@ -15,12 +15,11 @@ from cli import output
 from cli.connection import Connection, opened
 from cli.exits import Exit
 from cli.options import LOCAL, AsJson, ByWords, Embedding, OfTenant, Question, Threshold, WordsOnly
-from cli.tenant_models import embedding_of, models_of, searched_by
+from cli.tenant_models import asking, embedding_of, models_of, searched_by
 from knowledge.chunking import DEFAULTS
 from knowledge.ingestion import Ingestion, storage_of
 from knowledge.search import Library, Wanted
 from knowledge.shelf import Shelf
-from providers.connections import close_connections
 from store import knowledge_bases, knowledge_documents
 from store.blobs import Blobs
 from store.knowledge_bases import Base
@@ -189,8 +188,8 @@ def _added(
 
 async def _read_all(connection: Connection, blobs: Blobs, base: Base, ids: Sequence[UUID]) -> Sequence[Document]:
     """Read documents until these are read; a worker may help."""
-    ingestion = Ingestion(connection.database, blobs, models_of(connection))
-    try:
+    async with asking(connection) as models:
+        ingestion = Ingestion(connection.database, blobs, models)
         while True:
             with connection.database.transaction() as tx:
                 found = knowledge_documents.some(tx, base.tenant_id, base.id, ids)
@@ -198,20 +197,16 @@ async def _read_all(connection: Connection, blobs: Blobs, base: Base, ids: Seque
                 return sorted(found, key=lambda document: document.name)
             if not await ingestion.next(base.tenant_id):
                 await asyncio.sleep(LOOK_EVERY)
-    finally:
-        await close_connections()
 
 
 async def _search(connection: Connection, tenant_id: UUID, base: str, wanted: Wanted) -> list[Any]:
     shelf = Shelf(connection.database, connection.found.settings.knowledge_memory)
-    library = Library(connection.database, shelf, models_of(connection))
-    try:
+    async with asking(connection) as models:
+        library = Library(connection.database, shelf, models)
         bases = list((await library.bases(tenant_id, [base])).values())
         if not bases:
             raise NotFound(f'There is no knowledge base "{base}". See: easel kb list')
         return (await library.search(tenant_id, bases, wanted))["chunks"]
-    finally:
-        await close_connections()
 
 
 def _pair(written: str) -> tuple[str, str]:

@@ -12,11 +12,10 @@ from cli import output
 from cli.connection import Connection, opened
 from cli.exits import Exit
 from cli.options import LOCAL, AsJson, ByWords, Embedding, OfTenant, Question, Threshold, WordsOnly
-from cli.tenant_models import embedding_of, models_of, searched_by
+from cli.tenant_models import asking, embedding_of, models_of, searched_by
 from knowledge.memories import Looked, Memories
 from knowledge.memory_prompts import written
 from providers.catalogue import resolve
-from providers.connections import close_connections
 from store import memories, memory_messages
 from store.memories import TYPES, Memory
 from store.memory_messages import Message, Whose, type_of
@@ -164,11 +163,8 @@ def _memory(connection: Connection, tenant_id: UUID, name: str) -> Memory:
 
 
 async def _search(connection: Connection, chosen: Memory, looked: Looked) -> list[tuple[Message, float]]:
-    try:
-        known = Memories(connection.database, models_of(connection))
-        return await known.search(chosen.tenant_id, [chosen], looked)
-    finally:
-        await close_connections()
+    async with asking(connection) as models:
+        return await Memories(connection.database, models).search(chosen.tenant_id, [chosen], looked)
 
 
 def _row_of_memory(of: Memory) -> dict[str, Any]:

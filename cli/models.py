@@ -11,14 +11,18 @@ from uuid import UUID
 import typer
 
 from canvas.errors import InvalidRequest
-from cli import output
+from cli import output, trying_out
 from cli.connection import Connection, opened, tenant_of
 from cli.exits import Exit
 from cli.options import LOCAL, AsJson, OfTenant
-from providers.accounts import KINDS, Account, AccountModel, accounts_from_toml
-from providers.catalogue import HOUSE, Limits, open_chat, resolve, vendors
-from providers.chat import ChatRequest, Completion, ModelSpec
-from providers.connections import close_connections
+from cli.tenant_models import asking
+from cli.trying_out import Told
+from knowledge.models import accounts_in
+from providers.accounts import KINDS, Account, accounts_from_toml
+from providers.addresses import Guard
+from providers.catalogue import HOUSE, Limits, vendors
+from providers.chat import ModelSpec
+from providers.outgoing import Outgoing
 from providers.rates import Rates
 from store import model_accounts
 from store.model_accounts import AccountRow
@@ -26,7 +30,6 @@ from store.sealing import SealingKey
 
 models = typer.Typer(help="Model accounts: list, add, remove, test.", no_args_is_help=True)
 
-QUESTION = "Answer with the single word: ready"
 STAND_INS = (
     {"model": "echo", "vendor": HOUSE, "from": "built in", "status": "stand-in: answers with its input"},
     {"model": "scripted", "vendor": HOUSE, "from": "built in", "status": "stand-in: replays rules"},
@@ -40,10 +43,13 @@ def list_models(tenant: OfTenant = LOCAL, as_json: AsJson = False) -> None:
     """List the accounts of a tenant and their models; keys are never shown."""
     with opened() as connection:
         with connection.database.transaction() as tx:
-            rows = model_accounts.accounts_of(tx, tenant_of(tx, tenant))
+            tenant_id = tenant_of(tx, tenant)
+            rows = model_accounts.accounts_of(tx, tenant_id)
         file = connection.found.settings.models_file
         shared = accounts_from_toml(file) if file else ()
-    listed = [_listed(_account(row), "database") for row in rows] + [_listed(it, str(file)) for it in shared]
+    listed = [_listed(each, "database") for each in accounts_in(rows, tenant_id)] + [
+        _listed(it, str(file)) for it in shared
+    ]
     columns = ("model", "vendor", "instance", "from", "status", "limits")
     output.table([row for rows in listed for row in rows] + [*STAND_INS], columns, as_json=as_json)
 
@@ -94,21 +100,20 @@ def remove(vendor: Vendor, instance: Instance = "default", tenant: OfTenant = LO
 @models.command("test")
 def try_out(
     model: Annotated[str, typer.Argument(help="As canvases name it: model@Vendor.", metavar="MODEL")],
+    kind: Annotated[str | None, typer.Option(help="Try it as this; else as what its account says, or chat.")] = None,
     tenant: OfTenant = LOCAL,
     as_json: AsJson = False,
 ) -> None:
-    """Ask a model one short question. Exit code 1 if it does not answer."""
+    """Ask a model one small thing: a question, two vectors, ranks, a word aloud. Exit code 1 if it cannot do it."""
     with opened() as connection:
-        with connection.database.transaction() as tx:
-            tenant_id = tenant_of(tx, tenant)
-        spec = resolve(model, accounts_of(connection, tenant_id))
-        limits = Limits(request_timeout=connection.found.settings.llm_timeout)
-    started = time.monotonic()
-    answer = asyncio.run(_ask(spec, limits))
-    elapsed = time.monotonic() - started
+        tenant_id = connection.tenant(tenant)
+        spec, chosen = trying_out.chosen(model, accounts_of(connection, tenant_id), kind)
+        started = time.monotonic()
+        answer = asyncio.run(_ask(connection, tenant_id, spec, chosen))
+        elapsed = time.monotonic() - started
     if as_json:
-        failure = str(answer.error) if answer.error else None
-        output.say_json({"model": model, "answer": answer.text, "error": failure, "seconds": round(elapsed, 3)})
+        told = {"model": model, "kind": chosen, "answer": answer.text, **answer.figures, "error": answer.error}
+        output.say_json({**told, "seconds": round(elapsed, 3)})
     elif answer.error is None:
         output.say(answer.text)
         stand_in = ", a stand-in and no real model" if spec.stand_in else ""
@@ -124,7 +129,7 @@ def accounts_of(connection: Connection, tenant_id: UUID) -> list[Account]:
     with connection.database.transaction() as tx:
         rows = model_accounts.accounts_of(tx, tenant_id, SealingKey.of(settings.sealing_secret()))
     shared = accounts_from_toml(settings.models_file) if settings.models_file else []
-    return [*map(_account, rows), *shared]
+    return [*accounts_in(rows, tenant_id), *shared]
 
 
 def kinds_for(vendor: str, name: str, told: Sequence[str]) -> list[str]:
@@ -133,17 +138,16 @@ def kinds_for(vendor: str, name: str, told: Sequence[str]) -> list[str]:
     return sorted(told or known or ("chat",))
 
 
-async def _ask(spec: ModelSpec, limits: Limits) -> Completion:
+async def _ask(connection: Connection, tenant_id: UUID, spec: ModelSpec, kind: str) -> Told:
+    settings = connection.found.settings
+    limits = Limits(request_timeout=settings.llm_timeout)
+    guard = Guard.parse(allow_any=settings.allow_any_host, allowed=settings.ssrf_allow or "")
+    http = Outgoing(guard, user_agent=settings.http_user_agent)
     try:
-        return await open_chat(spec, limits).complete(ChatRequest([{"role": "user", "content": QUESTION}]))
+        async with asking(connection) as models:
+            return await trying_out.tried(models, tenant_id, spec, kind, limits, http).answer()
     finally:
-        await close_connections()
-
-
-def _account(row: AccountRow) -> Account:
-    named = {name: AccountModel.model_validate(model) for name, model in row.models.items()}
-    rates = Rates.among(row.extra)
-    return Account(row.factory, row.instance, row.base_url, row.api_key, named, row.status, row.extra, rates)
+        await http.aclose()
 
 
 def _listed(account: Account, source: str) -> Sequence[dict[str, Any]]:

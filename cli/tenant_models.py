@@ -1,21 +1,48 @@
 """The models that commands ask by themselves: vectors of what they store and search, and ranks."""
 
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
 
 from cli.connection import Connection
 from knowledge.models import TenantModels, first_of
 from providers.accounts import Account, accounts_from_toml
 from providers.catalogue import Limits, resolve
+from providers.connections import close_connections
 from providers.embedding import EMBEDDING
+from providers.governor import Governor
+from providers.prices import Prices, prices_from
+from providers.spending import Spending
+from scheduler.bus import on_a_loop
+from scheduler.counting import Counters
+from scheduler.silence import Silence
 from store.sealing import SealingKey
 
 
-def models_of(connection: Connection) -> TenantModels:
+def models_of(connection: Connection, governor: Governor | None = None) -> TenantModels:
     """The models of every tenant, by the rows and settings of this command."""
     settings = connection.found.settings
     shared = accounts_from_toml(settings.models_file) if settings.models_file else ()
-    limits = Limits(request_timeout=settings.llm_timeout)
-    return TenantModels(connection.database, shared, limits, SealingKey.of(settings.sealing_secret()))
+    prices = prices_from(settings.prices_file) if settings.prices_file else Prices()
+    return TenantModels(
+        connection.database,
+        shared,
+        Limits(request_timeout=settings.llm_timeout),
+        SealingKey.of(settings.sealing_secret()),
+        governor=governor,
+        spending=Spending(prices, settings.budget_answer_tokens),
+    )
+
+
+@asynccontextmanager
+async def asking(connection: Connection) -> AsyncGenerator[TenantModels]:
+    """The same, to be asked within the block: what leaves keeps the pace of its account, beside all workers."""
+    _, redis_url, _ = connection.found.settings.servers()
+    governor = Governor(on_a_loop(redis_url), Silence(), Counters())
+    try:
+        yield models_of(connection, governor)
+    finally:
+        await close_connections()
+        await governor.close()
 
 
 def embedding_of(accounts: Sequence[Account], named: str | None) -> str:

@@ -26,6 +26,7 @@ from components.tool_set import Function
 from components.tools import evidence
 from providers.chat import ChatModel, ChatRequest, Completion, Usage
 from providers.fitting import count_tokens
+from providers.metering import counted_by
 
 START, END = "<START_DEEP_RESEARCH>", "<END_DEEP_RESEARCH>"
 BREAK = "<br/>"  # at the end of every line of progress
@@ -207,7 +208,8 @@ class Research:
         time = asyncio.timeout(limit)
         try:
             async with time:
-                run = await source.call({argument_of(source): query}, inner.as_node_context())
+                with counted_by(inner.spent):
+                    run = await source.call({argument_of(source): query}, inner.as_node_context())
         except TimeoutError:
             if not time.expired():
                 raise

@@ -18,6 +18,7 @@ from components.tool_context import ToolContext
 from components.tool_set import Function
 from components.tools.base import ToolRun
 from providers.chat import ToolCall, Usage
+from providers.metering import counted_by
 
 AT_ONCE = 8
 MOST_BYTES = 64 * 1024  # of one result
@@ -108,7 +109,8 @@ class ToolCalls:
             arguments = _arguments(call)
             inner = ToolContext(self.ctx, function, place)
             try:
-                run = await self._in_time(function, arguments, inner.as_node_context())
+                with counted_by(inner.spent):
+                    run = await self._in_time(function, arguments, inner.as_node_context())
             finally:
                 usage = inner.usage
             result, artifacts = _short(_plain(run.answer)), _artifacts(run)
@@ -149,7 +151,8 @@ class ToolCalls:
 def figures(usage: Usage) -> list[Any]:
     """Usage as it is recorded; what an older release has recorded ends after four figures."""
     counted = [usage.prompt_tokens, usage.completion_tokens, usage.total_tokens, usage.calls]
-    return [*counted, usage.cached_tokens, dict(usage.costs), usage.unpriced_calls]
+    further = [usage.cached_tokens, dict(usage.costs), usage.unpriced_calls, usage.characters, dict(usage.kinds)]
+    return [*counted, *further]
 
 
 def _arguments(call: ToolCall) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from knowledge.models import Models, first_of
 from providers.chat import ChatRequest
 from providers.cleaning import without_reasoning
 from providers.failures import REPEATABLE
+from providers.metering import EXHAUSTED
 from store import memories, memory_extractions
 from store.database import Database
 from store.ids import new_id
@@ -76,10 +77,12 @@ class Extraction:
             log.info("memory_extracted", messages=count)
 
     async def _failed(self, taken: Taken, failure: ExecutorError) -> None:
-        if isinstance(failure, NodeFailure) and failure.retryable and taken.tries < MOST_TRIES:
+        may_help = isinstance(failure, NodeFailure) and failure.retryable
+        is_early = failure.details.get("kind") == EXHAUSTED
+        if may_help and (is_early or taken.tries < MOST_TRIES):
             log.warning("memory_waits", error=failure.message, tries=taken.tries)
             pause = min(2.0**taken.tries, LONGEST_PAUSE)
-            await asyncio.to_thread(self._put_back, taken, failure.message, pause, struck=True)
+            await asyncio.to_thread(self._put_back, taken, failure.message, pause, struck=not is_early)
         else:
             log.warning("memory_failed", error=failure.message)
             await asyncio.to_thread(self._fail, taken, failure.message)

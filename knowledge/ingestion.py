@@ -18,6 +18,7 @@ from components.file_texts import whole_text
 from knowledge import chunking, packed
 from knowledge.models import Models
 from providers.embedding import Embedder
+from providers.metering import EXHAUSTED
 from store import knowledge_chunks as chunk_rows
 from store import knowledge_documents as documents
 from store.blobs import Blobs
@@ -93,10 +94,11 @@ class Ingestion:
     async def _failed(self, taken: Taken, failure: ExecutorError | OSError) -> None:
         may_help = isinstance(failure, OSError) or (isinstance(failure, NodeFailure) and failure.retryable)
         message = failure.message if isinstance(failure, ExecutorError) else f"The file storage: {failure}"
-        if may_help and taken.tries < MOST_TRIES:
+        is_early = failure.details.get("kind") == EXHAUSTED if isinstance(failure, ExecutorError) else False
+        if may_help and (is_early or taken.tries < MOST_TRIES):
             log.warning("document_waits", error=message, tries=taken.tries)
             pause = min(2.0**taken.tries, LONGEST_PAUSE)
-            await asyncio.to_thread(self._put_back, taken, message, pause, struck=True)
+            await asyncio.to_thread(self._put_back, taken, message, pause, struck=not is_early)
         else:
             log.warning("document_failed", error=message)
             await self._end(taken, "failed", message)

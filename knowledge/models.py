@@ -5,17 +5,28 @@ from collections.abc import Sequence
 from typing import Protocol
 from uuid import UUID
 
+from knowledge.paying import payer_of
 from providers.accounts import Account, AccountModel
 from providers.catalogue import Limits, open_chat, resolve
-from providers.chat import ChatModel
+from providers.chat import ChatModel, ModelSpec
 from providers.embedding import EMBEDDING, RERANK, Embedder, Reranker, open_embedder, open_reranker
+from providers.gate import Gate
+from providers.governor import Governor
+from providers.metering import LONGEST_WAIT, Meter, PaidModel
+from providers.prices import PricedModel
+from providers.rates import Rates
+from providers.spending import Spending
 from store import model_accounts
 from store.database import Database
+from store.model_accounts import AccountRow
 from store.sealing import SealingKey
 
 
 class Models(Protocol):
-    """Opens a tenant's models by id; what is missing is a ModelError that says so. A worker has its own ones."""
+    """Opens a tenant's models by id; what is missing is a ModelError that says so. A worker has its own ones.
+
+    Whatever is asked of them is paid by the attempt that asks, or by the tenant (providers/metering.py).
+    """
 
     async def open(self, tenant_id: UUID, llm_id: str) -> ChatModel: ...
 
@@ -42,42 +53,75 @@ def first_of(accounts: Sequence[Account], kind: str) -> str | None:
     )
 
 
+def accounts_in(rows: Sequence[AccountRow], tenant_id: UUID) -> list[Account]:
+    """A tenant's own accounts, with their limits."""
+    return [
+        Account(
+            factory=row.factory,
+            instance=row.instance,
+            base_url=row.base_url,
+            api_key=row.api_key,
+            models={name: AccountModel.model_validate(model) for name, model in row.models.items()},
+            status=row.status,
+            extra=row.extra,
+            rates=Rates.among(row.extra),
+            owner=str(tenant_id),
+        )
+        for row in rows
+    ]
+
+
 class TenantModels:
-    """Models opened anew each time, for processes that need few: the API and commands."""
+    """Models opened anew each time, for processes that need few: the API and commands.
+
+    `longest_wait` is how many seconds a request waits at most for the limits of its account.
+    """
 
     def __init__(
-        self, database: Database, shared: Sequence[Account], limits: Limits, sealing_key: SealingKey | None
+        self,
+        database: Database,
+        shared: Sequence[Account],
+        limits: Limits,
+        sealing_key: SealingKey | None,
+        *,
+        governor: Governor | None = None,
+        spending: Spending | None = None,
+        longest_wait: float = LONGEST_WAIT,
     ) -> None:
         self._database = database
         self._shared = tuple(shared)
         self._limits = limits
         self._sealing_key = sealing_key
+        self._governor = governor
+        self._spending = spending or Spending()
+        self._longest_wait = longest_wait
 
     async def open(self, tenant_id: UUID, llm_id: str) -> ChatModel:
-        return open_chat(resolve(llm_id, await self._accounts(tenant_id)), self._limits)
+        spec = resolve(llm_id, await self._accounts(tenant_id))
+        model = open_chat(spec, self._limits, gate=self._gate(tenant_id, spec))
+        payer = payer_of(tenant_id, self._database, self._spending, self._longest_wait)
+        return PaidModel(PricedModel(model, self._spending.prices.of(spec)), payer)
 
     async def embedder(self, tenant_id: UUID, llm_id: str) -> Embedder:
-        return open_embedder(resolve(llm_id, await self._accounts(tenant_id), kind=EMBEDDING), self._limits)
+        spec = resolve(llm_id, await self._accounts(tenant_id), kind=EMBEDDING)
+        return open_embedder(spec, self._limits, meter=self.meter(tenant_id, spec, EMBEDDING))
 
     async def reranker(self, tenant_id: UUID, llm_id: str) -> Reranker:
-        return open_reranker(resolve(llm_id, await self._accounts(tenant_id), kind=RERANK), self._limits)
+        spec = resolve(llm_id, await self._accounts(tenant_id), kind=RERANK)
+        return open_reranker(spec, self._limits, meter=self.meter(tenant_id, spec, RERANK))
+
+    def meter(self, tenant_id: UUID, spec: ModelSpec, kind: str) -> Meter:
+        """What requests to a model pass that is no chat."""
+        payer = payer_of(tenant_id, self._database, self._spending, self._longest_wait)
+        return Meter(spec, kind, self._spending.prices.of(spec), self._gate(tenant_id, spec), payer)
 
     def accounts(self, tenant_id: UUID) -> Sequence[Account]:
         with self._database.transaction() as tx:
             rows = model_accounts.accounts_of(tx, tenant_id, self._sealing_key)
-        own = (
-            Account(
-                row.factory,
-                row.instance,
-                row.base_url,
-                row.api_key,
-                {name: AccountModel.model_validate(model) for name, model in row.models.items()},
-                row.status,
-                row.extra,
-            )
-            for row in rows
-        )
-        return (*own, *self._shared)
+        return (*accounts_in(rows, tenant_id), *self._shared)
 
     async def _accounts(self, tenant_id: UUID) -> Sequence[Account]:
         return await asyncio.to_thread(self.accounts, tenant_id)
+
+    def _gate(self, tenant_id: UUID, spec: ModelSpec) -> Gate | None:
+        return self._governor.gate(spec.paced, str(tenant_id)) if self._governor and spec.paced else None

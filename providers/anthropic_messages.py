@@ -21,7 +21,7 @@ from providers.fitting import count_tokens, most_tokens
 from providers.posting import encoded, posted, whole_of
 from providers.repeats import HEADER
 from providers.replies import closed_with_its_task, ending, field_of, message_in
-from providers.sdk import Limits
+from providers.sdk import Hears, Limits
 
 VERSION = "2023-06-01"
 MARK = "anthropic"  # what is ours in the `extra` of a call
@@ -38,17 +38,21 @@ log = structlog.get_logger()
 class AnthropicWire:
     """Requests to one model of one account. `answers` is how many tokens an answer may have where nobody says."""
 
-    def __init__(self, spec: ModelSpec, manners: Manners, limits: Limits, answers: int) -> None:
+    def __init__(
+        self, spec: ModelSpec, manners: Manners, limits: Limits, answers: int, *, hears: Hears | None = None
+    ) -> None:
         self._spec = spec
         self._manners = manners
         self._limits = limits
         self._answers = answers
+        self._hears = hears
 
     async def send(self, request: ChatRequest, *, streamed: bool) -> AsyncGenerator[Delta, None]:
         body = body_of(request, self._spec, self._manners, self._answers)
         url = f"{(self._spec.base_url or '').rstrip('/')}/messages"
         sent = encoded({**body, "stream": True} if streamed else body)
-        async with posted(self._spec, url, self._headers(request), sent, self._limits) as response:
+        headers = self._headers(request)
+        async with posted(self._spec, url, headers, sent, self._limits, hears=self._hears) as response:
             if streamed:
                 async with aclosing(deltas_of_stream(Chunks(response))) as deltas:
                     async for delta in deltas:

@@ -1,6 +1,7 @@
 """A question with one whole answer, sent again while its failure may pass: vectors, ranks, transcripts.
 
-The rules are those of chat (tools 10.4). In the end there is an answer or a ModelError that names the model.
+The rules are those of chat (tools 10.4), and each request passes the meter. In the end there is an answer, or a
+ModelError that names the model.
 """
 
 from collections.abc import Awaitable, Callable
@@ -11,16 +12,18 @@ from canvas.errors import ModelError
 from providers.chat import ModelSpec
 from providers.cleaning import clean
 from providers.failures import CallFailed, redact
+from providers.metering import Meter, Sent
 from providers.wired import Pace
 
 T = TypeVar("T")
 
 
-async def until_answered(ask: Callable[[], Awaitable[T]], spec: ModelSpec, pace: Pace) -> T:
-    """What `ask` gives in the end. Raises ModelError where it fails for good."""
+async def until_answered(ask: Callable[[], Awaitable[tuple[T, int | None]]], sent: Sent, meter: Meter, pace: Pace) -> T:
+    """What `ask` gives in the end, without the tokens it tells of. Raises ModelError where it fails for good."""
+    spec = meter.spec
     for repeats in count():
         try:
-            return await ask()
+            return await meter.passed(ask, sent)
         except CallFailed as failed:
             wait = pace.wait_before_next(failed, repeats, model=spec.id)
             if wait is None:

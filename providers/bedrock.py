@@ -19,7 +19,7 @@ from providers.failures import CallFailed, Code, failure
 from providers.families import Manners, wire_params
 from providers.posting import encoded, posted, whole_of
 from providers.replies import closed_with_its_task, ending, field_of, message_in
-from providers.sdk import Limits
+from providers.sdk import Hears, Limits
 
 if TYPE_CHECKING:
     import httpx2
@@ -47,10 +47,11 @@ log = structlog.get_logger()
 class BedrockWire:
     """Requests to one model of one account."""
 
-    def __init__(self, spec: ModelSpec, manners: Manners, limits: Limits) -> None:
+    def __init__(self, spec: ModelSpec, manners: Manners, limits: Limits, *, hears: Hears | None = None) -> None:
         self._spec = spec
         self._manners = manners
         self._limits = limits
+        self._hears = hears
         self._aws = Aws(spec, limits)
 
     async def send(self, request: ChatRequest, *, streamed: bool) -> AsyncGenerator[Delta, None]:
@@ -59,7 +60,7 @@ class BedrockWire:
         how = "converse-stream" if streamed else "converse"
         url = f"{(spec.base_url or '').rstrip('/')}/model/{quote(spec.name, safe='')}/{how}"
         headers = await self._aws.signed(url, sent, service="bedrock")
-        async with posted(spec, url, headers, sent, self._limits) as response:
+        async with posted(spec, url, headers, sent, self._limits, hears=self._hears) as response:
             if streamed:
                 async with aclosing(deltas_of_stream(Frames(response))) as deltas:
                     async for delta in deltas:

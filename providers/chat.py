@@ -20,7 +20,9 @@ class Usage:
     """Tokens as the provider counted them (estimated with cl100k where it does not say); `calls` counts requests.
 
     `cached_tokens` are those of the prompt that the provider had at hand. `costs` is money by currency, in billionths
-    (providers/prices.py); the calls that nobody can tell the price of are `unpriced_calls`.
+    (providers/prices.py); the calls that nobody can tell the price of are `unpriced_calls`. `characters` were read
+    aloud. Of all this `kinds` has what did not come of chat: calls, tokens and characters by kind of model, under names
+    like `embedding_tokens`.
     """
 
     prompt_tokens: int = 0
@@ -30,9 +32,12 @@ class Usage:
     cached_tokens: int = 0
     costs: Mapping[str, int] = field(default_factory=dict[str, int])
     unpriced_calls: int = 0
+    characters: int = 0
+    kinds: Mapping[str, int] = field(default_factory=dict[str, int])
 
     def __add__(self, other: "Usage") -> "Usage":
         currencies = {**self.costs, **other.costs}
+        kinds = {**self.kinds, **other.kinds}
         return Usage(
             self.prompt_tokens + other.prompt_tokens,
             self.completion_tokens + other.completion_tokens,
@@ -41,6 +46,8 @@ class Usage:
             self.cached_tokens + other.cached_tokens,
             {currency: self.costs.get(currency, 0) + other.costs.get(currency, 0) for currency in currencies},
             self.unpriced_calls + other.unpriced_calls,
+            self.characters + other.characters,
+            {name: self.kinds.get(name, 0) + other.kinds.get(name, 0) for name in kinds},
         )
 
 

@@ -4,7 +4,7 @@
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, assert_never
 from urllib.parse import urlsplit, urlunsplit
@@ -16,7 +16,7 @@ from providers.bedrock import BedrockWire
 from providers.chat import ModelSpec
 from providers.gemini import GeminiWire
 from providers.openai_compatible import OpenAIWire
-from providers.sdk import Limits
+from providers.sdk import Hears, Limits
 from providers.vendors import UNLISTED, Vendor, vendors
 from providers.wired import Wire
 
@@ -73,7 +73,7 @@ def spoken_by(spec: ModelSpec) -> Dialect:
     return dialect_of(spec.factory, vendors().get(spec.factory, UNLISTED), spec.extra, spec.base_url)
 
 
-def wire_to(spec: ModelSpec, limits: Limits, *, hears: Callable[[Mapping[str, str]], None] | None = None) -> Wire:
+def wire_to(spec: ModelSpec, limits: Limits, *, hears: Hears | None = None) -> Wire:
     """The wire to a resolved model. Raises ModelError where a package for it is missing.
 
     `hears` is told what is said beside an answer, where the vendor says there what is left of a limit.
@@ -84,11 +84,11 @@ def wire_to(spec: ModelSpec, limits: Limits, *, hears: Callable[[Mapping[str, st
         case Dialect.OPENAI | Dialect.AZURE:
             return OpenAIWire(spec, vendor.manners, limits, is_azure=dialect is Dialect.AZURE, hears=hears)
         case Dialect.ANTHROPIC:
-            return AnthropicWire(spec, vendor.manners, limits, vendor.answer_of(spec.name))
+            return AnthropicWire(spec, vendor.manners, limits, vendor.answer_of(spec.name), hears=hears)
         case Dialect.GEMINI:
-            return GeminiWire(spec, vendor.manners, limits)
+            return GeminiWire(spec, vendor.manners, limits, hears=hears)
         case Dialect.BEDROCK:
-            return BedrockWire(spec, vendor.manners, limits)
+            return BedrockWire(spec, vendor.manners, limits, hears=hears)
         case _:
             assert_never(dialect)
 

@@ -10,38 +10,45 @@ are deterministic and need no server; they are reached by these names only.
 from dataclasses import replace
 
 from canvas.errors import ModelError
+from providers.bedrock_vectors import VectorsOfBedrock
 from providers.chat import ModelSpec
 from providers.dialects import Dialect, spoken_by
 from providers.hashed_words import HashedWords
+from providers.metering import Meter
 from providers.nearness import Embedded, Embedder, Reranker
-from providers.ranks import RanksOfVendor
+from providers.ranks import RERANK, RanksOfVendor
 from providers.sdk import Limits
-from providers.vectors import VectorsOfVendor
+from providers.vectors import EMBEDDING, VectorsOfVendor
 from providers.vendors import UNLISTED, vendors
 from providers.wired import Pace
 
 __all__ = ["EMBEDDING", "RERANK", "Embedded", "Embedder", "Reranker", "open_embedder", "open_reranker"]
 
-EMBEDDING = "embedding"
-RERANK = "rerank"
 
-
-def open_embedder(spec: ModelSpec, limits: Limits | None = None, pace: Pace | None = None) -> Embedder:
+def open_embedder(
+    spec: ModelSpec, limits: Limits | None = None, pace: Pace | None = None, meter: Meter | None = None
+) -> Embedder:
     """An embedder for a resolved spec. Raises ModelError if this build cannot ask the vendor for vectors."""
+    meter = meter or Meter(spec, EMBEDDING)
     if spec.stand_in:
-        return HashedWords(spec)
+        return HashedWords(spec, meter)
+    if spoken_by(spec) is Dialect.BEDROCK:
+        return VectorsOfBedrock(spec, limits or Limits(), pace or Pace(), meter)
     vendor = vendors().get(spec.factory, UNLISTED)
     way = _way(spec, EMBEDDING)
     is_azure = spoken_by(spec) is Dialect.AZURE
-    return VectorsOfVendor(way, vendor.embedding, limits or Limits(), pace or Pace(), is_azure=is_azure)
+    return VectorsOfVendor(way, vendor.embedding, limits or Limits(), pace or Pace(), meter=meter, is_azure=is_azure)
 
 
-def open_reranker(spec: ModelSpec, limits: Limits | None = None, pace: Pace | None = None) -> Reranker:
+def open_reranker(
+    spec: ModelSpec, limits: Limits | None = None, pace: Pace | None = None, meter: Meter | None = None
+) -> Reranker:
     """A reranker for a resolved spec. Raises ModelError if this build cannot ask the vendor for ranks."""
+    meter = meter or Meter(spec, RERANK)
     if spec.stand_in:
-        return HashedWords(spec)
+        return HashedWords(spec, meter)
     vendor = vendors().get(spec.factory, UNLISTED)
-    return RanksOfVendor(_way(spec, RERANK), vendor.ranking, limits or Limits(), pace or Pace())
+    return RanksOfVendor(_way(spec, RERANK), vendor.ranking, limits or Limits(), pace or Pace(), meter=meter)
 
 
 def _way(spec: ModelSpec, kind: str) -> ModelSpec:

@@ -2,15 +2,17 @@
 
     wire = GatedWire(OpenAIWire(...), gate)
 
-Every request passes, repeated ones too. What a request came to is told to the gate afterwards, so that a reservation
-which was too large is given back. How long may be waited in place is a matter of whoever asks: `ChatRequest.patience`.
+Every request passes, repeated ones too, those that are no chat by way of providers/metering.py. What a request came to
+is told to the gate afterwards, so that a reservation which was too large is given back. How long may be waited in place
+is a matter of whoever asks: `Leaving.patience`.
 """
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
+from dataclasses import dataclass
 from typing import Protocol
 
-from providers.chat import ChatRequest, Delta, ReasoningDelta, TextDelta, Usage, UsageDelta
+from providers.chat import ChatRequest, Delta, Patience, ReasoningDelta, TextDelta, Usage, UsageDelta
 from providers.failures import CallFailed
 from providers.fitting import count_tokens, message_tokens
 
@@ -19,6 +21,22 @@ class Wire(Protocol):
     """What stands behind a gate (providers/wired.py)."""
 
     def send(self, request: ChatRequest, *, streamed: bool) -> AsyncGenerator[Delta, None]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Leaving:
+    """A request that wants to leave: what it brings along, and how whoever asks waits.
+
+    `count` gives the tokens of what it sends, and may take a while where there are many `letters`. `answer` is how many
+    an answer may have at most: 0 where nobody knows, None where answers have none. `key` is the same for every attempt
+    at the same request.
+    """
+
+    letters: int
+    count: Callable[[], int]
+    answer: int | None = 0
+    key: str | None = None
+    patience: Patience | None = None
 
 
 class Pass(Protocol):
@@ -32,7 +50,7 @@ class Pass(Protocol):
 class Gate(Protocol):
     """The limits of one credential."""
 
-    async def enter(self, request: ChatRequest) -> Pass:
+    async def enter(self, leaving: Leaving) -> Pass:
         """Wait until the request may leave."""
         ...
 
@@ -53,7 +71,7 @@ class GatedWire:
         """Send one request, once, when it may leave."""
         if self._prepare is not None:
             await self._prepare()
-        admitted = await self._gate.enter(request)
+        admitted = await self._gate.enter(_leaving(request))
         usage: Usage | None = None
         failed: CallFailed | None = None
         said: list[str] = []
@@ -72,6 +90,17 @@ class GatedWire:
             raise
         finally:
             admitted.leave(_tokens(request, usage, said) if usage or is_whole else None, failed)
+
+
+def _leaving(request: ChatRequest) -> Leaving:
+    asked_for = request.params.get("max_tokens")
+    return Leaving(
+        sum(len(str(message.get("content") or "")) for message in request.messages),
+        lambda: prompt_tokens(request),
+        asked_for if isinstance(asked_for, int) else 0,
+        request.key,
+        request.patience,
+    )
 
 
 def _tokens(request: ChatRequest, usage: Usage | None, said: list[str]) -> int:

@@ -21,7 +21,7 @@ from providers.families import Manners, wire_params
 from providers.posting import encoded, posted, whole_of
 from providers.repeats import HEADER
 from providers.replies import closed_with_its_task, ending, field_of, message_in
-from providers.sdk import Limits
+from providers.sdk import Hears, Limits
 
 _SAMPLING = {
     "temperature": "temperature",
@@ -57,10 +57,11 @@ log = structlog.get_logger()
 class GeminiWire:
     """Requests to one model of one account."""
 
-    def __init__(self, spec: ModelSpec, manners: Manners, limits: Limits) -> None:
+    def __init__(self, spec: ModelSpec, manners: Manners, limits: Limits, *, hears: Hears | None = None) -> None:
         self._spec = spec
         self._manners = manners
         self._limits = limits
+        self._hears = hears
 
     async def send(self, request: ChatRequest, *, streamed: bool) -> AsyncGenerator[Delta, None]:
         spec = self._spec
@@ -71,7 +72,7 @@ class GeminiWire:
         headers = ({"x-goog-api-key": spec.api_key} if spec.api_key else {}) | (
             {HEADER: request.key} if request.key else {}
         )
-        async with posted(spec, url, headers, sent, self._limits) as response:
+        async with posted(spec, url, headers, sent, self._limits, hears=self._hears) as response:
             if streamed:
                 async with aclosing(deltas_of_stream(Chunks(response))) as deltas:
                     async for delta in deltas:

@@ -10,7 +10,7 @@ from hashlib import blake2b
 from math import sqrt
 
 from providers.chat import ModelSpec
-from providers.fitting import count_tokens
+from providers.metering import Meter, Sent
 from providers.nearness import Embedded
 
 PLACES = 384  # numbers in a vector; the last is for texts without a word
@@ -21,19 +21,29 @@ _ENDING = re.compile(r"(?<=\w{3})(?:ies|es|s)$")  # of an English plural, roughl
 class HashedWords:
     """Vectors and ranks from words, the same on every machine."""
 
-    def __init__(self, spec: ModelSpec) -> None:
+    def __init__(self, spec: ModelSpec, meter: Meter) -> None:
         self._spec = spec
+        self._meter = meter
 
     @property
     def model(self) -> str:
         return f"hashed-words@{self._spec.factory}"
 
     async def embed(self, texts: Sequence[str]) -> Embedded:
-        return Embedded([vector_of(text) for text in texts], sum(map(count_tokens, texts)))
+        async def counted() -> tuple[Embedded, int | None]:
+            tokens = sent.tokens()
+            return Embedded([vector_of(text) for text in texts], tokens), tokens
+
+        sent = Sent(tuple(texts))
+        return await self._meter.passed(counted, sent)
 
     async def rank(self, question: str, texts: Sequence[str]) -> Sequence[float]:
-        asked = vector_of(question)
-        return [min(1.0, sum(a * b for a, b in zip(asked, vector_of(text), strict=True))) for text in texts]
+        async def compared() -> tuple[Sequence[float], int | None]:
+            asked = vector_of(question)
+            products = (sum(a * b for a, b in zip(asked, vector_of(text), strict=True)) for text in texts)
+            return [min(1.0, product) for product in products], None
+
+        return await self._meter.passed(compared, Sent((question, *texts)))
 
 
 def vector_of(text: str) -> list[float]:

@@ -7,7 +7,7 @@ for granted: what calls itself compatible often is not quite.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
 
@@ -19,7 +19,7 @@ from providers.event_stream import Chunks
 from providers.families import Manners, wire_params
 from providers.repeats import HEADER
 from providers.replies import deltas_of_answer, deltas_of_stream
-from providers.sdk import Limits, answer_of, failure_of, request_errors, timeout_of
+from providers.sdk import Hears, Limits, answer_of, failure_of, request_errors, timeout_of
 
 __all__ = ["Limits", "OpenAIWire", "with_images"]
 
@@ -38,7 +38,7 @@ class OpenAIWire:
         limits: Limits,
         *,
         is_azure: bool = False,
-        hears: Callable[[Mapping[str, str]], None] | None = None,  # what is said beside an answer
+        hears: Hears | None = None,  # what is said beside an answer
     ) -> None:
         self._spec = spec
         self._hears = hears

@@ -19,7 +19,7 @@ from providers.connections import lend_http
 from providers.event_stream import json_of
 from providers.failures import CallFailed, Code, failure, retry_after
 from providers.replies import field_of, message_in
-from providers.sdk import Limits, host_of
+from providers.sdk import Hears, Limits, host_of
 
 if TYPE_CHECKING:
     import httpx2
@@ -30,9 +30,18 @@ _RETRY_INFO = "google.rpc.RetryInfo"
 
 @asynccontextmanager
 async def posted(
-    spec: ModelSpec, url: str, headers: Mapping[str, str], body: bytes, limits: Limits
+    spec: ModelSpec,
+    url: str,
+    headers: Mapping[str, str],
+    body: bytes,
+    limits: Limits,
+    *,
+    hears: Hears | None = None,
 ) -> AsyncGenerator["httpx2.Response"]:
-    """The answer to a request, unless it is a failure. Raises CallFailed, also for what breaks while it is read."""
+    """The answer to a request, unless it is a failure. Raises CallFailed, also for what breaks while it is read.
+
+    `hears` is told what the vendor says beside an answer.
+    """
     import httpx2
 
     seconds = limits.request_timeout.total_seconds()
@@ -45,6 +54,8 @@ async def posted(
             try:
                 if not response.is_success:
                     raise refusal(response.status_code, response.headers, await _beginning(response))
+                if hears is not None:
+                    hears(response.headers)
                 yield response
             finally:
                 await response.aclose()

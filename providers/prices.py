@@ -21,27 +21,31 @@ from canvas.budget import BILLION
 from canvas.errors import ModelError
 from providers.chat import ChatModel, ChatRequest, Completion, Delta, ModelSpec, Usage, UsageDelta
 
-MILLION = 1_000_000
+MILLION, THOUSAND = 1_000_000, 1_000
 
 
 class Price(BaseModel):
-    """Money for a million tokens."""
+    """Money for a million tokens; also for a million characters that are read aloud, and for a thousand requests."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     input: Decimal = Field(ge=0)
     output: Decimal = Field(ge=0)
     cached: Decimal | None = Field(default=None, ge=0)
+    characters: Decimal = Field(default=Decimal(0), ge=0)
+    requests: Decimal = Field(default=Decimal(0), ge=0)
     currency: str = Field(default="", pattern="^([A-Z]{3})?$")  # "": that of the factory, or USD
 
     def of(self, usage: Usage) -> int:
-        """What tokens cost, in billionths, rounded up. Of a total without its split each counts as the dearer kind."""
+        """What usage costs, in billionths, rounded up. Of a total without its split each is of the dearer kind."""
         cached = self.input if self.cached is None else self.cached
         money = (
             self.input * (usage.prompt_tokens - usage.cached_tokens)
             + cached * usage.cached_tokens
             + self.output * usage.completion_tokens
             + max(self.input, self.output) * (usage.total_tokens - usage.prompt_tokens - usage.completion_tokens)
+            + self.characters * usage.characters
+            + self.requests * usage.calls * (MILLION // THOUSAND)
         )
         return int((money * BILLION / MILLION).to_integral_value(ROUND_CEILING))
 

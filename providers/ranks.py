@@ -17,20 +17,25 @@ from providers.asking import until_answered
 from providers.chat import ModelSpec
 from providers.failures import CallFailed, Code, failure
 from providers.fitting import budget, count_tokens, cut_to
+from providers.metering import Meter, Sent
 from providers.replies import field_of, message_in
 from providers.sdk import Limits, answer_of, ask
-from providers.vectors import batch_of, fitted
+from providers.vectors import batch_of, fitted, tokens_in
 from providers.vendors import Ranking
 from providers.wired import Pace
 
+RERANK = "rerank"
 _MOST_OF_QUESTION = 0.5  # of what a model reads: beside a question without an end no text would have room
 
 
 class RanksOfVendor:
     """A reranking model of one account."""
 
-    def __init__(self, spec: ModelSpec, ranking: Ranking, limits: Limits, pace: Pace) -> None:
+    def __init__(
+        self, spec: ModelSpec, ranking: Ranking, limits: Limits, pace: Pace, *, meter: Meter | None = None
+    ) -> None:
         self._spec = spec
+        self._meter = meter or Meter(spec, RERANK)
         path = str(spec.extra.get("rerank_path") or ranking.path)
         self._url = urljoin(f"{(spec.base_url or '').rstrip('/')}/", path)
         self._ranking = ranking
@@ -47,14 +52,16 @@ class RanksOfVendor:
         told: list[float | None] = []
         for start in range(0, len(texts), self._batch):
             batch = [fitted(text, room) for text in texts[start : start + self._batch]]
-            told += await until_answered(partial(self._once, asked, batch), self._spec, self._pace)
+            sent = Sent((asked, *batch))
+            told += await until_answered(partial(self._once, asked, batch), sent, self._meter, self._pace)
         return scaled(told)
 
-    async def _once(self, question: str, batch: Sequence[str]) -> list[float | None]:
+    async def _once(self, question: str, batch: Sequence[str]) -> tuple[list[float | None], int | None]:
         body = {**self._fields, "model": self._spec.name, "query": question, self._ranking.texts: list(batch)}
         if self._ranking.limit:
             body[self._ranking.limit] = len(batch)
-        return scores_in(answer_of(await ask(self._spec, self._url, body, self._limits)), len(batch))
+        answer = answer_of(await ask(self._spec, self._url, body, self._limits, hears=self._meter.hear))
+        return scores_in(answer, len(batch)), tokens_in(answer)
 
 
 def scores_in(answer: Any, count: int) -> list[float | None]:

@@ -1,18 +1,21 @@
 """What a vendor allows with one credential, and what it says about that while it answers.
 
 An account, or a model of it, names what may be sent in a minute and at the same time. How near the end of it is,
-vendors tell in headers beside their answers (`x-ratelimit-remaining-requests`, `x-ratelimit-reset-tokens`, ...).
+vendors tell in headers beside their answers (`x-ratelimit-remaining-requests`, `anthropic-ratelimit-tokens-reset`), and
+when that is over as a span or as a moment.
 """
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
 LIMITS = ("requests_per_minute", "tokens_per_minute", "concurrency")
 _FAMILIES = ("x-ratelimit", "anthropic-ratelimit")
+_KINDS = ("requests", "tokens", "input-tokens", "output-tokens")
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
@@ -47,24 +50,33 @@ class Paced:
     title: str
 
 
-def exhausted_for(headers: Mapping[str, str]) -> float | None:
+def exhausted_for(headers: Mapping[str, str], now: datetime | None = None) -> float | None:
     """Seconds until a vendor answers again that says that nothing is left; None if it does not say so."""
+    moment = now or datetime.now(UTC)
     found = [
-        _seconds(headers.get(f"{family}-reset-{kind}") or headers.get(f"{family}-{kind}-reset"))
+        _seconds(headers.get(f"{family}-reset-{kind}") or headers.get(f"{family}-{kind}-reset"), moment)
         for family in _FAMILIES
-        for kind in ("requests", "tokens")
+        for kind in _KINDS
         if (headers.get(f"{family}-remaining-{kind}") or headers.get(f"{family}-{kind}-remaining")) == "0"
     ]
     return max((seconds for seconds in found if seconds is not None), default=None)
 
 
-def _seconds(text: str | None) -> float | None:
-    """A span as vendors write it: `6m0s`, `120ms`, `1.5`."""
+def _seconds(text: str | None, now: datetime) -> float | None:
+    """A span as vendors write it (`6m0s`, `120ms`, `1.5`), or how far away a moment is (`2026-01-27T12:00:30Z`)."""
     if not text:
         return None
     text = text.strip()
     if re.fullmatch(r"\d+(\.\d+)?", text):
         return float(text)
     if not re.fullmatch(rf"(?:{_SPAN.pattern})+", text):
-        return None
+        return _until(text, now)
     return sum(float(number) * _UNITS[unit] for number, unit in _SPAN.findall(text))
+
+
+def _until(text: str, now: datetime) -> float | None:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return max(0.0, ((moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - now).total_seconds())

@@ -96,6 +96,7 @@ class KeyedModel:
             async with aclosing(deltas):
                 async for delta in deltas:
                     has_failed = has_failed or isinstance(delta, ErrorDelta)
+                    self._has_heard()
                     yield delta
             sending.is_answered = not has_failed
 
@@ -103,8 +104,14 @@ class KeyedModel:
         """The whole answer without streaming."""
         with self._repeats.of(*_asked(request)) as sending:
             answer = await self._model.complete(self._signed(request, sending))
+            self._has_heard()
             sending.is_answered = answer.error is None
             return answer
+
+    def _has_heard(self) -> None:
+        """What was answered is lost if the attempt begins anew, also where no limit holds requests back."""
+        if self._patience is not None:
+            self._patience.sends()
 
     def _signed(self, request: ChatRequest, sending: Sending) -> ChatRequest:
         return replace(request, key=sending.key, patience=self._patience)

@@ -5,9 +5,10 @@ message are looked at last (`providers/failures.py`).
 """
 
 import ssl
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import urlsplit
 
 from providers.chat import ModelSpec
@@ -19,6 +20,10 @@ from providers.replies import field_of, message_in
 if TYPE_CHECKING:
     import httpx2
     from openai import APIError, Timeout
+
+
+Hears: TypeAlias = Callable[[Mapping[str, str]], None]
+"""Who is told the headers of an answer, in which vendors say what is left of a limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +52,7 @@ async def ask(
     *,
     is_azure: bool = False,
     upload: Upload | None = None,
+    hears: Hears | None = None,
 ) -> "httpx2.Response":
     """Send one request, once; its whole answer. `path` may be a URL of its own. Raises CallFailed."""
     import httpx2
@@ -58,9 +64,12 @@ async def ask(
         options["headers"] = {"Content-Type": "multipart/form-data"}  # the SDK adds where one part ends
     async with lend_client(spec, is_azure=is_azure) as client:
         try:
-            return await client.post(path, cast_to=httpx2.Response, body=body, files=files, options=options)
+            reply = await client.post(path, cast_to=httpx2.Response, body=body, files=files, options=options)
         except request_errors() as problem:
             raise failure_of(problem, spec.base_url) from problem
+    if hears is not None:
+        hears(reply.headers)
+    return reply
 
 
 def answer_of(reply: "httpx2.Response") -> Any:

@@ -10,19 +10,22 @@ import re
 from asyncio import Lock
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from functools import partial
 from hashlib import sha256
 from time import monotonic
 from typing import Protocol
 from weakref import WeakValueDictionary
 
-from canvas.errors import ModelError, ToolError
+from canvas.errors import BudgetExceeded, ModelError, ToolError
 from providers.chat import ModelSpec
 from providers.cleaning import clean
-from providers.failures import redact
+from providers.failures import CallFailed, Code, classify, redact, retry_after
+from providers.metering import Meter, Sent
 from providers.services import Call, Http, Reply
 from providers.vendors import UNLISTED, Voicing, vendors
 
+KIND = "tts"
 TIMEOUT = 60.0  # seconds of one sentence
 MOST_BYTES = 5 * 1024 * 1024  # of one sentence's audio
 KEPT = 16 * 1024 * 1024  # bytes of audio that a process keeps where no other cache is given
@@ -31,12 +34,15 @@ _SHOWN = 200  # characters of what a vendor says about a failure
 _MARKUP = re.compile(r"\*\*|##\d+\$\$|#")
 
 
-def voicing_of(spec: ModelSpec) -> Voicing:
-    """What the account says in `tts_voice`, `tts_format` and `tts_fields`, else what is usual for its vendor."""
+def voicing_of(spec: ModelSpec, voice: str = "") -> Voicing:
+    """What the account says in `tts_voice`, `tts_format` and `tts_fields`, else what is usual for its vendor.
+
+    `voice` is what the deployment has in place of the usual one.
+    """
     usual = vendors().get(spec.factory, UNLISTED).speech
     fields = spec.extra.get("tts_fields")
     return Voicing(
-        voice=str(spec.extra.get("tts_voice") or usual.voice),
+        voice=str(spec.extra.get("tts_voice") or voice or usual.voice),
         format=str(spec.extra.get("tts_format") or usual.format),
         fields=fields if isinstance(fields, Mapping) else usual.fields,
     )
@@ -98,10 +104,12 @@ class OpenAISpeech:
         cache: AudioCache = _RECENT,
         ttl: timedelta = TTL,
         trusted: bool = True,
+        meter: Meter | None = None,
     ) -> None:
         if not spec.base_url:
             raise ModelError(f"The text-to-speech model {spec.id} has no address. Give its account a base_url.")
         self._spec = spec
+        self._meter = meter or Meter(spec, KIND)
         self._url = f"{spec.base_url.rstrip('/')}/audio/speech"
         self._http = http
         self._tenant = tenant
@@ -136,6 +144,16 @@ class OpenAISpeech:
         return self._voicing.voice.replace("{model}", self._spec.name)
 
     async def _ask(self, spoken: str) -> bytes:
+        """Audio that nobody has asked for yet. What was said stands already: it waits in place, and fails alone."""
+        try:
+            return await self._meter.passed(partial(self._once, spoken), Sent(characters=len(spoken)), stays=True)
+        except CallFailed as failed:
+            raise ModelError(failed.detail, retryable=failed.may_be_repeated) from failed
+        except BudgetExceeded as refused:
+            raise ModelError(f"**Error**: {refused.message}") from refused
+
+    async def _once(self, spoken: str) -> tuple[bytes, int | None]:
+        """The audio, and no tokens. Raises CallFailed."""
         body = {**self._voicing.fields, "model": self._spec.name, "voice": self._voice, "input": spoken}
         if self._voicing.format:
             body["response_format"] = self._voicing.format
@@ -152,11 +170,15 @@ class OpenAISpeech:
         try:
             reply = await self._http.send(call)
         except ToolError as error:
-            raise ModelError(f"**Error**: {self._redacted(error.message)}", retryable=error.retryable) from error
+            code = Code.CONNECTION_ERROR if error.retryable else Code.MODEL_ERROR
+            raise CallFailed(code, f"**Error**: {self._redacted(error.message)}") from error
+        self._meter.hear(reply.headers)
         if not _is_audio(reply):
             told = self._redacted(clean(reply.content[: 4 * _SHOWN].decode(errors="replace")))[:_SHOWN]
-            raise ModelError(f"**Error**: {reply.status}, {told}", retryable=reply.status >= 500)
-        return reply.content
+            status = reply.status if reply.status >= 400 else 400
+            wait = retry_after(reply.headers, datetime.now(UTC))
+            raise CallFailed(classify(told, status), f"**Error**: {reply.status}, {told}", wait)
+        return reply.content, None
 
     def _redacted(self, text: str) -> str:
         return redact(text, self._spec.api_key)

@@ -13,8 +13,10 @@ from providers.asking import until_answered
 from providers.chat import ModelSpec
 from providers.dialects import Dialect, spoken_by
 from providers.failures import CallFailed, Code, failure
+from providers.metering import Meter, Sent
 from providers.replies import field_of, message_in
 from providers.sdk import Limits, Upload, answer_of, ask
+from providers.vectors import tokens_in
 from providers.wired import Pace
 
 KIND = "asr"
@@ -39,19 +41,23 @@ class Transcriber(Protocol):
         ...
 
 
-def open_transcriber(spec: ModelSpec, limits: Limits | None = None, pace: Pace | None = None) -> Transcriber:
+def open_transcriber(
+    spec: ModelSpec, limits: Limits | None = None, pace: Pace | None = None, meter: Meter | None = None
+) -> Transcriber:
     """A transcriber for a resolved spec. Raises ModelError if this build cannot ask the vendor for transcripts."""
     dialect = None if spec.stand_in else spoken_by(spec)
     if dialect not in (Dialect.OPENAI, Dialect.AZURE):
         raise _refused(spec, f"Models of {spec.factory} cannot be used as {KIND} (model {spec.name}). Pick another.")
-    return TranscriptsOfVendor(spec, limits or Limits(), pace or Pace(), is_azure=dialect is Dialect.AZURE)
+    meter, is_azure = meter or Meter(spec, KIND), dialect is Dialect.AZURE
+    return TranscriptsOfVendor(spec, limits or Limits(), pace or Pace(), meter=meter, is_azure=is_azure)
 
 
 class TranscriptsOfVendor:
     """A speech-to-text model of one account. `asr_fields` of the account join each request."""
 
-    def __init__(self, spec: ModelSpec, limits: Limits, pace: Pace, *, is_azure: bool) -> None:
+    def __init__(self, spec: ModelSpec, limits: Limits, pace: Pace, *, meter: Meter, is_azure: bool) -> None:
         self._spec = spec
+        self._meter = meter
         self._limits = limits
         self._pace = pace
         self._is_azure = is_azure
@@ -63,17 +69,19 @@ class TranscriptsOfVendor:
             raise _refused(self._spec, f"{recording.name} is larger than {LARGEST:,} bytes. Send it in parts.")
         if not recording.data:
             return ""
-        return await until_answered(partial(self._once, recording, language), self._spec, self._pace)
+        sent = Sent(content=recording.data)
+        return await until_answered(partial(self._once, recording, language), sent, self._meter, self._pace)
 
-    async def _once(self, recording: Recording, language: str) -> str:
+    async def _once(self, recording: Recording, language: str) -> tuple[str, int | None]:
         said = {"language": language} if language else {}
         body = {**self._fields, **said, "model": self._spec.name, "response_format": "json"}
+        hears = self._meter.hear
         upload = Upload("file", recording.name, recording.data, recording.mime_type)
-        reply = await ask(self._spec, _PATH, body, self._limits, is_azure=self._is_azure, upload=upload)
+        reply = await ask(self._spec, _PATH, body, self._limits, is_azure=self._is_azure, upload=upload, hears=hears)
         answer = answer_of(reply)
         text = field_of(answer, "text")
         if isinstance(text, str):
-            return text.strip()
+            return text.strip(), tokens_in(answer)
         if field_of(answer, "error"):
             raise failure(message_in(answer) or "The provider sent an error in place of its answer.")
         raise CallFailed(Code.MODEL_ERROR, "The provider's answer holds no text; is the base URL right?")

@@ -16,13 +16,15 @@ from typing import Any
 from providers.asking import until_answered
 from providers.chat import ModelSpec
 from providers.failures import CallFailed, Code, failure
-from providers.fitting import budget, count_tokens, cut_to, most_tokens
+from providers.fitting import budget, cut_to, most_tokens
+from providers.metering import Meter, Sent
 from providers.nearness import Embedded
 from providers.replies import field_of, message_in
 from providers.sdk import Limits, answer_of, ask
 from providers.vendors import Embedding
 from providers.wired import Pace
 
+EMBEDDING = "embedding"
 _PATH = "/embeddings"
 _BLANK = " "  # in place of an empty text, which vendors refuse
 
@@ -31,9 +33,17 @@ class VectorsOfVendor:
     """An embedding model of one account."""
 
     def __init__(
-        self, spec: ModelSpec, embedding: Embedding, limits: Limits, pace: Pace, *, is_azure: bool = False
+        self,
+        spec: ModelSpec,
+        embedding: Embedding,
+        limits: Limits,
+        pace: Pace,
+        *,
+        meter: Meter | None = None,
+        is_azure: bool = False,
     ) -> None:
         self._spec = spec
+        self._meter = meter or Meter(spec, EMBEDDING)
         self._is_azure = is_azure
         self._batch = batch_of(spec.extra.get("embedding_batch"), embedding.batch)
         own = spec.extra.get("embedding_fields")
@@ -51,17 +61,19 @@ class VectorsOfVendor:
         for start in range(0, len(texts), self._batch):
             batch = [fitted(text, budget(self._spec.context_tokens)) for text in texts[start : start + self._batch]]
             length = len(vectors[0]) if vectors else None
-            answered = await until_answered(partial(self._once, batch, length), self._spec, self._pace)
+            sent = Sent(tuple(batch))
+            answered = await until_answered(partial(self._once, batch, length), sent, self._meter, self._pace)
             vectors += answered.vectors
             tokens += answered.tokens
         return Embedded(vectors, tokens)
 
-    async def _once(self, batch: Sequence[str], length: int | None) -> Embedded:
+    async def _once(self, batch: Sequence[str], length: int | None) -> tuple[Embedded, int | None]:
         body = {**self._fields, "model": self._spec.name, "input": list(batch)}
-        reply = await ask(self._spec, _PATH, body, self._limits, is_azure=self._is_azure)
+        reply = await ask(self._spec, _PATH, body, self._limits, is_azure=self._is_azure, hears=self._meter.hear)
         answer = answer_of(reply)
         vectors = vectors_in(answer, len(batch), length)
-        return Embedded(vectors, _tokens(answer, batch))
+        tokens = tokens_in(answer)
+        return Embedded(vectors, tokens if tokens is not None else Sent(tuple(batch)).tokens()), tokens
 
 
 def vectors_in(answer: Any, count: int, length: int | None = None) -> list[Sequence[float]]:
@@ -121,13 +133,16 @@ def _is_finite(number: float) -> bool:
         return False
 
 
-def _tokens(answer: Any, batch: Sequence[str]) -> int:
-    usage = field_of(answer, "usage")
-    for name in ("total_tokens", "prompt_tokens"):
-        told = field_of(usage, name)
-        if isinstance(told, int) and told > 0:
-            return told
-    return sum(map(count_tokens, batch))
+def tokens_in(answer: Any) -> int | None:
+    """The tokens that a vendor has counted; None if it does not say."""
+    meta = field_of(answer, "meta")  # Cohere's way to say it
+    sources = (field_of(answer, "usage"), field_of(meta, "billed_units"), field_of(meta, "tokens"))
+    for source in sources:
+        for name in ("total_tokens", "prompt_tokens", "input_tokens"):
+            told = field_of(source, name)
+            if isinstance(told, int) and told > 0:
+                return told
+    return None
 
 
 def _wrong(what: str) -> CallFailed:

@@ -97,9 +97,9 @@ class Wire:
 
     @property
     def usage(self) -> dict[str, Any]:
-        """The tokens of every model call of the run, and what they cost as far as anybody knows."""
+        """The tokens of every request to a model in the run, and what they cost as far as anybody knows."""
         told = told_usage(self.run.usage)
-        further = {name: told[name] for name in ("cost", UNPRICED) if name in told}
+        further = {name: told[name] for name in ("cost", UNPRICED, "kinds") if name in told}
         return {**{name: self.run.usage.get(name, 0) for name in USAGE}, **further}
 
 

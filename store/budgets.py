@@ -93,6 +93,31 @@ FREE = text(f"""
     ), {_END}
 """)  # noqa: S608
 
+_OF_TENANT = """
+    with known as (
+        select scope, measure, amount, scope_id,
+            case scope when 'day' then cast(:today as date) else date '0001-01-01' end as day
+        from budget_limits
+        where tenant_id = :tenant_id and scope in ('tenant', 'day') and measure <> 'seconds' and scope_id = :tenant_id
+    )
+"""
+LOCK_TENANT = text(f"""{_OF_TENANT}
+    select k.scope, k.scope_id, k.day, k.measure, k.amount, s.spent, s.reserved, s.largest
+    from budget_spent s join known k on {_SAME.format("k")}
+    where s.tenant_id = :tenant_id
+    order by s.scope, s.scope_id, s.day, s.measure for no key update of s
+""")  # noqa: S608
+OPEN_TENANT = text(f"""{_OF_TENANT}
+    insert into budget_spent (tenant_id, {_KEY}, spent)
+    select :tenant_id, k.scope, k.scope_id, k.day, k.measure, 0 from known k
+    order by {_KEY} on conflict do nothing
+""")  # noqa: S608
+SPEND = text(f"""
+    update budget_spent s set spent = greatest(0, s.spent + h.amount), updated_at = now()
+    from json_to_recordset(cast(:held as json)) as h{_HELD}
+    where s.tenant_id = :tenant_id and {_SAME.format("h")}
+""")  # noqa: S608
+
 PUT = text("""
     insert into budget_limits as l (tenant_id, scope_id, scope, measure, amount, due_at)
     select :tenant_id, :scope_id, :scope, :measure, m.amount, case when :measure = 'seconds' and :scope_id <> :each
@@ -210,6 +235,18 @@ def take(tx: Transaction, reservation: UUID, claim: Claim, kept: Sequence[Kept],
         lease_id=claim.lease_id,
         held=held,
     )
+
+
+def open_for_tenant(tx: Transaction, tenant_id: UUID, today: date) -> list[Kept]:
+    """Lock every budget that counts for a call of a tenant's that no run makes."""
+    tx.later(OPEN_TENANT, tenant_id=tenant_id, today=today)
+    return [_kept(row) for row in tx.rows(LOCK_TENANT, tenant_id=tenant_id, today=today)]
+
+
+def spend(tx: Transaction, tenant_id: UUID, kept: Sequence[Kept], amounts: Sequence[int]) -> None:
+    """Count amounts in budgets at once, with no lease that could end. What is less than nothing is given back."""
+    held = encode([each.holding(amount) for each, amount in zip(kept, amounts, strict=True)])
+    tx.later(SPEND, tenant_id=tenant_id, held=held)
 
 
 def settle(tx: Transaction, reservation: UUID, used: Mapping[str, int]) -> None:

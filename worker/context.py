@@ -13,7 +13,9 @@ from canvas.errors import ToolError, UnresolvedReference
 from canvas.graph import Kind, Node
 from canvas.references import Ref
 from canvas.unknown import OnUnknown
+from providers.budgeted import BudgetedModel
 from providers.chat import ChatModel, Usage
+from providers.metering import Payer
 from providers.repeats import KeyedHttp, KeyedModel, Repeats
 from providers.services import Services
 from scheduler.versions import Compiled
@@ -24,7 +26,7 @@ from worker import histories
 from worker.acting import Acting
 from worker.keeping import Keeping
 from worker.patience import Patience
-from worker.purse import BudgetedModel, Purse
+from worker.purse import Purse
 from worker.reads import Reads
 from worker.slots import Slots
 from worker.voice import Voice
@@ -213,9 +215,16 @@ class WorkerContext:
 
     # -- outside world ------------------------------------------------------------------------------------------
     async def model(self, llm_id: str) -> ChatModel:
-        model = await self.open_model(llm_id)
+        return self._paid(await self.open_model(llm_id))
+
+    def _paid(self, model: ChatModel) -> ChatModel:
         budgeted = model if self.purse is None else BudgetedModel(model, self.purse)
         return KeyedModel(budgeted, self.repeats, self.patience)
+
+    @property
+    def payer(self) -> Payer:
+        """For what is asked of models on behalf of this attempt, without its component's doing."""
+        return Payer(self.patience, self.purse, self.spent, self._paid, self.repeats)
 
     def spent(self, usage: Usage) -> None:
         self.usage = self.usage + usage
@@ -296,6 +305,7 @@ class WorkerContext:
             "user_input": self.slots.globals.get("sys.query", ""),
             "agent_response": answer,
         }
+        self.patience.sends()  # what was said stands: it does not begin anew for the allowance of a model of vectors
         await self.services.memories.save(memory_ids, record, str(self.claim.id))
         await self.record(REMEMBERED, True)
 

@@ -23,7 +23,9 @@ from canvas.references import Ref
 from components import message, registry, tools
 from components.base import Component, Effect
 from providers.chat import Usage
+from providers.metering import charge
 from providers.services import Services
+from providers.spending import Spending
 from scheduler.bus import Pieces
 from scheduler.coordinator import Coordinator
 from scheduler.versions import Compiled
@@ -46,7 +48,7 @@ from worker.lease import Attempt, Leases
 from worker.loop import Loop
 from worker.models import Models
 from worker.patience import Patience, seconds_left
-from worker.purse import Purse, Spending
+from worker.purse import Purse
 from worker.reads import Reads, reads_of
 from worker.reporting import Reporting
 from worker.slots import Slots
@@ -277,6 +279,7 @@ class _Run:
         task = asyncio.current_task()
         assert task is not None
         self._attempt.runs_as(cast("asyncio.Task[object]", task))
+        charge(context.payer)
         opening = self._opening(context)
         if opening is not None:
             context.opening = opening
@@ -329,7 +332,7 @@ class _Run:
             reads=reads,
             voice=voice,
             database=x.coordinator.database,
-            open_model=partial(x.models.open, claim.tenant_id),
+            open_model=partial(x.models.unpaid, claim.tenant_id),
             read_text=partial(x.read_file, claim.tenant_id),
             patience=self._patience,
             keeping=Keeping(

@@ -7,20 +7,24 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from providers.accounts import Account, AccountModel
+from knowledge.models import accounts_in
+from knowledge.paying import payer_of
+from providers.accounts import Account
 from providers.catalogue import Limits, open_chat, resolve
 from providers.chat import ChatModel, ModelSpec
 from providers.embedding import EMBEDDING, RERANK, Embedder, Reranker, open_embedder, open_reranker
-from providers.prices import PricedModel, Prices
-from providers.rates import Rates
+from providers.gate import Gate
+from providers.governor import Governor
+from providers.metering import Meter, PaidModel, Payer
+from providers.prices import PricedModel
 from providers.scripted import Script, scripted_spec
+from providers.spending import Spending
 from providers.transcription import KIND as ASR
 from providers.transcription import Transcriber, open_transcriber
 from providers.wired import Pace
 from store import model_accounts
 from store.database import Database
 from store.sealing import SealingKey
-from worker.governor import Governor
 
 KEPT = 15.0  # seconds; a changed key is noticed after that
 MOST_KEPT = 1000  # tenants; beyond that those are forgotten whose time is over
@@ -46,7 +50,7 @@ class Models:
         sealing_key: SealingKey | None,
         script: Callable[[UUID], Script | None] = lambda _: None,
         pace: Pace | None = None,
-        prices: Prices | None = None,
+        spending: Spending | None = None,
         governor: Governor | None = None,
     ) -> None:
         self._database = database
@@ -55,14 +59,21 @@ class Models:
         self._sealing_key = sealing_key
         self._script = script
         self._pace = pace
-        self._prices = prices or Prices()
+        self._spending = spending or Spending()
         self._governor = governor
         self._kept: dict[UUID, _Known] = {}
         self._reading: dict[UUID, threading.Lock] = {}  # by tenant: one reads, and whoever asks meanwhile waits for it
         self._lock = threading.Lock()
 
     async def open(self, tenant_id: UUID, llm_id: str) -> ChatModel:
-        """A model by id. Raises ModelError, which says what is missing."""
+        """A chat model by id, for steps that no component sees: its calls are paid by the attempt that takes them.
+
+        Raises ModelError, which says what is missing.
+        """
+        return PaidModel(await self.unpaid(tenant_id, llm_id), self._payer(tenant_id))
+
+    async def unpaid(self, tenant_id: UUID, llm_id: str) -> ChatModel:
+        """A chat model by id, for a component, whose context sees to who pays. Raises ModelError."""
         script = self._script(tenant_id)
         if script is not None:
             return open_chat(scripted_spec(llm_id), self._limits, scripted=script, pace=self._pace)
@@ -70,27 +81,41 @@ class Models:
         model = known.models.get(llm_id)
         if model is None:
             spec = resolve(llm_id, known.accounts)
-            gate = self._governor.gate(spec.paced, str(tenant_id)) if self._governor and spec.paced else None
-            model = open_chat(spec, self._limits, gate=gate)
+            model = open_chat(spec, self._limits, gate=self._gate(tenant_id, spec))
             if not model.spec.stand_in:  # whose rules are read anew for each call, and which costs nothing
-                model = known.models[llm_id] = PricedModel(model, self._prices.of(model.spec))
+                model = known.models[llm_id] = PricedModel(model, self._spending.prices.of(model.spec))
         return model
 
     async def embedder(self, tenant_id: UUID, llm_id: str) -> Embedder:
         """A model of vectors by id. Raises ModelError, which says what is missing."""
-        return open_embedder(await self._spec(tenant_id, llm_id, EMBEDDING), self._limits, self._pace)
+        spec = await self._spec(tenant_id, llm_id, EMBEDDING)
+        return open_embedder(spec, self._limits, self._pace, self.meter(tenant_id, spec, EMBEDDING))
 
     async def reranker(self, tenant_id: UUID, llm_id: str) -> Reranker:
         """A model of ranks by id. Raises ModelError, which says what is missing."""
-        return open_reranker(await self._spec(tenant_id, llm_id, RERANK), self._limits, self._pace)
+        spec = await self._spec(tenant_id, llm_id, RERANK)
+        return open_reranker(spec, self._limits, self._pace, self.meter(tenant_id, spec, RERANK))
 
     async def transcriber(self, tenant_id: UUID, llm_id: str) -> Transcriber:
         """A model that writes down what is said, by id. Raises ModelError, which says what is missing."""
-        return open_transcriber(await self._spec(tenant_id, llm_id, ASR), self._limits, self._pace)
+        spec = await self._spec(tenant_id, llm_id, ASR)
+        return open_transcriber(spec, self._limits, self._pace, self.meter(tenant_id, spec, ASR))
+
+    def meter(self, tenant_id: UUID, spec: ModelSpec, kind: str) -> Meter:
+        """What requests to a model pass that is no chat."""
+        price, gate = self._spending.prices.of(spec), self._gate(tenant_id, spec)
+        return Meter(spec, kind, price, gate, self._payer(tenant_id))
 
     def accounts(self, tenant_id: UUID) -> tuple[Account, ...]:
         """The tenant's own accounts and those of the whole deployment. May read the database, once for all who ask."""
         return self._asked(tenant_id).accounts
+
+    def _gate(self, tenant_id: UUID, spec: ModelSpec) -> Gate | None:
+        return self._governor.gate(spec.paced, str(tenant_id)) if self._governor and spec.paced else None
+
+    def _payer(self, tenant_id: UUID) -> Payer:
+        """Who pays for what no attempt asks for."""
+        return payer_of(tenant_id, self._database, self._spending)
 
     async def _spec(self, tenant_id: UUID, llm_id: str, kind: str) -> ModelSpec:
         """A model of any kind. Where a script stands for all models, its stand-in does for these too."""
@@ -121,20 +146,7 @@ class Models:
     def _read(self, tenant_id: UUID) -> _Known:
         with self._database.transaction() as tx:
             rows = model_accounts.accounts_of(tx, tenant_id, self._sealing_key)
-        own = tuple(
-            Account(
-                factory=row.factory,
-                instance=row.instance,
-                base_url=row.base_url,
-                api_key=row.api_key,
-                models={name: AccountModel.model_validate(model) for name, model in row.models.items()},
-                status=row.status,
-                extra=row.extra,
-                rates=Rates.among(row.extra),
-                owner=str(tenant_id),
-            )
-            for row in rows
-        )
+        own = accounts_in(rows, tenant_id)
         if len(self._kept) >= MOST_KEPT:
             self._forget()
         known = self._kept[tenant_id] = _Known((*own, *self._shared), time.monotonic() + KEPT)

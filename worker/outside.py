@@ -31,6 +31,7 @@ class Reach:
     vendor_keys: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     speech_model: str | None = None
     speech_kept: int = 7 * 86400  # seconds
+    voices: Mapping[str, str] = field(default_factory=dict[str, str])  # of speech models, by factory
     ragflow: tuple[str, str] | None = field(default=None, repr=False)  # URL and key of a RAGFlow server to search
     knowledge_memory: int = 512 * 1024 * 1024  # bytes of the indexes of our own knowledge bases
     sandbox: str = "none"  # a provider of `providers.sandboxes`

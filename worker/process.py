@@ -12,13 +12,13 @@ from providers.databases import place_of
 from providers.prices import Prices, prices_from
 from providers.scripted import Script
 from providers.services import Services
+from providers.spending import Spending
 from providers.wired import Pace
 from scheduler.coordinator import Coordinator
 from settings import Settings
 from store.sealing import SealingKey
 from worker.allowance import Allowance
 from worker.outside import Reach
-from worker.purse import Spending
 from worker.runtime import Figures, Worker
 
 
@@ -78,6 +78,7 @@ def _reach(
         vendor_keys=settings.vendor_keys,
         speech_model=settings.tts_model,
         speech_kept=settings.tts_cache_ttl,
+        voices={"StepFun": settings.stepfun_tts_voice} if settings.stepfun_tts_voice else {},
         ragflow=(settings.ragflow_url, key) if settings.ragflow_url else None,
         knowledge_memory=settings.knowledge_memory,
         sandbox=settings.sandbox,

@@ -324,6 +324,7 @@ def _usage(usage: Usage) -> dict[str, int]:
         "calls": usage.calls,
         **{name: count for name, count in further.items() if count},
         **{f"{budget.COST}{currency}": amount for currency, amount in usage.costs.items()},
+        **{f"{budget.OF}{name}": count for name, count in usage.kinds.items()},
     }
 
 

@@ -18,11 +18,14 @@ from knowledge.shelf import Shelf
 from providers.accounts import Account
 from providers.catalogue import Limits
 from providers.connections import close_connections
+from providers.governor import WINDOW, Governor
 from providers.scripted import Script
+from providers.spending import Spending
 from providers.wired import Pace
-from scheduler.bus import Pieces
+from scheduler.bus import Pieces, on_a_loop
 from scheduler.coordinator import Coordinator
 from scheduler.lifecycle import Lifecycle
+from scheduler.silence import Silence
 from store import files
 from store.blobs import Blobs
 from store.database import Database
@@ -32,13 +35,11 @@ from worker.claims import Claims
 from worker.context import TimeLimit
 from worker.eager import Eager
 from worker.execution import Execution
-from worker.governor import WINDOW, Governor
 from worker.lease import Leases
 from worker.loop import Loop
 from worker.mcp import McpServers
 from worker.models import Models
 from worker.outside import Outside, Reach
-from worker.purse import Spending
 from worker.speech import AudioInRedis, Voices
 from worker.working_off import WorkingOff
 
@@ -95,10 +96,12 @@ class Worker:
         )
         chosen = reach or Reach()
         spends = spending or Spending()
-        self._governor = Governor(redis_url, coordinator.dispatch.counters, window=figures.pace_window)
-        models = Models(database, shared_accounts, limits, sealing_key, script, pace, spends.prices, self._governor)
+        self._governor = Governor(
+            on_a_loop(redis_url), Silence(), coordinator.dispatch.counters, window=figures.pace_window
+        )
+        models = Models(database, shared_accounts, limits, sealing_key, script, pace, spends, self._governor)
         self._audio = AudioInRedis(redis_url)
-        voices = Voices(models, self._audio, chosen.speech_model, chosen.speech_kept)
+        voices = Voices(models, self._audio, chosen.speech_model, chosen.speech_kept, chosen.voices)
         library = Library(database, Shelf(database, chosen.knowledge_memory), models)
         mcp = McpServers(database, sealing_key)
         memories = Memories(database, models, coordinator.dispatch.extract)

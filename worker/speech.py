@@ -1,7 +1,7 @@
 """Which model reads a tenant's answers aloud, and where audio that was paid for is kept."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import cast
 from uuid import UUID
@@ -13,14 +13,12 @@ from canvas.errors import ModelError
 from providers.catalogue import resolve
 from providers.chat import ModelSpec
 from providers.services import Http, Speech
-from providers.speech import OpenAISpeech
+from providers.speech import KIND, OpenAISpeech, voicing_of
 from scheduler.bus import on_a_loop
 from scheduler.silence import Silence
 from worker.models import Models
 
 log = structlog.get_logger()
-
-KIND = "tts"
 
 
 class AudioInRedis:
@@ -67,19 +65,31 @@ class AudioInRedis:
 
 @dataclass(frozen=True, slots=True)
 class Voices:
-    """The speech models of all tenants. `preferred` is the one the deployment names; `ttl` is in seconds."""
+    """The speech models of all tenants. `preferred` is the one the deployment names; `ttl` is in seconds.
+
+    `voices` are the deployment's own, by factory, for accounts that name none.
+    """
 
     models: Models
     cache: AudioInRedis
     preferred: str | None = None
     ttl: int = 7 * 86400
+    voices: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def of(self, tenant_id: UUID, http: Http) -> Speech | None:
         """The tenant's speech model; None if it has none."""
         spec = self._spec(tenant_id)
         if spec is None:
             return None
-        return OpenAISpeech(spec, http, tenant_id.hex, cache=self.cache, ttl=timedelta(seconds=self.ttl))
+        return OpenAISpeech(
+            spec,
+            http,
+            tenant_id.hex,
+            voicing=voicing_of(spec, self.voices.get(spec.factory, "")),
+            cache=self.cache,
+            ttl=timedelta(seconds=self.ttl),
+            meter=self.models.meter(tenant_id, spec, KIND),
+        )
 
     def _spec(self, tenant_id: UUID) -> ModelSpec | None:
         accounts = self.models.accounts(tenant_id)

@@ -13,6 +13,7 @@ from sqlalchemy import text
 from canvas.budget import EXCEEDED, limits_of, told_usage
 from canvas.errors import NotFound
 from canvas.outcome import Finished
+from providers.spending import Spending
 from scheduler.sweep import Sweeper
 from scheduler.turn_start import Request
 from store import budgets
@@ -22,7 +23,6 @@ from tests.builders import says
 from tests.integration.engine import FORM, Bench, Run, at_work, until
 from tests.integration.worker.conftest import Patient
 from tests.integration.worker.priced import MODEL, PRICES, Till, till
-from worker.purse import Spending
 
 LOSE = text("update activations set lease_id = null, status = 'closed' where id = :id")
 ASKS: Mapping[str, Any] = {"component": "LLM", "llm_id": MODEL}

@@ -13,9 +13,9 @@ import redis
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import worker
+import providers
 
-SCRIPT = (Path(worker.__file__).parent / "pacing.lua").read_text()
+SCRIPT = (Path(providers.__file__).parent / "pacing.lua").read_text()
 MINUTE = 60_000  # milliseconds
 NAMES = ("state", "queue", "due", "log", "cost", "slots", "tags")
 

@@ -9,7 +9,7 @@ import pytest
 
 from providers.chat import ChatRequest, Delta, ModelSpec, TextDelta, Usage, UsageDelta
 from providers.failures import CallFailed, Code
-from providers.gate import GatedWire
+from providers.gate import GatedWire, Leaving
 from providers.wired import Pace, WiredModel
 
 ASKED = ChatRequest([{"role": "user", "content": "How are you today?"}])
@@ -36,7 +36,7 @@ class Gate:
     entered: int = 0
     told: list[tuple[int | None, CallFailed | None]] = field(default_factory=list)
 
-    async def enter(self, request: ChatRequest) -> "Gate":
+    async def enter(self, leaving: Leaving) -> "Gate":
         self.entered += 1
         return self
 

@@ -1,5 +1,6 @@
 """Limits of a credential, and what vendors say about them."""
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -80,3 +81,41 @@ def test_a_limit_is_at_least_one(limit: int):
 )
 def test_a_vendor_that_says_that_nothing_is_left_says_for_how_long(headers: dict[str, str], seconds: float | None):
     assert exhausted_for(headers) == seconds
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        (
+            {
+                "anthropic-ratelimit-requests-remaining": "0",
+                "anthropic-ratelimit-requests-reset": "2026-01-27T12:00:30Z",
+            },
+            30.0,
+        ),
+        (
+            {
+                "anthropic-ratelimit-input-tokens-remaining": "0",
+                "anthropic-ratelimit-input-tokens-reset": "2026-01-27T14:00:05+02:00",
+            },
+            5.0,
+        ),
+        (
+            {
+                "anthropic-ratelimit-requests-remaining": "0",
+                "anthropic-ratelimit-requests-reset": "2026-01-27T11:59:00Z",
+            },
+            0.0,
+        ),
+        (
+            {
+                "anthropic-ratelimit-requests-remaining": "7",
+                "anthropic-ratelimit-requests-reset": "2026-01-27T12:00:30Z",
+            },
+            None,
+        ),
+        ({"anthropic-ratelimit-requests-remaining": "0", "anthropic-ratelimit-requests-reset": "soon"}, None),
+    ],
+)
+def test_a_vendor_may_name_the_moment_at_which_it_answers_again(headers: dict[str, str], seconds: float | None):
+    assert exhausted_for(headers, datetime(2026, 1, 27, 12, tzinfo=UTC)) == seconds

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from canvas.errors import HttpFailed, ModelError
 from providers.chat import ModelSpec
 from providers.services import Call, Reply
-from providers.speech import OpenAISpeech, RecentAudio, Voicing
+from providers.speech import OpenAISpeech, RecentAudio, Voicing, voicing_of
 from tests.fakes import FakeHttp
 
 AUDIO = b"ID3\x00audio"
@@ -207,3 +208,11 @@ def test_audio_larger_than_the_room_is_not_kept():
         return await cache.get("a")
 
     assert asyncio.run(keep()) is None
+
+
+def test_the_deployments_voice_stands_between_the_accounts_and_the_vendors_own():
+    plain, own = model("StepFun"), replace(model("StepFun"), extra={"tts_voice": "mine"})
+
+    assert voicing_of(plain).voice == "cixingnansheng"
+    assert voicing_of(plain, "theirs").voice == "theirs"
+    assert voicing_of(own, "theirs").voice == "mine"

@@ -12,7 +12,7 @@ from canvas.errors import ModelError
 from providers.accounts import Account, AccountModel
 from providers.catalogue import Limits
 from providers.scripted import Script
-from store import model_accounts
+from store import budgets, model_accounts
 from store.database import Database
 from worker import models
 from worker.models import Models
@@ -30,6 +30,7 @@ class Rows:
         self.read: list[UUID] = []
         self.threads: list[int] = []
         monkeypatch.setattr(model_accounts, "accounts_of", self._accounts_of)
+        monkeypatch.setattr(budgets, "open_for_tenant", self._no_budgets)
 
     @contextmanager
     def transaction(self) -> Generator[None]:
@@ -37,6 +38,9 @@ class Rows:
 
     def models(self, script: Script | None = None) -> Models:
         return Models(cast(Database, self), [SHARED], Limits(), None, script=lambda _: script)
+
+    def _no_budgets(self, *_: Any) -> list[Any]:
+        return []
 
     def _accounts_of(self, tx: Any, tenant_id: UUID, key: Any) -> list[Any]:
         self.read.append(tenant_id)
@@ -87,7 +91,7 @@ def test_a_model_is_found_once_for_as_long_as_its_account_is_at_hand(monkeypatch
 
     async def opened() -> tuple[object, ...]:
         asked = [(tenant_id, "m"), (tenant_id, "m"), (other, "m"), (tenant_id, "m@OpenAI-API-Compatible")]
-        return tuple([await found.open(*each) for each in asked])
+        return tuple([await found.unpaid(*each) for each in asked])
 
     first, again, of_another_tenant, by_another_name = asyncio.run(opened())
 

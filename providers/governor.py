@@ -1,8 +1,8 @@
 """One pace for all workers: who may send a request with a credential, and when (docs/decisions/0027).
 
-What has left, and who waits, is in Redis, where every worker sees it; a script decides in one round trip
-(`worker/pacing.lua`). Nothing there is a fact: a Redis that was emptied begins anew without a burst, and while it keeps
-silent each process goes by its own watch. A slot of a worker that died ends with its lease.
+What has left, and who waits, is in Redis, where every process sees it; a script decides in one round trip
+(`providers/pacing.lua`). Nothing there is a fact: a Redis that was emptied begins anew without a burst, and while it
+keeps silent each process goes by its own watch. A slot of a worker that died ends with its lease.
 """
 
 import asyncio
@@ -10,19 +10,16 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Protocol, cast
 from uuid import uuid4
 
 import redis
+import redis.asyncio
 import structlog
 
-from providers.chat import ChatRequest
 from providers.failures import CallFailed, Code
-from providers.gate import prompt_tokens
+from providers.gate import Leaving
 from providers.rates import Paced, exhausted_for
-from scheduler.bus import on_a_loop
-from scheduler.counting import Counters
-from scheduler.silence import Silence
 
 log = structlog.get_logger()
 
@@ -30,30 +27,52 @@ WINDOW = 60.0  # seconds
 LEASE = 30.0  # seconds that a slot is kept for a call of which nothing is heard
 RENEWED_EVERY = 10.0  # seconds
 LAST_WORDS = 1.0  # seconds for what is still to be told when the process goes down
+NO_ANSWER = -1  # in place of tokens, to the script
 QUICKLY_COUNTED = 50_000  # characters, whose tokens take some ten milliseconds to count
 
 _SCRIPT = Path(__file__).with_name("pacing.lua")
 _KEYS = ("state", "queue", "due", "log", "cost", "slots", "tags")
 
 
+class Silence(Protocol):
+    """Whether a server has kept silent of late (scheduler/silence.py)."""
+
+    def holds(self) -> bool: ...
+
+    def begins(self) -> None: ...
+
+    def ends(self) -> None: ...
+
+
+class Counters(Protocol):
+    """What a process counts of requests with a limit (scheduler/counting.py)."""
+
+    @property
+    def waited(self) -> Callable[[], None]: ...
+
+    @property
+    def refused(self) -> Callable[[], None]: ...
+
+
 class Governor:
-    """A process's way to the paces. It asks nobody before the first request that has a limit."""
+    """A process's way to the paces, by a client of its event loop. It asks nobody before a request that has a limit."""
 
     def __init__(
         self,
-        redis_url: str,
-        counters: Counters | None = None,
+        client: redis.asyncio.Redis,
+        silence: Silence,
+        counters: Counters,
         *,
         window: float = WINDOW,
         clock: Callable[[], float] | None = None,  # for tests, in seconds; None: the server's own
     ) -> None:
         self.window = window
         self._clock = clock
-        self._redis = on_a_loop(redis_url)
+        self._redis = client
         self._script: Any = self._redis.register_script(_SCRIPT.read_text(encoding="utf-8"))
-        self._silence = Silence()
+        self._silence = silence
         self._telling: set[asyncio.Task[Any]] = set()
-        self.counters = counters or Counters()
+        self.counters = counters
 
     def gate(self, paced: Paced, tenant: str) -> "AccountGate":
         """The limits of a credential, as requests of a tenant meet them."""
@@ -101,13 +120,12 @@ class AccountGate:
     _pause: float = 0.0  # seconds that the vendor wants to be left alone, not yet told
     _alone_at: float = 0.0  # monotonic: when the next request may leave while Redis keeps silent
 
-    async def enter(self, request: ChatRequest) -> "AccountPass":
+    async def enter(self, leaving: Leaving) -> "AccountPass":
         """Wait until the request may leave; in place, or by being cancelled, as its patience has it."""
-        rates, patience = self.paced.rates, request.patience
-        ticket, admitted = request.key or uuid4().hex, uuid4().hex
-        prompt = await _counted(request) if rates.tokens_per_minute else 0
-        asked_for = request.params.get("max_tokens")
-        most = asked_for if isinstance(asked_for, int) else 0
+        rates, patience = self.paced.rates, leaving.patience
+        ticket, admitted = leaving.key or uuid4().hex, uuid4().hex
+        prompt = await _counted(leaving) if rates.tokens_per_minute else 0
+        most = NO_ANSWER if leaving.answer is None else leaving.answer
         asked = [*self._limits, ticket, admitted, self.tenant, prompt, most, LEASE * 1000]
         has_waited = False
         try:
@@ -129,7 +147,7 @@ class AccountGate:
             raise
         if patience is not None:
             patience.sends()
-        return AccountPass(self, admitted, prompt)
+        return AccountPass(self, admitted, NO_ANSWER if leaving.answer is None else prompt)
 
     def hear(self, headers: Mapping[str, str]) -> None:
         """Note that the vendor says that nothing is left; it is told with the next request that is over."""
@@ -191,9 +209,6 @@ class AccountPass:
             await self.gate.governor.call(self.gate.paced, "renew", self.id, LEASE * 1000)
 
 
-async def _counted(request: ChatRequest) -> int:
+async def _counted(leaving: Leaving) -> int:
     """The tokens of a prompt; those of a long one are counted beside the loop."""
-    letters = sum(len(str(message.get("content") or "")) for message in request.messages)
-    if letters <= QUICKLY_COUNTED:
-        return prompt_tokens(request)
-    return await asyncio.to_thread(prompt_tokens, request)
+    return leaving.count() if leaving.letters <= QUICKLY_COUNTED else await asyncio.to_thread(leaving.count)

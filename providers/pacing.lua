@@ -69,7 +69,7 @@ if verb == 'ask' then
   if tokens > 0 then tokens = tokens * share() end
   local each = requests > 0 and window / (requests * FASTER) or 0
   local a_token = tokens > 0 and window / (tokens * FASTER) or 0
-  local answer = s.answer and s.answer + s.spread or (most > 0 and most or USUAL)  -- what is too much comes back
+  local answer = most < 0 and 0 or s.answer and s.answer + s.spread or (most > 0 and most or USUAL)  -- what is too much comes back
   local cost = math.max(1, math.min(prompt + answer, tokens > 0 and tokens or math.huge))
 
   local order = redis.call('ZSCORE', QUEUE, ticket)
@@ -146,8 +146,10 @@ if verb == 'settle' then
     if pause > 0 then s.paused = math.max(s.paused or 0, now + math.min(pause, CREDIT * window)) end
     if total >= 0 then
       s.cost = average(s.cost, total)
-      s.spread = average(s.spread, math.abs(total - prompt - (s.answer or total - prompt)))
-      s.answer = average(s.answer, total - prompt)
+      if prompt >= 0 then  -- less: vectors, ranks and speech have no answer that takes tokens
+        s.spread = average(s.spread, math.abs(total - prompt - (s.answer or total - prompt)))
+        s.answer = average(s.answer, total - prompt)
+      end
       s.took = average(s.took, took)
     end
   end

@@ -1,0 +1,104 @@
+"""What no run asks for and its tenant pays: documents that are read, memories that are looked through, searches.
+
+The budgets of the tenant and of its day count, and those of runs do not. Nobody's lease stands behind such a call, so
+what it may need is spent before it begins, and what was too much is given back behind it. Of a process that dies in
+between too much stays counted, and never too little.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC
+from uuid import UUID
+
+import structlog
+from sqlalchemy.exc import SQLAlchemyError
+
+from canvas import budget
+from canvas.budget import Ask, Busy, Granted, Refused
+from canvas.errors import ModelError
+from providers.budgeted import BudgetedModel
+from providers.chat import ChatModel, ModelSpec, Usage
+from providers.metering import LONGEST_WAIT, Payer
+from providers.prices import Price
+from providers.spending import Spending, amounts_of, asked_of
+from store import budgets
+from store.budgets import Kept
+from store.database import Database
+from store.outages import is_outage
+
+log = structlog.get_logger()
+
+PAUSE = 0.2  # seconds until a call that waits for others looks again
+MOST_LOOKS = 300  # after which it is refused
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What was spent for a call before it began."""
+
+    kept: Sequence[Kept]
+    amounts: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class TenantPurse:
+    """What a tenant may spend beside its runs."""
+
+    tenant_id: UUID
+    database: Database
+    spending: Spending
+
+    async def reserve(self, spec: ModelSpec, asks: Mapping[str, Ask], price: Price | None) -> Spent | None:
+        """Spend what a call may need; None if no limit counts for it. Raises ModelError if it must not begin."""
+        for _ in range(MOST_LOOKS):
+            kept, verdict = await asyncio.to_thread(self._try, asks, price)
+            match verdict:
+                case Granted(amounts):
+                    return Spent(kept, amounts) if kept else None
+                case Refused():
+                    log.info("budget_refused", scope=verdict.account.scope, measure=verdict.account.measure)
+                    told = budget.sentence(verdict, spec.id, "try again")
+                    raise ModelError(told, kind=budget.EXCEEDED.upper(), **budget.details(verdict, spec.id))
+                case Busy():
+                    await self.spending.sleep(PAUSE)
+        told = f"Calls under way take all of the tenant's budgets. None of {spec.id} fits beside them."
+        raise ModelError(told, retryable=True)
+
+    async def settle(self, reservation: Spent, usage: Usage) -> None:
+        """Give back what was too much, whatever happens to whoever asks meanwhile."""
+        settling = asyncio.to_thread(self._settle, reservation, amounts_of(usage))
+        await asyncio.shield(asyncio.ensure_future(settling))
+
+    def _try(self, asks: Mapping[str, Ask], price: Price | None) -> tuple[list[Kept], Granted | Busy | Refused]:
+        today = self.spending.now().astimezone(UTC).date()
+        with self.database.transaction() as tx:
+            kept = budgets.open_for_tenant(tx, self.tenant_id, today)
+            accounts = [each.account for each in kept]
+            verdict = budget.judge(accounts, asked_of(accounts, asks, price))
+            if isinstance(verdict, Granted) and kept:
+                budgets.spend(tx, self.tenant_id, kept, verdict.amounts)
+        return kept, verdict
+
+    def _settle(self, spent: Spent, used: Mapping[str, int]) -> None:
+        pairs = zip(spent.kept, spent.amounts, strict=True)
+        more = [used.get(each.account.measure, 0) - amount for each, amount in pairs]
+        try:
+            with self.database.transaction() as tx:
+                budgets.spend(tx, self.tenant_id, spent.kept, more)
+        except SQLAlchemyError as error:
+            if not is_outage(error):
+                raise
+            log.warning("budget_not_settled", tenant_id=str(self.tenant_id), used=dict(used))
+
+
+def payer_of(
+    tenant_id: UUID, database: Database, spending: Spending | None = None, longest: float = LONGEST_WAIT
+) -> Payer:
+    """Who pays for what no run asks for; `longest` is how many seconds a request may wait for its turn."""
+    purse = TenantPurse(tenant_id, database, spending or Spending())
+
+    def paid(model: ChatModel) -> ChatModel:
+        return BudgetedModel(model, purse)
+
+    return Payer(purse=purse, chat=paid, longest=longest)

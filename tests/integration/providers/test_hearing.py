@@ -1,0 +1,57 @@
+"""What vendors say beside their answers is heard over every wire."""
+
+import asyncio
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from providers.accounts import Account, AccountModel
+from providers.catalogue import open_chat, resolve
+from providers.chat import ChatRequest
+from providers.connections import close_connections
+from tests.vendor_server import vendor_server, whole
+
+ANTHROPIC = {"content": [{"type": "text", "text": "hi"}], "stop_reason": "end_turn", "type": "message"}
+GEMINI = {"candidates": [{"content": {"parts": [{"text": "hi"}]}, "finishReason": "STOP"}]}
+BEDROCK = {"output": {"message": {"content": [{"text": "hi"}]}}, "stopReason": "end_turn"}
+OPENAI = {"choices": [{"message": {"content": "hi"}, "finish_reason": "stop"}]}
+KEYS = json.dumps({"bedrock_ak": "AKIAEXAMPLE", "bedrock_sk": "a-secret-of-forty-letters"})
+
+
+class Gate:
+    """Lets everybody through, and keeps what it hears."""
+
+    def __init__(self) -> None:
+        self.heard: list[Mapping[str, str]] = []
+
+    async def enter(self, leaving: Any) -> "Gate":
+        return self
+
+    def leave(self, tokens: int | None, failed: Any) -> None:
+        pass
+
+    def hear(self, headers: Mapping[str, str]) -> None:
+        self.heard.append(headers)
+
+
+@pytest.mark.parametrize(
+    ("factory", "key", "answer"),
+    [("Anthropic", "k", ANTHROPIC), ("Gemini", "k", GEMINI), ("Bedrock", KEYS, BEDROCK), ("OpenAI", "k", OPENAI)],
+)
+def test_a_gate_hears_what_is_left_of_a_limit(factory: str, key: str, answer: Any):
+    gate = Gate()
+
+    async def asked() -> str:
+        play = whole(answer, anthropic_ratelimit_requests_remaining="0")
+        async with vendor_server(play) as server:
+            account = Account(factory, base_url=server.url, api_key=key, models={"m": AccountModel()})
+            try:
+                model = open_chat(resolve(f"m@{factory}", [account]), gate=gate)
+                return (await model.complete(ChatRequest([{"role": "user", "content": "Q"}]))).text
+            finally:
+                await close_connections()
+
+    assert asyncio.run(asked()) == "hi"
+    assert [heard["anthropic-ratelimit-requests-remaining"] for heard in gate.heard] == ["0"]

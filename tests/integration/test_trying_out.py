@@ -1,0 +1,112 @@
+"""`easel models test`: every kind of model is asked what it is for, and what is wrong is told."""
+
+import asyncio
+import io
+import wave
+
+import pytest
+
+from canvas.errors import InvalidRequest, ModelError
+from cli.trying_out import SILENCE, Told, Tried, chosen, silence
+from providers.accounts import Account, AccountModel
+from providers.addresses import Guard
+from providers.catalogue import Limits
+from providers.connections import close_connections
+from providers.metering import Meter
+from providers.outgoing import Outgoing
+from tests.vendor_server import Play, VendorServer, vendor_server, whole
+
+FACTORY = "OpenAI-API-Compatible"
+MODEL = f"m@{FACTORY}"
+
+
+def account(url: str = "http://model.test/v1", *kinds: str) -> Account:
+    models = {"m": AccountModel(kinds=frozenset(kinds or ("chat",)))}
+    return Account(FACTORY, base_url=url, api_key="sk-a-secret-key", models=models)
+
+
+def tried(kind: str, *plays: Play) -> tuple[Told, VendorServer]:
+    async def ask() -> tuple[Told, VendorServer]:
+        async with vendor_server(*plays) as server:
+            spec, found = chosen(MODEL, [account(server.url, kind)])
+            assert found == kind
+            http = Outgoing(Guard.parse())
+            try:
+                return await Tried(spec, kind, Limits(), Meter(spec, kind), http).answer(), server
+            finally:
+                await http.aclose()
+                await close_connections()
+
+    return asyncio.run(ask())
+
+
+def vectors(*found: list[float]) -> Play:
+    return whole({"data": [{"index": at, "embedding": vector} for at, vector in enumerate(found)]})
+
+
+def ranks(*scores: float) -> Play:
+    return whole({"results": [{"index": at, "relevance_score": score} for at, score in enumerate(scores)]})
+
+
+def test_a_model_of_vectors_tells_how_many_numbers_they_have():
+    told, _ = tried("embedding", vectors([1.0, 0.0, 0.0], [0.0, 1.0, 0.0]))
+
+    assert told.error is None
+    assert told.figures["dimension"] == 3
+    assert "vectors of 3 numbers" in told.text
+
+
+def test_a_model_that_gives_every_text_one_vector_is_no_good():
+    told, _ = tried("embedding", vectors([1.0, 0.0], [1.0, 0.0]))
+
+    assert told.error == "It gives different texts the same vector."
+
+
+def test_a_model_of_ranks_must_put_the_right_text_first():
+    right, _ = tried("rerank", ranks(0.1, 0.9))
+    wrong, _ = tried("rerank", ranks(0.9, 0.1))
+
+    assert (right.error, right.figures["scores"]) == (None, [0.1, 0.9])
+    assert wrong.error is not None
+    assert "ranks the wrong text first" in wrong.error
+
+
+def test_a_model_of_speech_says_a_word():
+    told, server = tried("tts", whole(b"ID3-some-audio", content_type="audio/mpeg"))
+
+    assert (told.error, told.figures) == (None, {"bytes": 14})
+    assert server.requests[0].json["input"] == "Ready."
+
+
+def test_a_model_of_transcripts_hears_silence():
+    told, server = tried("asr", whole({"text": ""}))
+
+    assert (told.error, told.figures) == (None, {"transcript": ""})
+    assert silence() in server.requests[0].content
+    with wave.open(io.BytesIO(silence())) as recording:
+        assert recording.getnframes() / recording.getframerate() == SILENCE
+
+
+@pytest.mark.parametrize("kind", ["chat", "embedding", "rerank", "tts", "asr"])
+def test_a_vendor_that_refuses_is_told_in_its_words_and_without_the_key(kind: str):
+    told, server = tried(kind, whole({"error": {"message": "bad key sk-a-secret-key"}}, 401))
+
+    assert told.error is not None
+    assert "bad key" in told.error
+    assert "sk-a-secret-key" not in told.error
+    assert len(server.requests) == 1
+
+
+def test_a_kind_that_nothing_asks_and_a_model_that_is_not_so_are_refused():
+    with pytest.raises(InvalidRequest, match="Nothing in Easel asks models of the kind ocr"):
+        chosen(MODEL, [account()], "ocr")
+    with pytest.raises(ModelError, match="cannot be used as rerank"):
+        chosen(MODEL, [account()], "rerank")
+    with pytest.raises(ModelError, match="cannot be used as chat"):
+        chosen(MODEL, [account("http://model.test/v1", "ocr")])
+
+
+def test_what_a_model_is_tried_as_is_what_its_account_says_else_chat():
+    accounts = [account("http://m.test/v1", *kinds) for kinds in ((), ("asr",), ("rerank", "tts"))]
+
+    assert [chosen(MODEL, [each])[1] for each in accounts] == ["chat", "asr", "rerank"]

@@ -1,0 +1,189 @@
+"""Requests that are no chat of a component's: their limits, their budgets, and where they are counted."""
+
+import asyncio
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import text
+
+from canvas.budget import EXCEEDED, limits_of, told_usage
+from knowledge.models import TenantModels
+from providers.addresses import Guard
+from providers.catalogue import Limits
+from providers.connections import close_connections
+from providers.governor import Governor
+from providers.rates import Rates
+from scheduler.bus import on_a_loop
+from scheduler.counting import Counters
+from scheduler.silence import Silence
+from scheduler.sweep import Sweeper
+from scheduler.turn_start import Request
+from store import budgets
+from store.budgets import Written
+from tests.builders import says
+from tests.integration.engine import Bench, Run
+from tests.integration.knowledge_bases import EMBEDDING, RANKS, Shop, Vendor, vendor
+from tests.integration.worker.test_governor import a_minute_passes
+from worker.outside import Reach
+from worker.runtime import Worker
+
+ANSWER = "Refunds take five days, after which the money is there."
+ONE_A_MINUTE = Rates(requests_per_minute=1)
+
+
+@pytest.fixture
+def served() -> Iterator[Vendor]:
+    with vendor() as found:
+        yield found
+
+
+def stocked(bench: Bench, served: Vendor, folder: Path, model: str = EMBEDDING, **account: Any) -> Worker:
+    """A worker that searches a base of one document. Its account changes once the document is read."""
+    bench.accounts = [served.account]
+    shop = Shop(bench.database, bench.tenant_id, folder, bench.accounts)
+    shop.add(shop.base(model=model), "refunds.txt", ANSWER, year=2024)
+    shop.read()
+    bench.accounts = [replace(served.account, **account)]
+    return bench.a_worker(blobs=shop.blobs, reach=Reach(guard=Guard.parse(allowed="127.0.0.1")))
+
+
+def today() -> date:
+    return datetime.now(UTC).date()
+
+
+def asks(bench: Bench, budget: dict[str, Any] | None = None, **retrieval: Any) -> Run:
+    params = {"component": "Retrieval", "query": "{sys.query}", "dataset_ids": ["Policies"], **retrieval}
+    start = bench.a_start(
+        "begin -> work -> say", query="How long do refunds take?", work=params, say=says("{work@json}")
+    )
+    return bench.begun(replace(start, budget=limits_of(budget)) if budget else start)
+
+
+def usage_of(run: Run) -> dict[str, Any]:
+    return told_usage(run.row["usage"])
+
+
+def test_a_search_is_counted_with_its_vectors_and_ranks(bench: Bench, served: Vendor, tmp_path: Path):
+    prices = {"vectors": {"input": 1, "output": 0}, "ranks": {"input": 0, "output": 0, "requests": 2}}
+    worker = stocked(bench, served, tmp_path, extra={"prices": prices})
+    run = asks(bench, rerank_id=RANKS)
+    bench.play(worker)
+
+    usage = usage_of(run)
+    ranked = usage["kinds"]["rerank"]["tokens"]
+    assert run.status == "succeeded"
+    assert usage["kinds"] == {"embedding": {"calls": 1, "tokens": 7}, "rerank": {"calls": 1, "tokens": ranked}}
+    assert ranked > 0
+    assert (usage["calls"], usage["total_tokens"]) == (2, 7 + ranked)
+    assert usage["cost"] == {"USD": 0.002007}
+
+
+def test_the_chat_behind_a_search_is_counted_and_paid_for(bench: Bench, served: Vendor, tmp_path: Path):
+    worker = stocked(bench, served, tmp_path, "echo")
+    served.answers += ["Wie lange dauern Erstattungen?"]
+    run = asks(bench, cross_languages=["German"])
+    stopped = asks(bench, {"calls": 0}, cross_languages=["German"])
+    bench.play(worker)
+
+    assert len(served.chatted) == 1
+    assert usage_of(run)["calls"] == 2
+    assert usage_of(run)["kinds"]["embedding"]["calls"] == 1
+    assert (stopped.status, usage_of(stopped).get("calls", 0)) == ("waiting", 0)
+
+
+def test_a_search_that_must_wait_for_vectors_gives_its_place_up(bench: Bench, served: Vendor, tmp_path: Path):
+    worker = stocked(bench, served, tmp_path, rates=ONE_A_MINUTE)
+    embedded = len(served.embedded)
+    first, second = asks(bench), asks(bench)
+    began = time.monotonic()
+    bench.play(worker)
+
+    done, waiting = sorted((first, second), key=lambda run: run.status != "succeeded")
+    assert done.status == "succeeded"
+    assert (waiting.activation("work").status, waiting.activation("work").strikes) == ("ready", 0)
+    assert len(served.embedded) == embedded + 1
+    assert time.monotonic() - began < 30
+
+    a_minute_passes(bench, waiting)
+    Sweeper(bench.coordinator).tick()
+    bench.play(worker)
+
+    assert waiting.status == "succeeded"
+    assert len(served.embedded) == embedded + 2
+    assert usage_of(waiting)["kinds"]["embedding"]["calls"] == 1
+
+
+def test_a_search_that_its_budget_does_not_allow_waits_and_goes_on_with_more(
+    bench: Bench, served: Vendor, tmp_path: Path
+):
+    worker = stocked(bench, served, tmp_path)
+    embedded = len(served.embedded)
+    run = asks(bench, {"tokens": 2})
+    bench.play(worker)
+
+    assert run.status == "waiting"
+    (form,) = run.row["state"]["forms"].values()
+    (asked,) = form[3].values()
+    assert (asked["budget"]["code"], asked["budget"]["model"]) == (EXCEEDED, EMBEDDING)
+    assert len(served.embedded) == embedded
+
+    bench.lifecycle.resume_run(bench.tenant_id, run.id, Request(), budget=limits_of({"tokens": 1000}))
+    bench.play(worker)
+
+    assert run.status == "succeeded"
+    with bench.database.transaction() as tx:
+        (kept,) = budgets.shown(tx, bench.tenant_id, today(), [run.id])
+    assert (kept.account.spent, kept.account.reserved) == (7, 0)
+
+
+def test_documents_are_paid_from_the_tenants_budgets(bench: Bench, served: Vendor, tmp_path: Path):
+    bench.accounts = [served.account]
+    shop = Shop(bench.database, bench.tenant_id, tmp_path, bench.accounts)
+    with bench.database.transaction() as tx:
+        budgets.put(tx, bench.tenant_id, Written("day", bench.tenant_id, limits_of({"calls": 1})))
+        budgets.put(tx, bench.tenant_id, Written("tenant", bench.tenant_id, limits_of({"tokens": 1000})))
+    base = shop.base(model=EMBEDDING)
+    first = shop.add(base, "first.txt", ANSWER)
+    shop.read()
+    second = shop.add(base, "second.txt", "Holidays are thirty days a year.")
+    shop.read()
+
+    with bench.database.transaction() as tx:
+        spent = {each.account.scope: each.account.spent for each in budgets.shown(tx, bench.tenant_id, today())}
+    assert (shop.document(first).status, shop.document(second).status) == ("done", "failed")
+    assert "The tenant's budget of the day (UTC) of 1 call is used up" in shop.document(second).error
+    assert len(served.embedded) == 1
+    assert spent == {"day": 1, "tenant": 7}
+
+
+def test_a_document_that_waits_for_vectors_too_long_is_put_back_without_a_strike(
+    bench: Bench, served: Vendor, tmp_path: Path
+):
+    accounts = [replace(served.account, rates=ONE_A_MINUTE)]
+    shop = Shop(bench.database, bench.tenant_id, tmp_path, accounts)
+    base = shop.base(model=EMBEDDING)
+    documents = [shop.add(base, f"{name}.txt", f"{ANSWER} {name}") for name in ("first", "second")]
+
+    async def read() -> None:
+        governor = Governor(on_a_loop(bench.redis_url), Silence(), Counters())
+        models = TenantModels(bench.database, accounts, Limits(), None, governor=governor, longest_wait=0.0)
+        try:
+            while await shop.ingestion(models=models).next(bench.tenant_id):
+                pass
+        finally:
+            await close_connections()
+            await governor.close()
+
+    asyncio.run(read())
+
+    done, waiting = sorted(map(shop.document, documents), key=lambda document: document.status)
+    with bench.database.transaction() as tx:
+        tries = tx.scalar(text("select tries from knowledge_documents where id = :id"), id=waiting.id)
+    assert (done.status, waiting.status, tries) == ("done", "pending", 0)
+    assert "The limits of OpenAI-API-Compatible (default) let no request leave in time" in waiting.error
+    assert len(served.embedded) == 1
