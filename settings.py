@@ -214,6 +214,12 @@ class Settings(BaseSettings):
     """Whether canvases may reach private addresses. Turns the guard off altogether: for closed networks only."""
     ssrf_allow: str | None = Field(default=None, validation_alias=_or("SSRF_ALLOW"))
     """Hosts and networks (CIDR), separated by commas, that canvases may reach although they are private."""
+    private_models: bool = True
+    """Whether accounts of models may lead to private addresses and to this machine, as those of vLLM and Ollama do.
+    Off: only to those that `ssrf_allow` lists. For deployments whose accounts others write than who runs them."""
+    model_proxies: bool = False
+    """Whether requests to models go by the proxies of HTTPS_PROXY, HTTP_PROXY and ALL_PROXY. No other request does, and
+    none does unasked: a variable that was set for another program must not send prompts and keys somewhere else."""
     http_timeout: Duration = Field(default=timedelta(seconds=15), validation_alias=_or("HTTP_CLIENT_TIMEOUT"))
     """How long one request of a tool may take, where the tool does not say."""
     http_user_agent: str | None = Field(default=None, validation_alias=_or("HTTP_CLIENT_USER_AGENT"))

@@ -59,6 +59,7 @@ from providers.addresses import Guard
 from providers.catalogue import Limits
 from providers.connections import close_connections
 from providers.databases import place_of, reached
+from providers.dialling import ModelHosts
 from providers.governor import Governor
 from providers.outgoing import Outgoing
 from providers.prices import Prices, prices_from
@@ -103,6 +104,8 @@ class Figures:
     secret: str | None = field(default=None, repr=False)  # None: one of this process's own
     limit_of: Callable[[str], float] = lambda component: inf  # seconds that one attempt of a component may take
     llm_timeout: timedelta = timedelta(seconds=600)
+    private_models: bool = True  # whether accounts of models may lead to private addresses
+    model_proxies: bool = False  # whether requests to models go by the proxies that the environment names
     knowledge_memory: int = 512 * 1024 * 1024  # bytes of the indexes of knowledge bases
     look_every: float = 2.0
     beat_every: float = 15.0
@@ -183,6 +186,8 @@ def _from_environment() -> Figures:
         secret=configured.sealing_secret(),
         limit_of=configured.time_limit,
         llm_timeout=configured.llm_timeout,
+        private_models=configured.private_models,
+        model_proxies=configured.model_proxies,
         knowledge_memory=configured.knowledge_memory,
         asks_elsewhere=configured.ragflow_url is not None,
         plugins=configured.allowed_plugins,
@@ -217,10 +222,12 @@ def _edge(figures: Figures) -> Edge:
     sealing_key = SealingKey.of(figures.secret) if figures.secret is not None else None
     database = coordinator.database
     governor = Governor(on_a_loop(figures.redis_url), Silence(), coordinator.dispatch.counters)
+    hosts = ModelHosts(figures.guard, figures.private_models, figures.model_proxies)
+    limits = Limits(request_timeout=figures.llm_timeout, hosts=hosts)
     models = TenantModels(
         database,
         shared,
-        Limits(request_timeout=figures.llm_timeout),
+        limits,
         sealing_key,
         governor=governor,
         spending=Spending(prices_from(figures.prices_file) if figures.prices_file else Prices()),

@@ -1,7 +1,8 @@
 """Who is asking: a bearer token becomes a Principal. The one dependency of every route that has data.
 
 RAGFlow's wire knows no tenants beside users, so the caller's tenant id is the caller's user id. Tokens of kind `beta`
-(share links) open the routes that say so and nothing else.
+(share links) open the routes that say so and nothing else. Those of kind `admin` open all that `api` ones do, and may
+set what a tenant's runs may spend.
 """
 
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ _bearer = HTTPBearer(auto_error=False, description="An API token: `easel tokens 
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """The caller. `kind`: `api`, or `beta` for share links."""
+    """The caller. `kind`: `api`, `admin`, or `beta` for share links."""
 
     tenant_id: UUID
     user_id: str
@@ -44,7 +45,7 @@ async def anyone(
 
 async def caller(principal: Annotated[Principal, Depends(anyone)]) -> Principal:
     """The caller, by an API token. Raises Unauthorized."""
-    if principal.kind != "api":
+    if principal.kind not in ("api", "admin"):
         raise Unauthorized
     return principal
 

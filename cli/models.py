@@ -15,12 +15,12 @@ from cli import output, trying_out
 from cli.connection import Connection, opened, tenant_of
 from cli.exits import Exit
 from cli.options import LOCAL, AsJson, OfTenant
-from cli.tenant_models import asking
+from cli.tenant_models import asking, limits_of
 from cli.trying_out import Told
 from knowledge.models import accounts_in
 from providers.accounts import KINDS, Account, accounts_from_toml
 from providers.addresses import Guard
-from providers.catalogue import HOUSE, Limits, vendors
+from providers.catalogue import HOUSE, vendors
 from providers.chat import ModelSpec
 from providers.outgoing import Outgoing
 from providers.rates import Rates
@@ -140,7 +140,7 @@ def kinds_for(vendor: str, name: str, told: Sequence[str]) -> list[str]:
 
 async def _ask(connection: Connection, tenant_id: UUID, spec: ModelSpec, kind: str) -> Told:
     settings = connection.found.settings
-    limits = Limits(request_timeout=settings.llm_timeout)
+    limits = limits_of(settings)
     guard = Guard.parse(allow_any=settings.allow_any_host, allowed=settings.ssrf_allow or "")
     http = Outgoing(guard, user_agent=settings.http_user_agent)
     try:

@@ -6,8 +6,10 @@ from contextlib import asynccontextmanager
 from cli.connection import Connection
 from knowledge.models import TenantModels, first_of
 from providers.accounts import Account, accounts_from_toml
+from providers.addresses import Guard
 from providers.catalogue import Limits, resolve
 from providers.connections import close_connections
+from providers.dialling import ModelHosts
 from providers.embedding import EMBEDDING
 from providers.governor import Governor
 from providers.prices import Prices, prices_from
@@ -15,6 +17,7 @@ from providers.spending import Spending
 from scheduler.bus import on_a_loop
 from scheduler.counting import Counters
 from scheduler.silence import Silence
+from settings import Settings
 from store.sealing import SealingKey
 
 
@@ -26,11 +29,18 @@ def models_of(connection: Connection, governor: Governor | None = None) -> Tenan
     return TenantModels(
         connection.database,
         shared,
-        Limits(request_timeout=settings.llm_timeout),
+        limits_of(settings),
         SealingKey.of(settings.sealing_secret()),
         governor=governor,
         spending=Spending(prices, settings.budget_answer_tokens),
     )
+
+
+def limits_of(settings: Settings) -> Limits:
+    """How long a request of a command to a model may take, and where it may lead."""
+    guard = Guard.parse(allow_any=settings.allow_any_host, allowed=settings.ssrf_allow or "")
+    hosts = ModelHosts(guard, settings.private_models, settings.model_proxies)
+    return Limits(request_timeout=settings.llm_timeout, hosts=hosts)
 
 
 @asynccontextmanager

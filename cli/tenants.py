@@ -17,13 +17,14 @@ tokens = typer.Typer(help="API tokens: create, list, revoke.", no_args_is_help=T
 def create(
     tenant: OfTenant = LOCAL,
     name: Annotated[str, typer.Option(help="What the token is for.", metavar="TEXT")] = "command line",
-    kind: Annotated[str, typer.Option(help="`api`, or `beta` for share links.", metavar="KIND")] = "api",
+    kind: Annotated[str, typer.Option(help="`api`, `admin`, or `beta` for share links.", metavar="KIND")] = "api",
     add_tenant: Annotated[bool, typer.Option("--add-tenant", help="Add the tenant if there is none.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Make a token and print it, this once: only its hash is kept."""
-    if kind not in ("api", "beta"):
-        raise typer.BadParameter(f"{kind!r} is neither api nor beta.", param_hint="--kind")
+    if kind not in tenants.KINDS:
+        known = ", ".join(tenants.KINDS)
+        raise typer.BadParameter(f"{kind!r} is no kind of token. There is: {known}.", param_hint="--kind")
     with opened() as connection, connection.database.transaction() as tx:
         tenant_id = tenants.ensure_tenant(tx, tenant) if add_tenant else tenant_of(tx, tenant)
         token_id, plain = tenants.create_token(tx, tenant_id, name, kind)

@@ -105,7 +105,7 @@ def token_of(folder: Path, database_url: str) -> str:
             principal = tenants.principal_of(tx, kept) if kept else None
             if kept and principal is not None and principal.tenant_id == tenant_id:
                 return kept
-            _, made = tenants.create_token(tx, tenant_id, TOKEN_NAME)
+            _, made = tenants.create_token(tx, tenant_id, TOKEN_NAME, "admin")
     finally:
         database.close()
     home.keep_token(folder, made)

@@ -26,7 +26,7 @@ Resolve: TypeAlias = Callable[[str, int], Awaitable[Sequence[str]]]
 LONGEST_NAME = 253  # characters of a host name, by the rules of DNS
 LOOKUPS = 16  # names looked up at once; a slow name server keeps a thread of its own busy, no other work
 
-_REFUSED_NAMES = frozenset({"localhost", "metadata", "metadata.google.internal"})
+_METADATA_NAMES = frozenset({"metadata", "metadata.google.internal"})
 _NAME = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,62})(?:\.[a-z0-9_](?:[a-z0-9_-]{0,62}))*")
 _NUMERIC = re.compile(r"(?:0x[0-9a-f]*|[0-9]+)(?:\.(?:0x[0-9a-f]*|[0-9]+)){0,3}")
 _ENTRY_NAME = re.compile(r"(?:\*\.)?[a-z0-9_](?:[a-z0-9._-]*[a-z0-9_])?")
@@ -36,6 +36,15 @@ _SWITCHED_ON = frozenset({"1", "true", "yes", "on"})
 _NOT_PUBLIC: tuple[Network, ...] = tuple(
     ip_network(text) for text in ("192.0.0.0/24", "192.88.99.0/24", "168.63.129.16/32", "2001:db8::/32", "3fff::/20")
 )
+# Where nobody's server is, whoever names it: what is not set, links, groups of machines, what is reserved, and services
+# that tell a machine of a cloud its own keys (Azure's, Alibaba's, Oracle's, AWS's and Google's; most are on the link).
+_OFF_LIMITS: tuple[Network, ...] = tuple(
+    ip_network(text)
+    for text in (
+        "0.0.0.0/8", "169.254.0.0/16", "224.0.0.0/4", "240.0.0.0/4", "168.63.129.16/32", "100.100.100.200/32",
+        "192.0.0.192/32", "::/128", "fe80::/10", "ff00::/8", "fd00:ec2::/32", "fd20:ce::254/128",
+    )
+)  # fmt: skip
 # Where other protocols are spoken than the web's. What a request says may make sense to a mail server or to a cache: a
 # body is lines, and they skip those that they do not understand. Most of these are in every browser's own list.
 NOT_THE_WEBS = frozenset({
@@ -49,8 +58,7 @@ NOT_THE_WEBS = frozenset({
 _UNICAST = IPv6Network("2000::/3")  # all that IPv6 has handed out so far
 _CARRYING_AT_THE_END = IPv6Network("64:ff9b::/96")  # NAT64
 _CARRYING_IN_THE_MIDDLE = IPv6Network("2002::/16")  # 6to4
-
-_lookups = ThreadPoolExecutor(LOOKUPS, thread_name_prefix="lookup")
+_MAY_CARRY_AT_THE_END = (IPv6Network("64:ff9b:1::/48"), IPv6Network("::/96"))  # NAT64 of a network, and one of old
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,12 +91,20 @@ class Guard:
         return any(address in network for network in networks if network is not None)
 
 
-async def looked_up(host: str, port: int) -> Sequence[str]:
-    """The addresses that the operating system knows for a name."""
-    found = await asyncio.get_running_loop().run_in_executor(
-        _lookups, lambda: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    )
-    return [str(sockaddr[0]) for *_, sockaddr in found]
+def looking_up(threads: str) -> Resolve:
+    """What the operating system knows for a name, asked in threads of its own, which are called so."""
+    lookups = ThreadPoolExecutor(LOOKUPS, thread_name_prefix=threads)
+
+    async def resolve(host: str, port: int) -> Sequence[str]:
+        found = await asyncio.get_running_loop().run_in_executor(
+            lookups, lambda: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        )
+        return [str(sockaddr[0]) for *_, sockaddr in found]
+
+    return resolve
+
+
+looked_up = looking_up("lookup")
 
 
 async def addresses_of(
@@ -103,15 +119,17 @@ async def addresses_of(
 ) -> list[str]:
     """The addresses of a host, in the resolver's order, every one of them checked.
 
-    `trusted` is for hosts that a deployment's own settings name: they are looked up and not checked. `subject` begins
-    the texts (`URL` where the host came in one); what is `of_the_web` reaches no port of mail, databases and the like.
-    Raises AddressRefused; and for a name that cannot be resolved ToolError, retryable, where nothing is checked.
+    `trusted` is for hosts that a deployment's own settings or accounts name: they may be private, but nobody's server
+    is at a link-local address, where clouds keep a machine's keys, or at one that is reserved. `subject` begins the
+    texts (`URL` where the host came in one); what is `of_the_web` reaches no port of mail, databases and the like.
+    Raises AddressRefused; and for a name that cannot be resolved ToolError, retryable, where it may be a private one.
     """
     name = _normal(host)
     if not name:
         raise AddressRefused("URL is missing a host." if subject == "URL" else "Host must not be empty.")
-    is_open = trusted or guard.allow_any or guard.admits_name(name)
-    if not is_open and (name in _REFUSED_NAMES or name.endswith(".localhost")):
+    is_open = guard.allow_any or guard.admits_name(name)
+    is_loopback = name == "localhost" or name.endswith(".localhost")
+    if not is_open and (name in _METADATA_NAMES or (is_loopback and not trusted)):
         raise AddressRefused(f"{subject} leads to '{name}', which is not allowed.")
     literal = _literal(name)
     if literal is not None:
@@ -121,20 +139,24 @@ async def addresses_of(
             found = await _resolved(name, port, resolve)
         except OSError as error:
             text = f"Could not resolve hostname '{name[:LONGEST_NAME]}': {error.strerror or error}"
-            raise (ToolError(text, retryable=True) if is_open else AddressRefused(text)) from error
+            raise (ToolError(text, retryable=True) if is_open or trusted else AddressRefused(text)) from error
     if not is_open:
-        if of_the_web and port in NOT_THE_WEBS and not all(guard.admits(_unwrapped(address)) for address in found):
-            raise AddressRefused(f"{subject} leads to port {port}, where no web is spoken, which is not allowed.")
-        for address in found:
-            if not guard.admits(_unwrapped(address)) and not is_public(address):
-                shown = _unwrapped(address)
-                raise AddressRefused(f"{subject} resolves to a non-public address ({shown}), which is not allowed.")
+        unlisted = [address for address in found if not guard.admits(_unwrapped(address))]
+        if trusted:
+            _refuse_off_limits(unlisted, subject)
+        else:
+            _refuse_private(unlisted, port if of_the_web else None, subject)
     return list(dict.fromkeys(str(address) for address in found))
 
 
 def is_address(host: str) -> bool:
     """Whether a host is an address, however written, and nothing to look up."""
     return _literal(_normal(host)) is not None
+
+
+def is_of_metadata(host: str) -> bool:
+    """Whether a host is what clouds call the service that tells a machine its own keys."""
+    return _normal(host) in _METADATA_NAMES
 
 
 def is_public(address: Address) -> bool:
@@ -149,6 +171,35 @@ def is_public(address: Address) -> bool:
     if carried is not None:
         return is_public(carried)
     return address in _UNICAST and address.is_global
+
+
+def is_off_limits(address: Address) -> bool:
+    """Whether nobody's server is at an address, however private; nor at an IPv4 address that it may carry inside."""
+    if any(address in network for network in _OFF_LIMITS):
+        return True
+    if isinstance(address, IPv4Address):
+        return False
+    carried = _carried(address)
+    if carried is None and int(address) > 1 and any(address in network for network in _MAY_CARRY_AT_THE_END):
+        carried = IPv4Address(int(address) & 0xFFFFFFFF)
+    return carried is not None and is_off_limits(carried)
+
+
+def _refuse_off_limits(found: Sequence[Address], subject: str) -> None:
+    for address in found:
+        if is_off_limits(address):
+            raise AddressRefused(
+                f"{subject} leads to a link-local or reserved address ({_unwrapped(address)}), which is not allowed."
+            )
+
+
+def _refuse_private(found: Sequence[Address], port: int | None, subject: str) -> None:
+    if found and port in NOT_THE_WEBS:
+        raise AddressRefused(f"{subject} leads to port {port}, where no web is spoken, which is not allowed.")
+    for address in found:
+        if not is_public(address):
+            shown = _unwrapped(address)
+            raise AddressRefused(f"{subject} resolves to a non-public address ({shown}), which is not allowed.")
 
 
 def _carried(address: IPv6Address) -> IPv4Address | None:

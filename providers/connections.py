@@ -4,24 +4,27 @@ A client belongs to one event loop, one base URL and one key, so no connection, 
 tenants. When there are too many, the ones that nobody uses are closed, oldest first. What clients share is what they
 trust: to load the authorities costs 20 ms and 0.8 MB.
 
-Requests go through the transport of `providers/transport.py`, unless the environment sends them through a proxy.
+Requests go through the transport of `providers/transport.py`, which checks where they lead. A proxy that the
+environment names is used only where the deployment has said so; what a name leads to is then the proxy's to say.
 """
 
 import asyncio
 import ssl
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from hashlib import sha256
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import urlsplit
-from urllib.request import getproxies
+from urllib.request import getproxies, proxy_bypass
 from weakref import WeakKeyDictionary
 
 from providers.chat import ModelSpec
+from providers.dialling import ModelHosts
+from providers.failures import CallFailed, Code
 
 if TYPE_CHECKING:
     import httpx2
@@ -30,6 +33,8 @@ if TYPE_CHECKING:
 _KEPT = 64  # clients per loop beyond which idle ones are closed; an idle client holds a few sockets
 _NO_KEY = "none"  # the SDK would look for a key in the environment if it were given an empty one
 _AZURE_API_VERSION = "2024-02-01"
+
+Place: TypeAlias = tuple[Hashable, ...]
 
 
 @dataclass(slots=True)
@@ -43,11 +48,9 @@ class _Kept:
 class _Shelf:
     """The clients of one event loop, the most recently used last."""
 
-    clients: "OrderedDict[tuple[str, ...], _Kept]" = field(
-        default_factory=lambda: OrderedDict[tuple[str, ...], _Kept]()
-    )
+    clients: "OrderedDict[Place, _Kept]" = field(default_factory=lambda: OrderedDict[Place, _Kept]())
 
-    def borrow(self, place: tuple[str, ...], new: Callable[[], _Kept]) -> _Kept:
+    def borrow(self, place: Place, new: Callable[[], _Kept]) -> _Kept:
         """The client that stands at a place."""
         kept = self.clients.get(place)
         if kept is None:
@@ -69,35 +72,42 @@ _shelves: "WeakKeyDictionary[asyncio.AbstractEventLoop, _Shelf]" = WeakKeyDictio
 
 
 @asynccontextmanager
-async def lend_client(spec: ModelSpec, *, is_azure: bool = False) -> AsyncGenerator["AsyncOpenAI"]:
-    """The SDK client for a model's account on this event loop, for the time of one request."""
+async def lend_client(
+    spec: ModelSpec, hosts: ModelHosts | None = None, *, is_azure: bool = False
+) -> AsyncGenerator["AsyncOpenAI"]:
+    """The SDK client for a model's account on this event loop, for the time of one request. Raises CallFailed."""
     version = str(spec.extra.get("api_version") or _AZURE_API_VERSION) if is_azure else ""
     group = str(spec.extra.get("group_id") or "")
 
     def new() -> _Kept:
-        client = _new_client(spec, version, group)
+        import httpx2
+
+        try:
+            client = _new_client(spec, hosts, version, group)
+        except httpx2.InvalidURL as problem:
+            raise CallFailed(Code.MODEL_ERROR, f"The base URL of {spec.factory} is none: {problem}") from problem
         return _Kept(client, client.close)
 
-    async with _lent((*_account(spec), version, group), new) as client:
+    async with _lent((*_account(spec), hosts, version, group), new) as client:
         yield client
 
 
 @asynccontextmanager
-async def lend_http(spec: ModelSpec) -> AsyncGenerator["httpx2.AsyncClient"]:
+async def lend_http(spec: ModelSpec, hosts: ModelHosts | None = None) -> AsyncGenerator["httpx2.AsyncClient"]:
     """A plain HTTP client of a model's account on this event loop, for the time of one request. It follows nothing."""
 
     def new() -> _Kept:
         import httpx2
 
-        client = httpx2.AsyncClient(**_way(spec.base_url or ""))
+        client = httpx2.AsyncClient(**_way(spec.base_url or "", hosts))
         return _Kept(client, client.aclose)
 
-    async with _lent((*_account(spec), "plain"), new) as client:
+    async with _lent((*_account(spec), hosts, "plain"), new) as client:
         yield client
 
 
 @asynccontextmanager
-async def _lent(place: tuple[str, ...], new: Callable[[], _Kept]) -> AsyncGenerator[Any]:
+async def _lent(place: Place, new: Callable[[], _Kept]) -> AsyncGenerator[Any]:
     shelf = _shelves.setdefault(asyncio.get_running_loop(), _Shelf())
     kept = shelf.borrow(place, new)
     try:
@@ -135,24 +145,30 @@ def _account(spec: ModelSpec) -> tuple[str, str]:
     return spec.base_url or "", sha256("\n".join(spec.secrets).encode()).hexdigest()
 
 
-def _way(base_url: str) -> dict[str, Any]:
-    """How a client gets to an address: over connections of ours, or by the proxy that the environment names."""
-    import httpx2
+def _way(base_url: str, hosts: ModelHosts | None) -> dict[str, Any]:
+    """How a client gets to an address: over connections of ours, or by a proxy. It heeds nothing else."""
+    from providers.transport import Transport  # loads httpx2, which not every process needs
 
-    from providers.transport import KEPT, Transport  # loads httpx2, which not every process needs
+    hosts = hosts or ModelHosts()
+    proxy = proxy_for(base_url) if hosts.by_proxy else None
+    if proxy is None:
+        return {"transport": Transport(trusted(), hosts), "trust_env": False}
+    return {"transport": _by_proxy(proxy, hosts), "trust_env": False}
 
-    if _is_behind_proxy(base_url):
-        return {"verify": trusted(), "limits": httpx2.Limits(max_connections=None, max_keepalive_connections=KEPT)}
-    return {"transport": Transport(trusted())}
+
+def _by_proxy(proxy: str, hosts: ModelHosts) -> "httpx2.AsyncBaseTransport":
+    from providers.by_proxy import ByProxy
+
+    return ByProxy(proxy, trusted(), hosts)
 
 
-def _new_client(spec: ModelSpec, version: str, group: str) -> "AsyncOpenAI":
+def _new_client(spec: ModelSpec, hosts: ModelHosts | None, version: str, group: str) -> "AsyncOpenAI":
     from openai import AsyncAzureOpenAI, AsyncOpenAI, DefaultAsyncHttpxClient
 
     key = spec.api_key or _NO_KEY
     query: dict[str, Any] | None = {"GroupId": group} if group else None
     # An account's base URL is the operator's and may be private; where its server points to was chosen by nobody.
-    http = DefaultAsyncHttpxClient(**_way(spec.base_url or ""), follow_redirects=False)
+    http = DefaultAsyncHttpxClient(**_way(spec.base_url or "", hosts), follow_redirects=False)
     client: AsyncOpenAI
     if version:
         client = AsyncAzureOpenAI(
@@ -170,6 +186,11 @@ def _new_client(spec: ModelSpec, version: str, group: str) -> "AsyncOpenAI":
     return client
 
 
-def _is_behind_proxy(base_url: str) -> bool:
-    """Whether the environment may send requests through a proxy; the SDK's client then knows which."""
-    return not {urlsplit(base_url).scheme, "all"}.isdisjoint(getproxies())
+def proxy_for(base_url: str) -> str | None:
+    """The proxy that the environment names for an address (`HTTPS_PROXY`, `ALL_PROXY`, not in `NO_PROXY`)."""
+    parts = urlsplit(base_url)
+    proxies = getproxies()
+    proxy = proxies.get(parts.scheme) or proxies.get("all")
+    if not proxy or proxy_bypass(parts.netloc.rpartition("@")[2]):
+        return None
+    return proxy if "://" in proxy else f"http://{proxy}"

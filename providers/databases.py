@@ -21,7 +21,7 @@ from canvas.errors import AddressRefused, ToolError
 from providers import addresses, drivers
 from providers.addresses import Guard, Resolve, addresses_of
 from providers.drivers import Driver, Target
-from providers.services import Rows
+from providers.services import Bound, Rows
 
 MOST_ADDRESSES = 3  # of one host that are tried
 
@@ -118,7 +118,7 @@ class Session:
         """Connect to the first address that answers. Raises ToolError."""
         await self._in_thread(lambda: self._open(targets))
 
-    async def execute(self, sql: str, most_rows: int) -> Rows:
+    async def execute(self, sql: str | Bound, most_rows: int) -> Rows:
         """The first rows of one statement. Raises ToolError in the server's words; the session goes on after it."""
         return await self._in_thread(lambda: self._execute(sql, most_rows))
 
@@ -149,9 +149,10 @@ class Session:
         reason = self._driver.reason(last)
         raise ToolError(f"Database Connection Failed! \n{reason}", retryable=True) from last
 
-    def _execute(self, sql: str, most_rows: int) -> Rows:
+    def _execute(self, sql: str | Bound, most_rows: int) -> Rows:
+        text, values = (sql, ()) if isinstance(sql, str) else (self._driver.marked(sql.parts), sql.values)
         try:
-            cursor = self._driver.ask(self._connection, sql, most_rows)
+            cursor = self._driver.ask(self._connection, text, values, most_rows)
             try:
                 columns = [str(column[0]) for column in cursor.description or ()]
                 rows = cursor.fetchmany(most_rows) if columns else []

@@ -5,7 +5,7 @@ the connection goes to the address that was checked.
 """
 
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import ceil
 from typing import Any
@@ -34,10 +34,15 @@ class Target:
         return max(1, ceil(min(self.timeout, CONNECT_SECONDS)))
 
 
-def _plainly(connection: Any, sql: str, most_rows: int) -> Any:
+def _plainly(connection: Any, sql: str, values: Sequence[Any], most_rows: int) -> Any:
     cursor = connection.cursor()
-    cursor.execute(sql)
+    cursor.execute(sql, *_given(values))
     return cursor
+
+
+def _given(values: Sequence[Any]) -> tuple[tuple[Any, ...], ...]:
+    """What a statement is carried out with: values, if it has any. Without them nothing in it is a mark."""
+    return (tuple(values),) if values else ()
 
 
 def _reason(error: Exception) -> str:
@@ -46,12 +51,22 @@ def _reason(error: Exception) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Driver:
-    """`ask` gives a cursor on which a statement has been carried out, `call_off` ends one from another thread."""
+    """`ask` gives a cursor on which a statement has been carried out, `call_off` ends one from another thread.
+
+    `mark` stands in a statement for a value: `%s` or `?`, as PEP 249 has it.
+    """
 
     connect: Callable[[Target], Any]
-    ask: Callable[[Any, str, int], Any] = _plainly
+    ask: Callable[[Any, str, Sequence[Any], int], Any] = _plainly
     reason: Callable[[Exception], str] = _reason
     call_off: Callable[[Any], object] = lambda connection: connection.cancel()
+    mark: str = "?"
+
+    def marked(self, parts: Sequence[str]) -> str:
+        """A statement with a mark between every two parts."""
+        if len(parts) > 1 and self.mark == "%s":
+            parts = [part.replace("%", "%%") for part in parts]
+        return self.mark.join(parts)
 
 
 def connect_postgres(target: Target) -> Any:
@@ -66,12 +81,21 @@ def connect_postgres(target: Target) -> Any:
         password=target.password,
         connect_timeout=max(2, target.patience),  # libpq counts from 2
         application_name="easel",
+        **_nobody_elses(psycopg.pq.version()),
         options=f"-c statement_timeout={milliseconds} -c default_transaction_read_only=on "
         "-c standard_conforming_strings=on",
     )
     connection.read_only = True
     _take_any_moment(connection)
     return connection
+
+
+def _nobody_elses(version: int) -> dict[str, str]:
+    """Settings under which libpq shows no ticket and no certificate of whoever runs the worker to a canvas's server."""
+    settings = {"gssencmode": "disable"}
+    if version >= 160_000:  # those before know no more
+        settings |= {"require_auth": "password,md5,scram-sha-256,none", "sslcertmode": "disable"}
+    return settings
 
 
 def _take_any_moment(connection: Any) -> None:
@@ -99,15 +123,15 @@ def _lenient(loader: Any, error: Any) -> Any:
     return type("Lenient", (loader,), {"load": load})
 
 
-def ask_postgres(connection: Any, sql: str, most_rows: int) -> Any:
+def ask_postgres(connection: Any, sql: str, values: Sequence[Any], most_rows: int) -> Any:
     """A query through a cursor of the server, which takes nothing but queries; the rest as one prepared statement."""
     if sql.lstrip(" \t\r\n(")[:6].upper().startswith(("SELECT", "WITH")):
         cursor = connection.cursor("easel")
         cursor.itersize = most_rows
-        cursor.execute(sql)
+        cursor.execute(sql, *_given(values))
         return cursor
     cursor = connection.cursor()
-    cursor.execute(sql, prepare=True)
+    cursor.execute(sql, *_given(values), prepare=True)
     return cursor
 
 
@@ -150,11 +174,11 @@ def _connect_mysql(target: Target, time_limit: str) -> Any:
     return connection
 
 
-def ask_mysql(connection: Any, sql: str, most_rows: int) -> Any:
+def ask_mysql(connection: Any, sql: str, values: Sequence[Any], most_rows: int) -> Any:
     """The server stops after so many rows, so that nothing is left to read when the cursor is closed."""
     cursor = connection.cursor()
     cursor.execute(f"SET SESSION sql_select_limit = {most_rows}")
-    cursor.execute(sql)
+    cursor.execute(sql, *_given(values))
     return cursor
 
 
@@ -209,19 +233,17 @@ def connect_db2(target: Target) -> Any:
 
 
 def connect_trino(target: Target, *, tls: bool = False) -> Any:
-    """Under TLS the connection goes to the name: the certificate says who has answered."""
     catalog, schema = _catalog_of(target.database)
     trino = _module("trino.dbapi", "trino")
     auth = _module("trino.auth", "trino")
     connection = trino.connect(
-        host=target.host if tls else _in_url(target.address),
+        host=_in_url(target.host),
         port=target.port,
         user=target.username,
         catalog=catalog,
         schema=schema,
         http_scheme="https" if tls else "http",
         auth=auth.BasicAuthentication(target.username, target.password) if tls and target.password else None,
-        http_headers={} if tls else {"Host": f"{_in_url(target.host)}:{target.port}"},
         http_session=session_with(target, tls=tls),
         request_timeout=target.timeout,
         session_properties={"query_max_run_time": f"{ceil(target.timeout * 1000)}ms"},
@@ -254,7 +276,8 @@ class TrinoSession:
 def session_with(target: Target, *, tls: bool) -> Any:
     """A session of `requests` that reaches this server and nothing else, wherever the server says to go on.
 
-    A Trino server names the addresses at which its answers continue, and the driver asks there, redirects included.
+    It connects to the address that was checked; under TLS the certificate has to be the name's. A Trino server names
+    the addresses at which its answers continue, and the driver asks there, redirects included.
     """
     requests = _module("requests", "requests")
     session = requests.Session()
@@ -262,7 +285,10 @@ def session_with(target: Target, *, tls: bool) -> Any:
     session.adapters.clear()
     scheme, usual = ("https", 443) if tls else ("http", 80)
     plain = requests.adapters.HTTPAdapter()
-    adapter = plain if tls else _ToAddress(plain, f"http://{_in_url(target.address)}:{target.port}")
+    if tls:
+        plain.init_poolmanager(1, 1, server_hostname=target.host)
+    place, name = (f"{_in_url(host)}:{target.port}" for host in (target.address, target.host))
+    adapter = _ToAddress(plain, f"{scheme}://{place}", name)
     for host in {target.host, target.address}:
         session.mount(f"{scheme}://{_in_url(host)}:{target.port}/", adapter)
         if target.port == usual:
@@ -273,13 +299,15 @@ def session_with(target: Target, *, tls: bool) -> Any:
 class _ToAddress:
     """An adapter of `requests` which goes to the address that was checked, whatever the name leads to by now."""
 
-    def __init__(self, adapter: Any, place: str) -> None:
+    def __init__(self, adapter: Any, place: str, name: str) -> None:
         self._adapter = adapter
         self._place = place
+        self._name = name
 
     def send(self, request: Any, *more: Any, **given: Any) -> Any:
         _, _, path = request.url.partition("://")[2].partition("/")
         request.url = f"{self._place}/{path}"
+        request.headers["Host"] = self._name
         return self._adapter.send(request, *more, **given)
 
     def close(self) -> None:
@@ -306,10 +334,10 @@ def _module(name: str, package: str) -> Any:
 
 
 DRIVERS: Mapping[str, Driver] = {
-    "mysql": Driver(connect_mysql, ask_mysql, mysql_reason),
-    "mariadb": Driver(connect_mariadb, ask_mysql, mysql_reason),
-    "oceanbase": Driver(connect_oceanbase, ask_mysql, mysql_reason),
-    "postgres": Driver(connect_postgres, ask_postgres, postgres_reason),
+    "mysql": Driver(connect_mysql, ask_mysql, mysql_reason, mark="%s"),
+    "mariadb": Driver(connect_mariadb, ask_mysql, mysql_reason, mark="%s"),
+    "oceanbase": Driver(connect_oceanbase, ask_mysql, mysql_reason, mark="%s"),
+    "postgres": Driver(connect_postgres, ask_postgres, postgres_reason, mark="%s"),
     "mssql": Driver(connect_mssql),
     "IBM DB2": Driver(connect_db2),
     "trino": Driver(connect_trino),

@@ -50,7 +50,7 @@ class OpenAIWire:
     async def send(self, request: ChatRequest, *, streamed: bool) -> AsyncGenerator[Delta, None]:
         import httpx2
 
-        async with lend_client(self._spec, is_azure=self._is_azure) as client:
+        async with lend_client(self._spec, self._limits.hosts, is_azure=self._is_azure) as client:
             try:
                 reply = await client.post(
                     _PATH,
@@ -75,7 +75,7 @@ class OpenAIWire:
         """Load and open what the first request of a process takes a second for, before it has its turn."""
         if not self._is_prepared:
             await asyncio.to_thread(warm_up)
-            async with lend_client(self._spec, is_azure=self._is_azure):
+            async with lend_client(self._spec, self._limits.hosts, is_azure=self._is_azure):
                 self._is_prepared = True
 
     def _body(self, request: ChatRequest, *, streamed: bool) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from canvas.errors import AddressRefused
 from providers.chat import ModelSpec
 from providers.connections import lend_http
 from providers.event_stream import json_of
@@ -47,7 +48,7 @@ async def posted(
     seconds = limits.request_timeout.total_seconds()
     timeout = httpx2.Timeout(seconds, connect=min(seconds, limits.connect_timeout.total_seconds()))
     named = {"content-type": "application/json", **headers}
-    async with lend_http(spec) as client:
+    async with lend_http(spec, limits.hosts) as client:
         try:
             request = client.build_request("POST", url, content=body, headers=named, timeout=timeout)
             response = await client.send(request, stream=True)
@@ -59,6 +60,8 @@ async def posted(
                 yield response
             finally:
                 await response.aclose()
+        except AddressRefused as refused:
+            raise CallFailed(Code.MODEL_ERROR, f"{host_of(url)}: {refused.message}") from refused
         except httpx2.TimeoutException as problem:
             raise CallFailed(Code.TIMEOUT, f"{host_of(url)} did not answer in time.") from problem
         except (httpx2.RequestError, httpx2.InvalidURL, ssl.SSLError) as problem:

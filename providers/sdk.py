@@ -6,13 +6,15 @@ message are looked at last (`providers/failures.py`).
 
 import ssl
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import urlsplit
 
+from canvas.errors import AddressRefused
 from providers.chat import ModelSpec
 from providers.connections import lend_client
+from providers.dialling import ModelHosts
 from providers.event_stream import json_of
 from providers.failures import CallFailed, Code, failure, retry_after
 from providers.replies import field_of, message_in
@@ -28,10 +30,12 @@ Hears: TypeAlias = Callable[[Mapping[str, str]], None]
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How long one request may take (LLM_TIMEOUT_SECONDS): until it begins to answer, and between two pieces."""
+    """How long one request may take (LLM_TIMEOUT_SECONDS): until it begins to answer, and between two pieces; and where
+    it may lead."""
 
     request_timeout: timedelta = timedelta(seconds=600)
     connect_timeout: timedelta = timedelta(seconds=10)
+    hosts: ModelHosts = field(default_factory=ModelHosts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +66,7 @@ async def ask(
     if upload is not None:
         files = [(upload.field, (upload.name, upload.data, upload.mime_type))]
         options["headers"] = {"Content-Type": "multipart/form-data"}  # the SDK adds where one part ends
-    async with lend_client(spec, is_azure=is_azure) as client:
+    async with lend_client(spec, limits.hosts, is_azure=is_azure) as client:
         try:
             reply = await client.post(path, cast_to=httpx2.Response, body=body, files=files, options=options)
         except request_errors() as problem:
@@ -90,7 +94,7 @@ def request_errors() -> tuple[type[Exception], ...]:
     """What a request, or the stream it opened, raises when the provider or the way to it fails."""
     import httpx2
 
-    return (_api_error(), httpx2.RequestError, ssl.SSLError)
+    return (_api_error(), httpx2.RequestError, ssl.SSLError, AddressRefused)
 
 
 def failure_of(problem: Exception, base_url: str | None) -> CallFailed:
@@ -101,6 +105,8 @@ def failure_of(problem: Exception, base_url: str | None) -> CallFailed:
     match problem:
         case APITimeoutError() | httpx2.TimeoutException():
             return CallFailed(Code.TIMEOUT, f"{host_of(base_url)} did not answer in time.")
+        case AddressRefused():
+            return CallFailed(Code.MODEL_ERROR, f"{host_of(base_url)}: {problem.message}")
         case APIConnectionError() | httpx2.RequestError() | ssl.SSLError():
             cause = problem.__cause__ or problem
             return CallFailed(Code.CONNECTION_ERROR, f"{host_of(base_url)}: {str(cause) or type(cause).__name__}")

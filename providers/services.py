@@ -161,10 +161,18 @@ class Rows:
     rows: Sequence[Sequence[Any]]
 
 
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A statement whose values are sent apart from its text: one between every two `parts`."""
+
+    parts: tuple[str, ...]
+    values: tuple[Any, ...]
+
+
 class Connection(Protocol):
     """A session that may only read, for one caller at a time."""
 
-    async def execute(self, sql: str, most_rows: int) -> Rows:
+    async def execute(self, sql: str | Bound, most_rows: int) -> Rows:
         """Carry out one statement. Raises ToolError in the server's words; the session goes on after it."""
         ...
 

@@ -91,7 +91,7 @@ _under_way: WeakValueDictionary[str, Lock] = WeakValueDictionary()  # one asks, 
 class OpenAISpeech:
     """A text-to-speech model of one tenant's account.
 
-    `trusted`: the address is the deployment's own, as a chat model's is, and may be private.
+    `trusted`: the address is an operator's choice, as a chat model's is, and may be private.
     """
 
     def __init__(

@@ -2,8 +2,8 @@
 
 A model is asked by one POST over one connection, and mostly waits. The general transport of `httpx2` looks at all of
 its connections whenever a request begins or ends, and reads through four layers; this one is a protocol of asyncio for
-each connection, and takes the last of those that are free. It knows nothing of proxies: where the environment names
-one, the SDK's own transport is used (`providers/connections.py`).
+each connection, and takes the last of those that are free. Each is opened to an address that was checked
+(`providers/dialling.py`). It knows nothing of proxies (`providers/connections.py`).
 
 A connection whose answer was not read to its end is closed, so whoever is cancelled takes the provider's work with it.
 """
@@ -16,21 +16,25 @@ from collections.abc import Mapping
 
 import httpx2
 
+from canvas.errors import AddressRefused, ToolError
+from providers.addresses import Resolve
+from providers.dialling import ModelHosts, dialled, looked_up
 from providers.http1 import Answer, BrokenAnswer, request_bytes
 
 KEPT = 100  # idle connections of one client
 KEPT_SECONDS = 4.0  # many servers close idle ones after 5 s; one that is closed while we write costs a failed request
 MUCH = 256 * 1024  # bytes that nobody has read yet, after which a provider has to wait
-NEXT_FAMILY_SECONDS = 0.25  # until an address of the other family is tried beside one that does not answer
 
 _Place = tuple[str, str, int]  # scheme, host, port
 
 
 class Transport(httpx2.AsyncBaseTransport):
-    """One for a client; for one event loop, as its client is."""
+    """One for a client; for one event loop, as its client is. It raises AddressRefused, and errors of httpx2."""
 
-    def __init__(self, tls: ssl.SSLContext) -> None:
+    def __init__(self, tls: ssl.SSLContext, hosts: ModelHosts | None = None, *, resolve: Resolve = looked_up) -> None:
         self._tls = tls
+        self._hosts = hosts or ModelHosts()
+        self._resolve = resolve
         self._idle: dict[_Place, dict[_Connection, None]] = {}  # the last used last
         self._open: set[_Connection] = set()
         self._is_closed = False
@@ -86,26 +90,39 @@ class Transport(httpx2.AsyncBaseTransport):
         return None
 
     async def _dialled(self, place: _Place, seconds: float | None) -> "_Connection":
-        scheme, host, port = place
-        is_secret = scheme == "https"
         try:
             async with asyncio.timeout(seconds):
-                _, connection = await asyncio.get_running_loop().create_connection(
-                    lambda: _Connection(self, place),
-                    host,
-                    port,
-                    ssl=self._tls if is_secret else None,
-                    server_hostname=host if is_secret else None,
-                    happy_eyeballs_delay=NEXT_FAMILY_SECONDS,
-                )
+                connection = await self._opened(place)
         except TimeoutError as error:
             raise httpx2.ConnectTimeout(f"no connection within {seconds:g} s" if seconds else str(error)) from error
+        except AddressRefused as error:
+            if isinstance(error.__cause__, OSError):  # nobody knows the name, which may pass
+                raise httpx2.ConnectError(error.message) from error
+            raise
+        except ToolError as error:
+            raise httpx2.ConnectError(error.message) from error
         except (OSError, UnicodeError) as error:  # certificates that nobody trusts, and names that are none, too
             raise httpx2.ConnectError(str(error) or type(error).__name__) from error
         if self._is_closed:  # meanwhile
             connection.close()
             raise httpx2.ConnectError("the client is closed")
         self._open.add(connection)
+        return connection
+
+    async def _opened(self, place: _Place) -> "_Connection":
+        scheme, host, port = place
+        is_secret = scheme == "https"
+        dialled_to = await dialled(host, port, self._hosts, self._resolve)
+        try:
+            _, connection = await asyncio.get_running_loop().create_connection(
+                lambda: _Connection(self, place),
+                sock=dialled_to,
+                ssl=self._tls if is_secret else None,
+                server_hostname=host if is_secret else None,
+            )
+        except BaseException:  # called off as well: then nobody else knows the socket
+            dialled_to.close()
+            raise
         return connection
 
 

@@ -37,7 +37,7 @@ tokens = Table(
     Column("tenant_id", Uuid, ForeignKey("tenants.id", ondelete="CASCADE"), nullable=False, index=True),
     Column("name", Text, nullable=False),
     Column("hash", LargeBinary, nullable=False, unique=True),  # SHA-256 of the token; the token itself is not kept
-    Column("kind", Text, nullable=False, server_default="api"),  # api | beta
+    Column("kind", Text, nullable=False, server_default="api"),  # api | admin | beta
     stamp("created_at"),
     moment("last_used_at"),
     moment("revoked_at"),

@@ -18,6 +18,9 @@ PREFIX = "easel_"
 _TOKEN_BYTES = 32
 
 
+KINDS = ("api", "admin", "beta")  # of tokens: for programs, for whoever sets a tenant's budgets, for share links
+
+
 @dataclass(frozen=True, slots=True)
 class Tenant:
     """Who owns canvases and runs: on RAGFlow's wire both the user and the tenant."""
@@ -29,7 +32,7 @@ class Tenant:
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """What is known of a token: never the token. `kind` is `api` or `beta` (share links)."""
+    """What is known of a token: never the token. `kind` is `api`, `admin` or `beta` (share links)."""
 
     id: UUID
     name: str

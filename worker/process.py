@@ -9,6 +9,7 @@ from providers.accounts import accounts_from_toml
 from providers.addresses import Guard
 from providers.catalogue import Limits
 from providers.databases import place_of
+from providers.dialling import ModelHosts
 from providers.prices import Prices, prices_from
 from providers.scripted import Script
 from providers.services import Services
@@ -48,7 +49,7 @@ def worker_of(
             allowance=Allowance(settings.max_output, settings.max_speech, settings.max_depth),
         ),
         time_limit=settings.time_limit,
-        limits=Limits(request_timeout=settings.llm_timeout),
+        limits=Limits(request_timeout=settings.llm_timeout, hosts=_model_hosts(settings, guard)),
         shared_accounts=accounts_from_toml(settings.models_file) if settings.models_file else (),
         sealing_key=SealingKey.of(settings.sealing_secret()),
         blobs=coordinator.database.large.blobs,
@@ -71,7 +72,7 @@ def _reach(
 ) -> Reach:
     key = settings.ragflow_api_key.get_secret_value() if settings.ragflow_api_key else ""
     return Reach(
-        guard=guard or Guard.parse(allow_any=settings.allow_any_host, allowed=settings.ssrf_allow or ""),
+        guard=guard or _guard(settings),
         timeout=settings.http_timeout.total_seconds(),
         user_agent=settings.http_user_agent,
         base_urls=settings.tool_urls,
@@ -94,3 +95,11 @@ def _reach(
         browser_upload_bytes=settings.browser_upload_bytes,
         of_tenant=of_tenant or (lambda _, services: services),
     )
+
+
+def _model_hosts(settings: Settings, guard: Guard | None) -> ModelHosts:
+    return ModelHosts(guard or _guard(settings), settings.private_models, settings.model_proxies)
+
+
+def _guard(settings: Settings) -> Guard:
+    return Guard.parse(allow_any=settings.allow_any_host, allowed=settings.ssrf_allow or "")

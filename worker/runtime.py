@@ -101,7 +101,9 @@ class Worker:
         )
         models = Models(database, shared_accounts, limits, sealing_key, script, pace, spends, self._governor)
         self._audio = AudioInRedis(redis_url)
-        voices = Voices(models, self._audio, chosen.speech_model, chosen.speech_kept, chosen.voices)
+        voices = Voices(
+            models, self._audio, chosen.speech_model, chosen.speech_kept, chosen.voices, limits.hosts.private
+        )
         library = Library(database, Shelf(database, chosen.knowledge_memory), models)
         mcp = McpServers(database, sealing_key)
         memories = Memories(database, models, coordinator.dispatch.extract)

@@ -67,7 +67,8 @@ class AudioInRedis:
 class Voices:
     """The speech models of all tenants. `preferred` is the one the deployment names; `ttl` is in seconds.
 
-    `voices` are the deployment's own, by factory, for accounts that name none.
+    `voices` are the deployment's own, by factory, for accounts that name none. `private`: whether accounts may lead to
+    private addresses.
     """
 
     models: Models
@@ -75,6 +76,7 @@ class Voices:
     preferred: str | None = None
     ttl: int = 7 * 86400
     voices: Mapping[str, str] = field(default_factory=dict[str, str])
+    private: bool = True
 
     def of(self, tenant_id: UUID, http: Http) -> Speech | None:
         """The tenant's speech model; None if it has none."""
@@ -88,6 +90,7 @@ class Voices:
             voicing=voicing_of(spec, self.voices.get(spec.factory, "")),
             cache=self.cache,
             ttl=timedelta(seconds=self.ttl),
+            trusted=self.private,
             meter=self.models.meter(tenant_id, spec, KIND),
         )
 

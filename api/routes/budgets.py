@@ -1,4 +1,8 @@
-"""Budgets: what a tenant's runs, sessions and days may spend. Limits count from a run's next call of a model."""
+"""Budgets: what a tenant's runs, sessions and days may spend. Limits count from a run's next call of a model.
+
+Those of one run or session are for whoever starts runs. Those that hold for a whole tenant hold for its programs too,
+so no token that a program needs to start runs can set them: an `admin` token does, or `easel budget set`.
+"""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -13,7 +17,7 @@ from api.edge import Edge, TheEdge, in_thread
 from api.replies import id_of, json_reply
 from api.schemas import Budget
 from canvas.budget import limits_of, scope_of, told_account
-from canvas.errors import InvalidRequest, NotFound
+from canvas.errors import InvalidRequest, NotAllowed, NotFound
 from store import budgets
 from store.budget_tables import EACH
 from store.budgets import Kept, Written
@@ -34,7 +38,7 @@ async def set_budget(edge: TheEdge, principal: Caller, body: SmallBody) -> Respo
     limits = limits_of(wanted.model_dump(exclude={"scope", "id"}))
     if not limits:
         raise InvalidRequest("Give at least one limit: tokens, calls, seconds or money.")
-    written = Written(wanted.scope, _scope_id(principal, wanted.scope, wanted.id or ""), limits)
+    written = Written(wanted.scope, _writable(principal, wanted.scope, wanted.id or ""), limits)
     await in_thread(lambda: edge.lifecycle.set_budget(principal.tenant_id, written))
     return json_reply({"budgets": await in_thread(lambda: _shown(edge, principal))})
 
@@ -44,7 +48,7 @@ def clear_budget(edge: TheEdge, principal: Caller, scope: str = "", id: str = ""
     """Take all limits of a budget away. What was spent in it is still known if it is set again."""
     known = scope_of(scope)
     with edge.database.transaction() as tx:
-        if not budgets.remove(tx, principal.tenant_id, known, _scope_id(principal, known, id)):
+        if not budgets.remove(tx, principal.tenant_id, known, _writable(principal, known, id)):
             raise NotFound(f"There is no such budget of {scope} {id}".rstrip() + ".")
     return json_reply({"budgets": _shown(edge, principal)})
 
@@ -57,6 +61,18 @@ def _shown(edge: Edge, principal: Principal) -> list[dict[str, Any]]:
 
 def _id(principal: Principal, kept: Kept) -> str | None:
     return None if kept.scope_id in (EACH, principal.tenant_id) else kept.scope_id.hex
+
+
+def _writable(principal: Principal, scope: str, written: str) -> UUID:
+    """Whose budget it is, for a caller who may set it. Raises NotAllowed and NotFound."""
+    found = _scope_id(principal, scope, written)
+    if found in (EACH, principal.tenant_id) and principal.kind != "admin":
+        whose = "the tenant" if scope in ("tenant", "day") else f"each {scope}"
+        raise NotAllowed(
+            f"A budget of {whose} is set with a token of kind admin (`easel tokens create --kind admin`), or by "
+            f"`easel budget set {scope}`. This token may set that of one run or session (`id`)."
+        )
+    return found
 
 
 def _scope_id(principal: Principal, scope: str, written: str) -> UUID:

@@ -7,7 +7,7 @@ tried, what stays secret and how a failure reads is decided here, once for all t
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -92,6 +92,14 @@ class Argument:
 
 
 @dataclass(frozen=True, slots=True)
+class Apart:
+    """An argument whose references were not filled in: its text as it is written, and their values by expression."""
+
+    text: str
+    values: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
 class ToolResult:
     """What a call brought: the node's outputs, and what the model gets (None: `content`, else all outputs)."""
 
@@ -138,6 +146,7 @@ class Tool(Generic[P]):
     retries: int | None = None  # instead of the node's own number
     most_tries: int | None = None  # that the vendor puts up with, whatever the node says
     outputs: tuple[str, ...] = ("formalized_content", "json")  # all that a call may bring
+    apart: Callable[[P], Collection[str]] = lambda params: ()  # arguments that a canvas gives as `Apart`
 
     def schema(self, params: P, exposed_name: str) -> dict[str, Any]:
         """The function as a model is offered it (tools 1.3)."""

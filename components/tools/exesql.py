@@ -1,8 +1,10 @@
 """ExeSQL: ask a database, and only ask.
 
-DSL: `sql`, `db_type`, `host`, `port`, `database`, `username`, `password`, `max_records`, and of ours `reject_all`.
+DSL: `sql`, `db_type`, `host`, `port`, `database`, `username`, `password`, `max_records`, and of ours `reject_all`
+and `bind_references`.
 Every statement of `sql` has its element in `json`: its rows, or `{"content": message}`. A statement that is refused or
-fails stops no other (row T14); under `reject_all` nothing is asked when one is refused.
+fails stops no other (row T14); under `reject_all` nothing is asked when one is refused. Under
+`bind_references` values reach the database apart from the text.
 """
 
 import asyncio
@@ -14,9 +16,10 @@ from pydantic import Field, field_validator, model_validator
 from canvas.errors import ToolError
 from components.context import NodeContext
 from components.templates import value_text
-from components.tools import sql_rules, sql_table
-from components.tools.base import Argument, Tool, ToolParams, ToolResult
+from components.tools import sql_rules, sql_table, sql_values
+from components.tools.base import Apart, Argument, Tool, ToolParams, ToolResult
 from components.tools.parameters import filled, flag, one_of, positive
+from components.tools.sql_values import Marked
 from providers.services import Connection
 
 NO_ROWS = "No record in the database!"
@@ -34,6 +37,7 @@ class ExeSQLParams(ToolParams):
     password: Any = Field("", repr=False)
     max_records: Annotated[int, positive("Maximum number of records")] = 1024
     reject_all: Annotated[bool, flag("Reject all")] = False
+    bind_references: Annotated[bool, flag("Bind references")] = False
 
     @field_validator("db_type", mode="before")
     @classmethod
@@ -55,33 +59,35 @@ class ExeSQLParams(ToolParams):
 
 
 async def ask(params: ExeSQLParams, arguments: Mapping[str, Any], ctx: NodeContext) -> ToolResult:
-    sql = value_text(arguments.get("sql"))
-    statements = await asyncio.to_thread(sql_rules.statements, sql, params.db_type)
+    given = arguments.get("sql")
+    written = sql_values.marked(given.text, given.values) if isinstance(given, Apart) else Marked(value_text(given))
+    statements = await asyncio.to_thread(sql_rules.statements, written.text, params.db_type)
     if not statements:
         raise ToolError("SQL for `ExeSQL` MUST not be empty.")
     refusals = await asyncio.to_thread(lambda: [sql_rules.refusal(each, params.db_type) for each in statements])
     refused = next((text for text in refusals if text), None)
     if params.reject_all and refused:
-        raise ToolError(refused)
+        raise ToolError(written.as_written(refused))
     if ctx.services.databases is None:
         raise ToolError("ExeSQL is not available: this deployment lets its canvases reach no databases.")
     target = {name: getattr(params, name) for name in ("db_type", "host", "port", "database", "username", "password")}
     target["timeout"] = ctx.time_limit(EXESQL.name)
     async with ctx.services.databases.connect(target) as connection:
         answers = [
-            _told(refusal) if refusal else await _answered(statement, params.max_records, connection)
+            _told(written.as_written(refusal)) if refusal else await _answered(statement, written, params, connection)
             for statement, refusal in zip(statements, refusals, strict=True)
         ]
     formalized = "\n\n".join(text for _, text in answers if text)
     return ToolResult({"formalized_content": formalized, "json": [element for element, _ in answers]}, formalized)
 
 
-async def _answered(statement: str, most_rows: int, connection: Connection) -> tuple[Any, str]:
+async def _answered(statement: str, written: Marked, params: ExeSQLParams, connection: Connection) -> tuple[Any, str]:
     """What one statement gives: its element of `json`, and its text."""
     try:
-        rows = await connection.execute(statement, most_rows)
+        sent = await asyncio.to_thread(written.bound, statement, params.db_type) if written.marks else statement
+        rows = await connection.execute(sent, params.max_records)
     except ToolError as error:
-        return _told(sql_rules.failed(statement, error.message))
+        return _told(written.as_written(sql_rules.failed(statement, error.message)))
     if not rows.rows:
         return {"content": NO_ROWS}, ""
     return await asyncio.to_thread(lambda: (sql_table.json_rows(rows), sql_table.text_table(rows)))
@@ -107,4 +113,5 @@ EXESQL = Tool(
     call=ask,
     effect="idempotent",
     empty=None,
+    apart=lambda params: ("sql",) if params.bind_references else (),
 )

@@ -16,7 +16,7 @@ from canvas.outcome import Failed, Finished, Outcome
 from components import templates
 from components.base import Component
 from components.context import NodeContext
-from components.tools.base import Argument, Tool, ToolParams, ToolRun
+from components.tools.base import Apart, Argument, Tool, ToolParams, ToolRun
 
 RESULT, SUPPRESSED = "result", "_SUPPRESSED_ERROR"
 _SHARE_OF_LIMIT = 0.98  # a little before the worker calls the attempt off, so that the author's default still counts
@@ -53,21 +53,24 @@ async def _carried_out(tool: Tool[Any], params: ToolParams, ctx: NodeContext) ->
 def _arguments(tool: Tool[Any], params: ToolParams, ctx: NodeContext) -> dict[str, Any]:
     """What the node gives to each argument, noted as its inputs; null counts as nothing given."""
     arguments: dict[str, Any] = {}
+    apart = tool.apart(params)
     for name, argument in tool.arguments.items():
         given = tool.stored(params, name, argument)
-        if given is not None:
-            arguments[name] = resolved(argument, given, ctx)
-            ctx.note_input(name, arguments[name])
+        if given is None:
+            continue
+        value = arguments[name] = resolved(argument, given, ctx, apart=name in apart)
+        ctx.note_input(name, {"text": value.text, "values": value.values} if isinstance(value, Apart) else value)
     return arguments
 
 
-def resolved(argument: Argument, stored: Any, ctx: NodeContext) -> Any:
+def resolved(argument: Argument, stored: Any, ctx: NodeContext, *, apart: bool = False) -> Any:
     """What an author has stored for an argument, with its references resolved; a stored list may hold some, too.
 
-    Raises UnresolvedReference for one reference to what the canvas does not have.
+    `apart`: a text and what it refers to, side by side, unless it is one reference. Raises UnresolvedReference for one
+    reference to what the canvas does not have.
     """
     if argument.type != "array" or not isinstance(stored, list):
-        return _value(stored, ctx)
+        return _value(stored, ctx, apart=apart)
     items: list[Any] = []
     for item in stored:
         value = _value(item, ctx)
@@ -75,7 +78,8 @@ def resolved(argument: Argument, stored: Any, ctx: NodeContext) -> Any:
     return items
 
 
-def _value(value: Any, ctx: NodeContext) -> Any:
+def _value(value: Any, ctx: NodeContext, *, apart: bool = False) -> Any:
+    """A parameter's value; `apart` from its references, if they are not all of it."""
     if not isinstance(value, str):
         return value
     if ctx.is_reference(value):
@@ -85,6 +89,8 @@ def _value(value: Any, ctx: NodeContext) -> Any:
         is_text = found[0].ref.is_alias and not ctx.exists(found[0].expression)
         return value if is_text else ctx.lookup(found[0].expression)
     known = {mention.expression for mention in found if ctx.exists(mention.expression)}
+    if apart and known:
+        return Apart(value, {name: ctx.lookup(name) for name in sorted(known)})
     return templates.filled(value, {name: templates.value_text(ctx.lookup(name)) for name in known})
 
 

@@ -132,6 +132,17 @@ def failed(statement: str, error: str) -> str:
     return f"SQL Execution Failed: {statement}\n{error}"
 
 
+def raw_tokens(text: str, db_type: str) -> list[Any] | None:
+    """The tokens of a text as the parser of its dialect gives them; None if a quote in it is left open."""
+    tokenizer = _tokenizer(db_type)
+    from sqlglot.errors import SqlglotError
+
+    try:
+        return list(tokenizer.tokenize(text))
+    except SqlglotError:
+        return None
+
+
 def _only_reads(statement: str, tokens: Sequence[_Token], db_type: str) -> bool:
     if _are_carried_out(_gaps(statement, tokens)):
         return False
@@ -255,16 +266,12 @@ def _are_carried_out(gaps: Sequence[str]) -> bool:
 
 def _tokens(text: str, db_type: str) -> list[_Token] | None:
     """The tokens of a text without its comments; None if it cannot be cut into any, because a quote is left open."""
-    tokenizer = _tokenizer(db_type)
-    from sqlglot.errors import SqlglotError
-
-    try:
-        return [
-            _Token(written := text[token.start : token.end + 1], _word(written), token.text, token.start)
-            for token in tokenizer.tokenize(text)
-        ]
-    except SqlglotError:
+    found = raw_tokens(text, db_type)
+    if found is None:
         return None
+    return [
+        _Token(written := text[token.start : token.end + 1], _word(written), token.text, token.start) for token in found
+    ]
 
 
 def _word(written: str) -> str:

@@ -38,6 +38,21 @@ LOOKED_UP = {
 }
 NO_NAMES = (".", "..", "a..b", "-", "*", "a b", "999.1.1.1", "1.2.3.4.5", "0x7f.0x7f.0x7f.0x1ff", "x" * 300)
 
+# Where nobody's server is, not even one that an operator names: services of clouds that tell a machine's own keys,
+# links, groups, what is not set, what is reserved.
+OFF_LIMITS = (
+    *METADATA, "0", "0.0.0.0", "0x0", "0.1.2.3", "[::]", "169.254.0.1", "224.0.0.1", "239.255.255.250", "240.0.0.1",
+    "255.255.255.255", "[fe80::1]", "[fe80::1%eth0]", "[ff02::1]", "[ff0e::1]", "[fd00:ec2::23]", "[::169.254.169.254]",
+    "[64:ff9b:1::a9fe:a9fe]",
+)  # fmt: skip
+OFF_LIMITS_BY_NAME = (
+    "metadata",
+    "Metadata.",
+    "metadata.google.internal",
+    "Metadata.Google.Internal.",
+    "mapped.example",
+)
+
 REFUSED = (*LOOPBACK, *NAMES, *METADATA, *NETWORKS, *SCOPED, *LOOKED_UP, *NO_NAMES)
 
 PUBLIC = {"public.example": ("93.184.216.34",)}

@@ -28,7 +28,7 @@ OURS: Mapping[str, frozenset[str]] = {
 """Packages that talk to the deployment's own servers, which no canvas can name."""
 
 CHECKED = "connects to addresses that providers/addresses.py has checked"
-MODEL = "asks models at the base URL of an account, which an operator has set; follows no redirect"
+MODEL = "asks models over the transport of providers/transport.py, at addresses that providers/dialling.py has checked"
 SHAPES = "takes types and errors from the library, and connects to nothing"
 OUTPUT = "writes a file, and reads none"
 MEASURED = "reads a file whose unpacked size was measured before (components/file_kinds.py)"
@@ -45,7 +45,9 @@ WAYS_OUT: Mapping[str, Way] = {
     "providers/mcp.py": _way("httpx2 mcp", "the SDK's client, over the transport of providers/guarded.py"),
     "providers/hops.py": _way("httpx2", SHAPES),
     "providers/event_stream.py": _way("httpx2", SHAPES),
-    "providers/transport.py": _way("httpx2 ssl create_connection()", MODEL),
+    "providers/dialling.py": _way("socket", CHECKED),
+    "providers/transport.py": _way("httpx2 ssl create_connection()", "takes the sockets of providers/dialling.py"),
+    "providers/by_proxy.py": _way("httpx2 ssl", "goes by a proxy that the deployment has chosen; follows no redirect"),
     "providers/connections.py": _way("httpx2 openai ssl urllib.request importlib import_module()", MODEL),
     "providers/openai_compatible.py": _way("httpx2", MODEL),
     "providers/sdk.py": _way("httpx2 openai ssl", MODEL),

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from store import tenants
 from tests.integration.api.conftest import Server
 from tests.integration.api.talking import canvas, message, names_of
 
@@ -48,7 +49,7 @@ def test_a_stream_ends_with_what_has_stopped_the_run(server: Server):
 
 
 def test_budgets_of_a_tenant_are_set_shown_and_cleared(server: Server):
-    client, other = server.client(), server.client()
+    client, other = server.client(kind="admin"), server.client()
     agent = client.agent(TWICE)
 
     day = {"scope": "day", "calls": 1, "money": 0.5, "currency": "EUR"}
@@ -79,7 +80,7 @@ def test_budgets_of_a_tenant_are_set_shown_and_cleared(server: Server):
     ],
 )
 def test_what_is_no_budget_is_refused(server: Server, body: dict[str, Any], told: str):
-    reply = server.client().http.put("/api/v1/budgets", json=body)
+    reply = server.client(kind="admin").http.put("/api/v1/budgets", json=body)
 
     assert reply.status_code == 400
     assert told in reply.text
@@ -92,3 +93,38 @@ def test_a_budget_that_is_none_starts_nothing(server: Server):
 
     assert reply.status_code == 400
     assert "budget.words" in reply.text
+
+
+@pytest.mark.parametrize("scope", ["tenant", "day", "run", "session"])
+def test_a_token_that_starts_runs_cannot_change_what_the_tenant_may_spend(server: Server, scope: str):
+    admin = server.client(kind="admin")
+    with server.database.transaction() as tx:
+        _, token = tenants.create_token(tx, admin.tenant_id, "program")
+    program = server.client_of(admin.tenant_id, token)
+    before = admin.http.put("/api/v1/budgets", json={"scope": scope, "calls": 1}).json()["budgets"]
+
+    strict = {"X-Http-Status": "strict"}
+    raised = program.http.put("/api/v1/budgets", json={"scope": scope, "calls": 1000}, headers=strict)
+    cleared = program.http.delete("/api/v1/budgets", params={"scope": scope}, headers=strict)
+
+    assert (raised.status_code, cleared.status_code) == (403, 403)
+    assert "kind admin" in raised.text
+    assert program.http.get("/api/v1/budgets").json()["budgets"] == before
+    assert admin.http.delete("/api/v1/budgets", params={"scope": scope}).json()["budgets"] == []
+
+
+def test_a_token_that_starts_runs_sets_the_budget_of_one_of_them(server: Server):
+    client = server.client()
+    started = client.start(client.agent(TWICE), "hey", budget={"calls": 1})
+    client.until(started["run_id"], "waiting")
+
+    reply = client.http.put("/api/v1/budgets", json={"scope": "run", "id": started["run_id"], "calls": 2})
+
+    assert reply.status_code == 200
+    assert [each["limit"] for each in reply.json()["budgets"] if each["scope"] == "run"] == [2]
+
+
+def test_a_share_link_sets_no_budget(server: Server):
+    reply = server.client(kind="beta").http.put("/api/v1/budgets", json={"scope": "day", "calls": 1})
+
+    assert reply.status_code == 401

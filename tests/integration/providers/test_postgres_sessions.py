@@ -13,7 +13,7 @@ import pytest
 from canvas.errors import ToolError
 from providers.addresses import Guard
 from providers.databases import Servers
-from providers.services import Rows
+from providers.services import Bound, Rows
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,7 @@ def params(module_database_url: str) -> Mapping[str, Any]:
     }
 
 
-async def ask(params: Mapping[str, Any], *statements: str, most_rows: int = 10) -> list[Rows | str]:
+async def ask(params: Mapping[str, Any], *statements: str | Bound, most_rows: int = 10) -> list[Rows | str]:
     """What each statement gives in one session: its rows, or the text of its error."""
     told: list[Rows | str] = []
     async with Servers(Guard(allow_any=True)).connect(params) as session:
@@ -109,3 +109,49 @@ def test_a_wrong_password_is_told_without_it(params: Mapping[str, Any]):
         asyncio.run(ask({**params, "password": "wr0ng-password"}, "SELECT 1"))
 
     assert "wr0ng-password" not in str(failed.value)
+
+
+STRANGE = (
+    "' OR 1=1 --",
+    "\\'; DROP TABLE items; --",
+    "%s",
+    "%",
+    "$1",
+    "'';",
+    "E'\\x27'",
+    "$$",
+    "\u02bc OR 1=1",
+    "a\nb",
+)
+
+
+def test_what_is_bound_is_a_value_to_the_server(params: Mapping[str, Any]):
+    statements = [Bound(("SELECT ", "::text AS x, '100%' AS y"), (text,)) for text in STRANGE]
+
+    told = asyncio.run(ask(params, *statements))
+
+    assert told == [Rows(["x", "y"], [(text, "100%")]) for text in STRANGE]
+
+
+@pytest.mark.parametrize(
+    ("statement", "rows"),
+    [
+        (Bound(("SELECT name FROM items WHERE name = ", ""), ("apple",)), [("apple",)]),
+        (Bound(("SELECT name FROM items WHERE name LIKE ", ""), ("%ea%",)), [("pear",)]),
+        (Bound(("SELECT name FROM items WHERE price > ", " LIMIT ", ""), (1.75, 1)), [("pear",)]),
+        (Bound(("SELECT name FROM items WHERE made = ", ""), ("2026-01-02",)), [("apple",)]),
+        (Bound(("SELECT count(*) FROM items WHERE name IN (", ", ", ")"), ("apple", "x') OR ('1'='1")), [(1,)]),
+        (Bound(("SELECT count(*) FROM items WHERE name IN (", ")"), (None,)), [(0,)]),
+    ],
+)
+def test_values_are_compared_with_columns_of_any_kind(params: Mapping[str, Any], statement: Bound, rows: list[Any]):
+    [told] = asyncio.run(ask(params, statement))
+
+    assert isinstance(told, Rows), told
+    assert told.rows == rows
+
+
+def test_a_plan_can_be_asked_for_with_values(params: Mapping[str, Any]):
+    [told] = asyncio.run(ask(params, Bound(("EXPLAIN SELECT * FROM items WHERE name = ", ""), ("apple",))))
+
+    assert isinstance(told, Rows), told

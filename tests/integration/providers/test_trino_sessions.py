@@ -16,7 +16,7 @@ pytest.importorskip("trino")
 from canvas.errors import ToolError
 from providers.addresses import Guard
 from providers.databases import Servers
-from providers.services import Rows
+from providers.services import Bound, Rows
 
 COLUMNS = [
     {"name": "n", "type": "bigint", "typeSignature": {"rawType": "bigint", "arguments": []}},
@@ -90,7 +90,7 @@ def params(trino: Trino, **more: Any) -> Mapping[str, Any]:
     return told | more
 
 
-async def ask(params: Mapping[str, Any], *statements: str, most_rows: int = 10) -> list[Rows | str]:
+async def ask(params: Mapping[str, Any], *statements: str | Bound, most_rows: int = 10) -> list[Rows | str]:
     told: list[Rows | str] = []
     async with Servers(Guard(allow_any=True)).connect(params) as session:
         for statement in statements:
@@ -144,3 +144,9 @@ def test_a_statement_without_an_end_has_the_nodes_time_and_is_called_off(trino: 
     while not trino.called_off and time.monotonic() < deadline:
         time.sleep(0.02)
     assert trino.called_off
+
+
+def test_values_go_to_the_server_apart_from_the_statement(trino: Trino):
+    asyncio.run(ask(params(trino), Bound(("SELECT n FROM items WHERE t = ", " AND n > ", ""), ("it's; DROP", 3))))
+
+    assert "EXECUTE IMMEDIATE 'SELECT n FROM items WHERE t = ? AND n > ?' USING 'it''s; DROP',3" in trino.asked

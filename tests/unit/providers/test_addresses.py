@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from canvas.errors import AddressRefused, ToolError
-from providers.addresses import Guard, addresses_of, is_address, is_public
+from providers.addresses import Guard, addresses_of, is_address, is_off_limits, is_public
+from tests.attacks import hosts
 
 CLOSED = Guard()
 DNS = {
@@ -158,6 +159,34 @@ def test_a_name_without_addresses_is_one_that_cannot_be_resolved():
 def test_hosts_of_the_deployment_may_be_private():
     assert checked("localhost", trusted=True) == ["127.0.0.1"]
     assert checked("mixed.example", trusted=True) == ["93.184.216.34", "10.0.0.1"]
+
+
+@pytest.mark.parametrize(
+    "host", ["10.1.2.3", "192.168.0.1", "100.64.0.1", "127.0.0.1", "[::1]", "[fd00::1]", "198.18.0.1"]
+)
+def test_a_server_of_the_deployment_may_be_on_any_network_of_its_own(host: str):
+    assert checked(host, trusted=True)
+
+
+@pytest.mark.parametrize("host", hosts.OFF_LIMITS)
+def test_nobodys_server_is_on_the_link_or_at_an_address_that_is_reserved(host: str):
+    with pytest.raises(AddressRefused):
+        checked(host, trusted=True)
+    assert checked(host, Guard(allow_any=True), trusted=True)
+
+
+def test_a_list_of_exceptions_opens_single_ones_of_these_too():
+    guard = Guard.parse(allowed="169.254.20.0/24, metadata")
+
+    assert checked("169.254.20.10", guard, trusted=True) == ["169.254.20.10"]
+    with pytest.raises(AddressRefused, match=r"link-local or reserved address \(169\.254\.169\.254\)"):
+        checked("169.254.169.254", guard, trusted=True)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.ip_addresses(v=4), st.sampled_from(["::ffff:0:0", "64:ff9b::", "64:ff9b:1::"]))
+def test_an_address_inside_another_is_off_limits_like_itself(inner: IPv4Address, around: str):
+    assert is_off_limits(IPv6Address(int(IPv6Address(around)) | int(inner))) == is_off_limits(inner)
 
 
 @pytest.mark.parametrize("switch", ["1", "true", "YES", " on ", True])

@@ -2,11 +2,15 @@ import asyncio
 import ssl
 from typing import Any
 
+import httpx2
 import pytest
 
-from providers import connections, transport
+from canvas.errors import AddressRefused
+from providers import connections
+from providers.by_proxy import ByProxy
 from providers.chat import ModelSpec
-from providers.connections import close_connections, lend_client
+from providers.connections import close_connections, lend_client, lend_http, proxy_for
+from providers.dialling import ModelHosts
 from providers.transport import Transport
 
 
@@ -53,33 +57,64 @@ def test_every_event_loop_has_clients_of_its_own():
     assert asyncio.run(lent()) is not asyncio.run(lent())
 
 
-@pytest.mark.parametrize(
-    ("name", "is_ours"), [("", True), ("https_proxy", False), ("all_proxy", False), ("http_proxy", True)]
-)
-def test_where_the_environment_names_a_proxy_the_sdks_own_transport_is_used(
-    name: str, is_ours: bool, monkeypatch: pytest.MonkeyPatch
-):
-    for each in ("http_proxy", "https_proxy", "all_proxy"):
+@pytest.fixture
+def environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """One that names no proxy."""
+    for each in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
         monkeypatch.delenv(each, raising=False)
         monkeypatch.delenv(each.upper(), raising=False)
-    if name:
-        monkeypatch.setenv(name, "http://proxy.example:3128")
-    made: list[Transport] = []
+    return monkeypatch
 
-    def noted(tls: ssl.SSLContext) -> Transport:
-        made.append(Transport(tls))
-        return made[-1]
 
-    monkeypatch.setattr(transport, "Transport", noted)
+@pytest.mark.parametrize("name", ["https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"])
+@pytest.mark.parametrize("lend", [lend_client, lend_http])
+def test_a_proxy_of_the_environment_is_used_only_where_the_deployment_says_so(
+    lend: Any, name: str, environment: pytest.MonkeyPatch
+):
+    environment.setenv(name, "http://proxy.example:3128")
 
-    async def lent() -> None:
-        async with lend_client(spec("a")):
-            pass
+    async def lent(hosts: ModelHosts) -> list[object]:
+        async with lend(spec("a"), hosts) as client:
+            inside = getattr(client, "_client", client)  # the SDK's has one of httpx2 in it
+            ways = [inside._transport, *inside._mounts.values()]
         await close_connections()
+        return [type(way) for way in ways if way is not None]
 
-    asyncio.run(lent())
+    assert asyncio.run(lent(ModelHosts())) == [Transport]
+    assert asyncio.run(lent(ModelHosts(by_proxy=True))) == [ByProxy]
 
-    assert bool(made) is is_ours
+
+@pytest.mark.parametrize(
+    ("variables", "base_url", "proxy"),
+    [
+        ({}, "https://a.example/v1", None),
+        ({"HTTPS_PROXY": "http://p:1"}, "https://a.example/v1", "http://p:1"),
+        ({"HTTPS_PROXY": "p:1"}, "https://a.example/v1", "http://p:1"),
+        ({"HTTP_PROXY": "http://p:1"}, "https://a.example/v1", None),
+        ({"ALL_PROXY": "http://p:1"}, "http://a.example/v1", "http://p:1"),
+        ({"HTTPS_PROXY": "http://p:1", "NO_PROXY": "b.example,a.example"}, "https://user@a.example:8000/v1", None),
+        ({"HTTPS_PROXY": "http://p:1", "NO_PROXY": "*"}, "https://a.example/v1", None),
+    ],
+)
+def test_the_environment_says_which_proxy(
+    variables: dict[str, str], base_url: str, proxy: str | None, environment: pytest.MonkeyPatch
+):
+    for name, value in variables.items():
+        environment.setenv(name, value)
+
+    assert proxy_for(base_url) == proxy
+
+
+@pytest.mark.parametrize("host", ["169.254.169.254", "0xa9fea9fe", "[::ffff:a9fe:a9fe]", "metadata.google.internal"])
+def test_a_proxy_is_not_asked_for_what_is_off_limits(host: str):
+    async def asked() -> None:
+        async with httpx2.AsyncClient(
+            transport=ByProxy("http://127.0.0.1:9", ssl.create_default_context(), ModelHosts())
+        ) as client:
+            await client.post(f"http://{host}/")
+
+    with pytest.raises(AddressRefused):
+        asyncio.run(asked())
 
 
 def test_all_clients_trust_the_same_authorities(monkeypatch: pytest.MonkeyPatch):

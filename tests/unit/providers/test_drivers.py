@@ -1,7 +1,10 @@
 """What drivers are told, with modules that only listen. That a server understands it is not shown here."""
 
 import importlib
+import ssl
 import sys
+from contextlib import nullcontext
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -13,6 +16,7 @@ from pytest_httpserver import HTTPServer
 from canvas.errors import ToolError
 from providers import drivers
 from providers.drivers import DRIVERS, Driver, Target
+from tests.certificates import self_signed
 
 TARGET = Target(
     host="db.example.com", address="8.8.8.8", port=1234, database="shop", username="ann", password="p;w}d", timeout=2.5
@@ -66,7 +70,7 @@ def test_a_mysql_session_reads_only_for_a_limited_time(monkeypatch: pytest.Monke
     installed(monkeypatch, "pymysql.cursors", SSCursor=object)
 
     connection = DRIVERS[db_type].connect(TARGET)
-    DRIVERS[db_type].ask(connection, "SELECT 1", 7)
+    DRIVERS[db_type].ask(connection, "SELECT 1", (), 7)
 
     assert (listener.settings["host"], listener.settings["port"], listener.settings["charset"]) == (
         "8.8.8.8",
@@ -162,7 +166,22 @@ def test_a_trino_database_is_a_catalog_and_a_schema(
     DRIVERS["trino"].connect(Target("t.example.com", "8.8.8.8", 8080, database, "ann", "", 3))
 
     assert (listener.settings["catalog"], listener.settings["schema"]) == (catalog, schema)
-    assert (listener.settings["host"], listener.settings["http_headers"]) == ("8.8.8.8", {"Host": "t.example.com:8080"})
+    assert (listener.settings["host"], listener.settings["http_scheme"]) == ("t.example.com", "http")
+
+
+@pytest.mark.parametrize(
+    ("db_type", "text"),
+    [
+        ("mysql", "SELECT '50%%' LIKE %s, %s"),
+        ("postgres", "SELECT '50%%' LIKE %s, %s"),
+        ("mssql", "SELECT '50%' LIKE ?, ?"),
+        ("IBM DB2", "SELECT '50%' LIKE ?, ?"),
+        ("trino", "SELECT '50%' LIKE ?, ?"),
+    ],
+)
+def test_values_stand_where_each_driver_looks_for_them(db_type: str, text: str):
+    assert DRIVERS[db_type].marked(("SELECT '50%' LIKE ", ", ", "")) == text
+    assert DRIVERS[db_type].marked(("SELECT '50%'",)) == "SELECT '50%'"
 
 
 def test_a_trino_session_reaches_its_server_and_nothing_else(httpserver: HTTPServer):
@@ -177,11 +196,30 @@ def test_a_trino_session_reaches_its_server_and_nothing_else(httpserver: HTTPSer
 
     with session:
         for host in ("t.example.com", "127.0.0.1"):
-            reply = session.get(f"http://{host}:{port}/v1/next", headers={"Host": f"t.example.com:{port}"})
+            reply = session.get(f"http://{host}:{port}/v1/next")
             assert reply.text == "more"
         for url in (f"http://localhost:{port}/secret", f"http://127.0.0.1:{port}/v1/moved", "http://8.8.8.8/"):
             with pytest.raises(requests.exceptions.InvalidSchema):
                 session.get(url)
+
+
+def test_a_trino_session_under_tls_goes_to_the_checked_address_and_wants_the_names_certificate(tmp_path: Path):
+    requests = importlib.import_module("requests")
+    certificate = self_signed(tmp_path / "server.pem", "t.example.com")
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(certificate)
+
+    with HTTPServer(ssl_context=tls) as server:
+        server.expect_request("/v1/next", headers={"Host": f"t.example.com:{server.port}"}).respond_with_data("more")
+        for name, is_its_own in (("t.example.com", True), ("other.example.com", False)):
+            with drivers.session_with(
+                Target(name, "127.0.0.1", server.port, "hive", "ann", "", 3), tls=True
+            ) as session:
+                session.verify = str(certificate)
+                refused = nullcontext() if is_its_own else pytest.raises(requests.exceptions.SSLError)
+                with refused:
+                    for host in (name, "127.0.0.1"):
+                        assert session.get(f"https://{host}:{server.port}/v1/next").text == "more"
 
 
 def test_a_trino_database_without_a_catalog_is_none():

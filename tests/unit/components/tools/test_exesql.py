@@ -11,7 +11,7 @@ from canvas.outcome import Failed, Finished
 from components.tools.exesql import EXESQL, ExeSQLParams
 from components.tools.on_canvas import on_canvas
 from components.tools.sql_rules import WRITES_REFUSED
-from providers.services import Rows, Services
+from providers.services import Bound, Rows, Services
 from tests.fakes import FakeContext, FakeHttp, no_network, run
 
 STORED = {
@@ -38,10 +38,11 @@ class Sqlite:
         self.params = params
         yield self
 
-    async def execute(self, sql: str, most_rows: int) -> Rows:
-        self.asked.append(sql)
+    async def execute(self, sql: str | Bound, most_rows: int) -> Rows:
+        text, values = (sql, ()) if isinstance(sql, str) else ("?".join(sql.parts), sql.values)
+        self.asked.append(text)
         try:
-            cursor = self._database.execute(sql)
+            cursor = self._database.execute(text, values)
         except sqlite3.Error as error:
             raise ToolError(str(error)) from error
         return Rows([column[0] for column in cursor.description], cursor.fetchmany(most_rows))
@@ -197,3 +198,112 @@ def test_an_unreachable_database_fails_the_node_with_the_drivers_words():
 
     assert isinstance(outcome, Failed)
     assert outcome.error == "Database Connection Failed! \nconnection refused"
+
+
+# -- values apart -----------------------------------------------------------------------------------------------------
+def asked_with(sql: str, value: Any, **params: Any) -> tuple[Any, list[str]]:
+    """What a node with `bind_references` gives, and what its database was sent."""
+    database = Sqlite(*ITEMS)
+    ctx = FakeContext(values={"begin": {"x": value}})
+    outcome = ask(sql, database, ctx, bind_references=True, **params)
+    return outcome.outputs["json"] if isinstance(outcome, Finished) else outcome.error, database.asked
+
+
+def test_a_value_reaches_the_database_beside_the_statement():
+    found, sent = asked_with("SELECT name FROM items WHERE name = {begin@x}", "pear")
+
+    assert (found, sent) == ([[{"name": "pear"}]], ["SELECT name FROM items WHERE name = ?"])
+
+
+@pytest.mark.parametrize("sql", ["SELECT {begin@x} AS x", "SELECT '{begin@x}' AS x", "SELECT '{{ begin@x }}' AS x"])
+@pytest.mark.parametrize(
+    "attack",
+    [
+        "' OR '1'='1", "x'; DROP TABLE items; --", "\\' OR 1=1 -- ", "1 OR 1=1", "'; SELECT 1; SELECT '", "?", "%s",
+        "%(a)s", "{begin@x}", "{sys.query}", "easel_value_0_", "--", "/*", "\"", "`", "\n", "[ID:1]", "```sql", "$1",
+    ],
+)  # fmt: skip
+def test_what_a_stranger_has_typed_is_a_value_and_never_sql(sql: str, attack: str):
+    found, sent = asked_with(sql, attack)
+
+    assert found == [[{"x": attack}]]
+    assert sent == ["SELECT ? AS x"]
+
+
+@pytest.mark.parametrize(
+    ("value", "rows"),
+    [
+        (["pear", "plum"], [{"name": "pear"}, {"name": "plum"}]),
+        ([], {"content": "No record in the database!"}),
+        ("pear", [{"name": "pear"}]),
+        (["x') OR ('1'='1"], {"content": "No record in the database!"}),
+    ],
+)
+def test_a_list_is_as_many_values(value: Any, rows: Any):
+    found, _ = asked_with("SELECT name FROM items WHERE name IN ({begin@x}) ORDER BY name", value)
+
+    assert found == [rows]
+
+
+def test_a_text_in_quotes_is_one_value_with_all_that_is_in_it():
+    found, sent = asked_with("SELECT name FROM items WHERE name LIKE '%{begin@x}%' AND '{begin@x}' <> 'it''s'", "ea")
+
+    assert found == [[{"name": "pear"}]]
+    assert sent == ["SELECT name FROM items WHERE name LIKE ? AND ? <> 'it''s'"]
+
+
+def test_a_value_keeps_its_type_outside_of_quotes():
+    for value, kind in ((5, "integer"), (1.5, "real"), ("5", "text"), (None, "null"), ({"a": 1}, "text")):
+        found, _ = asked_with("SELECT typeof({begin@x}) AS kind", value)
+        assert found == [[{"kind": kind}]]
+
+
+@pytest.mark.parametrize(
+    "sql", ["SELECT * FROM `{begin@x}`", "SELECT * FROM items_{begin@x}", "SELECT N'{begin@x}'", "SELECT {begin@x}_a"]
+)
+def test_where_no_value_can_stand_nothing_is_asked(sql: str):
+    found, sent = asked_with(f"{sql}; SELECT 1 AS n", "items")
+
+    assert "No value can be bound in" in found[0]["content"]
+    assert "{begin@x}" in found[0]["content"]
+    assert "easel_value" not in str(found)
+    assert (found[1], sent) == ([{"n": 1}], ["SELECT 1 AS n"])
+
+
+def test_a_reference_in_a_comment_is_gone_with_it():
+    assert asked_with("SELECT 1 AS n -- {begin@x}\n", "x\n; DROP TABLE items")[1] == ["SELECT 1 AS n"]
+
+
+def test_a_write_is_refused_with_values_too():
+    found, sent = asked_with("DELETE FROM items WHERE name = {begin@x}", "pear")
+
+    assert (found, sent) == ([{"content": WRITES_REFUSED}], [])
+
+
+def test_a_statement_that_fails_is_told_as_its_author_has_written_it():
+    found, _ = asked_with("SELECT * FROM nope WHERE a = '{begin@x}'", "secret")
+
+    assert found == [{"content": "SQL Execution Failed: SELECT * FROM nope WHERE a = '{begin@x}'\nno such table: nope"}]
+
+
+def test_too_many_values_are_not_sent():
+    found, sent = asked_with("SELECT 1 WHERE 1 IN ({begin@x})", list(range(1001)))
+
+    assert "1,000 values at most" in found[0]["content"]
+    assert sent == []
+
+
+def test_a_text_that_is_one_reference_is_the_statement_itself():
+    found, sent = asked_with("{begin@x}", "SELECT 1 AS n")
+
+    assert (found, sent) == ([[{"n": 1}]], ["SELECT 1 AS n"])
+
+
+def test_values_do_not_swap_places_by_looking_like_each_others_marks():
+    database = Sqlite()
+    ctx = FakeContext(values={"begin": {"a": "easel_value_1_", "b": "secret"}})
+
+    outcome = ask("SELECT 'a {begin@a}' AS a, '{begin@b}' AS b", database, ctx, bind_references=True)
+
+    assert outcome.outputs is not None
+    assert outcome.outputs["json"] == [[{"a": "a easel_value_1_", "b": "secret"}]]
