@@ -14,7 +14,7 @@ from canvas.document import Entry
 
 Params: TypeAlias = dict[str, Any]
 
-_INPUT = re.compile(r"\{+[ \t]*+input[ \t]*+\}+")
+_INPUT = re.compile(r"(?<!\{)\{++[ \t]*+input[ \t]*+\}+")
 _CHILD = re.compile(r"([A-Za-z0-9_:]++)@([A-Za-z0-9_]++(?::[A-Za-z0-9_]++)++)")
 _CHILD_IN_BRACES = re.compile(rf"(\{{[ \t]*+){_CHILD.pattern}([ \t]*+\}})")
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

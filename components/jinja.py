@@ -4,6 +4,7 @@ The sandbox keeps templates away from Python. It does not keep them from `'a' * 
 they run on the event loop that also renews leases. So every step spends from a budget: items of a loop, characters
 read, written, compared and multiplied. What a template costs is estimated before it is done, and whatever reads a value
 to its end pays for it: a list that holds itself twice, forty times over, is short to write and without end to compare.
+What calls cost beside that is in `components/jinja_prices.py`; a series that is made as it is read pays item by item.
 
 Values never become template text: `markers` names the places in the source that stand for them, and these places are
 filled in the syntax tree.
@@ -11,28 +12,26 @@ filled in the syntax tree.
 
 import re
 import zlib
-from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
+from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, Sequence, ValuesView
 from functools import wraps
-from typing import Any
+from typing import Any, cast
 
-from jinja2 import TemplateSyntaxError, nodes
+from jinja2 import TemplateSyntaxError, nodes, pass_environment
 from jinja2.environment import Template
 from jinja2.filters import FILTERS as JINJA_FILTERS
+from jinja2.filters import make_attrgetter
 from jinja2.runtime import Context, LoopContext, Macro
-from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2.sandbox import ImmutableSandboxedEnvironment, SandboxedEscapeFormatter, SandboxedFormatter
 from jinja2.tests import TESTS as JINJA_TESTS
 from jinja2.visitor import NodeTransformer
+from markupsafe import Markup
 
 from canvas.errors import NodeFailure
+from components.jinja_prices import each_costs, more_for, widest
 
 BUDGET = 4_000_000  # characters read or written: well under a second, and far more than anybody reads
 ITEM = 10  # what one item of a loop costs, in characters
 SOURCE = 40  # what compiling one character of source costs
-MULTIPLYING = {
-    "center", "expandtabs", "format", "format_map", "indent", "join", "ljust", "replace", "rjust", "translate",
-    "wordwrap", "zfill", "batch", "slice", "tojson",
-}  # fmt: skip
-WIDTH = re.compile(r"\d+")
 
 
 class TemplateTooCostly(NodeFailure):
@@ -117,9 +116,9 @@ class _Environment(ImmutableSandboxedEnvironment):
         self.spend(ITEM)
         if isinstance(__obj, Macro | LoopContext):
             self.spend(self.text_length)  # a body may write its whole text again
-        owner = getattr(__obj, "__self__", None)
-        self._pay(getattr(__obj, "__name__", ""), args if owner is None else (owner, *args), kwargs)
-        return super().call(__context, __obj, *args, **kwargs)
+        owner, name = getattr(__obj, "__self__", None), getattr(__obj, "__name__", "")
+        self._pay(name, args if owner is None else (owner, *args), kwargs)
+        return super().call(__context, __obj, *(self._metered(value, _size_of(owner)) for value in args), **kwargs)
 
     def getitem(self, obj: Any, argument: Any) -> Any:
         self.spend(self.weight(argument))  # what is looked up is read to its end
@@ -135,7 +134,9 @@ class _Environment(ImmutableSandboxedEnvironment):
             case "**" if isinstance(left, int) and isinstance(right, int):
                 heavy *= 1 + abs(right)
             case "%" if isinstance(left, str):
-                heavy += _widest(left, right)
+                heavy += widest(left, right)
+            case "%" if isinstance(left, bytes):
+                heavy += widest(left.decode("latin-1"), right)
             case _:
                 pass
         self.spend(heavy)
@@ -145,32 +146,45 @@ class _Environment(ImmutableSandboxedEnvironment):
         formatting = super().wrap_str_format(value)
         if formatting is None:
             return None
+        pattern = value.__self__
+        formatter = _escaping(self, pattern) if isinstance(pattern, Markup) else _Formatter(self)
 
-        @wraps(formatting)
         def paid(*args: Any, **kwargs: Any) -> Any:
-            self._pay("format", (value.__self__, *args), kwargs)
-            return formatting(*args, **kwargs)
+            self._pay("", (pattern, *args), kwargs)
+            if value.__name__ == "format_map":
+                args, kwargs = (), dict(args[0])
+            return type(pattern)(formatter.vformat(pattern, args, kwargs))
 
         return paid
 
-    def _pay(self, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        """Pay for reading the arguments, and for what a multiplying call may write at most."""
+    def _pay(self, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        """Pay for reading the arguments, and for what the call makes of them."""
         values = [*args, *kwargs.values()]
         weights = [self.weight(value) for value in values]
-        self.spend(sum(weights))
-        if name in MULTIPLYING:
-            texts = [len(value) for value in values if isinstance(value, str)]
-            numbers = [abs(value) for value in values if isinstance(value, int)]
-            formatted = [_widest(value, values) for value in values[:1] if "format" in name and isinstance(value, str)]
-            self.spend(sum(weights) * max([1, *sorted(texts)[:-1], *numbers, *formatted]))
+        self.spend(sum(weights) + more_for(name, values, weights))
 
     def _guarded(self, name: str, call: Any) -> Any:
+        own = 1 if hasattr(call, "jinja_pass_arg") else 0  # the first argument may be Jinja's own
+
         @wraps(call)
         def guarded(*args: Any, **kwargs: Any) -> Any:
-            self._pay(name, args, kwargs)
-            return call(*args, **kwargs)
+            given = args[own:]
+            self._pay(name, given, kwargs)
+            each = each_costs(name, [*given, *kwargs.values()])
+            return call(*args[:own], *(self._metered(value, each) for value in given), **kwargs)
 
         return guarded
+
+    def _metered(self, value: Any, each: int) -> Any:
+        """The value; a series that is made as it is read has no weight, so each of its items pays when it comes."""
+        return (
+            self._paying(value, each) if isinstance(value, Iterator) and not isinstance(value, LoopContext) else value
+        )
+
+    def _paying(self, items: Iterator[Any], each: int) -> Iterator[Any]:
+        for item in items:
+            self.spend(1 + each + self.weight(item))
+            yield item
 
     def _counted(self, items: Iterable[Any], text: int) -> Iterator[Any]:
         """The items of a loop whose body writes `text` characters of its own."""
@@ -263,11 +277,43 @@ def _join(parts: list[nodes.Expr], at: nodes.Node) -> nodes.Filter:
     return nodes.Filter(items, "easel_joined", [], [], None, None, lineno=at.lineno)
 
 
-def _widest(pattern: str, arguments: Any) -> int:
-    """The largest width a format text or its arguments may ask for."""
-    asked = [int(digits) if len(digits) < 10 else BUDGET for digits in WIDTH.findall(pattern)]
-    given = arguments if isinstance(arguments, list | tuple) else [arguments]
-    return max([0, *asked, *(abs(value) for value in given if isinstance(value, int))])
+def _size_of(owner: Any) -> int:
+    """What a text writes between two items that it joins."""
+    return len(owner) if isinstance(owner, str | bytes) else 0
+
+
+class _Formatter(SandboxedFormatter):
+    """Pays for every width, once it is known: it may be made of several arguments."""
+
+    def format_field(self, value: Any, format_spec: str) -> str:
+        cast(_Environment, self._env).spend(widest(format_spec, ()))
+        return super().format_field(value, format_spec)
+
+
+class _EscapeFormatter(SandboxedEscapeFormatter):
+    def format_field(self, value: Any, format_spec: str) -> str:
+        cast(_Environment, self._env).spend(widest(format_spec, ()))
+        return super().format_field(value, format_spec)
+
+
+def _escaping(environment: _Environment, pattern: Markup) -> _EscapeFormatter:
+    return _EscapeFormatter(environment, escape=pattern.escape)
+
+
+@pass_environment
+def _summed(environment: Any, items: Iterable[Any], attribute: Any = None, start: Any = 0) -> Any:
+    """`sum`, which puts lists together without copying what it has at each step."""
+    found = items if attribute is None else map(make_attrgetter(environment, attribute), items)
+    if isinstance(start, list | tuple):
+        return type(start)([*start, *(inner for item in found for inner in _like(start, item))])
+    return sum(found, start)
+
+
+def _like(start: Any, item: Any) -> Any:
+    """A list among lists, a tuple among tuples; what else there is cannot be added to them."""
+    if not isinstance(item, type(start)):
+        raise TypeError(f"a {type(item).__name__} cannot be added to a {type(start).__name__}")
+    return item
 
 
 def _chosen(items: Any) -> Any:
@@ -276,5 +322,6 @@ def _chosen(items: Any) -> Any:
     return choices[zlib.crc32(repr(choices).encode(errors="replace")) % len(choices)] if choices else ""
 
 
-FILTERS = {name: call for name, call in JINJA_FILTERS.items() if name not in ("urlize", "random")}
+FILTERS: dict[str, Any] = {name: call for name, call in JINJA_FILTERS.items() if name not in ("urlize", "random")}
 FILTERS["random"] = _chosen
+FILTERS["sum"] = _summed

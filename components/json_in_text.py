@@ -1,12 +1,57 @@
-"""JSON that a model wrote: found in an answer, repaired where it is damaged, and made fit to store."""
+"""JSON that a model wrote: found in an answer, repaired where it is damaged, and made fit to store.
 
+Repairing looks ahead for what may be missing, over and over, so that some texts would keep it busy for hours. Its steps
+are counted, and what takes too many of them is no JSON.
+"""
+
+import json
 import math
 from collections.abc import Mapping
 from typing import Any
 
-import json_repair
+from json_repair.json_parser import JSONParser
 
 from providers.cleaning import clean, without_reasoning
+
+MOST_STEPS = 4_000_000  # about a second; a text of 100 KB that can be mended takes a quarter
+A_CALL = 5  # what asking for a character costs more than looking at one
+
+
+class _TooMuch(ValueError):
+    """A text could only be repaired with more patience than it is worth."""
+
+
+class _Parser(JSONParser):
+    """The library's, as long as it comes to an end."""
+
+    left = MOST_STEPS
+
+    def get_char_at(self, count: int = 0) -> str | None:
+        self._spend(A_CALL)
+        return super().get_char_at(count)
+
+    def scroll_whitespaces(self, idx: int = 0, *, backwards: bool = False) -> int:
+        found = super().scroll_whitespaces(idx, backwards=backwards)
+        self._spend(2 * A_CALL + abs(found - idx))
+        return found
+
+    def skip_to_character(self, character: str | list[str], idx: int = 0) -> int:
+        found = super().skip_to_character(character, idx)
+        self._spend(2 * A_CALL + abs(found - idx))
+        return found
+
+    def parenthesized_is_explicit_tuple(self) -> bool:
+        self._spend((len(self.json_str) - self.index) // 2)  # it may look at all the rest
+        return super().parenthesized_is_explicit_tuple()
+
+    def top_level_parenthesized_can_start_value(self) -> bool:
+        self._spend((len(self.json_str) - self.index) // 2)
+        return super().top_level_parenthesized_can_start_value()
+
+    def _spend(self, steps: int) -> None:
+        self.left -= steps
+        if self.left < 0:
+            raise _TooMuch("it cannot be repaired in time")
 
 
 def read_json(answer: str) -> dict[str, Any] | list[Any] | None:
@@ -19,9 +64,9 @@ def read_json(answer: str) -> dict[str, Any] | list[Any] | None:
 
 
 def repaired(text: str) -> Any:
-    """The JSON value that a text means, plain; None for what is nested deeper than anyone asked for."""
+    """The JSON value that a text means, plain; None for what is nested too deeply, or cannot be repaired in time."""
     try:
-        return plain(json_repair.loads(text))
+        return plain(_value_in(text))
     except (ValueError, RecursionError):
         return None
 
@@ -41,3 +86,10 @@ def plain(value: Any) -> Any:
             return {clean(str(key)): plain(item) for key, item in value.items()}
         case _:
             return clean(str(value))
+
+
+def _value_in(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return _Parser(text, None, False, try_valid_json_suffix=True).parse()

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from selectolax.lexbor import LexborNode
 
 MOST_NODES = 300_000  # that are read: elements and texts; no page that people read has as many
+LONGEST_ADDRESS = 2000  # characters; longer ones lead nowhere, and a page may say one beginning for all its addresses
+MOST_ADDRESSES = 5_000  # of a page; what follows is words alone
 
 UNSPOKEN = frozenset(
     {
@@ -57,6 +59,8 @@ def markdown_of(top: "LexborNode", base: str, *, with_links: bool = True) -> str
 
 def absolute(base: str, address: str) -> str:
     """An address of a page, whole; "" for one that leads to no page."""
+    if len(base) > LONGEST_ADDRESS or len(address) > LONGEST_ADDRESS:
+        return ""
     try:
         whole = urljoin(base, address.strip())
         scheme = urlsplit(whole).scheme.lower()
@@ -95,6 +99,7 @@ class _Page:
         self._with_links = with_links
         self._frames: list[_Frame] = []
         self._result = ""
+        self._addresses_left = MOST_ADDRESSES if with_links else 0
         self._open_marks: list[tuple[int, int]] = []  # of emphasis: (frame, pieces before it)
 
     def text(self) -> str:
@@ -195,16 +200,20 @@ class _Page:
         after = " " if frame.line and frame.line[-1].endswith(" ") else ""
         text = " ".join(_HEADING.sub("", frame.text("\n")).split())
         target = node.attributes.get("href") or ""
-        address = absolute(self._base, target) if target else ""
-        shown = f"[{text}]({address})" if text and address and self._with_links else text
+        address = self._absolute(target) if text else ""
+        shown = f"[{text}]({address})" if address else text
         return f"{before}{shown}{after}"
 
     def _image(self, node: "LexborNode") -> str:
         source = node.attributes.get("src") or ""
-        address = absolute(self._base, source) if source else ""
-        if not address or not self._with_links:
+        address = self._absolute(source)
+        return f"![{' '.join((node.attributes.get('alt') or '').split())}]({address})" if address else ""
+
+    def _absolute(self, address: str) -> str:
+        if not address or self._addresses_left == 0:
             return ""
-        return f"![{' '.join((node.attributes.get('alt') or '').split())}]({address})"
+        self._addresses_left -= 1
+        return absolute(self._base, address)
 
 
 def is_unspoken(node: "LexborNode") -> bool:

@@ -24,6 +24,8 @@ from providers.drivers import Driver, Target
 from providers.services import Bound, Rows
 
 MOST_ADDRESSES = 3  # of one host that are tried
+MOST_CHARACTERS = 32 * 1024 * 1024  # of all rows of a statement; what a canvas can hold is far less
+FIRST_ROWS = 4  # that are fetched at once; then ever more, until they are too large
 
 T = TypeVar("T")
 
@@ -155,10 +157,11 @@ class Session:
             cursor = self._driver.ask(self._connection, text, values, most_rows)
             try:
                 columns = [str(column[0]) for column in cursor.description or ()]
-                rows = cursor.fetchmany(most_rows) if columns else []
-                return Rows(columns, [tuple(row) for row in rows])
+                return Rows(columns, _fetched(cursor, most_rows) if columns else [])
             finally:
                 cursor.close()
+        except ToolError:
+            raise
         except Exception as error:
             raise ToolError(self._driver.reason(error)) from error
         finally:
@@ -173,3 +176,27 @@ class Session:
         if self._connection is not None:
             with suppress(Exception):  # nobody waits for this connection any more
                 self._connection.close()
+
+
+def _fetched(cursor: Any, most_rows: int) -> list[tuple[Any, ...]]:
+    """The first rows, a few and then more at a time: a driver holds in memory what it is asked for at once."""
+    rows: list[tuple[Any, ...]] = []
+    room, number = MOST_CHARACTERS, FIRST_ROWS
+    while len(rows) < most_rows:
+        found = [tuple(row) for row in cursor.fetchmany(min(number, most_rows - len(rows)))]
+        if not found:
+            break
+        rows += found
+        size = sum(_size(value) for row in found for value in row)
+        room -= size
+        if room < 0:
+            raise ToolError(f"The rows hold more than {MOST_CHARACTERS:,} characters. Ask for less of them.")
+        number = max(1, min(4 * number, number * room // max(1, size)))  # so that the next ones will fit
+    return rows
+
+
+def _size(value: Any) -> int:
+    """About how much room a value takes; of lists and the like their text."""
+    if isinstance(value, str | bytes | bytearray | memoryview):
+        return len(value)
+    return len(str(value)) if isinstance(value, list | tuple | dict | set) else 8

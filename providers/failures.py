@@ -96,6 +96,7 @@ _WORDS: tuple[tuple[Code, tuple[str, ...]], ...] = (
     (Code.CONTENT_FILTERED, ("filter", "content", "policy", "blocked", "safety", "inappropriate")),
     (Code.MODEL_ERROR, ("model", "not found", "does not exist", "not available", "max rounds")),
 )
+LONGEST_BEGINNING = 200  # characters in which a status may lead; an error of many blanks would be read for minutes
 _LEADING_STATUS = re.compile(r"\W*(?:error code:?|http(?:/[\d.]+)?|status(?: code)?:?)?\s*([45]\d\d)\b", re.IGNORECASE)
 _SHORT_SECRET = 8  # characters; shorter ones are ordinary words and are hidden only where they stand alone
 _LONGEST_DETAIL = 2000
@@ -168,7 +169,7 @@ def _status_among(names: Sequence[object]) -> int | None:
 
 
 def _leading_status(message: str) -> int | None:
-    found = _LEADING_STATUS.match(message)
+    found = _LEADING_STATUS.match(message[:LONGEST_BEGINNING])
     return int(found.group(1)) if found else None
 
 

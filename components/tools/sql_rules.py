@@ -9,7 +9,7 @@ so that the database sees the very tokens that were judged. The session reads on
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
@@ -53,7 +53,8 @@ _WRITING_WORDS = _words(
 _TSQL_WORDS = _words(
     "INSERT UPDATE DELETE MERGE CREATE ALTER DROP TRUNCATE GRANT REVOKE DENY INTO EXEC EXECUTE DECLARE SET USE BEGIN "
     "COMMIT ROLLBACK SAVE BACKUP RESTORE BULK DBCC KILL SHUTDOWN WAITFOR RECONFIGURE DISABLE ENABLE PRINT RAISERROR IF "
-    "WHILE GOTO RETURN OPEN CLOSE DEALLOCATE CHECKPOINT READTEXT WRITETEXT UPDATETEXT REVERT SETUSER"
+    "WHILE GOTO RETURN OPEN CLOSE DEALLOCATE CHECKPOINT READTEXT WRITETEXT UPDATETEXT REVERT SETUSER ADD BREAK "
+    "CONTINUE DISK DUMP LOAD ERRLVL LINENO"
 )
 _TSQL_NAMES = _words("RECEIVE SEND THROW MOVE GET")  # these begin a statement as well, and may be names
 _FUNCTIONS = _words(
@@ -65,23 +66,40 @@ _FUNCTIONS = _words(
     "wait_until_sql_thread_after_gtids fn_trace_gettable fn_get_audit_file fn_xe_file_target_read_file fn_dump_dblog "
     "dm_os_file_exists dm_os_enumerate_filesystem pg_current_logfile pg_hba_file_rules pg_ident_file_mappings "
     "pg_show_all_file_settings pg_background_launch pg_background_detach brin_summarize_new_values "
-    "brin_summarize_range brin_desummarize_range gin_clean_pending_list plpy_exec db2_install_jar"
+    "brin_summarize_range brin_desummarize_range gin_clean_pending_list plpy_exec db2_install_jar pg_nextoid cypher "
+    "pg_extension_config_dump create_hypertable create_distributed_table create_reference_table "
+    "add_job run_job alter_job delete_job drop_chunks sys_get sys_set mqsend mqread mqreadall mqreceive mqreceiveall "
+    "mqpublish mqsubscribe mqunsubscribe"
 )
 _FUNCTION_FAMILIES = (
     "pg_read_", "pg_ls_", "pg_file_", "pg_logical_", "pg_create_", "pg_drop_", "pg_replication_", "pg_advisory_",
     "pg_try_advisory_", "pg_backup_", "pg_import_", "pg_log_", "pg_stat_reset", "pg_wal_replay_", "lo_", "dblink",
     "query_to_", "cursor_to_", "table_to_", "schema_to_", "database_to_", "crosstab", "group_replication_",
-    "asynchronous_connection_failover_", "http", "postgres_fdw_", "pg_execute_", "env_get_", "admin_",
+    "asynchronous_connection_failover_", "http", "postgres_fdw_", "pg_execute_", "env_get_", "admin_", "pg_set_",
+    "pg_clear_", "pg_restore_", "pg_reset_", "pg_sync_", "pg_stop_", "pg_enable_", "pg_disable_", "pg_truncate_",
+    "pg_buffercache_evict", "autoprewarm_", "heap_force_", "binary_upgrade_", "run_command_on_", "citus_", "spider_",
+    "keyring_key_", "version_tokens_", "audit_log_", "mysql_firewall_", "service_get_", "service_release_",
+    "lib_mysqludf_", "ifs_", "soaphttp",
 )  # fmt: skip
-_PACKAGES = _words("cron net")  # of functions that act, whatever each is called
+# PostgreSQL takes `t.f` for `f(t)` where no column is called so, and `t` may be a single text. Columns of other names
+# are let through although there are functions called so: nobody's table has to do without its `sleep`.
+_OF_A_ROW = re.compile(
+    r"(?:pg_|dblink|lo_(?:import|unlink|open|close|get|creat|create)$|http_(?:get|head|delete)$|nextval$)"
+)
+_CATALOGS = _words("pg_replication_slots pg_replication_origin pg_replication_origin_status")
+_PACKAGES = _words("cron net aws_s3 aws_lambda azure_storage vault")  # of functions that act, whatever each is called
 _PACKAGE_FAMILIES = ("utl_", "dbms_")
 _TSQL_LOCKS = _words("UPDLOCK XLOCK TABLOCK TABLOCKX HOLDLOCK PAGLOCK SERIALIZABLE REPEATABLEREAD")
-_TRINO_PASSES_ON = _words("query raw_query procedure execute")  # what stands in them is for the database behind
+_TRINO_PASSES_ON = _words(
+    "query raw_query native_query procedure execute"
+)  # what stands in them is for the database behind
 _DRAWS = (" NEXT VALUE FOR ", " NEXTVAL FOR ", " . NEXTVAL ")  # a number that a sequence then has no more
 
 _FENCE = re.compile(r"```(?:[ \t]*(?:sql|mysql|mariadb|postgresql|postgres|tsql|trino|db2)\b)?", re.IGNORECASE)
 _MARK = re.compile(r"\[ID:\s*\d+\]")
+_NO_BLANKS = re.compile(r"\S+")
 _WORD = re.compile(r"[^\W\d][\w$#]*")
+_ESCAPED, _NUMBER_E = re.compile(r"e'", re.IGNORECASE), re.compile(r"[\d.].*e", re.IGNORECASE)
 _QUOTED = re.compile(r"""\w*&?['"]|[`\[]|\$\w*\$""")
 
 
@@ -122,6 +140,8 @@ def refusal(statement: str, db_type: str) -> str | None:
         return failed(statement, "A quote or a comment is left open.")
     if any(_is_disguised(token) for token in tokens):
         return failed(statement, "There are control characters outside of its texts.")
+    if db_type == "postgres" and any(map(_goes_on, tokens, tokens[1:])):
+        return failed(statement, "A text goes on where its rules are not plain. Write it as one.")
     if _first(tokens) not in _QUERY_BEGINS | _EXPLAINS | _WRITING_WORDS | {"SHOW", "PRAGMA"}:
         return failed(statement, f'near "{tokens[0].text}": syntax error')
     return None if _only_reads(statement, tokens, db_type) else WRITES_REFUSED
@@ -151,7 +171,9 @@ def _only_reads(statement: str, tokens: Sequence[_Token], db_type: str) -> bool:
     words = " ".join(token.word or ("." if token.text == "." else "?") for token in tokens)
     if any(drawing in f" {words} " for drawing in _DRAWS):
         return False
-    if db_type == "mssql" and any(_locks(tokens, number) for number in range(len(tokens))):
+    if db_type == "mssql" and (
+        " END CONVERSATION " in f" {words} " or any(_locks(tokens, number) for number in range(len(tokens)))
+    ):
         return False
     first = _first(tokens)
     if first in _QUERY_BEGINS:
@@ -189,6 +211,8 @@ def _explains(statement: str, tokens: Sequence[_Token], db_type: str) -> bool:
     begin = next((number for number, token in enumerate(tokens) if token.word in ("SELECT", "WITH")), None)
     if db_type == "IBM DB2":  # it writes the plan into tables
         return False
+    if db_type == "trino" and len(tokens) > 1 and tokens[0].word in ("INPUT", "OUTPUT"):  # of a prepared statement
+        return False
     if begin is None:
         return all(token.word not in _WRITING_WORDS and token.text not in "()" for token in tokens)
     if any((token.word or token.text) not in _EXPLAIN_OPTIONS for token in tokens[:begin]):
@@ -203,11 +227,15 @@ def _calls_what_it_must_not(tokens: Sequence[_Token], number: int, db_type: str)
     if tokens[number].word == "U" and following == "&":  # U&"pg\005fread_file"
         return _are_one(tokens[number : number + 3])
     if db_type == "trino" and name in _TRINO_PASSES_ON:
-        return following == "(" and number > 0 and tokens[number - 1].text == "."
+        return following == "(" and number > 0 and (tokens[number - 1].text == "." or _is_a_table(tokens[:number]))
     if following == "." and (name in _PACKAGES or name.startswith(_PACKAGE_FAMILIES)):
         return any(token.text == "(" for token in tokens[number + 3 : number + 4])
     is_one_of_them = name in _FUNCTIONS or name.startswith(_FUNCTION_FAMILIES)
-    return is_one_of_them and (following == "(" or _is_of_a_value(tokens, number))
+    return is_one_of_them and (
+        following == "("
+        or _is_of_a_value(tokens, number)
+        or (db_type == "postgres" and number > 0 and tokens[number - 1].text == "." and _is_of_a_row(name))
+    )
 
 
 def _locks(tokens: Sequence[_Token], number: int) -> bool:
@@ -228,6 +256,24 @@ def _is_of_a_value(tokens: Sequence[_Token], number: int) -> bool:
     while begin >= 2 and tokens[begin - 1].text == ".":
         begin -= 2
     return begin < number and tokens[begin].text in (")", "]")
+
+
+def _is_of_a_row(name: str) -> bool:
+    return _OF_A_ROW.match(name) is not None and name not in _CATALOGS
+
+
+def _is_a_table(before: Sequence[_Token]) -> bool:
+    """Whether what comes next stands in the parentheses of TABLE, where Trino looks for functions of its catalogs."""
+    return len(before) > 1 and before[-1].text == "(" and before[-2].word == "TABLE"
+
+
+def _goes_on(token: _Token, following: _Token) -> bool:
+    """Whether a text has escapes by the rules of what stands before it: of a text that it is the rest of, or of an `e`
+    that PostgreSQL does not take for a part of its number."""
+    if not following.text.startswith("'"):
+        return False
+    is_near = following.start == token.end
+    return _ESCAPED.match(token.text) is not None or (is_near and _NUMBER_E.fullmatch(token.text) is not None)
 
 
 def _is_disguised(token: _Token) -> bool:
@@ -269,9 +315,18 @@ def _tokens(text: str, db_type: str) -> list[_Token] | None:
     found = raw_tokens(text, db_type)
     if found is None:
         return None
-    return [
-        _Token(written := text[token.start : token.end + 1], _word(written), token.text, token.start) for token in found
-    ]
+    return [each for token in found for each in _single(text, token)]
+
+
+def _single(text: str, token: Any) -> Iterator[_Token]:
+    """A token; of a keyword that has several words (`UPDATE STATISTICS`) each."""
+    written = text[token.start : token.end + 1]
+    if _QUOTED.match(written) is not None:
+        yield _Token(written, "", token.text, token.start)
+        return
+    for part in _NO_BLANKS.finditer(written):
+        name = part.group() if part.group() != written else token.text
+        yield _Token(part.group(), _word(part.group()), name, token.start + part.start())
 
 
 def _word(written: str) -> str:

@@ -12,6 +12,7 @@ from canvas.errors import InvalidCanvas, UnresolvedReference
 from canvas.graph import compile_canvas
 from components import templates
 from components.json_in_text import read_json, repaired
+from providers.failures import classify
 
 MOST_SECONDS = 5.0  # of computing
 
@@ -137,6 +138,27 @@ def test_a_text_full_of_braces_is_read_in_time(text: str):
     assert process_time() - began < MOST_SECONDS
 
 
+@pytest.mark.parametrize("piece", ["{", "{ ", "{input", "{ input ", "a@", "{a@", "a:", "{a@b."])
+def test_a_canvas_full_of_braces_compiles_in_time(piece: str):
+    text = piece * (500_000 // len(piece))
+    asked = {"LLM:0": node("LLM", "Message:0", prompt=text), "Message:0": node(content=[text])}
+    nodes = {"begin": node("Begin", "LLM:0"), **asked}
+    began = process_time()
+
+    with suppress(InvalidCanvas):
+        compile_canvas(dsl.parse(canvas(components=nodes, globals={"sys.query": text})))
+
+    assert process_time() - began < MOST_SECONDS
+
+
+def test_an_error_of_very_many_blanks_is_read_in_time():
+    began = process_time()
+
+    classify(" " * 200_000)
+
+    assert process_time() - began < MOST_SECONDS
+
+
 def test_a_value_is_put_in_once_and_never_read_again():
     """`{sys.query}` brings `{env.KEY}`, and that is text."""
     values = {"sys.query": "{env.KEY}{sys.query}{{env.KEY}}", "env.KEY": "s3cret"}
@@ -145,8 +167,14 @@ def test_a_value_is_put_in_once_and_never_read_again():
 
 
 @pytest.mark.parametrize(
-    "text", ["[" * 20_000, '{"a":' * 20_000, "```json" * 20_000, '"' * 20_000, "<think>" * 20_000, "[[]," * 5_000]
-)
+    "text",
+    [
+        "[" * 20_000, '{"a":' * 20_000, "```json" * 20_000, '"' * 20_000, "<think>" * 20_000, "[[]," * 5_000,
+        '{"a"' * 50_000, "{a:b," * 50_000, '["a" "b", "c' * 20_000, '{"a":"b, "c":"d, ' * 20_000, "{“a“:" * 50_000,
+        "(" * 200_000, "(()" * 100_000, '{"k": "' + 'x, y: "' * 50_000, "[" + '"a" b ' * 50_000,
+    ],
+    ids=lambda text: text[:9],
+)  # fmt: skip
 def test_json_of_a_model_is_read_in_time_or_not_at_all(text: str):
     began = process_time()
 

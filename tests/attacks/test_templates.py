@@ -124,10 +124,32 @@ BOMBS = (
 )
 
 
+# What comes in from outside costs no source, and may be long.
+LONG = 600_000
+VALUES = {
+    "A": "a" * LONG, "T": "<>" * (LONG // 2), "C": "<!---->" * (LONG // 7), "B": "b" * (LONG // 2) + "a",
+    "P": "ab" + "a" * (LONG // 2), "U": "".join(chr(0x4E00 + n % 20000) for n in range(LONG // 6)),
+    "H": "a-" * (LONG // 2), "S": " " * LONG, "L": ",a" * (LONG // 2),
+}  # fmt: skip
+ON_VALUES = (
+    "T|striptags", "C|striptags", "(T|safe).striptags()", "A|wordwrap(1)", "H|wordwrap(9)", "S|wordwrap(9)",
+    "A.strip(B)", "A|trim(B)", "A.rstrip(B)", "A.rfind(P)", "A.rindex(P)", "A.rsplit(P)", "A.rpartition(P)",
+    "A.encode().rfind(P.encode())", "A.encode().lstrip(B.encode())", "A.find(P)", "A.count(P)",
+    "U.encode('punycode')", "U.encode(encoding='idna')", "U.encode('ascii', errors='namereplace')",
+    "1|round(99999999, 'ceil')", "(1).to_bytes(900000000, 'big')", "'%900000000d'.encode() % 1",
+    "([[0] * 10] * 50000)|sum(start=[])", "([(0,) * 10] * 50000)|sum(start=())",
+    "'{:{w}}'.format(1, w='900000000')", "'{:{a}{b}}'.format(1, a=99, b=99999)", "'{:{w[0]}}'.format(1, w=[900000000])",
+    "'{a:{w}}'.format_map({'a': 1, 'w': 900000000})", "('{:{w}}'|safe).format(1, w='900000000')",
+    "('a' * 4000).translate({97: B})", "range(9999)|join(B)", "B.join(range(9999)|map('string'))",
+    "range(9999)|map(attribute='x', default=B)|join", "('a' * 1000).encode().replace(''.encode(), B.encode())",
+    "range(20000)|sort(attribute=L)", "range(20000)|map(attribute=L)|list", "range(20000)|groupby(L)",
+)  # fmt: skip
+
+
 def rendered(source: str) -> str:
     """The text; nothing where rendering fails, for the author's text then stands as it is written."""
     try:
-        return jinja.render(source, {}, {})
+        return jinja.render(source, {}, VALUES)
     except (RenderFailed, NodeFailure):
         return ""
 
@@ -147,6 +169,15 @@ def test_no_template_takes_long(source: str):
 
     assert process_time() - began < MOST_SECONDS
     assert len(text) <= jinja.BUDGET
+
+
+@pytest.mark.parametrize("expression", ON_VALUES)
+def test_no_value_makes_a_call_take_long(expression: str):
+    began = process_time()
+
+    rendered(f"{{{{ ({expression})|string|length }}}}")
+
+    assert process_time() - began < MOST_SECONDS
 
 
 @pytest.mark.parametrize("source", [_TWICE + "{% if ns.a == ns.b %}{% endif %}", _PAIRS + "{{ {ns.a: 1} }}", BOMBS[11]])

@@ -19,6 +19,16 @@ def rendered(source: str, **names: str) -> str:
         ("{{ 'a,b'.split(',') | join('; ') }}{{ 'ab' | replace('b', 'd') }}", "a; bad"),
         ("{% for n in [[1, [2]], 3] recursive %}{{ n if n is number else loop(n) }}{% endfor %}", "123"),
         ("{% macro twice(t) %}{{ t }}{{ t }}{% endmacro %}{{ twice(x) }}", "qq"),
+        (
+            "{{ 1700000000 | tojson }} {{ '%d' % 1700000000 }} {{ '{}'.format(1700000000) }}",
+            " ".join(["1700000000"] * 3),
+        ),
+        ("{{ '%d' | format(1700000000) }}{{ 1700000000 | center(12) }}", "1700000000 1700000000 "),
+        ("{{ [[1], [2, 3]] | sum(start=[]) }}{{ [(1,), (2,)] | sum(start=()) }}", "[1, 2, 3](1, 2)"),
+        ("{{ [{'a': 2}, {'a': 3}] | sum(attribute='a') }}{{ [1, 2] | sum(start=4) }}", "57"),
+        ("{{ 3.14159 | round(2) }}{{ '{:>{w}}'.format('a', w=3) }}{{ ('<{}>' | safe).format('<') }}", "3.14  a<&lt;>"),
+        ("{{ '<b>x</b>' | striptags }}{{ ' a '.strip() }}{{ 'a.b'.rsplit('.', 1)[0] }}", "xaa"),
+        ("{{ [1, 2] | map('string') | join('-') }}{{ 'é'.encode('utf-8') | length }}", "1-22"),
         ("{{ '%05.1f' | format(3.14) }}{{ '{:>4}'.format(x) }}{{ nobody }}", "003.1   q"),
     ],
 )

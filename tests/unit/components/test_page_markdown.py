@@ -4,6 +4,7 @@ import time
 
 import pytest
 
+from components import page_markdown
 from components.main_text import main_part
 from components.page_html import cleaned
 from components.page_markdown import absolute, markdown_of
@@ -16,6 +17,21 @@ def markdown(html: str, *, with_links: bool = True) -> str:
     body = tree_of(html).body
     assert body is not None
     return markdown_of(body, BASE, with_links=with_links)
+
+
+def test_a_page_whose_addresses_begin_with_a_long_one_is_no_longer_for_it():
+    body = tree_of("<a href=x>y</a>" * 2000).body
+    assert body is not None
+
+    assert markdown_of(body, "https://site.test/" + "a/" * 50_000) == "y" * 2000
+
+
+def test_so_many_addresses_of_a_page_are_shown_and_then_words_alone(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(page_markdown, "MOST_ADDRESSES", 2)
+
+    assert markdown("<a href=x>a</a> <img src=y alt=b> <a href=z>c</a>") == (
+        "[a](https://site.test/a/x) ![b](https://site.test/a/y) c"
+    )
 
 
 def main_text(html: str) -> str:

@@ -48,6 +48,21 @@ def test_a_statement_gives_columns_and_as_many_rows_as_are_wanted():
     assert rows == Rows(["n", "twice"], [(1, 2), (2, 4)])
 
 
+def test_rows_that_nobody_could_hold_are_not_fetched_to_their_end():
+    many = "WITH RECURSIVE c(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c) SELECT n, zeroblob(1000000) FROM c"
+
+    with pytest.raises(ToolError, match="Ask for less"):
+        asyncio.run(asked(servers(), many, most_rows=10**9))
+
+
+def test_many_small_rows_are_fetched_to_the_last_that_is_wanted():
+    many = "WITH RECURSIVE c(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c) SELECT n FROM c"
+
+    rows = asyncio.run(asked(servers(), many, most_rows=5000))
+
+    assert rows.rows == [(n,) for n in range(1, 5001)]
+
+
 def test_a_statement_that_fails_is_told_and_the_session_goes_on():
     async def both() -> Rows:
         async with servers().connect(PARAMS) as session:
