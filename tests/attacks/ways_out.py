@@ -50,6 +50,7 @@ WAYS_OUT: Mapping[str, Way] = {
     "providers/by_proxy.py": _way("httpx2 ssl", "goes by a proxy that the deployment has chosen; follows no redirect"),
     "providers/connections.py": _way("httpx2 openai ssl urllib.request importlib import_module()", MODEL),
     "providers/openai_compatible.py": _way("httpx2", MODEL),
+    "providers/governor.py": _way("redis", "a script on the deployment's own Redis, which it is given"),
     "providers/sdk.py": _way("httpx2 openai ssl", MODEL),
     "providers/posting.py": _way("httpx2 ssl", MODEL),
     "providers/aws.py": _way("botocore httpx2 importlib", MODEL),
