@@ -2,82 +2,23 @@
 
 import http.client
 import json
-import os
 import re
-import shutil
 import signal
 import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.acceptance.conftest import PATIENCE, ROOT, Easel, new_home, runner, started
+
 TRIAGE = ROOT / "examples" / "support_triage.json"
 RETURNS = ROOT / "examples" / "return_form.json"
 QUERY = "My invoice is wrong: I was charged twice"
-PATIENCE = 60.0  # seconds for anything that must happen
-SERVERS = (
-    "DATABASE_URL",
-    "REDIS_URL",
-    "CELERY_BROKER_URL",
-    "EASEL_DATABASE_URL",
-    "EASEL_REDIS_URL",
-    "EASEL_BROKER_URL",
-)
-
-Ended: TypeAlias = "subprocess.CompletedProcess[str]"
-Easel: TypeAlias = Callable[..., Ended]
-
-
-def command(*arguments: object) -> list[str]:
-    return [sys.executable, "-m", "cli", *map(str, arguments)]
-
-
-def environment(home: Path) -> Mapping[str, str]:
-    inherited = {name: value for name, value in os.environ.items() if name not in SERVERS}
-    return {**inherited, "EASEL_HOME": str(home), "PYTHONPATH": str(ROOT)}
-
-
-@contextmanager
-def new_home() -> Iterator[Path]:
-    """A home that PostgreSQL can reach when root runs the tests."""
-    folder = Path(tempfile.mkdtemp(prefix="easel-home-"))
-    folder.chmod(0o711)
-    try:
-        yield folder / "home"
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-@contextmanager
-def started(home: Path, *arguments: object) -> Iterator["subprocess.Popen[str]"]:
-    """A command in the background; killed at the end if it still runs."""
-    process = subprocess.Popen(
-        command(*arguments), env=environment(home), cwd=home.parent, text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    )  # fmt: skip
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.communicate()
-
-
-def runner(home: Path) -> Easel:
-    def carry_out(*arguments: object, given: str = "") -> Ended:
-        return subprocess.run(
-            command(*arguments), env=environment(home), cwd=home.parent, input=given, text=True,
-            capture_output=True, timeout=PATIENCE, check=False,
-        )  # fmt: skip
-
-    return carry_out
 
 
 @pytest.fixture
@@ -85,24 +26,6 @@ def alone() -> Iterator[Easel]:
     """`easel` in a home where nothing runs."""
     with new_home() as home:
         yield runner(home)
-
-
-@pytest.fixture(scope="module")
-def up() -> Iterator[Path]:
-    """A home in which `easel up` runs."""
-    with new_home() as home:
-        home.parent.mkdir(exist_ok=True)
-        with started(home, "up", "--port", "0") as process:
-            assert process.stdout
-            ready = process.stdout.readline()
-            assert re.fullmatch(r"ready http://127\.0\.0\.1:\d+ token=easel_\S+\n", ready), ready
-            (home.parent / "rules.json").write_text(json.dumps([{"reply": "too late", "delay_ms": 120_000}]))
-            added = runner(home)("models", "add", "Easel", "--rules", home.parent / "rules.json")
-            assert added.returncode == 0, added.stderr  # before any run: workers keep accounts for a while
-            yield home
-            process.send_signal(signal.SIGTERM)
-            assert process.wait(PATIENCE) == 0
-            assert process.stdout.read() == ""
 
 
 @pytest.fixture

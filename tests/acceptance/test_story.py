@@ -4,12 +4,7 @@ A support agent: Begin, then Categorize, then two ways; one of them asks a model
 """
 
 import json
-import os
 import re
-import shutil
-import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,9 +14,7 @@ from uuid import uuid4
 import httpx2
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-PATIENCE = 60.0  # seconds for anything that must happen
-NAMED = ("DATABASE_URL", "REDIS_URL", "CELERY_BROKER_URL", "EASEL_DATABASE_URL", "EASEL_REDIS_URL")
+from tests.acceptance.conftest import PATIENCE
 
 
 def node(component: str, downstream: list[str], **params: Any) -> dict[str, Any]:
@@ -61,28 +54,13 @@ FORM = {
 }
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[httpx2.Client]:
+@pytest.fixture
+def server(up: Path) -> Iterator[httpx2.Client]:
     """Everything on this machine, reached over HTTP only."""
-    folder = Path(tempfile.mkdtemp(prefix="easel-story-"))
-    folder.chmod(0o711)
-    environment = {name: value for name, value in os.environ.items() if name not in NAMED}
-    environment |= {"EASEL_HOME": str(folder / "home"), "PYTHONPATH": str(ROOT)}
-    process = subprocess.Popen(
-        [sys.executable, "-m", "cli", "up", "--port", "0"], env=environment, cwd=folder, text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
-    try:
-        assert process.stdout is not None
-        ready = re.match(r"ready (http://\S+) token=(\S+)", process.stdout.readline())
-        assert ready is not None
-        headers = {"Authorization": f"Bearer {ready[2]}"}
-        with httpx2.Client(base_url=f"{ready[1]}/api/v1", headers=headers, timeout=PATIENCE) as client:
-            yield client
-    finally:
-        process.terminate()
-        process.wait(timeout=PATIENCE)
-        shutil.rmtree(folder, ignore_errors=True)
+    state = json.loads((up / "up.json").read_text())
+    headers = {"Authorization": f"Bearer {state['token']}"}
+    with httpx2.Client(base_url=f"{state['url']}/api/v1", headers=headers, timeout=PATIENCE) as client:
+        yield client
 
 
 def agent(server: httpx2.Client, dsl: dict[str, Any]) -> str:

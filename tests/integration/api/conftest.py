@@ -1,5 +1,6 @@
 """The application behind a real server, with a worker, a scheduler and a sweeper beside it."""
 
+import ssl
 import threading
 import time
 from collections.abc import Iterator
@@ -24,6 +25,9 @@ from tests import services as test_services
 from tests.integration.api.talking import Client
 
 SECRET = "a secret that is long"
+POOL = 4  # connections; as many processes of pytest have servers as there are processors, and PostgreSQL has 60
+NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+"""It trusts nobody, since nothing here speaks TLS: a client that reads all the authorities takes 30 ms to make."""
 
 
 @dataclass(frozen=True)
@@ -43,8 +47,8 @@ class Server:
 
     def client_of(self, tenant_id: UUID, token: str) -> Client:
         """Somebody with this token."""
-        http = httpx2.Client(base_url=self.url, headers={"Authorization": f"Bearer {token}"}, timeout=30)
-        return Client(http, tenant_id, token)
+        headers = {"Authorization": f"Bearer {token}"}
+        return Client(httpx2.Client(base_url=self.url, headers=headers, timeout=30, verify=NO_TLS), tenant_id, token)
 
 
 @contextmanager
@@ -66,17 +70,24 @@ def serving(figures: Figures) -> Iterator[str]:
         thread.join(timeout=10)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def figures(services: Services, template: str) -> Iterator[Figures]:
     """A database and a Redis for all of these tests: what is in them belongs to tenants of single tests."""
     redis_url = test_services.emptied_redis(services.redis_url, "api")
     with test_services.fresh_database(services.database_url, template) as database_url:
         yield Figures(
-            database_url, redis_url, redis_url, max_canvas_bytes=200_000, look_every=0.5, beat_every=0.3, secret=SECRET
+            database_url,
+            redis_url,
+            redis_url,
+            pool=POOL,
+            max_canvas_bytes=200_000,
+            look_every=0.5,
+            beat_every=0.3,
+            secret=SECRET,
         )
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def engine(figures: Figures, tmp_path_factory: pytest.TempPathFactory) -> Iterator[local.Engine]:
     """What carries runs out."""
     home: Path = tmp_path_factory.mktemp("home")
@@ -85,14 +96,14 @@ def engine(figures: Figures, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         yield running
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def server(figures: Figures, engine: local.Engine) -> Iterator[Server]:
     """The application, with a worker behind it."""
     with a_server(figures) as server:
         yield server
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def lonely_server(services: Services, template: str, figures: Figures) -> Iterator[Server]:
     """The application alone: runs are accepted, and nobody carries them out."""
     with (

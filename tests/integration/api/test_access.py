@@ -1,6 +1,7 @@
 """Who may ask: nobody without a token, and never about what is somebody else's."""
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from store.blobs import LocalBlobs
 from store.mcp_servers import ServerFields
 from store.memory_messages import ANYBODY, NewMessage
 from store.sealing import SealingKey
-from tests.integration.api.conftest import SECRET, Server
+from tests.integration.api.conftest import NO_TLS, SECRET, Server
 from tests.integration.api.talking import ECHO, Client
 
 OPEN = {"/healthz", "/readyz", "/metrics", "/api/v1/agents/{agent_id}/webhook"}  # a webhook has locks of its own
@@ -53,14 +54,21 @@ def routes() -> list[tuple[str, str]]:
     return [(method.upper(), path) for path, methods in paths.items() for method in methods if path not in OPEN]
 
 
+@pytest.fixture(scope="module")
+def nobody(lonely_server: Server) -> Iterator[httpx2.Client]:
+    """Somebody without a token."""
+    with httpx2.Client(base_url=lonely_server.url, verify=NO_TLS) as client:
+        yield client
+
+
 @pytest.mark.parametrize(("method", "path"), routes())
 @pytest.mark.parametrize("authorization", [None, "", "Bearer", "Bearer easel_nobody", "easel_nobody", "Basic eDp5"])
 def test_every_route_refuses_whom_we_do_not_know(
-    lonely_server: Server, method: str, path: str, authorization: str | None
+    nobody: httpx2.Client, method: str, path: str, authorization: str | None
 ) -> None:
     headers = {} if authorization is None else {"Authorization": authorization}
 
-    reply = httpx2.request(method, lonely_server.url + re.sub(r"{\w+}", "0" * 32, path), headers=headers)
+    reply = nobody.request(method, re.sub(r"{\w+}", "0" * 32, path), headers=headers)
 
     assert reply.status_code == 401
     assert reply.json() == {"code": 401, "message": "Authorization is not valid!", "data": None}

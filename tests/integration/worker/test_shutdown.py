@@ -4,11 +4,16 @@ import threading
 from datetime import timedelta
 from time import monotonic
 
+import pytest
+
 from canvas.outcome import Finished
+from components.context import NodeContext
 from tests.builders import says
-from tests.integration.engine import Bench, Run, at_work, until
+from tests.integration.engine import PATIENCE, Bench, Run, at_work, until
 from tests.integration.worker.conftest import Patient
 from tests.integration.worker.provider import MODEL, WHOLE, hanging_model
+from worker.context import WorkerContext
+from worker.execution import _Run
 from worker.runtime import Worker
 
 
@@ -57,6 +62,66 @@ def test_what_a_leaving_worker_has_said_is_taken_back(bench: Bench):
     assert (run.status, run.said) == ("succeeded", WHOLE)
     assert run.told.count("message_reset") == 1
     assert run.activation("model").strikes == 0
+
+
+@pytest.mark.parametrize("node", ["work", "compute"])  # on the loop, on the thread
+def test_what_was_claimed_and_has_not_begun_is_given_back_and_does_not_begin(
+    bench: Bench, node: str, monkeypatch: pytest.MonkeyPatch
+):
+    claimed, may_go_on = threading.Event(), threading.Event()
+    prepared = _Run._prepared
+    began: list[str] = []
+
+    def slowly(self: _Run) -> WorkerContext:
+        if self._claim.node_id == node and self._claim.attempt == 1:
+            claimed.set()
+            may_go_on.wait(PATIENCE)
+        return prepared(self)
+
+    def begins(ctx: NodeContext) -> Finished:
+        began.append(ctx.node_id)
+        return Finished(outputs={"result": "done"})
+
+    monkeypatch.setattr(_Run, "_prepared", slowly)
+    bench.does(**{node: begins})
+    run, leaving, other = bench.start(f"begin -> {node}"), bench.a_worker(), bench.a_worker()
+    with at_work(bench, leaving, threads=1):
+        assert claimed.wait(PATIENCE)
+        leaving.leases.release_all()
+        may_go_on.set()
+        leaving.close()
+    given_back, too_late = run.activation(node), list(began)
+    bench.play(other)
+
+    assert (given_back.status, given_back.attempt, given_back.strikes) == ("ready", 1, 0)
+    assert (too_late, began) == ([], [node])
+    assert (run.status, run.outputs(node)) == ("succeeded", {"result": "done"})
+
+
+def test_so_is_what_a_thread_was_to_go_on_with(bench: Bench):
+    began: list[str] = []
+
+    def begins(ctx: NodeContext) -> Finished:
+        began.append(ctx.node_id)
+        return Finished()
+
+    bench.does(work=begins)
+    run, leaving, other = bench.start("begin -> work"), bench.a_worker(), bench.a_worker()
+    eager = leaving.execution.eager()
+    leaving.execute(run.id, run.activation("begin").id, eager)
+    taken = eager.next
+    assert taken is not None
+    assert run.statuses["work"] == "running"
+
+    leaving.leases.release_all()
+    leaving.execute(run.id, taken.attempt.activation_id, eager)
+    given_back, too_late = run.activation("work"), list(began)
+    bench.play(other)
+
+    assert (given_back.status, given_back.attempt, given_back.strikes) == ("ready", 1, 0)
+    assert (eager.next, leaving.leases.held()) == (None, [])
+    assert (too_late, began) == ([], ["work"])
+    assert run.status == "succeeded"
 
 
 def test_a_worker_that_goes_down_takes_nothing_more(bench: Bench):
