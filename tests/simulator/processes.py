@@ -43,8 +43,8 @@ from tests.simulator.stories import Play
 from tests.simulator.tables import Server
 from tests.simulator.twins_runs import unpacked
 from tests.simulator.world import Broken, Process, World
-from worker import execution
 from worker.acting import Acting
+from worker.attempting import Attempting
 from worker.claims import Claims
 from worker.execution import Execution
 from worker.lease import Leases
@@ -195,7 +195,7 @@ class HereAndNow:
         function()
 
 
-class Attempted(execution._Run):  # pyright: ignore[reportPrivateUsage] (its claim, its report and its end are under test)
+class Attempted(Attempting):
     """One attempt whose work is a script's."""
 
     def _outcome(self) -> Outcome | None:

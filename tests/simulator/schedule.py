@@ -124,5 +124,5 @@ def _errands(drawn: random.Random, world: World) -> list[Errand]:
 @contextmanager
 def playing() -> Generator[None]:
     """Within this block schedules can be played."""
-    with stage.played((execution, "_Run", Attempted)):
+    with stage.played((execution, "Attempting", Attempted)):
         yield

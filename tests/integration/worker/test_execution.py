@@ -21,7 +21,7 @@ from store.inbox import Written
 from store.schema import activations as rows
 from tests.builders import default, goto, says
 from tests.integration.engine import Bench, Run, reporting, until
-from worker import execution
+from worker import attempting
 from worker.allowance import Allowance
 from worker.reporting import Reporting
 
@@ -357,7 +357,7 @@ def test_a_worker_that_wakes_up_long_after_its_lease_is_refused_and_no_step_is_s
 
 
 def test_an_outage_while_a_node_works_is_no_fault_of_the_nodes(bench: Bench, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(execution, "PAUSE", 0.0)
+    monkeypatch.setattr(attempting, "PAUSE", 0.0)
     tries: list[str] = []
 
     def away_at_first(ctx: NodeContext) -> Outcome:
@@ -376,7 +376,7 @@ def test_an_outage_while_a_node_works_is_no_fault_of_the_nodes(bench: Bench, mon
 def test_a_node_that_meets_an_outage_whenever_it_works_is_not_tried_for_ever(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(execution, "PAUSE", 0.0)
+    monkeypatch.setattr(attempting, "PAUSE", 0.0)
 
     def away(ctx: NodeContext) -> NoReturn:
         raise OperationalError("select", {}, Exception("the database is away"))

@@ -12,8 +12,8 @@ from tests.builders import says
 from tests.integration.engine import PATIENCE, Bench, Run, at_work, until
 from tests.integration.worker.conftest import Patient
 from tests.integration.worker.provider import MODEL, WHOLE, hanging_model
+from worker.attempting import Attempting
 from worker.context import WorkerContext
-from worker.execution import _Run
 from worker.runtime import Worker
 
 
@@ -69,10 +69,10 @@ def test_what_was_claimed_and_has_not_begun_is_given_back_and_does_not_begin(
     bench: Bench, node: str, monkeypatch: pytest.MonkeyPatch
 ):
     claimed, may_go_on = threading.Event(), threading.Event()
-    prepared = _Run._prepared
+    prepared = Attempting._prepared
     began: list[str] = []
 
-    def slowly(self: _Run) -> WorkerContext:
+    def slowly(self: Attempting) -> WorkerContext:
         if self._claim.node_id == node and self._claim.attempt == 1:
             claimed.set()
             may_go_on.wait(PATIENCE)
@@ -82,7 +82,7 @@ def test_what_was_claimed_and_has_not_begun_is_given_back_and_does_not_begin(
         began.append(ctx.node_id)
         return Finished(outputs={"result": "done"})
 
-    monkeypatch.setattr(_Run, "_prepared", slowly)
+    monkeypatch.setattr(Attempting, "_prepared", slowly)
     bench.does(**{node: begins})
     run, leaving, other = bench.start(f"begin -> {node}"), bench.a_worker(), bench.a_worker()
     with at_work(bench, leaving, threads=1):

@@ -21,7 +21,7 @@ from tests.integration.engine import Bench, Run, at_work, until
 from tests.integration.worker import endpoint as endpoints
 from tests.integration.worker.conftest import Patient
 from tests.integration.worker.endpoint import BEGUN_BODY, BUSY, MODEL, STREAM, Endpoint, word
-from worker.execution import _Run
+from worker.attempting import Attempting
 from worker.lease import Leases
 from worker.outside import Reach
 
@@ -177,9 +177,9 @@ def test_an_attempt_that_was_claimed_and_has_not_begun_does_not_begin(
 ):
     claimed, may_go_on = threading.Event(), threading.Event()
     began: list[str] = []
-    prepared = _Run._prepared
+    prepared = Attempting._prepared
 
-    def slowly(self: _Run) -> Any:
+    def slowly(self: Attempting) -> Any:
         if self._claim.node_id == node:
             claimed.set()
             may_go_on.wait(20)
@@ -189,7 +189,7 @@ def test_an_attempt_that_was_claimed_and_has_not_begun_does_not_begin(
         began.append(ctx.node_id)
         return Finished()
 
-    monkeypatch.setattr(_Run, "_prepared", slowly)
+    monkeypatch.setattr(Attempting, "_prepared", slowly)
     bench.does(**{node: begins})
     run = bench.start(f"begin -> {node}")
     worker = bench.a_worker()
