@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 
 from embedded import Services
 from tests import services as test_services
@@ -27,6 +28,8 @@ def pytest_configure(config: pytest.Config) -> None:
     the others, and no test's time limit should count that.
     """
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # tests start 200 programs; each would compile us anew, for 1 s
+    configure: Any = structlog.configure  # what a logger has kept of an earlier one, no test would hear
+    structlog.configure = lambda **how: configure(**{**how, "cache_logger_on_first_use": False})
     given = getattr(config, "workerinput", {}).get("easel_home")
     config.stash[SERVICES] = ExitStack()
     config.add_cleanup(config.stash[SERVICES].close)

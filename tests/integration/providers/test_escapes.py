@@ -196,7 +196,11 @@ BOMBS = {
         "can't start new thread",
     ),
     "of a large file": (
-        "def main():\n    with open('f', 'wb') as file:\n        while True: file.write(b'0' * 1_000_000)",
+        "def main():\n    with open('f', 'wb') as file:\n        file.seek(10**12)\n        file.write(b'0')",
+        "File too large",
+    ),
+    "of files that are large together": (
+        "def main():\n    n = 0\n    while n := n + 1: open(str(n % 200), 'wb').write(b'0' * 1_000_000)",
         "left more than 20000000 bytes",
     ),
     "of many files": ("def main():\n    for n in range(10**9): open(str(n), 'w').close()", "left more than 300 files"),
