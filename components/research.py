@@ -27,6 +27,7 @@ from components.tools import evidence
 from providers.chat import ChatModel, ChatRequest, Completion, Usage
 from providers.fitting import count_tokens
 from providers.metering import counted_by
+from providers.work_time import WorkTime
 
 START, END = "<START_DEEP_RESEARCH>", "<END_DEEP_RESEARCH>"
 BREAK = "<br/>"  # at the end of every line of progress
@@ -96,7 +97,7 @@ class Research:
         self._known.add(normalised(root.query))
         await self._say(START)
         try:
-            async with asyncio.timeout(self._bounds.seconds):
+            async with WorkTime(self._bounds.seconds):
                 await self._levels(root)
         except TimeoutError:
             self._ctx.log.warning("research_out_of_time", seconds=self._bounds.seconds)
@@ -205,7 +206,7 @@ class Research:
     async def _called(self, source: Function, query: str, inner: "Gathering") -> str:
         """Let a source search; what went wrong, "" for nothing."""
         limit = source.limit if source.limit is not None else self._ctx.time_limit(source.component)
-        time = asyncio.timeout(limit)
+        time = WorkTime(limit)
         try:
             async with time:
                 with counted_by(inner.spent):

@@ -19,6 +19,7 @@ from components.tool_set import Function
 from components.tools.base import ToolRun
 from providers.chat import ToolCall, Usage
 from providers.metering import counted_by
+from providers.work_time import WorkTime
 
 AT_ONCE = 8
 MOST_BYTES = 64 * 1024  # of one result
@@ -138,7 +139,7 @@ class ToolCalls:
         left = self.ends_at - asyncio.get_running_loop().time()
         own = function.limit if function.limit is not None else self.ctx.time_limit(function.component)
         seconds = max(0.0, min(own, left))
-        limit = asyncio.timeout(seconds)
+        limit = WorkTime(seconds)
         try:
             async with limit:
                 return await function.call(arguments, ctx)
@@ -146,6 +147,8 @@ class ToolCalls:
             if not limit.expired():
                 raise
             raise _BadCall(f"Operation timed out after {round(seconds, 1):g} seconds") from None
+        finally:
+            self.ends_at += limit.stood_still  # as the attempt's own time (worker/patience.py)
 
 
 def figures(usage: Usage) -> list[Any]:

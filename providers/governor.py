@@ -1,5 +1,7 @@
 """One pace for all workers: who may send a request with a credential, and when (docs/decisions/0027).
 
+The vendors of tools that want to be asked slowly are asked at such a pace as well, each host by all tenants together.
+
 What has left, and who waits, is in Redis, where every process sees it; a script decides in one round trip
 (`providers/pacing.lua`). Nothing there is a fact: a Redis that was emptied begins anew without a burst, and while it
 keeps silent each process goes by its own watch. A slot of a worker that died ends with its lease.
@@ -17,18 +19,21 @@ import redis
 import redis.asyncio
 import structlog
 
+from providers.chat import Patience
 from providers.failures import CallFailed, Code
 from providers.gate import Leaving
-from providers.rates import Paced, exhausted_for
+from providers.rates import MINUTE, Paced, exhausted_for
 
 log = structlog.get_logger()
 
-WINDOW = 60.0  # seconds
+WINDOW = MINUTE
 LEASE = 30.0  # seconds that a slot is kept for a call of which nothing is heard
 RENEWED_EVERY = 10.0  # seconds
 LAST_WORDS = 1.0  # seconds for what is still to be told when the process goes down
 NO_ANSWER = -1  # in place of tokens, to the script
+LONGEST_PAUSE = 30.0  # seconds that a vendor can hold all back for, where two of its spans are less
 QUICKLY_COUNTED = 50_000  # characters, whose tokens take some ten milliseconds to count
+MOST_ALONE = 1000  # paces that a process keeps by itself; beyond that those are forgotten whose time is over
 
 _SCRIPT = Path(__file__).with_name("pacing.lua")
 _KEYS = ("state", "queue", "due", "log", "cost", "slots", "tags")
@@ -72,6 +77,7 @@ class Governor:
         self._script: Any = self._redis.register_script(_SCRIPT.read_text(encoding="utf-8"))
         self._silence = silence
         self._telling: set[asyncio.Task[Any]] = set()
+        self._alone_at: dict[str, float] = {}  # by key: when the next request may leave while Redis keeps silent
         self.counters = counters
 
     def gate(self, paced: Paced, tenant: str) -> "AccountGate":
@@ -85,13 +91,27 @@ class Governor:
         keys = [f"easel:pace:{{{paced.key}}}:{name}" for name in _KEYS]
         now = self._clock() * 1000 if self._clock is not None else 0
         try:
-            said = cast(int, await self._script(keys, [verb, now, self.window * 1000, *given]))
+            said = cast(int, await self._script(keys, [verb, now, self.span(paced) * 1000, *given]))
         except redis.RedisError as error:
             self._silence.begins()
             log.warning("pace_not_known", account=paced.title, error=str(error))
             return None
         self._silence.ends()
         return float(said)
+
+    def span(self, paced: Paced) -> float:
+        """Seconds in which these limits may be used up."""
+        return self.window * paced.minute / MINUTE
+
+    def alone(self, paced: Paced) -> float:
+        """Seconds to wait where nobody can be asked: this process keeps the pace by itself, and others do likewise."""
+        now, requests = time.monotonic(), paced.rates.requests_per_minute
+        wait = self._alone_at.get(paced.key, now) - now
+        if requests and wait <= 0:
+            if len(self._alone_at) >= MOST_ALONE:
+                self._alone_at = {key: at for key, at in self._alone_at.items() if at > now}
+            self._alone_at[paced.key] = now + self.span(paced) / requests
+        return max(0.0, wait)
 
     def tell(self, telling: Awaitable[Any]) -> "asyncio.Task[Any]":
         """Do something that nobody waits for."""
@@ -118,20 +138,22 @@ class AccountGate:
     paced: Paced
     tenant: str
     _pause: float = 0.0  # seconds that the vendor wants to be left alone, not yet told
-    _alone_at: float = 0.0  # monotonic: when the next request may leave while Redis keeps silent
 
     async def enter(self, leaving: Leaving) -> "AccountPass":
         """Wait until the request may leave; in place, or by being cancelled, as its patience has it."""
-        rates, patience = self.paced.rates, leaving.patience
-        ticket, admitted = leaving.key or uuid4().hex, uuid4().hex
-        prompt = await _counted(leaving) if rates.tokens_per_minute else 0
+        prompt = await _counted(leaving) if self.paced.rates.tokens_per_minute else 0
         most = NO_ANSWER if leaving.answer is None else leaving.answer
+        return await self.admit(leaving.key or uuid4().hex, leaving.patience, prompt, most)
+
+    async def admit(self, ticket: str, patience: Patience | None, prompt: int = 0, most: int = 0) -> "AccountPass":
+        """The same for any request, whose ticket is known again in another attempt at it."""
+        admitted = uuid4().hex
         asked = [*self._limits, ticket, admitted, self.tenant, prompt, most, LEASE * 1000]
         has_waited = False
         try:
             while True:
                 said = await self.governor.call(self.paced, "ask", *asked)
-                wait = self._alone() if said is None else said / 1000
+                wait = self.governor.alone(self.paced) if said is None else said / 1000
                 if wait <= 0:
                     break
                 if not has_waited:
@@ -147,7 +169,7 @@ class AccountGate:
             raise
         if patience is not None:
             patience.sends()
-        return AccountPass(self, admitted, NO_ANSWER if leaving.answer is None else prompt)
+        return AccountPass(self, admitted, NO_ANSWER if most == NO_ANSWER else prompt)
 
     def hear(self, headers: Mapping[str, str]) -> None:
         """Note that the vendor says that nothing is left; it is told with the next request that is over."""
@@ -162,14 +184,6 @@ class AccountGate:
     def _limits(self) -> tuple[int, int, int]:
         rates = self.paced.rates
         return rates.requests_per_minute or 0, rates.tokens_per_minute or 0, rates.concurrency or 0
-
-    def _alone(self) -> float:
-        """Seconds to wait where nobody can be asked: this process keeps the pace by itself, and others do likewise."""
-        now, requests = time.monotonic(), self.paced.rates.requests_per_minute
-        wait = self._alone_at - now
-        if requests and wait <= 0:
-            self._alone_at = now + self.governor.window / requests
-        return max(0.0, wait)
 
 
 @dataclass
@@ -199,7 +213,8 @@ class AccountPass:
         total = -1 if tokens is None else tokens
         took = (time.monotonic() - self.began) * 1000
         limit = self.gate.paced.rates.tokens_per_minute or 0
-        told = [self.id, limit, total, self.prompt, took, int(is_refused), pause * 1000]
+        longest = LONGEST_PAUSE * governor.window / MINUTE
+        told = [self.id, limit, total, self.prompt, took, int(is_refused), pause * 1000, longest * 1000]
         governor.tell(governor.call(self.gate.paced, "settle", *told))
 
     async def _renew(self) -> None:
@@ -207,6 +222,19 @@ class AccountPass:
         while True:
             await asyncio.sleep(RENEWED_EVERY)
             await self.gate.governor.call(self.gate.paced, "renew", self.id, LEASE * 1000)
+
+
+@dataclass(frozen=True, slots=True)
+class VendorTurns:
+    """The paces of tools' vendors, as the requests of one attempt meet them (providers/repeats.py)."""
+
+    governor: Governor
+    tenant: str
+    patience: Patience
+
+    async def take(self, paced: Paced, ticket: str) -> AccountPass:
+        """Wait until a request may leave; in place, or by being cancelled, as the attempt's patience has it."""
+        return await self.governor.gate(paced, self.tenant).admit(ticket, self.patience)
 
 
 async def _counted(leaving: Leaving) -> int:

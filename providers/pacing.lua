@@ -128,6 +128,7 @@ end
 if verb == 'settle' then
   local pass, tokens, total, prompt = ARGV[4], tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
   local took, is_refused, pause = tonumber(ARGV[8]), ARGV[9] == '1', tonumber(ARGV[10])
+  local longest = math.max(PAUSE * window, tonumber(ARGV[11] or 0))
   forget_old()
   redis.call('ZREM', SLOTS, pass)
   local reserved = tonumber(redis.call('HGET', COST, pass) or -1)
@@ -141,7 +142,7 @@ if verb == 'settle' then
       s.share = math.max(LEAST, share() * CUT)
       s.cut_at = now
     end
-    s.paused = math.max(s.paused or 0, now + math.min(PAUSE * window, math.max(pause, window / 60)))
+    s.paused = math.max(s.paused or 0, now + math.min(longest, math.max(pause, window / 60)))
   else
     if pause > 0 then s.paused = math.max(s.paused or 0, now + math.min(pause, CREDIT * window)) end
     if total >= 0 then

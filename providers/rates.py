@@ -2,18 +2,24 @@
 
 An account, or a model of it, names what may be sent in a minute and at the same time. How near the end of it is,
 vendors tell in headers beside their answers (`x-ratelimit-remaining-requests`, `anthropic-ratelimit-tokens-reset`), and
-when that is over as a span or as a moment.
+when that is over as a span or as a moment. A tool's vendor that wants to be asked slowly has a pace in the tool's
+definition (`VendorPace`).
 """
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from hashlib import sha256
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
 LIMITS = ("requests_per_minute", "tokens_per_minute", "concurrency")
+MINUTE = 60.0  # seconds
+SLACK = 0.1  # seconds, by which a request may travel faster than the one before it
+
+_SHOWN = "easel: shown to a vendor\n"
 _FAMILIES = ("x-ratelimit", "anthropic-ratelimit")
 _KINDS = ("requests", "tokens", "input-tokens", "output-tokens")
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
@@ -43,11 +49,39 @@ class Rates(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Paced:
-    """Limits, and what shares them: `key` is the same wherever one credential is used. `title` is for people."""
+    """Limits, and what shares them: `key` is the same wherever one credential is used. `title` is for people.
+
+    `minute` is in how many seconds the limits may be used up: a minute, unless a vendor counts otherwise.
+    """
 
     rates: Rates
     key: str
     title: str
+    minute: float = MINUTE
+
+
+@dataclass(frozen=True, slots=True)
+class VendorPace:
+    """How fast a tool's vendor wants to be asked at each of its hosts: so many requests in so many seconds.
+
+    Whoever shows a key may send `with_key` of them, if that is given, and is then counted by himself.
+    """
+
+    requests: int
+    seconds: float
+    with_key: int | None = None
+    account: str = ""  # what stands for the key, and does not tell it
+
+    def of(self, key: str) -> "VendorPace":
+        """The pace of who shows this key; "" for nobody."""
+        if not key or self.with_key is None:
+            return self
+        return replace(self, requests=self.with_key, account=sha256(f"{_SHOWN}{key}".encode()).hexdigest()[:32])
+
+    def at(self, host: str) -> Paced:
+        """The pace at one host, which all tenants share. What is asked there at another pace is counted by itself."""
+        key = "/".join(("vendor", host, f"{self.requests} in {self.seconds:g}", self.account or "all"))
+        return Paced(Rates(requests_per_minute=self.requests), key, host, self.seconds + SLACK)
 
 
 def exhausted_for(headers: Mapping[str, str], now: datetime | None = None) -> float | None:

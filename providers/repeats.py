@@ -5,20 +5,39 @@
 The key of a request follows from the activation, from what is sent, and from how often the same was sent before. So it
 is the same in every attempt of the activation and in every try that brought no good answer, and another one for every
 other request. What only asks (GET, HEAD, OPTIONS) has none, and a key that was given stays as it is.
+
+By such a key a request is also known where it waits for its vendor's pace: in another attempt it keeps its place.
 """
 
 import json
 from collections.abc import AsyncGenerator, Generator, Sequence
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from hashlib import sha256
-from typing import Any, cast
+from http import HTTPStatus
+from typing import Any, Protocol, cast
 
 from providers.chat import ChatModel, ChatRequest, Completion, Delta, ErrorDelta, ModelSpec, Patience
+from providers.failures import CallFailed, Code, retry_after
+from providers.gate import Pass
+from providers.hops import url_of
+from providers.rates import Paced
 from providers.services import Call, Http, Reply
+from providers.work_time import waiting
 
 HEADER = "Idempotency-Key"
 ONLY_ASKING = frozenset({"GET", "HEAD", "OPTIONS"})
+TOO_FAST = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE})
+"""How vendors with a pace answer those who do not keep it; the second if it says when to come again."""
+
+
+class Turns(Protocol):
+    """Where the requests of one activation wait for the paces of their vendors."""
+
+    async def take(self, paced: Paced, ticket: str) -> Pass:
+        """Wait until a request may leave, or be cancelled, to come back with the same ticket when it is time."""
+        ...
 
 
 @dataclass(slots=True)
@@ -58,22 +77,37 @@ class Repeats:
 class KeyedHttp:
     """The way out of one activation."""
 
-    def __init__(self, http: Http, repeats: Repeats) -> None:
+    def __init__(self, http: Http, repeats: Repeats, turns: Turns | None = None) -> None:
         self._http = http
         self._repeats = repeats
+        self._turns = turns
 
     async def send(self, call: Call) -> Reply:
         """Raises AddressRefused, or HttpFailed when no whole answer came (`retryable` says whether more may help)."""
+        if call.pace is None or self._turns is None:
+            return await self._send(call)
+        url = url_of(call.url)
+        with self._repeats.of("turn", *_said(call)) as sending:
+            with waiting():
+                turn = await self._turns.take(call.pace.at(url.netloc.decode("ascii")), sending.key)
+            reply = await self._send(call)
+            sending.is_answered = reply.is_success
+            refused = _refused(reply)
+            if refused is not None:
+                turn.leave(None, refused)
+            return reply
+
+    async def _send(self, call: Call) -> Reply:
         if call.method.upper() in ONLY_ASKING or any(name.strip().lower() == HEADER.lower() for name in call.headers):
             return await self._http.send(call)
-        with self._repeats.of(call.method, call.url, call.params, call.json, call.form, call.content) as sending:
+        with self._repeats.of(*_said(call)) as sending:
             reply = await self._http.send(replace(call, headers={**call.headers, HEADER: sending.key}))
             sending.is_answered = reply.is_success
             return reply
 
     def within(self, place: str) -> "KeyedHttp":
         """The way out of a part of the activation."""
-        return KeyedHttp(self._http, self._repeats.within(place))
+        return KeyedHttp(self._http, self._repeats.within(place), self._turns)
 
 
 class KeyedModel:
@@ -120,6 +154,18 @@ class KeyedModel:
 def within(http: Http, place: str) -> Http:
     """The way out of a part of an activation, where requests have keys."""
     return http.within(place) if isinstance(http, KeyedHttp) else http
+
+
+def _said(call: Call) -> tuple[Any, ...]:
+    return call.method, call.url, call.params, call.json, call.form, call.content
+
+
+def _refused(reply: Reply) -> CallFailed | None:
+    """What says that all must hold back; None for every other answer."""
+    seconds = retry_after(reply.headers, datetime.now(UTC))
+    if reply.status not in TOO_FAST or (reply.status == HTTPStatus.SERVICE_UNAVAILABLE and seconds is None):
+        return None
+    return CallFailed(Code.RATE_LIMIT_EXCEEDED, f"HTTP {reply.status}", seconds)
 
 
 def _digest(texts: Sequence[str]) -> str:

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from canvas.errors import ToolError
 from providers.addresses import Guard
+from providers.rates import VendorPace
 
 MOST_BYTES = 16 * 1024 * 1024  # of one reply, unless the caller says otherwise
 
@@ -23,7 +24,8 @@ class Call:
 
     `timeout` is in seconds for the whole request, redirects included. `redirects` is how many are followed; each is
     checked like the first address. `trusted` is for addresses that a deployment's own settings name: they may be
-    private, their redirects may not.
+    private, their redirects may not. `pace` is what the vendor asks of all its callers together; the wait for it comes
+    before the request and is no part of `timeout`.
     """
 
     method: str
@@ -39,6 +41,7 @@ class Call:
     proxy: str | None = None
     trusted: bool = False
     most_bytes: int = MOST_BYTES
+    pace: VendorPace | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from canvas.references import Ref
 from components import message, registry, tools
 from components.base import Component, Effect
 from providers.chat import Usage
+from providers.governor import Governor, VendorTurns
 from providers.metering import charge
 from providers.services import Services
 from providers.spending import Spending
@@ -77,6 +78,7 @@ class Means:
     allowance: Allowance = field(default_factory=Allowance)
     caller_headers: Callable[[UUID, Mapping[str, Any]], Mapping[str, str]] = lambda tenant_id, request: {}
     spending: Spending = field(default_factory=Spending)
+    governor: Governor | None = None  # None: nobody keeps the paces of tools' vendors
 
 
 class Attempting:
@@ -245,6 +247,7 @@ class Attempting:
             limit_of=x.time_limit,
             unsealed_headers=partial(x.caller_headers, claim.tenant_id),
             purse=self._purse() if claim.budgeted else None,
+            turns=VendorTurns(x.governor, str(claim.tenant_id), self._patience) if x.governor else None,
         )
 
     def _purse(self) -> Purse:

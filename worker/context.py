@@ -16,7 +16,7 @@ from canvas.unknown import OnUnknown
 from providers.budgeted import BudgetedModel
 from providers.chat import ChatModel, Usage
 from providers.metering import Payer
-from providers.repeats import KeyedHttp, KeyedModel, Repeats
+from providers.repeats import KeyedHttp, KeyedModel, Repeats, Turns
 from providers.services import Services
 from scheduler.versions import Compiled
 from store import conversations
@@ -61,6 +61,7 @@ class WorkerContext:
     limit_of: TimeLimit
     unsealed_headers: Callable[[Mapping[str, Any]], Mapping[str, str]] = lambda request: {}
     purse: Purse | None = None  # None: no budget counts for the run
+    turns: Turns | None = None  # where requests wait for their vendors' paces; None: nobody keeps any
     inputs: dict[str, Any] = field(default_factory=dict[str, Any])
     usage: Usage = field(default_factory=Usage)
     recalled: Usage = field(default_factory=Usage)  # of that, what earlier attempts had recorded
@@ -88,7 +89,7 @@ class WorkerContext:
         self.visit = claim.ordinal
         self.scope_item = claim.scope[-1][2] if claim.scope else 0
         self.repeats = Repeats(self.activation_id)
-        self.services = replace(self.services, http=KeyedHttp(self.services.http, self.repeats))
+        self.services = replace(self.services, http=KeyedHttp(self.services.http, self.repeats, self.turns))
 
     @property
     def log(self) -> Any:

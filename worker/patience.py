@@ -44,12 +44,17 @@ class Patience:
             self.stop("postponed")
             if self.comes_back:
                 await asyncio.get_running_loop().create_future()  # until it is cancelled
-        began = time.monotonic()
+        began, planned = time.monotonic(), min(seconds, STEP)
+        self._give(planned)  # at once, or a short limit would end the wait
         try:
-            await asyncio.sleep(min(seconds, STEP))
+            await asyncio.sleep(planned)
         finally:
-            if self.attempt.deadline is not None:
-                self.attempt.deadline += time.monotonic() - began
+            self._give(time.monotonic() - began - planned)
+
+    def _give(self, seconds: float) -> None:
+        """Let the attempt's time be up so much later."""
+        if self.attempt.deadline is not None:
+            self.attempt.deadline += seconds
 
     @property
     def comes_back(self) -> bool:

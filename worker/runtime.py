@@ -127,6 +127,7 @@ class Worker:
             allowance=figures.allowance,
             caller_headers=mcp.caller_headers,
             spending=spends,
+            governor=self._governor,
         )
 
     def execute(self, run_id: UUID, activation_id: UUID, eager: Eager | None = None) -> bool:

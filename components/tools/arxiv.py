@@ -16,11 +16,13 @@ from components.tools.base import Argument, Tool, ToolParams, ToolResult
 from components.tools.evidence import Hit
 from components.tools.parameters import one_of, positive
 from components.tools.xml_tree import text_of
+from providers.rates import VendorPace
 from providers.services import Call, Reply
 
 SEARCH = "https://export.arxiv.org/api/query"
 ORDERS = ("submittedDate", "lastUpdatedDate", "relevance")
 MOST_TRIES = 3  # that the vendor puts up with
+PACE = VendorPace(requests=1, seconds=3.0)
 _ATOM = "{http://www.w3.org/2005/Atom}"
 _ERROR = "api/errors"  # in the id of an entry that is no article
 
@@ -97,4 +99,5 @@ ARXIV = Tool(
     effect="idempotent",
     brings_sources=True,
     most_tries=MOST_TRIES,
+    pace=PACE,
 )

@@ -18,6 +18,9 @@ from components.base import Effect, Params
 from components.context import NodeContext
 from components.templates import json_text
 from components.tools import secrets
+from components.tools.in_pace import in_pace
+from providers.rates import VendorPace
+from providers.work_time import WorkTime
 
 LONGEST_WAIT = 60.0  # seconds between two tries
 LONGEST_ASKED_WAIT = 30.0  # seconds that a server may ask for
@@ -51,6 +54,11 @@ class ToolParams(Params):
     def further_arguments(self) -> tuple[str, ...]:
         """What a call may bring beyond the arguments that a model is offered."""
         return ()
+
+    @property
+    def shown_key(self) -> str:
+        """The key that a call shows to a vendor which counts requests by key; "" for none."""
+        return ""
 
     @property
     def finds_sources(self) -> bool:
@@ -126,8 +134,8 @@ class Tool(Generic[P]):
     """A tool. `required` arguments that are empty make an empty result without a call (`empty`), no error.
 
     An error whose details hold `answer` is read by a model in these words; others get the tool's label, unless its
-    `errors_are_bare`. The error's `outputs` are the node's all the same. What a tool that `brings_sources` finds joins
-    the run's references.
+    `errors_are_bare`. The error's `outputs` are the node's all the same. One whose details hold `result` is no failure
+    after the last try: that is the main output. What a tool that `brings_sources` finds joins the run's references.
     """
 
     name: str
@@ -145,6 +153,7 @@ class Tool(Generic[P]):
     owns_retries: bool = False
     retries: int | None = None  # instead of the node's own number
     most_tries: int | None = None  # that the vendor puts up with, whatever the node says
+    pace: VendorPace | None = None  # that the vendor wants all workers together to keep
     outputs: tuple[str, ...] = ("formalized_content", "json")  # all that a call may bring
     apart: Callable[[P], Collection[str]] = lambda params: ()  # arguments that a canvas gives as `Apart`
 
@@ -174,18 +183,23 @@ class Tool(Generic[P]):
             return ToolRun(dict(self.empty), self.empty.get(self.main_output, ""))
         arguments = self._completed(arguments)
         hidden = secrets.of(params, params.secrets, ctx.services.vendor_keys.values())
+        discreet = secrets.kept_from(ctx, hidden)
+        if self.pace is not None:
+            discreet = in_pace(discreet, self.pace.of(params.shown_key))
         attempts = self._attempts(params)
         clock = asyncio.get_running_loop()
         ends_at = clock.time() + ctx.time_limit(self.name)
-        for attempt in range(1, attempts + 1):
-            try:
-                result = await self.call(params, arguments, secrets.kept_from(ctx, hidden))
-                return ToolRun(secrets.removed(result.outputs, hidden), secrets.removed(_answer(result), hidden))
-            except Exception as error:  # noqa: BLE001 (a tool may raise anything; the model or the policy reads it)
-                wait = pause(error, params)
-                if attempt == attempts or not may_help(error) or clock.time() + wait >= ends_at:
-                    return self._failed(error, hidden)
-                await asyncio.sleep(wait)
+        async with WorkTime(None) as time:
+            for attempt in range(1, attempts + 1):
+                try:
+                    result = await self.call(params, arguments, discreet)
+                    return ToolRun(secrets.removed(result.outputs, hidden), secrets.removed(_answer(result), hidden))
+                except Exception as error:  # noqa: BLE001 (a tool may raise anything; the model or the policy reads it)
+                    wait = pause(error, params)
+                    is_late = clock.time() + wait >= ends_at + time.stood_still
+                    if attempt == attempts or not may_help(error) or is_late:
+                        return self._failed(error, hidden)
+                    await asyncio.sleep(wait)
         raise AssertionError("unreachable")
 
     def _attempts(self, params: P) -> int:
@@ -214,6 +228,9 @@ class Tool(Generic[P]):
         labelled = text if self.errors_are_bare or text.startswith(label) else label + text
         if not isinstance(error, ExecutorError):
             return ToolRun({}, labelled, text)
+        result = error.details.get("result")
+        if isinstance(result, str):
+            return ToolRun({self.main_output: secrets.removed(result, hidden)}, secrets.removed(result, hidden))
         outputs = secrets.removed(error.details.get("outputs") or {}, hidden)
         return ToolRun(outputs, secrets.removed(error.details.get("answer"), hidden) or labelled, text, error.code)
 

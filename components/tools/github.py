@@ -1,9 +1,12 @@
 """GitHub: public repositories, those with the most stars first.
 
-DSL: `query`, `top_n`, `access_token` (ours: more requests an hour).
+DSL: `query`, `top_n`, `access_token` (ours: more requests an hour). A 403 that says when to come again, or that nothing
+is left of the allowance, is a refusal that passes; every other one stays.
 """
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
+from http import HTTPStatus
 from typing import Annotated, Any, ClassVar
 
 from components.context import NodeContext
@@ -12,11 +15,12 @@ from components.tools import evidence, web
 from components.tools.base import Argument, Tool, ToolParams, ToolResult
 from components.tools.evidence import Hit
 from components.tools.parameters import positive
-from providers.services import Call
+from providers.services import Call, Reply
 
 SEARCH = "https://api.github.com/search/repositories"
 NO_ITEMS = "GitHub search returned no items."
 MOST_ROWS = 100  # that the vendor gives in one answer
+USUAL_WAIT = 60.0  # seconds, where the vendor does not say when it takes requests again
 
 
 class GitHubParams(ToolParams):
@@ -33,9 +37,22 @@ async def search(params: GitHubParams, arguments: Mapping[str, Any], ctx: NodeCo
     per_page = min(params.top_n, MOST_ROWS)
     asked = {"q": value_text(arguments["query"]), "sort": "stars", "order": "desc", "per_page": per_page}
     reply = await web.ask(ctx, "GitHub", Call("GET", SEARCH, params=asked, headers=headers))
-    rows = web.listed(reply, "items", error="message", otherwise=NO_ITEMS)
+    rows = web.listed(reply, "items", error="message", otherwise=NO_ITEMS, wait=_wait(reply))
     formalized = await evidence.cite_hits((_hit(row) for row in rows if isinstance(row, Mapping)), ctx)
     return ToolResult({"formalized_content": formalized, "json": rows}, answer=formalized)
+
+
+def _wait(reply: Reply) -> float | None:
+    """Seconds until a refusal passes that was for too many requests; None for every other answer."""
+    is_used_up = reply.headers.get("x-ratelimit-remaining", "").strip() == "0"
+    if reply.status not in (HTTPStatus.FORBIDDEN, HTTPStatus.TOO_MANY_REQUESTS):
+        return None
+    if not is_used_up and "retry-after" not in reply.headers:
+        return None
+    reset = reply.headers.get("x-ratelimit-reset", "").strip()
+    if not is_used_up or not reset.isdecimal():
+        return USUAL_WAIT
+    return max(0.0, float(reset[:12]) - datetime.now(UTC).timestamp())
 
 
 def _hit(row: Mapping[str, Any]) -> Hit:

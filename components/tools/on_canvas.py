@@ -7,7 +7,6 @@ A failure under `comment` with a default value is no failure: the default become
 and the error is kept as `_SUPPRESSED_ERROR` (row T6).
 """
 
-import asyncio
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,6 +16,7 @@ from components import templates
 from components.base import Component
 from components.context import NodeContext
 from components.tools.base import Apart, Argument, Tool, ToolParams, ToolRun
+from providers.work_time import WorkTime
 
 RESULT, SUPPRESSED = "result", "_SUPPRESSED_ERROR"
 _SHARE_OF_LIMIT = 0.98  # a little before the worker calls the attempt off, so that the author's default still counts
@@ -42,7 +42,7 @@ def on_canvas(tool: Tool[Any]) -> Component[Any]:
 async def _carried_out(tool: Tool[Any], params: ToolParams, ctx: NodeContext) -> ToolRun:
     limit = ctx.time_limit(tool.name)
     try:
-        async with asyncio.timeout(limit * _SHARE_OF_LIMIT):
+        async with WorkTime(limit * _SHARE_OF_LIMIT):
             return await tool.run(params, _arguments(tool, params, ctx), ctx)
     except TimeoutError:
         return ToolRun({}, None, f"Operation timed out after {limit:g} seconds", NodeTimeout.code)

@@ -1,12 +1,12 @@
 """PubMed: articles of medicine and the life sciences by their abstracts.
 
-DSL: `query`, `top_n`, `email` (the vendor wants to know whom to write to). A search without hits is empty rather than
-an error, and an abstract is given whole (row T9).
+DSL: `query`, `top_n`, `email` (the vendor wants to know whom to write to), `api_key` (ours: more requests a second). A
+search without hits is empty rather than an error, and an abstract is given whole (row T9).
 """
 
 import asyncio
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 from xml.etree.ElementTree import Element
 
 from canvas.errors import ToolError
@@ -17,20 +17,31 @@ from components.tools.base import Argument, Tool, ToolParams, ToolResult
 from components.tools.evidence import Hit
 from components.tools.parameters import positive
 from components.tools.xml_tree import text_of
+from providers.rates import VendorPace
 from providers.services import Call, Reply
 
 SEARCH = "https://eutils.ncbi.nlm.nih.gov/entrez/eutils/esearch.fcgi"
 FETCH = "https://eutils.ncbi.nlm.nih.gov/entrez/eutils/efetch.fcgi"
+PACE = VendorPace(requests=3, seconds=1.0, with_key=10)
 ARTICLE = "https://pubmed.ncbi.nlm.nih.gov/"
 
 
 class PubMedParams(ToolParams):
+    secrets: ClassVar[tuple[str, ...]] = ("api_key",)
+
     top_n: Annotated[int, positive("Top N")] = 12
     email: Any = "A.N.Other@example.com"
+    api_key: Any = ""
+
+    @property
+    def shown_key(self) -> str:
+        return value_text(self.api_key).strip()
 
 
 async def search(params: PubMedParams, arguments: Mapping[str, Any], ctx: NodeContext) -> ToolResult:
     caller = {"db": "pubmed", "retmode": "xml", "email": value_text(params.email), "tool": "easel"}
+    if params.shown_key:
+        caller["api_key"] = params.shown_key
     asked = {**caller, "term": value_text(arguments["query"]), "retmax": params.top_n}
     ids = _ids(await web.fetch(ctx, "PubMed", Call("GET", SEARCH, params=asked)))[: params.top_n]
     rows: list[dict[str, str]] = []
@@ -120,4 +131,5 @@ PUBMED = Tool(
     call=search,
     effect="idempotent",
     brings_sources=True,
+    pace=PACE,
 )

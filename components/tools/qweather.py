@@ -2,7 +2,8 @@
 
 DSL: `query`, `web_apikey`, `lang`, `type`, `user_type`, `time_period`, and `api_host` (ours): the vendor gives each
 account a host of its own, where keys go into a header. That host is the author's choice, so it is guarded. What the
-vendor knows is shown as JSON (row T12). A code with which it refuses is no failure but the text, as upstream.
+vendor knows is shown as JSON (row T12). A code with which it refuses is no failure but the text, as upstream, once
+the tries are over where the status says that it may pass.
 """
 
 import re
@@ -13,7 +14,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from pydantic import BeforeValidator
 
-from canvas.errors import ToolError
+from canvas.errors import HttpFailed, ToolError
 from components.context import NodeContext
 from components.templates import json_text, value_text
 from components.tools import web
@@ -97,13 +98,15 @@ class _Account:
         code = _code(reply)
         if not reply.is_success:
             refusal = web.refusal(reply, _said(reply))
-            if refusal.retryable or code in ("", FINE):
+            if code in ("", FINE):
                 raise refusal
+            if refusal.retryable:
+                raise HttpFailed(refusal.message, retryable=True, **{**refusal.details, "result": _told(code)})
         body = web.object_of(reply)
         if not code:
             raise ToolError('The answer has no "code".')
         if code != FINE:
-            raise _Refused(_REASONS.get(code, f"QWeather API returned code {code}."))
+            raise _Refused(_told(code))
         return body
 
 
@@ -113,7 +116,7 @@ async def report(params: QWeatherParams, arguments: Mapping[str, Any], ctx: Node
         found = await account.ask(ctx, account.geo, {"location": value_text(arguments["query"]).strip()})
         text = await _about(_place(found), params, account, ctx)
     except _Refused as refused:
-        text = f"**Error** {refused}"
+        text = str(refused)
     return ToolResult({"formalized_content": text}, answer=text)
 
 
@@ -174,6 +177,11 @@ def _code(reply: Reply) -> str:
     except ToolError:
         return ""
     return str(code) if isinstance(code, str | int) else ""
+
+
+def _told(code: str) -> str:
+    """What a code means that is not fine."""
+    return f"**Error** {_REASONS.get(code, f'QWeather API returned code {code}.')}"
 
 
 def _said(reply: Reply) -> str:

@@ -17,8 +17,8 @@ def of(params: object, names: Iterable[str], others: Iterable[str] = ()) -> tupl
     values = (*(getattr(params, name, None) for name in names), *others)
     spelled = {
         spelling
-        for value in values
-        if isinstance(value, str) and len(value) >= SHORTEST
+        for value in (text.strip() for text in values if isinstance(text, str))  # blanks are not always sent along
+        if len(value) >= SHORTEST
         for spelling in (value, quote(value, safe=""), quote_plus(value), json_text(value)[1:-1])
     }
     return tuple(sorted(spelled, key=lambda spelling: (-len(spelling), spelling)))

@@ -52,13 +52,18 @@ async def fetch(ctx: NodeContext, tool: str, call: Call) -> Reply:
     return reply
 
 
-def refusal(reply: Reply, message: str = "") -> HttpFailed:
-    """An answer of the wrong status as an error, in the vendor's own words where the tool has found them."""
+def refusal(reply: Reply, message: str = "", *, wait: float | None = None) -> HttpFailed:
+    """An answer of the wrong status as an error, in the vendor's own words where the tool has found them.
+
+    `wait`: the tool knows that it passes, after so many seconds unless the answer has a `Retry-After`.
+    """
+    asked = _retry_after(reply.headers.get("retry-after", ""))
+    may_pass = reply.status in _MAY_PASS or reply.status >= HTTPStatus.INTERNAL_SERVER_ERROR
     return HttpFailed(
         message or f"HTTP {reply.status}: {text_of(reply)[:SHOWN]}",
-        retryable=reply.status in _MAY_PASS or reply.status >= HTTPStatus.INTERNAL_SERVER_ERROR,
+        retryable=may_pass or wait is not None,
         status=reply.status,
-        retry_after=_retry_after(reply.headers.get("retry-after", "")),
+        retry_after=wait if asked is None else asked,
     )
 
 
@@ -88,18 +93,18 @@ def object_of(reply: Reply) -> dict[str, Any]:
     return body
 
 
-def listed(reply: Reply, name: str, *, error: str, otherwise: str) -> list[Any]:
+def listed(reply: Reply, name: str, *, error: str, otherwise: str, wait: float | None = None) -> list[Any]:
     """A list out of an answer of any status. Without it, what the vendor says under `error` is what went wrong."""
     try:
         body = object_of(reply)
     except ToolError:
         if reply.is_success:
             raise
-        raise refusal(reply) from None
+        raise refusal(reply, wait=wait) from None
     if isinstance(body.get(name), list) and reply.is_success:
         return body[name]
     said = body[error] if isinstance(body.get(error), str) else ""
-    raise ToolError(said or otherwise) if reply.is_success else refusal(reply, said)
+    raise ToolError(said or otherwise) if reply.is_success else refusal(reply, said, wait=wait)
 
 
 def rows_of(value: Any, name: str) -> list[Any]:

@@ -14,7 +14,7 @@ from pydantic import AliasChoices
 from canvas import dsl, events, names
 from components import registry, tools
 from components.base import Component, Params
-from components.tools.base import ToolParams
+from components.tools.base import Tool, ToolParams
 from components.tools.retired import RETIRED
 from providers.accounts import accounts_from_toml
 from providers.vendors import vendors
@@ -230,13 +230,24 @@ def test_the_time_limit_of_every_component_is_told() -> None:
 
 
 def test_the_overview_of_tools_has_a_row_for_each_that_says_what_the_code_says() -> None:
-    row = re.compile(r"^\| \[(\w+)\]\(#(\w+)\) \| `(\w+)` \| [^|]+ \| (\d+) s \| `(\w+)` \| [^|]+ \|$", re.MULTILINE)
+    row = re.compile(
+        r"^\| \[(\w+)\]\(#(\w+)\) \| `(\w+)` \| [^|]+ \| (\d+) s \| ([^|]+) \| `(\w+)` \| [^|]+ \|$", re.MULTILINE
+    )
     told = row.findall(section(TOOLS, "### Overview"))
     listed = {tool.name: tool for tool in tools.TOOLS.values() if tool.name not in GONE}
 
     assert sorted(told) == sorted(
-        (name, name.lower(), tool.function, str(TIME_LIMITS[name]), tool.effect) for name, tool in listed.items()
+        (name, name.lower(), tool.function, str(TIME_LIMITS[name]), pace_of(tool), tool.effect)
+        for name, tool in listed.items()
     )
+
+
+def pace_of(tool: Tool[Any]) -> str:
+    """How a tool's pace is told."""
+    if tool.pace is None:
+        return "-"
+    with_key = f"; {tool.pace.with_key} with a key" if tool.pace.with_key else ""
+    return f"{tool.pace.requests} in {tool.pace.seconds:g} s{with_key}"
 
 
 def test_every_component_with_parameters_has_an_example() -> None:

@@ -7,20 +7,27 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from pytest_httpserver import HTTPServer
+from sqlalchemy import update
 from werkzeug import Request, Response
 
 from components.tools import find
+from providers.repeats import HEADER
 from providers.scripted import Script
+from scheduler import sweep
+from scheduler.sweep import Sweeper
+from store.schema import activations as rows
 from tests.builders import says
 from tests.integration.engine import Bench, Run, at_work, until
 from worker.outside import Reach
 
 KEY = "key/12345678+secret"
 KEYED = {"api_key": KEY}
+QUICK = 0.6  # seconds for a minute, so that vendors with a pace of their own hold up no test
 
 
 @dataclass(frozen=True)
@@ -200,19 +207,27 @@ def by_nodes(bench: Bench, world: World) -> Run:
     names = ", ".join(nodes)
     told = " ".join(f"{{{each.node}@{each.main}}}" for each in VENDORS)
     run = bench.start(f"begin -> {names}; {names} -> say", **nodes, say=says(told))
-    with at_work(bench, bench.a_worker(reach=world.reach)):
+    with at_work(bench, bench.a_worker(reach=world.reach, pace_window=QUICK)):
         until(lambda: run.status in ("succeeded", "failed"))
     return run
 
 
-def by_agent(bench: Bench, world: World, *, seconds: float = 60.0, **params: Any) -> Run:
-    """All of them called in one round. `seconds` is what each tool may take."""
+def by_agent(
+    bench: Bench,
+    world: World,
+    *,
+    seconds: float = 60.0,
+    then: Sequence[Mapping[str, Any]] = (),
+    started: Callable[[Run], None] = lambda run: None,
+    **params: Any,
+) -> Run:
+    """All of them called in one round, and what the script has `then`. `seconds` is what each tool may take."""
     tools = [{"component_name": each.tool, "name": each.tool, "params": {**each.params, **params}} for each in VENDORS]
     calls = [
         {"name": f"{function_of(each)}_{number}", "arguments": {**each.asked, "unknown": 1}}
         for number, each in enumerate(VENDORS)
     ]
-    bench.script = Script([{"tool_calls": calls, "times": 1}, {"reply": "Fine."}])
+    bench.script = Script([{"tool_calls": calls, "times": 1}, *then, {"reply": "Fine."}])
     agent = {
         "component": "Agent",
         "llm_id": "scripted",
@@ -222,10 +237,13 @@ def by_agent(bench: Bench, world: World, *, seconds: float = 60.0, **params: Any
     }
     run = bench.start("begin -> model -> say", model=agent, say=says("{model@content}"))
 
+    started(run)
+
     def limit(component: str, *_: Any) -> float:
         return seconds if find(component) else 60.0
 
-    bench.play(bench.a_worker(reach=world.reach, time_limit=limit))
+    with at_work(bench, bench.a_worker(reach=world.reach, time_limit=limit, pace_window=QUICK), threads=1):
+        until(lambda: run.status in ("succeeded", "failed"))
     return run
 
 
@@ -318,3 +336,74 @@ def test_a_vendor_that_says_nothing_is_left_when_the_tools_time_is_up(bench: Ben
     told = re.compile(r"no whole answer within 0\.\d+ seconds|Operation timed out after 0\.\d+ seconds")
     assert run.status == "succeeded"
     assert {tool: text for tool, text in results(run).items() if not told.search(text)} == {}
+
+
+# -- workers that are lost -------------------------------------------------------------------------------------------
+LOST = [each for each in VENDORS if each.tool in ("ArXiv", "DeepL", "PubMed", "QWeather", "TavilySearch", "TuShare")]
+"""One of each kind: asked by GET, by POST with a form or JSON, once or twice."""
+
+
+@pytest.fixture
+def trusting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sweeper believes what it sees at first sight."""
+    monkeypatch.setattr(sweep, "UNBROKEN", 0.0)
+
+
+@pytest.mark.usefixtures("trusting")
+def test_a_node_whose_worker_was_lost_over_the_answer_asks_again_and_finds_the_same(bench: Bench, world: World):
+    whole = by_nodes(bench, world)
+    needed, world.asked = Counter({each.tool: world.asked[each.tool] for each in LOST}), Counter()
+    nodes = {each.node: {"component": each.tool, **each.params, **each.asked} for each in LOST}
+    told = " ".join(f"{{{each.node}@{each.main}}}" for each in LOST)
+    run = bench.start(f"begin -> {' -> '.join(nodes)} -> say", **nodes, say=says(told))
+    keys: dict[str, list[str | None]] = {}
+
+    def vanishes(request: Request, times: int) -> None:
+        name = request.path.split("/")[1]
+        if times % needed[name] == 0:  # with the last answer that the attempt needs
+            keys.setdefault(name, []).append(request.headers.get(HEADER))
+        if times == needed[name]:
+            lose_first_attempt(bench, run, name.lower())
+
+    world.misbehaves = vanishes
+    with at_work(bench, bench.a_worker(reach=world.reach, pace_window=QUICK), threads=1):
+        until(lambda: run.status in ("succeeded", "failed"))
+
+    assert run.status == "succeeded"
+    assert world.asked == Counter({name: 2 * times for name, times in needed.items()})
+    assert [run.activation(each.node).attempt for each in LOST] == [2] * len(LOST)
+    assert [run.outputs(each.node) for each in LOST] == [whole.outputs(each.node) for each in LOST]
+    assert {name for name, (first, second) in keys.items() if first != second} == set()
+
+
+def lose_first_attempt(bench: Bench, run: Run, node: str) -> None:
+    """Whoever works on the node is taken for lost, also if a renewal comes in between."""
+
+    def is_lost() -> bool:
+        with bench.database.transaction() as tx:
+            first = (rows.c.run_id == run.id, rows.c.node_id == node, rows.c.status == "running", rows.c.attempt == 1)
+            tx.run(update(rows).where(*first).values(lease_until=rows.c.lease_until - timedelta(hours=1)))
+        Sweeper(bench.coordinator).tick()
+        return run.activation(node).strikes > 0
+
+    until(is_lost)
+
+
+@pytest.mark.usefixtures("trusting")
+def test_an_agent_whose_worker_was_lost_asks_no_vendor_twice_whose_answer_is_recorded(bench: Bench, world: World):
+    by_agent(bench, world)
+    needed, world.asked = world.asked, Counter()
+    number = [each.tool for each in VENDORS].index("GitHub")
+    more = {"name": f"github_search_{number}", "arguments": {"query": "widgets"}}
+
+    started: list[Run] = []
+
+    def vanishes(request: Request, times: int) -> None:
+        if times == 2 and request.path.startswith("/GitHub/"):
+            lose_first_attempt(bench, started[0], "model")
+
+    world.misbehaves = vanishes
+    run = by_agent(bench, world, then=[{"tool_calls": [more], "times": 1}], started=started.append)
+
+    assert (run.status, run.activation("model").attempt) == ("succeeded", 2)
+    assert world.asked == needed + Counter(GitHub=2)

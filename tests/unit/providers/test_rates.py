@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from providers.accounts import Account, AccountModel, accounts_from_toml
 from providers.catalogue import resolve
-from providers.rates import Rates, exhausted_for
+from providers.rates import Rates, VendorPace, exhausted_for
 
 LIMITED = """
 [[account]]
@@ -119,3 +119,22 @@ def test_a_vendor_that_says_that_nothing_is_left_says_for_how_long(headers: dict
 )
 def test_a_vendor_may_name_the_moment_at_which_it_answers_again(headers: dict[str, str], seconds: float | None):
     assert exhausted_for(headers, datetime(2026, 1, 27, 12, tzinfo=UTC)) == seconds
+
+
+def test_a_vendors_pace_is_one_for_all_at_each_of_its_hosts():
+    pace = VendorPace(requests=1, seconds=3.0)
+
+    assert pace.at("a.test") == pace.of("any key").at("a.test")
+    assert pace.at("a.test").key != pace.at("b.test").key
+    assert pace.at("a.test").key != VendorPace(requests=3, seconds=1.0).at("a.test").key
+    assert (pace.at("a.test").rates.requests_per_minute, pace.at("a.test").minute) == (1, 3.1)
+
+
+def test_a_vendor_that_counts_by_key_is_asked_faster_with_one_which_does_not_show():
+    pace = VendorPace(requests=3, seconds=1.0, with_key=10)
+    one, other = pace.of("key-of-one").at("a.test"), pace.of("key-of-another").at("a.test")
+
+    assert len({one.key, other.key, pace.of("").at("a.test").key}) == 3
+    assert one.rates.requests_per_minute == 10
+    assert pace.of("").at("a.test").rates.requests_per_minute == 3
+    assert "key-of-one" not in f"{pace.of('key-of-one')} {one}"

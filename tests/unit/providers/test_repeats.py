@@ -1,7 +1,7 @@
 """Keys of requests: the same for a repetition, another one for every other request."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 from canvas.errors import HttpFailed
 from providers.chat import ChatRequest, Completion, Delta, ErrorDelta, ModelSpec, TextDelta
+from providers.failures import CallFailed, Code
+from providers.rates import Paced, VendorPace
 from providers.repeats import HEADER, KeyedHttp, KeyedModel, Repeats, within
 from providers.services import Call, Reply
 from tests.fakes import FakeHttp
@@ -157,3 +159,79 @@ def test_a_model_that_has_failed_is_asked_again_under_the_same_key():
     asyncio.run(asked(model, "a", "a"))
 
     assert model.keys[0] == model.keys[1]
+
+
+# -- at a vendor's pace ----------------------------------------------------------------------------------------------
+SLOWLY = VendorPace(requests=1, seconds=3.0)
+QUESTION = Call("GET", "http://Preprints.test:8080/api", params={"q": "a"}, pace=SLOWLY)
+
+
+@dataclass
+class Line:
+    """Where requests wait; it lets each of them leave, and notes what it was told."""
+
+    tickets: list[str] = field(default_factory=list)
+    paces: list[Paced] = field(default_factory=list)
+    refused: list[CallFailed | None] = field(default_factory=list)
+
+    async def take(self, paced: Paced, ticket: str) -> "Line":
+        self.paces.append(paced)
+        self.tickets.append(ticket)
+        return self
+
+    def leave(self, tokens: int | None, failed: CallFailed | None) -> None:
+        self.refused.append(failed)
+
+
+def answering(status: int, **headers: str) -> Callable[[Call], Reply]:
+    return lambda call: Reply(status, {name.replace("_", "-"): value for name, value in headers.items()}, b"", call.url)
+
+
+def lined_up(*calls: Call, answer: Any = fine) -> Line:
+    line = Line()
+    asyncio.run(_sent(KeyedHttp(FakeHttp(answer), Repeats("activation"), line), calls))
+    return line
+
+
+def test_a_request_waits_for_its_vendors_pace_under_the_same_ticket_in_every_attempt():
+    again = Call("GET", "http://preprints.test:8080/api", params={"q": "b"}, pace=SLOWLY)
+
+    line = lined_up(QUESTION, again, QUESTION)
+
+    assert line.tickets == lined_up(QUESTION, again, QUESTION).tickets
+    assert len({*line.tickets}) == 3
+    assert {paced.key for paced in line.paces} == {SLOWLY.at("preprints.test:8080").key}
+    assert line.refused == []
+
+
+def test_a_request_to_a_vendor_without_a_pace_waits_for_nothing():
+    assert lined_up(ORDER).tickets == []
+
+
+def test_a_try_after_no_good_answer_waits_with_the_ticket_that_it_had():
+    line = lined_up(QUESTION, QUESTION, answer=answering(500))
+
+    assert line.tickets[0] == line.tickets[1]
+    assert line.refused == []
+
+
+def test_a_part_of_an_activation_waits_under_tickets_of_its_own():
+    line = Line()
+    http = KeyedHttp(FakeHttp(fine), Repeats("activation"), line)
+
+    for one in (http, within(http, "0:1"), within(http, "0:2")):
+        asyncio.run(one.send(QUESTION))
+
+    assert len({*line.tickets}) == 3
+
+
+@pytest.mark.parametrize(
+    ("status", "headers", "seconds"),
+    [(429, {"retry_after": "7"}, 7.0), (429, {}, None), (503, {"retry_after": "7"}, 7.0)],
+)
+def test_a_vendor_that_was_asked_too_fast_holds_all_back(status: int, headers: dict[str, str], seconds: float | None):
+    line = lined_up(QUESTION, answer=answering(status, **headers))
+
+    (refused,) = line.refused
+    assert refused is not None
+    assert (refused.code, refused.retry_after) == (Code.RATE_LIMIT_EXCEEDED, seconds)

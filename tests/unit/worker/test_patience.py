@@ -42,6 +42,23 @@ def test_a_short_wait_is_waited_and_does_not_count_towards_the_time_limit():
     assert made.attempt.deadline >= before + 0.01
 
 
+def test_a_wait_is_given_before_it_is_waited_and_what_is_not_waited_is_taken_back(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(patience, "STEP", 1.0)
+    made = an_attempts()
+    made.attempt.deadline = before = time.monotonic() + 5
+
+    async def cut_short() -> float | None:
+        task = asyncio.create_task(waiting(made, IN_PLACE))
+        await asyncio.sleep(0.01)
+        meanwhile = made.attempt.deadline
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        return meanwhile
+
+    assert asyncio.run(cut_short()) == before + 1.0
+    assert before < made.attempt.deadline < before + 0.5
+
+
 def test_what_was_sent_and_not_recorded_is_not_thrown_away():
     made = an_attempts()
     made.sends()

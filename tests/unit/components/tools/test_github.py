@@ -61,6 +61,50 @@ def test_the_vendors_own_words_are_the_error(answer: Any, error: str):
     assert error_of(GITHUB, {"query": "w"}, vendor(answer)) == error
 
 
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"retry_after": "0"},
+        {"x_ratelimit_remaining": "0", "x_ratelimit_reset": "1"},
+        {"x_ratelimit_remaining": "0", "retry_after": "0"},
+    ],
+)
+def test_a_refusal_for_too_many_requests_passes(headers: dict[str, str]):
+    http = vendor(json_reply({"message": "API rate limit exceeded"}, 403, **headers), json_reply({"items": [WIDGET]}))
+
+    outputs = outputs_of(GITHUB, {"query": "w", "max_retries": 1, "delay_after_error": 30}, http)
+
+    assert outputs["json"] == [WIDGET]
+    assert len(http.calls) == 2
+
+
+@pytest.mark.parametrize(
+    ("status", "headers"),
+    [
+        (403, {}),
+        (403, {"x_ratelimit_remaining": "7", "x_ratelimit_reset": "1"}),
+        (401, {"retry_after": "0"}),
+        (422, {"x_ratelimit_remaining": "0", "x_ratelimit_reset": "1"}),
+    ],
+)
+def test_every_other_refusal_stays(status: int, headers: dict[str, str]):
+    http = vendor(json_reply({"message": "Forbidden"}, status, **headers), json_reply({"items": [WIDGET]}))
+
+    assert error_of(GITHUB, {"query": "w", "max_retries": 3, "delay_after_error": 0}, http) == "Forbidden"
+    assert len(http.calls) == 1
+
+
+@pytest.mark.parametrize("headers", [{"x_ratelimit_reset": f"{2**40}"}, {"x_ratelimit_reset": "soon"}, {}])
+def test_an_allowance_that_comes_back_too_late_is_told_at_once(headers: dict[str, str]):
+    spent = json_reply({"message": "API rate limit exceeded"}, 403, x_ratelimit_remaining="0", **headers)
+    http = vendor(spent, json_reply({"items": [WIDGET]}))
+
+    error = error_of(GITHUB, {"query": "w", "max_retries": 3}, http, limits={"GitHub": 12.0})
+
+    assert error == "API rate limit exceeded"
+    assert len(http.calls) == 1
+
+
 def test_trouble_on_the_way_is_an_error():
     assert "non-public" in error_of(GITHUB, {"query": "w"}, FakeHttp(refusing))
     assert "12 s" in error_of(GITHUB, {"query": "w"}, FakeHttp(unreachable))

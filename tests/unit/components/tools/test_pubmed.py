@@ -137,3 +137,12 @@ def test_an_error_in_place_of_articles_is_told():
     http = pubmed(reply("<eFetchResult><ERROR>ID list is empty!</ERROR></eFetchResult>"))
 
     assert error_of(PUBMED, {"query": "q"}, http) == "ID list is empty!"
+
+
+def test_a_key_goes_along_with_both_requests_and_shows_nowhere():
+    http = pubmed(articles("<AbstractText>As of key-0123456789.</AbstractText>"))
+
+    outputs = outputs_of(PUBMED, {"query": "m", "api_key": " key-0123456789 "}, http)
+
+    assert [dict(call.params or {})["api_key"] for call in http.calls] == ["key-0123456789"] * 2
+    assert "key-0123456789" not in str(outputs)

@@ -176,6 +176,20 @@ def test_a_crowded_vendor_is_asked_again_even_if_it_gives_a_code():
     assert len(http.calls) == 3
 
 
+@pytest.mark.parametrize(("code", "told"), [("429", "more often in a minute"), ("500", "failed, or did not answer")])
+def test_a_vendor_that_stays_crowded_is_told_in_the_words_of_its_code_and_no_failure(code: str, told: str):
+    http = vendor(json_reply({"code": code}, int(code)))
+
+    outputs = outputs_of(QWEATHER, {"query": "Beijing", "max_retries": 2, "delay_after_error": 0}, http)
+    by_a_model = by_model(QWEATHER, {}, {"query": "Beijing"}, http)
+
+    assert list(outputs) == ["formalized_content"]
+    assert outputs["formalized_content"].startswith("**Error** ")
+    assert told in outputs["formalized_content"]
+    assert (by_a_model.answer, by_a_model.error) == (outputs["formalized_content"], None)
+    assert len(http.calls) == 3 + 1
+
+
 @pytest.mark.parametrize("query", ["", " ", None])
 def test_without_a_place_nobody_is_asked(query: Any):
     assert outputs_of(QWEATHER, {"query": query}, FakeHttp(no_network)) == {"formalized_content": ""}
