@@ -8,12 +8,10 @@ account's `embedding_fields`. Requests are signed as those of chat are (provider
 """
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any
 from urllib.parse import quote
 
 from canvas.errors import ModelError
-from providers.asking import until_answered
 from providers.aws import Aws
 from providers.chat import ModelSpec
 from providers.failures import CallFailed, Code
@@ -23,7 +21,7 @@ from providers.nearness import Embedded
 from providers.posting import encoded, posted, whole_of
 from providers.replies import field_of
 from providers.sdk import Limits
-from providers.vectors import batch_of, fitted, vectors_in
+from providers.vectors import batch_of, fitted, in_batches, vectors_in
 from providers.wired import Pace
 
 _TITAN, _COHERE = "titan-embed", "cohere.embed"
@@ -58,16 +56,7 @@ class VectorsOfBedrock:
         return f"{self._spec.name}@{self._spec.factory}"
 
     async def embed(self, texts: Sequence[str]) -> Embedded:
-        vectors: list[Sequence[float]] = []
-        tokens = 0
-        for start in range(0, len(texts), self._batch):
-            batch = [self._fitted(text) for text in texts[start : start + self._batch]]
-            length = len(vectors[0]) if vectors else None
-            once = partial(self._once, batch, length)
-            answered = await until_answered(once, Sent(tuple(batch)), self._meter, self._pace)
-            vectors += answered.vectors
-            tokens += answered.tokens
-        return Embedded(vectors, tokens)
+        return await in_batches(list(map(self._fitted, texts)), self._batch, self._once, self._meter, self._pace)
 
     def _fitted(self, text: str) -> str:
         cut = fitted(text, budget(self._spec.context_tokens))

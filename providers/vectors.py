@@ -8,7 +8,7 @@ with numbers that are none. Whatever is wrong is an error; no text ever gets ano
 import struct
 from base64 import b64decode
 from binascii import Error as NotBase64
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from math import isfinite
 from typing import Any
@@ -56,16 +56,8 @@ class VectorsOfVendor:
         return f"{self._spec.name}@{self._spec.factory}"
 
     async def embed(self, texts: Sequence[str]) -> Embedded:
-        vectors: list[Sequence[float]] = []
-        tokens = 0
-        for start in range(0, len(texts), self._batch):
-            batch = [fitted(text, budget(self._spec.context_tokens)) for text in texts[start : start + self._batch]]
-            length = len(vectors[0]) if vectors else None
-            sent = Sent(tuple(batch))
-            answered = await until_answered(partial(self._once, batch, length), sent, self._meter, self._pace)
-            vectors += answered.vectors
-            tokens += answered.tokens
-        return Embedded(vectors, tokens)
+        cut = [fitted(text, budget(self._spec.context_tokens)) for text in texts]
+        return await in_batches(cut, self._batch, self._once, self._meter, self._pace)
 
     async def _once(self, batch: Sequence[str], length: int | None) -> tuple[Embedded, int | None]:
         body = {**self._fields, "model": self._spec.name, "input": list(batch)}
@@ -74,6 +66,23 @@ class VectorsOfVendor:
         vectors = vectors_in(answer, len(batch), length)
         tokens = tokens_in(answer)
         return Embedded(vectors, tokens if tokens is not None else Sent(tuple(batch)).tokens()), tokens
+
+
+Once = Callable[[Sequence[str], int | None], Awaitable[tuple[Embedded, int | None]]]
+"""One request: texts, and how long vectors are if that is known. What came, and the tokens if the vendor counts them."""
+
+
+async def in_batches(texts: Sequence[str], size: int, once: Once, meter: Meter, pace: Pace) -> Embedded:
+    """Vectors of texts, of which a vendor takes so many at once. Raises ModelError."""
+    vectors: list[Sequence[float]] = []
+    tokens = 0
+    for start in range(0, len(texts), size):
+        batch = texts[start : start + size]
+        length = len(vectors[0]) if vectors else None
+        answered = await until_answered(partial(once, batch, length), Sent(tuple(batch)), meter, pace)
+        vectors += answered.vectors
+        tokens += answered.tokens
+    return Embedded(vectors, tokens)
 
 
 def vectors_in(answer: Any, count: int, length: int | None = None) -> list[Sequence[float]]:
