@@ -69,7 +69,7 @@ class VectorsOfVendor:
 
 
 Once = Callable[[Sequence[str], int | None], Awaitable[tuple[Embedded, int | None]]]
-"""One request: texts, and how long vectors are if that is known. What came, and the tokens if the vendor counts them."""
+"""One request: texts, and how long vectors are if that is known. What came, and the tokens if the vendor has told."""
 
 
 async def in_batches(texts: Sequence[str], size: int, once: Once, meter: Meter, pace: Pace) -> Embedded:
