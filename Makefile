@@ -26,7 +26,7 @@ check: setup ## format, lint, types and unit tests
 	$(BIN)/python -m pytest -q -n 2 tests/unit
 
 test: setup ## every test
-	$(BIN)/python -m pytest -q -n 2
+	$(BIN)/python -m pytest -q -n 3
 
 faults: setup ## every way to disturb a deployment, with a table of what came of it: a quarter of an hour
 	$(BIN)/python -m tests.faults

@@ -29,7 +29,7 @@ def server(home: Path, durable: bool) -> Server:
     if not data.is_dir():
         _initialise(folder, postgres.with_name("initdb"), major, account)
     settings = {
-        "listen_addresses": "127.0.0.1", "port": port, "unix_socket_directories": "", "max_connections": 60,
+        "listen_addresses": "127.0.0.1", "port": port, "unix_socket_directories": "", "max_connections": 100,
         "shared_buffers": "64MB", "jit": "off", "max_parallel_workers_per_gather": 0, "wal_level": "minimal",
         "max_wal_senders": 0, "max_logical_replication_workers": 0, "cluster_name": _cluster_name(data),
     }  # fmt: skip

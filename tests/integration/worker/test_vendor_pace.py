@@ -132,7 +132,7 @@ def test_a_search_that_must_wait_long_gives_its_place_up_and_is_sent_again_when_
 def test_an_agent_that_must_wait_does_not_repeat_the_calls_it_has_recorded(vendor: Vendor):
     vendor.minute = MINUTE
     calls = [{"name": "arxiv_search_0", "arguments": {"query": query}} for query in ("mice", "men")]
-    vendor.bench.script = Script([{"tool_calls": calls, "times": 1}, {"reply": "Fine."}])
+    vendor.bench.script = Script([*({"tool_calls": [call], "times": 1} for call in calls), {"reply": "Fine."}])
     tools = [{"component_name": "ArXiv", "name": "ArXiv", "params": {}}]
     agent = {"component": "Agent", "llm_id": "scripted", "tools": tools}
     agent["prompts"] = [{"role": "user", "content": "How are widgets?"}]
