@@ -52,7 +52,7 @@ def test_both_servers_answer_on_loopback_behind_a_password(home: Path) -> None:
             assert client.ping()
 
         assert listening is not None
-        assert [str(listening[0]), listening[1]] == ["127.0.0.1", "60"]
+        assert [str(listening[0]), listening[1]] == ["127.0.0.1", "100"]
         with pytest.raises(psycopg.OperationalError, match="password"):
             connected(without_password(servers.database_url))
         with pytest.raises(redis.AuthenticationError):
