@@ -1,5 +1,6 @@
 """The worker's Celery app: `celery -A worker.tasks worker -Q nodes -P threads`."""
 
+import gc
 import sys
 import threading
 from datetime import datetime
@@ -30,6 +31,7 @@ log = structlog.get_logger()
 
 TURNS_WITHIN = 1.0  # seconds between two looks at the event loop
 SWITCHES_WITHIN = 0.005  # seconds a thread may compute while another waits; each change costs what lies in the caches
+GARBAGE_AFTER = 10_000  # objects; a node makes thousands, and with Python's own 700 a sixth of its time goes there
 SWITCHES_SOON = 0.001  # while a model speaks: its pieces wait for their thread, and so does a call to stop it
 
 _settings = settings.load()
@@ -100,6 +102,8 @@ def extract() -> None:
 def _start(**_: Any) -> None:
     _give_way(False)
     worker().loop.tells = _give_way
+    gc.freeze()  # what is there by now stays
+    gc.set_threshold(GARBAGE_AFTER, *gc.get_threshold()[1:])
     threading.Thread(target=warm_up, name="easel-warms-up", daemon=True).start()
 
 
