@@ -92,4 +92,6 @@ def test_it_tells_when_the_first_coroutine_begins_and_when_the_last_one_is_over(
 
     waiting[1].cancel()
     assert told == [True, False]
+    loop.call(second.set)
+    loop.submit(asyncio.sleep(0)).result(timeout=5)  # it has seen that
     loop.stop()
