@@ -170,7 +170,7 @@ def test_a_cancelled_run_stops_waiting_at_once_and_asks_nobody(vendor: Vendor):
     first, second = vendor.searched(), vendor.searched()
 
     with at_work(vendor.bench, vendor.worker(), threads=2):
-        until(lambda: counted)
+        until(lambda: bool(counted and vendor.asked))
         began = time.monotonic()
         vendor.bench.lifecycle.cancel_run(vendor.bench.tenant_id, second.id)
         vendor.bench.lifecycle.cancel_run(vendor.bench.tenant_id, first.id)
