@@ -10,7 +10,6 @@ from sqlalchemy import (
     BigInteger,
     Column,
     Date,
-    DateTime,
     ForeignKey,
     Index,
     Table,
@@ -18,11 +17,10 @@ from sqlalchemy import (
     Uuid,
     bindparam,
     exists,
-    func,
     text,
 )
 
-from store.schema import metadata
+from store.schema import metadata, moment, stamp
 
 __all__ = ["EACH", "LIMITED", "budget_limits", "budget_reservations", "budget_spent", "metadata"]
 
@@ -37,8 +35,8 @@ budget_limits = Table(
     Column("scope", Text, primary_key=True),  # canvas/budget.py: run | session | tenant | day
     Column("measure", Text, primary_key=True),  # tokens | calls | seconds (in ms) | a currency (in billionths)
     Column("amount", BigInteger, nullable=False),
-    Column("due_at", DateTime(timezone=True)),  # when a run is to end that has a limit of seconds
-    Column("updated_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
+    moment("due_at"),  # when a run is to end that has a limit of seconds
+    stamp("updated_at"),
     Index("ix_budget_limits_due", "due_at", postgresql_where=text("due_at is not null")),
 )
 
@@ -53,7 +51,7 @@ budget_spent = Table(
     Column("spent", BigInteger, nullable=False, server_default="0"),
     Column("reserved", BigInteger, nullable=False, server_default="0"),
     Column("largest", BigInteger, nullable=False, server_default="0"),  # that one call has used
-    Column("updated_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
+    stamp("updated_at"),
 )
 
 budget_reservations = Table(
@@ -65,7 +63,7 @@ budget_reservations = Table(
     Column("activation_id", Uuid, nullable=False),
     Column("lease_id", Uuid, nullable=False),  # when it is gone, so is the reservation
     Column("held", JSON, nullable=False),  # [{scope, scope_id, day, measure, amount}]
-    Column("created_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
+    stamp("created_at"),
 )
 
 LIMITED = exists().where(

@@ -4,11 +4,11 @@ Metadata is `jsonb`: nobody sees the order of its keys, and PostgreSQL may be as
 bytes, little-endian numbers one after the other (docs/decisions/0024): they are read whole, into one array.
 """
 
-from sqlalchemy import BigInteger, Column, DateTime, ForeignKey, Index, Integer, LargeBinary, Table, Text, Uuid, func
+from sqlalchemy import BigInteger, Column, ForeignKey, Index, Integer, LargeBinary, Table, Text, Uuid, func
 from sqlalchemy import text as literal
 from sqlalchemy.dialects.postgresql import JSONB
 
-from store.schema import metadata
+from store.schema import metadata, moment, stamp
 
 knowledge_bases = Table(
     "knowledge_bases",
@@ -23,8 +23,8 @@ knowledge_bases = Table(
     Column(
         "revision", BigInteger, nullable=False, server_default="0"
     ),  # one more whenever a search may find other chunks
-    Column("created_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
-    Column("updated_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
+    stamp("created_at"),
+    stamp("updated_at"),
     Index("uq_knowledge_bases_name", "tenant_id", func.lower(literal("name")), unique=True),
 )
 
@@ -47,9 +47,9 @@ knowledge_documents = Table(
     Column("tokens", BigInteger, nullable=False, server_default="0"),
     Column("tries", Integer, nullable=False, server_default="0"),
     Column("lease_id", Uuid),
-    Column("lease_until", DateTime(timezone=True)),  # without a lease: not to be tried before
-    Column("created_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
-    Column("updated_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
+    moment("lease_until"),  # without a lease: not to be tried before
+    stamp("created_at"),
+    stamp("updated_at"),
     Index("uq_knowledge_documents_name", "base_id", "name", unique=True),
     Index("ix_knowledge_documents_content", "base_id", "sha256"),
     Index("ix_knowledge_documents_pending", "updated_at", postgresql_where=literal("status = 'pending'")),

@@ -4,7 +4,6 @@ that are tools themselves. They belong to the metadata of `store/schema.py`."""
 from sqlalchemy import (
     JSON,
     Column,
-    DateTime,
     Float,
     ForeignKey,
     Index,
@@ -13,10 +12,9 @@ from sqlalchemy import (
     Text,
     UniqueConstraint,
     Uuid,
-    func,
 )
 
-from store.schema import metadata
+from store.schema import metadata, stamp
 
 mcp_servers = Table(
     "mcp_servers",
@@ -31,8 +29,8 @@ mcp_servers = Table(
     Column("sealed_variables", LargeBinary, nullable=False),  # JSON: what fills them
     Column("call_seconds", Float, nullable=False),
     Column("allowed", JSON(none_as_null=True)),  # names of tools that may be called; null: all
-    Column("created_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
-    Column("updated_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
+    stamp("created_at"),
+    stamp("updated_at"),
     UniqueConstraint("tenant_id", "name"),
 )
 
@@ -45,7 +43,7 @@ mcp_tools = Table(
     Column("description", Text, nullable=False),
     Column("schema", JSON, nullable=False),
     Column("digest", LargeBinary, nullable=False),  # canvas/mcp_offers.py, of the two before it
-    Column("seen_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
+    stamp("seen_at"),
 )
 
 mcp_agents = Table(
@@ -54,6 +52,6 @@ mcp_agents = Table(
     Column("canvas_id", Uuid, ForeignKey("canvases.id", ondelete="CASCADE"), primary_key=True),
     Column("tenant_id", Uuid, nullable=False),
     Column("name", Text, nullable=False),  # of the tool
-    Column("created_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
+    stamp("created_at"),
     Index("uq_mcp_agents_name", "tenant_id", "name", unique=True),
 )

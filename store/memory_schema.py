@@ -7,7 +7,6 @@ from sqlalchemy import (
     BigInteger,
     Boolean,
     Column,
-    DateTime,
     Float,
     ForeignKey,
     Index,
@@ -20,7 +19,7 @@ from sqlalchemy import (
 )
 from sqlalchemy import text as literal
 
-from store.schema import metadata
+from store.schema import metadata, moment, stamp
 
 memories = Table(
     "memories",
@@ -40,8 +39,8 @@ memories = Table(
     Column("permissions", Text, nullable=False, server_default="me"),  # me | team
     Column("bytes", BigInteger, nullable=False, server_default="0"),  # that it takes now
     Column("last_number", BigInteger, nullable=False, server_default="0"),  # of a message
-    Column("created_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
-    Column("updated_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
+    stamp("created_at"),
+    stamp("updated_at"),
     Index("uq_memories_name", "tenant_id", func.lower(literal("name")), unique=True),
 )
 
@@ -61,16 +60,16 @@ memory_messages = Table(
     Column("words", LargeBinary, nullable=False),  # uint32, in ascending order
     Column("vector", LargeBinary),  # float32, of length 1
     Column("size", Integer, nullable=False),  # bytes that count for the memory's limit
-    Column("valid_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
-    Column("invalid_at", DateTime(timezone=True)),
-    Column("forget_at", DateTime(timezone=True)),
+    stamp("valid_at"),
+    moment("invalid_at"),
+    moment("forget_at"),
     Column("is_enabled", Boolean, nullable=False, server_default=literal("true")),
     Column("extraction", Text, nullable=False, server_default="none"),  # none | pending | done | failed
     Column("error", Text, nullable=False, server_default=""),
     Column("tries", Integer, nullable=False, server_default="0"),
     Column("lease_id", Uuid),
-    Column("lease_until", DateTime(timezone=True)),  # without a lease: not to be tried before
-    Column("created_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
+    moment("lease_until"),  # without a lease: not to be tried before
+    stamp("created_at"),
     Index("uq_memory_messages_key", "memory_id", "key", unique=True),
     Index("ix_memory_messages_source", "memory_id", "source"),
     Index("ix_memory_messages_pending", "created_at", postgresql_where=literal("extraction = 'pending'")),

@@ -31,8 +31,8 @@ log = structlog.get_logger()
 
 TURNS_WITHIN = 1.0  # seconds between two looks at the event loop
 SWITCHES_WITHIN = 0.005  # seconds a thread may compute while another waits; each change costs what lies in the caches
-GARBAGE_AFTER = 10_000  # objects; a node makes thousands, and with Python's own 700 a sixth of its time goes there
 SWITCHES_SOON = 0.001  # while a model speaks: its pieces wait for their thread, and so does a call to stop it
+GARBAGE_AFTER = 10_000  # objects; a node makes thousands, and with Python's own 700 a sixth of its time goes there
 
 _settings = settings.load()
 telemetry.configure(_settings.log_level, _settings.log_format)

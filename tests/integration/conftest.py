@@ -6,6 +6,7 @@ import pytest
 
 from store.database import Database
 from tests.integration.engine import Bench, bench_on
+from tests.integration.knowledge_bases import Vendor, vendor
 
 
 @pytest.fixture(scope="module")
@@ -19,3 +20,17 @@ def database(module_database_url: str) -> Iterator[Database]:
 def bench(database: Database, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
     with bench_on(database, redis_url, monkeypatch) as bench:
         yield bench
+
+
+@pytest.fixture(scope="module")
+def one_vendor() -> Iterator[Vendor]:
+    """A vendor of models for a module."""
+    with vendor() as served:
+        yield served
+
+
+@pytest.fixture
+def served(one_vendor: Vendor) -> Vendor:
+    """The same, with nothing left of other tests."""
+    one_vendor.forget()
+    return one_vendor

@@ -3,7 +3,7 @@
 import asyncio
 import io
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import chain
@@ -23,7 +23,7 @@ from store import knowledge_bases, knowledge_chunks, knowledge_documents, tenant
 from store.database import Database
 from store.ids import new_id
 from tests.integration.engine import until
-from tests.integration.knowledge_bases import CHAT, EMBEDDING, RANKS, Shop, Vendor, vendor
+from tests.integration.knowledge_bases import CHAT, EMBEDDING, RANKS, Shop, Vendor
 
 REFUNDS = "Refunds take five days, after which the money is there."
 WAITS = text("""
@@ -56,18 +56,6 @@ class Dying:
 
 
 RULES = "\n\n".join(f"Rule {number}: on day {number} nobody leaves the house before noon." for number in range(200))
-
-
-@pytest.fixture(scope="module")
-def one_vendor() -> Iterator[Vendor]:
-    with vendor() as served:
-        yield served
-
-
-@pytest.fixture
-def served(one_vendor: Vendor) -> Vendor:
-    one_vendor.forget()
-    return one_vendor
 
 
 @pytest.fixture

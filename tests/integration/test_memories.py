@@ -1,7 +1,6 @@
 """Memories on real rows: what was said is kept once, found, looked through by a model, and gives way in the end."""
 
 import asyncio
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -24,7 +23,7 @@ from store.ids import new_id
 from store.memories import TYPES
 from store.memory_extractions import MOST_TRIES
 from tests.integration.engine import until
-from tests.integration.knowledge_bases import CHAT, EMBEDDING, Vendor, vendor
+from tests.integration.knowledge_bases import CHAT, EMBEDDING, Vendor
 from tests.integration.memories import Notebook, extracted
 
 ALL = sum(TYPES.values())
@@ -50,18 +49,6 @@ class Dying:
 
     async def open(self, tenant_id: UUID, llm_id: str) -> ChatModel:
         raise Killed
-
-
-@pytest.fixture(scope="module")
-def one_vendor() -> Iterator[Vendor]:
-    with vendor() as served:
-        yield served
-
-
-@pytest.fixture
-def served(one_vendor: Vendor) -> Vendor:
-    one_vendor.forget()
-    return one_vendor
 
 
 @pytest.fixture
