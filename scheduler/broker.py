@@ -3,12 +3,16 @@
 Messages are hints: nothing we promise rests on the broker's acknowledgements, timers or results.
 """
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from celery import Celery
 from kombu.entity import Exchange, Queue
 from kombu.transport import TRANSPORT_ALIASES
+
+Room = Callable[[Callable[[], object]], int]
+"""How many more hints a process takes. For none, what it is given is called once there may be room."""
 
 RUNS = "runs"
 NODES = "nodes"
@@ -44,8 +48,11 @@ class _App(Celery):
         return connection
 
 
-def make_app(broker_url: str, *, publishers: int = 8) -> Celery:
-    """A Celery app on this broker. Redis or RabbitMQ: the URL decides."""
+def make_app(broker_url: str, *, publishers: int = 8, room: Room | None = None) -> Celery:
+    """A Celery app on this broker. Redis or RabbitMQ: the URL decides.
+
+    `room`: how many hints its worker takes, beside what Celery itself allows; asked of Redis only.
+    """
     TRANSPORT_ALIASES.update(dict.fromkeys(("redis", "rediss"), "scheduler.redis_transport:Transport"))
     app = _App("easel", broker=broker_url)
     is_amqp = _is_amqp(broker_url)
@@ -71,7 +78,7 @@ def make_app(broker_url: str, *, publishers: int = 8) -> Celery:
         broker_connection_max_retries=None,
         broker_channel_error_retry=True,  # of a Redis that is busy, full or a replica: Celery would end the process
         broker_connection_timeout=2,
-        broker_transport_options=_transport(is_amqp),
+        broker_transport_options=_transport(is_amqp, room),
         enable_utc=True,
     )
     return app
@@ -81,12 +88,13 @@ def _is_amqp(url: str) -> bool:
     return url.startswith(("amqp", "pyamqp"))
 
 
-def _transport(is_amqp: bool) -> dict[str, Any]:
+def _transport(is_amqp: bool, room: Room | None) -> dict[str, Any]:
     if is_amqp:
         return {"confirm_publish": True}
     return {
         "hint_queues": (NODES,),  # not RUNS: a start of another service must not be lost
         "own_queues": (OWN_QUEUE,),
+        "room": room,
         "visibility_timeout": VISIBILITY_TIMEOUT,
         "socket_timeout": 30,  # longer than any blocking read of kombu's
         "socket_connect_timeout": 2,

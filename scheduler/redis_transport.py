@@ -14,15 +14,20 @@ are taken with the next command, up to what the process has room for; where few 
 """
 
 from collections.abc import Sequence
+from functools import partial
 from queue import Empty
 from time import monotonic
 from typing import Any
 
+from kombu.asynchronous import get_event_loop
 from kombu.transport import redis, virtual
 from kombu.utils.encoding import bytes_to_str
 from kombu.utils.json import loads
 
+from scheduler.broker import Room
+
 MOST_AT_ONCE = 16  # hints that one command takes; what others cannot have meanwhile
+LOOKS_EVERY = 0.05  # seconds, for room, where nobody tells that there is some
 
 
 class QoS(redis.QoS):
@@ -75,7 +80,9 @@ class Channel(redis.Channel):
     QoS = QoS
     hint_queues: tuple[str, ...] = ()  # a transport option
     own_queues: tuple[str, ...] = ()  # likewise: how queues begin that a process fills for itself
-    from_transport_options = (*redis.Channel.from_transport_options, "hint_queues", "own_queues")
+    room: Room | None = None  # likewise: how many hints to take; worker/admission.py
+    from_transport_options = (*redis.Channel.from_transport_options, "hint_queues", "own_queues", "room")
+    _will_look = False  # for room
     _asking: Any = None
     _has_blmpop = True  # until the server refuses it, as Redis before 7 does
     _asked_for = 1  # messages, by the command that is on its way
@@ -114,7 +121,10 @@ class Channel(redis.Channel):
     # -- taking several ------------------------------------------------------------------------------------------
     def _brpop_start(self, timeout: Any = None) -> None:
         """Ask for the next message, or for several if the last command found as many as it asked for."""
-        self._asked_for = self._may_take(self._asked_for)
+        room = self._room()
+        if not room:
+            return
+        self._asked_for = self._may_take(self._asked_for, room)
         if self._asked_for == 1:
             super()._brpop_start(timeout)
             return
@@ -157,14 +167,30 @@ class Channel(redis.Channel):
         queue, messages = found
         return bytes_to_str(queue).rsplit(self.sep, 1)[0], messages
 
-    def _may_take(self, wanted: int) -> int:
+    def _room(self) -> int:
+        """How many messages there is room for. If there is none, Celery's loop turns again when there may be."""
+        of_celery = self.qos.can_consume_max_estimate()
+        room = MOST_AT_ONCE if of_celery is None else max(1, of_celery)
+        hub: Any = get_event_loop()
+        if self.room is None or hub is None or not self._has_only_hints():
+            return room
+        room = min(room, self.room(partial(hub.call_soon, _turn)))
+        if not room and not self._will_look:
+            self._will_look = True
+            hub.call_later(LOOKS_EVERY, self._looks)
+        return room
+
+    def _looks(self) -> None:
+        self._will_look = False
+
+    def _has_only_hints(self) -> bool:
+        return all(map(self._is_of_hints, self.active_queues))
+
+    def _may_take(self, wanted: int, room: int) -> int:
         """How many of so many messages there is room for; one, where others than hints may be among them."""
         if wanted == 1 or not self._has_blmpop or self.global_keyprefix:
             return 1
-        if not all(map(self._is_of_hints, self.active_queues)):
-            return 1
-        room = self.qos.can_consume_max_estimate()
-        return max(1, min(wanted, MOST_AT_ONCE, MOST_AT_ONCE if room is None else room))
+        return min(wanted, MOST_AT_ONCE, room) if self._has_only_hints() else 1
 
     def _create_client(self, asynchronous: bool = False) -> Any:
         """A client on a pool of connections. Kombu makes one for each command, which costs more than the command."""
@@ -177,6 +203,10 @@ class Channel(redis.Channel):
     def _is_cut_off(self) -> bool:
         transport: Any = self.connection
         return transport is None or transport.client is None
+
+
+def _turn() -> None:
+    """Nothing: that the loop turns is what was wanted."""
 
 
 class Transport(redis.Transport):

@@ -189,7 +189,8 @@ class Transaction:
     def commit(self) -> None:
         """Wait for everything, and commit what was begun."""
         self.later(COMMIT)
-        for behind in self._behind:
+        sent, self._behind = self._behind, []
+        for behind in sent:
             behind.later = self.later(behind.statement, **behind.values)
         self.end()
 

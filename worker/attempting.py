@@ -80,6 +80,22 @@ class Means:
     spending: Spending = field(default_factory=Spending)
     governor: Governor | None = None  # None: nobody keeps the paces of tools' vendors
 
+    def firm(self, claim: Claim) -> bool:
+        """Put a claim on disk, before anybody hears what comes of it. False: it is gone."""
+        with self.coordinator.database.transaction() as tx:
+            return activations.firm(tx, claim, self.leases.lease)
+
+    def act(self, claim: Claim, attempt: Attempt, effect: Effect) -> None:
+        """Put on disk what may leave from here on. Raises AttemptStopped if nothing may."""
+        with self.coordinator.database.transaction() as tx:
+            called_off = activations.act(tx, claim, self.leases.lease, effect)
+        if called_off is None:
+            raise AttemptStopped("lease")
+        if called_off:
+            attempt.stop("user", self.loop)
+        if attempt.stopped is not None:
+            raise attempt.stopped
+
 
 class Attempting:
     """One attempt, from its claim to its report."""
@@ -103,7 +119,9 @@ class Attempting:
         self._limit = 0.0
         self._context: WorkerContext | None = None
         self._assigned: Mapping[str, Any] = {}
-        self._patience = Patience(attempt, Acting(self._act), partial(attempt.stop, loop=means.loop))
+        self._patience = Patience(
+            attempt, Acting(partial(means.act, claim, attempt)), partial(attempt.stop, loop=means.loop)
+        )
         attempt.abandon = self._abandon
 
     def carry_out(self) -> None:
@@ -175,9 +193,9 @@ class Attempting:
             except (SystemExit, KeyboardInterrupt) as error:
                 raise _ended_the_process(component) from error
             if context.voice.claim.turn is not None and self._attempt.stopped is None:
-                self._x.loop.submit(context.voice.finish()).result()
+                self._x.loop.wait_for(context.voice.finish())
             return outcome
-        return self._x.loop.submit(self._waiting(component, params, context)).result()
+        return self._x.loop.wait_for(self._waiting(component, params, context))
 
     async def _waiting(self, component: Component[Any], params: Any, context: WorkerContext) -> Outcome:
         task = asyncio.current_task()
@@ -225,9 +243,8 @@ class Attempting:
         claim, x = self._claim, self._x
         self._reporting.near = None if compiled.canvas.orders_speech else frozenset(scopes.chain_of(claim.scope))
         has_turn = bool(compiled.canvas.messages & node.bit) and claim.answers is None  # answered, an Answer is silent
-        voice = Voice(
-            claim, x.coordinator.database, x.pieces, self._firm, has_turn, x.allowance, self._attempt.is_stopped
-        )
+        firm = partial(x.firm, claim)
+        voice = Voice(claim, x.coordinator.database, x.pieces, firm, has_turn, x.allowance, self._attempt.is_stopped)
         return WorkerContext(
             claim=claim,
             compiled=compiled,
@@ -253,21 +270,6 @@ class Attempting:
     def _purse(self) -> Purse:
         coordinator = self._x.coordinator
         return Purse(self._claim, coordinator.database, self._x.spending, coordinator.dispatch.counters.refusal)
-
-    def _firm(self) -> bool:
-        with self._x.coordinator.database.transaction() as tx:
-            return activations.firm(tx, self._claim, self._x.leases.lease)
-
-    def _act(self, effect: Effect) -> None:
-        """Put on disk what may leave from here on. Raises AttemptStopped if nothing may."""
-        with self._x.coordinator.database.transaction() as tx:
-            called_off = activations.act(tx, self._claim, self._x.leases.lease, effect)
-        if called_off is None:
-            raise AttemptStopped("lease")
-        if called_off:
-            self._attempt.stop("user", self._x.loop)
-        if self._attempt.stopped is not None:
-            raise self._attempt.stopped
 
     # -- what came of it ----------------------------------------------------------------------------------------
     def _checked(self, outcome: Outcome, node: Node, component: Component[Any]) -> Outcome:

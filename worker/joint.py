@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from store.activating import Own
+from worker.admission import ADMISSION
 
 MOST = 64  # reports of one step; a transaction is to be over within a moment
 
@@ -81,13 +82,15 @@ class Joint:
                 part.will_wait()
                 waiting.append(part)
         if waiting is not None:
-            part.wait()
+            with ADMISSION.waits():
+                part.wait()
         turn = Turn(self, run_id, part.batch)
         try:
             yield turn
         finally:
             turn.end()
             turn.call_others()
+            part.batch = ()  # which it is in itself
 
     def pass_on(self, run_id: UUID) -> None:
         """The first of those who wait goes ahead, for all of them."""

@@ -69,9 +69,10 @@ class Attempt:
         return self.stopped is not None
 
     def insist(self, loop: Loop) -> None:
-        """Stop the work once more: it has swallowed that it was stopped."""
-        if self._task is not None:
-            loop.call(self._task.cancel)
+        """Stop the work, once more if it has swallowed that it was stopped."""
+        task = self._task
+        if task is not None:
+            loop.call(task.cancel)
 
     def stop(self, reason: str, loop: Loop) -> None:
         """Stop the work; the first reason counts."""
@@ -80,8 +81,11 @@ class Attempt:
                 return
             self.stopped = AttemptStopped(reason)
             self.stopped_at = time.monotonic()
-        if self._task is not None:
-            loop.call(self._task.cancel)
+        self.insist(loop)
+
+    def end(self) -> None:
+        """The work is over, and nothing leads to it from here any more: it goes without a search for garbage."""
+        self.is_over, self.abandon, self._task = True, None, None
 
     def claim_report(self) -> bool:
         """Take the right to report; True once."""
@@ -149,7 +153,7 @@ class Leases:
     def forget(self, attempt: Attempt) -> None:
         """The attempt is over."""
         with self._changed:
-            attempt.is_over = True
+            attempt.end()
             self._attempts.pop(attempt.lease_id, None)
             self._left_behind.discard(attempt.lease_id)
             self._changed.notify_all()
@@ -213,8 +217,9 @@ class Leases:
         log.warning("attempt_left_behind", run_id=str(attempt.run_id), id=str(attempt.activation_id))
         attempt.insist(self._loop)
         try:
-            if attempt.abandon is not None:
-                attempt.abandon()
+            abandon = attempt.abandon
+            if abandon is not None:
+                abandon()
         finally:
             with self._changed:
                 self._attempts.pop(attempt.lease_id, None)

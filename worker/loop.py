@@ -6,6 +6,8 @@ from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
+from worker.admission import ADMISSION
+
 T = TypeVar("T")
 
 BLOCKING_AT_ONCE = 32  # rows, files and host names that coroutines wait for; by default it would be 6 on two processors
@@ -37,6 +39,11 @@ class Loop:
         self._count(1)
         future.add_done_callback(lambda _: self._count(-1))
         return future
+
+    def wait_for(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine on the loop, while this thread waits and others may compute."""
+        with ADMISSION.waits():
+            return self.submit(coroutine).result()
 
     def call(self, function: Any, *arguments: Any) -> None:
         """Call a function on the loop, soon."""

@@ -21,6 +21,7 @@ from scheduler.liveness import Watch, give_up
 from scheduler.process import coordinator_of
 from store import canaries
 from store.storage import large_values_of
+from worker.admission import ADMISSION
 from worker.lease import LAST_REPORTS
 from worker.process import worker_of
 from worker.runtime import Worker
@@ -32,14 +33,15 @@ log = structlog.get_logger()
 TURNS_WITHIN = 1.0  # seconds between two looks at the event loop
 SWITCHES_WITHIN = 0.005  # seconds a thread may compute while another waits; each change costs what lies in the caches
 SWITCHES_SOON = 0.001  # while a model speaks: its pieces wait for their thread, and so does a call to stop it
-GARBAGE_AFTER = 10_000  # objects; a node makes thousands, and with Python's own 700 a sixth of its time goes there
+GARBAGE_AFTER = 10_000  # objects; what nodes hold goes without a search, and with Python's own 700 many find little
 
 _settings = settings.load()
 telemetry.configure(_settings.log_level, _settings.log_format)
 
 _database_url, _redis_url, _broker_url = _settings.servers()
 
-app = make_app(_broker_url, publishers=_settings.worker_threads)
+ADMISSION.most = _settings.worker_pool
+app = make_app(_broker_url, publishers=_settings.worker_threads, room=ADMISSION.room)
 _counters = Counters(**telemetry.counting())
 _worker: Worker | None = None
 

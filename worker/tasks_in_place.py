@@ -18,6 +18,7 @@ from celery.worker.request import Request
 from scheduler.broker import NODES
 from scheduler.dispatch import shown_as
 from scheduler.envelope import body_of, headers_of
+from worker.admission import ADMISSION
 from worker.eager import Eager, Taken
 
 log = structlog.get_logger()
@@ -70,13 +71,17 @@ class NodeRequest(Request):
 
     def on_accepted(self, pid: int, time_accepted: float) -> None:
         """A thread of the pool begins; in a pool of processes this is not told to who does the work."""
+        ADMISSION.begins()
         _here.driven_in = os.getpid()
         super().on_accepted(pid, time_accepted)
 
     def go_on(self) -> None:
         """Carry out what was taken, and what is taken then. Not recursive, however long the chain is."""
+        if _here.goes_on:
+            return
         eager = _here.eager
-        if eager is None or _here.goes_on:
+        if eager is None:
+            ADMISSION.ends()
             return
         _here.goes_on = True
         try:
@@ -89,6 +94,7 @@ class NodeRequest(Request):
         finally:
             eager.let_go()
             _here.eager, _here.goes_on = None, False
+            ADMISSION.ends()
 
     def _follow(self, taken: Taken) -> None:
         args = str(taken.attempt.run_id), str(taken.attempt.activation_id)

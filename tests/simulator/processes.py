@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
@@ -205,8 +206,10 @@ class Attempted(Attempting):
         node = play.canvas.node(claim.node_id)
         habits = installation.habits
         has_turn = bool(play.canvas.messages & node.bit) and claim.answers is None
-        mouth = Mouth(claim, self._x.coordinator.database, self._x.pieces, self._firm, is_message=has_turn)
-        acting = Acting(self._act)
+        mouth = Mouth(
+            claim, self._x.coordinator.database, self._x.pieces, partial(self._x.firm, claim), is_message=has_turn
+        )
+        acting = Acting(partial(self._x.act, claim, self._attempt))
         self._context = Context(mouth, acting)  # pyright: ignore[reportAttributeAccessIssue] (as much as a report needs)
         lets_go = not world.chance(habits.does_not_let_go)
         try:

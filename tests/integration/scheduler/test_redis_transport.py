@@ -11,9 +11,10 @@ from celery import Celery
 from kombu.message import Message
 from kombu.messaging import Consumer
 
+from scheduler import redis_transport
 from scheduler.broker import NODES, RUNS, make_app
 from scheduler.dispatch import Dispatch
-from scheduler.redis_transport import Channel
+from scheduler.redis_transport import LOOKS_EVERY, Channel
 from store.activating import Hint
 from store.ids import new_id
 from tests.integration.engine import Bench
@@ -218,6 +219,56 @@ def test_no_more_is_taken_than_there_is_room_for(
     consumer.messages.pop().ack()
     assert consumer.take(9)[-1] == expected[9]
     assert server.llen(NODES) == 20
+
+
+class LoopOfCelery:
+    """Stands where Celery's event loop is."""
+
+    def __init__(self) -> None:
+        self.soon: list[Callable[[], object]] = []
+        self.later: list[tuple[float, Callable[[], object]]] = []
+
+    def call_soon(self, callback: Callable[[], object]) -> None:
+        self.soon.append(callback)
+
+    def call_later(self, delay: float, callback: Callable[[], object]) -> None:
+        self.later.append((delay, callback))
+
+
+def test_no_more_is_taken_than_the_threads_have_room_for(
+    bench: Bench, app: Celery, server: redis.Redis, monkeypatch: pytest.MonkeyPatch
+):
+    expected, loop, told = hinted(bench, app, server, 30), LoopOfCelery(), list[Callable[[], object]]()
+    monkeypatch.setattr(redis_transport, "get_event_loop", lambda: loop)
+    room = 5
+
+    def left(call: Callable[[], object]) -> int:
+        told.append(call)
+        return max(0, room - len(consumer.messages))
+
+    with make_app(bench.redis_url, room=left) as limited, limited.connection_for_read() as connection:
+        consumer = Consuming(connection, 100, NODES)
+        assert consumer.take(5) == expected[:5]
+        assert consumer.finds_nothing_more()
+        assert server.llen(NODES) == 25
+        assert [delay for delay, _ in loop.later] == [LOOKS_EVERY]  # it looks again by itself, and one time is enough
+
+        told[-1]()
+        assert len(loop.soon) == 1  # and at once, when it is told
+
+        room = 12
+        assert consumer.take(12) == expected[:12]
+        assert consumer.finds_nothing_more()
+
+
+def test_starts_of_other_services_are_taken_whatever_room_there_is_for_hints(
+    bench: Bench, app: Celery, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(redis_transport, "get_event_loop", LoopOfCelery)
+    Dispatch(app, bench.coordinator.dispatch.bus).advance(new_id())
+
+    with make_app(bench.redis_url, room=lambda call: 0) as limited, limited.connection_for_read() as connection:
+        assert len(Consuming(connection, 100, RUNS).take(1)) == 1
 
 
 def test_of_few_hints_each_process_gets_its_share(

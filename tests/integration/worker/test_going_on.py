@@ -1,5 +1,6 @@
 """A thread goes on with what its own step has made ready; whatever comes between, nothing is lost or done twice."""
 
+import gc
 import time
 from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
@@ -19,7 +20,7 @@ from scheduler.coordinator import Coordinator
 from store import inbox, runs
 from store.activations import Claim
 from store.schema import runs as run_rows
-from store.transaction import Transaction
+from store.transaction import Behind, Transaction
 from tests.builders import says
 from tests.integration.engine import Bench, Run, at_work, carried_out, reporting, until
 from worker.eager import Eager, Taking
@@ -40,6 +41,22 @@ def test_one_hint_carries_a_whole_chain(bench: Bench):
     assert bench.outbox.of(ADVANCE) == []
     assert {row.attempt for row in run.activations} == {1}
     assert [row.activated_rev for row in run.activations] == [1, 2, 3, 4, 5]
+
+
+def test_what_attempts_held_goes_with_them_and_no_search_for_garbage_is_needed(bench: Bench):
+    run = bench.start("begin -> one -> two -> three")  # the event loop keeps what it did last until it does more
+    gc.collect()
+    gc.disable()
+    try:
+        began_with_one_hint(bench, run)
+        held = gc.get_objects()  # other tests' as well
+        left: list[Any] = [each for each in held if isinstance(each, Claim) and each.run_id == run.id]
+        left += [each for each in held if isinstance(each, Behind) and run.id in each.values.values()]
+    finally:
+        gc.enable()
+
+    assert run.status == "succeeded"
+    assert left == []
 
 
 def test_of_a_fan_a_thread_goes_on_with_one_branch_and_the_queue_has_the_others(bench: Bench):

@@ -18,10 +18,10 @@ from providers.rates import Rates
 from scheduler.counting import Counters
 from scheduler.sweep import Sweeper
 from store import explaining
-from store.schema import activations
 from tests.builders import says
 from tests.integration.engine import REDIS_AWAY, Bench, Run, at_work, until
 from tests.integration.worker import test_agent_over_the_wire as agents
+from tests.integration.worker.paces import nothing_has_left_of_late
 from worker.patience import EARLY
 
 MODEL = "m@OpenAI-API-Compatible"
@@ -43,7 +43,7 @@ def test_a_call_that_must_wait_long_gives_its_place_up_and_is_sent_again_when_it
         assert 50 < (waiting.not_before - began).total_seconds() < 60 + EARLY
         assert len(served.server.admitted) == 1
 
-        a_minute_passes(bench, second)
+        nothing_has_left_of_late(bench, second)
         Sweeper(bench.coordinator).tick()
         bench.play()
 
@@ -80,7 +80,7 @@ def test_an_agent_goes_on_from_the_rounds_it_has_recorded(bench: Bench):
         between = run.activation("model")
         assert (between.status, len(served.asked), len(served.searched)) == ("ready", 1, 2)
 
-        a_minute_passes(bench, run)
+        nothing_has_left_of_late(bench, run)
         Sweeper(bench.coordinator).tick()
         bench.play(worker)
 
@@ -249,13 +249,3 @@ def sweeping(bench: Bench) -> Generator[None]:
 def asks(bench: Bench, **params: object) -> Run:
     """A run whose model is asked once, and heard."""
     return bench.start("begin -> model -> say", model={"llm_id": MODEL, **params}, say=says("{model@content}"))
-
-
-def a_minute_passes(bench: Bench, run: Run) -> None:
-    """For a run, and for whoever keeps the pace."""
-    with redis.Redis.from_url(bench.redis_url) as client:
-        for key in client.scan_iter("easel:pace:*"):
-            client.delete(key)
-    with bench.database.transaction() as tx:
-        due = activations.update().where(activations.c.run_id == run.id, activations.c.status == "ready")
-        tx.run(due.values(not_before=datetime.now(UTC)))

@@ -28,7 +28,7 @@ from store.budgets import Written
 from tests.builders import says
 from tests.integration.engine import Bench, Run
 from tests.integration.knowledge_bases import EMBEDDING, RANKS, Shop, Vendor, vendor
-from tests.integration.worker.test_governor import a_minute_passes
+from tests.integration.worker.paces import nothing_has_left_of_late
 from worker.outside import Reach
 from worker.runtime import Worker
 
@@ -109,7 +109,7 @@ def test_a_search_that_must_wait_for_vectors_gives_its_place_up(bench: Bench, se
     assert len(served.embedded) == embedded + 1
     assert time.monotonic() - began < 30
 
-    a_minute_passes(bench, waiting)
+    nothing_has_left_of_late(bench, waiting)
     Sweeper(bench.coordinator).tick()
     bench.play(worker)
 

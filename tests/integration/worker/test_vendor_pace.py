@@ -17,9 +17,9 @@ from components.tools.pubmed import PACE as ARTICLES
 from providers.rates import MINUTE
 from providers.scripted import Script
 from scheduler.sweep import Sweeper
-from store.schema import activations
 from tests.builders import says
 from tests.integration.engine import REDIS_AWAY, Bench, Run, at_work, until
+from tests.integration.worker.paces import nothing_has_left_of_late
 from worker.outside import Reach
 from worker.runtime import Worker
 
@@ -206,11 +206,6 @@ def test_while_redis_is_away_each_process_keeps_the_pace_by_itself(vendor: Vendo
 
 
 def it_is_time(bench: Bench, run: Run) -> None:
-    """What waits for its vendor is due, and nothing has left of late."""
-    with redis.Redis.from_url(bench.redis_url) as client:
-        for key in client.scan_iter("easel:pace:*"):
-            client.delete(key)
-    with bench.database.transaction() as tx:
-        due = activations.update().where(activations.c.run_id == run.id, activations.c.status == "ready")
-        tx.run(due.values(not_before=datetime.now(UTC)))
+    """What waits for its vendor is due, and the sweeper looks."""
+    nothing_has_left_of_late(bench, run)
     Sweeper(bench.coordinator).tick()
