@@ -52,6 +52,7 @@ class Ahead:
     row: Callable[[], Mapping[str, Any] | None]
     reports: Callable[[], list[Report]]
     scopes: scopes.Known
+    is_taken: bool = True  # else the run is as a step has left it, as far as this process knows
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,10 +122,6 @@ class Coordinator:
         row = runs.lock_soon(tx, run_id, A_MOMENT)
         return Ahead(row, inbox.reported(tx, run_id), scopes.ask(tx, run_id, near))
 
-    def _expect(self, tx: Transaction, run_id: UUID, left: AsLeft) -> Ahead:
-        runs.must_be_at(tx, run_id, left.row["revision"])
-        return Ahead(lambda: left.row, list, left.scopes)
-
     def try_fold(
         self,
         tx: Transaction,
@@ -144,7 +141,7 @@ class Coordinator:
         `waits`: somebody who holds the run is waited for, for a moment, if this transaction holds nothing yet; in vain,
         the transaction fails (`runs.is_held`).
         """
-        asked = self.ask(tx, run_id, near) if left is None else self._expect(tx, run_id, left)
+        asked = self.ask(tx, run_id, near) if left is None else _as_left(left)
         row = asked.row()
         if row is None and waits:
             asked = self._await(tx, run_id, near)
@@ -153,7 +150,8 @@ class Coordinator:
             return None
         started = time.monotonic()
         applied = self.fold(tx, row, asked, owns)
-        applied.reported = tx.behind_commit(inbox.HAS_REPORTED, of_run=run_id)
+        if not applied.is_last_at_work:
+            applied.reported = tx.behind_commit(inbox.HAS_REPORTED, of_run=run_id)
         self.dispatch.counters.fold(time.monotonic() - started)
         return applied
 
@@ -180,7 +178,8 @@ class Coordinator:
             return self._wind_down(tx, row, canvas, state)
         decision = decide.decide(canvas, state, reports)
         usage = _total(row["usage"], (report.usage for report in reports))
-        applied = self._apply(tx, row, decision, usage=usage, owns=owns)
+        is_taken = ahead is None or ahead.is_taken
+        applied = self._apply(tx, row, decision, usage=usage, owns=owns, is_taken=is_taken)
         if applied.left is not None and canvas.orders_speech:  # then every scope is known
             applied.left = replace(applied.left, scopes=replace(applied.left.scopes, keys=None))
         if state.status is RunStatus.STOPPING:
@@ -312,9 +311,18 @@ class Coordinator:
         usage: Mapping[str, int] | None = None,
         answers: Any = None,
         owns: Sequence[Own] = (),
+        is_taken: bool = True,
     ) -> Applied:
-        spent = usage if usage is not None else row["usage"]
-        applied = steps.apply(tx, row, decision, usage=spent, form_expiry=self.form_expiry, answers=answers, owns=owns)
+        applied = steps.apply(
+            tx,
+            row,
+            decision,
+            usage=usage if usage is not None else row["usage"],
+            form_expiry=self.form_expiry,
+            answers=answers,
+            owns=owns,
+            is_taken=is_taken,
+        )
         applied.conversation_id = row["conversation_id"]
         if applied.is_over:
             last = decision.run.last
@@ -322,6 +330,10 @@ class Coordinator:
             answer = (last[1], last[2]) if answered and last is not None else None
             applied.next_run = conversing.run_ended(tx, row, last=answer, error=decision.error)
         return applied
+
+
+def _as_left(left: AsLeft) -> Ahead:
+    return Ahead(lambda: left.row, list, left.scopes, is_taken=False)
 
 
 def after(row: Mapping[str, Any], decision: Decision) -> dict[str, Any]:

@@ -116,7 +116,7 @@ def activate(
 def _put(tx: Transaction, run_id: UUID, revision: int, activated: Sequence[Activation]) -> None:
     rows = [_row_of(run_id, revision, new) for new in activated]
     if len(rows) < MANY:
-        tx.run_many(ACTIVATE, rows)
+        tx.write_many(ACTIVATE, rows)
         return
     for at in range(0, len(rows), AT_ONCE):
         some = [
@@ -124,7 +124,7 @@ def _put(tx: Transaction, run_id: UUID, revision: int, activated: Sequence[Activ
             for row in rows[at : at + AT_ONCE]
         ]
         columns = {name: [row[name] for row in some] for name in some[0] if name not in ("run_id", "activated_rev")}
-        tx.later(ACTIVATE_MANY, run_id=run_id, revision=revision, **columns)
+        tx.write(ACTIVATE_MANY, run_id=run_id, revision=revision, **columns)
 
 
 def _is_taken(
@@ -134,7 +134,7 @@ def _is_taken(
     if own is None or own.taker is None:
         return False
     taken = {**_row_of(row["id"], revision, new), "status": Status.RUNNING.value, "lease_id": lease_id}
-    tx.later(ACTIVATE_TAKEN, **taken, lease=own.taker.lease, worker=own.taker.worker)
+    tx.write(ACTIVATE_TAKEN, **taken, lease=own.taker.lease, worker=own.taker.worker)
     claim = claim_of({**taken, "attempt": 1, "strikes": 0, "answers": None}, row)
     made.taken[own.claim.id] = lambda: claim
     return True

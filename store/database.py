@@ -77,6 +77,7 @@ class Database:
             pool_size=pool_size,
             max_overflow=0,
             pool_timeout=30,
+            pool_use_lifo=True,  # who is used again has its plans and caches warm
             pool_pre_ping=False,
             pool_reset_on_return=None,  # what is given back has been rolled back or closed
             isolation_level="AUTOCOMMIT",  # transactions begin and end by statements of their own, in the pipeline

@@ -12,19 +12,27 @@ from uuid import UUID
 from sqlalchemy import bindparam, insert, text
 
 from canvas.events import Event
+from store.encoding import encode
 from store.schema import run_events
 from store.transaction import Transaction
 
 _COLUMNS = ("run_id", "number", "event", "activation_id", "node_id", "body")
-AT_ONCE = 4  # events in one statement; most steps have two or three
+FEW = 4  # events of a step; most have two or three
+AT_ONCE = 500
 
 APPEND = insert(run_events)
 APPEND_SOME = [  # by their number, from two on
     insert(run_events).values(
         [{name: bindparam(f"{name}_{at}", type_=run_events.c[name].type) for name in _COLUMNS} for at in range(count)]
     )
-    for count in range(2, AT_ONCE + 1)
+    for count in range(2, FEW + 1)
 ]
+APPEND_MANY = text("""
+    insert into run_events (run_id, number, event, activation_id, node_id, body)
+    select :run_id, u.number, u.event, u.activation_id, u.node_id, cast(u.body as json)
+    from unnest(cast(:number as int[]), cast(:event as text[]), cast(:activation_id as uuid[]),
+        cast(:node_id as text[]), cast(:body as text[])) as u(number, event, activation_id, node_id, body)
+""")
 
 AFTER = text("""
     select e.number, e.event, e.activation_id, e.node_id, e.body, e.created_at, v.inputs, v.outputs, v.large
@@ -53,7 +61,7 @@ class Stored:
 
 def append(tx: Transaction, run_id: UUID, first: int, events: Sequence[Event]) -> None:
     """Append events under the run's lock; `first` is the number of the first."""
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             "run_id": run_id,
             "number": first + offset,
@@ -64,13 +72,16 @@ def append(tx: Transaction, run_id: UUID, first: int, events: Sequence[Event]) -
         }
         for offset, event in enumerate(events)
     ]
-    for at in range(0, len(rows), AT_ONCE):
-        some = rows[at : at + AT_ONCE]
-        if len(some) == 1:
-            tx.later(APPEND, **some[0])
-        else:
-            values = {f"{name}_{place}": value for place, row in enumerate(some) for name, value in row.items()}
-            tx.later(APPEND_SOME[len(some) - 2], **values)
+    if len(rows) == 1:
+        tx.write(APPEND, **rows[0])
+    elif 1 < len(rows) <= FEW:
+        values = {f"{name}_{place}": value for place, row in enumerate(rows) for name, value in row.items()}
+        tx.write(APPEND_SOME[len(rows) - 2], **values)
+    else:
+        for at in range(0, len(rows), AT_ONCE):
+            some = [{**row, "body": encode(row["body"])} for row in rows[at : at + AT_ONCE]]
+            columns = {name: [row[name] for row in some] for name in _COLUMNS if name != "run_id"}
+            tx.write(APPEND_MANY, run_id=run_id, **columns)
 
 
 def after(tx: Transaction, run_id: UUID, number: int, *, upto: int = 2**31 - 1, most: int = 500) -> list[Stored]:

@@ -36,7 +36,7 @@ REPORT = (
     )
 )
 
-_settled = (
+SETTLE = (
     update(activations)
     .where(*MINE, *HELD)
     .values(
@@ -48,11 +48,8 @@ _settled = (
         finished_at=func.now(),
     )
     .returning(literal_column("1"))
-    .cte("settled")
 )
-SETTLE = select(literal_column("1 / count(*)")).select_from(
-    _settled
-)  # the commit goes out behind it: no lease, no step
+IS_HELD = "1 / count(*)"  # the commit goes out behind it: no lease, no step
 
 TELL = update(activations).where(*MINE, IS["reported"]).values(outcome=bindparam("new_outcome"), finished_at=func.now())
 
@@ -119,8 +116,9 @@ def settle(tx: Transaction, claimed: Claim, written: Written, status: str, revis
 
     If the lease is gone the server refuses it, and with it the whole transaction (`is_refused`).
     """
-    tx.later(
+    tx.write(
         SETTLE,
+        IS_HELD,
         of_run=claimed.run_id,
         of_activation=claimed.id,
         of_lease=claimed.lease_id,
@@ -154,12 +152,12 @@ def report(tx: Transaction, run_id: UUID, activation_id: UUID, lease_id: UUID, w
 
 
 def _put(tx: Transaction, written: Written) -> None:
-    tx.run_many(PUT_VALUES, written.values)
-    tx.run_many(PUT_VARIABLES, written.variables)
+    tx.write_many(PUT_VALUES, written.values)
+    tx.write_many(PUT_VARIABLES, written.variables)
     if written.turn is not None:
         epoch = written.turn["epoch"]
         put = PUT_TURN if epoch is not None else PUT_TURN_ANEW
-        tx.later(put, **{**written.turn, "epoch": 1 if epoch is None else epoch})
+        tx.write(put, **{**written.turn, "epoch": 1 if epoch is None else epoch})
 
 
 def report_of(claimed: Claim, written: Written) -> Report:
@@ -235,7 +233,7 @@ PLACES = select(activations.c.place, activations.c.region).where(*MINE)
 def put_variables(tx: Transaction, run_id: UUID, activation_id: UUID, values: Mapping[str, Any]) -> None:
     """Write variables in an activation's name, under the run's lock (a new turn's globals)."""
     row = tx.rows(PLACES, of_run=run_id, of_activation=activation_id)[0]
-    tx.run_many(
+    tx.write_many(
         PUT_VARIABLES,
         [
             {

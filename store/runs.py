@@ -41,7 +41,8 @@ _at = (
     .with_for_update(key_share=True, skip_locked=True)
     .subquery()
 )
-IS_AT = select(func.ln(func.count())).select_from(_at)  # what is sent behind it rests on it
+IS_THERE = "ln(count(*))"
+IS_AT = select(literal_column(IS_THERE)).select_from(_at)  # what is sent behind it rests on it
 WAIT_LOCK = text("select id from runs where id = :run_id for no key update")
 WAIT_AT_MOST = text("select set_config('lock_timeout', :milliseconds, true)")
 READ = select(runs).where(runs.c.id == bindparam("of_run"))

@@ -77,12 +77,12 @@ def left_by(decision: Decision) -> Known:
 def put(tx: Transaction, run_id: UUID, decision: Decision) -> None:
     """Write the scopes that a decision has changed; at the end of a run there are none."""
     if decision.is_over:
-        tx.later(DROP_SCOPES, of_run=run_id)
+        tx.write(DROP_SCOPES, of_run=run_id)
         return
     for key in decision.removed:
-        tx.later(DROP_SCOPE, of_run=run_id, of_key=scope_text(key))
+        tx.write(DROP_SCOPE, of_run=run_id, of_key=scope_text(key))
     changed = [decision.run.scopes[key] for key in decision.scopes if key in decision.run.scopes]
-    tx.run_many(
+    tx.write_many(
         PUT_SCOPE,
         [{"run_id": run_id, "key": scope_text(scope.key), "state": scope_to_json(scope)} for scope in changed],
     )

@@ -1,11 +1,13 @@
 """Statements as the wire takes them: SQLAlchemy writes them, once each.
 
 A statement is compiled once for the names that are given to it, with the order of its values and what becomes of each.
+Writes that leave together are put into one statement, once for each row of neighbours.
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 from sqlalchemy import JSON, Executable
@@ -19,6 +21,8 @@ KEPT = 1024  # compiled statements; more than the product has, so only those tha
 
 _DIALECT = PGDialect_psycopg(paramstyle="numeric_dollar")
 _GIVEN = object()
+
+_PLACE = re.compile(rb"\$(\d+)")
 
 Put = Callable[[Any], Any]
 
@@ -41,6 +45,57 @@ class Compiled:
 def compiled(statement: Executable, given: Mapping[str, Any]) -> Compiled:
     """A statement for the names that are given to it; of a table's columns an insert writes those that are named."""
     return _compiled(statement, tuple(given))
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """An insert, update or delete whose rows nobody asks for.
+
+    `check`: an expression over the rows that it returns, one for each that it has hit (`1 / count(*)`). Where they are
+    not as many as its writer expects the server cannot work it out, and refuses the statement and all that is behind.
+    """
+
+    statement: Executable
+    values: Mapping[str, Any]
+    check: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Together:
+    """Several writes as one statement."""
+
+    sql: bytes
+    parts: Sequence[Compiled]
+
+    def values(self, writes: Sequence[Write]) -> list[Any]:
+        """The values of all of them in order, as the driver takes them."""
+        return [value for part, write in zip(self.parts, writes, strict=True) for value in part.values(write.values)]
+
+
+def together(writes: Sequence[Write]) -> Together:
+    """Writes as one statement, in which each sees the rows as they were before all of them.
+
+    So no two of them may hit the same row. Checks are worked out before any write that has none.
+    """
+    return _together(tuple((write.statement, tuple(write.values), write.check) for write in writes))
+
+
+@lru_cache(maxsize=KEPT)
+def _together(writes: tuple[tuple[Executable, tuple[str, ...], str], ...]) -> Together:
+    parts = [_compiled(statement, names) for statement, names, _ in writes]
+    if len(parts) == 1 and not writes[0][2]:
+        return Together(parts[0].sql, parts)
+    texts: list[bytes] = []
+    before = 0
+    for number, part in enumerate(parts):
+        texts.append(b"w%d as (%s)" % (number, _PLACE.sub(partial(_moved, by=before), part.sql)))
+        before += len(part.places)
+    checks = [f"(select {check} from w{number})" for number, (_, _, check) in enumerate(writes) if check]  # noqa: S608 (constants)
+    return Together(b"with %s select %s" % (b", ".join(texts), ", ".join(checks or ["1"]).encode()), parts)
+
+
+def _moved(place: re.Match[bytes], by: int) -> bytes:
+    return b"$%d" % (int(place[1]) + by)
 
 
 @lru_cache(maxsize=KEPT)

@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Integer, bindparam, case, cast, func, literal_column, select, text, update
+from sqlalchemy import bindparam, literal_column, select, text, update
 
 from canvas.checkpoint import run_to_json
 from canvas.events import Event
@@ -19,6 +19,7 @@ from store import events, inbox, scopes, turns, values
 from store.activating import Hint, Own, activate
 from store.activations import Claim
 from store.encoding import decode, encode
+from store.runs import IS_THERE, must_be_at
 from store.schema import activations, runs
 from store.transaction import Behind, Transaction
 
@@ -65,9 +66,14 @@ CALL_OFF_ITEMS = text("""
     ) working
     where a.run_id = :run_id and a.id = working.id and a.status = 'running'
 """)
+_at = (
+    select(runs.c.id)
+    .where(runs.c.id == bindparam("of_run"), runs.c.revision == bindparam("old_revision"))
+    .with_for_update(key_share=True, skip_locked=True)
+    .subquery("at")
+)
 _saved = (
     update(runs)
-    .where(runs.c.id == bindparam("of_run"), runs.c.revision == bindparam("old_revision"))
     .values(
         status=bindparam("new_status"),
         revision=bindparam("old_revision") + 1,
@@ -80,16 +86,11 @@ _saved = (
         expires_at=text("case when :is_waiting then now() + :form_expiry else null end"),
     )
     .returning(literal_column("1"))
-    .cte("saved")
 )
-SAVE = select(  # the commit goes out behind it, so the server itself must refuse what is not as it was
-    case(
-        (select(func.count()).select_from(_saved).scalar_subquery() == 1, 0),
-        else_=cast(
-            literal_column("'A run changed under its lock; as seen: ' || (select count(*) from saved)"), Integer
-        ),
-    )
-)
+SAVE = _saved.where(runs.c.id == bindparam("of_run"), runs.c.revision == bindparam("old_revision"))
+IS_SAVED = "case when count(*) = 1 then 0 else ('A run changed under its lock; as seen: ' || count(*))::int end"
+SAVE_AS_LEFT = _saved.where(runs.c.id == bindparam("of_run"), runs.c.id == _at.c.id)
+"""Of a run that was not taken before: it is taken with this, unless somebody holds it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +120,7 @@ class Applied:
     promoted: Callable[[], list[Hint]] = list  # further hints, known after the commit
     taken: dict[UUID, Callable[[], Claim | None]] = field(default_factory=dict[UUID, Callable[[], Claim | None]])
     left: AsLeft | None = None  # for the step behind it
+    is_last_at_work: bool = False  # nothing is at work or ready but what was taken, so nobody can report meanwhile
     rewrites: bool = False  # whether outputs were written that are not those of the reports
 
     def merge(self, later: "Applied") -> None:
@@ -142,13 +144,19 @@ def apply(
     form_expiry: timedelta,
     answers: Any = None,
     owns: Sequence[Own] = (),
+    is_taken: bool = True,
 ) -> Applied:
     """Write a decision under the run's lock: activations, scopes, turns, events and the run's row together.
 
     `usage` is what the run has used so far, these reports included; `owns` are reports that are stored with it.
+    `is_taken`: the run is locked; else it is taken here, if nobody holds it and it is at the row's revision
+    (`runs.has_moved_on`).
     Nothing of it is waited for. If a row is not as the decision has seen it, the server refuses it and the commit.
     """
     run_id, revision, before = row["id"], row["revision"] + 1, row["last_event"]
+    takes_last = not is_taken and _only_adds(decision, owns)
+    if not is_taken and not takes_last:
+        must_be_at(tx, run_id, row["revision"])
     applied = Applied(run_id, status=decision.run.status.value)
     for own in owns:
         inbox.settle(tx, own.claim, own.written, decision.moved[own.claim.id].value, revision)
@@ -170,8 +178,9 @@ def apply(
     applied.events += [(before + offset, event) for offset, event in enumerate(decision.events, start=1)]
     status = decision.run.status
     state = run_to_json(decision.run)
-    tx.later(
-        SAVE,
+    tx.write(
+        SAVE_AS_LEFT if takes_last else SAVE,
+        IS_THERE if takes_last else IS_SAVED,
         of_run=run_id,
         old_revision=row["revision"],
         new_status=status.value,
@@ -185,6 +194,7 @@ def apply(
         form_expiry=min((own or form_expiry for own in decision.expiries), default=form_expiry),
     )
     applied.rewrites = bool(decision.inheriting or decision.errors)
+    applied.is_last_at_work = bool(applied.taken) and decision.run.live == 1 and not decision.promote
     if applied.taken and decision.run.live == 1 and len(decision.run.scopes) <= MOST_REMEMBERED:
         left = {
             **row,
@@ -198,6 +208,17 @@ def apply(
         applied.left = AsLeft(left, scopes.left_by(decision))
     applied.is_over = status.is_over
     return applied
+
+
+def _only_adds(decision: Decision, owns: Sequence[Own]) -> bool:
+    """Whether all that a decision writes leaves as one statement, which takes the run's row before it adds others."""
+    moves = decision.moved.keys() - {own.claim.id for own in owns} - {new.id for new in decision.activated}
+    others = (
+        *(decision.retried, decision.postponed, decision.promote, decision.inheriting, decision.errors),
+        *(decision.opened, decision.closed, decision.taken_back, decision.texts),
+    )
+    ends_early = decision.is_over and decision.run.status is not RunStatus.SUCCEEDED
+    return len(owns) == 1 and not (moves or any(others) or decision.called_off or ends_early)
 
 
 def _move(

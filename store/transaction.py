@@ -12,12 +12,14 @@ from sqlalchemy.exc import DBAPIError, InvalidRequestError, MultipleResultsFound
 
 from store.large_values import NOWHERE, LargeValues
 from store.pipeline import Connection, Pipeline, Prepared, Reply
-from store.statements import compiled
+from store.statements import Compiled, Together, Write, compiled, together
 
 BEGIN, COMMIT, ROLLBACK = text("begin"), text("commit"), text("rollback")
 SAVEPOINT, RELEASE_SAVEPOINT = text("savepoint part"), text("release savepoint part")
 ROLL_BACK_TO_SAVEPOINT = text("rollback to savepoint part")
 WITHOUT_WAITING = text("set local synchronous_commit = off")
+
+MOST_TOGETHER = 12  # writes in one statement, so that there are not too many kinds of it to be prepared
 
 
 class Later:
@@ -65,6 +67,8 @@ class Transaction:
         self.large = large
         self._connect = connect
         self._connected: tuple[Connection, Pipeline] | None = None
+        self._begins = False  # with whatever is sent next
+        self._writes: list[Write] = []  # that leave together
         self._behind: list[Behind] = []
 
     @property
@@ -112,8 +116,37 @@ class Transaction:
         """
         return self._sent(statement, values)
 
+    def write(self, statement: Executable, check: str = "", /, **values: Any) -> None:
+        """Send a write whose rows nobody asks for, at the latest with the next statement or the commit.
+
+        Writes that follow each other leave as one statement (`store.statements.together`): no two of them may hit the
+        same row. `check` as of `Write`.
+        """
+        self._writes.append(Write(statement, values, check))
+        if len(self._writes) == MOST_TOGETHER:
+            self._send_writes()
+
+    def write_many(self, statement: Executable, values: Sequence[Mapping[str, Any]]) -> None:
+        """Send a write for each set of values; nothing for none."""
+        for each in values:
+            self.write(statement, **each)
+
+    def _send_writes(self) -> None:
+        self._open()
+        writes, self._writes = self._writes, []
+        if writes:
+            self._put(together(writes), writes)
+
+    def _open(self) -> None:
+        if self._begins:
+            self._begins = False
+            self._put(compiled(BEGIN, {}), {})
+
     def _sent(self, statement: Executable, values: Mapping[str, Any], result_format: int = 0) -> Later:
-        made = compiled(statement, values)
+        self._send_writes()
+        return self._put(compiled(statement, values), values, result_format)
+
+    def _put(self, made: Compiled | Together, values: Any, result_format: int = 0) -> Later:
         try:
             put = made.values(values)
         except (TypeError, ValueError) as error:
@@ -154,6 +187,7 @@ class Transaction:
 
     def wait(self) -> None:
         """Wait for everything that was sent."""
+        self._send_writes()
         try:
             self._pipeline.wait()
         except psycopg.Error as error:
@@ -183,11 +217,15 @@ class Transaction:
 
     # -- the ends of it ---------------------------------------------------------------------------------------------
     def begin(self) -> None:
-        """Begin a transaction; without it each statement stands alone."""
-        self.later(BEGIN)
+        """Begin a transaction, with what is sent next; without it each statement stands alone."""
+        self._begins = True
 
     def commit(self) -> None:
         """Wait for everything, and commit what was begun."""
+        if self._begins and not self._behind:
+            self._begins = False  # at most one statement, which stands and falls by itself
+            self.end()
+            return
         self.later(COMMIT)
         sent, self._behind = self._behind, []
         for behind in sent:
@@ -196,6 +234,7 @@ class Transaction:
 
     def end(self) -> None:
         """Wait for everything; the connection is free for others afterwards."""
+        self._send_writes()
         if self._connected is None:
             return
         try:
@@ -205,6 +244,8 @@ class Transaction:
 
     def roll_back(self) -> None:
         """Undo everything. A connection that cannot even do that is closed."""
+        self._begins = False
+        self._writes.clear()
         if self._connected is None:
             return
         try:

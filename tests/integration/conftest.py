@@ -1,10 +1,12 @@
 """A bench for each test, on the module's database."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from store.database import Database
+from store.pipeline import Pipeline
 from tests.integration.engine import Bench, bench_on
 from tests.integration.knowledge_bases import Vendor, vendor
 
@@ -20,6 +22,20 @@ def database(module_database_url: str) -> Iterator[Database]:
 def bench(database: Database, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
     with bench_on(database, redis_url, monkeypatch) as bench:
         yield bench
+
+
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """The statements that this process sends from now on."""
+    sent: list[bytes] = []
+    send = Pipeline.send
+
+    def listening(self: Pipeline, sql: bytes, *given: Any, **more: Any) -> Any:
+        sent.append(sql)
+        return send(self, sql, *given, **more)
+
+    monkeypatch.setattr(Pipeline, "send", listening)
+    return sent
 
 
 @pytest.fixture(scope="module")

@@ -12,6 +12,7 @@ from sqlalchemy import Executable
 from sqlalchemy.exc import OperationalError
 
 from store.database import Database
+from store.statements import Write
 from store.transaction import Behind, Later, Transaction
 from tests.simulator.tables import Server, Work, away
 
@@ -88,15 +89,25 @@ class SimulatedTransaction(Transaction):
         self.server = server
         self._alone = alone
         self._work: Work | None = None
+        self._writes: list[Write] = []
         self._behind: list[Behind] = []
 
     def later(self, statement: Executable, **values: Any) -> Later:
+        self._send_writes()
         return Found(self._carry_out(statement, values))
 
+    def _send_writes(self) -> None:
+        """What is checked comes first, as in one statement of all of them."""
+        writes, self._writes = self._writes, []
+        for write in sorted(writes, key=lambda write: not write.check):
+            self._carry_out(write.statement, write.values)
+
     def wait(self) -> None:
-        """Nothing is on its way."""
+        """Nothing is on its way but writes."""
+        self._send_writes()
 
     def run_many(self, statement: Executable, values: Sequence[Mapping[str, Any]]) -> None:
+        self._send_writes()
         if values:
             name, function, _ = _twin_of(statement)
             work = self._at_work(name)
@@ -162,6 +173,7 @@ class SimulatedTransaction(Transaction):
 
     def commit(self) -> None:
         """Commit what was begun, then send what was to go behind."""
+        self._send_writes()
         self._commit()
         for behind in self._behind:
             alone = SimulatedTransaction(self.server, alone=True)
@@ -181,6 +193,7 @@ class SimulatedTransaction(Transaction):
 
     def roll_back(self) -> None:
         """Roll back what was begun."""
+        self._writes.clear()
         if self._work is not None:
             work = self._work
             self._work = None

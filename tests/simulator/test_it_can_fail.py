@@ -10,7 +10,8 @@ from sqlalchemy import Executable
 
 from scheduler.coordinator import Coordinator
 from scheduler.sweep import Sweeper
-from store import activations, inbox, overdue, runs
+from store import activations, inbox, overdue, runs, steps
+from tests.simulator import twins_runs
 from tests.simulator.database import TWINS
 from tests.simulator.schedule import Schedule, playing
 from tests.simulator.tables import Data, Work
@@ -93,6 +94,11 @@ def nobody_writes_down_what_he_does(monkeypatch: pytest.MonkeyPatch) -> None:
 def a_step_trusts_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """A run is taken to be as it was left, whoever has held it since."""
     instead(monkeypatch, runs.IS_AT, lambda work, **_: [{"ln": 0.0}])  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
+
+    def save(work: Work, of_run: UUID, old_revision: int, **changes: Any) -> Any:
+        return twins_runs.save(work, of_run, work.server["runs"].rows[of_run].committed["revision"], **changes)
+
+    instead(monkeypatch, steps.SAVE_AS_LEFT, save)
 
 
 BREAKS = {

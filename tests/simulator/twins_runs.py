@@ -210,6 +210,12 @@ def save(
     return [{"case": 0}]
 
 
+@twin(steps.SAVE_AS_LEFT)
+def save_as_left(work: Work, of_run: UUID, old_revision: int, **changes: Any) -> list[dict[str, Any]]:
+    is_at(work, of_run, old_revision)
+    return save(work, of_run, old_revision, **changes)
+
+
 @twin(runs.ASK)
 def ask(work: Work, run_id: UUID) -> int:
     return _change_run(work, run_id, anything, asked="cancel")
@@ -473,6 +479,14 @@ def append_some(work: Work, **rows: Any) -> int:
 
 for _some in events.APPEND_SOME:
     twin(_some)(append_some)
+
+
+@twin(events.APPEND_MANY)
+def append_many(work: Work, run_id: UUID, **columns: list[Any]) -> int:
+    for values in zip(*columns.values(), strict=True):
+        row = dict(zip(columns, values, strict=True))
+        append(work, run_id=run_id, **{**row, "body": unpacked(row["body"].encode())})
+    return len(columns["number"])
 
 
 @twin(events.APPEND)

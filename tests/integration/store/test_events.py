@@ -1,7 +1,11 @@
 """The events of a run: in order, without gaps, each with the values it shows."""
 
+import pytest
+
+from canvas.events import Event
 from canvas.outcome import Finished
 from store import events
+from store.ids import new_id
 from tests.builders import says
 from tests.integration.engine import Bench
 
@@ -26,6 +30,35 @@ def test_a_reader_that_has_seen_some_gets_the_rest(bench: Bench):
         assert events.after(tx, run.id, 3, upto=5) == every[3:5]
         assert events.after(tx, run.id, 3, most=1) == every[3:4]
         assert events.after(tx, run.id, every[-1].number) == []
+
+
+@pytest.mark.parametrize("count", [1, 2, 4, 5, 9])
+def test_as_many_events_as_there_are_stay_as_they_are(bench: Bench, count: int):
+    told = [
+        Event("node_started", {"at": number, "what": {"z": None, "a": "\N{PILE OF POO}"}}, new_id(), f"node {number}")
+        if number % 2
+        else Event("message", {"at": number})
+        for number in range(count)
+    ]
+    run = new_id()
+
+    with bench.database.transaction() as tx:
+        events.append(tx, run, 7, told)
+    with bench.database.statements() as tx:
+        stored = events.after(tx, run, 6)
+
+    assert [event.number for event in stored] == list(range(7, 7 + count))
+    assert [Event(event.name, event.body, event.activation, event.node_id) for event in stored] == told
+
+
+def test_more_events_than_one_statement_takes_are_all_stored(bench: Bench, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(events, "AT_ONCE", 5)
+    run = new_id()
+
+    with bench.database.transaction() as tx:
+        events.append(tx, run, 1, [Event("message", {"at": number}) for number in range(13)])
+    with bench.database.statements() as tx:
+        assert [event.body["at"] for event in events.after(tx, run, 0)] == list(range(13))
 
 
 def test_a_finished_node_is_shown_with_what_it_has_left(bench: Bench):

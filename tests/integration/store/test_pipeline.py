@@ -5,18 +5,23 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from sqlalchemy import text
-from sqlalchemy.exc import DataError, IntegrityError
+from sqlalchemy import JSON, Executable, bindparam, text
+from sqlalchemy.exc import DataError, IntegrityError, StatementError
 
 from store import pipeline
 from store.database import Database
-from store.transaction import Behind
+from store.statements import Write
+from store.transaction import MOST_TOGETHER, Behind
 
 MAKE = text("create table numbers (n int primary key, said text)")
 PUT = text("insert into numbers (n, said) values (:n, :said)")
 ALL = text("select n, said from numbers order by n")
 COUNT = text("select count(*) from numbers")
 HALVE = text("select 1 / cast(:n as int) as half")
+SAY = text("update numbers set said = :said where n = :n returning 1")
+PUT_OR_SAY = text("insert into numbers (n, said) values (:n, :said) on conflict (n) do update set said = excluded.said")
+KEEP = text("insert into numbers (n, said) values (:n, :said)").bindparams(bindparam("said", type_=JSON))
+ONE, SOME = "1 / count(*)", "ln(count(*))"
 
 
 @pytest.fixture
@@ -35,6 +40,19 @@ def fail(numbers: Database, asked: list[Behind] | None = None) -> None:
         tx.later(HALVE, n=0)
         tx.later(PUT, n=99, said="behind")
         (asked if asked is not None else []).append(tx.behind_commit(COUNT))
+
+
+def of(statement: Executable, n: int, check: str = "") -> Write:
+    return Write(statement, {"n": n, "said": "written"}, check)
+
+
+def write(numbers: Database, *writes: Write, behind: int | None = None) -> None:
+    """A transaction of writes, and one statement behind them."""
+    with numbers.transaction() as tx:
+        for one in writes:
+            tx.write(one.statement, one.check, **one.values)
+        if behind is not None:
+            tx.later(PUT, n=behind, said="behind")
 
 
 def said(database: Database) -> list[tuple[int, str]]:
@@ -108,6 +126,96 @@ def test_what_goes_behind_a_commit_sees_it_and_is_not_asked_without_one(numbers:
         fail(numbers, never)
 
     assert (behind.scalar(), never[0].scalar()) == (1, None)
+
+
+# -- writes that leave together --------------------------------------------------------------------------------------
+def test_a_transaction_of_nothing_but_writes_is_one_statement(numbers: Database, sent: list[bytes]):
+    with numbers.transaction() as tx:
+        tx.write(PUT, n=1, said="one")
+        tx.write(PUT, n=2, said="two")
+        assert sent == []
+
+    assert [sql.split()[0] for sql in sent] == [b"with"]
+    assert said(numbers) == [(1, "one"), (2, "two")]
+
+
+def test_writes_are_seen_by_what_is_sent_behind_them(numbers: Database, sent: list[bytes]):
+    with numbers.transaction() as tx:
+        tx.write_many(PUT, [{"n": n, "said": "one of three"} for n in range(3)])
+        count = tx.scalar(COUNT)
+        tx.write(PUT, n=3, said="the last")
+
+    assert count == 3
+    assert [sql.split()[0] for sql in sent] == [b"begin", b"with", b"select", b"insert", b"commit"]
+    assert len(said(numbers)) == 4
+
+
+def test_what_is_asked_behind_a_commit_of_writes_sees_them(numbers: Database):
+    with numbers.transaction() as tx:
+        tx.write(PUT, n=1, said="one")
+        behind = tx.behind_commit(COUNT)
+
+    assert behind.scalar() == 1
+
+
+def test_writes_of_a_transaction_that_was_given_up_are_never_sent(numbers: Database, sent: list[bytes]):
+    with suppress(LookupError), numbers.transaction() as tx:
+        tx.write(PUT, n=1, said="one")
+        raise LookupError
+
+    assert sent == []
+    assert said(numbers) == []
+
+
+def test_writes_stand_alone_where_nothing_has_begun(numbers: Database):
+    with numbers.statements() as tx:
+        tx.write(PUT, n=1, said="one")
+
+    assert said(numbers) == [(1, "one")]
+
+
+def test_any_number_of_writes_is_one_transaction(numbers: Database, sent: list[bytes]):
+    many = [{"n": n, "said": str(n)} for n in range(MOST_TOGETHER * 2 + 3)]
+    with numbers.transaction() as tx:
+        tx.write_many(PUT, many)
+
+    assert [sql.split()[0] for sql in sent] == [b"begin", b"with", b"with", b"with", b"commit"]
+    assert len(said(numbers)) == len(many)
+
+    sent.clear()
+    with pytest.raises(IntegrityError), numbers.transaction() as tx:
+        tx.write_many(PUT, [{"n": n, "said": str(n)} for n in range(-MOST_TOGETHER, 1)])
+    assert len(said(numbers)) == len(many)
+
+
+def test_a_check_that_does_not_hold_undoes_its_neighbours_and_all_behind(numbers: Database):
+    with pytest.raises(DataError, match="division by zero"):
+        write(numbers, of(PUT, 1), of(SAY, 7, ONE), behind=2)
+
+    assert said(numbers) == []
+
+
+def test_a_value_that_is_no_value_is_told_as_of_any_statement(numbers: Database):
+    with pytest.raises(StatementError), numbers.transaction() as tx:
+        tx.write(KEEP, n=1, said=object())
+
+    assert said(numbers) == []
+
+
+def test_checks_come_first_so_their_error_is_told_and_nobody_is_waited_for(numbers: Database):
+    """What `store.steps` rests on: PostgreSQL works out what is selected before the writes that nobody selects from."""
+    with numbers.transaction() as tx:
+        tx.write(PUT, n=1, said="is there")
+    waits, is_refused = of(PUT_OR_SAY, 1), of(PUT, 1)
+    with numbers.transaction() as holder:
+        holder.run(SAY, n=1, said="held")
+        for check, told in ((ONE, "division by zero"), (SOME, "logarithm of zero")):
+            with pytest.raises(DataError, match=told):
+                write(numbers, waits, is_refused, of(SAY, 7, check))
+        with pytest.raises(DataError, match="division by zero"):
+            write(numbers, waits, of(SAY, 7, ONE), is_refused, of(SAY, 8, SOME))
+
+    assert said(numbers) == [(1, "held")]
 
 
 def test_more_than_any_buffer_holds_goes_through_in_both_directions(numbers: Database):

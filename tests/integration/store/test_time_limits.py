@@ -33,6 +33,7 @@ def impatient(database_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Da
 
 def test_a_process_that_stands_still_in_the_middle_of_a_pipeline_keeps_no_lock(impatient: Database):
     with suppress(DBAPIError), impatient.transaction() as tx:
+        tx.scalar(text("select 1"))  # so that it has begun
         wire = tx.connection.pgconn
         wire.send_query_params(TAKE.encode(), None)
         wire.send_flush_request()

@@ -20,6 +20,7 @@ from scheduler.coordinator import Coordinator
 from store import inbox, runs
 from store.activations import Claim
 from store.schema import runs as run_rows
+from store.statements import compiled
 from store.transaction import Behind, Transaction
 from tests.builders import says
 from tests.integration.engine import Bench, Run, at_work, carried_out, reporting, until
@@ -41,6 +42,28 @@ def test_one_hint_carries_a_whole_chain(bench: Bench):
     assert bench.outbox.of(ADVANCE) == []
     assert {row.attempt for row in run.activations} == {1}
     assert [row.activated_rev for row in run.activations] == [1, 2, 3, 4, 5]
+
+
+def test_a_step_of_a_row_is_one_statement_and_nothing_else(bench: Bench, sent: list[bytes]):
+    bench.does(one=lambda ctx: forgotten(sent), two=lambda ctx: told.extend(sent) or Finished())
+    told: list[bytes] = []
+    run = bench.start("begin -> one -> two -> three")
+
+    began_with_one_hint(bench, run)
+
+    assert run.status == "succeeded"
+    (step,) = told
+    assert step.startswith(b"with w0 as (UPDATE activations SET status")
+    assert b"UPDATE runs SET status" in step
+
+
+def test_where_others_may_have_reported_a_step_is_followed_by_a_look(bench: Bench, sent: list[bytes]):
+    run = bench.start("begin -> one, two -> say", say=says("done"))
+
+    began_with_one_hint(bench, run)
+
+    look = compiled(inbox.HAS_REPORTED, {"of_run": run.id}).sql
+    assert (sent.count(look), run.statuses["one"], run.statuses["two"]) == (2, "done", "ready")
 
 
 def test_what_attempts_held_goes_with_them_and_no_search_for_garbage_is_needed(bench: Bench):
@@ -251,6 +274,11 @@ def began_with_one_hint(bench: Bench, run: Run) -> None:
     """Carry out the run's first node, and what its thread goes on with."""
     bench.outbox.lose()
     carried_out(bench.worker, run.id, run.activation("begin").id)
+
+
+def forgotten(sent: list[bytes]) -> Finished:
+    sent.clear()
+    return Finished()
 
 
 def followed(worker: Worker, run: Run, eager: Eager) -> None:
