@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Boolean, bindparam, func, insert, literal_column, or_, select, text, update
+from sqlalchemy import Boolean, bindparam, func, insert, or_, select, text, update
 
 from canvas.checkpoint import fill_run
 from canvas.state import (
@@ -25,7 +25,6 @@ from store.schema import runs
 from store.scopes import Known
 from store.transaction import Later, Transaction
 
-LOGARITHM_OF_ZERO = "2201E"
 LOCK_NOT_AVAILABLE = "55P03"
 
 _whose = select(*(column for column in runs.c if column.name not in ("base", "request"))).where(
@@ -34,15 +33,6 @@ _whose = select(*(column for column in runs.c if column.name not in ("base", "re
 TRY_LOCK = _whose.with_for_update(key_share=True, skip_locked=True)
 """A row that is locked comes as it is by then, whatever the statement saw when it began."""
 LOCK_SOON = _whose.with_for_update(key_share=True)
-_at = (
-    select(literal_column("1"))
-    .select_from(runs)
-    .where(runs.c.id == bindparam("of_run"), runs.c.revision == bindparam("of_revision"))
-    .with_for_update(key_share=True, skip_locked=True)
-    .subquery()
-)
-IS_THERE = "ln(count(*))"
-IS_AT = select(literal_column(IS_THERE)).select_from(_at)  # what is sent behind it rests on it
 WAIT_LOCK = text("select id from runs where id = :run_id for no key update")
 WAIT_AT_MOST = text("select set_config('lock_timeout', :milliseconds, true)")
 READ = select(runs).where(runs.c.id == bindparam("of_run"))
@@ -156,19 +146,6 @@ def lock_soon(tx: Transaction, run_id: UUID, patience: timedelta) -> Callable[[]
 def is_held(error: BaseException) -> bool:
     """Whether somebody held a run for longer than was waited."""
     return sqlstate(error) == LOCK_NOT_AVAILABLE
-
-
-def must_be_at(tx: Transaction, run_id: UUID, revision: int) -> None:
-    """Take a run that nobody holds and that is as a step has left it; else the server refuses what is sent behind it.
-
-    Whoever waits next finds out (`has_moved_on`).
-    """
-    tx.later(IS_AT, of_run=run_id, of_revision=revision)
-
-
-def has_moved_on(error: BaseException) -> bool:
-    """Whether a run was held by somebody, or not as it was left."""
-    return sqlstate(error) == LOGARITHM_OF_ZERO
 
 
 def lock(tx: Transaction, run_id: UUID, *, patience: timedelta = timedelta(seconds=2)) -> Mapping[str, Any] | None:

@@ -19,10 +19,11 @@ from store import events, inbox, scopes, turns, values
 from store.activating import Hint, Own, activate
 from store.activations import Claim
 from store.encoding import decode, encode
-from store.runs import IS_THERE, must_be_at
+from store.outages import sqlstate
 from store.schema import activations, runs
 from store.transaction import Behind, Transaction
 
+LOGARITHM_OF_ZERO = "2201E"
 MOST_REMEMBERED = 8  # open scopes; of a run with more, what the next step needs is read
 
 MOVE = text("""
@@ -91,6 +92,7 @@ SAVE = _saved.where(runs.c.id == bindparam("of_run"), runs.c.revision == bindpar
 IS_SAVED = "case when count(*) = 1 then 0 else ('A run changed under its lock; as seen: ' || count(*))::int end"
 SAVE_AS_LEFT = _saved.where(runs.c.id == bindparam("of_run"), runs.c.id == _at.c.id)
 """Of a run that was not taken before: it is taken with this, unless somebody holds it."""
+IS_AS_LEFT = "ln(count(*))"  # `has_moved_on`
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,15 +151,14 @@ def apply(
     """Write a decision under the run's lock: activations, scopes, turns, events and the run's row together.
 
     `usage` is what the run has used so far, these reports included; `owns` are reports that are stored with it.
-    `is_taken`: the run is locked; else it is taken here, if nobody holds it and it is at the row's revision
-    (`runs.has_moved_on`).
+    `is_taken`: the run is locked; else it is taken here, if nobody holds it and it is at the row's revision. Whoever
+    waits next finds out (`has_moved_on`).
     Nothing of it is waited for. If a row is not as the decision has seen it, the server refuses it and the commit.
     """
     run_id, revision, before = row["id"], row["revision"] + 1, row["last_event"]
-    takes_last = not is_taken and _only_adds(decision, owns)
-    if not is_taken and not takes_last:
-        must_be_at(tx, run_id, row["revision"])
-    applied = Applied(run_id, status=decision.run.status.value)
+    status = decision.run.status
+    applied = Applied(run_id, status=status.value, is_over=status.is_over)
+    after = _save(tx, row, decision, usage, form_expiry, is_taken=is_taken)
     for own in owns:
         inbox.settle(tx, own.claim, own.written, decision.moved[own.claim.id].value, revision)
     applied.hints += _move(tx, run_id, revision, decision, answers, owns)
@@ -170,55 +171,61 @@ def apply(
         values.put_error(tx, run_id, activation, node_id, error)
     for entry, item in decision.called_off.items():
         tx.later(CALL_OFF_ITEMS, run_id=run_id, entry=entry, item=item)
-    if decision.is_over and decision.run.status is not RunStatus.SUCCEEDED:
+    if status.is_over and status is not RunStatus.SUCCEEDED:
         scopes.hide_untold(tx, run_id)
     scopes.put(tx, run_id, decision)
     _put_turns(tx, run_id, before, decision)
     events.append(tx, run_id, before + 1, decision.events)
     applied.events += [(before + offset, event) for offset, event in enumerate(decision.events, start=1)]
+    applied.rewrites = bool(decision.inheriting or decision.errors)
+    if applied.taken and decision.run.live == 1:
+        applied.is_last_at_work = not decision.promote
+        if len(decision.run.scopes) <= MOST_REMEMBERED:
+            left = {**row, **after, "state": decode(encode(after["state"]))}
+            applied.left = AsLeft(left, scopes.left_by(decision))
+    return applied
+
+
+def has_moved_on(error: BaseException) -> bool:
+    """Whether a run was held by somebody, or not as it was left."""
+    return sqlstate(error) == LOGARITHM_OF_ZERO
+
+
+def _save(
+    tx: Transaction,
+    row: Mapping[str, Any],
+    decision: Decision,
+    usage: Mapping[str, int],
+    form_expiry: timedelta,
+    *,
+    is_taken: bool,
+) -> Mapping[str, Any]:
+    """Write the run's row, before anything else: if it may not be written, nothing is. What it is then."""
     status = decision.run.status
-    state = run_to_json(decision.run)
+    after = {
+        "revision": row["revision"] + 1,
+        "last_event": row["last_event"] + len(decision.events),
+        "turn": decision.run.turn,
+        "state": run_to_json(decision.run),
+        "usage": dict(usage),
+        "error": decision.error or row["error"],
+    }
     tx.write(
-        SAVE_AS_LEFT if takes_last else SAVE,
-        IS_THERE if takes_last else IS_SAVED,
-        of_run=run_id,
+        SAVE if is_taken else SAVE_AS_LEFT,
+        IS_SAVED if is_taken else IS_AS_LEFT,
+        of_run=row["id"],
         old_revision=row["revision"],
         new_status=status.value,
-        new_last_event=before + len(decision.events),
-        new_turn=decision.run.turn,
-        new_state=state,
-        new_usage=dict(usage),
-        new_error=decision.error or row["error"],
+        new_last_event=after["last_event"],
+        new_turn=after["turn"],
+        new_state=after["state"],
+        new_usage=after["usage"],
+        new_error=after["error"],
         is_over=status.is_over,
         is_waiting=status is RunStatus.WAITING,
         form_expiry=min((own or form_expiry for own in decision.expiries), default=form_expiry),
     )
-    applied.rewrites = bool(decision.inheriting or decision.errors)
-    applied.is_last_at_work = bool(applied.taken) and decision.run.live == 1 and not decision.promote
-    if applied.taken and decision.run.live == 1 and len(decision.run.scopes) <= MOST_REMEMBERED:
-        left = {
-            **row,
-            "revision": revision,
-            "last_event": before + len(decision.events),
-            "turn": decision.run.turn,
-            "state": decode(encode(state)),
-            "usage": usage,
-            "error": decision.error or row["error"],
-        }
-        applied.left = AsLeft(left, scopes.left_by(decision))
-    applied.is_over = status.is_over
-    return applied
-
-
-def _only_adds(decision: Decision, owns: Sequence[Own]) -> bool:
-    """Whether all that a decision writes leaves as one statement, which takes the run's row before it adds others."""
-    moves = decision.moved.keys() - {own.claim.id for own in owns} - {new.id for new in decision.activated}
-    others = (
-        *(decision.retried, decision.postponed, decision.promote, decision.inheriting, decision.errors),
-        *(decision.opened, decision.closed, decision.taken_back, decision.texts),
-    )
-    ends_early = decision.is_over and decision.run.status is not RunStatus.SUCCEEDED
-    return len(owns) == 1 and not (moves or any(others) or decision.called_off or ends_early)
+    return after
 
 
 def _move(

@@ -20,7 +20,7 @@ from canvas.state import ScopeKey, entry_text
 from components.context import THINK_END, THINK_START
 from providers.chat import Usage
 from scheduler.coordinator import Coordinator
-from store import activations, inbox, outcomes, runs
+from store import activations, inbox, outcomes, runs, steps
 from store.activating import Own
 from store.activations import Claim
 from store.inbox import Written
@@ -158,7 +158,7 @@ class Reporting:
                 if applied is None and not inbox.report(tx, claim.run_id, claim.id, claim.lease_id, written).count():
                     raise LeaseGone
         except Exception as error:
-            if runs.has_moved_on(error) or (runs.is_held(error) and waits):
+            if steps.has_moved_on(error) or (runs.is_held(error) and waits):
                 if self.taking is not None:
                     self.taking.drop()
                 self._store_alone(written, turn, rides_along=rides_along, waits=not runs.is_held(error))

@@ -31,8 +31,7 @@ from store.activating import Own
 from store.database import Database
 from store.inbox import is_refused
 from store.outages import is_outage
-from store.runs import has_moved_on
-from store.steps import Applied
+from store.steps import Applied, has_moved_on
 from store.transaction import Transaction
 from tests.builders import At
 from tests.simulator import stories

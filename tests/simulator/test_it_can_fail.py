@@ -93,7 +93,6 @@ def nobody_writes_down_what_he_does(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def a_step_trusts_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """A run is taken to be as it was left, whoever has held it since."""
-    instead(monkeypatch, runs.IS_AT, lambda work, **_: [{"ln": 0.0}])  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
 
     def save(work: Work, of_run: UUID, old_revision: int, **changes: Any) -> Any:
         return twins_runs.save(work, of_run, work.server["runs"].rows[of_run].committed["revision"], **changes)

@@ -108,18 +108,6 @@ def lock_soon(work: Work, of_run: UUID) -> list[dict[str, Any]]:
     return [{name: value for name, value in _run(data).items() if name not in HIDDEN}] if data is not None else []
 
 
-@twin(runs.IS_AT)
-def is_at(work: Work, of_run: UUID, of_revision: int) -> list[dict[str, Any]]:
-    row = work.server["runs"].rows.get(of_run)
-    seen = work.sees(row) if row is not None else None
-    is_there = seen is not None and seen["revision"] == of_revision
-    data = work.take(row, lambda run: run["revision"] == of_revision, skip_locked=True) if row and is_there else None
-    if data is None:
-        work.server.world.count("a run had moved on")
-        raise moved_on()
-    return [{"ln": 0.0}]
-
-
 @twin(runs.GIVEN)
 def given(work: Work, of_run: UUID) -> list[dict[str, Any]]:
     return [{name: row[name] for name in ("request", "base")} for row in read_run(work, of_run)]
@@ -212,7 +200,13 @@ def save(
 
 @twin(steps.SAVE_AS_LEFT)
 def save_as_left(work: Work, of_run: UUID, old_revision: int, **changes: Any) -> list[dict[str, Any]]:
-    is_at(work, of_run, old_revision)
+    row = work.server["runs"].rows.get(of_run)
+    seen = work.sees(row) if row is not None else None
+    is_there = seen is not None and seen["revision"] == old_revision
+    data = work.take(row, lambda run: run["revision"] == old_revision, skip_locked=True) if row and is_there else None
+    if data is None:
+        work.server.world.count("a run had moved on")
+        raise moved_on()
     return save(work, of_run, old_revision, **changes)
 
 

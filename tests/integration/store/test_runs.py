@@ -1,6 +1,6 @@
 """The run's row: who holds it, and what a decision writes under its lock."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
@@ -10,6 +10,7 @@ from psycopg.errors import LockNotAvailable
 from sqlalchemy import func, select, text, update
 from sqlalchemy.exc import DataError, OperationalError
 
+from canvas.events import Event
 from canvas.plan import Decision
 from canvas.state import ENGINE, Status
 from store import runs, steps
@@ -125,48 +126,54 @@ def test_two_decisions_of_one_transaction_are_told_as_one():
 
 
 # -- the step behind a step ------------------------------------------------------------------------------------------
-def test_a_run_that_is_as_it_was_left_is_taken_without_reading_it(bench: Bench):
+def test_a_run_that_is_as_it_was_left_is_taken_with_the_step(bench: Bench):
     run = bench.start("begin -> work")
+    left = run.row
 
     with bench.database.transaction() as tx:
-        runs.must_be_at(tx, run.id, run.row["revision"])
+        step(tx, left)
         tx.wait()
         with bench.database.transaction() as other:
             assert runs.try_lock(other, run.id)() is None
 
+    assert (run.row["revision"], run.row["error"]) == (left["revision"] + 1, "written by a step")
 
-def test_what_is_sent_behind_a_look_at_a_run_that_has_moved_on_is_refused(bench: Bench):
+
+def test_a_step_of_a_run_that_has_moved_on_is_refused_with_all_it_writes(bench: Bench):
     run = bench.start("begin -> work")
-    revision = run.row["revision"]
+    left = run.row
     bench.report(bench.claim(run, "begin"))
     bench.coordinator.advance_run(run.id)
+    told = run.told
 
     with pytest.raises(DataError) as refused:
-        write_behind(bench, run, lambda tx: runs.must_be_at(tx, run.id, revision))
+        stepped(bench, left)
 
-    assert runs.has_moved_on(refused.value)
+    assert steps.has_moved_on(refused.value)
     assert not runs.is_held(refused.value)
-    assert run.row["error"] == ""
+    assert (run.row["error"], run.told) == ("", told)
 
 
-def test_what_is_sent_behind_a_look_at_a_run_that_somebody_holds_is_refused(bench: Bench):
+def test_a_step_of_a_run_that_somebody_holds_is_refused_and_does_not_wait(bench: Bench):
     run = bench.start("begin -> work")
-    revision = run.row["revision"]
+    left, told = run.row, run.told
 
     with bench.database.transaction() as holder:
         runs.try_lock(holder, run.id)()
         with pytest.raises(DataError) as refused:
-            write_behind(bench, run, lambda tx: runs.must_be_at(tx, run.id, revision))
+            stepped(bench, left)
 
-    assert runs.has_moved_on(refused.value)
-    assert run.row["error"] == ""
+    assert steps.has_moved_on(refused.value)
+    assert (run.row["error"], run.told) == ("", told)
 
 
 def test_there_is_no_step_behind_one_of_a_run_that_is_gone(bench: Bench):
-    with pytest.raises(DataError) as refused, bench.database.transaction() as tx:
-        runs.must_be_at(tx, new_id(), 0)
+    left = {**bench.start("begin -> work").row, "id": new_id()}
 
-    assert runs.has_moved_on(refused.value)
+    with pytest.raises(DataError) as refused:
+        stepped(bench, left)
+
+    assert steps.has_moved_on(refused.value)
 
 
 # -- a moment's patience ---------------------------------------------------------------------------------------------
@@ -195,7 +202,7 @@ def test_who_has_waited_in_vain_is_told_so_and_writes_nothing(bench: Bench):
             write_behind(bench, run, lambda tx: runs.lock_soon(tx, run.id, SOON))
 
     assert runs.is_held(refused.value)
-    assert not runs.has_moved_on(refused.value)
+    assert not steps.has_moved_on(refused.value)
     assert run.row["error"] == ""
 
 
@@ -220,6 +227,18 @@ def decided(bench: Bench, run: Run, before: object, **decision: object) -> None:
     with bench.database.transaction() as tx:
         state = runs.state_of(tx, before, [], whole=True)
         steps.apply(tx, before, Decision(state, **decision), usage={}, form_expiry=timedelta(days=1))
+
+
+def step(tx: Transaction, left: Mapping[str, Any]) -> None:
+    """What follows a step that has left a run so: events, scopes and the row."""
+    state = runs.state_of(tx, left, [], whole=True)
+    told = Decision(state, error="written by a step", events=[Event("message")], scopes=set(state.scopes))
+    steps.apply(tx, left, told, usage={}, form_expiry=timedelta(days=1), is_taken=False)
+
+
+def stepped(bench: Bench, left: Mapping[str, Any]) -> None:
+    with bench.database.transaction() as tx:
+        step(tx, left)
 
 
 def change(bench: Bench, run: Run, **values: object) -> None:

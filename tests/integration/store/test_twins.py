@@ -191,7 +191,7 @@ def rolled_back_if_refused(database: Database) -> Generator[Transaction]:
         with suppress(Refused), database.transaction() as tx:
             yield tx
     except DataError as error:
-        if not inbox.is_refused(error) and not runs.has_moved_on(error):
+        if not inbox.is_refused(error) and not steps.has_moved_on(error):
             raise
 
 

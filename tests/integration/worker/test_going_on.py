@@ -53,8 +53,9 @@ def test_a_step_of_a_row_is_one_statement_and_nothing_else(bench: Bench, sent: l
 
     assert run.status == "succeeded"
     (step,) = told
-    assert step.startswith(b"with w0 as (UPDATE activations SET status")
-    assert b"UPDATE runs SET status" in step
+    assert step.startswith(b"with w0 as (UPDATE runs SET status")
+    assert b"UPDATE activations SET status" in step
+    assert b"INSERT INTO activations" in step
 
 
 def test_where_others_may_have_reported_a_step_is_followed_by_a_look(bench: Bench, sent: list[bytes]):
