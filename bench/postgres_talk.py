@@ -23,15 +23,18 @@ _LOCKS = re.compile(r"\bfor\s+(?:no\s+key\s+)?(?:update|share)\b", re.IGNORECASE
 
 
 def label(sql: str) -> str:
-    """What a statement does, in few words: "update activations", "select runs, locked", "begin"."""
+    """What a statement does, in few words: "update activations", "select runs, locked", "begin".
+
+    Of several writes in one: "update runs + insert scopes", each once, in their order.
+    """
     verb = _VERB.match(sql)
     if verb is None:
         return "nothing"
     first = verb[1].lower()
     if first not in ("select", "insert", "update", "delete", "with"):
         return first
-    if written := _WRITES.search(sql):
-        return f"{written[1].split()[0].lower()} {written[2].lower()}"
+    if written := {f"{verb.split()[0]} {table}".lower(): None for verb, table in _WRITES.findall(sql)}:
+        return " + ".join(written)
     read = _READS.search(sql)
     return " ".join(filter(None, ("select", read and read[1].lower()))) + (", locked" if _LOCKS.search(sql) else "")
 

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from bench.hops import HOPS, stand_on
+from bench.tally import Tally
 
 
 def test_what_a_hop_asks_of_the_servers_is_counted(tmp_path: Path):
@@ -16,10 +17,15 @@ def test_what_a_hop_asks_of_the_servers_is_counted(tmp_path: Path):
     postgres, redis = passed.tally("worker", "PostgreSQL"), passed.tally("worker", "Redis")
     assert passed.hops == HOPS
     assert len(passed.hop_ms) == HOPS - 1
-    assert postgres.statements["update runs"] == pytest.approx(1.0, abs=0.2)
+    assert of_kind(postgres, "update runs") == pytest.approx(1.0, abs=0.2)
     assert 0 < postgres.round_trips <= sum(postgres.statements.values())
-    assert postgres.statements["insert activations"] == pytest.approx((HOPS - 1) / HOPS, abs=0.2)
+    assert of_kind(postgres, "insert activations") == pytest.approx((HOPS - 1) / HOPS, abs=0.2)
     assert 0 < redis.statements["publish"] <= 1.2
     assert redis.statements["lpush"] < 0.2  # a row of nodes stays with its thread
     assert 1.0 <= passed.transactions < 5.0
     assert passed.cpu_ms("worker") > 0
+
+
+def of_kind(tally: Tally, write: str) -> float:
+    """How many statements have such a write in them."""
+    return sum(count for label, count in tally.statements.items() if write in label.split(" + "))

@@ -152,6 +152,12 @@ def test_it_does_not_matter_where_the_wire_cuts(sizes: list[int]):
     ("sql", "told"),
     [
         ("SELECT runs.id FROM runs WHERE id = $1 FOR NO KEY UPDATE SKIP LOCKED", "select runs, locked"),
+        (
+            "with w0 as (UPDATE runs SET x=$1 FROM (SELECT id FROM runs FOR NO KEY UPDATE SKIP LOCKED) AS at RETURNING 1),"
+            " w1 as (INSERT INTO scopes (key) VALUES ($2) ON CONFLICT (key) DO UPDATE SET key = excluded.key),"
+            " w2 as (insert into scopes (key) values ($3)) select (select ln(count(*)) from w0)",
+            "update runs + insert scopes",
+        ),
         ("INSERT INTO run_events (run_id) VALUES ($1) ON CONFLICT DO UPDATE SET x = 1", "insert run_events"),
         ("with due as (select id from runs for update skip locked) update activations set x", "update activations"),
         ("SELECT * FROM unnest($1) AS w JOIN LATERAL (SELECT 1 FROM node_values) AS v ON true", "select node_values"),
