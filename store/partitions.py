@@ -38,6 +38,12 @@ from store.weeks import Week
 OPEN = tuple(status.value for status in RunStatus if not status.is_over)
 """Statuses of a run that is not over (those of the index `ix_runs_open`)."""
 
+ROOM = {"runs": 70, "scopes": 70, "turns": 70}
+"""Fill factors in percent, of rows that change with every step: what is left has room for a row of 2 KB, the longest.
+
+So there is room for a row's next version, or PostgreSQL makes some by clearing old ones away (migration 0012).
+"""
+
 _OPEN = [literal_column(f"'{status}'") for status in OPEN]
 IS_OPEN = runs.c.status.in_(_OPEN)
 
@@ -116,6 +122,8 @@ def _make(tx: Transaction, table: str, week: Week) -> None:
     """Build the week beside its table and attach it: that leaves the other weeks free for work meanwhile."""
     name, first, end = week.partition(table), week.first, week.end
     tx.run(text(f"create table {name} (like {table} including all)"))
+    if table in ROOM:
+        tx.run(text(f"alter table {name} set (fillfactor = {ROOM[table]})"))
     tx.run(text(f"lock table {table}_default in access exclusive mode"))
     default, partition = _twin(table, f"{table}_default"), _twin(table, name)
     moved = delete(default).where(_run_id(default).between(first, end), _run_id(default) != end).returning(*default.c)

@@ -24,6 +24,8 @@ from store.partitions import is_partition
 from store.schema import metadata
 from tests import services as test_services
 
+REVISIONS = [f"{number:04}" for number in range(1, 13)]
+
 
 @pytest.fixture
 def empty_url(services: Services) -> Iterator[str]:
@@ -44,9 +46,7 @@ def test_an_empty_database_lacks_every_revision_until_it_is_upgraded(empty: Data
 
     applied = migrate.upgrade(empty_url)
 
-    assert (
-        lacking == applied == ["0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010", "0011"]
-    )
+    assert lacking == applied == REVISIONS
     assert applied[-1] == migrate.head()
     assert migrate.missing(empty) == []
 
@@ -99,7 +99,7 @@ def test_of_two_upgrades_at_once_one_does_the_work_and_both_succeed(empty: Datab
 
     assert sorted(applied, key=len) == [
         [],
-        ["0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010", "0011"],
+        REVISIONS,
     ]
     assert migrate.missing(empty) == []
 

@@ -14,11 +14,21 @@ from store.ids import first_id_at, new_id
 from store.schema import PARTITIONED
 from store.transaction import Transaction
 from store.weeks import Week
+from tests.integration.engine import until
 from tests.integration.store.rows import add_outputs, add_run
 
 LONG_AGO = datetime(2021, 3, 3, 12, tzinfo=UTC)  # Wednesday of week 9
 NEXT_MONDAY = datetime(2021, 3, 8, tzinfo=UTC)
 TENANT = new_id()
+
+FILL = text("""
+    update runs set base = to_json((select string_agg(md5(n::text), '') from generate_series(1, :size / 32) as n))
+    where id = :run_id
+""")
+STEP = text("update runs set revision = revision + 1 where id = :run_id")
+PAGES_OF_RUNS = text("""
+    select sum(pg_relation_size(inhrelid)) / 8192 from pg_inherits where inhparent = 'runs'::regclass
+""")
 
 
 @pytest.fixture
@@ -71,6 +81,18 @@ def test_a_run_of_a_week_without_a_partition_is_kept_and_moves_when_the_week_is_
         assert _ids_in(tx, "runs_default") == [later]
         outputs = tx.scalar(text("select outputs::text from node_values_p2021w09"))
         assert outputs == '{"content": "Hi", "count": 1180591620717411303424}'
+
+
+@pytest.mark.parametrize("size", [300, 1_600, 1_900])
+@pytest.mark.parametrize("weeks", [None, 0], ids=["no week", "a week"])
+def test_what_a_run_was_leaves_with_its_next_step(database: Database, size: int, weeks: int | None):
+    with database.transaction() as tx:
+        if weeks is not None:
+            partitions.ensure(tx, LONG_AGO, weeks=weeks)
+        run_id = add_run(tx, TENANT, run_id=first_id_at(LONG_AGO))
+        tx.run(FILL, run_id=run_id, size=size)
+
+    until(lambda: grows_by(database, run_id) <= 3)  # not at once, if others keep an old snapshot meanwhile
 
 
 def test_weeks_are_dropped_when_they_ended_and_all_their_runs_are_over(database: Database):
@@ -166,6 +188,15 @@ def _drop_all(database: Database, moment: datetime) -> list[str]:
                 name = partitions.drop(tx, table, week)
             dropped += [name] if name else []
     return dropped
+
+
+def grows_by(database: Database, run_id: UUID) -> int:
+    """By how many pages runs grow in a hundred steps of one."""
+    with database.statements() as tx:
+        before = tx.scalar(PAGES_OF_RUNS)
+        for _ in range(100):
+            tx.run(STEP, run_id=run_id)
+        return tx.scalar(PAGES_OF_RUNS) - before
 
 
 def _runs_in(tx: Transaction, table: str) -> int:

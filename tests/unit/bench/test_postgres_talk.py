@@ -153,8 +153,8 @@ def test_it_does_not_matter_where_the_wire_cuts(sizes: list[int]):
     [
         ("SELECT runs.id FROM runs WHERE id = $1 FOR NO KEY UPDATE SKIP LOCKED", "select runs, locked"),
         (
-            "with w0 as (UPDATE runs SET x=$1 FROM (SELECT id FROM runs FOR NO KEY UPDATE SKIP LOCKED) AS at RETURNING 1),"
-            " w1 as (INSERT INTO scopes (key) VALUES ($2) ON CONFLICT (key) DO UPDATE SET key = excluded.key),"
+            "with w0 as (UPDATE runs SET x=$1 FROM (SELECT 1 FROM runs FOR NO KEY UPDATE SKIP LOCKED) AS a RETURNING 1)"
+            ", w1 as (INSERT INTO scopes (key) VALUES ($2) ON CONFLICT (key) DO UPDATE SET key = excluded.key),"
             " w2 as (insert into scopes (key) values ($3)) select (select ln(count(*)) from w0)",
             "update runs + insert scopes",
         ),
