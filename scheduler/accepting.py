@@ -107,8 +107,9 @@ def accept(
     if busy is not None:
         return replace(started, queued=True), None, superseded
     applied = coordinator.set_going(tx, row, conversation)
-    bus = coordinator.dispatch.bus
-    bus.clear_cancel_keys(started.run_id, started.conversation_id)  # before the commit: later ones count
+    if not is_new or start.conversation_id is not None:  # else nobody knows yet what to cancel
+        bus = coordinator.dispatch.bus
+        bus.clear_cancel_keys(started.run_id, started.conversation_id)  # before the commit: later ones count
     return started, applied, ()
 
 

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -13,8 +14,10 @@ from sqlalchemy import text
 from canvas.outcome import Finished
 from scheduler import sweep
 from scheduler.broker import ADVANCE
+from scheduler.bus import Bus
 from scheduler.sweep import Sweeper
 from store import overdue
+from store.ids import new_id
 from tests.builders import says
 from tests.integration.engine import FORM, Bench, Run, reporting
 
@@ -113,6 +116,28 @@ def test_a_runs_own_key_leaves_what_is_queued_behind_it(bench: Bench):
         bench.play()
 
     assert (first.status, queued.status) == ("cancelled", "succeeded")
+
+
+def test_a_turn_clears_the_keys_of_before_and_a_new_session_has_none(bench: Bench, monkeypatch: pytest.MonkeyPatch):
+    cleared: list[UUID] = []
+    clear = Bus.clear_cancel_keys
+
+    def clearing(bus: Bus, run_id: UUID, session: UUID) -> None:
+        cleared.append(session)
+        clear(bus, run_id, session)
+
+    monkeypatch.setattr(Bus, "clear_cancel_keys", clearing)
+    first = bench.start("begin -> work")
+    assert cleared == []
+    bench.play()
+    cleared.clear()
+    with redis.Redis.from_url(bench.redis_url) as client:
+        client.set(f"{first.conversation_id}-cancel", "x")
+        second = following(bench, first)
+        assert client.keys("*-cancel") == []
+    named = bench.begun(replace(bench.a_start("begin -> work"), run_id=new_id()))
+
+    assert cleared == [second.conversation_id, named.conversation_id]
 
 
 def test_keys_of_many_open_runs_are_looked_for_a_part_at_a_time(bench: Bench, monkeypatch: pytest.MonkeyPatch):
