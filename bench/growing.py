@@ -57,10 +57,11 @@ class Made:
 
 @dataclass
 class Growing:
-    """An engine, a tenant, and what is asked of them."""
+    """An engine, a tenant, and what is asked of them. `api` are connections as the API has them, for lists."""
 
     engine: local.Engine
     tenant: UUID
+    api: Database
 
     @property
     def database(self) -> Database:
@@ -139,7 +140,11 @@ def stage() -> Generator[Growing]:
             with local.engine(figures, services.database_url, services.redis_url) as engine:
                 with engine.database.transaction() as tx:
                     tenant = tenants.ensure_tenant(tx, "growth")
-                yield Growing(engine, tenant)
+                api = Database(services.database_url, pool_size=1)
+                try:
+                    yield Growing(engine, tenant, api)
+                finally:
+                    api.close()
 
 
 # -- canvases --------------------------------------------------------------------------------------------------------
