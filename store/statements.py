@@ -1,7 +1,7 @@
 """Statements as the wire takes them: SQLAlchemy writes them, once each.
 
 A statement is compiled once for the names that are given to it, with the order of its values and what becomes of each.
-Writes that leave together are put into one statement, once for each row of neighbours.
+Writes that leave together are put into one statement, once for each such row of neighbours.
 """
 
 import re

@@ -19,8 +19,6 @@ SAVEPOINT, RELEASE_SAVEPOINT = text("savepoint part"), text("release savepoint p
 ROLL_BACK_TO_SAVEPOINT = text("rollback to savepoint part")
 WITHOUT_WAITING = text("set local synchronous_commit = off")
 
-MOST_TOGETHER = 12  # writes in one statement, so that there are not too many kinds of it to be prepared
-
 
 class Later:
     """What was sent and not waited for. Asking waits for it, and for all that was sent before it."""
@@ -119,12 +117,10 @@ class Transaction:
     def write(self, statement: Executable, check: str = "", /, **values: Any) -> None:
         """Send a write whose rows nobody asks for, at the latest with the next statement or the commit.
 
-        Writes that follow each other leave as one statement (`store.statements.together`): no two of them may hit the
-        same row. `check` as of `Write`.
+        A transaction of nothing but different writes leaves as one statement (`store.statements.together`), without
+        begin and commit: no two of them may hit the same row. `check` as of `Write`.
         """
         self._writes.append(Write(statement, values, check))
-        if len(self._writes) == MOST_TOGETHER:
-            self._send_writes()
 
     def write_many(self, statement: Executable, values: Sequence[Mapping[str, Any]]) -> None:
         """Send a write for each set of values; nothing for none."""
@@ -134,8 +130,13 @@ class Transaction:
     def _send_writes(self) -> None:
         self._open()
         writes, self._writes = self._writes, []
-        if writes:
-            self._put(together(writes), writes)
+        for write in writes:
+            self._put(together([write]), [write])
+
+    def _is_one_statement(self) -> bool:
+        """Whether all of the transaction are writes that may leave together; the same one twice would make many kinds."""
+        different = len({write.statement for write in self._writes}) == len(self._writes)
+        return self._begins and different and not self._behind
 
     def _open(self) -> None:
         if self._begins:
@@ -222,8 +223,11 @@ class Transaction:
 
     def commit(self) -> None:
         """Wait for everything, and commit what was begun."""
-        if self._begins and not self._behind:
-            self._begins = False  # at most one statement, which stands and falls by itself
+        if self._is_one_statement():
+            self._begins = False
+            writes, self._writes = self._writes, []
+            if writes:
+                self._put(together(writes), writes)
             self.end()
             return
         self.later(COMMIT)

@@ -96,10 +96,10 @@ class SimulatedTransaction(Transaction):
         self._send_writes()
         return Found(self._carry_out(statement, values))
 
-    def _send_writes(self) -> None:
-        """What is checked comes first, as in one statement of all of them."""
+    def _send_writes(self, *, as_one: bool = False) -> None:
+        """In one statement of all of them what is checked comes first."""
         writes, self._writes = self._writes, []
-        for write in sorted(writes, key=lambda write: not write.check):
+        for write in sorted(writes, key=lambda write: as_one and not write.check):
             self._carry_out(write.statement, write.values, is_told=bool(write.check))  # others have real times in them
 
     def wait(self) -> None:
@@ -173,7 +173,7 @@ class SimulatedTransaction(Transaction):
 
     def commit(self) -> None:
         """Commit what was begun, then send what was to go behind."""
-        self._send_writes()
+        self._send_writes(as_one=self._work is None and not self._behind)
         self._commit()
         for behind in self._behind:
             alone = SimulatedTransaction(self.server, alone=True)
