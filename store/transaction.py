@@ -134,7 +134,7 @@ class Transaction:
             self._put(together([write]), [write])
 
     def _is_one_statement(self) -> bool:
-        """Whether all of the transaction are writes that may leave together; the same one twice would make many kinds."""
+        """Whether all of the transaction are writes that may leave together. The same one twice makes many kinds."""
         different = len({write.statement for write in self._writes}) == len(self._writes)
         return self._begins and different and not self._behind
 
