@@ -184,7 +184,7 @@ class Settings(BaseSettings):
     before it looks at its queue again, since others wait there. 0: every node goes through the queue."""
 
     # -- processes ------------------------------------------------------------------------------------------------
-    worker_threads: int = Field(default=64, gt=0)
+    worker_threads: int = Field(default=128, gt=0)
     """Nodes a worker process runs at once; they mostly wait for models, 0.12 MB each. More compute no sooner, and each
     takes a hint off the queue that another process might begin."""
     scheduler_threads: int = Field(default=4, gt=0)

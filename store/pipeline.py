@@ -18,7 +18,7 @@ from psycopg.pq.abc import PGresult
 
 Connection = psycopg.Connection[Any]
 
-PREPARED_FROM = 3  # uses of a statement on one connection
+PREPARED_FROM = 2  # uses of a statement on one connection; most that are used again are used all the time
 MOST_PREPARED = 100  # statements of one connection; each costs the server memory
 
 _FAILED, _SKIPPED = ExecStatus.FATAL_ERROR, ExecStatus.PIPELINE_ABORTED
