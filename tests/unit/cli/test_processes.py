@@ -41,7 +41,7 @@ def named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
 def test_workers_and_schedulers_are_plain_celery_on_their_queues(named: Settings):
     worker, scheduler = " ".join(worker_program(named)), " ".join(scheduler_program(named))
 
-    assert "celery -A worker.tasks worker -Q nodes -P threads -c 64 --without-gossip --without-mingle" in worker
+    assert "celery -A worker.tasks worker -Q nodes -P threads -c 128 --without-gossip --without-mingle" in worker
     assert "celery -A scheduler.tasks worker -Q runs -P threads -c 4 --without-gossip --without-mingle" in scheduler
 
 
