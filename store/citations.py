@@ -65,7 +65,7 @@ def cite(
     numbers: dict[str, int] = dict(tx.rows(TAKEN, of_run=run_id, of_message=message_id))  # pyright: ignore[reportArgumentType] (rows are pairs)
     bodies = {str(chunk["chunk_id"]): _kept(chunk) for chunk in reversed(chunks)}
     new = citing.allotted([str(chunk["chunk_id"]) for chunk in chunks], numbers)
-    tx.run_many(
+    tx.write_many(
         ADD_CHUNKS,
         [
             {
@@ -80,7 +80,7 @@ def cite(
     )
     finding = sha256(encode([sorted(bodies), list(map(dict, documents))]).encode()).hexdigest()
     named = {str(document["doc_name"]): dict(document) for document in reversed(documents)}
-    tx.run_many(
+    tx.write_many(
         ADD_DOCUMENTS,
         [
             {

@@ -93,7 +93,7 @@ class Block:
 
 def add(tx: Transaction, tenant_id: UUID, base_id: UUID, document_id: UUID, chunks: Sequence[Chunk]) -> None:
     """Store chunks; one that is there already stays as it is."""
-    tx.run_many(
+    tx.write_many(
         INSERT,
         [
             {

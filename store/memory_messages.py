@@ -195,7 +195,7 @@ def add(
     more = sum(each.size for each in added)
     freed = _make_room(tx, memory, room, more)
     last = int(tx.scalar(NUMBERS, tenant_id=memory.tenant_id, id=memory.id, count=len(added), more=more - freed))
-    tx.run_many(
+    tx.write_many(
         INSERT,
         [
             {

@@ -157,11 +157,6 @@ class Transaction:
         except psycopg.Error as error:
             raise self._translated(error) from error
 
-    def run_many(self, statement: Executable, values: Sequence[Mapping[str, Any]]) -> None:
-        """Carry out a write for each set of values, without waiting; nothing for none."""
-        for each in values:
-            self.later(statement, **each)
-
     def behind_commit(self, statement: Executable, **values: Any) -> "Behind":
         """Have a statement sent right behind the commit; it sees what is committed by then."""
         behind = Behind(statement, values)

@@ -2,7 +2,7 @@
 
 Eight of them, one for each connection to PostgreSQL, keep both as busy as sixty-four do, and change less often from one
 to the next: each change costs what lies in the processor's caches, and each wait for a connection two more. So no more
-are begun than that, beside all that wait for a model or for each other (decisions/0020).
+are begun than that, beside all that wait for a model or for each other (decisions/0030).
 
 What computes for long must not keep a process from its work, nor short runs from theirs: whatever the threads do, one
 more hint is taken once none was for a tenth of a second.

@@ -5,16 +5,17 @@ less than the fill factor leaves. Of rows between 0.8 and 2 KB a page may have m
 the next version: that went into the next page, and the old ones stayed until a vacuum.
 """
 
+import sqlalchemy as sa
 from alembic import op
-
-from store.partitions import PARTITIONS, ROOM
 
 revision = "0012"
 down_revision = "0011"
 
+PARTITIONS = sa.text("select inhrelid::regclass::text from pg_inherits where inhparent = to_regclass(:parent)")
+
 
 def upgrade() -> None:
     connection = op.get_bind()
-    for table, filled in ROOM.items():
-        for (partition,) in connection.execute(PARTITIONS, {"table": table}).all():
-            op.execute(f"alter table {partition} set (fillfactor = {filled})")
+    for table in ("runs", "scopes", "turns"):
+        for (partition,) in connection.execute(PARTITIONS, {"parent": table}).all():
+            op.execute(f"alter table {partition} set (fillfactor = 70)")

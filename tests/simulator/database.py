@@ -106,19 +106,6 @@ class SimulatedTransaction(Transaction):
         """Nothing is on its way but writes."""
         self._send_writes()
 
-    def run_many(self, statement: Executable, values: Sequence[Mapping[str, Any]]) -> None:
-        self._send_writes()
-        if values:
-            name, function, _ = _twin_of(statement)
-            work = self._at_work(name)
-            try:
-                for each in values:
-                    function(work, **each)
-            finally:
-                self._heard(work)
-            if self._alone:
-                self._commit_alone(work)
-
     def commit_without_waiting(self) -> None:
         work = self._at_work("commit without waiting")
         work.waits_for_disk = False
@@ -173,7 +160,8 @@ class SimulatedTransaction(Transaction):
 
     def commit(self) -> None:
         """Commit what was begun, then send what was to go behind."""
-        self._send_writes(as_one=self._work is None and not self._behind)
+        self._begins = self._work is None
+        self._send_writes(as_one=self._is_one_statement())
         self._commit()
         for behind in self._behind:
             alone = SimulatedTransaction(self.server, alone=True)

@@ -223,7 +223,7 @@ def test_more_than_any_buffer_holds_goes_through_in_both_directions(numbers: Dat
     long = "x" * 10_000
     with numbers.transaction() as tx:
         echoes = [tx.later(text("select cast(:said as text)"), said=long) for _ in range(2_000)]
-        tx.run_many(PUT, [{"n": n, "said": long} for n in range(500)])
+        tx.write_many(PUT, [{"n": n, "said": long} for n in range(500)])
 
         assert tx.scalar(COUNT) == 500
         assert {len(echo.scalar()) for echo in echoes} == {len(long)}
