@@ -128,6 +128,7 @@ def create_app(figures: Figures | None = None) -> FastAPI:
         app.state.http = http = Outgoing(chosen.guard, user_agent=chosen.http_user_agent)
         own = place_of(chosen.database_url)
         app.state.databases = reached(chosen.guard, own, trino_use_tls=chosen.trino_use_tls)
+        app.state.readiness = health.readiness()
         app.state.webhooks = webhooks.Webhooks(
             TokenBuckets(chosen.redis_url), chosen.secret or secrets.token_urlsafe(32)
         )
@@ -136,7 +137,9 @@ def create_app(figures: Figures | None = None) -> FastAPI:
             async with endpoint.running():
                 yield
         finally:
+            await edge.background.finish()
             await edge.streams.close()
+            app.state.readiness.close()
             await http.aclose()
             await close_connections()
             await edge.governor.close()

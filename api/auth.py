@@ -14,6 +14,7 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from api.edge import Edge, TheEdge, in_thread
 from api.errors import Unauthorized
+from api.parameters import refuse_unknown_parameters
 from store import tenants
 
 _bearer = HTTPBearer(auto_error=False, description="An API token: `easel tokens create`")
@@ -31,7 +32,7 @@ class Principal:
 async def anyone(
     request: Request, edge: TheEdge, _for_openapi: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
 ) -> Principal:
-    """The caller, by a token of any kind. Raises Unauthorized."""
+    """The caller, by a token of any kind. Raises Unauthorized, and UnknownParameter for a query that makes no sense."""
     written = request.headers.get("authorization", "").strip()
     scheme, _, rest = written.partition(" ")
     token = rest.strip() if scheme.lower() == "bearer" else written  # the bare token will do
@@ -40,6 +41,7 @@ async def anyone(
     found = await in_thread(lambda: _known(edge, token))
     if found is None:
         raise Unauthorized
+    refuse_unknown_parameters(request)  # here, because every route that has data asks who the caller is
     return Principal(found.tenant_id, found.tenant_id.hex, found.kind)
 
 

@@ -1,7 +1,7 @@
 """What every request may use: one Edge a process, put together when the application starts."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf
 from typing import Annotated, TypeVar
 
@@ -9,6 +9,8 @@ from celery import Celery
 from fastapi import Depends, Request
 from starlette.concurrency import run_in_threadpool
 
+from api.background import Background
+from api.errors import DATA, Refused
 from api.findings import Checked
 from api.sse import Streams
 from knowledge.memories import Memories
@@ -45,6 +47,7 @@ class Edge:
     limit_of: Callable[[str], float] = lambda component: inf  # seconds that one attempt of a component may take
     sealing_key: SealingKey | None = None  # None: nothing secret is kept or read
     asks_elsewhere: bool = False  # workers ask a search server about what is not the tenant's own
+    background: Background = field(default_factory=Background)  # work that outlives its request
 
     @property
     def database(self) -> Database:
@@ -55,6 +58,13 @@ class Edge:
     def versions(self) -> Versions:
         """The versions this process has compiled."""
         return self.lifecycle.coordinator.versions
+
+    @property
+    def storage(self) -> Blobs:
+        """Where files are kept. Raises Refused where there is no file storage."""
+        if self.blobs is None:
+            raise Refused(DATA, "This API has no file storage, so it keeps no files. Set EASEL_FILES_DIR.")
+        return self.blobs
 
 
 async def edge_of(request: Request) -> Edge:

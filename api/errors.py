@@ -1,12 +1,13 @@
 """From what went wrong to an HTTP reply. Statuses and codes are chosen here alone.
 
-RAGFlow's routes answer 200 with a code in an envelope, unless the client asks for real statuses with the header
-`X-Http-Status: strict` (http-api 1.3). A body or canvas that makes no sense is a 400 in every case, in the same
-envelope. Our own routes, those about runs, answer with real statuses and
-`{"code", "message", "details"}`. What is nobody's fault but ours carries a request id and no text.
+Every exception becomes a Failure, which each style words in its own way (api/styles.py). RAGFlow's routes answer 200
+with a code in an envelope, unless the client asks for real statuses with the header `X-Http-Status: strict` (http-api
+1.3); a body or canvas that makes no sense is a 400 in every case, in the same envelope. Our own routes, and those for
+clients of OpenAI's API, answer with real statuses. What is nobody's fault but ours carries a request id and no text.
 """
 
-import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 from uuid import uuid4
 
@@ -20,17 +21,23 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.replies import json_reply
+from api.styles import Style, style_of
 from canvas.errors import Conflict, ExecutorError, InvalidRequest, NotAllowed, NotFound, ValueGone
 from store.outages import is_outage, trouble
 
 log = structlog.get_logger()
 
-_OURS = re.compile(r"/api/v1/(runs|agents/[^/]+/runs)(/|$)")
-
 ARGUMENT, DATA, FORBIDDEN, CONNECTION = 101, 102, 103, 105
 INTERNAL, UNAUTHORIZED, CONFLICT, SERVER = 100, 401, 409, 500
 
 _STRICT = {ARGUMENT: 400, DATA: 400, FORBIDDEN: 403, CONFLICT: 409, INTERNAL: 500, SERVER: 500, CONNECTION: 503}
+
+_CODES = {FORBIDDEN: "not_allowed", CONFLICT: "conflict", INTERNAL: "internal", SERVER: "internal"}
+"""Codes of ours for codes of RAGFlow's; those that are not here are `invalid_request`."""
+
+_OPENAI_CODES = {"unauthorized": "invalid_api_key", "internal": "server_error"}
+_OPENAI_TYPES = {"waiting_for_user": "waiting_for_user"}
+_OPENAI_TYPES_OF_STATUSES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 
 NO_ACCESS = "Make sure you have permission to access the agent."
 
@@ -49,6 +56,25 @@ class Refused(Exception):
         self.is_absent = is_absent
 
 
+class NoAccess(Refused):
+    """The caller has no such canvas: missing and foreign ones answer alike."""
+
+    def __init__(self) -> None:
+        super().__init__(FORBIDDEN, NO_ACCESS, data=False)
+
+
+class UnknownParameter(InvalidRequest):
+    """A request names a field or a query parameter that nobody knows; `field` names it."""
+
+    code = "unknown_parameter"
+
+
+class UnsupportedParameter(InvalidRequest):
+    """A request wants something of a parameter that would change the answer, and that is not done; `field` names it."""
+
+    code = "unsupported_parameter"
+
+
 class Answered(Exception):
     """A request with the same idempotency key was carried out before, and got this reply (api/once.py)."""
 
@@ -62,13 +88,41 @@ class Unauthorized(Exception):
 
 
 def no_access() -> Refused:
-    """The caller has no such canvas: missing and foreign ones answer alike."""
-    return Refused(FORBIDDEN, NO_ACCESS, data=False)
+    """The caller has no such canvas."""
+    return NoAccess()
 
 
 def absent(message: str) -> Refused:
     """There is no such thing for this caller."""
     return Refused(DATA, message, is_absent=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What went wrong, in the words of every style.
+
+    `status` is the real HTTP status. `wire_status` is the one of RAGFlow's envelope where it holds in every case; else
+    that is 200, and `strict_status` for clients that ask for real ones.
+    """
+
+    status: int
+    code: str  # stable, for machines
+    message: str
+    wire_code: int
+    details: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    data: Any = None  # of RAGFlow's envelope
+    wire_status: int | None = None
+    strict_status: int | None = None  # None: `status`
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+@dataclass(frozen=True, slots=True)
+class RunOfRequest:
+    """The run that a request starts. Until it is accepted nobody knows whether it will be."""
+
+    run_id: str
+    session_id: str | None = None
+    is_accepted: bool = False
 
 
 def add_handlers(app: FastAPI) -> None:
@@ -107,18 +161,27 @@ class _Guard:
             await _unexpected(Request(scope), error)(scope, receive, send)
 
 
-def is_ours(request: Request) -> bool:
-    """Whether the route answers errors in our own shape."""
-    return _OURS.match(request.url.path) is not None
+# -- from exceptions to failures --------------------------------------------------------------------------------------
 
 
 def _refused(request: Request, error: Exception) -> Response:
     assert isinstance(error, Refused)
-    if is_ours(request):
-        status = error.status or (404 if error.is_absent or error.message == NO_ACCESS else _STRICT[error.code])
-        code = "not_found" if status == 404 else "invalid_request"
-        return _own(status, code, error.message, error.data if isinstance(error.data, dict) else {})
-    return _wire(request, error)
+    if isinstance(error, NoAccess) and style_of(request) is Style.OPENAI:  # these clients call an agent a model
+        return failed(request, Failure(404, "model_not_found", error.message, error.code, {"field": "model"}))
+    real = 404 if error.is_absent else _STRICT[error.code]
+    failure = Failure(
+        status=error.status or (404 if isinstance(error, NoAccess) else real),
+        code="not_found"
+        if error.is_absent or isinstance(error, NoAccess)
+        else _CODES.get(error.code, "invalid_request"),
+        message=error.message,
+        wire_code=error.code,
+        details=error.data if isinstance(error.data, dict) else {},
+        data=error.data,
+        wire_status=error.status,
+        strict_status=real,
+    )
+    return failed(request, failure)
 
 
 def _answered(_: Request, error: Exception) -> Response:
@@ -126,59 +189,61 @@ def _answered(_: Request, error: Exception) -> Response:
     return error.reply
 
 
-def _unauthorized(_: Request, __: Exception) -> Response:
-    body = {"code": UNAUTHORIZED, "message": "Authorization is not valid!", "data": None}
-    return json_reply(body, 401, {"WWW-Authenticate": "Bearer"})
+def _unauthorized(request: Request, _: Exception) -> Response:
+    return failed(
+        request,
+        Failure(
+            401,
+            "unauthorized",
+            "Authorization is not valid!",
+            UNAUTHORIZED,
+            wire_status=401,
+            headers={"WWW-Authenticate": "Bearer"},
+        ),
+    )
 
 
 def _executor_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, ExecutorError)
     if isinstance(error, ValueGone):  # what it says is for the caller as well: nothing here will bring the value back
         log.error("value_gone", error=error.message)
-        if is_ours(request):
-            return _own(500, error.code, error.message, {})
-        return _refused(request, Refused(SERVER, error.message))
+        return failed(request, Failure(500, error.code, error.message, SERVER))
     if not isinstance(error, InvalidRequest):
         return _unexpected(request, error)
-    if is_ours(request):
-        match error:
-            case NotFound():
-                status = 404
-            case Conflict():
-                status = 409
-            case NotAllowed():
-                status = 403
-            case _:
-                status = 400
-        return _own(status, error.code, error.message, dict(error.details))
+    return failed(request, _failure_of(error))
+
+
+def _failure_of(error: InvalidRequest) -> Failure:
+    details = dict(error.details)
     match error:
         case NotFound():
-            refused = absent(error.message)
-        case Conflict() if "session_id" in error.details:
-            refused = Refused(FORBIDDEN, error.message, data=dict(error.details), status=409)
+            return Failure(404, error.code, error.message, DATA, details)
+        case Conflict() if "session_id" in details:
+            return Failure(409, error.code, error.message, FORBIDDEN, details, data=details, wire_status=409)
         case Conflict():
-            refused = Refused(CONFLICT, error.message, status=409)
+            return Failure(409, error.code, error.message, CONFLICT, details, wire_status=409)
         case NotAllowed():
-            refused = Refused(FORBIDDEN, error.message, data=False)
+            return Failure(403, error.code, error.message, FORBIDDEN, details, data=False)
         case _:
-            found = error.details.get("findings")
-            refused = Refused(ARGUMENT, error.message, data={"findings": found} if found else None, status=400)
-    return _wire(request, refused)
+            found = details.get("findings")
+            data = {"findings": found} if found else None
+            return Failure(400, error.code, error.message, ARGUMENT, details, data=data, wire_status=400)
 
 
 def _invalid_parameters(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
-    message = f"{'.'.join(str(step) for step in first['loc'])}: {first['msg']}"
-    if is_ours(request):
-        return _own(400, InvalidRequest.code, message, {})
-    return _wire(request, Refused(ARGUMENT, message))
+    where = ".".join(str(step) for step in first["loc"])
+    details = {"field": str(first["loc"][-1])}
+    return failed(request, Failure(400, InvalidRequest.code, f"{where}: {first['msg']}", ARGUMENT, details))
 
 
 def _http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    body = {"code": error.status_code, "message": f"{error.detail}: {request.url.path}", "data": None}
-    return json_reply(body, error.status_code, error.headers)
+    status = error.status_code
+    code = {404: "not_found", 405: "method_not_allowed"}.get(status, "invalid_request")
+    message = f"{error.detail}: {request.url.path}"
+    return failed(request, Failure(status, code, message, status, wire_status=status, headers=error.headers or {}))
 
 
 def _database(request: Request, error: Exception) -> Response:
@@ -188,9 +253,7 @@ def _database(request: Request, error: Exception) -> Response:
     log.warning("database_failed", cause=cause, error=str(error).splitlines()[0], path=request.url.path)
     message = f"The database {cause}. Try again."
     headers = {"Retry-After": "1"}
-    if is_ours(request):
-        return json_reply({"code": "unavailable", "message": message, "details": {}}, 503, headers)
-    return json_reply({"code": CONNECTION, "message": message, "data": None}, 503, headers)
+    return failed(request, Failure(503, "unavailable", message, CONNECTION, wire_status=503, headers=headers))
 
 
 def _unstorable(request: Request, _: Exception) -> Response:
@@ -201,22 +264,68 @@ def _unexpected(request: Request, error: Exception) -> Response:
     request_id = uuid4().hex
     log.error("request_failed", request_id=request_id, path=request.url.path, exc_info=error)
     message = f"Something went wrong here. Name the request id {request_id} when you report it."
-    if is_ours(request):
-        return _own(500, "internal", message, {"request_id": request_id})
-    return _wire(request, Refused(INTERNAL, message))
+    return failed(request, Failure(500, "internal", message, INTERNAL, {"request_id": request_id}))
 
 
-def _own(status: int, code: str, message: str, details: Any) -> Response:
-    return json_reply({"code": code, "message": message, "details": details}, status)
+# -- from failures to replies -----------------------------------------------------------------------------------------
 
 
-def _wire(request: Request, refused: Refused) -> Response:
-    body = {"code": refused.code, "message": refused.message, "data": refused.data}
-    return json_reply(body, refused.status or strict_status(request, refused.code, is_absent=refused.is_absent))
+def failed(request: Request, failure: Failure) -> Response:
+    """The reply about a failure, in the style of the request."""
+    match style_of(request):
+        case Style.OWN:
+            body = {"code": failure.code, "message": failure.message, "details": failure.details}
+            return json_reply(body, failure.status, failure.headers)
+        case Style.OPENAI:
+            return _openai(request, failure)
+        case Style.RAGFLOW:
+            body = {"code": failure.wire_code, "message": failure.message, "data": failure.data}
+            real = failure.strict_status or failure.status
+            status = failure.wire_status or (real if wants_real_statuses(request) else 200)
+            return json_reply(body, status, failure.headers)
 
 
-def strict_status(request: Request, code: int, *, is_absent: bool = False) -> int:
-    """The HTTP status of a code: 200, or the real one for clients that ask for it."""
-    if request.headers.get("x-http-status", "").lower() != "strict":
-        return 200
-    return 404 if is_absent else _STRICT.get(code, 200)
+def starts(request: Request, run: RunOfRequest) -> None:
+    """Note which run a request starts, for what may go wrong from here on."""
+    request.state.run = run
+
+
+def _openai(request: Request, failure: Failure) -> Response:
+    """An error as clients of OpenAI's API know it.
+
+    These clients send a request again after 409 and 5xx. Where it may have started a run they are told not to, since
+    the run would act again.
+    """
+    run: RunOfRequest | None = getattr(request.state, "run", None)
+    error: dict[str, Any] = {
+        "message": failure.message,
+        "type": _openai_type(failure),
+        "param": failure.details.get("field"),
+        "code": _OPENAI_CODES.get(failure.code, failure.code),
+        **{name: value for name, value in failure.details.items() if name != "field"},
+    }
+    headers = dict(failure.headers)
+    if run is not None and (run.is_accepted or failure.status >= 500):
+        headers |= {"x-should-retry": "false", "X-Run-Id": run.run_id}
+        headers.pop("Retry-After", None)
+        error |= {"run_id": run.run_id}
+        if run.session_id is not None:
+            headers["X-Session-Id"] = run.session_id
+            error["session_id"] = run.session_id
+    return json_reply({"error": error}, failure.status, headers)
+
+
+def _openai_type(failure: Failure) -> str:
+    if failure.status >= 500:
+        return "server_error"
+    return _OPENAI_TYPES.get(failure.code) or _OPENAI_TYPES_OF_STATUSES.get(failure.status, "invalid_request_error")
+
+
+def wants_real_statuses(request: Request) -> bool:
+    """Whether a client of RAGFlow's routes asks for real HTTP statuses."""
+    return request.headers.get("x-http-status", "").lower() == "strict"
+
+
+def strict_status(request: Request, code: int) -> int:
+    """The HTTP status of a code of RAGFlow's: 200, or the real one for clients that ask for it."""
+    return _STRICT.get(code, 200) if wants_real_statuses(request) else 200

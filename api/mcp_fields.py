@@ -5,13 +5,13 @@ What stands as `***` in a request is what the reply has shown so, and stays as i
 
 import json
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator, Field
 
 from api.errors import DATA, Refused
 from api.replies import date, milliseconds
-from api.schemas import Body, Flag, Text
+from api.schemas import SHOWN, Body, Flag, NoEffect, Text
 from canvas.mcp_offers import digest_of
 from providers.hops import masked
 from providers.mcp import MOST_TOOLS, SERVER_TYPES, LiveTool
@@ -38,6 +38,8 @@ Object = Annotated[dict[str, Any], BeforeValidator(_parsed)]
 class McpServerFields(Body):
     """A server; an update gives what is to change."""
 
+    without_effect: ClassVar[NoEffect] = {**SHOWN, "mcp_id": ()}
+
     name: Annotated[str, Field(max_length=255)] | None = None
     url: Annotated[str, Field(max_length=4096)] | None = None
     server_type: str | None = Field(default=None, description="`streamable-http` or `sse`")
@@ -54,6 +56,8 @@ class McpServerFields(Body):
 class McpImport(Body):
     """Servers as the configuration files of MCP clients have them."""
 
+    without_effect: ClassVar[NoEffect] = {"timeout": ()}
+
     servers: dict[str, dict[str, Any]] = Field(default_factory=dict[str, dict[str, Any]], alias="mcpServers")
     unchecked: Flag = False
 
@@ -61,11 +65,15 @@ class McpImport(Body):
 class McpSelection(Body):
     """Servers by id."""
 
+    without_effect: ClassVar[NoEffect] = {"timeout": ()}
+
     mcp_ids: list[str] = Field(default_factory=list[str], max_length=100)
 
 
 class McpTrial(Body):
     """A call of a tool by hand."""
+
+    without_effect: ClassVar[NoEffect] = {"timeout": ()}
 
     mcp_id: str | None = None
     tool_name: str = ""

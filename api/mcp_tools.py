@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from api.talk import Told
-from canvas import events, names
+from canvas import dsl, events
+from canvas.errors import InvalidCanvas
 from components import fields
 from store.mcp_agents import ExposedAgent
 
@@ -87,15 +88,12 @@ def answer_of(told: Told, session_id: str, run_id: str) -> Answer:
     return Answer(text, structured)
 
 
-def _form(dsl: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a document's Begin, by name."""
-    components = dsl.get("components")
-    for node in components.values() if isinstance(components, Mapping) else ():
-        obj = node.get("obj") if isinstance(node, Mapping) else None
-        if isinstance(obj, Mapping) and names.canonical(str(obj.get("component_name"))) == "Begin":
-            params = obj.get("params")
-            return fields.schema(params.get("inputs")) if isinstance(params, Mapping) else {}
-    return {}
+def _form(document: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a document's Begin, by name; none for a document that is no canvas any more."""
+    try:
+        return fields.schema(dsl.parse(document).begin_params.get("inputs"))
+    except InvalidCanvas:
+        return {}
 
 
 def _property(name: str, described: Any) -> dict[str, Any]:

@@ -2,9 +2,12 @@
 
 The question is the last message of the user; earlier messages become the history of a new session. A form that the
 canvas asks ends a stream with `waiting_for_user`, and a request that does not stream with 409.
+
+Clients of OpenAI's API send a request again after a 409 or a 5xx. From the moment in which a run may have been
+accepted, every reply tells them not to, and names the run: one call of a client is one run.
 """
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -12,13 +15,17 @@ from fastapi import Request
 from fastapi.responses import Response
 
 from api.auth import Principal
+from api.bodies import SIZE, checked
 from api.edge import Edge, in_thread
-from api.errors import DATA, Refused
+from api.errors import ARGUMENT, DATA, SERVER, Failure, Refused, RunOfRequest, failed, starts
+from api.openai_files import Attachments, attachments_of, stored
+from api.openai_schemas import ChatCompletion, ignored_in, refuse_unsupported
 from api.replies import json_reply
-from api.schemas import ChatCompletion, ChatMessage
 from api.sse import BEAT, Wired
-from api.talk import Talk, TalkResponse, Told, begin, chosen, gathered, keyed, spoken
+from api.styles import Style, speak
+from api.talk import Chosen, Talk, TalkResponse, Told, begin, chosen, gathered, ids_of, ignored_headers, keyed, spoken
 from canvas import events
+from canvas.errors import InvalidRequest
 from providers.fitting import count_tokens
 from scheduler.accepting import Start
 from store.encoding import encode
@@ -31,42 +38,80 @@ _SPEAKERS = ("user", "assistant")
 ROUTE = "chat/completions"  # of idempotency keys, under every path
 
 
-async def answer(request: Request, edge: Edge, principal: Principal, agent_id: str, wanted: ChatCompletion) -> Response:
-    """One request of an OpenAI client."""
-    question = next((place for place in reversed(range(len(wanted.messages))) if _is_user(wanted.messages[place])), -1)
-    if question < 0:
-        raise Refused(DATA, "You must provide at least one message.")
-    said = wanted.messages[question]
-    heard = [(message.role, message.text) for message in wanted.messages[:question] if message.role in _SPEAKERS]
-    options = {
-        "query": said.text,
-        "session_id": wanted.session,
-        "user_id": wanted.user_id,
-        "release": wanted.release,
-        "on_busy": wanted.on_busy,
-        "heard": heard if not wanted.session else (),  # the history of a new session
-    }
-    given = keyed(request, {name: value for name, value in options.items() if value} | wanted.key())
-    headers = wanted.custom_header
-    start = await in_thread(lambda: chosen(edge, principal, agent_id, given, ROUTE, custom_header=headers))
-    if isinstance(start, Start) and not wanted.session:
-        start = replace(start, said_before=tuple(heard))
+async def answer(
+    request: Request, edge: Edge, principal: Principal, agent_id: str | None, body: Mapping[str, Any]
+) -> Response:
+    """One request of an OpenAI client; without an agent's id `model` names the agent."""
+    speak(request, Style.OPENAI)
+    refuse_unsupported(body)
+    wanted = checked(ChatCompletion, body)
+    agent = agent_id or wanted.model
+    if not agent:
+        raise InvalidRequest("`model` is required: the id of an agent. GET …/openai/models lists them.", field="model")
+    asked = next((place for place, message in reversed(list(enumerate(wanted.messages))) if message.role == "user"), -1)
+    if asked < 0:
+        raise InvalidRequest("You must provide at least one message.", field="messages")
+    attached = await attachments_of(request.app.state.http, asked, wanted.messages[asked])
+    _check_size(request, edge, attached)
+    start = await _start(request, edge, principal, agent, wanted, asked, attached)
+    if isinstance(start, Start) and start.run_id is not None:
+        starts(request, RunOfRequest(start.run_id.hex))
     talk = await begin(edge, principal.tenant_id, start)
+    starts(request, RunOfRequest(talk.started.run_id.hex, talk.started.conversation_id.hex, is_accepted=True))
     talk.stops_with_client = wanted.cancel_on_disconnect
     prompt = sum(count_tokens(message.text) for message in wanted.messages)
+    ignored = ignored_headers(ignored_in(body))
     if wanted.stream:
-        return TalkResponse(talk, _lines(talk, agent_id, prompt))
-    return _completion(await gathered(talk, request), talk, agent_id, prompt)
+        lines = _lines(talk, agent, prompt, with_usage=wanted.stream_options.include_usage)
+        return TalkResponse(talk, lines, ignored)
+    reply = _completion(request, await gathered(talk, request), talk, agent, prompt)
+    reply.headers.update({**ids_of(talk), **ignored})
+    return reply
 
 
-def _is_user(message: ChatMessage) -> bool:
-    return message.role == "user"
+async def _start(
+    request: Request,
+    edge: Edge,
+    principal: Principal,
+    agent: str,
+    wanted: ChatCompletion,
+    asked: int,
+    attached: Attachments,
+) -> Chosen:
+    """What is to be started, or what was before under the same key. Files are stored for what is new."""
+    heard = [(message.role, message.text) for message in wanted.messages[:asked] if message.role in _SPEAKERS]
+    compared: dict[str, Any] = {} if wanted.session else {"heard": heard}  # these two tell requests with one key apart
+    if attached.parts:
+        compared["attached"] = attached.digests
+    options = {"query": wanted.messages[asked].text, **wanted.options()}
+    given = keyed(request, options | {name: value for name, value in compared.items() if value})
+    headers = wanted.custom_header
+    start = await in_thread(lambda: chosen(edge, principal, agent, given, ROUTE, custom_header=headers))
+    if not isinstance(start, Start):
+        return start
+    if attached.parts:
+        files = await in_thread(lambda: stored(edge, principal, attached))
+        start = replace(start, request=replace(start.request, files=(*start.request.files, *files)))
+    return start if wanted.session else replace(start, said_before=tuple(heard))
+
+
+def _check_size(request: Request, edge: Edge, attached: Attachments) -> None:
+    """Raise Refused for a body that is too large without the files in it."""
+    size = getattr(request.state, SIZE, 0) - attached.encoded
+    if size > edge.max_body_bytes:
+        raise Refused(
+            ARGUMENT,
+            f"The request has {size} bytes beside its files, more than the {edge.max_body_bytes} that "
+            "EASEL_MAX_BODY_BYTES allows.",
+            status=413,
+        )
 
 
 # -- streamed ---------------------------------------------------------------------------------------------------------
 
 
-async def _lines(talk: Talk, agent_id: str, prompt: int) -> AsyncGenerator[bytes]:
+async def _lines(talk: Talk, agent_id: str, prompt: int, *, with_usage: bool) -> AsyncGenerator[bytes]:
+    """The chunks. Usage comes with the last one, or in one of its own for clients that ask for that."""
     told = Told()
     envelopes = talk.envelopes()
     try:
@@ -77,7 +122,12 @@ async def _lines(talk: Talk, agent_id: str, prompt: int) -> AsyncGenerator[bytes
             told.take(wired)
             for delta, reason in _deltas(wired):
                 usage = _usage(told, prompt) if reason else None
-                yield _data(_chunk(talk, agent_id, delta, reason, usage))
+                chunk = _chunk(talk, agent_id, delta, reason, None if with_usage else usage)
+                if "error" in delta:  # where clients look for it; what is in the delta is for those who know us
+                    chunk["error"] = {**delta["error"], "param": None, "code": "run_failed", **_ids(talk)}
+                yield _data(chunk)
+                if with_usage and usage is not None:
+                    yield _data({**_chunk(talk, agent_id, {}, None, usage), "choices": []})
         yield _DONE
     finally:
         await envelopes.aclose()
@@ -99,6 +149,10 @@ def _deltas(wired: Wired) -> list[tuple[dict[str, Any], str | None]]:
             return [({"content": None, "error": error}, "error")]
         case _:
             return []
+
+
+def _ids(talk: Talk) -> dict[str, str]:
+    return {"run_id": talk.started.run_id.hex, "session_id": talk.started.conversation_id.hex}
 
 
 def _question(data: dict[str, Any]) -> dict[str, Any]:
@@ -127,13 +181,15 @@ def _data(body: dict[str, Any]) -> bytes:
 # -- whole ------------------------------------------------------------------------------------------------------------
 
 
-def _completion(told: Told, talk: Talk, agent_id: str, prompt: int) -> Response:
+def _completion(request: Request, told: Told, talk: Talk, agent_id: str, prompt: int) -> Response:
     if told.name == events.USER_INPUTS:
-        error = {"message": "The agent waits for input.", "type": "waiting_for_user", **_question(told.last["data"])}
-        return json_reply({"error": error}, 409)
-    if told.name != events.WORKFLOW_FINISHED:
+        question = _question(told.last["data"])
+        return failed(request, Failure(409, "waiting_for_user", "The agent waits for input.", DATA, question))
+    if told.name != events.WORKFLOW_FINISHED or told.was_cancelled:
         reason = str(told.last.get("message") or events.CANCELLED_TEXT)
-        return json_reply({"error": {"message": reason, "type": "server_error"}}, 500)
+        if told.was_cancelled:
+            return failed(request, Failure(409, "run_cancelled", reason, SERVER))
+        return failed(request, Failure(500, "run_failed", reason, SERVER))
     message: dict[str, Any] = {"role": "assistant", "content": told.content}
     if told.reference:
         message["reference"] = told.reference

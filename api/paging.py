@@ -1,5 +1,6 @@
 """Pages of a list (http-api 1.4)."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -37,6 +38,18 @@ def listed(text: str) -> list[str]:
     if len(entries) > MOST:
         raise Refused(ARGUMENT, f"A list may name at most {MOST} entries.")
     return entries
+
+
+def order_of(name: str, known: Collection[str]) -> str:
+    """The order that a query names. Raises Refused for one that there is not."""
+    if name not in known:
+        raise Refused(ARGUMENT, f"`orderby` is {name[:64]!r}. Use one of: {', '.join(known)}.")
+    return name
+
+
+def is_true(text: str) -> bool:
+    """A flag of a query: anything but `false` is true."""
+    return text.strip().lower() != "false"
 
 
 def _number(text: str, default: int) -> int:

@@ -18,14 +18,14 @@ def json_reply(body: Any, status: int = 200, headers: Mapping[str, str] | None =
     return Response(encode(body), status, dict(headers or {}), "application/json")
 
 
-def success(data: Any) -> Response:
-    """Envelope J: always three keys."""
-    return json_reply({"code": 0, "message": "success", "data": data})
+def success(data: Any, **more: Any) -> Response:
+    """Envelope J: always three keys; `more` are further ones."""
+    return json_reply({"code": 0, "message": "success", "data": data, **more})
 
 
-def result(data: Any) -> Response:
-    """Envelope R: `data` is left out where there is none."""
-    return json_reply({"code": 0} if data is None else {"code": 0, "data": data})
+def result(data: Any, **more: Any) -> Response:
+    """Envelope R: `data` is left out where there is none; `more` are further keys."""
+    return json_reply({"code": 0, **more} if data is None else {"code": 0, "data": data, **more})
 
 
 def milliseconds(moment: datetime | None) -> int | None:
@@ -41,6 +41,14 @@ def date(moment: datetime | None) -> str | None:
 def iso(moment: datetime | None) -> str | None:
     """A moment on our own routes."""
     return moment.isoformat() if moment else None
+
+
+NOBODYS = UUID(int=0)  # the id of nothing
+
+
+def id_or_nobodys(text: Any) -> UUID:
+    """The id that a client has written; where that is none, one that finds nothing."""
+    return id_of(text) or NOBODYS
 
 
 def id_of(text: Any) -> UUID | None:

@@ -1,21 +1,43 @@
-"""Request bodies, as OpenAPI describes them. Unknown keys are ignored, keys with null count as absent."""
+"""Request bodies, as OpenAPI describes them. Keys with null count as absent; unknown ones are refused (api/bodies.py).
 
-from typing import Annotated, Any, Literal
+RAGFlow's clients send some fields that have no effect here. A schema lists these with the values that hold anyway
+(`without_effect`), and a reply warns of any other value.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+from canvas.errors import InvalidRequest
 from canvas.unknown import OUTCOME
 
 
-def _truthy(value: Any) -> Any:
+def truthy(value: Any) -> Any:
     """`true`, or any text that does not say no: RAGFlow's front end sends "true"."""
     return value.strip().lower() not in ("", "false", "0", "no") if isinstance(value, str) else bool(value)
 
 
-Flag = Annotated[bool, BeforeValidator(_truthy)]
+Flag = Annotated[bool, BeforeValidator(truthy)]
 Text = Annotated[str, Field(max_length=100_000)]
 
 HEADERS = "Headers for MCP servers; they are kept sealed"
+
+
+def _object_or_nothing(value: Any) -> Any:
+    """An object; an empty text is none, since RAGFlow's clients send it where they have no headers."""
+    return None if value == "" else value
+
+
+Headers = Annotated[dict[str, Any] | None, BeforeValidator(_object_or_nothing)]
+
+NoEffect: TypeAlias = Mapping[str, tuple[Any, ...]]
+"""Fields without an effect, each with the values that hold anyway."""
+
+SHOWN: NoEffect = dict.fromkeys(
+    ("id", "tenant_id", "created_by", "create_time", "create_date", "update_time", "update_date"), ()
+)
+"""What replies show of a thing and nobody can change. Clients send it back with what they have changed."""
 
 
 class Body(BaseModel):
@@ -23,9 +45,18 @@ class Body(BaseModel):
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
+    without_effect: ClassVar[NoEffect] = {}
+    """Fields of RAGFlow's clients that are not acted upon here, with the values that hold anyway."""
+
 
 class CanvasFields(Body):
     """What a canvas is made of; an update gives what is to change."""
+
+    without_effect: ClassVar[NoEffect] = {
+        **SHOWN,
+        **dict.fromkeys(("user_id", "nickname", "tenant_avatar", "last_publish_time", "release_time", "tags"), ()),
+        "type": ("agent",),
+    }
 
     title: Annotated[str, Field(max_length=255)] | None = None
     dsl: dict[str, Any] | str | None = Field(default=None, description="The document, or its JSON text")
@@ -54,6 +85,8 @@ class Publishing(Body):
 class NewSession(Body):
     """A session to be created."""
 
+    without_effect: ClassVar[NoEffect] = {"id": ()}  # RAGFlow's front end names the agent once more
+
     user_id: str | None = None
     name: str | None = None
     release: Flag = False
@@ -79,16 +112,19 @@ class Turn(Body):
     release: Flag = False
     version: str | None = None
     on_busy: str | None = Field(default=None, description="refuse (default), enqueue or interrupt")
-    custom_header: dict[str, Any] | None = Field(default=None, description=HEADERS)
+    custom_header: Headers = Field(default=None, description=HEADERS)
     chat_template_kwargs: dict[str, Any] | None = None
     cancel_on_disconnect: Flag = False
     idempotency_key: Annotated[str, Field(max_length=255)] | None = None
     budget: dict[str, Any] | None = Field(
         default=None, description="What the run may spend: {tokens, calls, seconds, money, currency}"
     )
+    run_timeout: float | None = Field(
+        default=None, gt=0, description="Seconds after which the run fails: another name for `seconds` of `budget`"
+    )
 
     def options(self) -> dict[str, Any]:
-        """The options of a start (scheduler/requests.py), those that were given."""
+        """The options of a start (scheduler/requests.py), those that were given. Raises InvalidRequest."""
         files = self.files[0] if self.files and isinstance(self.files[0], list) else self.files
         given: dict[str, Any] = {
             "query": self.question if self.query is None else self.query,
@@ -103,13 +139,23 @@ class Turn(Body):
             "chat_template_kwargs": self.chat_template_kwargs,
             "cancel_on_disconnect": self.cancel_on_disconnect or None,
             "idempotency_key": self.idempotency_key,
-            "budget": self.budget,
+            "budget": self._limits(),
         }
         return {name: value for name, value in given.items() if value is not None}
+
+    def _limits(self) -> dict[str, Any] | None:
+        if self.run_timeout is None:
+            return self.budget
+        if self.budget is not None and self.budget.get("seconds") is not None:
+            message = "`run_timeout` and `seconds` of `budget` are one limit. Give one of them."
+            raise InvalidRequest(message, field="run_timeout")
+        return {**(self.budget or {}), "seconds": self.run_timeout}
 
 
 class Completion(Turn):
     """A turn in RAGFlow's words, or in OpenAI's with `openai-compatible`."""
+
+    without_effect: ClassVar[NoEffect] = {"running_hint_text": (), "model": ()}
 
     model_config = ConfigDict(extra="ignore", frozen=True, populate_by_name=True)
 
@@ -127,49 +173,6 @@ class Running(Completion):
     message: str | dict[str, Any] | None = None
 
 
-class ChatMessage(BaseModel):
-    """A message of an OpenAI request."""
-
-    model_config = ConfigDict(extra="allow", frozen=True)
-
-    role: str
-    content: str | list[Any] | None = None
-
-    @property
-    def text(self) -> str:
-        """The text, joined from the parts of a list."""
-        if not isinstance(self.content, list):
-            return self.content or ""
-        parts = (part for part in self.content if isinstance(part, dict) and part.get("type", "text") == "text")
-        return "".join(str(part.get("text") or "") for part in parts)
-
-
-class ChatCompletion(Body):
-    """An OpenAI request (http-api 4.2); `model` is ignored."""
-
-    messages: list[ChatMessage] = Field(default_factory=list[ChatMessage])
-    stream: Flag = False
-    session_id: str | None = None
-    id: str | None = None
-    metadata: dict[str, Any] = Field(default_factory=dict[str, Any])
-    user_id: str | None = None
-    release: Flag = False
-    on_busy: str | None = Field(default=None, description="refuse (default), enqueue or interrupt")
-    custom_header: dict[str, Any] | None = Field(default=None, description=HEADERS)
-    cancel_on_disconnect: Flag = False
-    idempotency_key: str | None = None
-
-    def key(self) -> dict[str, Any]:
-        """The idempotency key among the options of a start, if the body has one."""
-        return {"idempotency_key": self.idempotency_key} if self.idempotency_key is not None else {}
-
-    @property
-    def session(self) -> str | None:
-        """The session that goes on, wherever it is named."""
-        named = self.metadata.get("id")
-        return self.session_id or self.id or (named if isinstance(named, str) else None)
-
-
 class Answers(Body):
     """A person's answers to the forms of a run that waits, and to its questions what has happened."""
 
@@ -181,7 +184,7 @@ class Answers(Body):
     query: str | dict[str, Any] | None = None
     files: list[dict[str, Any]] = Field(default_factory=list[dict[str, Any]])
     user_id: str | None = None
-    custom_header: dict[str, Any] | None = Field(default=None, description=HEADERS)
+    custom_header: Headers = Field(default=None, description=HEADERS)
     budget: dict[str, Any] | None = Field(
         default=None, description="What the run may spend from now on; nodes go on that a budget has stopped"
     )

@@ -145,9 +145,8 @@ def _prologue(tx: Transaction, edge: Edge, session: Conversation) -> dict[str, A
 
 
 def prologue_of(document: Document) -> str:
-    """What an agent says before anybody has asked."""
-    begin = document.entries.get("begin")
-    params = begin.params if begin else {}
+    """What an agent says before anybody has asked; "" where it is switched off."""
+    params = document.begin_params
     return str(params.get("prologue") or "") if params.get("enablePrologue", True) else ""
 
 

@@ -64,7 +64,6 @@ class Wired:
     position: Position
     body: dict[str, Any]
     name: str  # of the event; "" for the error frame
-    run: Wire
 
     @property
     def audio(self) -> str | None:
@@ -253,7 +252,7 @@ def _joined(frames: list[Frame[Stored]]) -> list[Frame[Stored]]:
 
 def _wired(wire: Wire, frames: list[Frame[Stored]]) -> list[Wired]:
     return [
-        Wired(position, body, frame.stored.name if isinstance(frame, Event) else "message", wire)
+        Wired(position, body, frame.stored.name if isinstance(frame, Event) else "message")
         for frame in frames
         for position, body in wire.frames(frame)
     ]

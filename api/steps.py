@@ -48,7 +48,18 @@ def run_whole(tx: Transaction, versions: Versions, tenant_id: UUID, run: Glance)
         "waiting": _forms(canvas, state) if run.status == RunStatus.WAITING else None,
         "budget": _budgets(tx, tenant_id, run.id) if row and row["budgeted"] else None,
         "budget_exceeded": _exceeded(state) if run.status == RunStatus.WAITING else None,
-        "activations": tree(canvas, overview.steps_of(tx, run.id)),
+        **_activations(tx, canvas, run),
+    }
+
+
+def _activations(tx: Transaction, canvas: Canvas, run: Glance) -> dict[str, Any]:
+    """The first activations of a run as a tree, and how many there are."""
+    steps = overview.steps_of(tx, run.id)
+    count = len(steps) if len(steps) < overview.MOST_STEPS else overview.step_count(tx, run.id)
+    return {
+        "activations": tree(canvas, steps),
+        "activation_count": count,
+        "activations_truncated": count > len(steps),
     }
 
 

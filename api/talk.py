@@ -5,7 +5,7 @@ does not stop its run unless it has asked for that.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -40,7 +40,6 @@ Chosen = Start | Started
 
 _TAGS = ("<think>", "</think>")
 _COMPACT = frozenset({events.MESSAGE, events.MESSAGE_END, events.MESSAGE_RESET, events.NODE_FINISHED})
-_LASTING: set[asyncio.Task[None]] = set()  # cancels that outlive their request
 
 
 @dataclass(slots=True)
@@ -74,9 +73,7 @@ class Talk:
             return
         self.is_closed = True
         if self.stops_with_client and not self.has_ended:
-            task = asyncio.create_task(self._cancel())
-            _LASTING.add(task)
-            task.add_done_callback(_LASTING.discard)
+            self.edge.background.start(self._cancel())
         await self.stack.aclose()
 
     async def _cancel(self) -> None:
@@ -112,6 +109,12 @@ class Told:
                 self.last, self.name = wired.body, wired.name
             case _:
                 pass
+
+    @property
+    def was_cancelled(self) -> bool:
+        """Whether the run was stopped before the turn had come to its end."""
+        data = self.last.get("data")
+        return isinstance(data, Mapping) and data.get("outputs") == events.CANCELLED_TEXT
 
     @property
     def content(self) -> str:
@@ -173,7 +176,7 @@ def chosen(
     """
     agent = id_of(canvas_id)
     tenant_id = principal.tenant_id
-    options = {**options, "user_id": _user(principal, options)}
+    options = {**options, "user_id": str(options.get("user_id") or principal.user_id)}
     with edge.database.transaction() as tx:
         first = repeated(tx, tenant_id, agent, options, route) if agent is not None else None
         if first is not None:
@@ -227,27 +230,19 @@ def keyed(request: Request, options: dict[str, Any]) -> dict[str, Any]:
     return {**options, "idempotency_key": key} if key is not None else options
 
 
-def _user(principal: Principal, options: Mapping[str, Any]) -> str:
-    return str(options.get("user_id") or principal.user_id)
-
-
 async def begin(edge: Edge, tenant_id: UUID, wanted: Chosen) -> Talk:
     """Accept a turn: listen to its run, then start it, or resume the one that waits for this turn.
 
     A turn that was accepted before is listened to from its beginning.
     """
     if isinstance(wanted, Started):
-        return await _listening(edge, tenant_id, wanted.run_id, lambda: wanted)
+        return await follow(edge, tenant_id, wanted.run_id, lambda: wanted)
     assert wanted.run_id is not None
-    return await _listening(edge, tenant_id, wanted.run_id, lambda: edge.lifecycle.start_run(wanted))
+    return await follow(edge, tenant_id, wanted.run_id, lambda: edge.lifecycle.start_run(wanted))
 
 
-async def go_on(edge: Edge, tenant_id: UUID, run_id: UUID, act: Callable[[], Started]) -> Talk:
-    """Accept a turn of a run that waits."""
-    return await _listening(edge, tenant_id, run_id, act)
-
-
-async def _listening(edge: Edge, tenant_id: UUID, run_id: UUID, act: Callable[[], Started]) -> Talk:
+async def follow(edge: Edge, tenant_id: UUID, run_id: UUID, act: Callable[[], Started]) -> Talk:
+    """Listen to a run, then do what has it accept a turn: start it, or answer what it waits for."""
     async with AsyncExitStack() as stack:
         subscription = await stack.enter_async_context(edge.streams.listen(run_id))
         started = await in_thread(act)
@@ -261,11 +256,17 @@ async def _listening(edge: Edge, tenant_id: UUID, run_id: UUID, act: Callable[[]
 # -- answering --------------------------------------------------------------------------------------------------------
 
 
+def ignored_headers(names: Sequence[str]) -> dict[str, str]:
+    """A header of a reply that lists the parameters without an effect; {} where there are none."""
+    return {"X-Ignored-Parameters": ", ".join(names)} if names else {}
+
+
 class TalkResponse(StreamingResponse):
     """A stream that stops listening however it ends, also before its first line."""
 
-    def __init__(self, talk: Talk, lines: AsyncGenerator[bytes]) -> None:
-        super().__init__(lines, headers=named(talk), media_type=MEDIA_TYPE)
+    def __init__(self, talk: Talk, lines: AsyncGenerator[bytes], headers: Mapping[str, str] | None = None) -> None:
+        whole = {**HEADERS, **ids_of(talk), **(headers or {})}
+        super().__init__(lines, headers=whole, media_type=MEDIA_TYPE)
         self._talk = talk
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -275,9 +276,11 @@ class TalkResponse(StreamingResponse):
             await self._talk.close()
 
 
-def streamed(talk: Talk, *, compact: bool = False, return_trace: bool = False) -> TalkResponse:
+def streamed(
+    talk: Talk, *, compact: bool = False, return_trace: bool = False, headers: Mapping[str, str] | None = None
+) -> TalkResponse:
     """The turn as it happens (http-api 4.1)."""
-    return TalkResponse(talk, _lines(talk, compact, return_trace))
+    return TalkResponse(talk, _lines(talk, compact, return_trace), headers)
 
 
 async def _lines(talk: Talk, compact: bool, return_trace: bool) -> AsyncGenerator[bytes]:
@@ -350,6 +353,6 @@ async def _leaves(request: Request) -> None:
         pass
 
 
-def named(talk: Talk) -> dict[str, str]:
-    """Headers of a stream, which name its run before the first event does."""
-    return {**HEADERS, "X-Run-Id": talk.started.run_id.hex, "X-Session-Id": talk.started.conversation_id.hex}
+def ids_of(talk: Talk) -> dict[str, str]:
+    """Headers of a reply, which name the run and its session before anything else does."""
+    return {"X-Run-Id": talk.started.run_id.hex, "X-Session-Id": talk.started.conversation_id.hex}

@@ -7,15 +7,18 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from fastapi import Request
 from starlette.datastructures import UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 
+from api.bodies import declared_size
 from api.errors import ARGUMENT, DATA, Refused
 from canvas.errors import NodeFailure
 from providers.services import Call, Http
+from store.files import StoredFile
 
 LARGEST = 64 * 1024 * 1024  # bytes of a body, and of a file that is fetched
 MOST_FILES = 100
@@ -40,8 +43,7 @@ class Incoming:
 @asynccontextmanager
 async def uploaded(request: Request) -> AsyncGenerator[list[UploadFile]]:
     """The files in the field `file` of a multipart body, until the block ends. Raises Refused."""
-    told = request.headers.get("content-length", "")
-    if told.isascii() and told.isdigit() and (len(told) > 15 or int(told) > LARGEST):
+    if (declared_size(request.headers) or 0) > LARGEST:
         raise _too_large()
     if mime_type_of(request.headers.get("content-type", "")) != "multipart/form-data":
         raise _missing()
@@ -79,6 +81,20 @@ async def fetched(http: Http, url: str) -> Incoming:
     if "." not in PurePosixPath(name).name:
         name += mimetypes.guess_extension(mime_type) or ""
     return Incoming(name, mime_type, reply.content)
+
+
+def shown(row: StoredFile) -> dict[str, Any]:
+    """A stored file as replies have it, and as turns name it among their `files`."""
+    return {
+        "id": row.id.hex,
+        "name": row.name,
+        "size": row.size,
+        "extension": row.name.rpartition(".")[2].lower() if "." in row.name else "",
+        "mime_type": row.mime_type,
+        "created_by": row.created_by,
+        "created_at": row.created_at.timestamp(),
+        "preview_url": None,
+    }
 
 
 def file_name(written: str) -> str:

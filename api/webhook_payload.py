@@ -7,7 +7,6 @@ InvalidRequest.
 """
 
 import asyncio
-import json
 import math
 from collections.abc import AsyncGenerator, Collection, Mapping
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ from urllib.parse import parse_qsl
 from starlette.datastructures import Headers, UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 
+from api.bodies import json_of
 from api.uploads import file_name
 from api.webhook_security import texts
 from canvas import storable
@@ -73,13 +73,9 @@ async def body_of(content_type: str, header: str, data: bytes) -> Any:
 
 def _json_value(data: bytes) -> Any:
     try:
-        return json.loads(data, parse_constant=_refuse_constant)
+        return json_of(data)
     except (ValueError, RecursionError):
         return {}
-
-
-def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no JSON")
 
 
 def _form(data: bytes) -> dict[str, str]:
@@ -220,7 +216,7 @@ def cast(text: str, kind: str) -> Any:
 def _value_in(text: str) -> Any:
     """The JSON value of a text; None if there is none that could be stored."""
     try:
-        return storable.copied({"": json.loads(text, parse_constant=_refuse_constant)})[""]
+        return storable.copied({"": json_of(text)})[""]
     except (ValueError, RecursionError, InvalidCanvas):
         return None
 
@@ -279,6 +275,6 @@ def type_of(value: Any) -> str:
 def _storable(sent: Mapping[str, Any]) -> dict[str, Any]:
     try:
         return storable.copied(sent)
-    except InvalidCanvas as error:
-        reason = error.message.removeprefix("DSL is not JSON-serializable. ")
-        raise InvalidRequest(f"The request cannot be stored. {reason}", field=error.field) from None
+    except storable.Unstorable as error:
+        message = f"The request cannot be stored. {error.where}: {error.reason}."
+        raise InvalidRequest(message, field=error.field) from None

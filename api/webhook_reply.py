@@ -1,12 +1,12 @@
 """What a webhook's caller gets back: the author's text at once, or what the run has said (http-api 7.4)."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from fastapi.responses import Response
 
+from api.bodies import json_of
 from api.talk import Told
 from canvas.errors import InvalidRequest
 from canvas.events import CANCELLED_TEXT, RUN_FAILED
@@ -54,14 +54,14 @@ def template_of(params: Mapping[str, Any]) -> Template | None:
     if not body.strip():
         return Template(status, None)
     try:
-        return Template(status, json.loads(body, parse_constant=_refuse_constant))
+        return Template(status, json_of(body))
     except (ValueError, RecursionError):
         return Template(status, body, is_text=True)
 
 
 def told_reply(told: Told, started: Started, statuses: Sequence[Any]) -> Response:
     """The reply when the turn has ended. `statuses` are those that its Messages name; the last one counts."""
-    if told.name == RUN_FAILED or _is_cancelled(told):
+    if told.name == RUN_FAILED or told.was_cancelled:
         message = told.last.get("message", CANCELLED_TEXT)
         status, body = 400, {"code": 400, "message": message, "success": False}
     else:
@@ -79,15 +79,6 @@ def status_in(value: Any) -> int | None:
         return int(value)
     except (TypeError, ValueError, OverflowError):
         return None
-
-
-def _is_cancelled(told: Told) -> bool:
-    data = told.last.get("data")
-    return isinstance(data, Mapping) and data.get("outputs") == CANCELLED_TEXT
-
-
-def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no JSON")
 
 
 def _ids(started: Started) -> dict[str, str]:

@@ -17,6 +17,7 @@ import jwt
 import structlog
 from cryptography.exceptions import UnsupportedAlgorithm
 
+from api.bodies import declared_size
 from api.token_bucket import BucketsAway
 from canvas.errors import InvalidRequest
 
@@ -61,9 +62,7 @@ def admit(security: Any, knock: Knock, buckets: Buckets) -> int:
     if not isinstance(security, Mapping) or not security:
         raise InvalidRequest(REQUIRED)
     most_bytes = _most_bytes(security.get("max_body_size"))
-    told = knock.headers.get("content-length", "")
-    if told.isascii() and told.isdigit():
-        check_size(int(told[:15]), most_bytes)
+    check_size(declared_size(knock.headers) or 0, most_bytes)
     _check_address(security.get("ip_whitelist"), knock.address)
     _check_rate(security.get("rate_limit"), knock.agent_id, buckets)
     _check_credentials(security, knock)
@@ -73,7 +72,12 @@ def admit(security: Any, knock: Knock, buckets: Buckets) -> int:
 def check_size(size: int, most_bytes: int) -> None:
     """Raise InvalidRequest for a body of more bytes than it may have."""
     if size > most_bytes:
-        raise InvalidRequest(f"Request body too large: {size} > {most_bytes}")
+        raise too_large(size, most_bytes)
+
+
+def too_large(size: int, most_bytes: int) -> InvalidRequest:
+    """What a body of more bytes than it may have is refused with."""
+    return InvalidRequest(f"Request body too large: {size} > {most_bytes}")
 
 
 def texts(value: Any) -> list[str]:

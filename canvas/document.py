@@ -23,6 +23,9 @@ class Entry:
     name: str = ""  # the display name: graph.nodes[].data.name, "" if unknown
 
 
+BEGIN = "begin"  # the id of the node where runs begin
+
+
 @dataclass(frozen=True, slots=True)
 class Document:
     """What `dsl.parse` returns. `raw` is the renamed upstream-shaped object, unknown keys included."""
@@ -34,3 +37,9 @@ class Document:
     history: tuple[Any, ...] = ()  # [role, content] pairs
     retrieval: tuple[Any, ...] = ()
     memory: tuple[Any, ...] = ()
+
+    @property
+    def begin_params(self) -> Mapping[str, Any]:
+        """The params of the node where runs begin: the one with the id `begin`. Empty where there is none."""
+        begin = self.entries.get(BEGIN)
+        return begin.params if begin is not None else {}

@@ -36,8 +36,16 @@ def copied(value: Mapping[str, Any]) -> dict[str, Any]:
         node = path[1] if is_in_node else None
         field = ".".join(path[2:] if is_in_node else path)
         where = f"Node {node}, field {field}" if node else f"Field {field}"
-        message = f"DSL is not JSON-serializable. {where}: {defect.reason}."
-        raise InvalidCanvas(message, node=node, field=field or None) from defect
+        raise Unstorable(where, defect.reason, node, field or None) from defect
+
+
+class Unstorable(InvalidCanvas):
+    """A document or a request has a value that cannot be stored. `where` names its place, and `reason` says why."""
+
+    def __init__(self, where: str, reason: str, node: str | None, field: str | None) -> None:
+        super().__init__(f"DSL is not JSON-serializable. {where}: {reason}.", node=node, field=field)
+        self.where = where
+        self.reason = reason
 
 
 class _Unstorable(Exception):

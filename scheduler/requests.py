@@ -9,7 +9,7 @@ from uuid import UUID
 
 from canvas import storable
 from canvas.budget import limits_of
-from canvas.errors import InvalidCanvas, InvalidRequest, NotFound
+from canvas.errors import InvalidRequest, NotFound
 from scheduler.accepting import Start, Started
 from scheduler.lifecycle import Lifecycle
 from scheduler.turn_start import Request
@@ -98,8 +98,8 @@ def _storable(options: Mapping[str, Any]) -> dict[str, Any]:
     """The options as JSON that every row takes: other services send them over Celery, past any edge."""
     try:
         return storable.copied(options)
-    except InvalidCanvas as error:
-        raise InvalidRequest(f'"{error.field}" cannot be stored: {error.message.rpartition(": ")[2]}') from None
+    except storable.Unstorable as error:
+        raise InvalidRequest(f'"{error.field}" cannot be stored: {error.reason}.') from None
 
 
 def _key(canvas_id: UUID, options: Mapping[str, Any], route: str) -> tuple[str, str, bytes] | None:

@@ -53,16 +53,19 @@ _BASE = select(
     _of_documents(sa.cast(func.sum(documents.c.tokens), sa.BigInteger)).label("tokens"),
 ).where(bases.c.tenant_id == bindparam("of_tenant"))
 BASE = _BASE.where(bases.c.id == bindparam("base_id"))
+ORDERS = {"create_time": bases.c.created_at, "update_time": bases.c.updated_at}
 PAGE = (
     _BASE.where(
-        sa.or_(bindparam("only_id", type_=sa.Uuid).is_(None), bases.c.id == bindparam("only_id", type_=sa.Uuid)),
+        sa.or_(
+            bindparam("only_ids", type_=sa.ARRAY(sa.Uuid)).is_(None),
+            bases.c.id == func.any(bindparam("only_ids", type_=sa.ARRAY(sa.Uuid))),
+        ),
         sa.or_(
             bindparam("only_name", type_=sa.Text).is_(None),
             func.lower(bases.c.name) == func.lower(bindparam("only_name", type_=sa.Text)),
         ),
     )
     .add_columns(func.count().over().label("total"))
-    .order_by(bases.c.created_at.desc(), bases.c.id.desc())
     .limit(bindparam("most"))
     .offset(bindparam("skipped"))
 )
@@ -141,13 +144,23 @@ def page(
     tx: Transaction,
     tenant_id: UUID,
     *,
-    base_id: UUID | None = None,
+    ids: Sequence[UUID] | None = None,
     name: str | None = None,
+    order_by: str = "create_time",
+    descending: bool = True,
     most: int = 30,
     skipped: int = 0,
 ) -> tuple[list[Base], int]:
-    """Bases, the newest first, and how many there are in all; `base_id` and `name` narrow."""
-    rows = tx.rows(PAGE, of_tenant=tenant_id, only_id=base_id, only_name=name, most=most, skipped=skipped)
+    """Bases, the newest first, and how many there are in all; `ids` and `name` narrow, `order_by` is one of ORDERS."""
+    by = (ORDERS[order_by], bases.c.id)
+    rows = tx.rows(
+        PAGE.order_by(*(column.desc() if descending else column for column in by)),
+        of_tenant=tenant_id,
+        only_ids=list(ids) if ids is not None else None,
+        only_name=name,
+        most=most,
+        skipped=skipped,
+    )
     return [Base(*row[:-1]) for row in rows], rows[0].total if rows else 0
 
 

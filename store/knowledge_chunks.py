@@ -45,8 +45,9 @@ SHOWN = text("""
     where c.tenant_id = :tenant_id and d.tenant_id = :tenant_id
 """)
 OF_DOCUMENT = text("""
-    select position, text from knowledge_chunks
+    select position, text, count(*) over () as total from knowledge_chunks
     where tenant_id = :tenant_id and document_id = :document_id
+        and (cast(:position as int) is null or position = :position) and text ilike :like
     order by position limit :most offset :skipped
 """)
 WITH_HEADINGS = text("""
@@ -155,9 +156,27 @@ def shown(tx: Transaction, tenant_id: UUID, places: Sequence[tuple[UUID, int]]) 
     return {(row.document_id, row.position): row for row in found}
 
 
-def of_document(tx: Transaction, tenant_id: UUID, document_id: UUID, *, most: int, skipped: int) -> Sequence[Any]:
-    """A document's chunks in their order: rows of (position, text)."""
-    return tx.rows(OF_DOCUMENT, tenant_id=tenant_id, document_id=document_id, most=most, skipped=skipped)
+def of_document(
+    tx: Transaction,
+    tenant_id: UUID,
+    document_id: UUID,
+    *,
+    position: int | None = None,
+    keywords: str = "",
+    most: int,
+    skipped: int,
+) -> Sequence[Any]:
+    """A document's chunks in their order: rows of (position, text, total); `position` and `keywords` narrow."""
+    quoted = keywords.replace("\\", r"\\").replace("%", r"\%").replace("_", r"\_")
+    return tx.rows(
+        OF_DOCUMENT,
+        tenant_id=tenant_id,
+        document_id=document_id,
+        position=position,
+        like=f"%{quoted}%",
+        most=most,
+        skipped=skipped,
+    )
 
 
 def with_headings(tx: Transaction, tenant_id: UUID, document_id: UUID, *, most: int) -> list[tuple[int, str]]:

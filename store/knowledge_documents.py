@@ -92,6 +92,13 @@ INSERT = (
 )
 ONE_AT_A_TIME = text("select pg_advisory_xact_lock(hashtextextended(cast(:base_id as text), 1))")
 SOME = select(*_SHOWN).where(*_this_document)
+ORDERS = {
+    "create_time": documents.c.created_at,
+    "update_time": documents.c.updated_at,
+    "name": documents.c.name,
+    "size": documents.c.size,
+}
+_moment = sa.DateTime(timezone=True)
 PAGE = (
     select(*_SHOWN, func.count().over().label("total"))
     .where(
@@ -102,8 +109,9 @@ PAGE = (
             bindparam("only_name", type_=sa.Text).is_(None), documents.c.name == bindparam("only_name", type_=sa.Text)
         ),
         documents.c.name.ilike(bindparam("like"), escape="\\"),
+        documents.c.created_at >= func.coalesce(bindparam("since", type_=_moment), documents.c.created_at),
+        documents.c.created_at <= func.coalesce(bindparam("until", type_=_moment), documents.c.created_at),
     )
-    .order_by(documents.c.created_at.desc(), documents.c.id.desc())
     .limit(bindparam("most"))
     .offset(bindparam("skipped"))
 )  # fmt: skip
@@ -221,18 +229,28 @@ def page(
     document_id: UUID | None = None,
     name: str | None = None,
     keywords: str = "",
+    since: datetime | None = None,
+    until: datetime | None = None,
+    order_by: str = "create_time",
+    descending: bool = True,
     most: int = 30,
     skipped: int = 0,
 ) -> tuple[list[Document], int]:
-    """Documents, the newest first, and how many there are; `keywords` is in the name."""
+    """Documents, the newest first, and how many there are.
+
+    `keywords` is in the name; `since` and `until` are about when a document was added; `order_by` is one of ORDERS.
+    """
+    by = (ORDERS[order_by], documents.c.id)
     quoted = keywords.replace("\\", r"\\").replace("%", r"\%").replace("_", r"\_")
     rows = tx.rows(
-        PAGE,
+        PAGE.order_by(*(column.desc() if descending else column for column in by)),
         of_tenant=tenant_id,
         of_base=base_id,
         only_id=document_id,
         only_name=name,
         like=f"%{quoted}%",
+        since=since,
+        until=until,
         most=most,
         skipped=skipped,
     )

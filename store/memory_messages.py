@@ -130,11 +130,12 @@ RECENT = (
     .order_by(messages.c.valid_at.desc(), messages.c.number.desc())
     .limit(bindparam("most"))
 )
+_only_agents = bindparam("only_agents", type_=sa.ARRAY(sa.Text))
 PAGE = (
     select(*_SHOWN, func.count().over().label("total"))
     .where(
         *_of_memories,
-        *_whose,
+        sa.or_(func.cardinality(_only_agents) == 0, messages.c.agent_id == func.any(_only_agents)),
         messages.c.source == 0,
         messages.c.session_id.ilike(bindparam("like"), escape="\\"),
     )
@@ -254,16 +255,26 @@ def page(
     tx: Transaction,
     tenant_id: UUID,
     memory_id: UUID,
-    whose: Whose,
     *,
+    agent_ids: Sequence[str] = (),
     keywords: str = "",
     most: int = 50,
     skipped: int = 0,
 ) -> tuple[list[Message], int]:
-    """What was said, the newest first, and how much there is; `keywords` is in the id of the session."""
+    """What was said, the newest first, and how much there is, by some agents or by all.
+
+    `keywords` is in the id of the session.
+    """
     quoted = keywords.replace("\\", r"\\").replace("%", r"\%").replace("_", r"\_")
-    given = _narrowed(tenant_id, [memory_id], whose)
-    rows = tx.rows(PAGE, **given, like=f"%{quoted}%", most=most, skipped=skipped)
+    rows = tx.rows(
+        PAGE,
+        of_tenant=tenant_id,
+        of_memories=[memory_id],
+        only_agents=list(agent_ids),
+        like=f"%{quoted}%",
+        most=most,
+        skipped=skipped,
+    )
     return [Message(*row[:-1]) for row in rows], rows[0].total if rows else 0
 
 

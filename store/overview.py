@@ -18,6 +18,7 @@ from store.transaction import Transaction
 from store.turns import Turn
 
 READ_AT_ONCE = 500  # events
+MOST_STEPS = 2000  # activations that are shown of a run
 
 _shown = (
     runs.c.id,
@@ -59,6 +60,8 @@ ACTIVATIONS = (
     .order_by(activations.c.place, activations.c.id)
     .limit(bindparam("most"))
 )
+
+STEPS = select(func.count()).select_from(activations).where(activations.c.run_id == bindparam("of_run"))
 
 TURNS_SINCE = (
     select(turns)
@@ -173,9 +176,14 @@ def page(
     return [Glance(*row) for row in found], int(tx.scalar(COUNT.where(*conditions), of_tenant=tenant_id))
 
 
-def steps_of(tx: Transaction, run_id: UUID, *, most: int = 2000) -> list[Step]:
-    """A run's activations in canonical order, the first `most` of them."""
-    return [Step(*row) for row in tx.rows(ACTIVATIONS, of_run=run_id, most=most)]
+def step_count(tx: Transaction, run_id: UUID) -> int:
+    """How many activations a run has."""
+    return int(tx.scalar(STEPS, of_run=run_id))
+
+
+def steps_of(tx: Transaction, run_id: UUID) -> list[Step]:
+    """A run's activations in canonical order, the first MOST_STEPS of them."""
+    return [Step(*row) for row in tx.rows(ACTIVATIONS, of_run=run_id, most=MOST_STEPS)]
 
 
 def read(tx: Transaction, tenant_id: UUID, run_id: UUID, number: int) -> Reading | None:

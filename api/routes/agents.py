@@ -4,24 +4,25 @@ from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter
 from fastapi.responses import Response
 
 from api.auth import Caller, Principal
-from api.bodies import CanvasBody, checked, described
+from api.bodies import CanvasBody, checked, described, warnings_of
+from api.cancelling import cancel_open_runs
 from api.edge import Edge, TheEdge
 from api.errors import ARGUMENT, DATA, FORBIDDEN, Refused, absent, no_access
 from api.findings import missing_models, missing_sources, parsed, refuse_errors, shown
 from api.once import OnceByCanvas
-from api.paging import ThePage, listed
-from api.replies import date, id_of, milliseconds, success
+from api.paging import ThePage, is_true, listed, order_of
+from api.replies import date, id_of, id_or_nobodys, milliseconds, success
 from api.schemas import CanvasFields, Publishing
 from canvas import legacy
 from canvas.document import Document
 from canvas.errors import Conflict, NotFound
 from canvas.findings import Finding
 from components.checking import findings_of, refusals_of
-from store import canvases, conversations, gallery, versions
+from store import canvases, gallery, versions
 from store.canvases import StoredCanvas
 from store.transaction import Transaction
 from store.versions import Version
@@ -33,28 +34,43 @@ DOES_NOT_EXIST = "canvas not found."
 
 
 @router.get("/agents")
-def list_agents(request: Request, edge: TheEdge, principal: Caller, page: ThePage) -> Response:
+def list_agents(
+    edge: TheEdge,
+    principal: Caller,
+    page: ThePage,
+    id: str = "",  # noqa: A002 - the name on the wire
+    title: str = "",
+    keywords: str = "",
+    canvas_category: str = "",
+    canvas_type: str = "",
+    tags: str = "",
+    owner_ids: str = "",
+    orderby: str = "create_time",
+    desc: str = "true",
+    type: str = "",  # noqa: A002 - the name on the wire
+) -> Response:
     """One page of the caller's agents, or with `type=filter` how many there are of what."""
-    query = request.query_params
-    owners = listed(query.get("owner_ids", ""))
+    if type not in ("", "filter"):
+        raise Refused(ARGUMENT, f'Unknown type {type!r}. Use "filter", or leave it out.')
+    owners = listed(owner_ids)
     if any(id_of(owner) != principal.tenant_id for owner in owners):
         raise Refused(FORBIDDEN, "Only authorized owner_ids can be queried.", data=False)
     with edge.database.transaction() as tx:
-        if query.get("type") == "filter":
+        if type == "filter":
             return success(_filter(tx, principal))
         found, total = gallery.page(
             tx,
             principal.tenant_id,
             gallery.Wanted(
-                keywords=query.get("keywords", ""),
-                title=query.get("title", ""),
-                ids=_ids(query.get("id", "")),
-                categories=listed(query.get("canvas_category", "")),
-                types=listed(query.get("canvas_type", "")),
-                tags=listed(query.get("tags", "")),
+                keywords=keywords,
+                title=title,
+                ids=[id_or_nobodys(entry) for entry in listed(id)],
+                categories=listed(canvas_category),
+                types=listed(canvas_type),
+                tags=listed(tags),
             ),
-            order_by=query.get("orderby", "create_time"),
-            descending=query.get("desc", "true").lower() != "false",
+            order_by=order_of(orderby, gallery.ORDERS),
+            descending=is_true(desc),
             limit=page.size,
             offset=page.offset,
         )
@@ -64,7 +80,7 @@ def list_agents(request: Request, edge: TheEdge, principal: Caller, page: ThePag
 @router.post("/agents", openapi_extra=described(CanvasFields))
 def create_agent(edge: TheEdge, principal: Caller, body: CanvasBody, once: OnceByCanvas) -> Response:
     """Store a canvas and the first version of it. What its author has still to fill in comes back as `warnings`."""
-    wanted: CanvasFields = checked(CanvasFields, body)
+    wanted = checked(CanvasFields, body)
     if not wanted.dsl:
         raise Refused(ARGUMENT, "No DSL data in request.")
     document = parsed(wanted.dsl, edge.max_canvas_bytes)
@@ -91,7 +107,8 @@ def create_agent(edge: TheEdge, principal: Caller, body: CanvasBody, once: OnceB
             raise Refused(DATA, taken.message) from None
         stored = canvases.get(tx, principal.tenant_id, canvas_id)
         findings += _missing(tx, edge, principal, document)
-        return once.keep(tx, success({**_row(stored), "warnings": shown(findings)}))
+        told = {**_row(stored), "warnings": shown(findings)}
+        return once.keep(tx, success(told, **warnings_of(CanvasFields, body)))
 
 
 @router.get("/agents/{agent_id}")
@@ -109,7 +126,7 @@ def get_agent(edge: TheEdge, principal: Caller, agent_id: str) -> Response:
 def update_agent(edge: TheEdge, principal: Caller, agent_id: str, body: CanvasBody, once: OnceByCanvas) -> Response:
     """Change what the body names. A document is kept as a version; `release` publishes it. `warnings` are about it."""
     once.look(edge.database)
-    wanted: CanvasFields = checked(CanvasFields, body)
+    wanted = checked(CanvasFields, body)
     if wanted.title is not None and not wanted.title.strip():
         raise Refused(ARGUMENT, "No title in request.")
     stored, document, warnings = _to_save(edge, principal, agent_id, wanted.dsl, is_release=wanted.release)
@@ -131,8 +148,8 @@ def update_agent(edge: TheEdge, principal: Caller, agent_id: str, body: CanvasBo
         except Conflict as taken:
             raise Refused(DATA, taken.message) from None
         changed = canvases.get(tx, principal.tenant_id, stored.id)
-        reply = success({"update_time": milliseconds(changed.updated_at), "warnings": shown(warnings)})
-        return once.keep(tx, reply)
+        told = {"update_time": milliseconds(changed.updated_at), "warnings": shown(warnings)}
+        return once.keep(tx, success(told, **warnings_of(CanvasFields, body)))
 
 
 @router.delete("/agents/{agent_id}")
@@ -143,18 +160,11 @@ def delete_agent(edge: TheEdge, principal: Caller, agent_id: str) -> Response:
             canvas_id = canvas_of(tx, principal, agent_id).id
         except Refused:
             raise Refused(FORBIDDEN, NOT_OWNER, data=False, is_absent=True) from None
-    _cancel(edge, principal, canvas_id)
+    cancel_open_runs(edge, principal, canvas_id)
     with edge.database.transaction() as tx:
         canvases.delete(tx, principal.tenant_id, canvas_id)
-    _cancel(edge, principal, canvas_id)  # what was accepted meanwhile
+    cancel_open_runs(edge, principal, canvas_id)  # what was accepted meanwhile
     return success(True)
-
-
-def _cancel(edge: Edge, principal: Principal, canvas_id: UUID) -> None:
-    with edge.database.transaction() as tx:
-        not_over = conversations.open_runs(tx, principal.tenant_id, canvas_id)
-    for run_id in not_over:
-        edge.lifecycle.cancel_run(principal.tenant_id, run_id)
 
 
 # -- versions ---------------------------------------------------------------------------------------------------------
@@ -192,7 +202,7 @@ def delete_version(edge: TheEdge, principal: Caller, agent_id: str, version_id: 
 def publish(edge: TheEdge, principal: Caller, agent_id: str, body: CanvasBody, once: OnceByCanvas) -> Response:
     """Publish the draft, or a document that becomes the draft; the version, and `warnings` about it."""
     once.look(edge.database)
-    wanted: Publishing = checked(Publishing, body)
+    wanted = checked(Publishing, body)
     stored, document, warnings = _to_save(edge, principal, agent_id, wanted.dsl, is_release=True)
     with once.transaction(edge.database) as tx:
         version = canvases.publish(
@@ -240,11 +250,6 @@ def _missing(tx: Transaction, edge: Edge, principal: Principal, document: Docume
     """What a document names that its tenant lacks."""
     models = missing_models(tx, principal.tenant_id, document, edge.shared_accounts)
     return models + missing_sources(tx, principal.tenant_id, document, elsewhere=edge.asks_elsewhere)
-
-
-def _ids(text: str) -> list[UUID]:
-    """The ids of a comma list; what is no id finds nothing."""
-    return [id_of(entry) or UUID(int=0) for entry in listed(text)]
 
 
 def _version_id(text: str) -> UUID:

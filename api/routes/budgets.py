@@ -16,13 +16,14 @@ from api.bodies import SmallBody, checked, described
 from api.edge import Edge, TheEdge, in_thread
 from api.replies import id_of, json_reply
 from api.schemas import Budget
+from api.styles import OwnRoute
 from canvas.budget import limits_of, scope_of, told_account
 from canvas.errors import InvalidRequest, NotAllowed, NotFound
 from store import budgets
 from store.budget_tables import EACH
 from store.budgets import Kept, Written
 
-router = APIRouter(tags=["budgets"])
+router = APIRouter(tags=["budgets"], route_class=OwnRoute)
 
 
 @router.get("/budgets")
@@ -34,7 +35,7 @@ def list_budgets(edge: TheEdge, principal: Caller) -> Response:
 @router.put("/budgets", openapi_extra=described(Budget))
 async def set_budget(edge: TheEdge, principal: Caller, body: SmallBody) -> Response:
     """Set limits of one run or session (`id`), of each, of the tenant, or of its day; others stay as they are."""
-    wanted: Budget = checked(Budget, body)
+    wanted = checked(Budget, body)
     limits = limits_of(wanted.model_dump(exclude={"scope", "id"}))
     if not limits:
         raise InvalidRequest("Give at least one limit: tokens, calls, seconds or money.")

@@ -1,54 +1,50 @@
 """Talk to an agent: starts or resumes a run, then streams the turn or waits for its end (http-api 4)."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from api import openai_wire
-from api.auth import Anyone, Caller, Principal
+from api.auth import Caller, Principal
 from api.bodies import SmallBody, checked, described
 from api.edge import Edge, TheEdge, in_thread
-from api.errors import ARGUMENT, Refused, strict_status
+from api.errors import ARGUMENT, Refused, UnsupportedParameter, strict_status
 from api.replies import json_reply, result
-from api.schemas import ChatCompletion, Completion, Running
-from api.talk import Told, begin, chosen, gathered, keyed, streamed
+from api.schemas import Completion, Running, truthy
+from api.styles import Style, speak
+from api.talk import Talk, Told, begin, chosen, gathered, ids_of, ignored_headers, keyed, streamed
+from canvas.errors import InvalidRequest
 from canvas.events import RUN_FAILED
 from scheduler.requests import LATEST
 
 router = APIRouter(tags=["chat"])
 
 ROUTE = "completions"  # of idempotency keys, under either path
+_OPENAI = "openai-compatible"
 
 
 @router.post("/agents/chat/completions", openapi_extra=described(Completion))
-async def complete(request: Request, edge: TheEdge, principal: Caller, body: SmallBody) -> Response:
+async def complete(
+    request: Request, edge: TheEdge, principal: Caller, body: SmallBody, events: str = "", release: str = ""
+) -> Response:
     """Say something to an agent; the answer as one object, or as server-sent events with `stream`."""
-    return await _complete(request, edge, principal, body)
+    return await _complete(request, edge, principal, with_query(body, events, release))
 
 
 @router.post("/agents/{agent_id}/completions", openapi_extra=described(Completion), deprecated=True)
 async def complete_by_path(
-    request: Request, edge: TheEdge, principal: Caller, agent_id: str, body: SmallBody
+    request: Request,
+    edge: TheEdge,
+    principal: Caller,
+    agent_id: str,
+    body: SmallBody,
+    events: str = "",
+    release: str = "",
 ) -> Response:
     """The same, with the agent's id in the path."""
-    return await _complete(request, edge, principal, {**body, "agent_id": agent_id})
-
-
-@router.post("/openai/agents/{agent_id}/chat/completions", openapi_extra=described(ChatCompletion))
-async def complete_as_openai(
-    request: Request, edge: TheEdge, principal: Anyone, agent_id: str, body: SmallBody
-) -> Response:
-    """Say something to an agent in OpenAI's words."""
-    return await openai_wire.answer(request, edge, principal, agent_id, checked(ChatCompletion, body))
-
-
-@router.post("/agents_openai/{agent_id}/chat/completions", openapi_extra=described(ChatCompletion), deprecated=True)
-async def complete_as_openai_by_old_path(
-    request: Request, edge: TheEdge, principal: Caller, agent_id: str, body: SmallBody
-) -> Response:
-    """The same under its old path."""
-    return await openai_wire.answer(request, edge, principal, agent_id, checked(ChatCompletion, body))
+    return await _complete(request, edge, principal, {**with_query(body, events, release), "agent_id": agent_id})
 
 
 @router.post("/agents/{agent_id}/run", openapi_extra=described(Running))
@@ -63,9 +59,12 @@ async def run(
     user_input: str = "",
 ) -> Response:
     """Run what is published, the draft where nothing is, or the `version` of that id (`draft` for the draft)."""
-    wanted: Running = checked(Running, body)
+    if truthy(body.get(_OPENAI)):
+        speak(request, Style.OPENAI)
+        raise UnsupportedParameter(f"`{_OPENAI}` is for /agents/chat/completions.", field=_OPENAI)
+    wanted = checked(Running, body)
     said = next((text for text in (user_input, wanted.user_input, wanted.message) if text), None)
-    given: dict[str, Any] = {"agent_id": agent_id}
+    given: dict[str, Any] = {}
     if wanted.query is None and wanted.question is None and said is not None:
         given["query"] = said
     if session_id or wanted.session_id:
@@ -74,34 +73,63 @@ async def run(
         given["version"] = version or wanted.version or LATEST
     if "text/event-stream" in request.headers.get("accept", ""):
         given["stream"] = True
-    return await _complete(request, edge, principal, {**body, **given})
+    return await answer_turn(request, edge, principal, agent_id, wanted.model_copy(update=given), body, ROUTE)
 
 
-async def _complete(request: Request, edge: Edge, principal: Principal, body: dict[str, Any]) -> Response:
-    wanted: Completion = checked(Completion, body)
+async def _complete(request: Request, edge: Edge, principal: Principal, body: Mapping[str, Any]) -> Response:
+    if truthy(body.get(_OPENAI)):
+        speak(request, Style.OPENAI)
+        if not body.get("agent_id"):
+            raise InvalidRequest("`agent_id` is required.", field="agent_id")
+        return await openai_wire.answer(request, edge, principal, str(body["agent_id"]), body)
+    if body.get("messages") is not None:
+        raise UnsupportedParameter(f'`messages` are read with `"{_OPENAI}": true`. Else use `query`.', field="messages")
+    wanted = checked(Completion, body)
     if not wanted.agent_id:
         raise Refused(ARGUMENT, "`agent_id` is required.")
-    if wanted.openai_compatible:
-        return await openai_wire.answer(request, edge, principal, wanted.agent_id, checked(ChatCompletion, body))
+    return await answer_turn(request, edge, principal, wanted.agent_id, wanted, body, ROUTE)
+
+
+def with_query(body: Mapping[str, Any], events: str, release: str) -> dict[str, Any]:
+    """A body with what stands in the address; what the body says itself comes first."""
+    query = {name: value for name, value in (("events", events), ("release", release)) if value}
+    return query | {name: value for name, value in body.items() if value is not None}
+
+
+async def answer_turn(
+    request: Request,
+    edge: Edge,
+    principal: Principal,
+    agent_id: str,
+    wanted: Completion,
+    body: Mapping[str, Any],
+    route: str,
+    *,
+    with_tags: bool = True,
+) -> Response:
+    """Start or resume a run, and answer with its turn: streamed, or as one object.
+
+    `route` is the one that idempotency keys belong to; `with_tags`: those around what was thought are in the text.
+    """
     options = keyed(request, wanted.options())
-    start = await in_thread(
-        lambda: chosen(edge, principal, wanted.agent_id, options, ROUTE, custom_header=wanted.custom_header)
-    )
+    headers = wanted.custom_header
+    start = await in_thread(lambda: chosen(edge, principal, agent_id, options, route, custom_header=headers))
     talk = await begin(edge, principal.tenant_id, start)
     talk.stops_with_client = wanted.cancel_on_disconnect
+    ignored = ignored_headers([name for name in wanted.without_effect if body.get(name) is not None])
     if wanted.stream:
-        compact = (wanted.events or request.query_params.get("events")) == "compact"
-        return streamed(talk, compact=compact, return_trace=wanted.return_trace)
+        compact = wanted.events == "compact"
+        return streamed(talk, compact=compact, return_trace=wanted.return_trace, headers=ignored)
     told = await gathered(talk, request)
-    return told_reply(request, told, talk.started.conversation_id.hex, return_trace=wanted.return_trace)
+    reply = _whole(request, told, talk, return_trace=wanted.return_trace, with_tags=with_tags)
+    reply.headers.update({**ids_of(talk), **ignored})
+    return reply
 
 
-def told_reply(
-    request: Request, told: Told, session_id: str, *, return_trace: bool, with_tags: bool = True
-) -> Response:
-    """A turn that has ended, as one object; `with_tags`: those around what was thought are in its text."""
+def _whole(request: Request, told: Told, talk: Talk, *, return_trace: bool, with_tags: bool) -> Response:
+    """A turn that has ended, as one object."""
     if not told.last:
-        return result({"session_id": session_id})
+        return result({"session_id": talk.started.conversation_id.hex})
     if told.name == RUN_FAILED:
         return json_reply(told.last, strict_status(request, 500))
     return result(told.body(return_trace=return_trace, with_tags=with_tags))

@@ -3,17 +3,18 @@
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter
 from fastapi.responses import Response
 
 from api import sessions
 from api.auth import Caller, Principal
-from api.bodies import SmallBody, checked, described
+from api.bodies import SmallBody, checked, described, warnings_of
+from api.cancelling import cancel_open_runs
 from api.edge import Edge, TheEdge
 from api.errors import ARGUMENT, Refused, absent
 from api.once import OnceByBody
-from api.paging import ThePage, listed
-from api.replies import id_of, json_reply, result, success
+from api.paging import ThePage, is_true, listed, order_of
+from api.replies import id_of, id_or_nobodys, json_reply, result, success
 from api.routes.agents import canvas_of
 from api.schemas import NewSession, SomeSessions
 from canvas.errors import NotFound
@@ -28,19 +29,24 @@ UNKNOWN = "Session not found!"
 
 @router.post("", openapi_extra=described(NewSession))
 def create_session(
-    request: Request, edge: TheEdge, principal: Caller, agent_id: str, body: SmallBody, once: OnceByBody
+    edge: TheEdge,
+    principal: Caller,
+    agent_id: str,
+    body: SmallBody,
+    once: OnceByBody,
+    user_id: str = "",
+    release: str = "",
 ) -> Response:
     """Begin a conversation on the draft, or with `release` on the latest published version."""
-    query = {name: request.query_params[name] for name in ("user_id", "release") if name in request.query_params}
-    wanted: NewSession = checked(NewSession, {**query, **body})
-    canvas_id = id_of(agent_id)
+    query = {name: value for name, value in (("user_id", user_id), ("release", release)) if value}
+    wanted = checked(NewSession, {**query, **body})
     with once.transaction(edge.database) as tx:
         try:
-            stored = canvases.get(tx, principal.tenant_id, canvas_id or UUID(int=0))
+            stored = canvases.get(tx, principal.tenant_id, id_or_nobodys(agent_id))
         except NotFound:
             raise absent("Agent not found.") from None
-        release = versions.latest_released if wanted.release else versions.snapshot
-        version = release(tx, principal.tenant_id, stored.id)
+        chosen = versions.latest_released if wanted.release else versions.snapshot
+        version = chosen(tx, principal.tenant_id, stored.id)
         edge.checked.version(tx, edge.versions, version.id)
         created = conversations.create(
             tx,
@@ -52,14 +58,26 @@ def create_session(
             "agent",
         )
         shown = sessions.normalised(tx, edge, conversations.get(tx, principal.tenant_id, created))
-        return once.keep(tx, result(shown))
+        return once.keep(tx, result(shown, **warnings_of(NewSession, body)))
 
 
 @router.get("")
-def list_sessions(request: Request, edge: TheEdge, principal: Caller, agent_id: str, page: ThePage) -> Response:
+def list_sessions(
+    edge: TheEdge,
+    principal: Caller,
+    agent_id: str,
+    page: ThePage,
+    id: str = "",  # noqa: A002 - the name on the wire
+    user_id: str = "",
+    exp_user_id: str = "",
+    keywords: str = "",
+    from_date: str = "",
+    to_date: str = "",
+    orderby: str = "update_time",
+    desc: str = "true",
+    dsl: str = "true",
+) -> Response:
     """One page of an agent's conversations, the latest change first unless asked otherwise."""
-    query = request.query_params
-    order_by = query.get("orderby", "update_time")
     with edge.database.transaction() as tx:
         canvas = canvas_of(tx, principal, agent_id)
         found, total = conversations.page(
@@ -67,23 +85,23 @@ def list_sessions(request: Request, edge: TheEdge, principal: Caller, agent_id: 
             principal.tenant_id,
             canvas.id,
             conversations.Wanted(
-                ids=[id_of(entry) or UUID(int=0) for entry in listed(query.get("id", ""))],
-                user_id=query.get("exp_user_id") or query.get("user_id", ""),
-                keywords=query.get("keywords", ""),
-                since=_moment(query.get("from_date", ""), "from_date"),
-                until=_moment(query.get("to_date", ""), "to_date", is_end=True),
+                ids=[id_or_nobodys(entry) for entry in listed(id)],
+                user_id=exp_user_id or user_id,
+                keywords=keywords,
+                since=_moment(from_date, "from_date"),
+                until=_moment(to_date, "to_date", is_end=True),
             ),
-            order_by=order_by,
-            descending=query.get("desc", "true").lower() != "false",
+            order_by=order_of(orderby, conversations.ORDERS),
+            descending=is_true(desc),
             limit=page.size,
             offset=page.offset,
         )
-        if query.get("exp_user_id"):
+        if exp_user_id:
             return success([{"id": session.id.hex, "name": session.name} for session in found])
-        with_dsl = query.get("dsl", "true").lower() != "false"
         spoken = sessions.spoken_in(tx, principal.tenant_id, [session.id for session in found])
         shown = [
-            sessions.normalised(tx, edge, session, with_dsl=with_dsl, spoken=spoken[session.id]) for session in found
+            sessions.normalised(tx, edge, session, with_dsl=is_true(dsl), spoken=spoken[session.id])
+            for session in found
         ]
     return json_reply({"code": 0, "message": "success", "data": shown, "total": total})
 
@@ -106,7 +124,7 @@ def delete_session(edge: TheEdge, principal: Caller, agent_id: str, session_id: 
 @router.delete("", openapi_extra=described(SomeSessions))
 def delete_sessions(edge: TheEdge, principal: Caller, agent_id: str, body: SmallBody) -> Response:
     """Delete the conversations that the body names, or all."""
-    wanted: SomeSessions = checked(SomeSessions, body)
+    wanted = checked(SomeSessions, body)
     with edge.database.transaction() as tx:
         canvas = canvas_of(tx, principal, agent_id)
     if wanted.delete_all and not wanted.ids:
@@ -147,21 +165,14 @@ def _session(tx: Transaction, principal: Principal, agent_id: str, session_id: s
 def _delete(edge: Edge, principal: Principal, canvas_id: UUID, session_ids: list[UUID] | None) -> set[UUID]:
     """Delete conversations, or all; those that were named and there. What is accepted meanwhile is cancelled too."""
     deleted = set[UUID]()
-    _cancel(edge, principal, canvas_id, session_ids)
+    cancel_open_runs(edge, principal, canvas_id, session_ids)
     with edge.database.transaction() as tx:
         if session_ids is None:
             conversations.delete_all(tx, principal.tenant_id, canvas_id)
         else:
             deleted = conversations.delete(tx, principal.tenant_id, canvas_id, session_ids)
-    _cancel(edge, principal, canvas_id, session_ids)
+    cancel_open_runs(edge, principal, canvas_id, session_ids)
     return deleted
-
-
-def _cancel(edge: Edge, principal: Principal, canvas_id: UUID, session_ids: list[UUID] | None) -> None:
-    with edge.database.transaction() as tx:
-        not_over = conversations.open_runs(tx, principal.tenant_id, canvas_id, session_ids)
-    for run_id in not_over:
-        edge.lifecycle.cancel_run(principal.tenant_id, run_id)
 
 
 def _moment(text: str, name: str, *, is_end: bool = False) -> datetime | None:

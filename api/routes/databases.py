@@ -1,16 +1,18 @@
 """Whether ExeSQL would reach a database (http-api 2.11)."""
 
 import asyncio
+from typing import ClassVar
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from api.auth import Caller
-from api.bodies import SmallBody, checked, described
+from api.bodies import SmallBody, checked, described, validated, warnings_of
 from api.edge import TheEdge
 from api.errors import ARGUMENT, DATA, Refused
 from api.replies import success
+from api.schemas import Body, NoEffect
 from canvas.errors import AddressRefused, ToolError
 from components.tools.exesql import ExeSQLParams
 from providers.services import Databases
@@ -18,11 +20,19 @@ from providers.services import Databases
 router = APIRouter(tags=["tools"])
 
 SECONDS = 10.0
+FORM_FIELDS = ("sql", "top_n", "loop", "max_records", "inputs", "outputs", "description")
+"""What RAGFlow's front end sends along: the rest of the form of ExeSQL."""
+
 NEEDED = ("db_type", "database", "username", "host", "port", "password")
 
 
-class Reached(BaseModel):
+class Reached(Body):
     """A database, as ExeSQL names it."""
+
+    without_effect: ClassVar[NoEffect] = {
+        **dict.fromkeys(ExeSQLParams.model_fields, ()),
+        **dict.fromkeys(FORM_FIELDS, ()),
+    }
 
     db_type: str
     database: str
@@ -38,9 +48,9 @@ async def try_database(request: Request, edge: TheEdge, principal: Caller, body:
     lacking = [name for name in NEEDED if body.get(name) is None]
     if lacking:
         raise Refused(ARGUMENT, f"required argument are missing: {','.join(lacking)}; ")
-    wanted: Reached = checked(Reached, body)
+    wanted = checked(Reached, body)
     databases: Databases = request.app.state.databases
-    params: ExeSQLParams = checked(ExeSQLParams, wanted.model_dump())
+    params = validated(ExeSQLParams, wanted.model_dump())
     target = {**{name: getattr(params, name) for name in NEEDED}, "timeout": SECONDS}
     try:
         async with asyncio.timeout(SECONDS), databases.connect(target) as connection:
@@ -49,4 +59,4 @@ async def try_database(request: Request, edge: TheEdge, principal: Caller, body:
         raise Refused(DATA, failure.message) from failure
     except TimeoutError as failure:
         raise Refused(DATA, f"The database did not answer within {SECONDS:g} s.") from failure
-    return success("Database Connection Successful!")
+    return success("Database Connection Successful!", **warnings_of(Reached, body))

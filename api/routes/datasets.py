@@ -1,20 +1,23 @@
 """Knowledge bases under RAGFlow's name for them: create, list, change, delete."""
 
-from typing import Annotated, Any
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Annotated, ClassVar
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Query
 from fastapi.responses import Response
-from pydantic import BaseModel, Field, StringConstraints
+from pydantic import Field, StringConstraints
 
 from api import knowledge_wire
 from api.auth import Caller, Principal
-from api.bodies import SmallBody, checked, described
+from api.bodies import SmallBody, checked, described, warnings_of
 from api.edge import Edge, TheEdge
 from api.errors import ARGUMENT, DATA, Refused, absent
 from api.once import OnceByBody
-from api.paging import ThePage
+from api.paging import ThePage, is_true, listed, order_of
 from api.replies import id_of, json_reply, success
-from canvas.errors import ModelError
+from api.schemas import SHOWN, Body, Flag, NoEffect
+from canvas.errors import ModelError, NotFound
 from knowledge.chunking import DEFAULTS, LEAST, MOST
 from knowledge.ingestion import storage_of
 from knowledge.models import first_of
@@ -32,15 +35,40 @@ AT_ONCE = 100  # documents that are deleted between two looks for more
 Name = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=128)]
 
 
-class Parser(BaseModel):
+PARSER_FIELDS = (
+    "delimiter", "layout_recognize", "html4excel", "auto_keywords", "auto_questions", "task_page_size", "pages",
+    "raptor", "graphrag", "tag_kb_ids", "topn_tags", "filename_embd_weight", "llm_id", "toc_extraction",
+    "table_context_size", "image_context_size", "image_table_context_window", "children_delimiter", "enable_children",
+    "enable_metadata", "metadata", "built_in_metadata", "parent_child", "entity_types", "method", "ext",
+)  # fmt: skip
+"""Fields of RAGFlow's `parser_config` that have no effect here."""
+
+DATASET_FIELDS: NoEffect = {
+    **SHOWN,
+    "avatar": ("",),
+    "permission": ("me",),
+    "chunk_method": ("naive",),
+    "pagerank": (0,),
+    **dict.fromkeys(("auto_metadata_config", "parse_type", "pipeline_id", "ext", "connectors", "nickname"), ()),
+    **dict.fromkeys(("status", "document_count", "chunk_count", "token_num", "similarity_threshold"), ()),
+    "vector_similarity_weight": (),
+}
+"""Fields of RAGFlow's datasets that have no effect here."""
+
+
+class Parser(Body):
     """How documents are cut up: tokens of a chunk, and how much of the one before it repeats."""
+
+    without_effect: ClassVar[NoEffect] = dict.fromkeys(PARSER_FIELDS, ())
 
     chunk_token_num: int = Field(default=DEFAULTS["chunk_token_num"], ge=LEAST, le=MOST)
     overlapped_percent: int = Field(default=DEFAULTS["overlapped_percent"], ge=0, le=50)
 
 
-class NewDataset(BaseModel):
+class NewDataset(Body):
     """A base to come. Without an embedding model it has the tenant's first one; without any it is searched by words."""
+
+    without_effect: ClassVar[NoEffect] = DATASET_FIELDS
 
     name: Name
     description: str = Field(default="", max_length=65535)
@@ -49,14 +77,23 @@ class NewDataset(BaseModel):
     parser_config: Parser = Parser()
 
 
-class ChangedDataset(BaseModel):
+class ChangedDataset(Body):
     """What is to change about a base."""
+
+    without_effect: ClassVar[NoEffect] = DATASET_FIELDS
 
     name: Name | None = None
     description: str | None = Field(default=None, max_length=65535)
     language: str | None = Field(default=None, max_length=32)
     embedding_model: str | None = Field(default=None, max_length=255)
     parser_config: Parser | None = None
+
+
+class Some(Body):
+    """What is to go: `ids`, or everything with `delete_all`."""
+
+    ids: list[str] | None = None
+    delete_all: Flag = False
 
 
 def base_of(tx: Transaction, principal: Principal, dataset_id: str) -> Base:
@@ -83,7 +120,7 @@ def create(edge: TheEdge, principal: Caller, body: SmallBody, once: OnceByBody) 
             language=wanted.language,
         )
         base = knowledge_bases.get(tx, principal.tenant_id, base_id)
-        return once.keep(tx, success(knowledge_wire.dataset(base)))
+        return once.keep(tx, success(knowledge_wire.dataset(base), **warnings_of(NewDataset, body)))
 
 
 @router.get("/datasets")
@@ -92,20 +129,34 @@ def list_datasets(
     principal: Caller,
     page: ThePage,
     id: str = "",  # noqa: A002 - the name on the wire
+    ids: Annotated[list[str] | None, Query(description="Repeat it, or give a comma list")] = None,
     name: str = "",
+    orderby: str = "create_time",
+    desc: str = "true",
 ) -> Response:
-    """The caller's bases, the newest first; `id` and `name` narrow, and one that is not there is an error."""
-    base_id = id_of(id) if id else None
-    if id and base_id is None:
-        raise absent(f"You don't own the dataset {id}.")
-    with edge.database.statements() as tx:
+    """The caller's bases, the newest first; `id`, `ids` and `name` narrow, and one that is not there is an error.
+
+    `orderby` is `create_time` or `update_time`; `desc=false` turns the order around.
+    """
+    named = [*listed(",".join(ids or [])), *([id] if id else [])]
+    wanted = {each: id_of(each) for each in named}
+    with edge.database.transaction() as tx:
+        for each in wanted:
+            base_of(tx, principal, each)
         bases, total = knowledge_bases.page(
-            tx, principal.tenant_id, base_id=base_id, name=name or None, most=page.size, skipped=page.offset
+            tx,
+            principal.tenant_id,
+            ids=[each for each in wanted.values() if each is not None] if named else None,
+            name=name or None,
+            order_by=order_of(orderby, knowledge_bases.ORDERS),
+            descending=is_true(desc),
+            most=page.size,
+            skipped=page.offset,
         )
-    if (id or name) and not bases:
-        raise absent(f"You don't own the dataset {id or name}.")
-    listed = [knowledge_wire.dataset(base) for base in bases]
-    return json_reply({"code": 0, "message": "success", "data": listed, "total_datasets": total})
+    if name and not bases and page.number == 1:
+        raise absent(f"You don't own the dataset {name}.")
+    shown = [knowledge_wire.dataset(base) for base in bases]
+    return json_reply({"code": 0, "message": "success", "data": shown, "total_datasets": total})
 
 
 @router.put("/datasets/{dataset_id}", openapi_extra=described(ChangedDataset))
@@ -130,21 +181,34 @@ def change(edge: TheEdge, principal: Caller, body: SmallBody, dataset_id: str) -
             embedding_model=model,
             parser=wanted.parser_config.model_dump() if wanted.parser_config is not None else None,
         )
-        return success(knowledge_wire.dataset(knowledge_bases.get(tx, principal.tenant_id, base.id)))
+        changed = knowledge_wire.dataset(knowledge_bases.get(tx, principal.tenant_id, base.id))
+        return success(changed, **warnings_of(ChangedDataset, body))
 
 
-@router.delete("/datasets")
+@router.delete("/datasets", openapi_extra=described(Some))
 def delete(edge: TheEdge, principal: Caller, body: SmallBody) -> Response:
     """Delete bases with all that is in them: `ids`, or everything with `delete_all`."""
-    if body.get("delete_all") is True:
-        with edge.database.statements() as tx:
-            bases, _ = knowledge_bases.page(tx, principal.tenant_id, most=10**6)
-    else:
-        with edge.database.transaction() as tx:
-            bases = [base_of(tx, principal, each) for each in ids_in(body, "ids")]
+    wanted = checked(Some, body)
+    if wanted.delete_all and not wanted.ids:
+        _delete_all(edge, principal)
+        return success(None)
+    with edge.database.transaction() as tx:
+        bases = [base_of(tx, principal, each) for each in required_ids(wanted.ids, "ids")]
     for base in bases:
         delete_base(edge, base)
     return success(None)
+
+
+def _delete_all(edge: Edge, principal: Principal) -> None:
+    """Some bases at a time, until a look finds no more."""
+    while True:
+        with edge.database.statements() as tx:
+            bases, _ = knowledge_bases.page(tx, principal.tenant_id, most=AT_ONCE)
+        if not bases:
+            return
+        for base in bases:
+            with suppress(NotFound):  # somebody else has deleted it meanwhile
+                delete_base(edge, base)
 
 
 def delete_base(edge: Edge, base: Base) -> None:
@@ -161,10 +225,9 @@ def delete_base(edge: Edge, base: Base) -> None:
         storage_of(edge.blobs, base.id).clear()
 
 
-def ids_in(body: dict[str, Any], name: str) -> list[str]:
-    """A list of ids that a body must have. Raises Refused."""
-    ids = body.get(name)
-    if not isinstance(ids, list) or not ids or not all(isinstance(each, str) for each in ids):
+def required_ids(ids: Sequence[str] | None, name: str) -> list[str]:
+    """The ids that a body must have. Raises Refused."""
+    if not ids:
         raise Refused(DATA, f"`{name}` is required.")
     if len(ids) > MOST_IDS:
         raise Refused(ARGUMENT, f"`{name}` may name at most {MOST_IDS} entries.")

@@ -1,26 +1,28 @@
 """The documents of knowledge bases: upload, list, change, delete, and have them read."""
 
 import json
-from typing import Any
+import re
+from datetime import UTC, datetime
+from typing import Annotated, Any, ClassVar
 from uuid import UUID
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
-from pydantic import BaseModel, Field
+from pydantic import Field
 from sqlalchemy.exc import IntegrityError
 
 from api import knowledge_wire
 from api.auth import Caller, Principal
-from api.bodies import SmallBody, checked, described
+from api.bodies import SmallBody, checked, described, warnings_of
 from api.edge import Edge, TheEdge, in_thread
-from api.errors import CONFLICT, DATA, Refused, absent
+from api.errors import CONFLICT, DATA, Refused, UnsupportedParameter, absent
 from api.once import Keyed, by_files
-from api.paging import ThePage
+from api.paging import ThePage, is_true, order_of
 from api.replies import id_of, success
-from api.routes.datasets import base_of, ids_in
+from api.routes.datasets import AT_ONCE, Some, base_of, required_ids
 from api.routes.files import FORM, reply_with
+from api.schemas import SHOWN, Body, NoEffect
 from api.uploads import LONGEST_NAME, OCTETS, Incoming, incoming, uploaded
-from canvas.errors import NodeFailure
 from knowledge.ingestion import storage_of
 from store import knowledge_chunks, knowledge_documents
 from store.files import Kept
@@ -30,14 +32,32 @@ from store.transaction import Transaction
 
 router = APIRouter(tags=["knowledge bases"])
 
+MOST_MS = 253_402_300_799_000  # the last second of the year 9999
+_POSITION = re.compile(r"[0-7][0-9a-f]{7}")  # as in the ids of chunks
 MOST_METADATA = 64 * 1024  # characters of a document's metadata as JSON
 
 
-class ChangedDocument(BaseModel):
+class ChangedDocument(Body):
     """What is to change about a document."""
+
+    without_effect: ClassVar[NoEffect] = {
+        **SHOWN,
+        **dict.fromkeys(("parser_config", "parser_id", "pipeline_id", "location", "type", "suffix", "thumbnail"), ()),
+        **dict.fromkeys(("size", "run", "progress", "progress_msg", "chunk_count", "token_count", "dataset_id"), ()),
+        "chunk_method": ("naive",),
+        "source_type": ("local",),
+    }
 
     name: str | None = Field(default=None, min_length=1, max_length=LONGEST_NAME)
     meta_fields: dict[str, Any] | None = None
+    enabled: bool | None = Field(default=None, description="A document is always found; false is refused")
+    status: str | None = Field(default=None, description="The same: 1 is accepted, 0 is refused")
+
+
+class Documents(Body):
+    """Documents by id."""
+
+    document_ids: list[str] | None = None
 
 
 # -- upload and download ----------------------------------------------------------------------------------------------
@@ -66,9 +86,7 @@ def _base(edge: Edge, principal: Principal, dataset_id: str) -> Base:
 
 
 def _kept(edge: Edge, base: Base, file: Incoming) -> Kept:
-    if edge.blobs is None:
-        raise NodeFailure("This process has no file storage.")  # no deployment of ours is without one
-    return Kept(file.name, file.mime_type, len(file.data), storage_of(edge.blobs, base.id).put(file.data))
+    return Kept(file.name, file.mime_type, len(file.data), storage_of(edge.storage, base.id).put(file.data))
 
 
 def _noted(edge: Edge, base: Base, once: Keyed, kept: list[Kept]) -> Response:
@@ -86,9 +104,7 @@ def download(edge: TheEdge, principal: Caller, dataset_id: str, document_id: str
     with edge.database.transaction() as tx:
         base = base_of(tx, principal, dataset_id)
         document = _document(tx, base, document_id)
-    if edge.blobs is None:
-        raise NodeFailure("This process has no file storage.")
-    data = storage_of(edge.blobs, base.id).get(document.sha256)
+    data = storage_of(edge.storage, base.id).get(document.sha256)
     return reply_with(data, OCTETS, document.name, is_inline=False)
 
 
@@ -102,8 +118,15 @@ def list_documents(
     id: str = "",  # noqa: A002 - the name on the wire
     name: str = "",
     keywords: str = "",
+    create_time_from: Annotated[int, Query(ge=0, le=MOST_MS)] = 0,
+    create_time_to: Annotated[int, Query(ge=0, le=MOST_MS)] = 0,
+    orderby: str = "create_time",
+    desc: str = "true",
 ) -> Response:
-    """The documents of a base, the newest first; `id`, `name` and `keywords` (in the name) narrow."""
+    """The documents of a base, the newest first; `id`, `name` and `keywords` (in the name) narrow.
+
+    So do the moments between which a document was added, in ms since 1970; 0 sets no limit.
+    """
     document_id = id_of(id) if id else None
     if id and document_id is None:
         raise absent(f"You don't own the document {id}.")
@@ -116,6 +139,10 @@ def list_documents(
             document_id=document_id,
             name=name or None,
             keywords=keywords,
+            since=_moment(create_time_from),
+            until=_moment(create_time_to),
+            order_by=order_of(orderby, knowledge_documents.ORDERS),
+            descending=is_true(desc),
             most=page.size,
             skipped=page.offset,
         )
@@ -129,6 +156,9 @@ def list_documents(
 def change(edge: TheEdge, principal: Caller, body: SmallBody, dataset_id: str, document_id: str) -> Response:
     """Change a document's name, or the metadata that filters look at (in whole)."""
     wanted = checked(ChangedDocument, body)
+    if wanted.enabled is False or wanted.status not in (None, "1"):
+        message = "A document cannot be switched off here. Delete it, or stop reading it."
+        raise UnsupportedParameter(message, field="enabled" if wanted.enabled is False else "status")
     if wanted.meta_fields is not None and len(json.dumps(wanted.meta_fields)) > MOST_METADATA:
         raise Refused(DATA, f"`meta_fields` may have at most {MOST_METADATA} characters.")
     try:
@@ -138,56 +168,99 @@ def change(edge: TheEdge, principal: Caller, body: SmallBody, dataset_id: str, d
             knowledge_documents.update(
                 tx, principal.tenant_id, base.id, document.id, name=wanted.name, metadata=wanted.meta_fields
             )
-            return success(knowledge_wire.document(_document(tx, base, document_id), base))
+            changed = knowledge_wire.document(_document(tx, base, document_id), base)
+            return success(changed, **warnings_of(ChangedDocument, body))
     except IntegrityError:  # the name is the one rule that these columns can break
         raise Refused(CONFLICT, "Duplicated document name in the same dataset.", status=409) from None
 
 
-@router.delete("/datasets/{dataset_id}/documents")
+@router.delete("/datasets/{dataset_id}/documents", openapi_extra=described(Some))
 def delete(edge: TheEdge, principal: Caller, body: SmallBody, dataset_id: str) -> Response:
-    """Delete documents with their chunks."""
+    """Delete documents with their chunks: `ids`, or everything with `delete_all`."""
+    wanted = checked(Some, body)
     with edge.database.transaction() as tx:
         base = base_of(tx, principal, dataset_id)
-        ids = _owned(tx, base, ids_in(body, "ids"))
-        hashes = knowledge_documents.delete(tx, principal.tenant_id, base.id, ids)
+        if not wanted.delete_all or wanted.ids:
+            _delete(edge, tx, base, _owned(tx, base, required_ids(wanted.ids, "ids")))
+            return success(None)
+    while True:  # some at a time, since a statement has ten seconds
+        with edge.database.transaction() as tx:
+            found, _ = knowledge_documents.page(tx, principal.tenant_id, base.id, most=AT_ONCE)
+            _delete(edge, tx, base, [document.id for document in found])
+        if not found:
+            return success(None)
+
+
+def _delete(edge: Edge, tx: Transaction, base: Base, ids: list[UUID]) -> None:
+    hashes = knowledge_documents.delete(tx, base.tenant_id, base.id, ids)
     if edge.blobs is not None:
         storage = storage_of(edge.blobs, base.id)
         for sha256 in hashes:
             storage.discard(sha256)
-    return success(None)
 
 
 # -- chunks -----------------------------------------------------------------------------------------------------------
-@router.post("/datasets/{dataset_id}/chunks")
+@router.post("/datasets/{dataset_id}/chunks", openapi_extra=described(Documents))
 def parse(edge: TheEdge, principal: Caller, body: SmallBody, dataset_id: str) -> Response:
     """Have documents read, and found from then on; what was read before is read anew."""
     with edge.database.transaction() as tx:
         base = base_of(tx, principal, dataset_id)
-        knowledge_documents.begin(tx, principal.tenant_id, base.id, _owned(tx, base, ids_in(body, "document_ids")))
+        ids = _owned(tx, base, required_ids(checked(Documents, body).document_ids, "document_ids"))
+        knowledge_documents.begin(tx, principal.tenant_id, base.id, ids)
     edge.lifecycle.coordinator.dispatch.ingest()
     return success(None)
 
 
-@router.delete("/datasets/{dataset_id}/chunks")
+@router.delete("/datasets/{dataset_id}/chunks", openapi_extra=described(Documents))
 def stop_parsing(edge: TheEdge, principal: Caller, body: SmallBody, dataset_id: str) -> Response:
     """Have documents not be read any more."""
     with edge.database.transaction() as tx:
         base = base_of(tx, principal, dataset_id)
-        ids = _owned(tx, base, ids_in(body, "document_ids"))
+        ids = _owned(tx, base, required_ids(checked(Documents, body).document_ids, "document_ids"))
         if knowledge_documents.stop(tx, principal.tenant_id, base.id, ids) < len(ids):
             raise Refused(DATA, "Can't stop parsing document that has not started or already completed")
     return success(None)
 
 
 @router.get("/datasets/{dataset_id}/documents/{document_id}/chunks")
-def list_chunks(edge: TheEdge, principal: Caller, page: ThePage, dataset_id: str, document_id: str) -> Response:
-    """What a document was cut up into, in order."""
+def list_chunks(
+    edge: TheEdge,
+    principal: Caller,
+    page: ThePage,
+    dataset_id: str,
+    document_id: str,
+    id: str = "",  # noqa: A002 - the name on the wire
+    keywords: str = "",
+) -> Response:
+    """What a document was cut up into, in order; `id` and `keywords` (in the text) narrow."""
     with edge.database.transaction() as tx:
         base = base_of(tx, principal, dataset_id)
         document = _document(tx, base, document_id)
-        rows = knowledge_chunks.of_document(tx, principal.tenant_id, document.id, most=page.size, skipped=page.offset)
-    told = [knowledge_wire.stored(row, document) for row in rows]
-    return success({"chunks": told, "doc": knowledge_wire.document(document, base), "total": document.chunks})
+        rows = knowledge_chunks.of_document(
+            tx,
+            principal.tenant_id,
+            document.id,
+            position=_position(document, id) if id else None,
+            keywords=keywords,
+            most=page.size,
+            skipped=page.offset,
+        )
+    shown = [knowledge_wire.stored(row, document) for row in rows]
+    narrowed = rows[0].total if rows else 0
+    total = narrowed if id or keywords else document.chunks
+    return success({"chunks": shown, "doc": knowledge_wire.document(document, base), "total": total})
+
+
+def _position(document: Document, written: str) -> int:
+    """The position of a chunk by its id. Raises Refused for what is no chunk of the document."""
+    position = written.removeprefix(document.id.hex)
+    if len(position) != 8 or not _POSITION.fullmatch(position) or written == position:
+        raise absent(f"Chunk not found: {written[:128]}")
+    return int(position, 16)
+
+
+def _moment(ms: int) -> datetime | None:
+    return datetime.fromtimestamp(ms / 1000, UTC) if ms else None
 
 
 def _document(tx: Transaction, base: Base, written: str) -> Document:

@@ -4,7 +4,7 @@ What a browser would run as a page is never shown inline, and no reply may be ta
 """
 
 import re
-from typing import Annotated, Any
+from typing import Annotated
 from urllib.parse import quote
 
 from fastapi import APIRouter, Depends, Request
@@ -16,8 +16,8 @@ from api.errors import absent
 from api.once import Keyed, by_files
 from api.replies import id_of, success
 from api.routes.agents import canvas_of
-from api.uploads import LONGEST_NAME, OCTETS, Incoming, fetched, guessed_type, incoming, mime_type_of, uploaded
-from canvas.errors import NodeFailure, NotFound
+from api.uploads import LONGEST_NAME, OCTETS, Incoming, fetched, guessed_type, incoming, mime_type_of, shown, uploaded
+from canvas.errors import NotFound
 from providers.services import Http
 from store import files
 from store.blobs import Blobs
@@ -66,7 +66,7 @@ async def upload(
     With exactly one file and `url`, what lies at that address is stored instead.
     """
     await in_thread(lambda: _see_agent(edge, principal, agent_id))
-    blobs = _storage(edge)
+    blobs = edge.storage
     async with uploaded(request) as found:
         once = await in_thread(
             lambda: by_files(request, principal.tenant_id, [(file.filename or "", file.file) for file in found])
@@ -97,25 +97,8 @@ def _noted(edge: Edge, principal: Principal, once: Keyed, kept: list[Kept]) -> R
     """All files of a request, or none."""
     with once.transaction(edge.database) as tx:
         rows = [files.note(tx, principal.tenant_id, file, created_by=principal.user_id) for file in kept]
-        stored = [_row(row) for row in rows]
+        stored = [shown(row) for row in rows]
         return once.keep(tx, success(stored[0] if len(stored) == 1 else stored))
-
-
-def _row(row: StoredFile) -> dict[str, Any]:
-    return {
-        "id": row.id.hex,
-        "name": row.name,
-        "size": row.size,
-        "extension": _extension(row.name),
-        "mime_type": row.mime_type,
-        "created_by": row.created_by,
-        "created_at": row.created_at.timestamp(),
-        "preview_url": None,
-    }
-
-
-def _extension(name: str) -> str:
-    return name.rpartition(".")[2].lower() if "." in name else ""
 
 
 # -- download ---------------------------------------------------------------------------------------------------------
@@ -177,15 +160,9 @@ def _read(edge: Edge, principal: Principal, written: str) -> tuple[StoredFile, b
     with edge.database.transaction() as tx:
         file = files.get(tx, principal.tenant_id, file_id)
     try:
-        return file, _storage(edge).get(file.sha256)
+        return file, edge.storage.get(file.sha256)
     except NotFound:
         raise absent(UNKNOWN) from None
-
-
-def _storage(edge: Edge) -> Blobs:
-    if edge.blobs is None:
-        raise NodeFailure("This process has no file storage.")  # no deployment of ours is without one
-    return edge.blobs
 
 
 def _type(mime_type: str, ext: str) -> str:

@@ -1,10 +1,11 @@
 """alive · ready (database, migrations, broker, bus) · counters. At the root, and for everybody who gets there."""
 
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor, wait
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from threading import Lock
 
 import structlog
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from api.edge import Edge, TheEdge
@@ -24,27 +25,54 @@ def alive() -> Response:
     return json_reply({"status": "ok"})
 
 
+class Readiness:
+    """What has to work for requests to be served, each looked at in a thread of its own.
+
+    A look that hangs is waited for by whoever asks next, so it never takes more than its one thread.
+    """
+
+    def __init__(self, checks: Mapping[str, Callable[[Edge], str]]) -> None:
+        self._checks = checks
+        self._threads = ThreadPoolExecutor(len(checks), thread_name_prefix="easel-ready")
+        self._looks: dict[str, Future[str]] = {}
+        self._lock = Lock()
+
+    def found(self, edge: Edge, seconds: float) -> dict[str, str]:
+        """What was found by name: `ok`, or what is wrong. Looks without an end by then have not answered."""
+        with self._lock:
+            for name, check in self._checks.items():
+                known = self._looks.get(name)
+                if known is None or known.done():
+                    self._looks[name] = self._threads.submit(check, edge)
+            looks = dict(self._looks)
+        wait(looks.values(), seconds)
+        return {name: _found(name, look) for name, look in looks.items()}
+
+    def close(self) -> None:
+        """Begin no look any more; those under way end with the process."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+def readiness() -> Readiness:
+    """The looks of one process."""
+    return Readiness({"database": _database, "migrations": _migrations, "broker": _broker, "bus": _bus})
+
+
 @router.get("/readyz")
-def ready(edge: TheEdge) -> Response:
+def ready(request: Request, edge: TheEdge) -> Response:
     """Whether requests would be served: 503 and what is missing, if they would not."""
-    checks: dict[str, Callable[[Edge], str]] = {
-        "database": _database,
-        "migrations": _migrations,
-        "broker": _broker,
-        "bus": _bus,
-    }
-    threads = ThreadPoolExecutor(len(checks), thread_name_prefix="easel-ready")
-    asked = {name: threads.submit(check, edge) for name, check in checks.items()}
-    wait(asked.values(), PATIENCE)
-    found: dict[str, str] = {}
-    for name, answer in asked.items():
-        problem = answer.exception() if answer.done() else TimeoutError("no answer in time")
-        if problem is not None:
-            log.warning("not_ready", check=name, error=(str(problem).splitlines() or [type(problem).__name__])[0])
-        found[name] = answer.result() if problem is None else trouble(problem)
-    threads.shutdown(wait=False, cancel_futures=True)
+    looks: Readiness = request.app.state.readiness
+    found = looks.found(edge, PATIENCE)
     is_ready = set(found.values()) == {"ok"}
     return json_reply({"status": "ok" if is_ready else "unavailable", "checks": found}, 200 if is_ready else 503)
+
+
+def _found(name: str, look: Future[str]) -> str:
+    problem = look.exception() if look.done() else TimeoutError("no answer in time")
+    if problem is None:
+        return look.result()
+    log.warning("not_ready", check=name, error=(str(problem).splitlines() or [type(problem).__name__])[0])
+    return trouble(problem)
 
 
 @router.get("/metrics")

@@ -131,7 +131,7 @@ def list_servers(desk: TheDesk, page: ThePage, keywords: str = "") -> Response:
 async def add_server(desk: TheDesk, body: SmallBody, once: OnceByBody) -> Response:
     """Register a server. It is asked for its tools first, which are approved with it."""
     await in_thread(lambda: once.look(desk.edge.database))
-    wanted: McpServerFields = checked(McpServerFields, body)
+    wanted = checked(McpServerFields, body)
     fields = fields_of(wanted)
     live = {} if wanted.unchecked else await desk.live("new", fields)
     return await in_thread(lambda: _added(desk, once, fields, live))
@@ -141,7 +141,7 @@ async def add_server(desk: TheDesk, body: SmallBody, once: OnceByBody) -> Respon
 async def import_servers(desk: TheDesk, body: SmallBody, once: OnceByBody) -> Response:
     """Register what a client's configuration file names; each server succeeds or fails for itself."""
     await in_thread(lambda: once.look(desk.edge.database))
-    wanted: McpImport = checked(McpImport, body)
+    wanted = checked(McpImport, body)
     if not wanted.servers:
         raise Refused(DATA, "No MCP servers provided.")
     found: dict[str, _Reached | Refused] = {}
@@ -157,7 +157,7 @@ async def import_servers(desk: TheDesk, body: SmallBody, once: OnceByBody) -> Re
 @router.post("/mcp/servers/list_tools", openapi_extra=described(McpSelection))
 async def list_tools_of_many(desk: TheDesk, body: SmallBody) -> Response:
     """What several servers offer now, by id."""
-    wanted: McpSelection = checked(McpSelection, body)
+    wanted = checked(McpSelection, body)
     if not wanted.mcp_ids:
         raise Refused(DATA, "No MCP server IDs provided.")
     return success({server_id: await _tools(desk, server_id) for server_id in wanted.mcp_ids})
@@ -166,7 +166,7 @@ async def list_tools_of_many(desk: TheDesk, body: SmallBody) -> Response:
 @router.post("/mcp/servers/test_tool", openapi_extra=described(McpTrial))
 async def test_tool_by_id(desk: TheDesk, body: SmallBody) -> Response:
     """Call a tool by hand; the text that a model would read. The server is in the body."""
-    wanted: McpTrial = checked(McpTrial, body)
+    wanted = checked(McpTrial, body)
     return await _tried(desk, wanted.mcp_id or "", wanted)
 
 
@@ -183,7 +183,7 @@ def get_server(desk: TheDesk, server_id: str) -> Response:
 async def change_server(desk: TheDesk, server_id: str, body: SmallBody) -> Response:
     """Change what the body names. A server that moves is asked anew, and its tools are approved as they are there."""
     row = await desk.read(server_id)
-    wanted: McpServerFields = checked(McpServerFields, body)
+    wanted = checked(McpServerFields, body)
     fields = fields_of(wanted, row.fields)
     moves = any(getattr(fields, name) != getattr(row.fields, name) for name in _LOOKED_AT)
     live = await desk.live(row.id.hex, fields) if moves and not wanted.unchecked else {}
@@ -215,7 +215,7 @@ async def test_tool(desk: TheDesk, server_id: str, body: SmallBody) -> Response:
 async def approve_tools(desk: TheDesk, server_id: str, body: SmallBody) -> Response:
     """Take tools as the server describes them now. Agents may call them from the next attempt on."""
     row = await desk.read(server_id)
-    wanted: McpApproval = checked(McpApproval, body)
+    wanted = checked(McpApproval, body)
     live = await desk.live(row.id.hex, row.fields)
     names = list(live) if wanted.tools is None else wanted.tools
     if missing := [name for name in names if name not in live]:
@@ -243,7 +243,7 @@ def get_exposure(edge: TheEdge, principal: Caller, agent_id: str) -> Response:
 @router.put("/agents/{agent_id}/mcp", openapi_extra=described(McpExposure))
 def expose_agent(edge: TheEdge, principal: Caller, agent_id: str, body: SmallBody) -> Response:
     """Offer an agent's published version as a tool under `/mcp`."""
-    wanted: McpExposure = checked(McpExposure, body)
+    wanted = checked(McpExposure, body)
     with edge.database.transaction() as tx:
         canvas = canvas_of(tx, principal, agent_id)
         name = wanted.name or mcp_agents.name_of(canvas.title, canvas.id)

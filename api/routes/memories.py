@@ -1,26 +1,26 @@
 """Memories over HTTP: create, list, change, delete, and what is in one (tools 12)."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Query
 from fastapi.responses import Response
-from pydantic import BaseModel, Field, StringConstraints
+from pydantic import Field, StringConstraints
 
 from api import memory_wire
 from api.auth import Caller, Principal
-from api.bodies import SmallBody, checked, described
+from api.bodies import SmallBody, checked, described, warnings_of
 from api.edge import Edge, TheEdge
-from api.errors import DATA, Refused, absent
+from api.errors import ARGUMENT, DATA, Refused, absent
 from api.once import OnceByBody
 from api.paging import ThePage, listed
 from api.replies import id_of, success
+from api.schemas import SHOWN, Body, NoEffect
 from canvas.errors import ModelError
 from knowledge.models import first_of
 from providers.catalogue import resolve
 from providers.embedding import EMBEDDING
 from store import memories, memory_messages
 from store.memories import TYPES, Memory
-from store.memory_messages import Whose
 from store.transaction import Transaction
 
 router = APIRouter(tags=["memories"])
@@ -28,16 +28,27 @@ router = APIRouter(tags=["memories"])
 USUAL_BYTES = 5 * 1024 * 1024
 MOST_BYTES = 64 * 1024 * 1024  # of a memory; a search reads all of it
 
+MEMORY_FIELDS: NoEffect = {
+    **SHOWN,
+    "avatar": ("",),
+    "storage_type": ("table",),
+    **dict.fromkeys(("memory_used", "owner_name"), ()),
+}
+"""Fields of RAGFlow's memories that have no effect here."""
+
 Name = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=128)]
+Several = Annotated[list[str] | None, Query(description="Repeat it, or give a comma list")]
 Type = Literal["raw", "semantic", "episodic", "procedural"]
 Size = Annotated[int, Field(gt=0, le=MOST_BYTES)]
 
 
-class NewMemory(BaseModel):
+class NewMemory(Body):
     """A memory to come. Without an embedding model it has the tenant's first one; without any, words are searched."""
 
+    without_effect: ClassVar[NoEffect] = MEMORY_FIELDS
+
     name: Name
-    memory_type: list[Type] = ["raw"]
+    memory_type: list[Type] = Field(default_factory=lambda: ["raw"])
     embd_id: str = Field(default="", max_length=255)
     llm_id: str = Field(default="", max_length=255)
     description: str = Field(default="", max_length=65535)
@@ -49,8 +60,10 @@ class NewMemory(BaseModel):
     user_prompt: str = Field(default="", max_length=65535)
 
 
-class ChangedMemory(BaseModel):
+class ChangedMemory(Body):
     """What is to change about a memory. Types and embedding model stay for as long as there is anything in it."""
+
+    without_effect: ClassVar[NoEffect] = MEMORY_FIELDS
 
     name: Name | None = None
     memory_type: list[Type] | None = None
@@ -94,15 +107,30 @@ def create(edge: TheEdge, principal: Caller, body: SmallBody, once: OnceByBody) 
             system_prompt=wanted.system_prompt,
             user_prompt=wanted.user_prompt,
         )
-        return once.keep(tx, success(memory_wire.memory(made)))
+        return once.keep(tx, success(memory_wire.memory(made), **warnings_of(NewMemory, body)))
 
 
 @router.get("/memories")
 def list_memories(
-    edge: TheEdge, principal: Caller, page: ThePage, keywords: str = "", memory_type: str = ""
+    edge: TheEdge,
+    principal: Caller,
+    page: ThePage,
+    keywords: str = "",
+    memory_type: Several = None,
+    storage_type: str = "",
+    tenant_id: Several = None,
 ) -> Response:
-    """The caller's memories, the newest first; `keywords` is in their names, `memory_type` is a comma list."""
-    types = _bits([name for name in listed(memory_type) if name in TYPES])
+    """The caller's memories, the newest first; `keywords` is in their names.
+
+    `storage_type` other than `table` finds nothing, for there is no other; nor does another tenant.
+    """
+    names = listed(",".join(memory_type or []))
+    if unknown := [name for name in names if name not in TYPES]:
+        raise Refused(ARGUMENT, f"`memory_type` is {unknown[0][:64]!r}. Use some of: {', '.join(TYPES)}.")
+    tenants = listed(",".join(tenant_id or []))
+    if (tenants and principal.tenant_id not in map(id_of, tenants)) or storage_type not in ("", "table"):
+        return success({"memory_list": [], "total_count": 0})
+    types = _bits(names)
     with edge.database.statements() as tx:
         found, total = memories.page(
             tx, principal.tenant_id, keywords=keywords, types=types, most=page.size, skipped=page.offset
@@ -119,14 +147,20 @@ def config(edge: TheEdge, principal: Caller, memory_id: str) -> Response:
 
 @router.get("/memories/{memory_id}")
 def show(
-    edge: TheEdge, principal: Caller, memory_id: str, page: ThePage, agent_id: str = "", keywords: str = ""
+    edge: TheEdge,
+    principal: Caller,
+    memory_id: str,
+    page: ThePage,
+    agent_id: Several = None,
+    keywords: str = "",
 ) -> Response:
     """What was said in a memory, the newest first, each with what was extracted from it; `keywords`: in the session."""
+    agents = listed(",".join(agent_id or []))
     tenant_id = principal.tenant_id
     with edge.database.statements() as tx:
         memory = memory_of(tx, principal, memory_id)
         said, total = memory_messages.page(
-            tx, tenant_id, memory.id, Whose(agent_id=agent_id), keywords=keywords, most=page.size, skipped=page.offset
+            tx, tenant_id, memory.id, agent_ids=agents, keywords=keywords, most=page.size, skipped=page.offset
         )
         extracted = memory_messages.extracted_from(tx, tenant_id, memory.id, [each.number for each in said])
     told = [memory_wire.said(each, [one for one in extracted if one.source == each.number]) for each in said]
@@ -163,7 +197,7 @@ def change(edge: TheEdge, principal: Caller, body: SmallBody, memory_id: str) ->
             system_prompt=wanted.system_prompt,
             user_prompt=wanted.user_prompt,
         )
-        return success(memory_wire.memory(changed))
+        return success(memory_wire.memory(changed), **warnings_of(ChangedMemory, body))
 
 
 @router.delete("/memories/{memory_id}")

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from fastapi import APIRouter, Query
 from fastapi.responses import Response
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from api import memory_wire
 from api.auth import Caller
@@ -18,6 +18,7 @@ from api.edge import TheEdge, in_thread
 from api.errors import ARGUMENT, DATA, Refused, absent
 from api.once import OnceByBody
 from api.replies import id_of, json_reply, success
+from api.schemas import Body
 from canvas.errors import NodeFailure, NotFound
 from knowledge.memories import Looked
 from knowledge.remembering import TenantMemories
@@ -34,7 +35,7 @@ ADDED = "All add to task."
 Ids = Annotated[list[str], Query(description="memories; repeat it, or give a comma list")]
 
 
-class NewMessage(BaseModel):
+class NewMessage(Body):
     """What was asked and answered. Memories are named by id or by name."""
 
     memory_id: list[str] | str
@@ -45,7 +46,7 @@ class NewMessage(BaseModel):
     session_id: str = Field(default="", max_length=255)
 
 
-class Status(BaseModel):
+class Status(Body):
     """Whether a message is to be found."""
 
     status: bool = Field(strict=True)

@@ -5,7 +5,7 @@ from uuid import UUID
 
 from fastapi import APIRouter
 from fastapi.responses import Response
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from api import knowledge_wire
 from api.auth import Caller
@@ -13,7 +13,8 @@ from api.bodies import SmallBody, checked, described
 from api.edge import TheEdge, in_thread
 from api.errors import DATA, Refused, absent
 from api.replies import id_of, success
-from api.routes.datasets import ids_in
+from api.routes.datasets import required_ids
+from api.schemas import Body
 from canvas.errors import NodeFailure
 from knowledge.search import Wanted
 from store import knowledge_chunks
@@ -24,7 +25,7 @@ MOST_SHOWN = 1000  # passages of a page
 MOST_CANDIDATES = 10_000
 
 
-class Retrieval(BaseModel):
+class Retrieval(Body):
     """A question. `document_ids` win over `metadata_condition`.
 
     `keyword`: the tenant's chat model names words that are looked for as well. `highlight`: passages come a second time
@@ -32,8 +33,8 @@ class Retrieval(BaseModel):
     """
 
     question: str = Field(default="", max_length=100_000)
-    dataset_ids: list[str] = []
-    document_ids: list[str] = []
+    dataset_ids: list[str] = Field(default_factory=list[str])
+    document_ids: list[str] = Field(default_factory=list[str])
     page: int = Field(default=1, ge=1, le=10**6)
     page_size: int = Field(default=30, ge=1)
     similarity_threshold: float = Field(default=0.2, ge=0, le=1)
@@ -42,17 +43,17 @@ class Retrieval(BaseModel):
     rerank_id: str = ""
     keyword: bool = False
     highlight: bool = False
-    cross_languages: list[str] = []
+    cross_languages: list[str] = Field(default_factory=list[str])
     use_kg: bool = False
     toc_enhance: bool = False
-    metadata_condition: dict[str, Any] = {}
+    metadata_condition: dict[str, Any] = Field(default_factory=dict[str, Any])
 
 
 @router.post("/retrieval", openapi_extra=described(Retrieval))
 async def retrieve(edge: TheEdge, principal: Caller, body: SmallBody) -> Response:
     """The passages that are nearest to a question."""
-    ids = ids_in(body, "dataset_ids")
-    wanted: Retrieval = checked(Retrieval, body)
+    wanted = checked(Retrieval, body)
+    ids = required_ids(wanted.dataset_ids, "dataset_ids")
     if wanted.top_k <= 0:
         raise Refused(DATA, "`top_k` must be greater than 0")
     bases = await edge.library.bases(principal.tenant_id, ids)

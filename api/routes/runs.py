@@ -11,23 +11,25 @@ from fastapi.responses import Response, StreamingResponse
 from api.auth import Caller, Principal
 from api.bodies import SmallBody, checked, described
 from api.edge import Edge, TheEdge, in_thread
+from api.errors import SERVER, Failure, failed
 from api.once import OnceByBody
 from api.paging import ThePage
-from api.replies import id_of, json_reply
-from api.routes.completions import told_reply
+from api.replies import id_of, id_or_nobodys, json_reply
 from api.schemas import Answers, Turn
 from api.sse import BEAT, HEADERS, MEDIA_TYPE, Until, line
 from api.steps import run_row, run_whole
-from api.talk import Talk, begin, chosen, gathered, go_on, headers_of, keyed
+from api.styles import OwnRoute
+from api.talk import Talk, Told, begin, chosen, follow, gathered, headers_of, ids_of, keyed
 from canvas import explain
 from canvas.budget import limits_of
 from canvas.errors import InvalidRequest, NotFound
+from canvas.events import RUN_FAILED, USER_INPUTS
 from canvas.state import RunStatus
 from canvas.transcript import Position
 from scheduler.turn_start import Request as Said
 from store import explaining, overview
 
-router = APIRouter(tags=["runs"])
+router = APIRouter(tags=["runs"], route_class=OwnRoute)
 
 LONGEST_WAIT = 300  # seconds of `Prefer: wait`
 
@@ -38,7 +40,7 @@ async def start_run(request: Request, edge: TheEdge, principal: Caller, agent_id
 
     `Idempotency-Key` makes sending it again harmless for a day.
     """
-    wanted: Turn = checked(Turn, body)
+    wanted = checked(Turn, body)
     options = keyed(request, wanted.options())
     seconds = _wait(request)
     start = await in_thread(lambda: chosen(edge, principal, agent_id, options, custom_header=wanted.custom_header))
@@ -124,7 +126,7 @@ async def resume_run(
 
     A run that waits for a higher budget goes on with the one given here, or after the one that stopped it was raised.
     """
-    wanted: Answers = checked(Answers, body)
+    wanted = checked(Answers, body)
     said = Said(
         query=wanted.query if wanted.query is not None else "",
         inputs=wanted.all_inputs(),
@@ -136,7 +138,7 @@ async def resume_run(
     chosen_run = _run_id(run_id)
     seconds = _wait(request)
     await in_thread(lambda: _seen(edge, principal, chosen_run, run_id))
-    talk = await go_on(
+    talk = await follow(
         edge,
         principal.tenant_id,
         chosen_run,
@@ -146,26 +148,38 @@ async def resume_run(
 
 
 async def _accepted(request: Request, talk: Talk, seconds: float) -> Response:
-    """The end of the turn if it comes within that time, else where the run can be found."""
-    started = talk.started
-    if seconds:
-        try:
-            async with asyncio.timeout(seconds):
-                told = await gathered(talk, request)
-        except TimeoutError:
-            pass
-        else:
-            reply = told_reply(request, told, started.conversation_id.hex, return_trace=False)
-            reply.headers["Preference-Applied"] = f"wait={seconds:g}"
-            return reply
-    else:
-        await talk.close()
-    body = {
-        "run_id": started.run_id.hex,
-        "session_id": started.conversation_id.hex,
-        "message_id": started.message_id.hex,
+    """What came of the turn if it ends within that time, else where the run can be found."""
+    ids = {
+        "run_id": talk.started.run_id.hex,
+        "session_id": talk.started.conversation_id.hex,
+        "message_id": talk.started.message_id.hex,
     }
-    return json_reply(body, 202, {"Location": f"/api/v1/runs/{started.run_id.hex}"})
+    headers = {"Location": f"/api/v1/runs/{ids['run_id']}", **ids_of(talk)}
+    if not seconds:
+        await talk.close()
+        return json_reply(ids, 202, headers)
+    headers["Preference-Applied"] = f"wait={seconds:g}"
+    try:
+        async with asyncio.timeout(seconds):
+            told = await gathered(talk, request)
+    except TimeoutError:
+        return json_reply(ids, 202, headers)
+    return _ended(request, told, ids, headers)
+
+
+def _ended(request: Request, told: Told, ids: dict[str, str], headers: dict[str, str]) -> Response:
+    """A turn that has ended: its result, its open form, or the failure of its run, with the status of that."""
+    if told.name == RUN_FAILED:
+        failure = Failure(500, "run_failed", str(told.last["message"]), SERVER, {**ids, "status": RunStatus.FAILED})
+        reply = failed(request, failure)
+        reply.headers.update(headers)
+        return reply
+    if not told.last:  # its events are gone, so the run itself is to be looked at
+        return json_reply(ids, 202, headers)
+    status = RunStatus.WAITING if told.name == USER_INPUTS else RunStatus.SUCCEEDED
+    if told.was_cancelled:
+        status = RunStatus.CANCELLED
+    return json_reply({**told.body(return_trace=False)["data"], **ids, "status": status}, 200, headers)
 
 
 async def _lines(edge: Edge, tenant_id: UUID, run_id: UUID, after: Position) -> AsyncGenerator[bytes]:
@@ -192,7 +206,7 @@ def _wait(request: Request) -> float:
 
 def _filter(text: str) -> UUID | None:
     """The id of a filter; what is no id finds nothing."""
-    return (id_of(text) or UUID(int=0)) if text else None
+    return id_or_nobodys(text) if text else None
 
 
 def _run_id(text: str) -> UUID:

@@ -1,8 +1,5 @@
 """Agents for whoever has their share link: what they ask before a chat, and the chat (http-api 5)."""
 
-from collections.abc import Mapping
-from typing import Any
-
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
@@ -12,9 +9,9 @@ from api.edge import Edge, TheEdge, in_thread
 from api.errors import absent
 from api.findings import parsed
 from api.replies import id_of, result
-from api.routes.completions import told_reply
+from api.routes.completions import answer_turn, with_query
 from api.schemas import Completion, Flag
-from api.talk import begin, chosen, gathered, keyed, streamed
+from api.sessions import prologue_of
 from canvas.errors import NotFound
 from components import fields
 from components.begin import MODES
@@ -36,33 +33,34 @@ class SharedCompletion(Completion):
 def show_inputs(edge: TheEdge, principal: Anyone, agent_id: str) -> Response:
     """What an agent is called, what it says first, and the form of its Begin."""
     stored = _stored(edge, principal, agent_id)
-    params = _begin(edge, stored)
+    document = parsed(stored.draft, edge.max_canvas_bytes)
+    params = document.begin_params
     return result(
         {
             "title": stored.title,
             "avatar": stored.avatar,
             "inputs": fields.schema(params.get("inputs")),
-            "prologue": params.get("prologue", ""),
+            "prologue": prologue_of(document),
             "mode": params.get("mode") or MODES[0],
         }
     )
 
 
 @router.post("/agentbots/{agent_id}/completions", openapi_extra=described(SharedCompletion))
-async def complete(request: Request, edge: TheEdge, principal: Anyone, agent_id: str, body: SmallBody) -> Response:
+async def complete(
+    request: Request,
+    edge: TheEdge,
+    principal: Anyone,
+    agent_id: str,
+    body: SmallBody,
+    events: str = "",
+    release: str = "",
+) -> Response:
     """Say something to an agent; server-sent events, or one object with `stream: false`."""
+    body = with_query(body, events, release)
     wanted = checked(SharedCompletion, body)
-    options = keyed(request, wanted.options())
-    headers = wanted.custom_header
     await in_thread(lambda: _stored(edge, principal, agent_id))
-    start = await in_thread(lambda: chosen(edge, principal, agent_id, options, ROUTE, custom_header=headers))
-    talk = await begin(edge, principal.tenant_id, start)
-    talk.stops_with_client = wanted.cancel_on_disconnect
-    if wanted.stream:
-        return streamed(talk, compact=wanted.events == "compact", return_trace=wanted.return_trace)
-    told = await gathered(talk, request)
-    session_id = talk.started.conversation_id.hex
-    return told_reply(request, told, session_id, return_trace=wanted.return_trace, with_tags=False)
+    return await answer_turn(request, edge, principal, agent_id, wanted, body, ROUTE, with_tags=False)
 
 
 def _stored(edge: Edge, principal: Principal, agent_id: str) -> StoredCanvas:
@@ -76,9 +74,3 @@ def _stored(edge: Edge, principal: Principal, agent_id: str) -> StoredCanvas:
             return canvases.get(tx, principal.tenant_id, canvas_id)
     except NotFound:
         raise unknown from None
-
-
-def _begin(edge: Edge, stored: StoredCanvas) -> Mapping[str, Any]:
-    """The parameters of a draft's Begin."""
-    document = parsed(stored.draft, edge.max_canvas_bytes)
-    return next((entry.params for entry in document.entries.values() if entry.component.lower() == "begin"), {})

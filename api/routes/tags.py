@@ -1,7 +1,5 @@
 """Tags of canvases (http-api 2.7)."""
 
-from uuid import UUID
-
 from fastapi import APIRouter
 from fastapi.responses import Response
 
@@ -9,14 +7,12 @@ from api.auth import Caller
 from api.bodies import SmallBody, checked, described
 from api.edge import TheEdge
 from api.errors import FORBIDDEN, Refused
-from api.replies import id_of, success
+from api.replies import id_or_nobodys, success
 from api.schemas import Tags
 from canvas.errors import NotFound
 from store import gallery
 
 router = APIRouter(tags=["agents"])
-
-NOBODYS = UUID(int=0)  # the id of no agent
 
 
 @router.get("/agents/tags")
@@ -30,11 +26,11 @@ def list_tags(edge: TheEdge, principal: Caller, canvas_category: str = "") -> Re
 @router.put("/agents/{agent_id}/tags", openapi_extra=described(Tags))
 def set_tags(edge: TheEdge, principal: Caller, agent_id: str, body: SmallBody) -> Response:
     """Give an agent these tags in place of its own, as many as 512 characters hold."""
-    wanted: Tags = checked(Tags, body)
+    wanted = checked(Tags, body)
     tags = wanted.tags.split(",") if isinstance(wanted.tags, str) else wanted.tags
     with edge.database.transaction() as tx:
         try:
-            gallery.set_tags(tx, principal.tenant_id, id_of(agent_id) or NOBODYS, tags)
+            gallery.set_tags(tx, principal.tenant_id, id_or_nobodys(agent_id), tags)
         except NotFound as missing:
             raise Refused(FORBIDDEN, missing.message, data=False, is_absent=True) from None
     return success(True)

@@ -4,21 +4,17 @@
 else's succeeds and does nothing.
 """
 
-from contextlib import suppress
-from uuid import UUID
-
 from fastapi import APIRouter
 from fastapi.responses import Response
 
-from api.auth import Caller, Principal
+from api.auth import Caller
 from api.bodies import SmallBody, checked, described
-from api.edge import Edge, TheEdge
+from api.cancelling import cancel, cancel_open_runs
+from api.edge import TheEdge
 from api.errors import ARGUMENT, Refused
 from api.replies import id_of, success
 from api.routes.agents import canvas_of
 from api.schemas import Cancelling, TaskAction
-from canvas.errors import NotFound
-from store import conversations
 
 router = APIRouter(tags=["tasks"])
 
@@ -33,7 +29,7 @@ def cancel_task(edge: TheEdge, principal: Caller, task_id: str) -> Response:
 @router.patch("/tasks/{task_id}", openapi_extra=described(TaskAction))
 def change_task(edge: TheEdge, principal: Caller, task_id: str, body: SmallBody) -> Response:
     """The same for `{"action": "stop"}`."""
-    action: TaskAction = checked(TaskAction, body)
+    action = checked(TaskAction, body)
     if action.action != "stop":
         raise Refused(ARGUMENT, f'Unknown action {action.action!r}. Use "stop".')
     cancel(edge, principal, id_of(task_id))
@@ -42,23 +38,13 @@ def change_task(edge: TheEdge, principal: Caller, task_id: str, body: SmallBody)
 
 @router.post("/agents/{agent_id}/cancel", openapi_extra=described(Cancelling))
 def cancel_agent(edge: TheEdge, principal: Caller, agent_id: str, body: SmallBody) -> Response:
-    """Stop a run or a session of an agent, or all of its active runs where neither is named."""
-    wanted: Cancelling = checked(Cancelling, body)
+    """Stop a run or a session of this agent, or all of its active runs where neither is named."""
+    wanted = checked(Cancelling, body)
     with edge.database.transaction() as tx:
         canvas = canvas_of(tx, principal, agent_id)
-        named = [id_of(text) for text in (wanted.run_id, wanted.session_id) if text]
-        active = conversations.open_runs(tx, principal.tenant_id, canvas.id) if not named else []
-    for task in (*named, *active):
-        cancel(edge, principal, task)
+    named = [text for text in (wanted.run_id, wanted.session_id) if text]
+    for text in named:
+        cancel(edge, principal, id_of(text), canvas.id)
+    if not named:
+        cancel_open_runs(edge, principal, canvas.id)
     return success(True)
-
-
-def cancel(edge: Edge, principal: Principal, task: UUID | None) -> None:
-    """Stop a run, or everything of a session, also what is queued in it, if it is the caller's."""
-    if task is None:
-        return
-    try:
-        edge.lifecycle.cancel_session(principal.tenant_id, task)
-    except NotFound:  # then it names a run
-        with suppress(NotFound):
-            edge.lifecycle.cancel_run(principal.tenant_id, task)

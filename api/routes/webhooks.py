@@ -17,15 +17,17 @@ from fastapi.responses import Response
 
 from api import webhook_trace
 from api.auth import Caller, Principal
+from api.bodies import read_body
 from api.edge import Edge, TheEdge, in_thread
 from api.errors import ARGUMENT, CONFLICT, Refused, absent
 from api.once import key_of
+from api.parameters import AnyQueryRoute
 from api.replies import id_of, json_reply, success
 from api.talk import begin, gathered
 from api.token_bucket import TokenBuckets
 from api.webhook_payload import Delivery, body_of, content_type_of, payload_of
 from api.webhook_reply import template_of, told_reply
-from api.webhook_security import Knock, admit, check_size, credential_headers, texts
+from api.webhook_security import Knock, admit, credential_headers, texts, too_large
 from api.webhook_trace import Trace, page_of, trace_of
 from canvas.errors import Conflict, InvalidCanvas, InvalidRequest
 from canvas.transcript import Position
@@ -36,7 +38,7 @@ from store.ids import new_id
 from store.transaction import Transaction
 from store.webhook_calls import Door, Trial
 
-router = APIRouter(tags=["webhooks"])
+router = APIRouter(tags=["webhooks"], route_class=AnyQueryRoute)
 
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD")
 NOT_FOUND = "Canvas not found."
@@ -165,10 +167,10 @@ def _configured(tx: Transaction, edge: Edge, door: Door, *, is_test: bool) -> tu
         document = edge.versions.get(tx, version.id).document
     except InvalidCanvas:
         raise InvalidRequest("Invalid DSL format.") from None
-    for entry in document.entries.values():
-        if entry.component == "Begin" and entry.params.get("mode") == "Webhook":
-            return version.id, entry.params
-    raise InvalidRequest("Webhook not configured for this agent.")
+    params = document.begin_params
+    if params.get("mode") != "Webhook":
+        raise InvalidRequest("Webhook not configured for this agent.")
+    return version.id, params
 
 
 async def _payload(request: Request, webhooks: Webhooks, hook: Hook) -> dict[str, Any]:
@@ -183,7 +185,9 @@ async def _payload(request: Request, webhooks: Webhooks, hook: Hook) -> dict[str
     most_bytes = await in_thread(lambda: admit(security, knock, webhooks.buckets))
     header = headers.get("content-type", "")
     content_type = content_type_of(header, hook.params.get("content_types"))
-    body = await body_of(content_type, header, await _bytes(request, most_bytes))
+    body = await body_of(
+        content_type, header, await read_body(request, most_bytes, lambda size: too_large(size, most_bytes))
+    )
     if hook.is_test:
         headers.pop("authorization", None)  # the owner's own token, which is no part of what is tested
     query = _first(request.query_params.multi_items())
@@ -194,15 +198,6 @@ async def _payload(request: Request, webhooks: Webhooks, hook: Hook) -> dict[str
 def _first(items: list[tuple[str, str]]) -> dict[str, str]:
     """Of a name that comes again the first value counts."""
     return dict(reversed(items))
-
-
-async def _bytes(request: Request, most_bytes: int) -> bytes:
-    """The whole body; reading ends where it is too large, whatever its head has promised."""
-    body = bytearray()
-    async for part in request.stream():
-        body += part
-        check_size(len(body), most_bytes)
-    return bytes(body)
 
 
 def _start(request: Request, edge: Edge, hook: Hook, payload: Mapping[str, Any]) -> Start:

@@ -88,9 +88,14 @@ def figures(services: Services, template: str) -> Iterator[Figures]:
 
 
 @pytest.fixture(scope="package")
-def engine(figures: Figures, tmp_path_factory: pytest.TempPathFactory) -> Iterator[local.Engine]:
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of what carries runs out; its files are in `files`."""
+    return tmp_path_factory.mktemp("home")
+
+
+@pytest.fixture(scope="package")
+def engine(figures: Figures, home: Path) -> Iterator[local.Engine]:
     """What carries runs out."""
-    home: Path = tmp_path_factory.mktemp("home")
     settings = Settings(home=home, files_dir=home / "files", secret_key=SecretStr(SECRET))
     with local.engine(settings, figures.database_url, figures.redis_url, threads=8) as running:
         yield running

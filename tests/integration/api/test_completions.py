@@ -276,7 +276,7 @@ def test_openai_clients_are_told_of_forms_and_failures(client: Client) -> None:
     assert waiting.json()["error"]["cpn_id"] == "UserFillUp:0"
     assert failed.status_code == 500
     assert failed.json()["error"]["type"] == "server_error"
-    assert silent.json()["message"] == "You must provide at least one message."
+    assert silent.json()["error"]["message"] == "You must provide at least one message."
 
 
 def test_share_links_open_the_openai_route_only(server: Server) -> None:

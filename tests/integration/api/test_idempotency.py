@@ -237,7 +237,7 @@ def test_waiting_for_a_run_again_gets_its_result_again(client: Client) -> None:
     first, again = (client.http.post(path, json={"query": "hi"}, headers=headers) for _ in range(2))
 
     assert (first.status_code, first.text) == (again.status_code, again.text)
-    assert first.json()["data"]["data"]["content"] == "You said: hi"
+    assert first.json()["content"] == "You said: hi"
 
 
 @pytest.mark.parametrize("by", ["resume", "turn"])
@@ -251,7 +251,7 @@ def test_an_answer_that_is_sent_again_is_told_what_came_of_it(client: Client, by
     other = post(client, path, {**body, "query": "Eve"})
 
     assert first.text == again.text
-    assert first.json()["data"]["data"]["content"] == "Hello Bob"
+    assert first.json()["content"] == "Hello Bob"
     assert other.status_code == 409
 
 
@@ -274,17 +274,17 @@ def test_a_webhook_that_is_called_again_is_the_same_run(lonely: Client) -> None:
     [
         ("/agents/chat/completions", "data"),
         ("/agents/{agent}/completions", "data"),
-        ("/openai/agents/{agent}/chat/completions", "data"),
         ("/agents/{agent}/runs", "details"),
     ],
 )
 def test_every_way_to_talk_is_told_which_run_keeps_the_session_busy(lonely: Client, path: str, where: str) -> None:
     agent = lonely.agent(ECHO)
     first = lonely.start(agent)
-    said = {"agent_id": agent, "query": "hi", "messages": [{"role": "user", "content": "hi"}]}
-    body = {**said, "session_id": first["session_id"]}
+    named = {"agent_id": agent} if "chat" in path else {}
 
-    reply = lonely.http.post(f"/api/v1{path.format(agent=agent)}", json=body)
+    reply = lonely.http.post(
+        f"/api/v1{path.format(agent=agent)}", json={**named, "query": "hi", "session_id": first["session_id"]}
+    )
 
     assert reply.status_code == 409
     assert reply.json()["message"] == "This agent session is already running."
@@ -293,6 +293,26 @@ def test_every_way_to_talk_is_told_which_run_keeps_the_session_busy(lonely: Clie
         "run_id": first["run_id"],
         "status": "running",
     }
+
+
+def test_openai_clients_are_told_which_run_keeps_the_session_busy(lonely: Client) -> None:
+    agent = lonely.agent(ECHO)
+    first = lonely.start(agent)
+    body = {"messages": [{"role": "user", "content": "hi"}], "session_id": first["session_id"]}
+
+    reply = lonely.http.post(f"/api/v1/openai/agents/{agent}/chat/completions", json=body)
+
+    assert reply.status_code == 409
+    assert reply.json()["error"] == {
+        "message": "This agent session is already running.",
+        "type": "invalid_request_error",
+        "param": None,
+        "code": "conflict",
+        "session_id": first["session_id"],
+        "run_id": first["run_id"],
+        "status": "running",
+    }
+    assert "x-should-retry" not in reply.headers  # nothing was started, so asking again is harmless
 
 
 def test_openais_clients_choose_too_what_becomes_of_a_busy_session(lonely: Client) -> None:
@@ -351,6 +371,7 @@ BY_HAND = {  # a person tries a tool out, and once more
 TURNS = {  # they hand their key to the run they start
     "POST /api/v1/agents/chat/completions",
     "POST /api/v1/agents/{agent_id}/completions",
+    "POST /api/v1/openai/chat/completions",
     "POST /api/v1/openai/agents/{agent_id}/chat/completions",
     "POST /api/v1/agents_openai/{agent_id}/chat/completions",
     "POST /api/v1/agentbots/{agent_id}/completions",

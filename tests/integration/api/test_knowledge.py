@@ -222,3 +222,82 @@ def test_another_easel_can_search_here_as_it_searches_ragflow(
         asyncio.run(search("Nothing", may_be_names=["Nothing"]))
     with pytest.raises(ToolError, match="You don't own the dataset"):
         asyncio.run(search("f" * 32))
+
+
+def test_a_list_of_ids_narrows_to_these_bases(client: Client) -> None:
+    first, second, third = (created(client, name)["id"] for name in ("a", "b", "c"))
+
+    def ids(params: Any) -> list[str]:
+        return [base["id"] for base in client.http.get("/api/v1/datasets", params=params).json()["data"]]
+
+    assert ids({"ids": [first, third]}) == [third, first]
+    assert ids({"ids": f"{first},{second}"}) == [second, first]
+    assert ids({"ids": [first, third], "desc": False}) == [first, third]
+    client.http.put(f"/api/v1/datasets/{first}", json={"description": "changed"})
+    assert ids({"orderby": "update_time"}) == [first, third, second]
+    unknown = client.http.get("/api/v1/datasets", params={"ids": [first, "0" * 32]}).json()
+    assert (unknown["code"], unknown["message"]) == (102, f"You don't own the dataset {'0' * 32}.")
+
+
+def test_documents_are_ordered_and_narrowed_by_when_they_were_added(client: Client) -> None:
+    base = created(client)["id"]
+    first, second = (uploaded(client, base, (name, name.encode()))[0] for name in ("b.txt", "a.txt"))
+
+    def names(**params: Any) -> list[str]:
+        reply = client.http.get(f"/api/v1/datasets/{base}/documents", params=params).json()
+        return [document["name"] for document in reply["data"]["docs"]]
+
+    assert names() == ["a.txt", "b.txt"]
+    assert names(desc=False) == ["b.txt", "a.txt"]
+    assert names(orderby="name", desc=True) == ["b.txt", "a.txt"]
+    assert names(create_time_from=0, create_time_to=0) == ["a.txt", "b.txt"]
+    assert names(create_time_from=second["create_time"] + 1000) == []
+    assert names(create_time_to=first["create_time"] - 1000) == []
+
+
+def test_all_documents_of_a_base_go_if_somebody_says_so(client: Client) -> None:
+    base, other = created(client)["id"], created(client, "Other")["id"]
+    uploaded(client, base, ("a.txt", b"a"), ("b.txt", b"b"))
+    uploaded(client, other, ("c.txt", b"c"))
+
+    def total(of: str) -> int:
+        return client.http.get(f"/api/v1/datasets/{of}/documents").json()["data"]["total"]
+
+    empty = client.http.request("DELETE", f"/api/v1/datasets/{base}/documents", json={"ids": None}).json()
+    kept = total(base)
+    body = {"ids": None, "delete_all": True}
+    gone = client.http.request("DELETE", f"/api/v1/datasets/{base}/documents", json=body).json()
+
+    assert (empty["code"], kept) == (102, 2)
+    assert (gone["code"], total(base), total(other)) == (0, 0, 1)
+
+
+def test_a_document_is_not_switched_off_by_a_field_that_nobody_reads(client: Client) -> None:
+    base = created(client)["id"]
+    (document,) = uploaded(client, base, ("a.txt", b"a"))
+    path = f"/api/v1/datasets/{base}/documents/{document['id']}"
+
+    off = client.http.patch(path, json={"enabled": False})
+    renamed = client.http.patch(path, json={**document, "name": "b.txt", "enabled": True}).json()
+
+    assert off.status_code == 400
+    assert (renamed["code"], renamed["data"]["name"]) == (0, "b.txt")
+    assert "`parser_config` has no effect here." in renamed["warnings"]
+
+
+def test_chunks_are_narrowed_by_words_and_by_id(client: Client, stocked: tuple[str, str]) -> None:
+    base, _ = stocked
+    (document, *_) = client.http.get(f"/api/v1/datasets/{base}/documents").json()["data"]["docs"]
+    path = f"/api/v1/datasets/{base}/documents/{document['id']}/chunks"
+
+    def chunks(**params: str) -> tuple[list[str], int]:
+        data = client.http.get(path, params=params).json()["data"]
+        return [chunk["id"] for chunk in data["chunks"]], data["total"]
+
+    ids, _ = chunks()
+
+    assert chunks(id=ids[0]) == ([ids[0]], 1)
+    assert chunks(keywords="nobody says this") == ([], 0)
+    word = client.http.get(path).json()["data"]["chunks"][0]["content"].split()[0]
+    assert ids[0] in chunks(keywords=word)[0]
+    assert client.http.get(path, params={"id": "x"}).json()["code"] == 102

@@ -190,3 +190,32 @@ def test_a_memory_is_no_path_to_another_route(lonely: Client):
     reply: httpx2.Response = lonely.http.delete("/api/v1/messages/nothing")
 
     assert reply.json()["message"] == "Message 'nothing' not found."
+
+
+def test_memories_are_narrowed_by_each_of_several_types(lonely: Client):
+    for name in ("semantic", "procedural", "episodic"):
+        created(lonely, name, memory_type=[name])
+
+    def names(**params: Any) -> list[str]:
+        reply = lonely.http.get("/api/v1/memories", params=params).json()
+        return [memory["name"] for memory in reply["data"]["memory_list"]]
+
+    assert names(memory_type=["semantic", "procedural"]) == ["procedural", "semantic"]
+    assert names(storage_type="table", tenant_id=lonely.tenant_id.hex) == ["episodic", "procedural", "semantic"]
+    assert names(storage_type="graph") == []
+    assert names(tenant_id="0" * 32) == []
+
+
+def test_messages_of_a_memory_are_narrowed_by_several_agents(lonely: Client):
+    memory = created(lonely)["id"]
+    for agent in ("a", "b", "c"):
+        body = {"memory_id": [memory], "agent_id": agent, "session_id": "s", "user_input": f"by {agent}"}
+        assert lonely.http.post("/api/v1/messages", json=body).json()["code"] == 0
+
+    def agents(**params: Any) -> list[str]:
+        found = lonely.http.get(f"/api/v1/memories/{memory}", params=params).json()["data"]["messages"]
+        return [message["agent_id"] for message in found["message_list"]]
+
+    assert agents() == ["c", "b", "a"]
+    assert agents(agent_id=["a", "c"]) == ["c", "a"]
+    assert agents(agent_id="b") == ["b"]

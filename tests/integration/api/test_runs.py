@@ -8,10 +8,10 @@ from uuid import UUID
 import httpx2
 import pytest
 
-from store import runs, sealed_headers
+from store import overview, runs, sealed_headers
 from store.sealing import SealingKey
 from tests.integration.api.conftest import SECRET, Server
-from tests.integration.api.talking import ECHO, FORM, MODEL, Client, Frame, frames, text_of
+from tests.integration.api.talking import BROKEN, ECHO, FORM, MODEL, Client, Frame, frames, text_of
 
 
 def follow(client: Client, run_id: str, after: str = "", **headers: str) -> list[Frame]:
@@ -236,7 +236,7 @@ def test_a_run_that_is_waited_for_gives_its_result(client: Client) -> None:
 
     assert reply.status_code == 200
     assert reply.headers["preference-applied"] == "wait=20"
-    assert reply.json()["data"]["data"]["content"] == "You said: hi"
+    assert reply.json()["content"] == "You said: hi"
 
 
 def test_a_run_can_be_followed_again_from_every_position(client: Client) -> None:
@@ -276,7 +276,7 @@ def test_a_run_that_waits_goes_on_with_its_answers(client: Client) -> None:
     assert waiting["waiting"]["UserFillUp:0"]["tips"] == "Who are you?"
     assert asked[-1].data["event"] == "user_inputs"
     assert reply.status_code == 200
-    assert reply.json()["data"]["data"]["content"] == "Hello Ada"
+    assert reply.json()["content"] == "Hello Ada"
     rest = follow(client, run_id, after=asked[-1].id)
     assert said_in([frame.data for frame in rest]) == "Hello Ada"
     assert client.run(run_id)["answer"] == "Hello Ada"
@@ -384,3 +384,79 @@ def headers_of(server: Server, client: Client, run_id: str) -> dict[str, str]:
         row = runs.read(tx, client.tenant_id, UUID(run_id))
     assert row is not None
     return sealed_headers.unsealed(SealingKey.of(SECRET), client.tenant_id, row["request"])
+
+
+# -- honest replies --------------------------------------------------------------------------------------------------
+def test_a_run_that_fails_while_it_is_waited_for_is_no_success(client: Client) -> None:
+    reply = client.http.post(
+        f"/api/v1/agents/{client.agent(BROKEN)}/runs", json={"query": "hi"}, headers={"Prefer": "wait=20"}
+    )
+
+    told = reply.json()
+    assert reply.status_code == 500
+    assert (told["code"], told["details"]["status"]) == ("run_failed", "failed")
+    assert told["message"]
+    assert client.run(told["details"]["run_id"])["status"] == "failed"
+    assert reply.headers["location"] == f"/api/v1/runs/{told['details']['run_id']}"
+
+
+def test_a_form_that_a_waited_for_run_asks_is_told_with_the_runs_status(client: Client) -> None:
+    reply = client.http.post(
+        f"/api/v1/agents/{client.agent(FORM)}/runs", json={"query": "hi"}, headers={"Prefer": "wait=20"}
+    )
+
+    assert reply.status_code == 200
+    assert (reply.json()["status"], reply.json()["tips"]) == ("waiting", "Who are you?")
+    assert list(reply.json()["inputs"]) == ["name"]
+
+
+def test_a_waited_for_run_that_somebody_cancels_is_cancelled(client: Client) -> None:
+    started = client.start(client.agent(FORM))
+    client.until(started["run_id"], "waiting")
+    client.http.post(f"/api/v1/runs/{started['run_id']}/cancel")
+
+    reply = client.http.post(
+        f"/api/v1/runs/{started['run_id']}/resume", json={"query": "Ada"}, headers={"Prefer": "wait=20"}
+    )
+
+    assert reply.status_code == 409
+
+
+@pytest.mark.parametrize("named", ["run_id", "session_id"])
+def test_cancelling_an_agent_leaves_what_belongs_to_another_agent_alone(lonely: Client, named: str) -> None:
+    mine, other = lonely.start(lonely.agent(ECHO)), lonely.start(lonely.agent(ECHO, "other"))
+    agent = lonely.run(mine["run_id"])["agent_id"]
+
+    def cancel(started: dict[str, Any]) -> Any:
+        return lonely.http.post(f"/api/v1/agents/{agent}/cancel", json={named: started[named]}).json()["data"]
+
+    cancelled = cancel(other)
+    statuses = lonely.run(mine["run_id"])["status"], lonely.run(other["run_id"])["status"]
+    cancel(mine)
+
+    assert cancelled is True
+    assert statuses == ("running", "running")
+    assert lonely.run(mine["run_id"])["status"] == "cancelled"
+    assert lonely.run(other["run_id"])["status"] == "running"
+
+
+def test_cancelling_an_agent_without_naming_anything_stops_all_of_its_runs_and_no_others(lonely: Client) -> None:
+    agent, other = lonely.agent(ECHO), lonely.start(lonely.agent(ECHO, "other"))
+    started = [lonely.start(agent) for _ in range(2)]
+
+    lonely.http.post(f"/api/v1/agents/{agent}/cancel", json={})
+
+    assert [lonely.run(run["run_id"])["status"] for run in (*started, other)] == ["cancelled", "cancelled", "running"]
+
+
+def test_a_run_says_when_it_does_not_show_all_of_its_activations(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_id = client.start(client.agent(MODEL))["run_id"]
+    whole = client.until(run_id, "succeeded")
+    monkeypatch.setattr(overview, "MOST_STEPS", 2)
+
+    cut = client.run(run_id)
+
+    assert (len(whole["activations"]), whole["activation_count"], whole["activations_truncated"]) == (3, 3, False)
+    assert (len(cut["activations"]), cut["activation_count"], cut["activations_truncated"]) == (2, 3, True)

@@ -68,7 +68,7 @@ def test_a_run_shows_what_is_not_known_and_goes_on_after_what_has_happened(serve
 
     assert waiting["tips"].startswith('Whether "the Post:0" (Post:0) has happened is not known')
     assert list(waiting["inputs"]) == ["Post:0.outcome", "Post:0.outputs"]
-    assert reply.json()["data"]["data"]["content"] == "Posted 7."
+    assert reply.json()["content"] == "Posted 7."
     assert [step["attempt"] for step in client.run(run)["activations"]] == [1, 1, 1]
 
 
@@ -77,7 +77,7 @@ def test_what_is_to_be_done_again_is_done_by_another_attempt(server: Server, cli
 
     reply = resumed(client, run, inputs={"Post:0.outcome": {"value": "again"}})
 
-    assert reply.json()["data"]["data"]["content"] == "Posted once more."
+    assert reply.json()["content"] == "Posted once more."
     assert [step["attempt"] for step in client.run(run)["activations"]] == [1, 2, 1]
 
 

@@ -11,7 +11,7 @@ from canvas.transcript import Position
 
 def wired(name: str, data: Any, **body: Any) -> Wired:
     envelope = {"event": name, "data": data, **body}
-    return Wired(Position(1), envelope, name, None)  # pyright: ignore[reportArgumentType] (no run is looked at here)
+    return Wired(Position(1), envelope, name)
 
 
 def said(text: str, offset: int, turn: str = "t") -> Wired:

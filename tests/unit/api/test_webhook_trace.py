@@ -17,7 +17,7 @@ def wired(number: int, name: str, **data: Any) -> Wired:
     body = (
         {"event": name, "data": data} if name != "run_failed" else {"code": 500, "message": "It broke.", "data": False}
     )
-    return Wired(Position(number), body, name, None)  # pyright: ignore[reportArgumentType] (no run is looked at here)
+    return Wired(Position(number), body, name)
 
 
 def said(number: int, text: str) -> Wired:

@@ -1,0 +1,141 @@
+"""Pictures and other files in the messages of an OpenAI request: files of the turn, as if they had been uploaded.
+
+Only those of the last message of the user count; of earlier messages a session keeps the text.
+"""
+
+import binascii
+import hashlib
+import mimetypes
+from base64 import b64decode
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
+
+from api.auth import Principal
+from api.edge import Edge
+from api.errors import UnsupportedParameter
+from api.openai_schemas import ChatMessage
+from api.replies import id_of
+from api.uploads import OCTETS, Incoming, fetched, file_name, mime_type_of, shown
+from canvas.errors import InvalidRequest, NotFound
+from providers.services import Http
+from store import files
+from store.files import Kept
+
+MOST_FILES = 20  # of one message
+
+
+@dataclass(frozen=True, slots=True)
+class Attachments:
+    """The files of a message: new ones, and ids of uploads. `encoded`: bytes that the new ones had in the body."""
+
+    parts: Sequence[Incoming | UUID] = field(default=(), repr=False)
+    encoded: int = 0
+
+    @property
+    def digests(self) -> list[str]:
+        """What tells the files of two requests apart."""
+        return [part.hex if isinstance(part, UUID) else hashlib.sha256(part.data).hexdigest() for part in self.parts]
+
+
+async def attachments_of(http: Http, number: int, message: ChatMessage) -> Attachments:
+    """The files in message `number`. Addresses are fetched, and checked like any that a canvas reaches.
+
+    Raises UnsupportedParameter for a part that is neither text nor file, InvalidRequest, and Refused.
+    """
+    content = message.content if isinstance(message.content, list) else []
+    parts: list[Incoming | UUID] = []
+    encoded = 0
+    for place, part in enumerate(content):
+        where = f"messages[{number}].content[{place}]"
+        kind = part.get("type", "text") if isinstance(part, Mapping) else None
+        if kind == "text":
+            continue
+        if len(parts) == MOST_FILES:
+            raise InvalidRequest(f"`{where}`: a message may bring at most {MOST_FILES} files.", field=where)
+        match kind:
+            case "image_url":
+                written = _written(part, "image_url", "url", where)
+                is_address = written.startswith(("http://", "https://"))
+                found = await fetched(http, written) if is_address else _decoded(written, "image", where)
+                encoded += 0 if is_address else len(written)
+            case "file":
+                found, size = _file(part, where)
+                encoded += size
+            case "input_audio":
+                written = _written(part, "input_audio", "data", where)
+                suffix = file_name(str(part["input_audio"].get("format") or "wav"))
+                found = _incoming(written, f"audio.{suffix}", mimetypes.guess_type(f"a.{suffix}")[0] or OCTETS, where)
+                encoded += len(written)
+            case _:
+                raise UnsupportedParameter(
+                    f"`{where}` has the type {str(kind)[:64]!r}. Use text, image_url, file or input_audio.",
+                    field=f"{where}.type",
+                )
+        parts.append(found)
+    return Attachments(parts, encoded)
+
+
+def stored(edge: Edge, principal: Principal, attachments: Attachments) -> list[dict[str, Any]]:
+    """The files as the turn names them (http-api 6.1). Raises InvalidRequest for an upload that is not there."""
+    kept = [
+        part if isinstance(part, UUID) else Kept(part.name, part.mime_type, len(part.data), edge.storage.put(part.data))
+        for part in attachments.parts
+    ]
+    with edge.database.transaction() as tx:
+        rows = [
+            _upload(edge, principal, tx, each)
+            if isinstance(each, UUID)
+            else files.note(tx, principal.tenant_id, each, created_by=principal.user_id)
+            for each in kept
+        ]
+    return [shown(row) for row in rows]
+
+
+def _upload(edge: Edge, principal: Principal, tx: Any, file_id: UUID) -> files.StoredFile:
+    try:
+        return files.get(tx, principal.tenant_id, file_id)
+    except NotFound:
+        raise InvalidRequest(f"There is no file {file_id.hex}. Upload it first.", field="messages") from None
+
+
+def _file(part: Mapping[str, Any], where: str) -> tuple[Incoming | UUID, int]:
+    """A file, by its content or by the id of an upload, and the bytes that its content has in the body."""
+    described = part.get("file")
+    described = described if isinstance(described, Mapping) else {}
+    if described.get("file_id"):
+        file_id = id_of(described["file_id"])
+        if file_id is None:
+            raise InvalidRequest(f"`{where}.file.file_id` is no id of an upload.", field=f"{where}.file.file_id")
+        return file_id, 0
+    written = _written(part, "file", "file_data", where)
+    name = file_name(str(described.get("filename") or "file"))
+    found = _decoded(written, "file", where)
+    return Incoming(name, found.mime_type, found.data), len(written)
+
+
+def _written(part: Mapping[str, Any], name: str, inner: str, where: str) -> str:
+    described = part.get(name)
+    written = described.get(inner) if isinstance(described, Mapping) else None
+    if not isinstance(written, str) or not written:
+        raise InvalidRequest(f"`{where}.{name}.{inner}` is missing.", field=f"{where}.{name}.{inner}")
+    return written
+
+
+def _decoded(url: str, name: str, where: str) -> Incoming:
+    """The file in a `data:` URL; its name has the extension of its type."""
+    head, comma, encoded = url.partition(",")
+    scheme, _, described = head.partition(":")
+    if scheme.lower() != "data" or not comma or not described.lower().endswith(";base64"):
+        message = f"`{where}` is neither an address nor data. Use https://… or data:image/png;base64,…"
+        raise InvalidRequest(message, field=where)
+    kind = mime_type_of(described) or OCTETS
+    return _incoming(encoded, f"{name}{mimetypes.guess_extension(kind) or ''}", kind, where)
+
+
+def _incoming(encoded: str, name: str, kind: str, where: str) -> Incoming:
+    try:
+        return Incoming(name, kind, b64decode(encoded, validate=True))
+    except (binascii.Error, ValueError):
+        raise InvalidRequest(f"`{where}` is not base64.", field=where) from None

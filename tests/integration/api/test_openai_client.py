@@ -1,0 +1,395 @@
+"""The API as OpenAI's own client sees it: one call is one run, errors are errors, and one base URL has everything."""
+
+import asyncio
+import base64
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+from openai import AsyncOpenAI, OpenAI
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+
+from store import tenants
+from tests.integration.api.conftest import Server, serving
+from tests.integration.api.talking import BROKEN, ECHO, FORM, Client, canvas, message
+
+USER: Any = [{"role": "user", "content": "hi"}]
+PIXEL = base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAQAAAC1HAwCAAAAC0lEQVR42mNk+A8AAQUBAScY42YAAAAASUVORK5CYII=")
+
+SHOWS = canvas(
+    ("begin", "Begin", {"inputs": {"key": {"type": "line", "name": "Key"}}}, ["Message:0"]),
+    ("Message:0", "Message", message("said {sys.query} key {begin@key} files {sys.files} by {sys.user_id}"), []),
+)
+
+
+@pytest.fixture(scope="module")
+def storing(server: Server, home: Path) -> Iterator[Server]:
+    """The application with a folder for files; runs of it are accepted and carried out like those of the other."""
+    figures = replace(server.figures, files_dir=home / "files")
+    with serving(figures) as url:
+        yield Server(url, server.database, figures)
+
+
+@pytest.fixture
+def client(storing: Server) -> Iterator[Client]:
+    client = storing.client()
+    yield client
+    client.http.close()
+
+
+@pytest.fixture
+def api(client: Client, storing: Server) -> Iterator[OpenAI]:
+    """OpenAI's client with its own settings, so that it sends again what it sends again by default."""
+    with OpenAI(base_url=f"{storing.url}/api/v1/openai", api_key=client.token) as api:
+        yield api
+
+
+def runs_of(client: Client, agent: str) -> list[dict[str, Any]]:
+    return client.http.get("/api/v1/runs", params={"agent_id": agent}).json()["runs"]
+
+
+# -- one call is one run ---------------------------------------------------------------------------------------------
+def test_a_call_of_an_agent_that_fails_starts_one_run(client: Client, api: OpenAI) -> None:
+    agent = client.agent(BROKEN)
+
+    with pytest.raises(openai.InternalServerError) as failure:
+        api.chat.completions.create(model=agent, messages=USER)
+
+    (run,) = runs_of(client, agent)
+    assert run["status"] == "failed"
+    assert failure.value.code == "run_failed"
+    assert failure.value.type == "server_error"
+    assert failure.value.response.headers["x-run-id"] == run["id"]
+    assert isinstance(failure.value.body, dict)
+    assert failure.value.body["run_id"] == run["id"]
+
+
+def test_a_call_of_an_agent_that_asks_a_form_opens_one_form(client: Client, api: OpenAI) -> None:
+    agent = client.agent(FORM)
+
+    with pytest.raises(openai.ConflictError) as question:
+        api.chat.completions.create(model=agent, messages=USER)
+
+    (run,) = runs_of(client, agent)
+    assert run["status"] == "waiting"
+    assert isinstance(question.value.body, dict)
+    assert question.value.body["run_id"] == run["id"]
+    assert question.value.body["cpn_id"] == "UserFillUp:0"
+
+
+@pytest.mark.parametrize(("dsl", "error"), [(BROKEN, openai.InternalServerError), (FORM, openai.ConflictError)])
+def test_an_asynchronous_call_that_does_not_succeed_starts_one_run(
+    client: Client, storing: Server, dsl: dict[str, Any], error: type[Exception]
+) -> None:
+    agent = client.agent(dsl)
+
+    async def call() -> None:
+        async with AsyncOpenAI(base_url=f"{storing.url}/api/v1/openai", api_key=client.token) as api:
+            await api.chat.completions.create(model=agent, messages=USER)
+
+    with pytest.raises(error):
+        asyncio.run(call())
+
+    assert len(runs_of(client, agent)) == 1
+
+
+def test_a_stream_of_an_agent_that_fails_raises_and_starts_one_run(client: Client, api: OpenAI) -> None:
+    agent = client.agent(BROKEN)
+
+    with pytest.raises(openai.APIError) as failure:
+        list(api.chat.completions.create(model=agent, messages=USER, stream=True))
+
+    (run,) = runs_of(client, agent)
+    assert failure.value.code == "run_failed"
+    assert isinstance(failure.value.body, dict)
+    assert failure.value.body["run_id"] == run["id"]
+
+
+def test_a_stream_of_an_agent_that_asks_a_form_opens_one_form(client: Client, api: OpenAI) -> None:
+    agent = client.agent(FORM)
+
+    chunks = list(api.chat.completions.create(model=agent, messages=USER, stream=True))
+
+    assert chunks[-1].choices[0].finish_reason == "waiting_for_user"
+    assert len(runs_of(client, agent)) == 1
+
+
+def test_a_database_that_is_lost_after_the_start_is_no_reason_to_start_again(
+    client: Client, api: OpenAI, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent = client.agent(ECHO)
+
+    async def lost(*_: Any) -> None:
+        raise PoolTimeout
+
+    monkeypatch.setattr("api.openai_wire.gathered", lost)
+
+    with pytest.raises(openai.InternalServerError) as failure:
+        api.chat.completions.create(model=agent, messages=USER)
+
+    (run,) = runs_of(client, agent)
+    assert failure.value.response.headers["x-run-id"] == run["id"]
+
+
+def test_a_start_that_breaks_off_is_not_tried_again_since_it_may_have_started(
+    client: Client, api: OpenAI, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent = client.agent(ECHO)
+    calls: list[str] = []
+
+    async def lost(*_: Any) -> None:
+        calls.append("begin")
+        raise PoolTimeout
+
+    monkeypatch.setattr("api.openai_wire.begin", lost)
+
+    with pytest.raises(openai.InternalServerError):
+        api.chat.completions.create(model=agent, messages=USER)
+
+    assert calls == ["begin"]
+
+
+def test_a_form_with_several_fields_is_answered_with_inputs(client: Client, api: OpenAI) -> None:
+    agent = client.agent(FORM)
+    with pytest.raises(openai.ConflictError) as question:
+        api.chat.completions.create(model=agent, messages=USER)
+    session = question.value.response.headers["x-session-id"]
+
+    answered = api.chat.completions.create(
+        model=agent, messages=USER, extra_body={"session_id": session, "inputs": {"name": {"value": "Ada"}}}
+    )
+
+    assert answered.choices[0].message.content == "Hello Ada"
+    assert [run["status"] for run in runs_of(client, agent)] == ["succeeded"]
+
+
+# -- refusals are errors ---------------------------------------------------------------------------------------------
+def test_an_agent_that_is_not_there_is_a_model_that_is_not_there(api: OpenAI) -> None:
+    with pytest.raises(openai.NotFoundError) as refusal:
+        api.chat.completions.create(model="0" * 32, messages=USER)
+
+    assert (refusal.value.code, refusal.value.param) == ("model_not_found", "model")
+    assert refusal.value.type == "invalid_request_error"
+
+
+def test_a_token_that_nobody_knows_is_an_authentication_error(server: Server) -> None:
+    api = OpenAI(base_url=f"{server.url}/api/v1/openai", api_key="easel_nobody")
+
+    with api, pytest.raises(openai.AuthenticationError) as refusal:
+        api.models.list()
+
+    assert (refusal.value.code, refusal.value.type) == ("invalid_api_key", "authentication_error")
+
+
+@pytest.mark.parametrize(
+    ("more", "code", "param"),
+    [
+        ({"messages": []}, None, "messages"),
+        ({"extra_body": {"budget": {"tokens": "x"}}}, None, "budget.tokens"),
+        ({"extra_body": {"budgets": {}}}, "unknown_parameter", "budgets"),
+        ({"tools": [{"type": "function", "function": {"name": "x"}}]}, "unsupported_parameter", "tools"),
+        ({"n": 2}, "unsupported_parameter", "n"),
+        ({"response_format": {"type": "json_object"}}, "unsupported_parameter", "response_format"),
+        ({"stop": ["x"]}, "unsupported_parameter", "stop"),
+        ({"logprobs": True}, "unsupported_parameter", "logprobs"),
+    ],
+)
+def test_what_cannot_be_done_is_a_bad_request_and_starts_nothing(
+    client: Client, api: OpenAI, more: dict[str, Any], code: str | None, param: str
+) -> None:
+    agent = client.agent(ECHO)
+
+    with pytest.raises(openai.BadRequestError) as refusal:
+        api.chat.completions.create(**{"model": agent, "messages": USER, **more})
+
+    assert refusal.value.code == (code or "invalid_request")
+    assert refusal.value.param == param
+    assert runs_of(client, agent) == []
+
+
+def test_a_session_that_is_not_there_is_not_found(client: Client, api: OpenAI) -> None:
+    with pytest.raises(openai.NotFoundError):
+        api.chat.completions.create(model=client.agent(ECHO), messages=USER, extra_body={"session_id": "0" * 32})
+
+
+def test_the_flag_on_ragflows_route_refuses_in_openais_words_too(client: Client) -> None:
+    body = {"openai-compatible": True, "agent_id": "0" * 32, "messages": USER}
+
+    reply = client.http.post("/api/v1/agents/chat/completions", json=body)
+
+    assert reply.status_code == 404
+    assert reply.json()["error"]["code"] == "model_not_found"
+
+
+# -- one base URL ----------------------------------------------------------------------------------------------------
+def test_one_base_url_lists_models_shows_one_and_talks_to_it(client: Client, api: OpenAI) -> None:
+    agent = client.agent(ECHO, "Echo")
+
+    listed = [model.id for model in api.models.list()]
+    shown = api.models.retrieve(agent)
+    said = api.chat.completions.create(model=agent, messages=USER)
+
+    assert listed == [agent]
+    assert (shown.id, shown.owned_by) == (agent, "easel")
+    assert said.choices[0].message.content == "You said: hi"
+    assert said.model == agent
+
+
+def test_the_base_url_of_one_agent_has_that_model_alone(client: Client, storing: Server) -> None:
+    agent, other = client.agent(ECHO, "Echo"), client.agent(ECHO, "Other")
+
+    with OpenAI(base_url=f"{storing.url}/api/v1/openai/agents/{agent}", api_key=client.token) as api:
+        listed = [model.id for model in api.models.list()]
+        said = api.chat.completions.create(model="whatever", messages=USER)
+        with pytest.raises(openai.NotFoundError):
+            api.models.retrieve(other)
+
+    assert listed == [agent]
+    assert said.choices[0].message.content == "You said: hi"
+
+
+def test_a_share_link_opens_the_base_url(server: Server) -> None:
+    guest = server.client(kind="beta")
+    with server.database.transaction() as tx:
+        _, token = tenants.create_token(tx, guest.tenant_id, "api")
+    agent = server.client_of(guest.tenant_id, token).agent(ECHO)
+
+    with OpenAI(base_url=f"{server.url}/api/v1/openai", api_key=guest.token) as api:
+        said = api.chat.completions.create(model=agent, messages=USER)
+
+    assert said.choices[0].message.content == "You said: hi"
+
+
+# -- what a turn takes, these turns take -----------------------------------------------------------------------------
+def test_inputs_files_and_the_user_arrive_as_in_a_turn_of_our_own(client: Client, api: OpenAI) -> None:
+    agent = client.agent(SHOWS)
+    upload = client.http.post(f"/api/v1/agents/{agent}/upload", files={"file": ("notes.txt", b"Notes of Ada")})
+    file = upload.json()["data"]
+    more = {"inputs": {"key": {"value": "V"}}, "files": [file]}
+
+    said = api.chat.completions.create(model=agent, messages=USER, user="ada", extra_body=more)
+    native = client.say(agent, "hi", user_id="ada", **more)["data"]["data"]["content"]
+
+    assert said.choices[0].message.content == native
+    assert "said hi key V" in native
+    assert "Notes of Ada" in native
+    assert "by ada" in native
+    run = client.run(runs_of(client, agent)[-1]["id"])
+    assert run["request"]["user_id"] == "ada"
+
+
+def test_a_budget_limits_the_run(client: Client, api: OpenAI) -> None:
+    agent = client.agent(ECHO)
+
+    api.chat.completions.create(model=agent, messages=USER, extra_body={"budget": {"tokens": 7}})
+
+    (run,) = runs_of(client, agent)
+    (limit,) = client.run(run["id"])["budget"]
+    assert (limit["measure"], limit["limit"]) == ("tokens", 7)
+
+
+def test_a_picture_in_a_message_is_a_file_of_the_turn(client: Client, api: OpenAI) -> None:
+    agent = client.agent(SHOWS)
+    url = f"data:image/png;base64,{base64.b64encode(PIXEL).decode()}"
+    content: Any = [{"type": "text", "text": "look"}, {"type": "image_url", "image_url": {"url": url}}]
+
+    api.chat.completions.create(model=agent, messages=[{"role": "user", "content": content}])
+
+    (run,) = runs_of(client, agent)
+    request = client.run(run["id"])["request"]
+    (file,) = request["files"]
+    assert request["query"] == "look"
+    assert (file["mime_type"], file["name"], file["size"]) == ("image/png", "image.png", len(PIXEL))
+    assert client.http.get("/api/v1/agents/download", params={"id": file["id"]}).content == PIXEL
+
+
+def test_a_picture_that_is_sent_again_under_its_key_is_the_same_run(client: Client, api: OpenAI) -> None:
+    agent = client.agent(SHOWS)
+
+    def send(data: bytes) -> str:
+        url = f"data:image/png;base64,{base64.b64encode(data).decode()}"
+        content: Any = [{"type": "image_url", "image_url": {"url": url}}]
+        reply = api.chat.completions.with_raw_response.create(
+            model=agent, messages=[{"role": "user", "content": content}], extra_headers={"Idempotency-Key": "k"}
+        )
+        return reply.headers["x-run-id"]
+
+    first, again = send(PIXEL), send(PIXEL)
+
+    assert first == again
+    with pytest.raises(openai.ConflictError):
+        send(PIXEL + b" ")
+
+
+def test_a_picture_may_be_larger_than_other_bodies_and_text_may_not(client: Client, api: OpenAI) -> None:
+    agent = client.agent(ECHO)
+    url = f"data:image/png;base64,{base64.b64encode(PIXEL + bytes(2 * 1024 * 1024)).decode()}"
+    picture: Any = [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": url}}]}]
+    text: Any = [{"role": "user", "content": "x" * (1024 * 1024 + 1)}]
+
+    api.chat.completions.create(model=agent, messages=picture)
+    with pytest.raises(openai.APIStatusError) as refusal:
+        api.chat.completions.create(model=agent, messages=text)
+
+    assert refusal.value.status_code == 413
+    assert len(runs_of(client, agent)) == 1
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"type": "image_url", "image_url": {"url": "not an address"}},
+        {"type": "image_url", "image_url": {"url": "data:image/png;base64,???"}},
+        {"type": "image_url"},
+        {"type": "file", "file": {"file_id": "0" * 32}},
+        {"type": "video", "video": {}},
+    ],
+)
+def test_a_part_of_a_message_that_is_no_file_is_a_bad_request(client: Client, api: OpenAI, part: Any) -> None:
+    agent = client.agent(ECHO)
+    messages: Any = [{"role": "user", "content": [part]}]
+
+    with pytest.raises(openai.BadRequestError):
+        api.chat.completions.create(model=agent, messages=messages)
+
+    assert runs_of(client, agent) == []
+
+
+def test_an_address_in_the_own_network_is_not_fetched(client: Client, api: OpenAI, server: Server) -> None:
+    content: Any = [{"type": "image_url", "image_url": {"url": f"{server.url}/healthz"}}]
+
+    with pytest.raises(openai.BadRequestError):
+        api.chat.completions.create(model=client.agent(ECHO), messages=[{"role": "user", "content": content}])
+
+
+def test_parameters_that_clients_send_by_default_are_accepted_and_named_as_ignored(client: Client, api: OpenAI) -> None:
+    reply = api.chat.completions.with_raw_response.create(
+        model=client.agent(ECHO),
+        messages=USER,
+        temperature=0.2,
+        max_tokens=100,
+        n=1,
+        presence_penalty=0,
+        response_format={"type": "text"},
+        tools=[],
+        extra_body={"logprobs": False},
+    )
+
+    assert reply.headers["x-ignored-parameters"] == "temperature, presence_penalty, max_tokens"
+    assert reply.parse().choices[0].message.content == "You said: hi"
+
+
+def test_usage_comes_in_a_chunk_of_its_own_for_clients_that_ask_for_it(client: Client, api: OpenAI) -> None:
+    agent = client.agent(ECHO)
+
+    chunks = list(
+        api.chat.completions.create(model=agent, messages=USER, stream=True, stream_options={"include_usage": True})
+    )
+
+    assert chunks[-1].choices == []
+    assert chunks[-1].usage is not None
+    assert chunks[-1].usage.completion_tokens > 0
+    assert [chunk.usage for chunk in chunks[:-1]] == [None] * (len(chunks) - 1)

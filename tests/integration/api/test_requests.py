@@ -1,0 +1,216 @@
+"""What a request may say: unknown fields and parameters are refused, those without an effect are named."""
+
+from typing import Any
+
+import pytest
+
+from api.app import Figures, create_app
+from tests.integration.api.talking import ECHO, FORM, Client
+
+BODIES = {  # enough of a body for the route to come to look at the field that nobody knows
+    "/agents/chat/completions": {"agent_id": "{agent}", "query": "x"},
+    "/agents/{agent}/completions": {"query": "x"},
+    "/agents/{agent}/run": {"query": "x"},
+    "/agents/{agent}/runs": {"query": "x"},
+    "/agentbots/{agent}/completions": {"query": "x"},
+    "/agents": {"title": "x", "dsl": ECHO},
+    "/agents/{agent}/publish": {},
+    "/agents/{agent}/sessions": {},
+    "/agents/{agent}/cancel": {},
+    "/runs/{run}/resume": {},
+    "/datasets": {"name": "x"},
+    "/memories": {"name": "x"},
+    "/messages": {"memory_id": "x", "user_input": "x"},
+    "/retrieval": {"question": "x", "dataset_ids": ["0" * 32]},
+    "/mcp/servers": {"name": "x", "url": "http://127.0.0.1:1/mcp"},
+    "/mcp/servers/list_tools": {"mcp_ids": []},
+}
+
+
+@pytest.mark.parametrize("path", BODIES)
+def test_a_field_that_nobody_knows_is_refused_and_the_known_ones_are_named(lonely: Client, path: str) -> None:
+    agent = lonely.agent(ECHO)
+    run = lonely.start(agent)["run_id"]
+    body = {
+        name: value.format(agent=agent) if isinstance(value, str) else value for name, value in BODIES[path].items()
+    }
+
+    reply = lonely.http.post(f"/api/v1{path.format(agent=agent, run=run)}", json={**body, "resume_from": "r"})
+
+    assert reply.status_code == 400
+    assert reply.json()["message"].startswith("`resume_from` is not a field of this request. Its fields are: ")
+    assert len(lonely.http.get("/api/v1/runs").json()["runs"]) == 1
+
+
+def gets() -> list[str]:
+    """Every path that can be read with a token."""
+    paths: dict[str, Any] = create_app(
+        Figures("postgresql+psycopg://nowhere/x", "redis://nowhere", "redis://nowhere")
+    ).openapi()["paths"]
+    return [
+        path
+        for path, methods in paths.items()
+        if "get" in methods and path.startswith("/api") and "webhook" not in path
+    ]
+
+
+@pytest.mark.parametrize("path", gets())
+def test_a_query_parameter_that_a_route_does_not_know_is_refused(lonely: Client, path: str) -> None:
+    url = path.replace("{", "").replace("}", "")
+
+    reply = lonely.http.get(url, params={"keyword": "x"})
+
+    assert reply.status_code == 400
+    assert "`keyword` is not a parameter of this route." in reply.text
+
+
+def test_resuming_from_a_run_is_refused_in_place_of_a_whole_new_run(lonely: Client) -> None:
+    agent = lonely.agent(ECHO)
+
+    reply = lonely.http.post(f"/api/v1/agents/{agent}/run", params={"resume_from": "0" * 32}, json={"query": "x"})
+
+    assert reply.status_code == 400
+    assert reply.json()["message"] == (
+        "`resume_from` is not a parameter of this route. Its parameters are: session_id, user_input, version."
+    )
+    assert lonely.http.get("/api/v1/runs").json()["runs"] == []
+
+
+def test_a_request_of_ragflows_front_end_is_a_turn(client: Client) -> None:
+    agent = client.agent(ECHO)
+    body = {
+        "agent_id": agent,
+        "stream": False,
+        "running_hint_text": "is running...",
+        "openai-compatible": False,
+        "query": "hi",
+        "inputs": {},
+        "files": [],
+        "session_id": None,
+        "custom_header": "",
+    }
+
+    reply = client.http.post("/api/v1/agents/chat/completions", json=body)
+
+    assert reply.json()["data"]["data"]["content"] == "You said: hi"
+    assert reply.headers["x-ignored-parameters"] == "running_hint_text"
+    assert reply.headers["x-run-id"] == reply.json()["data"]["run_id"]
+
+
+def test_messages_without_the_flag_are_refused_since_nobody_would_read_them(lonely: Client) -> None:
+    body = {"agent_id": lonely.agent(ECHO), "messages": [{"role": "user", "content": "x"}]}
+
+    reply = lonely.http.post("/api/v1/agents/chat/completions", json=body)
+
+    assert reply.status_code == 400
+    assert "openai-compatible" in reply.json()["message"]
+
+
+def test_events_in_the_address_of_a_turn_shorten_the_list(client: Client) -> None:
+    agent = client.agent(ECHO)
+    body = {"agent_id": agent, "query": "hi", "stream": True}
+
+    reply = client.http.post("/api/v1/agents/chat/completions", params={"events": "compact"}, json=body)
+    shared = client.http.post(
+        f"/api/v1/agentbots/{agent}/completions", params={"events": "compact"}, json={"query": "x"}
+    )
+
+    assert "workflow_started" not in reply.text
+    assert "workflow_started" not in shared.text
+
+
+def test_run_timeout_is_the_seconds_of_the_budget(client: Client) -> None:
+    agent = client.agent(FORM)
+
+    started = client.start(agent, run_timeout=60, budget={"tokens": 5})
+    both = client.http.post(f"/api/v1/agents/{agent}/runs", json={"run_timeout": 60, "budget": {"seconds": 5}})
+
+    limits = {each["measure"]: each["limit"] for each in client.run(started["run_id"])["budget"]}
+    assert limits == {"seconds": 60, "tokens": 5}
+    assert both.status_code == 400
+    assert both.json()["details"] == {"field": "run_timeout"}
+
+
+def test_what_has_no_effect_comes_back_as_warnings(lonely: Client) -> None:
+    usual = {"permission": "me", "chunk_method": "naive", "avatar": None}
+    parser = {"chunk_token_num": 200, "delimiter": "\n"}
+
+    plain = lonely.http.post("/api/v1/datasets", json={"name": "a", **usual}).json()
+    odd = lonely.http.post(
+        "/api/v1/datasets", json={"name": "b", **usual, "chunk_method": "book", "parser_config": parser}
+    ).json()
+    wrong = lonely.http.post("/api/v1/datasets", json={"name": "c", "parser_config": {"chunk_tokens": 1}})
+
+    assert "warnings" not in plain
+    assert odd["warnings"] == ["`chunk_method` has no effect here.", "`parser_config.delimiter` has no effect here."]
+    assert odd["data"]["parser_config"]["chunk_token_num"] == 200
+    assert wrong.status_code == 400
+    assert "`parser_config.chunk_tokens`" in wrong.json()["message"]
+
+
+def test_an_agent_may_be_sent_back_as_it_was_shown(lonely: Client) -> None:
+    agent = lonely.agent(ECHO)
+    shown = lonely.http.get(f"/api/v1/agents/{agent}").json()["data"]
+
+    reply = lonely.http.put(f"/api/v1/agents/{agent}", json={**shown, "title": "Renamed"}).json()
+
+    assert reply["code"] == 0
+    assert "`update_time` has no effect here." in reply["warnings"]
+
+
+@pytest.mark.parametrize(
+    ("path", "params"),
+    [
+        ("/agents", {"orderby": "colour"}),
+        ("/agents", {"type": "all"}),
+        ("/datasets", {"orderby": "colour"}),
+        ("/memories", {"memory_type": "wild"}),
+    ],
+)
+def test_a_value_that_would_narrow_or_order_nothing_is_refused(
+    lonely: Client, path: str, params: dict[str, str]
+) -> None:
+    reply = lonely.http.get(f"/api/v1{path}", params=params).json()
+
+    assert reply["code"] == 101
+
+
+def test_every_reference_in_the_openapi_document_leads_somewhere() -> None:
+    document = create_app(Figures("postgresql+psycopg://nowhere/x", "redis://nowhere", "redis://nowhere")).openapi()
+
+    def references(value: Any) -> list[str]:
+        if isinstance(value, list):
+            return [each for item in value for each in references(item)]
+        if not isinstance(value, dict):
+            return []
+        here = [value["$ref"]] if isinstance(value.get("$ref"), str) else []
+        return here + [each for item in value.values() for each in references(item)]
+
+    found = references(document)
+
+    assert found
+    assert [each for each in found if not each.startswith("#/components/schemas/")] == []
+    assert {each.rpartition("/")[2] for each in found} <= set(document["components"]["schemas"])
+
+
+def test_no_path_of_words_is_hidden_behind_one_with_an_id() -> None:
+    paths = list(
+        create_app(Figures("postgresql+psycopg://nowhere/x", "redis://nowhere", "redis://nowhere"))
+        .openapi()["paths"]
+        .items()
+    )
+
+    def hides(first: str, second: str) -> bool:
+        steps, others = first.split("/"), second.split("/")
+        return len(steps) == len(others) and all(
+            step == other or step.startswith("{") for step, other in zip(steps, others, strict=True)
+        )
+
+    hidden = [
+        (path, later)
+        for place, (path, methods) in enumerate(paths)
+        for later, others in paths[place + 1 :]
+        if path != later and hides(path, later) and set(methods) & set(others)
+    ]
+
+    assert hidden == []

@@ -1,0 +1,60 @@
+"""Probes of a server that hangs: each is answered in time, and no thread is left behind for it."""
+
+import threading
+from collections.abc import Iterator
+from typing import Any, cast
+
+import pytest
+
+from api.edge import Edge
+from api.routes.health import Readiness
+
+EDGE = cast("Edge", None)  # the looks of these tests look at nothing
+
+
+@pytest.fixture
+def hanging() -> Iterator[threading.Event]:
+    """A server that hangs until the event is set."""
+    returns = threading.Event()
+    yield returns
+    returns.set()
+
+
+def test_a_look_that_hangs_is_waited_for_by_the_next_probe_too(hanging: threading.Event) -> None:
+    looks: list[str] = []
+
+    def database(_: Any) -> str:
+        looks.append("database")
+        assert hanging.wait(30)
+        return "ok"
+
+    readiness = Readiness({"database": database, "broker": lambda _: "ok"})
+    before = threading.active_count()
+
+    found = [readiness.found(EDGE, 0.01) for _ in range(20)]
+    threads = threading.active_count() - before
+    hanging.set()
+    after = readiness.found(EDGE, 30)
+    readiness.close()
+
+    assert all(each["database"] != "ok" for each in found)
+    assert threads <= 2
+    assert after == {"database": "ok", "broker": "ok"}
+    assert looks == ["database"]
+
+
+def test_a_look_that_fails_is_told_and_taken_again() -> None:
+    answers = iter([ConnectionError("refused"), None])
+
+    def broker(_: Any) -> str:
+        problem = next(answers)
+        if problem is not None:
+            raise problem
+        return "ok"
+
+    readiness = Readiness({"broker": broker})
+    first, second = readiness.found(EDGE, 30), readiness.found(EDGE, 30)
+    readiness.close()
+
+    assert first["broker"] != "ok"
+    assert second == {"broker": "ok"}
