@@ -99,8 +99,9 @@ def place(apis: tuple[list[str], Database]) -> Iterator[Place]:
             "session": Request(f"/agents/{agent}/sessions", (0, 0, 1, 0), {"name": "n"}),
             "file": Request(f"/agents/{agent}/upload", (0, 0, 0, 1), file=b"bytes"),
         }
+        changes = {"run": {"query": "ho"}, "agent": {"title": "third"}, "session": {"name": "m"}}
         others = {
-            kind: (one, replace(one, body={**one.body, "more": "x", "query": "ho"}) if one.body else changed(one))
+            kind: (one, replace(one, body={**one.body, **changes[kind]}) if one.body else changed(one))
             for kind, one in requests.items()
         }
         yield Place(urls[:3], http, database, tenant_id, others)
