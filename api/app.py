@@ -151,6 +151,8 @@ def create_app(figures: Figures | None = None) -> FastAPI:
     app = FastAPI(title="Easel", description="Runs agent canvases, durably.", lifespan=lifespan)
     add_handlers(app)
     api = APIRouter(prefix=PREFIX)
+    # The first route that matches wins, so a path of words stands before one that has an id in the place of a word:
+    # `/agents/tags` before `/agents/{agent_id}`. A test holds the order (test_no_path_of_words_is_hidden...).
     every = (
         completions, share_links, runs, budgets, tasks, conversations, files, logs, webhooks, mcp, tags,
         openai_models, databases, drafts, agents, datasets, documents, retrieval, memories, messages, plugin_tools,

@@ -28,12 +28,12 @@ from api.errors import Answered
 from api.replies import json_reply
 from canvas.errors import InvalidRequest
 from store import idempotency
+from store.blobs import hashed
 from store.database import Database
 from store.idempotency import First
 from store.transaction import Transaction
 
 HEADER = "idempotency-key"
-PART = 1024 * 1024  # bytes of a file that are hashed at a time
 
 _Shown = Annotated[str | None, Header(description="A repeat with the same key within a day gets the first reply")]
 
@@ -126,9 +126,5 @@ def _route(request: Request) -> str:
 
 
 def _hash(file: BinaryIO) -> str:
-    digest = hashlib.sha256()
-    file.seek(0)
-    while part := file.read(PART):
-        digest.update(part)
-    file.seek(0)
-    return digest.hexdigest()
+    sha256, _ = hashed(file)
+    return sha256.hex()

@@ -18,7 +18,8 @@ from api.bodies import declared_size
 from api.errors import ARGUMENT, DATA, Refused
 from canvas.errors import NodeFailure
 from providers.services import Call, Http
-from store.files import StoredFile
+from store.blobs import Blobs
+from store.files import Kept, StoredFile
 
 LARGEST = 64 * 1024 * 1024  # bytes of a body, and of a file that is fetched
 MOST_FILES = 100
@@ -33,7 +34,7 @@ _MIME_TYPE = re.compile(r"[a-z0-9][a-z0-9!#$&^_.+-]{0,126}/[a-z0-9][a-z0-9!#$&^_
 
 @dataclass(frozen=True, slots=True)
 class Incoming:
-    """A file that is to be stored."""
+    """A file that is to be stored, and is in memory."""
 
     name: str
     mime_type: str
@@ -61,10 +62,14 @@ async def uploaded(request: Request) -> AsyncGenerator[list[UploadFile]]:
         await form.close()
 
 
-async def incoming(file: UploadFile) -> Incoming:
-    """An uploaded file."""
+def keep(blobs: Blobs, file: UploadFile) -> Kept:
+    """Store the bytes of an uploaded file, which is read a part at a time.
+
+    This is the slow part, before a connection is taken. Bytes that no row will name harm nobody.
+    """
     name = file_name(file.filename or "")
-    return Incoming(name, mime_type_of(file.content_type or "") or guessed_type(name), await file.read())
+    sha256, size = blobs.put_file(file.file)
+    return Kept(name, mime_type_of(file.content_type or "") or guessed_type(name), size, sha256)
 
 
 async def fetched(http: Http, url: str) -> Incoming:

@@ -5,6 +5,7 @@ whole.
 """
 
 import hashlib
+import io
 import os
 import secrets
 import shutil
@@ -14,10 +15,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Protocol
+from typing import BinaryIO, Protocol
 
 from canvas.errors import NotFound, StateError
 
+PART = 1024 * 1024  # bytes of a file that are read at a time
 IN_HAND = timedelta(hours=1)  # longer than anybody takes from putting bytes to the commit of their row
 
 
@@ -30,6 +32,10 @@ class Blobs(Protocol):
 
     def put(self, data: bytes) -> bytes:
         """Store bytes for good (putting them again costs nothing); their hash."""
+        ...
+
+    def put_file(self, file: BinaryIO) -> tuple[bytes, int]:
+        """Store what a file holds, read a part at a time; its hash, and its size in bytes."""
         ...
 
     def get(self, sha256: bytes) -> bytes:
@@ -65,13 +71,18 @@ class LocalBlobs:
 
     def put(self, data: bytes) -> bytes:
         """Write to a file beside the place and rename: nobody reads half of it."""
-        digest = hashlib.sha256(data)
-        place = self._place(digest.digest())
+        sha256, _ = self.put_file(io.BytesIO(data))
+        return sha256
+
+    def put_file(self, file: BinaryIO) -> tuple[bytes, int]:
+        """Read twice, for the hash and to copy: where the same bytes lie already, nothing is written."""
+        sha256, size = hashed(file)
+        place = self._place(sha256)
         if not _touch(place):
             _make(place.parent)
-            _write(place, data)
+            _write(place, file)
         _settle(place.parent)  # also behind somebody who has just written it, and may die before doing so
-        return digest.digest()
+        return sha256, size
 
     def get(self, sha256: bytes) -> bytes:
         """Read and compare with the hash."""
@@ -127,6 +138,17 @@ class LocalBlobs:
         return self.folder / name[:2] / name
 
 
+def hashed(file: BinaryIO) -> tuple[bytes, int]:
+    """The hash of what a file holds and its size in bytes; the file is at its beginning then."""
+    digest, size = hashlib.sha256(), 0
+    file.seek(0)
+    while part := file.read(PART):
+        digest.update(part)
+        size += len(part)
+    file.seek(0)
+    return digest.digest(), size
+
+
 def _touch(place: Path) -> bool:
     """Whether a file is there; if so it counts as put now."""
     try:
@@ -145,11 +167,11 @@ def _make(folder: Path) -> None:
     _settle(folder.parent)
 
 
-def _write(place: Path, data: bytes) -> None:
+def _write(place: Path, source: BinaryIO) -> None:
     descriptor, draft = tempfile.mkstemp(dir=place.parent)
     try:
         with open(descriptor, "wb") as file:
-            file.write(data)
+            shutil.copyfileobj(source, file, PART)
             file.flush()
             os.fsync(file.fileno())
         Path(draft).replace(place)

@@ -4,16 +4,17 @@ Who we are says boto3's usual chain: AWS_ACCESS_KEY_ID and its kin, a profile, t
 """
 
 import hashlib
+import io
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import import_module
-from typing import Any
+from typing import Any, BinaryIO
 from urllib.parse import urlsplit
 
 from canvas.errors import ExecutorError, NotFound, StateError
-from store.blobs import IN_HAND, StorageAway
+from store.blobs import IN_HAND, StorageAway, hashed
 
 AT_ONCE = 1000  # keys that one request may delete
 CONNECT_TIMEOUT, READ_TIMEOUT = 3, 10  # seconds
@@ -54,12 +55,17 @@ class S3Blobs:
 
     def put(self, data: bytes) -> bytes:
         """Upload, unless the same was uploaded a moment ago: what is old may be about to be deleted."""
-        sha256 = hashlib.sha256(data).digest()
+        sha256, _ = self.put_file(io.BytesIO(data))
+        return sha256
+
+    def put_file(self, file: BinaryIO) -> tuple[bytes, int]:
+        """Read twice, for the hash and to upload."""
+        sha256, size = hashed(file)
         age = self._age(sha256)
         if age is None or age > HALF.total_seconds():
             with _asking():
-                self.client.put_object(Bucket=self.bucket, Key=self._key(sha256), Body=data)
-        return sha256
+                self.client.put_object(Bucket=self.bucket, Key=self._key(sha256), Body=file, ContentLength=size)
+        return sha256, size
 
     def get(self, sha256: bytes) -> bytes:
         """Download and compare with the hash."""

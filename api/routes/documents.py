@@ -22,7 +22,7 @@ from api.replies import id_of, success
 from api.routes.datasets import AT_ONCE, Some, base_of, required_ids
 from api.routes.files import FORM, reply_with
 from api.schemas import SHOWN, Body, NoEffect
-from api.uploads import LONGEST_NAME, OCTETS, Incoming, incoming, uploaded
+from api.uploads import LONGEST_NAME, OCTETS, keep, uploaded
 from knowledge.ingestion import storage_of
 from store import knowledge_chunks, knowledge_documents
 from store.files import Kept
@@ -73,20 +73,14 @@ async def upload(request: Request, edge: TheEdge, principal: Caller, dataset_id:
             lambda: by_files(request, principal.tenant_id, [(file.filename or "", file.file) for file in found])
         )
         await in_thread(lambda: once.look(edge.database))
-        kept: list[Kept] = []
-        for file in found:
-            wanted = await incoming(file)
-            kept.append(await in_thread(lambda wanted=wanted: _kept(edge, base, wanted)))
+        blobs = storage_of(edge.storage, base.id)
+        kept = await in_thread(lambda: [keep(blobs, file) for file in found])
     return await in_thread(lambda: _noted(edge, base, once, kept))
 
 
 def _base(edge: Edge, principal: Principal, dataset_id: str) -> Base:
     with edge.database.transaction() as tx:
         return base_of(tx, principal, dataset_id)
-
-
-def _kept(edge: Edge, base: Base, file: Incoming) -> Kept:
-    return Kept(file.name, file.mime_type, len(file.data), storage_of(edge.storage, base.id).put(file.data))
 
 
 def _noted(edge: Edge, base: Base, once: Keyed, kept: list[Kept]) -> Response:

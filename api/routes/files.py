@@ -16,7 +16,7 @@ from api.errors import absent
 from api.once import Keyed, by_files
 from api.replies import id_of, success
 from api.routes.agents import canvas_of
-from api.uploads import LONGEST_NAME, OCTETS, Incoming, fetched, guessed_type, incoming, mime_type_of, shown, uploaded
+from api.uploads import LONGEST_NAME, OCTETS, Incoming, fetched, guessed_type, keep, mime_type_of, shown, uploaded
 from canvas.errors import NotFound
 from providers.services import Http
 from store import files
@@ -72,14 +72,11 @@ async def upload(
             lambda: by_files(request, principal.tenant_id, [(file.filename or "", file.file) for file in found])
         )
         await in_thread(lambda: once.look(edge.database))
-        kept: list[Kept] = []
         if url and len(found) == 1:
             wanted = await fetched(http, url)
-            kept.append(await in_thread(lambda: _kept(blobs, wanted)))
+            kept = [await in_thread(lambda: _kept(blobs, wanted))]
         else:
-            for file in found:
-                wanted = await incoming(file)
-                kept.append(await in_thread(lambda wanted=wanted: _kept(blobs, wanted)))
+            kept = await in_thread(lambda: [keep(blobs, file) for file in found])
     return await in_thread(lambda: _noted(edge, principal, once, kept))
 
 
@@ -89,7 +86,6 @@ def _see_agent(edge: Edge, principal: Principal, agent_id: str) -> None:
 
 
 def _kept(blobs: Blobs, file: Incoming) -> Kept:
-    """The slow part, before a connection is taken. Bytes that no row will name harm nobody."""
     return Kept(file.name, file.mime_type, len(file.data), blobs.put(file.data))
 
 

@@ -1,6 +1,7 @@
 """Bytes in a bucket, over the protocol."""
 
 import hashlib
+import io
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -44,6 +45,15 @@ def test_bytes_come_back_under_the_hash_of_their_content_below_the_prefix(blobs:
     assert sha256.hex() == name
     assert blobs.get(sha256) == b"quarterly report"
     assert list(bucket.objects) == [f"prod/{name[:2]}/{name}"]
+
+
+def test_a_file_is_uploaded_under_the_hash_of_what_it_holds(blobs: S3Blobs):
+    data = b"x" * 3_000_000
+
+    sha256, size = blobs.put_file(io.BytesIO(data))
+
+    assert (sha256, size) == (hashlib.sha256(data).digest(), len(data))
+    assert blobs.get(sha256) == data
 
 
 def test_the_same_content_is_uploaded_once_and_again_when_it_has_grown_old(blobs: S3Blobs, bucket: Bucket):

@@ -1,12 +1,13 @@
 """Bytes in a folder, by the hash of their content."""
 
 import hashlib
+import io
 from pathlib import Path
 
 import pytest
 
 from canvas.errors import NotFound, StateError
-from store.blobs import LocalBlobs
+from store.blobs import PART, LocalBlobs
 
 
 def test_bytes_come_back_under_the_hash_of_their_content(tmp_path: Path):
@@ -25,6 +26,28 @@ def test_the_same_content_is_stored_once_and_nothing_else_lies_beside_it(tmp_pat
 
     assert first == second
     assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == [first.hex()]
+
+
+def test_a_file_is_stored_under_the_hash_of_what_it_holds_without_being_read_at_once(tmp_path: Path):
+    class Parts(io.BytesIO):
+        largest = 0
+
+        def read(self, size: int | None = -1, /) -> bytes:
+            part = super().read(size)
+            self.largest = max(self.largest, len(part))
+            return part
+
+    data = b"x" * (3 * PART + 1)
+    file = Parts(data)
+    file.seek(5)  # somebody has looked at it
+
+    sha256, size = LocalBlobs(tmp_path).put_file(file)
+    again, _ = LocalBlobs(tmp_path).put_file(Parts(data))
+
+    assert (sha256, size) == (hashlib.sha256(data).digest(), len(data))
+    assert again == sha256
+    assert LocalBlobs(tmp_path).get(sha256) == data
+    assert file.largest == PART
 
 
 def test_stored_bytes_are_readable_for_us_alone(tmp_path: Path):
