@@ -13,7 +13,7 @@ from typing import Any
 from uuid import UUID
 
 from api.auth import Principal
-from api.edge import Edge
+from api.edge import Edge, in_thread
 from api.errors import UnsupportedParameter
 from api.openai_schemas import ChatMessage
 from api.replies import id_of
@@ -22,30 +22,38 @@ from canvas.errors import InvalidRequest, NotFound
 from providers.services import Http
 from store import files
 from store.files import Kept
+from store.transaction import Transaction
 
 MOST_FILES = 20  # of one message
 
 
 @dataclass(frozen=True, slots=True)
-class Attachments:
-    """The files of a message: new ones, and ids of uploads. `encoded`: bytes that the new ones had in the body."""
+class Address:
+    """Where a file is to be fetched."""
 
-    parts: Sequence[Incoming | UUID] = field(default=(), repr=False)
+    url: str
+
+
+@dataclass(frozen=True, slots=True)
+class Attachments:
+    """The files of a message: new ones, addresses, and ids of uploads. `encoded`: bytes of the new ones in the body."""
+
+    parts: Sequence[Incoming | Address | UUID] = field(default=(), repr=False)
     encoded: int = 0
 
     @property
     def digests(self) -> list[str]:
         """What tells the files of two requests apart."""
-        return [part.hex if isinstance(part, UUID) else hashlib.sha256(part.data).hexdigest() for part in self.parts]
+        return [_digest(part) for part in self.parts]
 
 
-async def attachments_of(http: Http, number: int, message: ChatMessage) -> Attachments:
-    """The files in message `number`. Addresses are fetched, and checked like any that a canvas reaches.
+def attachments_of(number: int, message: ChatMessage) -> Attachments:
+    """The files in message `number`.
 
-    Raises UnsupportedParameter for a part that is neither text nor file, InvalidRequest, and Refused.
+    Raises UnsupportedParameter for a part that is neither text nor file, and InvalidRequest.
     """
     content = message.content if isinstance(message.content, list) else []
-    parts: list[Incoming | UUID] = []
+    parts: list[Incoming | Address | UUID] = []
     encoded = 0
     for place, part in enumerate(content):
         where = f"messages[{number}].content[{place}]"
@@ -58,7 +66,7 @@ async def attachments_of(http: Http, number: int, message: ChatMessage) -> Attac
             case "image_url":
                 written = _written(part, "image_url", "url", where)
                 is_address = written.startswith(("http://", "https://"))
-                found = await fetched(http, written) if is_address else _decoded(written, "image", where)
+                found = Address(written) if is_address else _decoded(written, "image", where)
                 encoded += 0 if is_address else len(written)
             case "file":
                 found, size = _file(part, where)
@@ -77,15 +85,23 @@ async def attachments_of(http: Http, number: int, message: ChatMessage) -> Attac
     return Attachments(parts, encoded)
 
 
-def stored(edge: Edge, principal: Principal, attachments: Attachments) -> list[dict[str, Any]]:
-    """The files as the turn names them (http-api 6.1). Raises InvalidRequest for an upload that is not there."""
+async def stored(http: Http, edge: Edge, principal: Principal, attachments: Attachments) -> list[dict[str, Any]]:
+    """The files as the turn names them (http-api 6.1). Addresses are checked like any that a canvas reaches.
+
+    Raises InvalidRequest for an upload that is not there, Refused for an address that cannot be fetched.
+    """
+    parts = [await fetched(http, part.url) if isinstance(part, Address) else part for part in attachments.parts]
+    return await in_thread(lambda: _stored(edge, principal, parts))
+
+
+def _stored(edge: Edge, principal: Principal, parts: Sequence[Incoming | UUID]) -> list[dict[str, Any]]:
     kept = [
         part if isinstance(part, UUID) else Kept(part.name, part.mime_type, len(part.data), edge.storage.put(part.data))
-        for part in attachments.parts
+        for part in parts
     ]
     with edge.database.transaction() as tx:
         rows = [
-            _upload(edge, principal, tx, each)
+            _upload(principal, tx, each)
             if isinstance(each, UUID)
             else files.note(tx, principal.tenant_id, each, created_by=principal.user_id)
             for each in kept
@@ -93,7 +109,17 @@ def stored(edge: Edge, principal: Principal, attachments: Attachments) -> list[d
     return [shown(row) for row in rows]
 
 
-def _upload(edge: Edge, principal: Principal, tx: Any, file_id: UUID) -> files.StoredFile:
+def _digest(part: Incoming | Address | UUID) -> str:
+    match part:
+        case UUID():
+            return part.hex
+        case Address():
+            return part.url
+        case Incoming():
+            return hashlib.sha256(part.data).hexdigest()
+
+
+def _upload(principal: Principal, tx: Transaction, file_id: UUID) -> files.StoredFile:
     try:
         return files.get(tx, principal.tenant_id, file_id)
     except NotFound:

@@ -51,7 +51,7 @@ async def answer(
     asked = next((place for place, message in reversed(list(enumerate(wanted.messages))) if message.role == "user"), -1)
     if asked < 0:
         raise InvalidRequest("You must provide at least one message.", field="messages")
-    attached = await attachments_of(request.app.state.http, asked, wanted.messages[asked])
+    attached = attachments_of(asked, wanted.messages[asked])
     _check_size(request, edge, attached)
     start = await _start(request, edge, principal, agent, wanted, asked, attached)
     if isinstance(start, Start) and start.run_id is not None:
@@ -90,7 +90,7 @@ async def _start(
     if not isinstance(start, Start):
         return start
     if attached.parts:
-        files = await in_thread(lambda: stored(edge, principal, attached))
+        files = await stored(request.app.state.http, edge, principal, attached)
         start = replace(start, request=replace(start.request, files=(*start.request.files, *files)))
     return start if wanted.session else replace(start, said_before=tuple(heard))
 

@@ -15,9 +15,9 @@ from api.edge import Edge, TheEdge
 from api.errors import no_access
 from api.openai_schemas import ChatCompletion
 from api.replies import id_of, json_reply
+from api.routes.agents import canvas_of
 from api.styles import OpenAIRoute
-from canvas.errors import NotFound
-from store import canvases, gallery
+from store import gallery
 from store.canvases import StoredCanvas
 
 router = APIRouter(tags=["OpenAI"], route_class=OpenAIRoute)
@@ -78,14 +78,8 @@ async def complete_by_old_path(
 
 
 def _agent(edge: Edge, principal: Principal, written: str) -> StoredCanvas:
-    canvas_id = id_of(written)
-    if canvas_id is None:
-        raise no_access()
-    try:
-        with edge.database.statements() as tx:
-            return canvases.get(tx, principal.tenant_id, canvas_id)
-    except NotFound:
-        raise no_access() from None
+    with edge.database.statements() as tx:
+        return canvas_of(tx, principal, written)
 
 
 def _list(models: list[dict[str, Any]], *, has_more: bool) -> Response:

@@ -10,8 +10,10 @@ from typing import Any
 import openai
 import pytest
 from openai import AsyncOpenAI, OpenAI
+from pytest_httpserver import HTTPServer
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
+from providers.addresses import Guard
 from store import tenants
 from tests.integration.api.conftest import Server, serving
 from tests.integration.api.talking import BROKEN, ECHO, FORM, Client, canvas, message
@@ -322,6 +324,30 @@ def test_a_picture_that_is_sent_again_under_its_key_is_the_same_run(client: Clie
     assert first == again
     with pytest.raises(openai.ConflictError):
         send(PIXEL + b" ")
+
+
+def test_a_picture_at_an_address_is_fetched_once_for_all_that_send_it_under_one_key(
+    client: Client, httpserver: HTTPServer, home: Path, server: Server
+) -> None:
+    httpserver.expect_request("/dot.png").respond_with_data(PIXEL, content_type="image/png")
+    content: Any = [{"type": "image_url", "image_url": {"url": httpserver.url_for("/dot.png")}}]
+    figures = replace(server.figures, files_dir=home / "files", guard=Guard.parse(allow_any=True))
+
+    with serving(figures) as url, OpenAI(base_url=f"{url}/api/v1/openai", api_key=client.token) as api:
+        agent = client.agent(ECHO)
+        first, again = (
+            api.chat.completions.with_raw_response.create(
+                model=agent,
+                messages=[{"role": "user", "content": content}],
+                extra_headers={"Idempotency-Key": "picture"},
+            ).headers["x-run-id"]
+            for _ in range(2)
+        )
+
+    (file,) = client.run(first)["request"]["files"]
+    assert again == first
+    assert (file["name"], file["size"]) == ("dot.png", len(PIXEL))
+    assert len(httpserver.log) == 1
 
 
 def test_a_picture_may_be_larger_than_other_bodies_and_text_may_not(client: Client, api: OpenAI) -> None:
