@@ -16,7 +16,8 @@ from canvas.outcome import Finished
 from providers.spending import Spending
 from scheduler.sweep import Sweeper
 from scheduler.turn_start import Request
-from store import budgets
+from store import budgets, overdue
+from store.activations import Claim
 from store.budget_tables import EACH
 from store.budgets import Written
 from tests.builders import says
@@ -25,6 +26,7 @@ from tests.integration.worker.conftest import Patient
 from tests.integration.worker.priced import MODEL, PRICES, Till, till
 
 LOSE = text("update activations set lease_id = null, status = 'closed' where id = :id")
+EXPIRE = text("update activations set lease_until = now() - interval '1 minute' where id = :id")
 ASKS: Mapping[str, Any] = {"component": "LLM", "llm_id": MODEL}
 
 
@@ -187,6 +189,31 @@ def test_what_a_killed_worker_has_reserved_is_free_again_when_its_lease_is_gone(
     assert lost.is_set()
     assert run.activation("one").status == "done"
     assert standing(bench, run)["tokens"] == (150, 0)
+
+
+def test_reservation_of_a_lost_attempt_is_freed_while_the_next_attempt_works(bench: Bench, model: Till):
+    run = begun(bench, "begin -> one", one=llm("1"), budget={"tokens": 1000})
+    bench.play(until=lambda: run.statuses.get("one") == "ready")
+    lost = bench.claim(run, "one")
+    reserved(bench, lost, 400)
+    with bench.database.transaction() as tx:
+        tx.run(EXPIRE, id=lost.id)
+        overdue.silent_leases(tx)
+    bench.coordinator.advance_run(run.id)  # the activation is ready again
+    reserved(bench, bench.claim(run, "one"), 300)
+
+    with bench.database.transaction() as tx:
+        budgets.free(tx)
+
+    assert run.activation("one").status == "running"
+    assert standing(bench, run)["tokens"] == (0, 300)
+
+
+def reserved(bench: Bench, claim: Claim, tokens: int) -> None:
+    """Reserve tokens for an attempt."""
+    with bench.database.transaction() as tx:
+        accounts = budgets.open_for(tx, claim, datetime.now(UTC).date())
+        budgets.take(tx, uuid4(), claim, accounts, [tokens])
 
 
 def test_a_budget_of_the_day_begins_anew_at_midnight_in_utc(bench: Bench, model: Till):
