@@ -12,15 +12,18 @@ from sqlalchemy import select
 from sqlalchemy.exc import OperationalError
 
 from canvas.errors import NodeFailure
+from canvas.outcome import Finished
 from components import registry
 from providers.scripted import Script
 from scheduler.bus import channel
+from scheduler.sweep import Sweeper
 from store import activations, overdue, turns
 from store.ids import new_id
 from store.schema import activations as rows
 from store.schema import turns as turn_rows
 from tests.builders import says
 from tests.integration.engine import Bench, Run, at_work, until
+from tests.integration.worker.paces import nothing_has_left_of_late
 from tests.integration.worker.provider import FIRST_WORD, MODEL, WHOLE, hanging_model
 from worker import voice
 
@@ -168,6 +171,32 @@ def test_a_speaker_goes_on_while_redis_is_away(bench: Bench, heard: "Heard", mon
     run = answering(bench, heard)
 
     assert (run.status, run.said) == ("succeeded", f"So: {ANSWER} Bye.")
+
+
+def test_postponed_node_takes_back_what_it_has_said_before_it_says_it_again(
+    bench: Bench, heard: "Heard", monkeypatch: pytest.MonkeyPatch
+):
+    async def speak_and_wait(params: Any, ctx: Any) -> Finished:
+        await ctx.say("One ")
+        if run.activation("model").attempt == 1:
+            await ctx.patience.wait(60, "Vendor")
+        await ctx.say("two.")
+        return Finished(outputs={"content": "One two."})
+
+    model = registry.find("LLM")
+    assert model is not None
+    monkeypatch.setitem(registry.COMPONENTS, "llm", replace(model, run=speak_and_wait))
+    run = heard.start(bench, LINE, say=SAYS)
+    bench.play()
+    assert (run.activation("model").status, run.activation("model").attempt) == ("ready", 1)
+
+    nothing_has_left_of_late(bench, run)
+    Sweeper(bench.coordinator).tick()
+    bench.play()
+
+    assert (run.status, run.said) == ("succeeded", "So: One two. Bye.")
+    assert run.told.count("message_reset") == 1
+    assert pasted([piece for piece in heard.pieces() if piece["ep"] == 1]) == "So: One two. Bye."
 
 
 # -- in its row ------------------------------------------------------------------------------------------------------
