@@ -245,7 +245,7 @@ class Coordinator:
         applied = self._apply(tx, row, decision, answers=answers)
         for activation, outputs in told.happened.items():
             outcome = Chose(to=()) if canvas.node(asked[activation]).chooses else Finished()
-            column = outcomes.to_column(outcome, error=None, retake=False, spoke=False)
+            column = outcomes.to_column(outcome, error=None, retake=False, spoke=False, used={})
             inbox.tell(tx, row["id"], activation, column)
             values.put_outputs(tx, row["id"], activation, {**outputs, **_at_once()})
         fresh = runs.read(tx, row["tenant_id"], row["id"]) if told.happened else None

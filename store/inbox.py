@@ -104,7 +104,7 @@ class Written:
     """Everything one report stores."""
 
     outcome: Mapping[str, Any]  # store/outcomes.py
-    usage: Mapping[str, int]
+    usage: Mapping[str, int]  # of all attempts that have reported; what this one adds is in the outcome, if it differs
     values: Sequence[Mapping[str, Any]]  # rows of node_values
     variables: Sequence[Mapping[str, Any]]
     turn: Mapping[str, Any] | None = None  # row of turns: the whole text; epoch None: one more than what is there
@@ -175,7 +175,7 @@ def report_of(claimed: Claim, written: Written) -> Report:
         turn=claimed.turn,
         retake=told.retake,
         spoke=told.spoke,
-        usage=written.usage,
+        usage=written.usage if told.used is None else told.used,
     )
 
 
@@ -216,7 +216,7 @@ def _reports(rows: Sequence[Any]) -> list[Report]:
                 turn=fields["turn"],
                 retake=told.retake,
                 spoke=told.spoke,
-                usage=fields["usage"] or {},
+                usage=(fields["usage"] or {}) if told.used is None else told.used,
             )
         )
     return found

@@ -18,8 +18,10 @@ SILENT = text(f"""
     update activations a
     set status = 'reported', strikes = strikes + 1, finished_at = now(),
         outcome = case when effect = 'unsafe'
-          then json_build_object('is', 'Failed', 'error', '{UNKNOWN_TEXT}', 'code', '{UNKNOWN}')
-          else json_build_object('is', 'Failed', 'error', 'The worker was lost.', 'code', '{LOST}', 'retryable', true)
+          then json_build_object('is', 'Failed', 'error', '{UNKNOWN_TEXT}', 'code', '{UNKNOWN}',
+            'used', json_build_object())
+          else json_build_object('is', 'Failed', 'error', 'The worker was lost.', 'code', '{LOST}', 'retryable', true,
+            'used', json_build_object())
         end
     from (
         select run_id, id from activations

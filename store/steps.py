@@ -58,7 +58,8 @@ ANSWER = text("""
 CALL_OFF_ITEMS = text("""
     update activations a
     set called_off = true, status = 'reported', finished_at = now(),
-        outcome = json_build_object('is', 'Failed', 'error', 'An earlier item has failed.', 'code', 'called_off')
+        outcome = json_build_object('is', 'Failed', 'error', 'An earlier item has failed.', 'code', 'called_off',
+            'used', json_build_object())
     from (
         select id from activations
         where run_id = :run_id and status = 'running' and case when starts_with(scope, :entry || '.')

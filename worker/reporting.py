@@ -224,9 +224,10 @@ class Reporting:
         log.warning("output_not_stored", error_type=type(error).__name__)
         told = str(error) if isinstance(error, ExecutorError) else "An output cannot be stored."
         outcome = Failed(failures.storable(told), "unstorable_output")
+        usage, used = self._used(context)
         return Written(
-            outcome=outcomes.to_column(outcome, error=outcome.error, retake=False, spoke=False),
-            usage=self._used(context),
+            outcome=outcomes.to_column(outcome, error=outcome.error, retake=False, spoke=False, used=used),
+            usage=usage,
             values=[self._values_row(self.claim.node_id, self.claim.scope, self._of_the_attempt(outcome), {})],
             variables=[],
         )
@@ -234,11 +235,12 @@ class Reporting:
     def _written(self, outcome: Outcome, context: WorkerContext | None, assigned: Mapping[str, Any]) -> Written:
         claim = self.claim
         large = self.coordinator.database.large
-        usage = self._used(context)
+        usage, used = self._used(context)
         if isinstance(outcome, Failed) and outcome.leaves_nothing:  # another attempt, or a fold, will leave values
             may_tell = outcome.is_unknown or outcome.is_over_budget or outcome.code == POSTPONED
             spoke = may_tell and context is not None and context.voice.has_spoken
-            return Written(outcomes.to_column(outcome, error=None, retake=False, spoke=spoke), usage, [], [])
+            column = outcomes.to_column(outcome, error=None, retake=False, spoke=spoke, used=used)
+            return Written(column, usage, [], [])
         outputs: dict[str, Any] = {}
         if context is not None:
             kept = context.slots.outputs(claim.node_id)
@@ -256,6 +258,7 @@ class Reporting:
             error=outputs.get("_ERROR"),
             retake=context is not None and context.voice.retake and context.voice.is_message,
             spoke=context is not None and context.voice.has_spoken,
+            used=used,
         )
         return Written(
             outcome=self._held(column),
@@ -268,16 +271,19 @@ class Reporting:
             turn=turn,
         )
 
-    def _used(self, context: WorkerContext | None) -> dict[str, int]:
-        """What the run is to count for this attempt. What it only recalls an earlier one may have told already."""
-        if context is None:
-            return {}
-        usage, told = _usage(context.usage), self.claim.told_usage
+    def _used(self, context: WorkerContext | None) -> tuple[dict[str, int], dict[str, int] | None]:
+        """Return what all attempts so far have used, and what of it this one adds to the run (None: all of it).
+
+        What an attempt only recalls, an earlier one may have told already.
+        """
+        usage = _usage(context.usage) if context is not None else {}
+        told = self.claim.told_usage
         if not told:
-            return usage
-        recalled = _usage(context.recalled)
+            return usage, None
+        recalled = _usage(context.recalled) if context is not None else {}
         fresh = {name: count - min(recalled.get(name, 0), told.get(name, 0)) for name, count in usage.items()}
-        return fresh if any(fresh.values()) else {}
+        total = {name: told.get(name, 0) + fresh.get(name, 0) for name in {**told, **fresh}}
+        return total, fresh
 
     def _of_the_attempt(self, outcome: Outcome) -> dict[str, Any]:
         """Outputs that every attempt has."""

@@ -370,7 +370,7 @@ def call_off_items(work: Work, run_id: UUID, entry: str, item: int) -> int:
             return False
         return int(a["scope"][len(entry) + 1 :].split("/")[0]) > item
 
-    outcome = packed({"is": "Failed", "error": "An earlier item has failed.", "code": "called_off"})
+    outcome = packed({"is": "Failed", "error": "An earlier item has failed.", "code": "called_off", "used": {}})
     return _change_all(work, run_id, holds, called_off=True, status="reported", finished_at=work.now, outcome=outcome)
 
 

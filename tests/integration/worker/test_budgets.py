@@ -11,8 +11,10 @@ import pytest
 from sqlalchemy import text
 
 from canvas.budget import EXCEEDED, limits_of, told_usage
-from canvas.errors import NotFound
+from canvas.errors import BudgetExceeded, NotFound
 from canvas.outcome import Finished
+from components.context import NodeContext
+from providers.chat import Usage
 from providers.spending import Spending
 from scheduler.sweep import Sweeper
 from scheduler.turn_start import Request
@@ -214,6 +216,57 @@ def reserved(bench: Bench, claim: Claim, tokens: int) -> None:
     with bench.database.transaction() as tx:
         accounts = budgets.open_for(tx, claim, datetime.now(UTC).date())
         budgets.take(tx, uuid4(), claim, accounts, [tokens])
+
+
+def test_calls_of_a_lost_attempt_count_once_beside_those_of_an_attempt_that_told_its_own(bench: Bench):
+    once = Usage(prompt_tokens=1, total_tokens=1, calls=1)
+
+    async def calls(ctx: NodeContext, key: str) -> None:
+        if await ctx.recall(key) is None:
+            await ctx.record(key, {"usage": [1, 0, 1, 1]})
+        ctx.spent(once)
+
+    async def work(ctx: NodeContext) -> Finished:
+        attempt = run.activation("work").attempt
+        await calls(ctx, "first")
+        if attempt == 1:
+            raise BudgetExceeded("No call is left.")
+        await calls(ctx, "second")
+        if attempt == 2:
+            with bench.database.transaction() as tx:
+                tx.run(EXPIRE, id=run.activation("work").id)
+                overdue.silent_leases(tx)
+        return Finished(outputs={"result": "done"})
+
+    bench.does(work=work)
+    run = begun(bench, "begin -> work", budget={"calls": 1})
+    bench.play()
+    assert (run.status, run.row["usage"]["calls"]) == ("waiting", 1)
+    resumed(bench, run, calls=5)
+    bench.coordinator.advance_run(run.id)
+    bench.play()
+
+    assert (run.status, run.activation("work").attempt) == ("succeeded", 3)
+    assert run.row["usage"]["calls"] == 2
+
+
+def test_recorded_call_counts_once_however_often_its_node_stops_for_a_budget(bench: Bench):
+    async def work(ctx: NodeContext) -> Finished:
+        if await ctx.recall("first") is None:
+            await ctx.record("first", {"usage": [1, 0, 1, 1]})
+        ctx.spent(Usage(prompt_tokens=1, total_tokens=1, calls=1))
+        if run.activation("work").attempt < 3:
+            raise BudgetExceeded("No call is left.")
+        return Finished(outputs={"result": "done"})
+
+    bench.does(work=work)
+    run = begun(bench, "begin -> work", budget={"calls": 1})
+    bench.play()
+    resumed(bench, run)
+    resumed(bench, run)
+
+    assert (run.status, run.activation("work").attempt) == ("succeeded", 3)
+    assert run.row["usage"]["calls"] == 1
 
 
 def test_a_budget_of_the_day_begins_anew_at_midnight_in_utc(bench: Bench, model: Till):
