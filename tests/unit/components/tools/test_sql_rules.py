@@ -53,9 +53,12 @@ def test_the_database_gets_no_comments_so_nothing_hides_in_one(db_type: str, tex
     assert statements(text, db_type) == cut
 
 
-def test_sql_beyond_reason_is_not_read():
+def test_sql_is_read_up_to_its_longest_length_and_not_beyond():
+    longest = "SELECT 1" + " " * (LONGEST - len("SELECT 1"))
+
+    assert statements(longest, "mysql") == ["SELECT 1"]
     with pytest.raises(ToolError, match="longer than"):
-        statements("x" * (LONGEST + 1), "mysql")
+        statements(longest + " ", "mysql")
 
 
 @pytest.mark.parametrize("db_type", KINDS)
