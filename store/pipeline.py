@@ -105,17 +105,19 @@ class Pipeline:
         """Whether no transaction is open."""
         return self._pgconn.transaction_status == TransactionStatus.IDLE
 
-    def send(self, sql: bytes, values: Sequence[Any], *, result_format: int = 0) -> Reply:
+    def send(self, sql: bytes, values: Sequence[Any], *, result_format: int = 0, is_used_once: bool = False) -> Reply:
         """Send a statement with `$1`, `$2`, ... and its values; it leaves at the next wait at the latest.
 
-        `result_format` 1: rows come as the server keeps them and not as text, in which bytes are twice as many.
+        `is_used_once`: it is never worth preparing. `result_format` 1: rows come as the server keeps them and not as
+        text, in which bytes are twice as many.
         """
         if not self._pgconn.pipeline_status:
             self._pgconn.enter_pipeline_mode()
         adapt = self._adapt
         dumped = adapt.dump_sequence(values, [PyFormat.AUTO] * len(values))
         key = sql, adapt.types or ()
-        name = (self._prepared.name_of(key) or self._prepare_if_it_pays(key)) if values else None
+        is_kept = values and not is_used_once
+        name = (self._prepared.name_of(key) or self._prepare_if_it_pays(key)) if is_kept else None
         if name is not None:
             self._pgconn.send_query_prepared(name, dumped, param_formats=adapt.formats, result_format=result_format)
         else:
