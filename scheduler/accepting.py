@@ -105,6 +105,7 @@ def accept(
     superseded = conversing.not_over(tx, started.conversation_id) if is_interrupt else ()
     row = _create(coordinator, tx, start, started, is_interrupt=is_interrupt)
     if busy is not None:
+        conversing.queue(tx, conversation, started.conversation_id)
         return replace(started, queued=True), None, superseded
     applied = coordinator.set_going(tx, row, conversation)
     if not is_new or start.conversation_id is not None:  # else nobody knows yet what to cancel
@@ -158,7 +159,7 @@ def _conversation(tx: Transaction, start: Start, conversation_id: UUID) -> Mappi
         conversation_id=conversation_id,
     )
     conversing.said_before(tx, conversation_id, start.said_before)
-    return {"active_run": None, "last_run": None, "messages": len(start.said_before)}
+    return {"active_run": None, "last_run": None, "has_queue": False, "messages": len(start.said_before)}
 
 
 def _check_busy(tx: Transaction, start: Start, active: UUID) -> None:

@@ -18,7 +18,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from canvas import decide
 from canvas.budget import EXCEEDED
-from canvas.events import CANCELLED_TEXT, WORKFLOW_FINISHED, Event
+from canvas.events import CANCELLED_TEXT, RUN_FAILED, WORKFLOW_FINISHED, Event
 from canvas.graph import Canvas
 from canvas.outcome import Chose, Finished
 from canvas.plan import Decision
@@ -27,8 +27,9 @@ from scheduler import turn_start
 from scheduler.dispatch import Dispatch
 from scheduler.verdicts import Verdicts
 from scheduler.versions import Versions
-from store import conversing, inbox, outcomes, runs, scopes, steps, values
+from store import activations, conversing, inbox, outcomes, runs, scopes, steps, values
 from store.activating import Own
+from store.activations import Claim
 from store.database import Database
 from store.outages import is_outage
 from store.steps import Applied, AsLeft
@@ -40,6 +41,9 @@ MOST_LOOKS = 8
 A_MOMENT = timedelta(milliseconds=50)  # that a report waits for a run; a step takes some milliseconds
 LONGEST_LOOK = 0.05  # seconds; then a hint goes on, so that one caller is not kept for ever
 
+
+UNSTORABLE_REPORT = "unstorable_report"
+"""Code of a run that failed since one of its nodes could not report."""
 
 TOP = frozenset({""})
 """The scope outside of all containers."""
@@ -210,10 +214,35 @@ class Coordinator:
         log.error("cancelled_by_force", run_id=str(row["id"]), error=str(problem).partition("\n")[0])
         runs.ask_to_cancel(tx, row["id"])
         state = RunState(row["id"], RunStatus.CANCELLED, row["revision"], row["last_event"], "cancel")
+        return self._force(tx, row, state, Event(WORKFLOW_FINISHED, {"outputs": CANCELLED_TEXT}), CANCELLED_TEXT)
+
+    def fail_by_force(self, claim: Claim, reason: str, problem: Exception) -> bool:
+        """End the run of an attempt of which neither the outputs nor a failure can be stored.
+
+        Carried out again, the node would meet the same, and its sweeper too. False if the attempt's lease is gone.
+        """
+
+        def end(tx: Transaction) -> Applied | None:
+            row = runs.lock(tx, claim.run_id)
+            is_held = activations.held_under(tx, claim.run_id, claim.lease_id) is not None
+            if row is None or RunStatus(row["status"]).is_over or not is_held:
+                return None
+            state = RunState(row["id"], RunStatus.FAILED, row["revision"], row["last_event"], row["asked"])
+            told = Event(RUN_FAILED, {"error": reason, "code": UNSTORABLE_REPORT}, node_id=claim.node_id)
+            return self._force(tx, row, state, told, reason)
+
+        log.error("failed_by_force", run_id=str(claim.run_id), error=str(problem).partition("\n")[0])
+        applied = self.database.carry_out(end)
+        if applied is None:
+            return False
+        self.dispatch.flush(applied)
+        return True
+
+    def _force(self, tx: Transaction, row: Mapping[str, Any], state: RunState, told: Event, error: str) -> Applied:
+        """Close everything of a locked run, and end it with an event."""
         was_at_work = runs.close_whatever_is_left(tx, row)
-        told = Event(WORKFLOW_FINISHED, {"outputs": CANCELLED_TEXT})
         closed = {row["turn"]: 1} if row["turn"] is not None else {}  # what was being said ends before that event
-        applied = self._apply(tx, row, Decision(state, events=[told], closed=closed, error=CANCELLED_TEXT))
+        applied = self._apply(tx, row, Decision(state, events=[told], closed=closed, error=error))
         applied.calls_off = was_at_work
         return applied
 

@@ -97,6 +97,7 @@ _content = func.coalesce(entries.c.content, node_values.c.outputs).label("conten
 
 INSERT = sa.insert(conversations).values(
     {name: bindparam(name) for name in ("id", "tenant_id", "canvas_id", "version_id", "user_id", "name", "source")}
+    | {"has_queue": sa.false()}
 )
 CONVERSATION = select(*_shown).where(
     conversations.c.tenant_id == bindparam("tenant_id"), conversations.c.id == bindparam("conversation_id")

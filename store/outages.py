@@ -12,6 +12,8 @@ _PASSING = ("40001", "40P01", "55P03")  # serialization, deadlock, a lock that d
 _AWAY = ("08", "53", "57", "58")  # connection; disk, memory or connections used up; an operator's doing; its files
 READ_ONLY = "25006"
 _TOO_LONG = ("25P03", "25P04")  # a transaction that idled, or lasted; its connection is gone
+_NO_TABLE = "42P01"
+_WEEK = re.compile(r"\w_p\d{4}w\d{2}\b")
 _FILES = re.compile(r"could not (extend|write|create|open|read|seek|truncate|fsync|fdatasync|stat)\b")
 
 
@@ -29,6 +31,8 @@ def is_outage(error: BaseException) -> bool:
     state = sqlstate(error)
     if state is None:
         return isinstance(error, OperationalError | InterfaceError)
+    if names_a_week_that_is_gone(error):
+        return True
     return state[:2] in _AWAY or state in (*_PASSING, *_TOO_LONG, READ_ONLY) or _is_of_files(error)
 
 
@@ -49,6 +53,8 @@ def trouble(error: BaseException) -> str:
         return "is starting or shutting down"
     if state[:2] == "58" or _is_of_files(error):
         return "cannot read or write its files"
+    if names_a_week_that_is_gone(error):
+        return "has just dropped a week of old runs"
     if state == "57014" or state in _PASSING:
         return "is too busy"
     return "does not answer"
@@ -71,4 +77,12 @@ def _said(error: BaseException) -> str:
 
 def may_be_repeated(error: DBAPIError) -> bool:
     """Whether a transaction that ended with this error may begin again at once."""
-    return error.connection_invalidated or sqlstate(error) in _PASSING
+    return error.connection_invalidated or sqlstate(error) in _PASSING or names_a_week_that_is_gone(error)
+
+
+def names_a_week_that_is_gone(error: BaseException) -> bool:
+    """Whether a statement named a week's partition that retention has dropped since (`store.pruning`).
+
+    Repeated, the statement names the tables as they are, and finds what there is.
+    """
+    return sqlstate(error) == _NO_TABLE and _WEEK.search(_said(error)) is not None

@@ -104,6 +104,7 @@ def drop(tx: Transaction, table: str, week: Week) -> str | None:
     if name not in _partitions_of(tx, table):
         return None
     tx.run(text(f"lock table only {table} in access exclusive mode"))
+    tx.run(text(f"lock table {name} in access exclusive mode"))  # who knows the week names it, and not the table
     if has_open_run(tx, week):
         return None
     tx.run(text(f"drop table {name}"))

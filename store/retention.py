@@ -72,7 +72,7 @@ FILES_LEFT = text("""
     select f.id, f.run_id, f.sha256,
       exists (select from runs r where r.id = f.run_id)
       or exists (select from conversation_messages m where m.run_id = f.run_id)
-    from files f where f.run_id is not null and f.run_id < :end and (f.run_id, f.id) > (:run_id, :id)
+    from files f where f.run_id is not null and f.run_id < :end and (f.run_id, f.id) > (:last_run, :last_file)
     order by f.run_id, f.id limit :most
 """)
 DELETE_FILES = text("delete from files where id = any(cast(:ids as uuid[])) returning sha256")
@@ -150,7 +150,7 @@ def delete_files(
 
     Their bytes go before the commit: a crash in between leaves a row for the next time, not bytes without a name.
     """
-    found = tx.rows(FILES_LEFT, end=first_id_at(before), run_id=after[0], id=after[1], most=BATCH)
+    found = tx.rows(FILES_LEFT, end=first_id_at(before), last_run=after[0], last_file=after[1], most=BATCH)
     if not found:
         return None, 0
     gone = [file_id for file_id, _, _, is_needed in found if not is_needed]

@@ -91,6 +91,7 @@ conversations = Table(
     Column("source", Text, nullable=False, server_default="workflow"),  # workflow | agent
     Column("active_run", Uuid),  # the one run that is running, waiting or stopping
     Column("last_run", Uuid),  # the latest run that was started; the next one begins from what it left
+    Column("has_queue", Boolean, nullable=False, server_default=text("true")),  # false: no run of it is queued
     Column("messages", Integer, nullable=False, server_default="0"),  # number of the last message
     Column("rounds", Integer, nullable=False, server_default="0"),  # completed turns
     Column("error", Text, nullable=False, server_default=""),

@@ -92,8 +92,26 @@ class Reporting:
                 elif is_whole:
                     written, is_whole = self._unstorable(error, context), False
                 else:
-                    raise
+                    self._end_run(error)
+                    return
         log.error("report_not_stored", activation_id=str(self.claim.id))
+
+    def _end_run(self, problem: Exception) -> None:
+        """Fail the run, since not even a failure of this attempt can be stored; the next attempt would meet the same.
+
+        Waits for a database that is away, as a report does.
+        """
+        reason = f'Node "{self.claim.node_id}": neither its outputs nor a failure can be stored.'
+        for wait in _longer_and_longer():
+            try:
+                if not self.coordinator.fail_by_force(self.claim, reason, problem):
+                    log.info("report_refused", activation_id=str(self.claim.id))
+                return
+            except SQLAlchemyError as error:
+                if not is_outage(error) or self.gives_up():
+                    raise
+                log.warning("report_tried_again", error=_first_line(error))
+                time.sleep(wait)
 
     def _store(self, written: Written, *, rides_along: bool) -> None:
         """Store the report; take the run's next step in the same transaction if nobody holds the run.

@@ -552,7 +552,7 @@ def put_text(work: Work, run_id: UUID, turn: UUID, node_id: str, said: str) -> i
 # -- conversations ---------------------------------------------------------------------------------------------------
 @twin(conversations.INSERT)
 def create_conversation(work: Work, **row: Any) -> int:
-    fresh = {"active_run": None, "last_run": None, "messages": 0, "rounds": 0, "error": ""}
+    fresh = {"active_run": None, "last_run": None, "has_queue": False, "messages": 0, "rounds": 0, "error": ""}
     at = {"created_at": work.now, "updated_at": work.now}
     work.insert(work.server["conversations"], row["id"], None, {**row, **fresh, **at})
     return 1
@@ -564,7 +564,8 @@ def conversation(work: Work, tenant_id: UUID, conversation_id: UUID) -> list[dic
     data = work.sees(row) if row is not None else None
     if data is None or data["tenant_id"] != tenant_id:
         return []
-    return [{**data, "version_title": ""}]
+    shown = {name: value for name, value in data.items() if name != "has_queue"}
+    return [{**shown, "version_title": ""}]
 
 
 @twin(conversing.LOCK)
@@ -599,7 +600,7 @@ def occupy(work: Work, run_id: UUID, conversation_id: UUID) -> int:
 @twin(conversing.COUNT_MESSAGE)
 def count_message(work: Work, conversation_id: UUID) -> list[dict[str, Any]]:
     changed = _change_conversation(work, conversation_id, anything, lambda c: {"messages": c["messages"] + 1})
-    return [{"messages": changed["messages"]}] if changed is not None else []
+    return [{"messages": changed["messages"], "has_queue": changed["has_queue"]}] if changed is not None else []
 
 
 @twin(conversing.PUT_MESSAGE)
@@ -619,7 +620,13 @@ def hold(work: Work, conversation_id: UUID) -> list[dict[str, Any]]:
     row = work.server["conversations"].rows.get(conversation_id)
     seen = work.sees(row) if row is not None else None
     data = work.take(row, anything) if row is not None and seen is not None else None
-    return [{"id": data["id"]}] if data is not None else []
+    return [{"id": data["id"], "has_queue": data["has_queue"]}] if data is not None else []
+
+
+@twin(conversing.QUEUE)
+def queue(work: Work, conversation_id: UUID) -> int:
+    changed = _change_conversation(work, conversation_id, lambda c: not c["has_queue"], lambda _: {"has_queue": True})
+    return int(changed is not None)
 
 
 def _runs_of(work: Work, conversation_id: UUID, statuses: tuple[str, ...]) -> list[Data]:
@@ -649,12 +656,25 @@ def not_over(work: Work, conversation_id: UUID) -> list[dict[str, Any]]:
 
 
 @twin(conversing.RELEASE)
-def release(work: Work, conversation_id: UUID, run_id: UUID, next_run: UUID | None, completed: int, error: str) -> int:
+def release(
+    work: Work,
+    conversation_id: UUID,
+    run_id: UUID,
+    next_run: UUID | None,
+    has_queue: bool,
+    completed: int,
+    error: str,
+) -> int:
     changed = _change_conversation(
         work,
         conversation_id,
         lambda c: c["active_run"] == run_id,
-        lambda c: {"active_run": next_run, "rounds": c["rounds"] + completed, "error": error},
+        lambda c: {
+            "active_run": next_run,
+            "has_queue": has_queue,
+            "rounds": c["rounds"] + completed,
+            "error": error,
+        },
     )
     return int(changed is not None)
 
