@@ -18,7 +18,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from canvas import decide
 from canvas.budget import EXCEEDED
-from canvas.events import CANCELLED_TEXT, WORKFLOW_FINISHED, Event
+from canvas.events import CANCELLED_TEXT, RUN_FAILED, WORKFLOW_FINISHED, Event
 from canvas.graph import Canvas
 from canvas.outcome import Chose, Finished
 from canvas.plan import Decision
@@ -33,6 +33,7 @@ from store.database import Database
 from store.outages import is_outage
 from store.steps import Applied, AsLeft
 from store.transaction import Transaction
+from store.versions import VersionGone
 
 log = structlog.get_logger()
 
@@ -171,7 +172,12 @@ class Coordinator:
             reports = sorted([*reports, *told], key=attrgetter("activation"))
         if not reports and status is not RunStatus.STOPPING:
             return nothing
-        canvas = self.versions.canvas(tx, row["version_id"])
+        try:
+            canvas = self.versions.canvas(tx, row["version_id"])
+        except VersionGone as gone:
+            if owns:
+                raise  # the reports are stored alone first
+            return self.end_without_version(tx, row, gone)
         known = ahead.scopes if ahead is not None else None
         state = runs.state_of(tx, row, reports, whole=canvas.orders_speech, known=known)
         if not reports:
@@ -190,7 +196,10 @@ class Coordinator:
         """Stop a locked run that is not over: what has not begun is closed, what runs is called off."""
         runs.ask_to_cancel(tx, row["id"])
         asked = {**row, "asked": "cancel"}
-        canvas = self.versions.canvas(tx, row["version_id"])
+        try:
+            canvas = self.versions.canvas(tx, row["version_id"])
+        except VersionGone as gone:
+            return self.end_without_version(tx, asked, gone)
         state = runs.state_of(tx, asked, [], whole=True)
         if state.status is RunStatus.QUEUED:
             state.status = RunStatus.CANCELLED
@@ -209,17 +218,39 @@ class Coordinator:
         """
         log.error("cancelled_by_force", run_id=str(row["id"]), error=str(problem).partition("\n")[0])
         runs.ask_to_cancel(tx, row["id"])
-        state = RunState(row["id"], RunStatus.CANCELLED, row["revision"], row["last_event"], "cancel")
+        return self._end_undecided(tx, {**row, "asked": "cancel"})
+
+    def end_without_version(self, tx: Transaction, row: Mapping[str, Any], gone: VersionGone) -> Applied:
+        """End a locked run whose version is gone, so that nothing can be decided: as failed, or as cancelled if asked.
+
+        What of it is at work is called off, and its reports are refused.
+        """
+        log.error("ended_without_version", run_id=str(row["id"]), version_id=str(row["version_id"]))
+        failing = None if row["asked"] == "cancel" else Failing(-1, "", "", gone.message, gone.code)
+        return self._end_undecided(tx, row, failing)
+
+    def _end_undecided(self, tx: Transaction, row: Mapping[str, Any], failing: Failing | None = None) -> Applied:
+        """Close everything of a run, whatever is stored of it; without a failure it ends as cancelled."""
+        status = RunStatus.CANCELLED if failing is None else RunStatus.FAILED
+        state = RunState(row["id"], status, row["revision"], row["last_event"], row["asked"])
         was_at_work = runs.close_whatever_is_left(tx, row)
-        told = Event(WORKFLOW_FINISHED, {"outputs": CANCELLED_TEXT})
+        told = (
+            Event(WORKFLOW_FINISHED, {"outputs": CANCELLED_TEXT})
+            if failing is None
+            else Event(RUN_FAILED, {"error": failing.error, "code": failing.code})
+        )
+        error = CANCELLED_TEXT if failing is None else failing.error
         closed = {row["turn"]: 1} if row["turn"] is not None else {}  # what was being said ends before that event
-        applied = self._apply(tx, row, Decision(state, events=[told], closed=closed, error=CANCELLED_TEXT))
+        applied = self._apply(tx, row, Decision(state, events=[told], closed=closed, error=error))
         applied.calls_off = was_at_work
         return applied
 
     def fail(self, tx: Transaction, row: Mapping[str, Any], reason: str, code: str) -> Applied:
         """End a locked run that has begun, for a reason that is no node's; what runs out of time is called off."""
-        canvas = self.versions.canvas(tx, row["version_id"])
+        try:
+            canvas = self.versions.canvas(tx, row["version_id"])
+        except VersionGone as gone:
+            return self.end_without_version(tx, row, gone)
         state = runs.state_of(tx, row, [], whole=True)
         state.status = RunStatus.STOPPING
         state.failing = Failing(-1, "", "", reason, code)
@@ -271,13 +302,18 @@ class Coordinator:
     def set_going(
         self, tx: Transaction, row: Mapping[str, Any], conversation: Mapping[str, Any] | None = None
     ) -> Applied:
-        """A queued run starts when its conversation has been handed to it, and ends when that has been deleted."""
+        """A queued run starts when its conversation has been handed to it.
+
+        It ends when that has been deleted, or its version is gone.
+        """
         queued = row if "request" in row else runs.read(tx, row["tenant_id"], row["id"])
         assert queued is not None, "a locked run is there"
         try:
             ready = turn_start.take_over(tx, queued, self.versions, conversation)
         except turn_start.SessionGone:
             return self.cancel(tx, queued)
+        except VersionGone as gone:
+            return self.end_without_version(tx, queued, gone)
         if ready is None:
             return Applied(row["id"])
         return self.begin(tx, ready, queued["request"].get("inputs"))

@@ -196,6 +196,12 @@ class Chaos:
 
         world.at(world.between(0.5, 8), come)
 
+    def version_goes(self) -> None:
+        """The version of somebody's run is gone, and no process remembers it."""
+        world, errands = self.installation.world, self.people.errands
+        world.count("version gone")
+        self.installation.server.versions_gone.add(errands[int(len(errands) * world.roll())].start.version_id)
+
     def somebody_sets_a_key(self) -> None:
         world = self.installation.world
         known = [errand for errand in self.people.errands if errand.went_to is not None and errand.stops > 0]

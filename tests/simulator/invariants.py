@@ -67,7 +67,8 @@ class Invariants(Watch):
             return
         if before["status"] != after["status"]:
             was, now = Status(before["status"]), Status(after["status"])
-            _check(now in ACTIVATION_MOVES[was], f"{after['node_id']} moves from {was} to {now}")
+            is_forced = now is Status.CLOSED and seen["version_id"] in self.server.versions_gone
+            _check(is_forced or now in ACTIVATION_MOVES[was], f"{after['node_id']} moves from {was} to {now}")
         if before["status"] == "running" and after["status"] != "running":
             _check(before["lease_id"] == after["lease_id"], "a report under another lease is taken")
 
@@ -226,6 +227,9 @@ class Invariants(Watch):
             _check(run["status"] in OVER, f"a run is {run['status']} at the end")
             play = stories.named(run["version_id"])
             if run["id"] in self.cancelled | self.third_strikes | self.unknown:
+                continue
+            if run["version_id"] in self.server.versions_gone:  # it was over before, or it ends for that
+                _check(run["status"] in (play.status, RunStatus.FAILED), f"a run without a version is {run['status']}")
                 continue
             _check(run["status"] == play.status, f"a run of {play.name} has {run['status']}, not {play.status}")
             if play.status is RunStatus.SUCCEEDED:

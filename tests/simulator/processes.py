@@ -33,9 +33,10 @@ from store.inbox import is_refused
 from store.outages import is_outage
 from store.steps import Applied, has_moved_on
 from store.transaction import Transaction
+from store.versions import VersionGone
 from tests.builders import At
 from tests.simulator import stories
-from tests.simulator.database import SimulatedDatabase
+from tests.simulator.database import SimulatedDatabase, SimulatedTransaction
 from tests.simulator.invariants import LEASE_ID
 from tests.simulator.messages import Broker, Message, Redis, SimulatedBus
 from tests.simulator.stage import Event
@@ -95,14 +96,16 @@ class Installation:
 
 
 class Plays(Versions):
-    """Versions are plays; they never change, so there is no row to read."""
+    """Versions are plays; they never change, so there is no row to read. No process remembers one that is gone."""
 
     def get(self, tx: Transaction, version_id: UUID) -> Compiled:
+        if isinstance(tx, SimulatedTransaction) and version_id in tx.server.versions_gone:
+            raise VersionGone("This version is gone.")
         play = stories.named(version_id)
         return Compiled(play.document, play.canvas)
 
     def canvas(self, tx: Transaction, version_id: UUID) -> Canvas:
-        return stories.named(version_id).canvas
+        return self.get(tx, version_id).canvas
 
 
 class Watched(Coordinator):

@@ -69,6 +69,8 @@ class Schedule:
             lasts=drawn.choice((60, 120, 240)),
             faults=() if needs_no_sweeper else faults,
         )
+        if self.seed % 40 == 17:  # beside the faults: what those do to such a run is of interest
+            world.at(drawn.random(), self.chaos.version_goes)
         self.chaos.threads = drawn.choice((3, 3, 8))  # with more of them, reports of one run wait for each other
 
     def play(self) -> None:

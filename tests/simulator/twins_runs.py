@@ -7,10 +7,10 @@ from uuid import UUID
 
 import orjson
 
-from store import activating, conversations, conversing, events, idempotency, runs, scopes, steps, turns
+from store import activating, conversations, conversing, events, idempotency, runs, scopes, steps, turns, versions
 from store.activations import CLAIMED
 from tests.simulator.database import twin
-from tests.simulator.tables import STATEMENT_AT_MOST, Data, Row, Work, moved_on, refused
+from tests.simulator.tables import STATEMENT_AT_MOST, Data, Row, Work, moved_on, refused, version_gone
 
 Holds = Callable[[Data], bool]
 Change = Callable[[Data], Data]
@@ -549,7 +549,14 @@ def put_text(work: Work, run_id: UUID, turn: UUID, node_id: str, said: str) -> i
     return 1
 
 
-# -- conversations ---------------------------------------------------------------------------------------------------
+# -- conversations, and the versions they are on ---------------------------------------------------------------------
+@twin(versions.HOLD)
+def hold_version(work: Work, tenant_id: UUID, canvas_id: UUID, version_id: UUID) -> list[dict[str, Any]]:
+    if version_id in work.server.versions_gone:
+        raise version_gone()
+    return [{"id": version_id}]
+
+
 @twin(conversations.INSERT)
 def create_conversation(work: Work, **row: Any) -> int:
     fresh = {"active_run": None, "last_run": None, "messages": 0, "rounds": 0, "error": ""}
