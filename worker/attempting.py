@@ -35,6 +35,7 @@ from store.activations import Claim
 from store.blobs import Blobs
 from store.outages import is_outage
 from store.steps import AsLeft
+from store.transaction import Transaction
 from worker import failures
 from worker.acting import Acting
 from worker.allowance import Allowance
@@ -80,10 +81,12 @@ class Means:
     spending: Spending = field(default_factory=Spending)
     governor: Governor | None = None  # None: nobody keeps the paces of tools' vendors
 
-    def firm(self, claim: Claim) -> bool:
-        """Put a claim on disk, before anybody hears what comes of it. False: it is gone."""
-        with self.coordinator.database.transaction() as tx:
-            return activations.firm(tx, claim, self.leases.lease)
+    def firm(self, claim: Claim, tx: Transaction) -> bool:
+        """Put a claim on disk, before anybody hears what comes of it. False: it is gone.
+
+        Nobody takes the lease away before the transaction ends.
+        """
+        return activations.firm(tx, claim, self.leases.lease)
 
     def act(self, claim: Claim, attempt: Attempt, effect: Effect) -> None:
         """Put on disk what may leave from here on. Raises AttemptStopped if nothing may."""

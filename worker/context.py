@@ -280,9 +280,10 @@ class WorkerContext:
             self.recalled += Usage(*cast("Mapping[str, Any]", found)["usage"])
         return found
 
-    async def record(self, key: str, value: Any) -> None:
-        await self.keeping.record(key, value)
+    async def record(self, key: str, value: Any) -> bool:
+        is_new = await self.keeping.record(key, value)
         self.patience.has_recorded()
+        return is_new
 
     @property
     def on_unknown(self) -> OnUnknown:
