@@ -266,13 +266,14 @@ class Attempting:
             services=x.services(claim.tenant_id),
             limit_of=x.time_limit,
             unsealed_headers=partial(x.caller_headers, claim.tenant_id),
-            purse=self._purse() if claim.budgeted else None,
+            purse=self._purse(),
             turns=VendorTurns(x.governor, str(claim.tenant_id), self._patience) if x.governor else None,
         )
 
     def _purse(self) -> Purse:
         coordinator = self._x.coordinator
-        return Purse(self._claim, coordinator.database, self._x.spending, coordinator.dispatch.counters.refusal)
+        refused = coordinator.dispatch.counters.refusal
+        return Purse(self._claim, coordinator.database, self._x.spending, refused, self._claim.budgeted)
 
     # -- what came of it ----------------------------------------------------------------------------------------
     def _checked(self, outcome: Outcome, node: Node, component: Component[Any]) -> Outcome:

@@ -60,7 +60,7 @@ class WorkerContext:
     services: Services
     limit_of: TimeLimit
     unsealed_headers: Callable[[Mapping[str, Any]], Mapping[str, str]] = lambda request: {}
-    purse: Purse | None = None  # None: no budget counts for the run
+    purse: Purse | None = None  # None: nobody counts
     turns: Turns | None = None  # where requests wait for their vendors' paces; None: nobody keeps any
     inputs: dict[str, Any] = field(default_factory=dict[str, Any])
     usage: Usage = field(default_factory=Usage)

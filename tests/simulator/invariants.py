@@ -33,6 +33,7 @@ class Invariants(Watch):
     unknown: set[UUID] = field(default_factory=set[UUID])  # runs in which nobody knows what a node has done
     cancelled: set[UUID] = field(default_factory=set[UUID])  # runs that somebody asked to stop
     claimed_at: dict[UUID, float] = field(default_factory=dict[UUID, float])
+    limited: set[tuple[UUID, int]] = field(default_factory=set[tuple[UUID, int]])  # taken when a budget was set
     leaves_behind: bool = True  # nodes may not let go, and their process goes on without them
     workers: dict[str, Process] = field(default_factory=dict[str, Process])
 
@@ -121,6 +122,10 @@ class Invariants(Watch):
         was = before["status"] if before is not None else None
         if was == "ready" and after["status"] == "running":
             self._claimed(after)
+        if was in (None, "queued") and after["status"] == "running":  # under its run's lock
+            run = self.server["runs"].rows[after["run_id"]].committed
+            if run is not None and run["budgeted"]:
+                self.limited.add((after["id"], after["attempt"]))
         if after["strikes"] >= 3:
             self.third_strikes.add(after["run_id"])
         if after["strikes"] > (before["strikes"] if before is not None else 0):

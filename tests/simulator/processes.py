@@ -87,6 +87,7 @@ class Installation:
     acted: set[UUID] = field(default_factory=set[UUID])  # activations that have done what must not be done twice
     workers: dict[str, Process] = field(default_factory=dict[str, Process])  # all that ever were
     sweeper: type[Sweeper] = Sweeper
+    limited: set[tuple[UUID, int]] = field(default_factory=set[tuple[UUID, int]])  # of the invariants
 
     def coordinator(self) -> Coordinator:
         """A process's coordinator."""
@@ -207,6 +208,8 @@ class Attempted(Attempting):
         world, claim, play = installation.world, self._claim, stories.named(self._claim.version_id)
         node = play.canvas.node(claim.node_id)
         habits = installation.habits
+        if (claim.id, claim.attempt) in installation.limited and not claim.budgeted:
+            world.failure = world.failure or Broken("a thread goes on with its run, and knows of no budget")
         has_turn = bool(play.canvas.messages & node.bit) and claim.answers is None
         mouth = Mouth(
             claim, self._x.coordinator.database, self._x.pieces, partial(self._x.firm, claim), is_message=has_turn
