@@ -1,8 +1,8 @@
 """What an attempt may spend on models: what each of its calls has reserved in budgets, and what it has used.
 
-Only calls of runs that some budget counts for are reserved (`Claim.budgeted`); all others wait for nothing. A budget may
-be set while an attempt works: the claim tells for its first call, and before each further one the run's row is read.
-The rows are in store/budgets.py, the rule in canvas/budget.py.
+Only calls of runs that some budget counts for are reserved (`Claim.budgeted`); all others wait for nothing. A budget
+may be set while an attempt works: the claim tells for its first call, and before each further one the run's row is
+read. The rows are in store/budgets.py, the rule in canvas/budget.py.
 """
 
 import asyncio
