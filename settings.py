@@ -168,7 +168,7 @@ class Settings(BaseSettings):
     max_activations: int = Field(default=100_000, gt=0)
     """Activations of one run; one that goes beyond has no end, and fails. Long Iterations need some 10,000."""
     max_output: int = Field(default=64 * 1024 * 1024, gt=0)
-    """Characters that one node may store; more harms its neighbours before it helps anybody."""
+    """Characters that one report may store, in all its values; more harms its neighbours before it helps anybody."""
     max_speech: int = Field(default=2 * 1024 * 1024, gt=0)
     """Characters that one node may say: ten long novels, so that a model that never stops is stopped."""
     max_depth: int = Field(default=200, gt=0, le=200)

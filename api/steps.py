@@ -38,7 +38,7 @@ def run_row(run: Glance) -> dict[str, Any]:
 
 def run_whole(tx: Transaction, versions: Versions, tenant_id: UUID, run: Glance) -> dict[str, Any]:
     """A run with what it was asked, what it said, what it waits for, and its activations."""
-    canvas = versions.canvas(tx, run.version_id)
+    canvas = versions.to_show(tx, run.version_id).canvas
     row = runs.read(tx, tenant_id, run.id)
     state: Mapping[str, Any] = row["state"] if row else {}
     return {

@@ -56,7 +56,7 @@ class Status(StrEnum):
 
 
 RUN_MOVES: Mapping[RunStatus, frozenset[RunStatus]] = {
-    RunStatus.QUEUED: frozenset({RunStatus.RUNNING, RunStatus.CANCELLED}),
+    RunStatus.QUEUED: frozenset({RunStatus.RUNNING, RunStatus.FAILED, RunStatus.CANCELLED}),
     RunStatus.RUNNING: frozenset(
         {RunStatus.WAITING, RunStatus.STOPPING, RunStatus.SUCCEEDED, RunStatus.FAILED, RunStatus.CANCELLED}
     ),

@@ -38,7 +38,7 @@ def events(
                 continue
             if teller is None:
                 with connection.database.transaction() as tx:
-                    canvas = connection.versions.canvas(tx, following.run.version_id)
+                    canvas = connection.versions.to_show(tx, following.run.version_id).canvas
                 teller = Lines(canvas) if as_json else Log(canvas)
             teller.show(frame, following.run)
 

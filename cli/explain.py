@@ -23,7 +23,7 @@ def explain_run(run: Run, tenant: OfTenant = LOCAL, as_json: AsJson = False) -> 
             if found is None:
                 raise NotFound(f"There is no run {run}. `easel runs` lists them.")
             facts, version_id = found
-            canvas = connection.versions.canvas(tx, version_id)
+            canvas = connection.versions.to_show(tx, version_id).canvas
         explanation = explain(facts, canvas, load().time_limit)
     if as_json:
         output.say_json(told(explanation, canvas))

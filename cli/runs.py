@@ -112,7 +112,7 @@ def show(run: Run, tenant: OfTenant = LOCAL, as_json: AsJson = False) -> None:
         if found is None:
             raise NotFound(f"There is no run {run}. `easel runs` lists them.")
         steps = overview.steps_of(tx, run_id)
-        canvas = connection.versions.canvas(tx, found.version_id)
+        canvas = connection.versions.to_show(tx, found.version_id).canvas
     if as_json:
         output.say_json({**_row(found), "error": found.error or None, "activations": tree.rows(steps)})
         return

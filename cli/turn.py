@@ -123,7 +123,7 @@ def _tell(connected: Connection, following: Following, interrupts: Interrupts, a
 
 def _teller(connected: Connection, version_id: UUID, as_json: bool) -> Teller:
     with connected.database.transaction() as tx:
-        compiled = connected.versions.get(tx, version_id)
+        compiled = connected.versions.to_show(tx, version_id)
     if as_json:
         return Lines(compiled.canvas)
     for label in stand_ins(compiled.document):

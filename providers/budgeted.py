@@ -67,6 +67,8 @@ class BudgetedModel:
         return answer
 
     async def _reserved(self, request: ChatRequest) -> Any:
+        if not await self._purse.is_limited():
+            return None
         spending = self._purse.spending
         price = spending.prices.of(self.spec)
         asks = await asyncio.to_thread(chat_asks, self.spec, request, price, spending.answer_tokens)

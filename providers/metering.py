@@ -145,7 +145,7 @@ class Meter:
         payer = _payer.get() or self.otherwise
         expected = self._usage(sent, await _counted(sent))
         reservation = None
-        if payer.purse is not None:
+        if payer.purse is not None and await payer.purse.is_limited():
             reservation = await payer.purse.reserve(self.spec, asks_of(expected, self.price), self.price)
         used = Usage()  # nothing, until it leaves
         try:

@@ -16,7 +16,7 @@ from canvas.state import RunState, RunStatus
 from scheduler.coordinator import Coordinator
 from scheduler.turn_start import Request, turn_globals
 from scheduler.verdicts import Answered, going_on, taken_apart
-from store import budgets, conversations, conversing, idempotency, inbox, runs, values
+from store import budgets, conversations, conversing, idempotency, inbox, runs, values, versions
 from store.budgets import Written
 from store.ids import new_id
 from store.steps import Applied
@@ -88,7 +88,7 @@ def accept(
     """Start a run: what its caller is told, what was written, and the runs it interrupts.
 
     `is_new`: its id was chosen just now, so there is no such run. Raises Conflict if its conversation is busy and that
-    was not expected, WaitsNow if this turn answers a form.
+    was not expected, WaitsNow if this turn answers a form. A version that was deleted shows as `versions.is_gone`.
     """
     assert start.run_id is not None  # chosen at the latest by `start_run`
     started = Started(start.run_id, start.conversation_id or new_id(), new_id(), 0)
@@ -97,6 +97,7 @@ def accept(
         first = idempotency.First(started.run_id, None)
     if first is not None:
         return repeated(tx, start.tenant_id, first), None, ()
+    versions.hold(tx, start.tenant_id, start.canvas_id, start.version_id)  # before the conversation: order of locks
     conversation = _conversation(tx, start, started.conversation_id)
     busy: UUID | None = conversation["active_run"]
     if busy is not None:

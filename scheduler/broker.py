@@ -63,6 +63,7 @@ def make_app(broker_url: str, *, publishers: int = 8, room: Room | None = None) 
         ],
         task_default_queue=RUNS,
         task_routes={"scheduler.*": {"queue": RUNS}, "worker.*": {"queue": NODES}},
+        worker_consumer="scheduler.consuming:Consumer",
         task_ignore_result=True,
         task_acks_late=True,
         task_reject_on_worker_lost=True,

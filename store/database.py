@@ -23,7 +23,7 @@ from store.outages import may_be_repeated
 from store.pipeline import Connection, Prepared
 from store.pruning import WEEKS, Pruning
 from store.schema import PARTITIONED
-from store.transaction import Transaction, translated
+from store.transaction import KNOWS_TRANSACTION_TIMEOUT, Transaction, translated
 
 T = TypeVar("T")
 
@@ -46,7 +46,6 @@ WRITE_NOTHING = text("delete from canaries where false")  # refused by a read-on
 LITTLE_MEMORY = text("set local work_mem = '64kB'")
 SPILL = text("select count(*) from generate_series(1, 20000)")  # half a megabyte in a file that goes at once
 
-KNOWS_TRANSACTION_TIMEOUT = 170000  # the server's version
 LONGEST_TRANSACTION = timedelta(seconds=10)
 
 TRIES = 3

@@ -109,6 +109,7 @@ class Written:
     variables: Sequence[Mapping[str, Any]]
     turn: Mapping[str, Any] | None = None  # row of turns: the whole text; epoch None: one more than what is there
     strikes: int = 0
+    size: int = 0  # characters in its rows, where they are so many that the database needs time for them
 
 
 def settle(tx: Transaction, claimed: Claim, written: Written, status: str, revision: int) -> None:

@@ -20,12 +20,14 @@ RECORD = text("""
     with mine as (
         select run_id, id from activations
         where run_id = :run_id and id = :activation_id and lease_id = :lease_id and status = 'running'
+        for no key update
     ), put as (
         insert into journal (run_id, activation_id, key, value)
-        select run_id, id, :key, cast(:value as json) from mine on conflict do nothing
+        select run_id, id, :key, cast(:value as json) from mine on conflict do nothing returning 1
     )
-    select count(*) from mine
+    select (select count(*) from mine) as held, (select count(*) from put) as written
 """)
+"""The lock keeps the lease from being taken away before the record is committed, so that no two attempts record."""
 RECALL = select(journal.c.value).where(
     journal.c.run_id == bindparam("of_run"),
     journal.c.activation_id == bindparam("of_activation"),
@@ -49,9 +51,12 @@ CALLS_OF_TENANT = (
 )
 
 
-def record(tx: Transaction, claim: Claim, key: str, value: Any) -> bool:
-    """Write a value down for good, unless the key has one already, which stays; False if the lease is gone."""
-    held = tx.scalar(
+def record(tx: Transaction, claim: Claim, key: str, value: Any) -> bool | None:
+    """Write a value down for good, unless the key has one already, which stays. Whether it was written now.
+
+    None, and nothing is written, if the lease is gone.
+    """
+    (found,) = tx.rows(
         RECORD,
         run_id=claim.run_id,
         activation_id=claim.id,
@@ -59,7 +64,7 @@ def record(tx: Transaction, claim: Claim, key: str, value: Any) -> bool:
         key=key,
         value=encode(value),
     )
-    return held == 1
+    return found.written == 1 if found.held else None
 
 
 def recall(tx: Transaction, claim: Claim, key: str) -> Any:

@@ -11,6 +11,7 @@ from sqlalchemy.exc import TimeoutError as NoConnectionFree
 _PASSING = ("40001", "40P01", "55P03")  # serialization, deadlock, a lock that did not come in time
 _AWAY = ("08", "53", "57", "58")  # connection; disk, memory or connections used up; an operator's doing; its files
 READ_ONLY = "25006"
+QUERY_CANCELED = "57014"
 _TOO_LONG = ("25P03", "25P04")  # a transaction that idled, or lasted; its connection is gone
 _NO_TABLE = "42P01"
 _WEEK = re.compile(r"\w_p\d{4}w\d{2}\b")
@@ -73,6 +74,11 @@ def _is_of_files(error: BaseException) -> bool:
 def _said(error: BaseException) -> str:
     """What the database itself said, without the statement and its values."""
     return str(getattr(error, "orig", None) or error)
+
+
+def took_too_long(error: BaseException) -> bool:
+    """Whether the database has ended a statement or a transaction for the time it took."""
+    return sqlstate(error) in (QUERY_CANCELED, *_TOO_LONG)
 
 
 def may_be_repeated(error: DBAPIError) -> bool:

@@ -76,6 +76,7 @@ versions = Table(
     Column("released", Boolean, nullable=False, server_default=text("false")),
     stamp("created_at"),
     stamp("updated_at"),
+    moment("deleted_at"),  # hidden from its author; runs and conversations that refer to it still read it
     Index(None, "canvas_id", "created_at"),
 )
 

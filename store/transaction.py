@@ -3,6 +3,7 @@
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, cast
 from uuid import UUID
 
@@ -20,6 +21,8 @@ from store.statements import Compiled, Together, Write, compiled, pinned, togeth
 BEGIN, COMMIT, ROLLBACK = text("begin"), text("commit"), text("rollback")
 SAVEPOINT, RELEASE_SAVEPOINT = text("savepoint part"), text("release savepoint part")
 ROLL_BACK_TO_SAVEPOINT = text("rollback to savepoint part")
+SET_LIMIT = text("select set_config(:limit, :milliseconds, true)")
+KNOWS_TRANSACTION_TIMEOUT = 170000  # the server's version
 WITHOUT_WAITING = text("set local synchronous_commit = off")
 
 
@@ -196,6 +199,20 @@ class Transaction:
     def commit_without_waiting(self) -> None:
         """Let this transaction's commit return before it is on disk (claims and renewals only)."""
         self.later(WITHOUT_WAITING)
+
+    def may_take(self, longest: timedelta) -> None:
+        """Let this transaction take longer than others may.
+
+        The server counts from here. A limit of a transaction is set to nothing first: raising one that counts already
+        has no effect.
+        """
+        milliseconds = str(int(longest.total_seconds() * 1000))
+        limits = ["statement_timeout", "idle_in_transaction_session_timeout"]
+        if self.connection.info.server_version >= KNOWS_TRANSACTION_TIMEOUT:
+            self.later(SET_LIMIT, limit="transaction_timeout", milliseconds="0")
+            limits.append("transaction_timeout")
+        for limit in limits:
+            self.later(SET_LIMIT, limit=limit, milliseconds=milliseconds)
 
     @contextmanager
     def savepoint(self) -> Generator[None]:

@@ -35,6 +35,7 @@ from store.activations import Claim
 from store.blobs import Blobs
 from store.outages import is_outage
 from store.steps import AsLeft
+from store.transaction import Transaction
 from worker import failures
 from worker.acting import Acting
 from worker.allowance import Allowance
@@ -80,10 +81,12 @@ class Means:
     spending: Spending = field(default_factory=Spending)
     governor: Governor | None = None  # None: nobody keeps the paces of tools' vendors
 
-    def firm(self, claim: Claim) -> bool:
-        """Put a claim on disk, before anybody hears what comes of it. False: it is gone."""
-        with self.coordinator.database.transaction() as tx:
-            return activations.firm(tx, claim, self.leases.lease)
+    def firm(self, claim: Claim, tx: Transaction) -> bool:
+        """Put a claim on disk, before anybody hears what comes of it. False: it is gone.
+
+        Nobody takes the lease away before the transaction ends.
+        """
+        return activations.firm(tx, claim, self.leases.lease)
 
     def act(self, claim: Claim, attempt: Attempt, effect: Effect) -> None:
         """Put on disk what may leave from here on. Raises AttemptStopped if nothing may."""
@@ -263,13 +266,14 @@ class Attempting:
             services=x.services(claim.tenant_id),
             limit_of=x.time_limit,
             unsealed_headers=partial(x.caller_headers, claim.tenant_id),
-            purse=self._purse() if claim.budgeted else None,
+            purse=self._purse(),
             turns=VendorTurns(x.governor, str(claim.tenant_id), self._patience) if x.governor else None,
         )
 
     def _purse(self) -> Purse:
         coordinator = self._x.coordinator
-        return Purse(self._claim, coordinator.database, self._x.spending, coordinator.dispatch.counters.refusal)
+        refused = coordinator.dispatch.counters.refusal
+        return Purse(self._claim, coordinator.database, self._x.spending, refused, self._claim.budgeted)
 
     # -- what came of it ----------------------------------------------------------------------------------------
     def _checked(self, outcome: Outcome, node: Node, component: Component[Any]) -> Outcome:

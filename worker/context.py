@@ -60,7 +60,7 @@ class WorkerContext:
     services: Services
     limit_of: TimeLimit
     unsealed_headers: Callable[[Mapping[str, Any]], Mapping[str, str]] = lambda request: {}
-    purse: Purse | None = None  # None: no budget counts for the run
+    purse: Purse | None = None  # None: nobody counts
     turns: Turns | None = None  # where requests wait for their vendors' paces; None: nobody keeps any
     inputs: dict[str, Any] = field(default_factory=dict[str, Any])
     usage: Usage = field(default_factory=Usage)
@@ -280,9 +280,10 @@ class WorkerContext:
             self.recalled += Usage(*cast("Mapping[str, Any]", found)["usage"])
         return found
 
-    async def record(self, key: str, value: Any) -> None:
-        await self.keeping.record(key, value)
+    async def record(self, key: str, value: Any) -> bool:
+        is_new = await self.keeping.record(key, value)
         self.patience.has_recorded()
+        return is_new
 
     @property
     def on_unknown(self) -> OnUnknown:

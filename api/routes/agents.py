@@ -180,7 +180,10 @@ def get_version(edge: TheEdge, principal: Caller, agent_id: str, version_id: str
 
 @router.delete("/agents/{agent_id}/versions/{version_id}")
 def delete_version(edge: TheEdge, principal: Caller, agent_id: str, version_id: str, force: bool = False) -> Response:
-    """Delete a version that nobody uses; with `force` also one that only finished runs and sessions refer to."""
+    """Delete a version that nobody uses; with `force` also one that finished runs and sessions refer to.
+
+    Those go on reading it.
+    """
     with edge.database.transaction() as tx:
         canvas = canvas_of(tx, principal, agent_id)
         versions.delete(tx, principal.tenant_id, canvas.id, _version_id(version_id), force=force)

@@ -85,7 +85,7 @@ def explain_run(edge: TheEdge, principal: Caller, run_id: str) -> Response:
         if found is None:
             raise _unknown(run_id)
         facts, version_id = found
-        canvas = edge.versions.canvas(tx, version_id)
+        canvas = edge.versions.to_show(tx, version_id).canvas
     return json_reply(explain.told(explain.explain(facts, canvas, edge.limit_of), canvas))
 
 

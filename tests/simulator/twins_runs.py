@@ -7,10 +7,22 @@ from uuid import UUID
 
 import orjson
 
-from store import activating, conversations, conversing, events, idempotency, runs, scopes, steps, turns
+from store import (
+    activating,
+    budgets,
+    conversations,
+    conversing,
+    events,
+    idempotency,
+    runs,
+    scopes,
+    steps,
+    turns,
+    versions,
+)
 from store.activations import CLAIMED
 from tests.simulator.database import twin
-from tests.simulator.tables import STATEMENT_AT_MOST, Data, Row, Work, moved_on, refused
+from tests.simulator.tables import STATEMENT_AT_MOST, Data, Row, Work, moved_on, refused, version_gone
 
 Holds = Callable[[Data], bool]
 Change = Callable[[Data], Data]
@@ -199,11 +211,16 @@ def save(
 
 
 @twin(steps.SAVE_AS_LEFT)
-def save_as_left(work: Work, of_run: UUID, old_revision: int, **changes: Any) -> list[dict[str, Any]]:
+def save_as_left(
+    work: Work, of_run: UUID, old_revision: int, was_budgeted: bool, **changes: Any
+) -> list[dict[str, Any]]:
+    def is_as_left(run: Data) -> bool:
+        return run["revision"] == old_revision and run["budgeted"] == was_budgeted
+
     row = work.server["runs"].rows.get(of_run)
     seen = work.sees(row) if row is not None else None
-    is_there = seen is not None and seen["revision"] == old_revision
-    data = work.take(row, lambda run: run["revision"] == old_revision, skip_locked=True) if row and is_there else None
+    is_there = seen is not None and is_as_left(seen)
+    data = work.take(row, is_as_left, skip_locked=True) if row and is_there else None
     if data is None:
         work.server.world.count("a run had moved on")
         raise moved_on()
@@ -213,6 +230,11 @@ def save_as_left(work: Work, of_run: UUID, old_revision: int, **changes: Any) ->
 @twin(runs.ASK)
 def ask(work: Work, run_id: UUID) -> int:
     return _change_run(work, run_id, anything, asked="cancel")
+
+
+@twin(budgets.MARK)
+def mark(work: Work, run_id: UUID, tenant_id: UUID) -> int:
+    return _change_run(work, run_id, lambda run: run["tenant_id"] == tenant_id, budgeted=True)
 
 
 @twin(runs.PUT_BASE)
@@ -549,7 +571,14 @@ def put_text(work: Work, run_id: UUID, turn: UUID, node_id: str, said: str) -> i
     return 1
 
 
-# -- conversations ---------------------------------------------------------------------------------------------------
+# -- conversations, and the versions they are on ---------------------------------------------------------------------
+@twin(versions.HOLD)
+def hold_version(work: Work, tenant_id: UUID, canvas_id: UUID, version_id: UUID) -> list[dict[str, Any]]:
+    if version_id in work.server.versions_gone:
+        raise version_gone()
+    return [{"id": version_id}]
+
+
 @twin(conversations.INSERT)
 def create_conversation(work: Work, **row: Any) -> int:
     fresh = {"active_run": None, "last_run": None, "has_queue": False, "messages": 0, "rounds": 0, "error": ""}

@@ -23,7 +23,7 @@ from store.activations import Claim
 from store.budget_tables import EACH
 from store.budgets import Written
 from tests.builders import says
-from tests.integration.engine import FORM, Bench, Run, at_work, until
+from tests.integration.engine import FORM, Bench, Run, at_work, carried_out, until
 from tests.integration.worker.conftest import Patient
 from tests.integration.worker.priced import MODEL, PRICES, Till, till
 
@@ -331,6 +331,45 @@ def test_a_budget_that_is_set_while_runs_go_on_counts_from_their_next_call(bench
 
     assert (run.status, model.asked) == ("waiting", ["1"])
     assert standing(bench, run)["tokens"] == (150, 0)  # what was spent before counts
+
+
+def test_a_budget_that_is_set_while_a_thread_goes_on_with_its_run_counts_from_the_next_node(bench: Bench, model: Till):
+    def limit(ctx: Any) -> Finished:
+        bench.lifecycle.set_budget(bench.tenant_id, Written("run", run.id, {"calls": 1}))
+        return Finished({})
+
+    bench.does(work=limit)
+    nodes = {name: llm(name) for name in ("one", "two", "three")}
+    run = bench.start("begin -> one -> work -> two -> three -> say", **nodes, say=says("{three@content}"))
+    going_on = bench.a_worker(eager_for=timedelta(seconds=60))
+
+    carried_out(going_on, run.id, run.activation("begin").id)
+
+    assert (run.status, model.asked) == ("waiting", ["one"])
+    resumed(bench, run, calls=10)
+    assert (run.status, model.asked) == ("succeeded", ["one", "two", "three"])
+
+
+def test_a_budget_that_is_set_while_an_agent_works_counts_from_its_next_round(bench: Bench):
+    rounds = 0
+
+    def answer(request: Mapping[str, Any]) -> Mapping[str, Any]:
+        nonlocal rounds
+        rounds += 1
+        if rounds == 1:
+            bench.lifecycle.set_budget(bench.tenant_id, Written("run", run.id, {"calls": 0}))
+        name = str(request["tools"][0]["function"]["name"])
+        call = {"id": "c1", "type": "function", "function": {"name": name, "arguments": "{}"}}
+        return {"role": "assistant", "content": None, "tool_calls": [{**call, "index": 0}]}
+
+    with till(answer) as model:
+        bench.accounts = [model.account(PRICES)]
+        tool = {"component_name": "Wikipedia", "name": "Wikipedia", "params": {}}
+        agent = {**llm("How many?"), "component": "Agent", "tools": [tool]}
+        run = bench.start("begin -> agent -> say", agent=agent, say=says("{agent@content}"))
+        bench.play()
+
+        assert (run.status, len(model.requests)) == ("waiting", 1)
 
 
 def test_money_is_counted_by_the_price_of_the_account(bench: Bench, model: Till):

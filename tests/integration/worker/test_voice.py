@@ -5,10 +5,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from uuid import UUID
 
 import pytest
 import redis
-from sqlalchemy import select
+from sqlalchemy import select, text
 from sqlalchemy.exc import OperationalError
 
 from canvas.errors import NodeFailure
@@ -21,6 +22,7 @@ from store import activations, overdue, turns
 from store.ids import new_id
 from store.schema import activations as rows
 from store.schema import turns as turn_rows
+from store.transaction import Transaction
 from tests.builders import says
 from tests.integration.engine import Bench, Run, at_work, until
 from tests.integration.worker.paces import nothing_has_left_of_late
@@ -30,6 +32,11 @@ from worker import voice
 ANSWER = "Forty-two, of course. 😀 And \u4f60\u597d besides."
 SAYS = says("So: {model@content} Bye.")
 LINE = "begin -> model -> say"
+RUN_OUT = text("""
+    update activations set lease_until = now() - interval '1 s' where run_id = :run_id and id in (
+        select id from activations where run_id = :run_id and status = 'running' for no key update skip locked
+    )
+""")
 
 
 @pytest.fixture
@@ -148,6 +155,24 @@ def test_a_worker_whose_lease_is_gone_says_not_a_word(bench: Bench, heard: "Hear
 
     assert heard.pieces() == []
     assert run.said == f"So: {ANSWER} Bye."  # it came with the report, which its lease guards
+
+
+def test_nobody_takes_the_lease_of_a_speaker_who_is_about_to_take_a_turn(
+    bench: Bench, heard: "Heard", monkeypatch: pytest.MonkeyPatch
+):
+    take = turns.take
+    swept: list[Any] = []
+
+    def slowly(tx: Transaction, run_id: UUID, *given: Any) -> turns.Taken:
+        with bench.database.transaction() as other:  # it stands still here, for longer than its lease
+            other.run(RUN_OUT, run_id=run_id)
+            swept.extend(overdue.silent_leases(other))
+        return take(tx, run_id, *given)
+
+    monkeypatch.setattr(turns, "take", slowly)
+    run = answering(bench, heard)
+
+    assert (run.status, swept) == ("succeeded", [])
 
 
 def test_an_outage_silences_a_speaker_and_does_not_fail_it(

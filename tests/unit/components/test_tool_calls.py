@@ -244,7 +244,7 @@ def test_a_lost_lease_stops_the_round_as_itself():
         pass
 
     class Losing(FakeContext):
-        async def record(self, key: str, value: Any) -> None:
+        async def record(self, key: str, value: Any) -> bool:
             raise Lost
 
     with pytest.raises(Lost):

@@ -27,6 +27,9 @@ class Purse:
     def __init__(self) -> None:
         self.settled: list[Usage] = []
 
+    async def is_limited(self) -> bool:
+        return True
+
     async def reserve(self, spec: ModelSpec, asks: Mapping[str, Ask], price: Price | None) -> Any:
         return "reservation"
 
