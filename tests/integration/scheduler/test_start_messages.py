@@ -205,10 +205,12 @@ def test_a_start_forgets_a_cancel_key_that_was_set_before_it(bench: Bench, agent
 def test_runs_of_earlier_releases_stand_where_their_time_of_acceptance_puts_them(bench: Bench, agent: UUID):
     now = datetime.now(UTC)
     with bench.database.transaction() as tx:
-        yesterday = add_run(tx, bench.tenant_id, run_id=UUID("ffea0880-0000-4000-8000-000000000000"))
-        last_week = add_run(tx, bench.tenant_id, run_id=UUID("00ea0880-0000-4000-8000-000000000000"))
+        yesterday, last_week = (
+            UUID("ffea0880-0000-4000-8000-000000000000"),
+            UUID("00ea0880-0000-4000-8000-000000000000"),
+        )
         for run_id, days in ((yesterday, 1), (last_week, 7)):
-            tx.run(_ACCEPTED, run_id=run_id, at=now - timedelta(days=days))
+            add_run(tx, bench.tenant_id, run_id=run_id, accepted_at=now - timedelta(days=days))
     send(bench, str(bench.tenant_id), "ffff-first", str(agent))
     send(bench, str(bench.tenant_id), str(UUID(int=uuid4().int >> 8)), str(agent), query="newest")
 
@@ -218,9 +220,6 @@ def test_runs_of_earlier_releases_stand_where_their_time_of_acceptance_puts_them
     assert total == 4
     assert [run.external_id or run.id for run in page][1:] == ["ffff-first", yesterday, last_week]
     assert page[0].request["query"] == "newest"
-
-
-_ACCEPTED = text("update runs set created_at = :at where id = :run_id")
 
 
 # -- refusals --------------------------------------------------------------------------------------------------------
