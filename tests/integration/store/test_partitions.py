@@ -228,6 +228,23 @@ def test_a_week_with_many_rows_in_the_default_partition_is_not_made(
         assert _runs_in(tx, "runs_default") == 3
 
 
+def test_a_migration_does_not_read_a_large_default_partition(database: Database, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(partitions, "SMALL", -1)
+
+    with database.transaction() as tx:
+        assert partitions.ensure(tx, LONG_AGO, weeks=0) == []
+
+
+def test_making_a_week_under_traffic_gives_up_rather_than_wait_for_somebody_at_work(database: Database):
+    with database.transaction() as working:
+        working.run(text("lock table runs_default in row exclusive mode"))
+        with pytest.raises(OperationalError, match="lock timeout"), database.transaction() as tx:
+            partitions.make(tx, "runs", Week.of(LONG_AGO))
+
+    with database.transaction() as tx:
+        assert not [name for name in _names_of(tx, "runs") if "2021" in name]
+
+
 def test_a_check_that_a_killed_sweeper_has_left_is_taken_back(database: Database):
     week = Week.of(NEXT_MONDAY)
     with database.transaction() as tx:
