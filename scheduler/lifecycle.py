@@ -18,12 +18,13 @@ from canvas.budget import EXCEEDED, SECONDS, out_of_time
 from canvas.errors import InvalidRequest, NotFound
 from canvas.expiry import reason_of_expiry
 from canvas.state import RunStatus
-from scheduler.accepting import ON_BUSY, NotWaiting, Start, Started, WaitsNow, accept, answer, claimed, repeated
+from scheduler.accepting import ON_BUSY, NotWaiting, Start, Started, WaitsNow, accept, answer, first_of, repeated
 from scheduler.coordinator import Coordinator, is_contradiction
 from scheduler.turn_start import Request
 from store import budgets, conversations, conversing, runs, versions
 from store.budget_tables import EACH
 from store.budgets import Written
+from store.external_ids import External
 from store.ids import new_id
 from store.outages import may_be_repeated
 from store.steps import Applied
@@ -59,7 +60,9 @@ class Lifecycle:
             try:
                 waiting = self._waiting_run(start)
                 if waiting is not None:
-                    return self.resume_run(start.tenant_id, waiting, start.request, start.idempotency)
+                    return self.resume_run(
+                        start.tenant_id, waiting, start.request, start.idempotency, external=start.external
+                    )
                 started, applied, superseded = self._carry_out_start(start, is_new=is_new)
                 break
             except (NotWaiting, WaitsNow):
@@ -79,17 +82,20 @@ class Lifecycle:
         request: Request,
         idempotency: tuple[str, str, bytes] | None = None,
         budget: Mapping[str, int] | None = None,
+        *,
+        external: External | None = None,
     ) -> Started:
         """Give a waiting run its answers; without any it shows its forms once more.
 
-        `budget`: limits that the run has from now on; what a budget has stopped goes on with them.
+        `budget`: limits that the run has from now on; what a budget has stopped goes on with them. `external`: leads to
+        this run from now on.
         Raises Conflict if the run does not wait, NotFound for another tenant's.
         """
 
         def resume(tx: Transaction) -> tuple[Started, Applied | None]:
             row = self._locked(tx, tenant_id, run_id)
             started = Started(run_id, row["conversation_id"], new_id(), row["last_event"], resumed=True)
-            first = claimed(tx, tenant_id, idempotency, started)
+            first = first_of(tx, tenant_id, external, idempotency, started)
             if first is not None:
                 return repeated(tx, tenant_id, first), None
             if row["status"] != RunStatus.WAITING:

@@ -69,7 +69,8 @@ STILL = text("""
     order by id limit :most
 """)  # one by one, so that each reads its partial index
 OPEN = text("""
-    select id, conversation_id from runs where status in ('queued', 'running', 'waiting', 'stopping') limit :most
+    select id, conversation_id, external_id from runs
+    where status in ('queued', 'running', 'waiting', 'stopping') limit :most
 """)
 
 
@@ -117,6 +118,6 @@ def standing_still(tx: Transaction, most: int = BATCH) -> list[UUID]:
     return [row[0] for row in tx.rows(STILL, most=most)]
 
 
-def open_runs(tx: Transaction, most: int = 10_000) -> dict[UUID, UUID]:
-    """Runs that are not over, with their conversations."""
-    return {row[0]: row[1] for row in tx.rows(OPEN, most=most)}
+def open_runs(tx: Transaction, most: int = 10_000) -> dict[UUID, tuple[UUID, str | None]]:
+    """Runs that are not over, with their conversations and their external ids (None: the run has none)."""
+    return {row[0]: (row[1], row[2]) for row in tx.rows(OPEN, most=most)}

@@ -97,11 +97,13 @@ runs = Table(
     Column("usage", JSON, nullable=False),
     Column("error", Text, nullable=False, server_default=""),
     Column("budgeted", Boolean, nullable=False, server_default=text("false")),  # store/budgets.py has a limit for it
+    Column("external_id", Text),  # what its sender calls it; store/external_ids.py finds it
     stamp("created_at"),
     moment("started_at"),
     moment("finished_at"),
     moment("expires_at"),  # open forms
     Index("ix_runs_tenant", "tenant_id", "id"),
+    Index("ix_runs_newest", "tenant_id", "created_at", "id"),
     Index("ix_runs_conversation", "conversation_id", "id"),
     Index("ix_runs_canvas", "canvas_id", "id"),
     Index("ix_runs_version", "version_id"),

@@ -129,6 +129,16 @@ idempotency_keys = Table(
     stamp("created_at", index=True),
 )
 
+external_ids = Table(
+    "external_ids",
+    metadata,
+    Column("tenant_id", Uuid, primary_key=True),
+    Column("key", Text, primary_key=True),  # store/external_ids.py
+    Column("run_id", Uuid, nullable=False, index=True),  # the run, or the row of the refused start
+    Column("digest", LargeBinary),  # SHA-256 of the request that was accepted; null: none was yet
+    stamp("created_at", index=True),
+)
+
 model_accounts = Table(
     "model_accounts",
     metadata,

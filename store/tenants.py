@@ -10,6 +10,7 @@ from sqlalchemy import bindparam, func, or_, select, text, update
 from sqlalchemy.dialects.postgresql import insert
 
 from canvas.errors import Conflict, NotFound
+from store.external_ids import uuid_of
 from store.ids import new_id
 from store.tenant_schema import tenants, tokens
 from store.transaction import Transaction
@@ -55,6 +56,7 @@ INSERT_TENANT = (
     insert(tenants).values(id=bindparam("id"), name=bindparam("name")).on_conflict_do_nothing().returning(tenants.c.id)
 )
 TENANT_BY_NAME = select(tenants.c.id, tenants.c.name, tenants.c.created_at).where(tenants.c.name == bindparam("name"))
+TENANT_BY_ID = select(tenants.c.id).where(tenants.c.id == bindparam("of_tenant"))
 ALL_TENANTS = select(tenants.c.id, tenants.c.name, tenants.c.created_at).order_by(tenants.c.name)
 
 INSERT_TOKEN = insert(tokens).values(
@@ -86,6 +88,15 @@ REVOKE = (
     .where(tokens.c.tenant_id == bindparam("of_tenant"), tokens.c.id == bindparam("token_id"))
     .values(revoked_at=func.coalesce(tokens.c.revoked_at, func.now()))
 )
+
+
+def id_of(tx: Transaction, written: str) -> UUID | None:
+    """The tenant of this id (with or without hyphens) or name; None if there is none."""
+    parsed = uuid_of(written)
+    if parsed is not None and tx.scalar(TENANT_BY_ID, of_tenant=parsed) is not None:
+        return parsed
+    found = find_tenant(tx, written)
+    return found.id if found is not None else None
 
 
 def create_tenant(tx: Transaction, name: str) -> UUID:

@@ -25,7 +25,10 @@ from canvas.errors import InvalidRequest, NotFound
 from canvas.state import RunStatus
 from canvas.transcript import Position
 from scheduler.turn_start import Request as Said
-from store import explaining, overview
+from store import explaining, external_ids, overview
+from store.encoding import encode
+from store.overview import Glance
+from store.transaction import Transaction
 
 router = APIRouter(tags=["runs"])
 
@@ -48,9 +51,15 @@ async def start_run(request: Request, edge: TheEdge, principal: Caller, agent_id
 
 @router.get("/runs")
 def list_runs(
-    edge: TheEdge, principal: Caller, page: ThePage, agent_id: str = "", session_id: str = "", status: str = ""
+    edge: TheEdge,
+    principal: Caller,
+    page: ThePage,
+    agent_id: str = "",
+    session_id: str = "",
+    status: str = "",
+    external_id: str = "",
 ) -> Response:
-    """One page of the caller's runs, the newest first."""
+    """One page of the caller's runs, the newest first, refused starts included."""
     known = [known.value for known in RunStatus]
     if status and status not in known:
         raise InvalidRequest(f'"status" is {status!r}. Use one of: {", ".join(known)}.')
@@ -61,6 +70,7 @@ def list_runs(
             canvas_id=_filter(agent_id),
             conversation_id=_filter(session_id),
             status=status,
+            external_id=external_id,
             limit=page.size,
             offset=page.offset,
         )
@@ -69,9 +79,12 @@ def list_runs(
 
 @router.get("/runs/{run_id}")
 def get_run(edge: TheEdge, principal: Caller, run_id: str) -> Response:
-    """A run: its state, what was said, open forms, and its activations as a tree with times."""
+    """A run: its state, what was said, open forms, and its activations as a tree with times.
+
+    `run_id` is here and in the following routes the id of the run or its external id.
+    """
     with edge.database.transaction() as tx:
-        run = overview.glance(tx, principal.tenant_id, _run_id(run_id))
+        run = overview.glance(tx, principal.tenant_id, _run_id(tx, principal, run_id))
         if run is None:
             raise _unknown(run_id)
         return json_reply(run_whole(tx, edge.versions, principal.tenant_id, run))
@@ -80,11 +93,14 @@ def get_run(edge: TheEdge, principal: Caller, run_id: str) -> Response:
 @router.get("/runs/{run_id}/explain")
 def explain_run(edge: TheEdge, principal: Caller, run_id: str) -> Response:
     """The one thing the run waits for, who owns that, and when it will move; what it waits for besides in `also`."""
+    chosen_run = _known(edge, principal, run_id)
     with edge.database.transaction() as tx:
-        found = explaining.facts(tx, principal.tenant_id, _run_id(run_id))
+        found = explaining.facts(tx, principal.tenant_id, chosen_run)
         if found is None:
             raise _unknown(run_id)
         facts, version_id = found
+        if facts.status is RunStatus.REFUSED:
+            return json_reply(explain.told(explain.explain_refusal(facts), None))
         canvas = edge.versions.to_show(tx, version_id).canvas
     return json_reply(explain.told(explain.explain(facts, canvas, edge.limit_of), canvas))
 
@@ -96,9 +112,12 @@ async def get_events(request: Request, edge: TheEdge, principal: Caller, run_id:
     `after` and `Last-Event-ID` take the id of any event; the stream ends when the run is over or waits for a person.
     """
     position = Position.parse(request.headers.get("last-event-id") or after or "0")
-    chosen_run = _run_id(run_id)
-    if "text/event-stream" in request.headers.get("accept", ""):
-        await in_thread(lambda: _seen(edge, principal, chosen_run, run_id))
+    found = await in_thread(lambda: _found(edge, principal, run_id))
+    chosen_run = found.id
+    is_stream = "text/event-stream" in request.headers.get("accept", "")
+    if found.status == RunStatus.REFUSED:
+        return _refused(found, position, is_stream=is_stream)
+    if is_stream:
         lines = _lines(edge, principal.tenant_id, chosen_run, position)
         return StreamingResponse(lines, headers=HEADERS, media_type=MEDIA_TYPE)
     run, wired, reached = await edge.streams.read(principal.tenant_id, chosen_run, position)
@@ -109,11 +128,12 @@ async def get_events(request: Request, edge: TheEdge, principal: Caller, run_id:
 @router.post("/runs/{run_id}/cancel")
 def cancel_run(edge: TheEdge, principal: Caller, run_id: str) -> Response:
     """Stop a run. One that is over stays what it is."""
+    chosen_run = _known(edge, principal, run_id)
     try:
-        status = edge.lifecycle.cancel_run(principal.tenant_id, _run_id(run_id))
+        status = edge.lifecycle.cancel_run(principal.tenant_id, chosen_run)
     except NotFound:
         raise _unknown(run_id) from None
-    return json_reply({"run_id": _run_id(run_id).hex, "status": status.value})
+    return json_reply({"run_id": chosen_run.hex, "status": status.value})
 
 
 @router.post("/runs/{run_id}/resume", status_code=202, openapi_extra=described(Answers))
@@ -133,9 +153,8 @@ async def resume_run(
         options=headers_of(edge, principal, wanted.custom_header),
     )
     limits = limits_of(wanted.budget) if wanted.budget is not None else None
-    chosen_run = _run_id(run_id)
     seconds = _wait(request)
-    await in_thread(lambda: _seen(edge, principal, chosen_run, run_id))
+    chosen_run = await in_thread(lambda: _known(edge, principal, run_id))
     talk = await go_on(
         edge,
         principal.tenant_id,
@@ -168,6 +187,14 @@ async def _accepted(request: Request, talk: Talk, seconds: float) -> Response:
     return json_reply(body, 202, {"Location": f"/api/v1/runs/{started.run_id.hex}"})
 
 
+def _refused(found: Glance, position: Position, *, is_stream: bool) -> Response:
+    """The events of a start that was refused: there are none; a stream ends with the reason, like a failed run's."""
+    if not is_stream:
+        return json_reply({"events": [], "position": str(position), "status": found.status})
+    frame = {"code": 500, "message": found.error, "data": False, "run_id": found.id.hex}
+    return Response(f"data:{encode(frame)}\n\n", headers=HEADERS, media_type=MEDIA_TYPE)
+
+
 async def _lines(edge: Edge, tenant_id: UUID, run_id: UUID, after: Position) -> AsyncGenerator[bytes]:
     async with edge.streams.listen(run_id) as subscription:
         frames = edge.streams.follow(tenant_id, subscription, after, Until.REST)
@@ -178,10 +205,19 @@ async def _lines(edge: Edge, tenant_id: UUID, run_id: UUID, after: Position) -> 
             await frames.aclose()
 
 
-def _seen(edge: Edge, principal: Principal, run_id: UUID, written: str) -> None:
+def _found(edge: Edge, principal: Principal, written: str) -> Glance:
+    """The caller's run that is meant by an id or an external id. Raises NotFound."""
     with edge.database.statements() as tx:
-        if overview.glance(tx, principal.tenant_id, run_id) is None:
-            raise _unknown(written)
+        found = overview.glance(tx, principal.tenant_id, _run_id(tx, principal, written))
+    if found is None:
+        raise _unknown(written)
+    return found
+
+
+def _known(edge: Edge, principal: Principal, written: str) -> UUID:
+    """The id of the caller's run that is meant by an id or an external id. Raises NotFound."""
+    with edge.database.statements() as tx:
+        return _run_id(tx, principal, written)
 
 
 def _wait(request: Request) -> float:
@@ -195,10 +231,10 @@ def _filter(text: str) -> UUID | None:
     return (id_of(text) or UUID(int=0)) if text else None
 
 
-def _run_id(text: str) -> UUID:
-    run_id = id_of(text)
+def _run_id(tx: Transaction, principal: Principal, written: str) -> UUID:
+    run_id = external_ids.find_run(tx, principal.tenant_id, written)
     if run_id is None:
-        raise _unknown(text)
+        raise _unknown(written)
     return run_id
 
 

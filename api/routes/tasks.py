@@ -5,7 +5,6 @@ else's succeeds and does nothing.
 """
 
 from contextlib import suppress
-from uuid import UUID
 
 from fastapi import APIRouter
 from fastapi.responses import Response
@@ -18,7 +17,7 @@ from api.replies import id_of, success
 from api.routes.agents import canvas_of
 from api.schemas import Cancelling, TaskAction
 from canvas.errors import NotFound
-from store import conversations
+from store import conversations, external_ids
 
 router = APIRouter(tags=["tasks"])
 
@@ -26,7 +25,7 @@ router = APIRouter(tags=["tasks"])
 @router.post("/tasks/{task_id}/cancel")
 def cancel_task(edge: TheEdge, principal: Caller, task_id: str) -> Response:
     """Stop a run, or everything of a session."""
-    cancel(edge, principal, id_of(task_id))
+    cancel(edge, principal, task_id)
     return success(True)
 
 
@@ -36,7 +35,7 @@ def change_task(edge: TheEdge, principal: Caller, task_id: str, body: SmallBody)
     action: TaskAction = checked(TaskAction, body)
     if action.action != "stop":
         raise Refused(ARGUMENT, f'Unknown action {action.action!r}. Use "stop".')
-    cancel(edge, principal, id_of(task_id))
+    cancel(edge, principal, task_id)
     return success(True)
 
 
@@ -46,19 +45,25 @@ def cancel_agent(edge: TheEdge, principal: Caller, agent_id: str, body: SmallBod
     wanted: Cancelling = checked(Cancelling, body)
     with edge.database.transaction() as tx:
         canvas = canvas_of(tx, principal, agent_id)
-        named = [id_of(text) for text in (wanted.run_id, wanted.session_id) if text]
+        named = [text for text in (wanted.run_id, wanted.session_id) if text]
         active = conversations.open_runs(tx, principal.tenant_id, canvas.id) if not named else []
-    for task in (*named, *active):
+    for task in (*named, *(run_id.hex for run_id in active)):
         cancel(edge, principal, task)
     return success(True)
 
 
-def cancel(edge: Edge, principal: Principal, task: UUID | None) -> None:
-    """Stop a run, or everything of a session, also what is queued in it, if it is the caller's."""
-    if task is None:
-        return
-    try:
-        edge.lifecycle.cancel_session(principal.tenant_id, task)
-    except NotFound:  # then it names a run
+def cancel(edge: Edge, principal: Principal, task: str) -> None:
+    """Stop a run, or everything of a session, also what is queued in it, if it is the caller's.
+
+    `task` is the id of a session or a run, or the external id of a run.
+    """
+    session_id = id_of(task)
+    if session_id is not None:
         with suppress(NotFound):
-            edge.lifecycle.cancel_run(principal.tenant_id, task)
+            edge.lifecycle.cancel_session(principal.tenant_id, session_id)
+            return
+    with edge.database.statements() as tx:
+        run_id = external_ids.find_run(tx, principal.tenant_id, task)
+    if run_id is not None:
+        with suppress(NotFound):
+            edge.lifecycle.cancel_run(principal.tenant_id, run_id)

@@ -31,6 +31,7 @@ JSON_CLAIMED = ("trail", "limits", "answers")
 JSON_OF_RUNS = ("state", "request", "base", "usage")
 DEFAULTS_OF_RUNS: Mapping[str, Any] = {
     "budgeted": False,
+    "external_id": None,
     "previous_run": None,
     "revision": 0,
     "last_event": 0,

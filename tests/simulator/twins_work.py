@@ -584,7 +584,7 @@ NOT_OVER = ("queued", "running", "waiting", "stopping")
 
 @twin(overdue.OPEN)
 def open_runs(work: Work, most: int) -> list[dict[str, Any]]:
-    return _runs(work, most, lambda run: run["status"] in NOT_OVER, "id", "conversation_id")
+    return _runs(work, most, lambda run: run["status"] in NOT_OVER, "id", "conversation_id", "external_id")
 
 
 @twin(canaries.CAME_BACK)
