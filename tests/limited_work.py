@@ -7,6 +7,7 @@ import time
 from typing import Any
 
 from canvas.errors import NodeFailure, ToolError
+from components import jinja
 from components.file_kinds import FileUnreadable
 
 
@@ -68,5 +69,11 @@ def verbose(size: int) -> str:
     return "a" * size
 
 
-def plainly_failing() -> None:
-    raise NodeFailure("No.")
+def render(source: str) -> tuple[str, float]:
+    """A template's text, or why there is none; and the seconds of computing that it took."""
+    began = time.process_time()
+    try:
+        text = jinja.render(source, {}, {})
+    except (jinja.RenderFailed, NodeFailure) as failure:
+        text = f"{type(failure).__name__}: {failure}"
+    return text[:10_000], time.process_time() - began
