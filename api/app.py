@@ -18,7 +18,7 @@ from starlette.routing import Route
 
 import settings
 import telemetry
-from api.edge import Edge
+from api.edge import Edge, in_thread
 from api.errors import add_handlers
 from api.findings import Checked
 from api.mcp_server import PATH, McpEndpoint
@@ -61,6 +61,7 @@ from providers.connections import close_connections
 from providers.databases import place_of, reached
 from providers.dialling import ModelHosts
 from providers.governor import Governor
+from providers.limited_process import close_limited_processes
 from providers.outgoing import Outgoing
 from providers.prices import Prices, prices_from
 from providers.spending import Spending
@@ -137,6 +138,7 @@ def create_app(figures: Figures | None = None) -> FastAPI:
                 yield
         finally:
             await edge.streams.close()
+            await in_thread(close_limited_processes)
             await http.aclose()
             await close_connections()
             await edge.governor.close()

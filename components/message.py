@@ -13,7 +13,6 @@ they are, files are taken out of them and become `downloads`.
 Once the text is said nothing fails the node any more: audio, file and memory are extras.
 """
 
-import asyncio
 import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -29,6 +28,7 @@ from components.base import Effect, Params, component
 from components.context import AUDIO_END, AUDIO_START, THINK_END, THINK_START, NodeContext
 from components.speech import read_aloud
 from components.templates import Lookup
+from providers.untrusted_work import in_untrusted_thread
 
 _THINK, _THOUGHT = "<think>", "</think>"
 _SPOKEN_THOUGHT = re.compile(f"{THINK_START}.*?{THINK_END}", re.DOTALL)
@@ -187,7 +187,7 @@ def _pieces(text: str, texts: Mapping[str, str]) -> list[str]:
 
 async def _rendered(text: str, texts: Mapping[str, str]) -> str:
     """The whole text as Jinja makes it; a template may take most of a second, so not on the event loop."""
-    return await asyncio.to_thread(templates.rendered, text, texts)
+    return await in_untrusted_thread(templates.rendered, text, texts)
 
 
 def _spoken(ref: Ref, text: str, listens_to: Callable[[str], bool]) -> str:

@@ -99,10 +99,7 @@ class ProcessPool:
 
     async def run_within(self, seconds: float, function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
         """The same, with a time limit of its own. The time for which the call waits for a child does not count."""
-        name = f"{function.__module__}:{function.__qualname__}"
-        cpu_seconds = max(1, round(seconds) + 1)
-        request = wire.request_frame(name, arguments, named, cpu_seconds=cpu_seconds)
-        call = _Call(OWNER.get(), request, seconds)
+        call = _call_of(seconds, function, arguments, named)
         self._submit(call)
         try:
             reply = await asyncio.wrap_future(call.future)
@@ -110,6 +107,12 @@ class ProcessPool:
             self._cancel(call)
             raise
         return cast("T", _value_of(reply, seconds, self._limits))
+
+    def run_blocking(self, function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
+        """The same as `run`, for a thread that may wait."""
+        call = _call_of(self._limits.seconds, function, arguments, named)
+        self._submit(call)
+        return cast("T", _value_of(call.future.result(), self._limits.seconds, self._limits))
 
     @property
     def is_busy(self) -> bool:
@@ -273,6 +276,12 @@ class _Child:
             return wire.Reply(wire.ENDED, 0)
 
 
+def _call_of(seconds: float, function: Callable[..., Any], arguments: Sequence[Any], named: Mapping[str, Any]) -> _Call:
+    name = f"{function.__module__}:{function.__qualname__}"
+    request = wire.request_frame(name, arguments, named, cpu_seconds=max(1, round(seconds) + 1))
+    return _Call(OWNER.get(), request, seconds)
+
+
 def _kill(call: _Call) -> None:
     """Called with the pool's lock."""
     call.is_cancelled = True
@@ -343,6 +352,11 @@ def pool() -> ProcessPool:
 async def in_limited_process(function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
     """Call a function of a module in one of this process's children; see `ProcessPool.run`."""
     return await pool().run(function, *arguments, **named)
+
+
+def in_limited_process_blocking(function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
+    """The same, for a thread that may wait."""
+    return pool().run_blocking(function, *arguments, **named)
 
 
 def close_limited_processes() -> None:
