@@ -12,7 +12,7 @@ filled in the syntax tree.
 
 import re
 import zlib
-from collections.abc import Collection, ItemsView, Iterable, Iterator, KeysView, Mapping, Sequence, ValuesView
+from collections.abc import Callable, Collection, ItemsView, Iterable, Iterator, KeysView, Mapping, Sequence, ValuesView
 from functools import wraps
 from typing import Any, cast
 
@@ -29,11 +29,17 @@ from markupsafe import Markup
 
 from canvas.errors import NodeFailure
 from components.jinja_prices import each_costs, more_for, widest
+from components.splitting import Words
 
 BUDGET = 4_000_000  # characters read or written: well under a second, and far more than anybody reads
 ITEM = 10  # what one item of a loop costs, or a call, in characters
 DEEPEST = 100  # levels of values in one another, or of filters in a chain; nobody writes down as many
-SOURCE = 40  # what compiling one character of source costs
+SOURCE = 10  # what compiling one character of source costs
+TAG = 1000  # what compiling one tag costs, or one value in the source: Python's compiler keeps the lock meanwhile
+PART = 150  # what compiling one operand, argument or item costs
+
+
+_PARTING = re.compile(r"[-,(\[|~+*/.:=<>]")
 
 
 class TemplateTooCostly(NodeFailure):
@@ -53,9 +59,9 @@ def render(source: str, markers: Mapping[str, str], names: Mapping[str, str]) ->
     environment = _Environment()
     try:
         environment.text_length = len(source)
-        environment.spend(SOURCE * len(source))
+        environment.spend(_compiling(source))
         tree = environment.parse(source)
-        _Instrumented(markers).visit(tree)
+        _Instrumented(markers, environment.spend).visit(tree)
         template = Template.from_code(environment, environment.compile(tree), {**environment.globals})
     except TemplateSyntaxError as error:
         raise NodeFailure(error.message or "The template does not parse.", line=error.lineno) from error
@@ -69,6 +75,12 @@ def render(source: str, markers: Mapping[str, str], names: Mapping[str, str]) ->
         raise
     except Exception as error:  # template code is the author's: whatever it raises is a render-time error
         raise RenderFailed(str(error)) from error
+
+
+def _compiling(source: str) -> int:
+    """What reading and compiling a source costs: by its length, its tags, and the signs that part expressions."""
+    tags = source.count("{{") + source.count("{%")
+    return SOURCE * len(source) + TAG * tags + PART * len(_PARTING.findall(source))
 
 
 class _Environment(ImmutableSandboxedEnvironment):
@@ -268,8 +280,9 @@ def _parts(value: Any) -> Sequence[Collection[Any]]:
 class _Instrumented(NodeTransformer):
     """Puts values in their places and makes loops and concatenations pay."""
 
-    def __init__(self, markers: Mapping[str, str]) -> None:
-        self.pattern = re.compile("|".join(map(re.escape, markers))) if markers else None
+    def __init__(self, markers: Mapping[str, str], spend: Callable[[int], None]) -> None:
+        self.markers = Words(list(markers))
+        self.spend = spend
 
     def visit_TemplateData(self, node: nodes.TemplateData) -> Any:
         return [
@@ -320,11 +333,12 @@ class _Instrumented(NodeTransformer):
     def _pieces(self, text: str) -> Iterator[tuple[bool, str]]:
         """The text cut at its markers, in order: (is a marker, piece)."""
         position = 0
-        for match in self.pattern.finditer(text) if self.pattern else ():
-            if match.start() > position:
-                yield False, text[position : match.start()]
-            yield True, match.group()
-            position = match.end()
+        for place, marker in self.markers.places(text):
+            if place > position:
+                yield False, text[position:place]
+            self.spend(TAG)
+            yield True, marker
+            position = place + len(marker)
         if position < len(text):
             yield False, text[position:]
 

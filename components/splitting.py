@@ -1,14 +1,14 @@
-"""Cut a text at several delimiters, in a time that grows with the text alone.
+"""Cut a text at several words, or replace them, in a time that grows with the text alone.
 
-The cuts are those of `re.split("first|second|...", text)`: from left to right, and where several delimiters stand at
-one place, at the first of them in their order. A regular expression tries each delimiter at each place in one call,
-which holds the interpreter's lock to its end. Here an Aho-Corasick automaton reads the text once, from its end to its
-beginning: reversed delimiters that end at a place are the delimiters that begin there.
+The places are those of a regular expression `first|second|...`: from left to right, and where several words stand at
+one place, the first of them in their order. A regular expression tries each word at each place in one call, which holds
+the interpreter's lock to its end. Here an Aho-Corasick automaton reads the text once, from its end to its beginning:
+reversed words that end at a place are the words that begin there.
 """
 
 import re
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from canvas.errors import NodeFailure
@@ -33,52 +33,79 @@ def split_at(text: str, delimiters: Sequence[str]) -> list[str]:
         return re.split(f"[{''.join(map(re.escape, wanted))}]", text)
     pieces: list[str] = []
     end = 0
-    for place, length in _places(text, wanted):
-        if place >= end:
-            pieces.append(text[end:place])
-            end = place + length
+    for place, word in Words(wanted).places(text):
+        pieces.append(text[end:place])
+        end = place + len(word)
     return [*pieces, text[end:]]
+
+
+def replaced(text: str, by_word: Mapping[str, str]) -> str:
+    """The text with other texts in the places of words. What is put in is not looked through again."""
+    pieces: list[str] = []
+    end = 0
+    for place, word in Words(list(filter(None, by_word))).places(text):
+        pieces += [text[end:place], by_word[word]]
+        end = place + len(word)
+    return "".join([*pieces, text[end:]])
 
 
 @dataclass(slots=True)
 class _State:
-    """The end of what was read, as far as it begins a reversed delimiter."""
+    """The end of what was read, as far as it begins a reversed word."""
 
     following: "dict[str, _State]" = field(default_factory=lambda: dict[str, _State]())
     shorter: "_State | None" = None  # the longest other state that ends in the same way; None: this is the first state
-    number: int | None = None  # of the first delimiter that ends here
+    number: int | None = None  # of the first word that ends here
 
 
-def _places(text: str, delimiters: Sequence[str]) -> Iterator[tuple[int, int]]:
-    """Each place at which a delimiter begins, from the left, and the length of the first one in their order."""
-    first = _automaton(delimiters)
-    candidates = re.compile(f"[{''.join(map(re.escape, first.following))}]")
-    backwards = text[::-1]
-    found: list[tuple[int, int]] = []
-    state, read, size = first, 0, len(text)
-    while read < size:
-        if state is first:
-            candidate = candidates.search(backwards, read)
-            if candidate is None:
-                break
-            read = candidate.start()
-        letter = backwards[read]
-        while letter not in state.following and state.shorter is not None:
-            state = state.shorter
-        state = state.following.get(letter, first)
-        read += 1
-        if state.number is not None:
-            found.append((size - read, len(delimiters[state.number])))
-    return reversed(found)
+class Words:
+    """Words, none of them empty, that are looked for in texts."""
+
+    def __init__(self, words: Sequence[str]) -> None:
+        self._words = words
+        self._first = _automaton(words)
+        last_letters = "".join(map(re.escape, self._first.following))
+        self._candidates = re.compile(f"[{last_letters}]") if last_letters else None
+
+    def places(self, text: str) -> Iterator[tuple[int, str]]:
+        """Where words stand, from the left, none within another: (position, word)."""
+        end = 0
+        for place, word in self._all(text):
+            if place >= end:
+                yield place, word
+                end = place + len(word)
+
+    def _all(self, text: str) -> Iterator[tuple[int, str]]:
+        """Each place at which a word begins, and the first word in their order that does."""
+        if self._candidates is None:
+            return
+        first, backwards = self._first, text[::-1]
+        found: list[tuple[int, int]] = []
+        state, read, size = first, 0, len(text)
+        while read < size:
+            if state is first:
+                candidate = self._candidates.search(backwards, read)
+                if candidate is None:
+                    break
+                read = candidate.start()
+            letter = backwards[read]
+            while letter not in state.following and state.shorter is not None:
+                state = state.shorter
+            state = state.following.get(letter, first)
+            read += 1
+            if state.number is not None:
+                found.append((size - read, state.number))
+        for place, number in reversed(found):
+            yield place, self._words[number]
 
 
-def _automaton(delimiters: Sequence[str]) -> _State:
+def _automaton(words: Sequence[str]) -> _State:
     first = _State()
-    for number, delimiter in enumerate(delimiters):
+    for number, word in enumerate(words):
         state = first
-        for letter in reversed(delimiter):
+        for letter in reversed(word):
             state = state.following.setdefault(letter, _State())
-        state.number = number
+        state.number = number if state.number is None else state.number
     waiting = deque([first])
     while waiting:
         state = waiting.popleft()

@@ -125,6 +125,14 @@ BOMBS = (
     "{{" * 30000,
     "{% for a in " * 2000,
     "{{ '" + "\\" * 50001 + " }}",
+    "{{ a }}" * 14_000,
+    "{{a|e}}" * 14_000,
+    "{%if a%}b{%endif%}" * 5_500,
+    "{%set a=1%}" * 9_000,
+    "{%macro m()%}{%endmacro%}" * 4_000,
+    "{{ [" + "1," * 48_000 + "1]|length }}",
+    "{{ {" + "1:1," * 24_000 + "1:1}|length }}",
+    "{{ f(" + "1," * 48_000 + "1) }}",
 )
 
 
@@ -304,6 +312,17 @@ def test_no_value_makes_a_call_take_long(expression: str):
 def test_what_would_never_end_is_refused_for_its_price(source: str):
     with pytest.raises(TemplateTooCostly):
         jinja.render(source, {}, {})
+
+
+def test_a_template_with_very_many_references_is_refused_and_a_long_text_with_some_is_not():
+    names = [f"env.{number:x}" for number in range(9_000)]
+    texts = dict.fromkeys(names, "v")
+
+    with pytest.raises(TemplateTooCostly):
+        templates.rendered("{{ 1 }}" + "".join(f"{{{name}}}" for name in names), texts)
+
+    prose = "This is a sentence, and one more; it is (mostly) harmless. " * 1_500
+    assert len(templates.rendered("{{ 1 }}" + prose + "{env.1}" * 200, texts)) == 1 + len(prose) + 200
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from canvas.errors import NodeFailure
-from components.splitting import MOST_DELIMITERS, split_at
+from components.splitting import MOST_DELIMITERS, replaced, split_at
 
 LONG = 200_000
 MOST_SECONDS = 3.0  # of computing; each takes a fraction of one on a machine that has nothing else to do
@@ -22,6 +22,16 @@ def test_pieces_are_those_of_an_alternation_in_order(text: str, delimiters: list
     pattern = "|".join(re.escape(delimiter) for delimiter in delimiters if delimiter)
 
     assert split_at(text, delimiters) == (re.split(pattern, text) if pattern else [text])
+
+
+@given(
+    text=st.text("ab_", max_size=60),
+    by_word=st.dictionaries(st.text("ab_", min_size=1, max_size=5), st.text("ab_", max_size=3), max_size=8),
+)
+def test_words_are_replaced_as_by_an_alternation_in_order(text: str, by_word: dict[str, str]):
+    pattern = "|".join(map(re.escape, by_word))
+
+    assert replaced(text, by_word) == (re.sub(pattern, lambda found: by_word[found[0]], text) if pattern else text)
 
 
 @pytest.mark.parametrize(
