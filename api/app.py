@@ -18,7 +18,7 @@ from starlette.routing import Route
 
 import settings
 import telemetry
-from api.edge import Edge
+from api.edge import Edge, in_thread
 from api.errors import add_handlers
 from api.findings import Checked
 from api.mcp_server import PATH, McpEndpoint
@@ -61,6 +61,7 @@ from providers.connections import close_connections
 from providers.databases import place_of, reached
 from providers.dialling import ModelHosts
 from providers.governor import Governor
+from providers.limited_process import close_limited_processes
 from providers.outgoing import Outgoing
 from providers.prices import Prices, prices_from
 from providers.spending import Spending
@@ -68,6 +69,7 @@ from scheduler.broker import make_app
 from scheduler.bus import on_a_loop
 from scheduler.lifecycle import Lifecycle
 from scheduler.listening import Listening
+from scheduler.liveness import BEHIND_WATCHES, LockWatchdog
 from scheduler.process import coordinator_of
 from scheduler.silence import Silence
 from store.database import Database
@@ -106,6 +108,9 @@ class Figures:
     llm_timeout: timedelta = timedelta(seconds=600)
     private_models: bool = True  # whether accounts of models may lead to private addresses
     model_proxies: bool = False  # whether requests to models go by the proxies that the environment names
+    lock_held_for: float | None = (
+        None  # seconds after which a call in C that keeps the interpreter's lock ends the process
+    )
     knowledge_memory: int = 512 * 1024 * 1024  # bytes of the indexes of knowledge bases
     look_every: float = 2.0
     beat_every: float = 15.0
@@ -132,11 +137,17 @@ def create_app(figures: Figures | None = None) -> FastAPI:
             TokenBuckets(chosen.redis_url), chosen.secret or secrets.token_urlsafe(32)
         )
         await edge.streams.start()
+        watchdog = LockWatchdog(chosen.lock_held_for) if chosen.lock_held_for is not None else None
+        if watchdog is not None:
+            watchdog.start()
         try:
             async with endpoint.running():
                 yield
         finally:
+            if watchdog is not None:
+                await in_thread(watchdog.stop)
             await edge.streams.close()
+            await in_thread(close_limited_processes)
             await http.aclose()
             await close_connections()
             await edge.governor.close()
@@ -188,6 +199,7 @@ def _from_environment() -> Figures:
         llm_timeout=configured.llm_timeout,
         private_models=configured.private_models,
         model_proxies=configured.model_proxies,
+        lock_held_for=configured.deaf_after.total_seconds() + BEHIND_WATCHES,
         knowledge_memory=configured.knowledge_memory,
         asks_elsewhere=configured.ragflow_url is not None,
         plugins=configured.allowed_plugins,

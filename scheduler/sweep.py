@@ -23,7 +23,7 @@ from scheduler.coordinator import Coordinator
 from scheduler.counting import Counters
 from scheduler.housekeeping import Retention, keep_house
 from scheduler.lifecycle import Lifecycle
-from scheduler.liveness import Beat, Watch, give_up
+from scheduler.liveness import BEHIND_WATCHES, Beat, LockWatchdog, Watch, give_up
 from scheduler.process import coordinator_of
 from store import budgets, canaries, knowledge_documents, memory_extractions, overdue
 from store.canaries import Sight
@@ -218,6 +218,7 @@ def main() -> None:
         telemetry.serve_counters(configured.metrics_port)
     beat = Beat("the sweeper", at_most=configured.deaf_after.total_seconds())
     Watch(beat, every=TICK, ends=lambda reason: give_up(reason, lambda: None, within=0)).start()
+    LockWatchdog(configured.deaf_after.total_seconds() + BEHIND_WATCHES).start()
     log.info("sweeper_started")
     harmless = configured.lease - 2 * configured.renew_every
     keeping = Retention(configured.retention, coordinator.database.large.blobs) if configured.retention else None

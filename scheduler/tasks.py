@@ -6,6 +6,7 @@ from uuid import UUID
 
 import structlog
 from celery.exceptions import Reject
+from celery.signals import worker_ready, worker_shutdown
 from sqlalchemy.exc import SQLAlchemyError
 
 import settings
@@ -15,7 +16,7 @@ from scheduler.coordinator import Coordinator
 from scheduler.counting import Counters
 from scheduler.hearing import GOODBYE, Hearing
 from scheduler.lifecycle import Lifecycle
-from scheduler.liveness import give_up
+from scheduler.liveness import BEHIND_WATCHES, LockWatchdog, give_up
 from scheduler.process import coordinator_of
 from scheduler.start_messages import carry_out, read
 from store.outages import is_outage
@@ -31,6 +32,7 @@ _database_url, _redis_url, _broker_url = _settings.servers()
 
 app = make_app(_broker_url, publishers=_settings.scheduler_threads)
 _counters = Counters(**telemetry.counting())
+_lock_watchdog = LockWatchdog(_settings.deaf_after.total_seconds() + BEHIND_WATCHES)
 _coordinator: Coordinator | None = None
 
 
@@ -83,6 +85,16 @@ def start(*args: Any, **options: Any) -> None:
         log.warning("start_put_back", run_id=str(message.ids.get("run_id"))[:64], error=reason)
         time.sleep(AGAIN)
         raise Reject(reason, requeue=True) from error
+
+
+@worker_ready.connect
+def _start(**_: Any) -> None:
+    _lock_watchdog.start()
+
+
+@worker_shutdown.connect
+def _stop(**_: Any) -> None:
+    _lock_watchdog.stop()
 
 
 def _ends(reason: str) -> None:

@@ -22,6 +22,7 @@ from canvas.outcome import OVER_BUDGET, POSTPONED, UNKNOWN, UNKNOWN_TEXT, Failed
 from canvas.references import Ref
 from components import message, registry, tools
 from components.base import Component, Effect
+from components.file_texts import UnreadFile
 from providers.chat import Usage
 from providers.governor import Governor, VendorTurns
 from providers.metering import charge
@@ -71,7 +72,7 @@ class Means:
     models: Models
     pieces: Pieces
     time_limit: TimeLimit
-    read_file: Callable[[UUID, Mapping[str, Any], str], str]
+    read_file: Callable[[UUID, Mapping[str, Any], str], str | UnreadFile]
     services: Callable[[UUID], Services]  # by tenant
     blobs: Blobs | None
     ride_along: bool = True

@@ -29,6 +29,8 @@ from api.webhook_security import Knock, admit, check_size, credential_headers, t
 from api.webhook_trace import Trace, page_of, trace_of
 from canvas.errors import Conflict, InvalidCanvas, InvalidRequest
 from canvas.transcript import Position
+from providers.limited_process import OWNER
+from providers.untrusted_work import in_untrusted_thread
 from scheduler.accepting import Start, Started
 from scheduler.turn_start import Request as Said
 from store import versions, webhook_calls
@@ -181,6 +183,7 @@ async def _payload(request: Request, webhooks: Webhooks, hook: Hook) -> dict[str
     address = request.client.host if request.client else ""
     knock = Knock(hook.door.canvas_id, address, headers, hook.is_test)
     most_bytes = await in_thread(lambda: admit(security, knock, webhooks.buckets))
+    OWNER.set(str(hook.door.tenant_id))
     header = headers.get("content-type", "")
     content_type = content_type_of(header, hook.params.get("content_types"))
     body = await body_of(content_type, header, await _bytes(request, most_bytes))
@@ -188,7 +191,8 @@ async def _payload(request: Request, webhooks: Webhooks, hook: Hook) -> dict[str
         headers.pop("authorization", None)  # the owner's own token, which is no part of what is tested
     query = _first(request.query_params.multi_items())
     delivery = Delivery(query, headers, body, content_type)
-    return await in_thread(lambda: payload_of(hook.params.get("schema"), delivery, credential_headers(security)))
+    hidden = credential_headers(security)
+    return await in_untrusted_thread(payload_of, hook.params.get("schema"), delivery, hidden)
 
 
 def _first(items: list[tuple[str, str]]) -> dict[str, str]:

@@ -7,7 +7,6 @@ account: `max_retries` counts for nothing, what came of it is recorded, and a wo
 the question whether it has happened, unless the sandbox says that nothing can have come of it (row T13).
 """
 
-import asyncio
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
 
@@ -22,6 +21,7 @@ from components.tools.code_contract import Contract
 from components.tools.parameters import filled, one_of
 from providers.cleaning import clean
 from providers.services import Program, ProgramResult, Sandbox
+from providers.untrusted_work import in_untrusted_thread
 
 LANGUAGES: Mapping[str, str] = {
     "python": "python",
@@ -85,7 +85,7 @@ async def _carried_out(sandbox: Sandbox, program: Program, contract: Contract, c
 async def _outputs(sandbox: Sandbox, program: Program, contract: Contract, ctx: NodeContext) -> dict[str, Any]:
     """All outputs that a run of the program brings, its own under the contract's name. Raises ToolError."""
     result = await sandbox.run(program)
-    value, kind, text = await asyncio.to_thread(_told, result)
+    value, kind, text = await in_untrusted_thread(_told, result)
     kept = await code_files.keep(result.files, ctx)
     return {
         contract.name: value,

@@ -1,5 +1,6 @@
 """Webhooks from outside: who is let in, what a run gets, what comes back, and how a test is followed."""
 
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing
@@ -13,6 +14,7 @@ import redis
 
 from api.token_bucket import BucketsAway, TokenBuckets
 from store.ids import new_id
+from tests.attacks.files import evasive_html
 from tests.integration.api.conftest import Server
 from tests.integration.api.talking import ECHO, Client, canvas, eventually
 
@@ -120,6 +122,33 @@ def test_forms_and_files_are_bodies_too(client: Client, stranger: httpx2.Client)
 
     assert form.json()["message"] == '0  Ada ["b"] []'
     assert "in the file" in files.json()["message"]
+
+
+def test_files_of_a_stranger_keep_no_other_caller_waiting(
+    client: Client, server: Server, stranger: httpx2.Client
+) -> None:
+    attacked, other = published(client, webhook()), published(server.client(), webhook())
+    files = [("doc", (f"{number}.html", evasive_html(351 * 1024), "text/html")) for number in range(7)]
+    answers: list[int] = []
+
+    def attack() -> None:
+        with httpx2.Client(base_url=stranger.base_url, timeout=120) as attacker:
+            answers.append(attacker.post(f"/agents/{attacked}/webhook", data={"name": "x"}, files=files).status_code)
+
+    attacker = threading.Thread(target=attack)
+    attacker.start()
+    served = 0
+    while not answers:
+        page = b"<p>" + b"honest " * 10_000
+        json = stranger.post(f"/agents/{other}/webhook", json={"name": "Ada"})
+        html = stranger.post(
+            f"/agents/{other}/webhook", data={"name": "Ada"}, files={"doc": ("a.html", page, "text/html")}
+        )
+        assert json.status_code == html.status_code == 200
+        served += not answers
+    attacker.join()
+
+    assert served
 
 
 def test_a_webhook_that_does_not_wait_answers_what_its_author_wrote(client: Client, stranger: httpx2.Client) -> None:
