@@ -65,8 +65,9 @@ WAYS_OUT: Mapping[str, Way] = {
     "components/plugins.py": _way("importlib", "loads packages that the deployment has installed and named"),
     "api/mcp_server.py": _way("mcp", "answers requests; it asks nobody"),
     # -- programs
-    "providers/sandbox_local.py": _way("create_subprocess_exec()", "the local sandbox, behind its walls"),
-    "providers/sandbox_child.py": _way("ctypes execv() fork() importlib", "builds these walls from inside"),
+    "providers/sandbox_local.py": _way("create_subprocess_exec() socket", "the local sandbox, behind its walls"),
+    "providers/sandbox_calls.py": _way("ctypes", "builds these walls from inside"),
+    "providers/sandbox_child.py": _way("ctypes execv() fork() importlib socket", "builds these walls from inside"),
     "providers/sandbox_walls.py": _way("ctypes", "builds these walls from inside"),
     "providers/sandbox_wrapper.py": _way("compile() exec()", "runs behind the walls, and nowhere else"),
     "components/browsing/chromium.py": _way("playwright", "starts Chromium behind providers/egress.py"),
