@@ -89,8 +89,12 @@ class _ForkServer:
     def _start_session(self) -> bool:
         """Fork a child for the next session; False if there is no worker any more."""
         record, descriptors, _, _ = socket.recv_fds(self._control, RECORD, 2)
-        if not record or len(descriptors) != 2:
+        if not record:
             return False
+        if len(descriptors) != 2:  # there is no room for more; the worker sees that the wire is closed
+            for descriptor in descriptors:
+                os.close(descriptor)
+            return True
         wire_end, leash = descriptors
         table, kind = record.decode().rstrip().split("\n")
         driver = _driver(table, kind)

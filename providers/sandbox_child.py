@@ -124,7 +124,7 @@ def _continue_watched(told: Mapping[str, Any], is_isolated: bool) -> None:
     """
     libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    processes = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY)  # as it is now: the first process builds another root
+    processes = _opened("/proc")  # as it is now: the first process builds another root, for this one as well
     if (first := os.fork()) != 0:
         os.close(told["result"])
         os.close(told["files"])
@@ -176,6 +176,7 @@ def _send_folder(told: Mapping[str, Any]) -> None:
 def _watch(first: int, processes: int, most: int, is_isolated: bool) -> None:
     """Wait for a child and end the way it ended; kill it when all processes together use more memory than they may."""
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
+    inside: int | None = None
     while True:
         ended, status = os.waitpid(-1, os.WNOHANG)
         if ended == first:
@@ -184,8 +185,13 @@ def _watch(first: int, processes: int, most: int, is_isolated: bool) -> None:
             os._exit(code if code >= 0 else 128 - code)
         if ended == 0:
             signal.sigtimedwait({signal.SIGCHLD}, _MEASURED_EVERY)
-            top = first if is_isolated else os.getpid()
-            if _memory(processes, list(_below(processes, top)), most) > most:
+            if inside is None and is_isolated:
+                inside = _namespace_of(processes)
+            if inside is not None:
+                used = _memory(inside, [process for process in _numbers(inside) if process != 1], most)
+            else:
+                used = _memory(processes, list(_below(processes, first if is_isolated else os.getpid())), most)
+            if used > most:
                 os.write(2, f"The program and its processes used more than {most} bytes of memory together.\n".encode())
                 _kill_all(first, processes, is_isolated)
                 os._exit(128 + signal.SIGKILL)
@@ -204,12 +210,42 @@ def _kill_all(first: int, processes: int, is_isolated: bool) -> None:
                 os.waitpid(-1, 0)
 
 
+def _namespace_of(processes: int) -> int | None:
+    """`/proc` of the program's own namespace, which lists its processes and no others; None while there is none."""
+    try:
+        is_another = os.stat("/proc").st_dev != os.fstat(processes).st_dev
+        return _opened("/proc") if is_another and os.path.exists("/proc/1/statm") else None
+    except OSError:  # the walls are being built
+        return None
+
+
+def _opened(path: str) -> int:
+    return os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+
+
+def _numbers(processes: int) -> list[int]:
+    return [int(name) for name in _listed(processes, ".") if name.isdigit()]
+
+
 def _below(processes: int, top: int) -> Iterator[int]:
     """All processes that a process has started, and those have."""
-    for thread in _listed(processes, f"{top}/task"):
-        for child in _read(processes, f"{top}/task/{thread}/children").split():
-            yield int(child)
-            yield from _below(processes, int(child))
+    if _exists(processes, f"{os.getpid()}/task/{os.getpid()}/children"):
+        children = _children_of(processes, top)
+    else:  # a kernel that keeps no lists of children
+        children = [process for process in _numbers(processes) if _parent_of(processes, process) == top]
+    for child in children:
+        yield child
+        yield from _below(processes, child)
+
+
+def _children_of(processes: int, parent: int) -> list[int]:
+    threads = _listed(processes, f"{parent}/task")
+    return [int(child) for each in threads for child in _read(processes, f"{parent}/task/{each}/children").split()]
+
+
+def _parent_of(processes: int, process: int) -> int | None:
+    fields = _read(processes, f"{process}/stat").rpartition(")")[2].split()
+    return int(fields[1]) if len(fields) > 1 else None
 
 
 def _memory(processes: int, found: Sequence[int], most: int) -> int:
@@ -244,6 +280,14 @@ def _listed(processes: int, path: str) -> list[str]:
         return []
     finally:
         os.close(folder)
+
+
+def _exists(processes: int, path: str) -> bool:
+    try:
+        os.stat(path, dir_fd=processes)
+    except OSError:
+        return False
+    return True
 
 
 def _read(processes: int, path: str) -> str:
