@@ -34,7 +34,7 @@ from providers.drivers import Driver, Target
 from providers.services import Rows
 
 MIB = 1024 * 1024
-MEMORY = 320 * MIB  # bytes of address space that a session may use beyond what the drivers need
+MEMORY = 256 * MIB  # bytes of address space that a session may use beyond what the drivers need
 MOST_BYTES = 32 * MIB  # of all rows of a statement; what a canvas can hold is far less
 FIRST_ROWS = 4  # that are fetched at once; then ever more, until they are too large
 GRACE = 2.0  # seconds that a child has to cancel its statement at the server

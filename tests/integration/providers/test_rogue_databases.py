@@ -238,6 +238,15 @@ async def ask(db_type: str, port: int, sql: str = "SELECT x FROM t", most_rows: 
         return await session.execute(sql, most_rows)
 
 
+def server_of(url: str) -> dict[str, Any]:
+    """How `ask` reaches a real server."""
+    place = urlsplit(url)
+    return {
+        "host": place.hostname, "port": place.port, "database": place.path.lstrip("/"),
+        "username": unquote(place.username or ""), "password": unquote(place.password or ""),
+    }  # fmt: skip
+
+
 FLOODS: Mapping[str, tuple[str, Callable[[Rogue, socket.socket], None]]] = {
     "PostgreSQL, one message": ("postgres", one_message_without_end),
     "MySQL, one value": ("mysql", one_value_without_end),
@@ -281,15 +290,25 @@ def test_nothing_is_read_any_more_when_the_node_has_ended(
 
 
 def test_values_of_a_real_server_that_nobody_could_hold_are_refused(module_database_url: str):
-    url = urlsplit(module_database_url)
-    own = {
-        "host": url.hostname, "database": url.path.lstrip("/"), "username": unquote(url.username or ""),
-        "password": unquote(url.password or ""),
-    }  # fmt: skip
     large = "SELECT repeat('x', 120000000) FROM generate_series(1, 4)"
 
     with memory_within(MOST_MEMORY), pytest.raises(ToolError, match=TOO_LARGE):
-        asyncio.run(ask("postgres", url.port or 5432, large, **own))
+        asyncio.run(ask("postgres", sql=large, **server_of(module_database_url)))
+
+
+LARGE = {
+    "a few large values": ("SELECT repeat('x', 8000000) AS x FROM generate_series(1, 4)", 4, 8_000_000),
+    "one value": ("SELECT repeat('x', 32000000) AS x", 1, 32_000_000),
+    "many values": ("SELECT repeat('x', 100) AS x FROM generate_series(1, 250000)", 250_000, 100),
+    "values of several bytes for each character": ("SELECT repeat('\u00e9', 8000000) AS x", 1, 8_000_000),
+}
+
+
+@pytest.mark.parametrize(("sql", "rows", "size"), LARGE.values(), ids=LARGE)
+def test_rows_that_are_just_within_the_limit_are_answered(module_database_url: str, sql: str, rows: int, size: int):
+    found = asyncio.run(ask("postgres", sql=sql, most_rows=10**6, **server_of(module_database_url)))
+
+    assert (len(found.rows), {len(row[0]) for row in found.rows}) == (rows, {size})
 
 
 def test_trinos_answer_that_unpacks_to_a_thousand_times_its_size_is_refused(httpserver: HTTPServer):
