@@ -11,7 +11,7 @@ import pytest
 from providers import sandbox_child
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="there is no /proc")
-SLEEPING = "import subprocess, sys, time; subprocess.Popen(['sleep', '60']); print('ready', flush=True); time.sleep(60)"
+SLEEPING = "import subprocess, time; print(subprocess.Popen(['sleep', '60']).pid, flush=True); time.sleep(60)"
 
 
 @pytest.fixture
@@ -28,11 +28,7 @@ def family() -> Iterator[tuple[int, int]]:
         [sys.executable, "-c", SLEEPING], stdout=subprocess.PIPE, text=True, start_new_session=True
     ) as child:
         assert child.stdout is not None
-        assert child.stdout.readline() == "ready\n"
-        told = subprocess.run(
-            ["ps", "-o", "pid=", "--ppid", str(child.pid)], capture_output=True, text=True, check=True
-        )
-        yield child.pid, int(told.stdout)
+        yield child.pid, int(child.stdout.readline())
         os.killpg(child.pid, 9)
 
 
