@@ -24,6 +24,7 @@ from components.tool_context import ToolContext
 from components.tool_rounds import recalled, record
 from components.tool_set import Function
 from components.tools import evidence
+from components.tools.base import timed_out
 from providers.chat import ChatModel, ChatRequest, Completion, Usage
 from providers.fitting import count_tokens
 from providers.metering import counted_by
@@ -215,6 +216,8 @@ class Research:
         except TimeoutError:
             if not time.expired():
                 raise
+            if source.limit is None:
+                return timed_out(source.component, limit)
             return f"Operation timed out after {limit:g} seconds"
         return run.error or ""
 
