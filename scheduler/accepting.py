@@ -49,6 +49,7 @@ class Start:
     on_busy: str = "refuse"
     idempotency: tuple[str, str, bytes] | None = None  # (route, key, SHA-256 of the request)
     budget: Mapping[str, int] = field(default_factory=dict[str, int])  # limits of the run, by measure
+    token_id: UUID | None = None  # the share link by which a new conversation is begun
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +157,7 @@ def _conversation(tx: Transaction, start: Start, conversation_id: UUID) -> Mappi
         start.conversation_name,
         start.conversation_source,
         conversation_id=conversation_id,
+        token_id=start.token_id,
     )
     conversing.said_before(tx, conversation_id, start.said_before)
     return {"active_run": None, "last_run": None, "messages": len(start.said_before)}

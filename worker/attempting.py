@@ -70,7 +70,7 @@ class Means:
     models: Models
     pieces: Pieces
     time_limit: TimeLimit
-    read_file: Callable[[UUID, Mapping[str, Any], str], str]
+    read_file: Callable[[UUID, UUID, Mapping[str, Any], str], str]
     services: Callable[[UUID], Services]  # by tenant
     blobs: Blobs | None
     ride_along: bool = True
@@ -254,7 +254,7 @@ class Attempting:
             voice=voice,
             database=x.coordinator.database,
             open_model=partial(x.models.unpaid, claim.tenant_id),
-            read_text=partial(x.read_file, claim.tenant_id),
+            read_text=partial(x.read_file, claim.tenant_id, claim.run_id),
             patience=self._patience,
             keeping=Keeping(
                 claim, x.coordinator.database, x.blobs, x.coordinator.dispatch.bus, _may_be_cited(compiled)

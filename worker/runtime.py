@@ -43,7 +43,8 @@ from worker.outside import Outside, Reach
 from worker.speech import AudioInRedis, Voices
 from worker.working_off import WorkingOff
 
-ReadFile = Callable[[UUID, Mapping[str, Any], str], str]
+ReadFile = Callable[[UUID, UUID, Mapping[str, Any], str], str]
+"""(tenant, run, descriptor, layout) -> the text of a file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,14 +168,15 @@ class _Files:
     database: Database
     blobs: Blobs | None
 
-    def read(self, tenant_id: UUID, descriptor: Mapping[str, Any], layout_recognize: str) -> str:
+    def read(self, tenant_id: UUID, run_id: UUID, descriptor: Mapping[str, Any], layout_recognize: str) -> str:
         """An upload as a data URI (images) or as one text block (components 3.1.1)."""
         if self.blobs is None:
             raise NodeFailure("This worker has no file storage. Set EASEL_FILES_DIR.")
         name = str(descriptor.get("name") or descriptor.get("id"))
         try:
             with self.database.transaction() as tx:
-                stored, data = files.read(tx, tenant_id, self.blobs, UUID(str(descriptor.get("id"))))
+                file_id = UUID(str(descriptor.get("id")))
+                stored, data = files.read(tx, tenant_id, self.blobs, file_id, for_run=run_id)
         except (NotFound, ValueError) as error:
             raise NodeFailure(f'The file "{name}" is not there. Upload it again.') from error
         return file_text(name, str(descriptor.get("mime_type") or stored.mime_type), data)

@@ -134,7 +134,7 @@ async def _answered(
         if template is not None:
             started = await in_thread(lambda: edge.lifecycle.start_run(start))
             return template.reply(started)
-        talk = await begin(edge, start.tenant_id, start)
+        talk = await begin(edge, start.tenant_id, start, token_id=principal.token_id if principal else None)
         told = await gathered(talk, request)
         statuses = await in_thread(lambda: _statuses(edge, talk.started))
     except Conflict as refused:

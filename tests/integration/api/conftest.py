@@ -45,6 +45,12 @@ class Server:
             _, token = tenants.create_token(tx, tenant_id, "test", kind)
         return self.client_of(tenant_id, token)
 
+    def guest(self, client: Client, agent: str) -> Client:
+        """Somebody with a share link of a client's agent."""
+        with self.database.transaction() as tx:
+            _, token = tenants.create_token(tx, client.tenant_id, "link", "beta", canvas_id=UUID(agent))
+        return self.client_of(client.tenant_id, token)
+
     def client_of(self, tenant_id: UUID, token: str) -> Client:
         """Somebody with this token."""
         headers = {"Authorization": f"Bearer {token}"}

@@ -84,7 +84,7 @@ def test_what_was_uploaded_comes_back_as_it_was(client: Client, agent: str) -> N
 def test_a_share_link_may_upload_and_fetch_what_runs_produce(client: Client, storing: Server) -> None:
     agent = client.agent(ECHO)
     with storing.database.transaction() as tx:
-        _, token = tenants.create_token(tx, client.tenant_id, "share", "beta")
+        _, token = tenants.create_token(tx, client.tenant_id, "share", "beta", canvas_id=UUID(agent))
     guest = storing.client_of(client.tenant_id, token)
     file_id = stored(guest, agent)
 
