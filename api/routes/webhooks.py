@@ -145,7 +145,19 @@ async def _answered(
 
 
 def _hook(edge: Edge, agent_id: str, principal: Principal | None) -> Hook:
-    """The webhook of a canvas. Raises InvalidRequest for what is no webhook."""
+    """The webhook of a canvas. Raises InvalidRequest for what is no webhook.
+
+    Who has shown no token is not told why: an agent without a webhook answers like one that is not there.
+    """
+    try:
+        return _known_hook(edge, agent_id, principal)
+    except InvalidRequest:
+        if principal is not None:
+            raise
+        raise InvalidRequest(NOT_FOUND) from None
+
+
+def _known_hook(edge: Edge, agent_id: str, principal: Principal | None) -> Hook:
     with edge.database.transaction() as tx:
         canvas_id = id_of(agent_id)
         door = webhook_calls.door(tx, canvas_id) if canvas_id is not None else None
