@@ -22,6 +22,10 @@ _bearer = HTTPBearer(auto_error=False, description="An API token: `easel tokens 
 NO_AGENT = "This share link names no agent. Ask for a new link. (Operators: `easel tokens bind TOKEN --agent AGENT`)"
 
 
+Bearer = Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
+"""What shows in OpenAPI that a route needs a token."""
+
+
 @dataclass(frozen=True, slots=True)
 class ShareLink:
     """What a share link opens: the published version of one agent, and what came by this link."""
@@ -49,9 +53,7 @@ class Principal:
         return self.link is None or self.link.canvas_id == canvas_id
 
 
-async def anyone(
-    request: Request, edge: TheEdge, _for_openapi: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
-) -> Principal:
+async def anyone(request: Request, edge: TheEdge, _for_openapi: Bearer) -> Principal:
     """The caller, by a token of any kind. Raises Unauthorized."""
     written = request.headers.get("authorization", "").strip()
     scheme, _, rest = written.partition(" ")

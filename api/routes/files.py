@@ -28,10 +28,12 @@ old_router = APIRouter(tags=["files"])  # paths that older clients know, below `
 
 UNKNOWN = "document not found"
 
-_PAGES = re.compile(r"html|xml|xsl|svg|mimearchive|^message/|^multipart/")  # types that may carry scripts
+_PAGES = re.compile(
+    r"html|xml|xsl|svg|mimearchive|script|^message/|^multipart/"
+)  # types that may carry scripts, or be some
 _PICTURES = frozenset({"image/png", "image/jpeg"})
 _PAGE_EXTENSIONS = frozenset(
-    {"html", "htm", "shtml", "xhtml", "xht", "xml", "xsl", "xslt", "svg", "svgz", "mht", "mhtml"}
+    {"html", "htm", "shtml", "xhtml", "xht", "xml", "xsl", "xslt", "svg", "svgz", "mht", "mhtml", "js", "mjs", "cjs"}
 )
 FORM = {
     "type": "object",
@@ -214,6 +216,7 @@ def reply_with(data: bytes, kind: str, name: str, *, is_inline: bool) -> Respons
     headers = {
         "Content-Disposition": "inline" if is_inline else f"attachment{_named(name)}",
         "X-Content-Type-Options": "nosniff",
+        "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; sandbox",
     }
     return Response(data, headers=headers, media_type=kind)
 

@@ -16,6 +16,7 @@ from pydantic import SecretStr
 
 import local
 from api.app import Figures, create_app
+from api.http1 import GuardedProtocol
 from embedded import Services
 from settings import Settings
 from store import tenants
@@ -60,7 +61,9 @@ class Server:
 @contextmanager
 def serving(figures: Figures) -> Iterator[str]:
     """A server in a thread; its URL."""
-    config = uvicorn.Config(create_app(figures), port=0, http="h11", log_level="error", timeout_graceful_shutdown=2)
+    config = uvicorn.Config(
+        create_app(figures), port=0, http=GuardedProtocol, ws="none", log_level="error", timeout_graceful_shutdown=2
+    )
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()

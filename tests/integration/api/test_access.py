@@ -25,7 +25,7 @@ from store.sealing import SealingKey
 from tests.integration.api.conftest import NO_TLS, SECRET, Server
 from tests.integration.api.talking import ECHO, Client
 
-OPEN = {"/healthz", "/readyz", "/metrics", "/api/v1/agents/{agent_id}/webhook"}  # a webhook has locks of its own
+OPEN = {"/healthz", "/readyz", "/api/v1/agents/{agent_id}/webhook"}  # a webhook has locks of its own
 BODIES = {  # enough of a body for the route to look at the ids in it
     "/api/v1/agents/chat/completions": {"agent_id": "{agent_id}", "query": "x"},
     "/api/v1/openai/agents/{agent_id}/chat/completions": {"messages": [{"role": "user", "content": "x"}]},

@@ -111,6 +111,15 @@ def test_old_paths_lead_to_the_download(client: Client, agent: str, path: str) -
         ("preview", {"mime_type": "application/pdf"}, "application/pdf", "inline"),
         ("preview", {"mime_type": "text/html"}, "text/html; charset=utf-8", 'attachment; filename="a.txt"'),
         ("preview", {"ext": "svg"}, "image/svg+xml", 'attachment; filename="a.txt"'),
+        ("preview", {"ext": "js"}, "text/javascript; charset=utf-8", 'attachment; filename="a.txt"'),
+        ("preview", {"mime_type": "text/javascript"}, "text/javascript; charset=utf-8", 'attachment; filename="a.txt"'),
+        ("preview", {"mime_type": "application/ecmascript"}, "application/ecmascript", 'attachment; filename="a.txt"'),
+        (
+            "preview",
+            {"ext": "mjs", "mime_type": "text/plain"},
+            "text/plain; charset=utf-8",
+            'attachment; filename="a.txt"',
+        ),
         ("preview", {"mime_type": "text/xsl"}, "text/xsl; charset=utf-8", 'attachment; filename="a.txt"'),
         (
             "download",
@@ -130,6 +139,7 @@ def test_no_page_is_ever_shown_inline(
     assert reply.headers["content-type"] == kind
     assert reply.headers["content-disposition"] == disposition
     assert reply.headers["x-content-type-options"] == "nosniff"
+    assert "sandbox" in reply.headers["content-security-policy"]
     assert "x-evil" not in reply.headers
 
 
