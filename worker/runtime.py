@@ -128,6 +128,7 @@ class Worker:
             allowance=figures.allowance,
             caller_headers=mcp.caller_headers,
             spending=spends,
+            sealing_key=sealing_key,
             governor=self._governor,
         )
 

@@ -28,6 +28,7 @@ from api.webhook_reply import template_of, told_reply
 from api.webhook_security import Knock, admit, check_size, credential_headers, texts
 from api.webhook_trace import Trace, page_of, trace_of
 from canvas.errors import Conflict, InvalidCanvas, InvalidRequest
+from canvas.secret_fields import Place
 from canvas.transcript import Position
 from scheduler.accepting import Start, Started
 from scheduler.turn_start import Request as Said
@@ -179,7 +180,8 @@ def _configured(tx: Transaction, edge: Edge, door: Door, *, is_test: bool) -> tu
         raise InvalidRequest("Invalid DSL format.") from None
     for entry in document.entries.values():
         if entry.component == "Begin" and entry.params.get("mode") == "Webhook":
-            return version.id, entry.params
+            secrets = edge.secrets_of(door.tenant_id, door.canvas_id)
+            return version.id, secrets.opened_params(Place(entry.id, entry.name, entry.component, ""), entry.params)
     raise InvalidRequest("Webhook not configured for this agent.")
 
 
