@@ -1,7 +1,7 @@
 """`easel import`, `export`, `secrets seal`: keys in stored canvases are sealed, and shown where that is asked for."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -9,13 +9,11 @@ from uuid import UUID
 import pytest
 from sqlalchemy import text
 
-import settings
-from cli.__main__ import main
 from store import canvases, tenants, versions
 from store.database import Database
+from tests.integration.command_line import Easel, easel_on
 
 KEY = "tvly-1234567890"
-Easel = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
@@ -34,27 +32,10 @@ def easel(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> Iterator[Easel]:
-    """The command in this process; exit code, stdout and stderr."""
-    variables = {
-        "DATABASE_URL": database.url,
-        "REDIS_URL": redis_url,
-        "EASEL_HOME": str(tmp_path),
-        "EASEL_SECRET_KEY": "a secret that is long",
-    }
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
     with database.transaction() as tx:
         tenants.ensure_tenant(tx, "local")
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as ended:
-            main(list(arguments))
-        shown = capsys.readouterr()
-        return int(ended.value.code or 0), shown.out, shown.err
-
-    settings.load.cache_clear()
-    yield run
-    settings.load.cache_clear()
+    with easel_on(database, redis_url, tmp_path, monkeypatch, capsys) as easel:
+        yield easel
 
 
 def document() -> dict[str, Any]:

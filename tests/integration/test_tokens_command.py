@@ -1,7 +1,7 @@
 """`easel tokens`: share links name their agent, and tokens expire."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from uuid import UUID
@@ -9,12 +9,9 @@ from uuid import UUID
 import pytest
 from sqlalchemy import text
 
-import settings
-from cli.__main__ import main
 from store import canvases, tenants
 from store.database import Database
-
-Easel = Callable[..., tuple[int, str, str]]
+from tests.integration.command_line import Easel, easel_on
 
 
 @pytest.fixture
@@ -39,44 +36,33 @@ def easel(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> Iterator[Easel]:
-    """The command in this process; exit code, stdout and stderr."""
-    for name, value in {"DATABASE_URL": database.url, "REDIS_URL": redis_url, "EASEL_HOME": str(tmp_path)}.items():
-        monkeypatch.setenv(name, value)
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as ended:
-            main(["tokens", *arguments])
-        shown = capsys.readouterr()
-        return int(ended.value.code or 0), shown.out, shown.err
-
-    settings.load.cache_clear()
-    yield run
-    settings.load.cache_clear()
+    with easel_on(database, redis_url, tmp_path, monkeypatch, capsys) as easel:
+        yield easel
 
 
 def test_a_share_link_names_its_agent_by_title_or_id(easel: Easel, agent: UUID):
     for named in ("Helper", agent.hex):
-        code, out, _ = easel("create", "--kind", "beta", "--agent", named, "--json")
+        code, out, _ = easel("tokens", "create", "--kind", "beta", "--agent", named, "--json")
         assert (code, json.loads(out)["agent_id"]) == (0, agent.hex)
 
-    _, listed, _ = easel("list", "--json")
+    _, listed, _ = easel("tokens", "list", "--json")
     assert [json.loads(line)["agent"] for line in listed.splitlines()] == [agent.hex, agent.hex]
 
 
 def test_a_share_link_without_an_agent_and_a_token_with_one_are_refused(easel: Easel, agent: UUID):
     for arguments in (("--kind", "beta"), ("--agent", "Helper"), ("--kind", "admin", "--agent", "Helper")):
-        code, out, err = easel("create", *arguments)
+        code, out, err = easel("tokens", "create", *arguments)
         assert (code, out) == (2, "")
         assert "opens one agent" in " ".join(err.replace("│", " ").split())
 
 
 def test_a_share_link_that_names_no_agent_is_bound_to_one(easel: Easel, agent: UUID, database: Database):
-    _, out, _ = easel("create", "--kind", "beta", "--agent", "Helper", "--json")
+    _, out, _ = easel("tokens", "create", "--kind", "beta", "--agent", "Helper", "--json")
     made = json.loads(out)
     with database.transaction() as tx:
         tx.run(text("update tokens set canvas_id = null"))
 
-    code, _, err = easel("bind", made["id"], "--agent", "Helper")
+    code, _, err = easel("tokens", "bind", made["id"], "--agent", "Helper")
 
     with database.transaction() as tx:
         principal = tenants.principal_of(tx, made["token"])
@@ -86,16 +72,16 @@ def test_a_share_link_that_names_no_agent_is_bound_to_one(easel: Easel, agent: U
 
 
 def test_a_token_that_is_no_share_link_is_bound_to_nothing(easel: Easel, agent: UUID):
-    _, out, _ = easel("create", "--json")
+    _, out, _ = easel("tokens", "create", "--json")
 
-    code, _, err = easel("bind", json.loads(out)["id"], "--agent", "Helper")
+    code, _, err = easel("tokens", "bind", json.loads(out)["id"], "--agent", "Helper")
 
     assert code == 2
     assert "no share link" in err
 
 
 def test_a_token_expires_when_its_time_is_over(easel: Easel, agent: UUID, database: Database):
-    easel("create", "--expires", "30d")
+    easel("tokens", "create", "--expires", "30d")
 
     with database.transaction() as tx:
         (token,) = tenants.tokens_of(tx, tenants.ensure_tenant(tx, "local"))
@@ -106,7 +92,7 @@ def test_a_token_expires_when_its_time_is_over(easel: Easel, agent: UUID, databa
 
 @pytest.mark.parametrize("written", ["30", "x", "0d", "-1d", "1.5h", ""])
 def test_what_is_no_time_is_refused(easel: Easel, agent: UUID, written: str):
-    code, out, err = easel("create", "--expires", written)
+    code, out, err = easel("tokens", "create", "--expires", written)
 
     assert (code, out) == (2, "")
     assert "30d or 12h" in " ".join(err.split())
