@@ -8,6 +8,7 @@ from cli import agents, output
 from cli.connection import opened, tenant_of
 from cli.inputs import duration_of, id_of
 from cli.options import LOCAL, AsJson, OfTenant
+from cli.output import YELLOW
 from store import tenants
 
 tokens = typer.Typer(help="API tokens: create, list, bind, revoke.", no_args_is_help=True)
@@ -39,7 +40,8 @@ def create(
     expires_in = duration_of(expires, "--expires") if expires is not None else None
     with opened() as connection, connection.database.transaction() as tx:
         tenant_id = tenants.ensure_tenant(tx, tenant) if add_tenant else tenant_of(tx, tenant)
-        canvas_id = agents.find(tx, tenant_id, agent).id if agent is not None else None
+        opens = agents.find(tx, tenant_id, agent) if agent is not None else None
+        canvas_id = opens.id if opens is not None else None
         token_id, plain = tenants.create_token(tx, tenant_id, name, kind, canvas_id=canvas_id, expires_in=expires_in)
     if as_json:
         made = {"id": token_id.hex, "tenant_id": tenant_id.hex, "name": name, "kind": kind, "token": plain}
@@ -47,6 +49,10 @@ def create(
     else:
         output.say(plain)
         output.tell(f'Token {token_id.hex} of tenant "{tenant}". It is not shown again.')
+    if opens is not None and opens.published_at is None:
+        output.tell(
+            f'Agent "{opens.title}" has no published version, so the link runs nothing yet: `easel publish`.', YELLOW
+        )
 
 
 @tokens.command("list")

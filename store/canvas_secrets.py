@@ -42,6 +42,12 @@ ORPHANED_IDS = (
     .where(versions.c.canvas_id.not_in(select(canvases.c.id)))
     .distinct()
 )
+A_SEALED_DRAFT = (
+    select(canvases.c.tenant_id, canvases.c.id, canvases.c.draft)
+    .where(sa.cast(canvases.c.draft, sa.Text).like(bindparam("sign")))
+    .order_by(canvases.c.updated_at.desc())
+    .limit(1)
+)
 _this_canvas = (canvases.c.tenant_id == bindparam("of_tenant"), canvases.c.id == bindparam("of_canvas"))
 _its_versions = (versions.c.tenant_id == bindparam("of_tenant"), versions.c.canvas_id == bindparam("of_canvas"))
 DRAFT = select(canvases.c.draft).where(*_this_canvas).with_for_update()
@@ -189,6 +195,12 @@ def _mask(sealed: str) -> str:
 def stored_documents(tx: Transaction, tenant_id: UUID, canvas_id: UUID) -> Iterable[Mapping[str, Any]]:
     """The documents of a canvas's versions, the newest first."""
     return (row.dsl for row in tx.rows(OLD_DOCUMENTS, of_tenant=tenant_id, of_canvas=canvas_id))
+
+
+def a_sealed_draft(tx: Transaction) -> tuple[UUID, UUID, Mapping[str, Any]] | None:
+    """Tenant, id and draft of the canvas with sealed secrets that was changed last; None if there is none."""
+    rows = tx.rows(A_SEALED_DRAFT, sign=f"%{PREFIX}%")
+    return (rows[0].tenant_id, rows[0].id, rows[0].draft) if rows else None
 
 
 def all_canvases(tx: Transaction) -> list[tuple[UUID, UUID]]:

@@ -94,6 +94,7 @@ VALID = select(tokens.c.id).where(tokens.c.id == any_(bindparam("token_ids", typ
 HAS_CANVAS = select(canvases.c.id).where(
     canvases.c.tenant_id == bindparam("tenant_id"), canvases.c.id == bindparam("canvas_id")
 )
+UNBOUND_LINKS = select(func.count()).where(tokens.c.kind == SHARE_LINK, tokens.c.canvas_id.is_(None), _is_valid)
 BIND = (
     update(tokens)
     .where(
@@ -208,6 +209,11 @@ def valid_tokens(tx: Transaction, token_ids: Collection[UUID]) -> set[UUID]:
 def tokens_of(tx: Transaction, tenant_id: UUID) -> list[Token]:
     """A tenant's tokens, revoked ones included, oldest first."""
     return [Token(*row) for row in tx.rows(TOKENS_OF, tenant_id=tenant_id)]
+
+
+def unbound_links(tx: Transaction) -> int:
+    """How many share links of all tenants name no agent, and so open nothing."""
+    return int(tx.scalar(UNBOUND_LINKS))
 
 
 def revoke_token(tx: Transaction, tenant_id: UUID, token_id: UUID) -> None:

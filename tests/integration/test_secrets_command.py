@@ -9,6 +9,8 @@ from uuid import UUID
 import pytest
 from sqlalchemy import text
 
+import settings
+from cli import checks
 from store import canvases, tenants, versions
 from store.database import Database
 from tests.integration.command_line import Easel, easel_on
@@ -133,3 +135,18 @@ def test_versions_of_an_agent_that_is_gone_are_sealed_too(easel: Easel, database
     _, _, err = easel("secrets", "seal")
 
     assert err == "1 documents of 1 agents had secrets in the clear, which are sealed now.\n"
+
+
+def test_the_doctor_tries_whether_secrets_open_with_this_key(
+    easel: Easel, database: Database, file: Path, monkeypatch: pytest.MonkeyPatch
+):
+    nothing = checks.secrets_of_canvases(database)
+    easel("import", str(file))
+    same_key = checks.secrets_of_canvases(database)
+
+    monkeypatch.setenv("EASEL_SECRET_KEY", "another secret that is long")
+    settings.load.cache_clear()
+    another_key = checks.secrets_of_canvases(database)
+
+    assert [each.level for each in (nothing, same_key, another_key)] == ["OK", "OK", "FAIL"]
+    assert '"api_key" of TavilySearch does not open' in another_key.found

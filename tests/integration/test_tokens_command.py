@@ -9,6 +9,7 @@ from uuid import UUID
 import pytest
 from sqlalchemy import text
 
+from cli import checks
 from store import canvases, tenants
 from store.database import Database
 from tests.integration.command_line import Easel, easel_on
@@ -96,3 +97,26 @@ def test_what_is_no_time_is_refused(easel: Easel, agent: UUID, written: str):
 
     assert (code, out) == (2, "")
     assert "30d or 12h" in " ".join(err.split())
+
+
+def test_a_share_link_of_what_is_not_published_is_made_with_a_word_about_it(
+    easel: Easel, agent: UUID, database: Database
+):
+    _, _, drafted = easel("tokens", "create", "--kind", "beta", "--agent", "Helper")
+    with database.transaction() as tx:
+        canvases.publish(tx, tenants.ensure_tenant(tx, "local"), agent)
+    _, _, published = easel("tokens", "create", "--kind", "beta", "--agent", "Helper")
+
+    assert "no published version" in drafted
+    assert "no published version" not in published
+
+
+def test_the_doctor_finds_share_links_that_name_no_agent(easel: Easel, agent: UUID, database: Database):
+    easel("tokens", "create", "--kind", "beta", "--agent", "Helper")
+    before = checks.share_links(database)
+
+    with database.transaction() as tx:
+        tx.run(text("update tokens set canvas_id = null"))
+
+    found = checks.share_links(database)
+    assert (before.level, found.level, found.found) == ("OK", "WARN", "1 name no agent, and open nothing")
