@@ -1,4 +1,4 @@
-"""The application: `uvicorn --factory --http h11 api.app:create_app`.
+"""The application, which `easel api` serves.
 
 Routes, error mapping, and what lives as long as it does.
 """
@@ -116,6 +116,8 @@ class Figures:
     beat_every: float = 15.0
     asks_elsewhere: bool = False  # there is a search server (EASEL_RAGFLOW_URL)
     plugins: frozenset[str] = frozenset()  # names of those that canvases may use
+    open_metrics: bool = False  # /metrics needs no token
+    open_schema: bool = False  # /openapi.json needs none
 
 
 def create_app(figures: Figures | None = None) -> FastAPI:
@@ -130,6 +132,7 @@ def create_app(figures: Figures | None = None) -> FastAPI:
         anyio.to_thread.current_default_thread_limiter().total_tokens = chosen.pool
         edge = _edge(chosen)
         app.state.edge = edge
+        app.state.open_routes = health.OpenRoutes(metrics=chosen.open_metrics, schema=chosen.open_schema)
         app.state.http = http = Outgoing(chosen.guard, user_agent=chosen.http_user_agent)
         own = place_of(chosen.database_url)
         app.state.databases = reached(chosen.guard, own, trino_use_tls=chosen.trino_use_tls)
@@ -156,7 +159,14 @@ def create_app(figures: Figures | None = None) -> FastAPI:
             edge.broker.close()
             edge.database.close()
 
-    app = FastAPI(title="Easel", description="Runs agent canvases, durably.", lifespan=lifespan)
+    app = FastAPI(  # no pages of FastAPI's: they load scripts from another host
+        title="Easel",
+        description="Runs agent canvases, durably.",
+        lifespan=lifespan,
+        openapi_url=None,
+        docs_url=None,
+        redoc_url=None,
+    )
     add_handlers(app)
     api = APIRouter(prefix=PREFIX)
     every = (
@@ -203,6 +213,8 @@ def _from_environment() -> Figures:
         knowledge_memory=configured.knowledge_memory,
         asks_elsewhere=configured.ragflow_url is not None,
         plugins=configured.allowed_plugins,
+        open_metrics=configured.open_metrics,
+        open_schema=configured.open_schema,
     )
 
 

@@ -57,8 +57,27 @@ class Answered(Exception):
         self.reply = reply
 
 
+UNKNOWN_TOKEN = "Authorization is not valid!"  # noqa: S105 (what is said of one)
+
+
 class Unauthorized(Exception):
-    """Nobody we know is asking."""
+    """Nobody we know is asking, or with a token that opens nothing any more."""
+
+    def __init__(self, message: str = UNKNOWN_TOKEN) -> None:
+        super().__init__(message)
+        self.message = message
+
+
+class TokenEnded(Unauthorized):
+    """The token of a stream was revoked or has expired while the stream was open."""
+
+    def __init__(self) -> None:
+        super().__init__("The token of this stream was revoked or has expired.")
+
+    @property
+    def body(self) -> dict[str, Any]:
+        """The last frame of the stream."""
+        return {"code": UNAUTHORIZED, "message": self.message, "data": False}
 
 
 def no_access() -> Refused:
@@ -126,8 +145,9 @@ def _answered(_: Request, error: Exception) -> Response:
     return error.reply
 
 
-def _unauthorized(_: Request, __: Exception) -> Response:
-    body = {"code": UNAUTHORIZED, "message": "Authorization is not valid!", "data": None}
+def _unauthorized(_: Request, error: Exception) -> Response:
+    assert isinstance(error, Unauthorized)
+    body = {"code": UNAUTHORIZED, "message": error.message, "data": None}
     return json_reply(body, 401, {"WWW-Authenticate": "Bearer"})
 
 

@@ -13,7 +13,7 @@ from fastapi.responses import Response
 
 from api.auth import Principal
 from api.edge import Edge, in_thread
-from api.errors import DATA, Refused
+from api.errors import DATA, Refused, TokenEnded
 from api.replies import json_reply
 from api.schemas import ChatCompletion, ChatMessage
 from api.sse import BEAT, Wired
@@ -51,7 +51,7 @@ async def answer(request: Request, edge: Edge, principal: Principal, agent_id: s
     start = await in_thread(lambda: chosen(edge, principal, agent_id, given, ROUTE, custom_header=headers))
     if isinstance(start, Start) and not wanted.session:
         start = replace(start, said_before=tuple(heard))
-    talk = await begin(edge, principal.tenant_id, start)
+    talk = await begin(edge, principal.tenant_id, start, token_id=principal.token_id)
     talk.stops_with_client = wanted.cancel_on_disconnect
     prompt = sum(count_tokens(message.text) for message in wanted.messages)
     if wanted.stream:
@@ -78,6 +78,10 @@ async def _lines(talk: Talk, agent_id: str, prompt: int) -> AsyncGenerator[bytes
             for delta, reason in _deltas(wired):
                 usage = _usage(told, prompt) if reason else None
                 yield _data(_chunk(talk, agent_id, delta, reason, usage))
+        yield _DONE
+    except TokenEnded as ended:
+        error = {"message": ended.message, "type": "authentication_error"}
+        yield _data(_chunk(talk, agent_id, {"content": None, "error": error}, "error", None))
         yield _DONE
     finally:
         await envelopes.aclose()

@@ -120,6 +120,7 @@ def dsl_of(tx: Transaction, edge: Edge, session: Conversation) -> dict[str, Any]
     """The session's document with the values, globals and history that its last run has left."""
     document = edge.versions.to_show(tx, session.version_id).document
     composed = copy.deepcopy(dict(reset.fresh(document).raw))
+    composed = edge.secrets_of(session.tenant_id, session.canvas_id).masked(composed)
     row = runs.read(tx, session.tenant_id, session.last_run) if session.last_run else None
     if row is None or not row["base"]:
         return composed

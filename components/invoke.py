@@ -41,6 +41,7 @@ _HEADER_NAME = re.compile(r"\{[ \t]*+([a-zA-Z_][a-zA-Z0-9_.@-]*+)[ \t]*+\}")
 class InvokeParams(Params):
     default_outputs = ("result",)
     later_outputs = ()
+    secret_headers = ("headers",)
 
     url: Any = Field(default="", validate_default=True)
     method: Any = "get"

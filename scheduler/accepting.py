@@ -51,6 +51,7 @@ class Start:
     idempotency: tuple[str, str, bytes] | None = None  # (route, key, SHA-256 of the request)
     budget: Mapping[str, int] = field(default_factory=dict[str, int])  # limits of the run, by measure
     external: External | None = None  # what the service that sends the start calls the run
+    token_id: UUID | None = None  # the share link by which a new conversation is begun
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +165,7 @@ def _conversation(tx: Transaction, start: Start, conversation_id: UUID) -> Mappi
         start.conversation_name,
         start.conversation_source,
         conversation_id=conversation_id,
+        token_id=start.token_id,
     )
     conversing.said_before(tx, conversation_id, start.said_before)
     return {"active_run": None, "last_run": None, "has_queue": False, "messages": len(start.said_before)}

@@ -14,6 +14,7 @@ from store.activations import Claim
 from store.encoding import encode
 from store.ids import new_id
 from store.schema import journal, runs, tool_calls
+from store.tenant_schema import conversations
 from store.transaction import Transaction
 
 RECORD = text("""
@@ -51,6 +52,11 @@ CALLS_OF_TENANT = (
 )
 
 
+CALLS_OF_LINK = CALLS_OF_TENANT.join(conversations, conversations.c.id == runs.c.conversation_id).where(
+    conversations.c.token_id == bindparam("of_token")
+)
+
+
 def record(tx: Transaction, claim: Claim, key: str, value: Any) -> bool | None:
     """Write a value down for good, unless the key has one already, which stays. Whether it was written now.
 
@@ -82,9 +88,17 @@ def traces(tx: Transaction, run_id: UUID, message_id: UUID) -> list[dict[str, An
     return _together(tx.rows(CALLS, of_run=run_id, of_message=message_id))
 
 
-def traces_of(tx: Transaction, tenant_id: UUID, of: UUID, message_id: UUID) -> list[dict[str, Any]]:
-    """The same for a reader who knows no run: `of` is the id of the agent, of the conversation or of the run."""
-    return _together(tx.rows(CALLS_OF_TENANT, of_tenant=tenant_id, of=of, of_message=message_id))
+def traces_of(
+    tx: Transaction, tenant_id: UUID, of: UUID, message_id: UUID, *, token_id: UUID | None = None
+) -> list[dict[str, Any]]:
+    """The same for a reader who knows no run: `of` is the id of the agent, of the conversation or of the run.
+
+    With `token_id` of conversations alone that were begun by this share link.
+    """
+    given = {"of_tenant": tenant_id, "of": of, "of_message": message_id}
+    if token_id is None:
+        return _together(tx.rows(CALLS_OF_TENANT, **given))
+    return _together(tx.rows(CALLS_OF_LINK, **given, of_token=token_id))
 
 
 def _together(calls: Iterable[Any]) -> list[dict[str, Any]]:

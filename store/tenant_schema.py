@@ -38,9 +38,11 @@ tokens = Table(
     Column("name", Text, nullable=False),
     Column("hash", LargeBinary, nullable=False, unique=True),  # SHA-256 of the token; the token itself is not kept
     Column("kind", Text, nullable=False, server_default="api"),  # api | admin | beta
+    Column("canvas_id", Uuid),  # of a share link: the one agent that it opens
     stamp("created_at"),
     moment("last_used_at"),
     moment("revoked_at"),
+    moment("expires_at"),
 )
 
 canvases = Table(
@@ -90,6 +92,7 @@ conversations = Table(
     Column("user_id", Text, nullable=False, server_default=""),
     Column("name", Text, nullable=False, server_default=""),
     Column("source", Text, nullable=False, server_default="workflow"),  # workflow | agent
+    Column("token_id", Uuid),  # the share link by which it was begun
     Column("active_run", Uuid),  # the one run that is running, waiting or stopping
     Column("last_run", Uuid),  # the latest run that was started; the next one begins from what it left
     Column("has_queue", Boolean, nullable=False, server_default=text("true")),  # false: no run of it is queued
@@ -166,6 +169,7 @@ files = Table(
     Column("sha256", LargeBinary, nullable=False),  # also where the bytes lie
     Column("created_by", Text, nullable=False, server_default=""),
     Column("run_id", Uuid),
+    Column("token_id", Uuid),  # the share link by which it was uploaded
     stamp("created_at"),
     Index(None, "tenant_id", "created_at"),
     Index("ix_files_run", "run_id", postgresql_where=text("run_id is not null")),

@@ -40,7 +40,7 @@ class Keeping:
         named = next((str(descriptor[key]) for key in _ID_KEYS if descriptor.get(key)), "")
         try:
             with self.database.transaction() as tx:
-                _, data = files.read(tx, self.claim.tenant_id, self._storage(), UUID(named))
+                _, data = files.read(tx, self.claim.tenant_id, self._storage(), UUID(named), for_run=self.claim.run_id)
         except (NotFound, ValueError) as error:
             name = descriptor.get("name") or descriptor.get("filename") or named
             raise NodeFailure(f'The file "{name}" is not there. Upload it again.') from error

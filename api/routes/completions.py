@@ -87,7 +87,7 @@ async def _complete(request: Request, edge: Edge, principal: Principal, body: di
     start = await in_thread(
         lambda: chosen(edge, principal, wanted.agent_id, options, ROUTE, custom_header=wanted.custom_header)
     )
-    talk = await begin(edge, principal.tenant_id, start)
+    talk = await begin(edge, principal.tenant_id, start, token_id=principal.token_id)
     talk.stops_with_client = wanted.cancel_on_disconnect
     if wanted.stream:
         compact = (wanted.events or request.query_params.get("events")) == "compact"

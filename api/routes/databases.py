@@ -14,6 +14,7 @@ from api.replies import success
 from canvas.errors import AddressRefused, ToolError
 from components.tools.exesql import ExeSQLParams
 from providers.services import Databases
+from store import canvas_secrets
 
 router = APIRouter(tags=["tools"])
 
@@ -39,6 +40,8 @@ async def try_database(request: Request, edge: TheEdge, principal: Caller, body:
     if lacking:
         raise Refused(ARGUMENT, f"required argument are missing: {','.join(lacking)}; ")
     wanted: Reached = checked(Reached, body)
+    if canvas_secrets.is_mask(wanted.password):
+        raise Refused(ARGUMENT, "The password is masked. Type it in to try the connection.")
     databases: Databases = request.app.state.databases
     params: ExeSQLParams = checked(ExeSQLParams, wanted.model_dump())
     target = {**{name: getattr(params, name) for name in NEEDED}, "timeout": SECONDS}

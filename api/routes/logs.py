@@ -29,26 +29,35 @@ def tool_trace(edge: TheEdge, principal: Caller, agent_id: str, message_id: str)
 
 @router.get("/agentbots/{agent_id}/logs/{message_id}")
 def shared_tool_trace(edge: TheEdge, principal: Anyone, agent_id: str, message_id: str) -> Response:
-    """The same for whoever has the agent's share link."""
+    """The same for whoever has the agent's share link: of turns in sessions that were begun by it."""
     return success(_trace(edge, principal, agent_id, message_id))
 
 
 def _trace(edge: Edge, principal: Principal, named: str, message: str) -> list[dict[str, Any]] | dict[str, Any]:
     message_id = id_of(message)
+    token_id = principal.link.token_id if principal.link is not None else None
     with edge.database.transaction() as tx:
-        of = _of(tx, principal.tenant_id, named)
+        of = _of(tx, principal, named)
         if of is None:
             raise no_access()
-        found = journal.traces_of(tx, principal.tenant_id, of, message_id) if message_id is not None else []
+        if message_id is None:
+            return {}
+        found = journal.traces_of(tx, principal.tenant_id, of, message_id, token_id=token_id)
     return found or {}
 
 
-def _of(tx: Transaction, tenant_id: UUID, named: str) -> UUID | None:
+def _of(tx: Transaction, principal: Principal, named: str) -> UUID | None:
     """The caller's agent, session or run of this id; of a run the external id will do as well."""
     written = id_of(named)
+    if principal.link is not None:
+        is_open = written is not None and (
+            principal.opens(written)
+            or conversations.is_of_link(tx, principal.tenant_id, written, principal.link.token_id)
+        )
+        return written if is_open else None
     if written is not None:
         for find in (canvases.get, conversations.get):
             with suppress(NotFound):
-                find(tx, tenant_id, written)
+                find(tx, principal.tenant_id, written)
                 return written
-    return external_ids.find_run(tx, tenant_id, named)
+    return external_ids.find_run(tx, principal.tenant_id, named)

@@ -17,8 +17,9 @@ MOST_MODELS = 1000
 
 @router.get("/openai/models")
 def list_models(edge: TheEdge, principal: Anyone) -> Response:
-    """The caller's agents as an OpenAI client lists models: by id."""
-    wanted = gallery.Wanted(categories=["agent_canvas"])
+    """The caller's agents as an OpenAI client lists models: by id. A share link lists the one that it opens."""
+    ids = [principal.link.canvas_id] if principal.link is not None else []
+    wanted = gallery.Wanted(categories=["agent_canvas"], ids=ids)
     with edge.database.statements() as tx:
         found, _ = gallery.page(tx, principal.tenant_id, wanted, limit=MOST_MODELS)
     told: list[dict[str, Any]] = [

@@ -11,12 +11,13 @@ from fastapi.responses import Response, StreamingResponse
 from api.auth import Caller, Principal
 from api.bodies import SmallBody, checked, described
 from api.edge import Edge, TheEdge, in_thread
+from api.errors import TokenEnded
 from api.once import OnceByBody
 from api.paging import ThePage
 from api.replies import id_of, json_reply
 from api.routes.completions import told_reply
 from api.schemas import Answers, Turn
-from api.sse import BEAT, HEADERS, MEDIA_TYPE, Until, line
+from api.sse import BEAT, HEADERS, MEDIA_TYPE, Until, ended, line
 from api.steps import run_row, run_whole
 from api.talk import Talk, begin, chosen, gathered, go_on, headers_of, keyed
 from canvas import explain
@@ -45,7 +46,7 @@ async def start_run(request: Request, edge: TheEdge, principal: Caller, agent_id
     options = keyed(request, wanted.options())
     seconds = _wait(request)
     start = await in_thread(lambda: chosen(edge, principal, agent_id, options, custom_header=wanted.custom_header))
-    talk = await begin(edge, principal.tenant_id, start)
+    talk = await begin(edge, principal.tenant_id, start, token_id=principal.token_id)
     return await _accepted(request, talk, seconds)
 
 
@@ -118,7 +119,7 @@ async def get_events(request: Request, edge: TheEdge, principal: Caller, run_id:
     if found.status == RunStatus.REFUSED:
         return _refused(found, position, is_stream=is_stream)
     if is_stream:
-        lines = _lines(edge, principal.tenant_id, chosen_run, position)
+        lines = _lines(edge, principal, chosen_run, position)
         return StreamingResponse(lines, headers=HEADERS, media_type=MEDIA_TYPE)
     run, wired, reached = await edge.streams.read(principal.tenant_id, chosen_run, position)
     shown = [{"id": str(one.position), **one.body} for one in wired]
@@ -157,7 +158,7 @@ async def resume_run(
     chosen_run = await in_thread(lambda: _known(edge, principal, run_id))
     talk = await go_on(
         edge,
-        principal.tenant_id,
+        principal,
         chosen_run,
         lambda: edge.lifecycle.resume_run(principal.tenant_id, chosen_run, said, once.of_a_run, limits),
     )
@@ -195,12 +196,15 @@ def _refused(found: Glance, position: Position, *, is_stream: bool) -> Response:
     return Response(f"data:{encode(frame)}\n\n", headers=HEADERS, media_type=MEDIA_TYPE)
 
 
-async def _lines(edge: Edge, tenant_id: UUID, run_id: UUID, after: Position) -> AsyncGenerator[bytes]:
+async def _lines(edge: Edge, principal: Principal, run_id: UUID, after: Position) -> AsyncGenerator[bytes]:
     async with edge.streams.listen(run_id) as subscription:
-        frames = edge.streams.follow(tenant_id, subscription, after, Until.REST)
+        token_id = principal.token_id
+        frames = edge.streams.follow(principal.tenant_id, subscription, after, Until.REST, token_id=token_id)
         try:
             async for wired in frames:
                 yield BEAT if wired is None else line(wired)
+        except TokenEnded as error:
+            yield ended(error, run_id)
         finally:
             await frames.aclose()
 

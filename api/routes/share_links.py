@@ -1,4 +1,7 @@
-"""Agents for whoever has their share link: what they ask before a chat, and the chat (http-api 5)."""
+"""Agents for whoever has their share link: what they ask before a chat, and the chat (http-api 5).
+
+A share link sees the published version of its agent; an API token sees the draft, as on the other routes.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -18,7 +21,7 @@ from api.talk import begin, chosen, gathered, keyed, streamed
 from canvas.errors import NotFound
 from components import fields
 from components.begin import MODES
-from store import canvases
+from store import canvases, versions
 from store.canvases import StoredCanvas
 
 router = APIRouter(tags=["share links"])
@@ -36,7 +39,7 @@ class SharedCompletion(Completion):
 def show_inputs(edge: TheEdge, principal: Anyone, agent_id: str) -> Response:
     """What an agent is called, what it says first, and the form of its Begin."""
     stored = _stored(edge, principal, agent_id)
-    params = _begin(edge, stored)
+    params = _begin(edge, principal, stored)
     return result(
         {
             "title": stored.title,
@@ -56,7 +59,7 @@ async def complete(request: Request, edge: TheEdge, principal: Anyone, agent_id:
     headers = wanted.custom_header
     await in_thread(lambda: _stored(edge, principal, agent_id))
     start = await in_thread(lambda: chosen(edge, principal, agent_id, options, ROUTE, custom_header=headers))
-    talk = await begin(edge, principal.tenant_id, start)
+    talk = await begin(edge, principal.tenant_id, start, token_id=principal.token_id)
     talk.stops_with_client = wanted.cancel_on_disconnect
     if wanted.stream:
         return streamed(talk, compact=wanted.events == "compact", return_trace=wanted.return_trace)
@@ -69,7 +72,7 @@ def _stored(edge: Edge, principal: Principal, agent_id: str) -> StoredCanvas:
     """The agent. Raises Refused; missing and foreign ones answer alike."""
     unknown = absent(f"Can't find agent by ID: {agent_id[:64]}")
     canvas_id = id_of(agent_id)
-    if canvas_id is None:
+    if canvas_id is None or not principal.opens(canvas_id):
         raise unknown
     try:
         with edge.database.statements() as tx:
@@ -78,7 +81,12 @@ def _stored(edge: Edge, principal: Principal, agent_id: str) -> StoredCanvas:
         raise unknown from None
 
 
-def _begin(edge: Edge, stored: StoredCanvas) -> Mapping[str, Any]:
-    """The parameters of a draft's Begin."""
-    document = parsed(stored.draft, edge.max_canvas_bytes)
+def _begin(edge: Edge, principal: Principal, stored: StoredCanvas) -> Mapping[str, Any]:
+    """The parameters of the Begin that the caller would start. Raises NotFound where nothing is published."""
+    if principal.link is None:
+        document = parsed(stored.draft, edge.max_canvas_bytes)
+    else:
+        with edge.database.transaction() as tx:
+            published = versions.latest_released(tx, principal.tenant_id, stored.id)
+            document = edge.versions.get(tx, published.id).document
     return next((entry.params for entry in document.entries.values() if entry.component.lower() == "begin"), {})

@@ -28,6 +28,7 @@ from api.webhook_reply import template_of, told_reply
 from api.webhook_security import Knock, admit, check_size, credential_headers, texts
 from api.webhook_trace import Trace, page_of, trace_of
 from canvas.errors import Conflict, InvalidCanvas, InvalidRequest
+from canvas.secret_fields import Place
 from canvas.transcript import Position
 from providers.limited_process import OWNER
 from providers.untrusted_work import in_untrusted_thread
@@ -136,7 +137,7 @@ async def _answered(
         if template is not None:
             started = await in_thread(lambda: edge.lifecycle.start_run(start))
             return template.reply(started)
-        talk = await begin(edge, start.tenant_id, start)
+        talk = await begin(edge, start.tenant_id, start, token_id=principal.token_id if principal else None)
         told = await gathered(talk, request)
         statuses = await in_thread(lambda: _statuses(edge, talk.started))
     except Conflict as refused:
@@ -147,7 +148,19 @@ async def _answered(
 
 
 def _hook(edge: Edge, agent_id: str, principal: Principal | None) -> Hook:
-    """The webhook of a canvas. Raises InvalidRequest for what is no webhook."""
+    """The webhook of a canvas. Raises InvalidRequest for what is no webhook.
+
+    Who has shown no token is not told why: an agent without a webhook answers like one that is not there.
+    """
+    try:
+        return _known_hook(edge, agent_id, principal)
+    except InvalidRequest:
+        if principal is not None:
+            raise
+        raise InvalidRequest(NOT_FOUND) from None
+
+
+def _known_hook(edge: Edge, agent_id: str, principal: Principal | None) -> Hook:
     with edge.database.transaction() as tx:
         canvas_id = id_of(agent_id)
         door = webhook_calls.door(tx, canvas_id) if canvas_id is not None else None
@@ -169,7 +182,8 @@ def _configured(tx: Transaction, edge: Edge, door: Door, *, is_test: bool) -> tu
         raise InvalidRequest("Invalid DSL format.") from None
     for entry in document.entries.values():
         if entry.component == "Begin" and entry.params.get("mode") == "Webhook":
-            return version.id, entry.params
+            secrets = edge.secrets_of(door.tenant_id, door.canvas_id)
+            return version.id, secrets.opened_params(Place(entry.id, entry.name, entry.component, ""), entry.params)
     raise InvalidRequest("Webhook not configured for this agent.")
 
 

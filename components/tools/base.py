@@ -36,7 +36,6 @@ class ToolParams(Params):
 
     model_config = ConfigDict(hide_input_in_errors=True)
 
-    secrets: ClassVar[tuple[str, ...]] = ()
     null_counts: ClassVar[tuple[str, ...]] = ()
     """Fields in which null says something; in all others it is as if nothing were stored."""
 

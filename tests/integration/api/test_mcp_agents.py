@@ -136,8 +136,8 @@ def test_nobody_is_served_without_a_token(server: Server, authorization: str | N
     assert reply.headers["www-authenticate"] == "Bearer"
 
 
-def test_a_share_link_opens_no_tools(server: Server):
-    with server.client(kind="beta").http as http:
+def test_a_share_link_opens_no_tools(server: Server, client: Client):
+    with server.guest(client, client.agent(ECHO)).http as http:
         assert http.post("/mcp", json=asking("tools/list")).status_code == 401
 
 

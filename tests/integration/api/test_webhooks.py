@@ -235,20 +235,22 @@ def test_a_call_that_cannot_be_taken_is_told_why_and_starts_nothing(
     assert client.http.get("/api/v1/runs", params={"agent_id": agent}).json()["total"] == 0
 
 
-def test_only_webhooks_that_are_published_can_be_called(client: Client, stranger: httpx2.Client) -> None:
+def test_without_a_token_an_agent_without_a_webhook_answers_like_one_that_is_not_there(
+    client: Client, stranger: httpx2.Client
+) -> None:
     draft, chat = client.agent(webhook(), "draft"), published(client, ECHO)
     flow = client.http.post(
         "/api/v1/agents", json={"title": "flow", "dsl": webhook(), "canvas_category": "dataflow_canvas"}
     ).json()["data"]["id"]
 
-    def answer(agent: str) -> str:
-        return refusal(stranger.post(f"/agents/{agent}/webhook", json={}))
+    def answer(agent: str) -> httpx2.Response:
+        return stranger.post(f"/agents/{agent}/webhook", json={})
 
-    assert answer("0" * 32) == "Canvas not found."
-    assert answer("nonsense") == "Canvas not found."
-    assert answer(draft) == "No available published version"
-    assert answer(chat) == "Webhook not configured for this agent."
-    assert answer(flow) == "Dataflow can not be triggered by webhook."
+    for agent in ("0" * 32, "nonsense", draft, chat, flow):
+        assert refusal(answer(agent)) == "Canvas not found."
+        assert answer(agent).headers.keys() == answer("0" * 32).headers.keys()
+    tested = client.http.post(f"/api/v1/agents/{chat}/webhook/test", json={})
+    assert refusal(tested) == "Webhook not configured for this agent."
 
 
 def test_a_body_is_read_no_further_than_it_may_go(client: Client, stranger: httpx2.Client) -> None:
