@@ -28,6 +28,7 @@ from providers.databases import Servers
 from providers.services import Rows
 
 DEADLINE = 60.0
+READING = 2.0  # seconds for which a session reads before its node ends
 MOST_MEMORY = MEMORY + 80 * MIB  # of a worker and one session together, beyond what the worker had before
 TOO_LARGE = r"^The rows hold more than 33,554,432 characters\. Ask for less of them\.$"
 PARAMS = {"host": "127.0.0.1", "database": "shop", "username": "u", "password": "p", "timeout": 30.0}
@@ -283,8 +284,19 @@ def test_nothing_is_read_any_more_when_the_node_has_ended(
 ):
     server = rogue(talk)
 
-    with memory_within(MOST_MEMORY), pytest.raises(TimeoutError):
-        asyncio.run(asyncio.wait_for(ask(db_type, server.port, most_rows=10**9), 4))
+    async def cancelled_while_it_reads() -> None:
+        asking = asyncio.create_task(ask(db_type, server.port, most_rows=10**9))
+        async with asyncio.timeout(DEADLINE):
+            while not server.sent and not asking.done():
+                await asyncio.sleep(0.01)
+        await asyncio.sleep(READING)
+        assert not server.hung_up.is_set()
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+
+    with memory_within(MOST_MEMORY):
+        asyncio.run(cancelled_while_it_reads())
 
     assert server.hung_up.wait(DEADLINE)
 
