@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup up check test faults simulate run lock
+.PHONY: help setup up check test loaded faults simulate mutants run lock
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -33,6 +33,13 @@ faults: setup ## every way to disturb a deployment, with a table of what came of
 
 simulate: setup ## random schedules of the protocol on all cores, N=100000; SEED=123456 replays one, step by step
 	$(BIN)/python -m tests.simulator $(if $(SEED),--seed $(SEED),--number $(or $(N),100000))
+
+loaded: setup ## every test three times, beside eight processes that keep the machine busy
+	$(BIN)/python -m tests.loaded
+
+mutants: setup ## 200 small changes of the product, N=200 SEED=1, and whether a test notices each: an hour or two
+	$(BIN)/pip install -q -e '.[mutants]'
+	$(BIN)/python -m tests.mutation --number $(or $(N),200) --seed $(or $(SEED),1)
 
 run: setup ## one canvas from a file: make run CANVAS=path.json
 	$(BIN)/easel run $(or $(CANVAS),$(error name the file: make run CANVAS=path.json))

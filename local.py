@@ -58,7 +58,7 @@ def engine(
     broker_url: str | None = None,
     threads: int = 16,
     script: Callable[[UUID], Script | None] = lambda _: None,
-    read_file: Callable[[UUID, Mapping[str, Any], str], str] | None = None,
+    read_file: Callable[[UUID, UUID, Mapping[str, Any], str], str] | None = None,
     pace: Pace | None = None,
     of_tenant: Callable[[UUID, Services], Services] | None = None,
     guard: Guard | None = None,

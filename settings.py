@@ -145,6 +145,10 @@ class Settings(BaseSettings):
     """Address to listen on; this machine alone unless somebody decides otherwise."""
     api_port: int = Field(default=8000, ge=0, le=65535)
     """0 takes a free one."""
+    open_metrics: bool = False
+    """Whether the API's /metrics needs no token; else one of kind `admin`, since counters are those of all tenants."""
+    open_schema: bool = False
+    """Whether /openapi.json needs no token."""
     max_canvas_bytes: int = Field(default=8 * 1024 * 1024, gt=0)
     """Largest canvas document taken; 2,000 nodes are below 4 MiB."""
     max_body_bytes: int = Field(default=1024 * 1024, gt=0)
@@ -168,7 +172,7 @@ class Settings(BaseSettings):
     max_activations: int = Field(default=100_000, gt=0)
     """Activations of one run; one that goes beyond has no end, and fails. Long Iterations need some 10,000."""
     max_output: int = Field(default=64 * 1024 * 1024, gt=0)
-    """Characters that one node may store; more harms its neighbours before it helps anybody."""
+    """Characters that one report may store, in all its values; more harms its neighbours before it helps anybody."""
     max_speech: int = Field(default=2 * 1024 * 1024, gt=0)
     """Characters that one node may say: ten long novels, so that a model that never stops is stopped."""
     max_depth: int = Field(default=200, gt=0, le=200)
@@ -194,7 +198,8 @@ class Settings(BaseSettings):
     api_pool: int = Field(default=8, gt=0)
     """Database connections, and threads for routes, of an API process."""
     metrics_port: int | None = Field(default=None, ge=1, le=65535)
-    """Port on which workers and schedulers show their counters; None: not at all. The API shows its own at /metrics."""
+    """Port on which workers and schedulers show their counters; None: not at all. The API shows its own at /metrics,
+    to whom `open_metrics` says."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Literal["console", "json"] = "console"
     """Lines for people, or one JSON object per fact for machines."""

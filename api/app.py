@@ -1,4 +1,4 @@
-"""The application: `uvicorn --factory --http h11 api.app:create_app`.
+"""The application, which `easel api` serves.
 
 Routes, error mapping, and what lives as long as it does.
 """
@@ -18,7 +18,7 @@ from starlette.routing import Route
 
 import settings
 import telemetry
-from api.edge import Edge
+from api.edge import Edge, in_thread
 from api.errors import add_handlers
 from api.findings import Checked
 from api.mcp_server import PATH, McpEndpoint
@@ -61,6 +61,7 @@ from providers.connections import close_connections
 from providers.databases import place_of, reached
 from providers.dialling import ModelHosts
 from providers.governor import Governor
+from providers.limited_process import close_limited_processes
 from providers.outgoing import Outgoing
 from providers.prices import Prices, prices_from
 from providers.spending import Spending
@@ -68,6 +69,7 @@ from scheduler.broker import make_app
 from scheduler.bus import on_a_loop
 from scheduler.lifecycle import Lifecycle
 from scheduler.listening import Listening
+from scheduler.liveness import BEHIND_WATCHES, LockWatchdog
 from scheduler.process import coordinator_of
 from scheduler.silence import Silence
 from store.database import Database
@@ -106,11 +108,16 @@ class Figures:
     llm_timeout: timedelta = timedelta(seconds=600)
     private_models: bool = True  # whether accounts of models may lead to private addresses
     model_proxies: bool = False  # whether requests to models go by the proxies that the environment names
+    lock_held_for: float | None = (
+        None  # seconds after which a call in C that keeps the interpreter's lock ends the process
+    )
     knowledge_memory: int = 512 * 1024 * 1024  # bytes of the indexes of knowledge bases
     look_every: float = 2.0
     beat_every: float = 15.0
     asks_elsewhere: bool = False  # there is a search server (EASEL_RAGFLOW_URL)
     plugins: frozenset[str] = frozenset()  # names of those that canvases may use
+    open_metrics: bool = False  # /metrics needs no token
+    open_schema: bool = False  # /openapi.json needs none
 
 
 def create_app(figures: Figures | None = None) -> FastAPI:
@@ -125,6 +132,7 @@ def create_app(figures: Figures | None = None) -> FastAPI:
         anyio.to_thread.current_default_thread_limiter().total_tokens = chosen.pool
         edge = _edge(chosen)
         app.state.edge = edge
+        app.state.open_routes = health.OpenRoutes(metrics=chosen.open_metrics, schema=chosen.open_schema)
         app.state.http = http = Outgoing(chosen.guard, user_agent=chosen.http_user_agent)
         own = place_of(chosen.database_url)
         app.state.databases = reached(chosen.guard, own, trino_use_tls=chosen.trino_use_tls)
@@ -133,13 +141,19 @@ def create_app(figures: Figures | None = None) -> FastAPI:
             TokenBuckets(chosen.redis_url), chosen.secret or secrets.token_urlsafe(32)
         )
         await edge.streams.start()
+        watchdog = LockWatchdog(chosen.lock_held_for) if chosen.lock_held_for is not None else None
+        if watchdog is not None:
+            watchdog.start()
         try:
             async with endpoint.running():
                 yield
         finally:
             await edge.background.finish()
+            if watchdog is not None:
+                await in_thread(watchdog.stop)
             await edge.streams.close()
             app.state.readiness.close()
+            await in_thread(close_limited_processes)
             await http.aclose()
             await close_connections()
             await edge.governor.close()
@@ -148,7 +162,14 @@ def create_app(figures: Figures | None = None) -> FastAPI:
             edge.broker.close()
             edge.database.close()
 
-    app = FastAPI(title="Easel", description="Runs agent canvases, durably.", lifespan=lifespan)
+    app = FastAPI(  # no pages of FastAPI's: they load scripts from another host
+        title="Easel",
+        description="Runs agent canvases, durably.",
+        lifespan=lifespan,
+        openapi_url=None,
+        docs_url=None,
+        redoc_url=None,
+    )
     add_handlers(app)
     api = APIRouter(prefix=PREFIX)
     # The first route that matches wins, so a path of words stands before one that has an id in the place of a word:
@@ -193,9 +214,12 @@ def _from_environment() -> Figures:
         llm_timeout=configured.llm_timeout,
         private_models=configured.private_models,
         model_proxies=configured.model_proxies,
+        lock_held_for=configured.deaf_after.total_seconds() + BEHIND_WATCHES,
         knowledge_memory=configured.knowledge_memory,
         asks_elsewhere=configured.ragflow_url is not None,
         plugins=configured.allowed_plugins,
+        open_metrics=configured.open_metrics,
+        open_schema=configured.open_schema,
     )
 
 

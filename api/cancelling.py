@@ -6,23 +6,26 @@ from uuid import UUID
 
 from api.auth import Principal
 from api.edge import Edge
+from api.replies import id_of
 from canvas.errors import NotFound
-from store import conversations, overview
+from store import conversations, external_ids, overview
 
 
-def cancel(edge: Edge, principal: Principal, task: UUID | None, canvas_id: UUID | None = None) -> None:
+def cancel(edge: Edge, principal: Principal, task: str, canvas_id: UUID | None = None) -> None:
     """Cancel a run, or everything of a session, also what is queued in it, if it is the caller's.
 
-    With `canvas_id` only what belongs to that agent is cancelled. What is unknown, over or another tenant's is left
-    alone, and nothing is said about it.
+    `task` is the id of a session or a run, or the external id of a run. With `canvas_id` only what belongs to that
+    agent is cancelled. What is unknown, over or another tenant's is left alone, and nothing is said about it.
     """
-    if task is None or (canvas_id is not None and not _is_of(edge, principal, task, canvas_id)):
-        return
-    try:
-        edge.lifecycle.cancel_session(principal.tenant_id, task)
-    except NotFound:  # then it names a run
+    session_id = _session(edge, principal, task, canvas_id)
+    if session_id is not None:
         with suppress(NotFound):
-            edge.lifecycle.cancel_run(principal.tenant_id, task)
+            edge.lifecycle.cancel_session(principal.tenant_id, session_id)
+        return
+    run_id = _run(edge, principal, task, canvas_id)
+    if run_id is not None:
+        with suppress(NotFound):
+            edge.lifecycle.cancel_run(principal.tenant_id, run_id)
 
 
 def cancel_open_runs(
@@ -35,12 +38,24 @@ def cancel_open_runs(
         edge.lifecycle.cancel_run(principal.tenant_id, run_id)
 
 
-def _is_of(edge: Edge, principal: Principal, task: UUID, canvas_id: UUID) -> bool:
-    """Whether a session or a run belongs to an agent."""
-    with edge.database.transaction() as tx:
-        run = overview.glance(tx, principal.tenant_id, task)
-        if run is not None:
-            return run.canvas_id == canvas_id
-        with suppress(NotFound):
-            return conversations.get(tx, principal.tenant_id, task).canvas_id == canvas_id
-    return False
+def _session(edge: Edge, principal: Principal, task: str, canvas_id: UUID | None) -> UUID | None:
+    """The id of the caller's session that is meant, if it belongs to the agent."""
+    session_id = id_of(task)
+    if session_id is None:
+        return None
+    try:
+        with edge.database.statements() as tx:
+            session = conversations.get(tx, principal.tenant_id, session_id)
+    except NotFound:
+        return None
+    return session_id if canvas_id in (None, session.canvas_id) else None
+
+
+def _run(edge: Edge, principal: Principal, task: str, canvas_id: UUID | None) -> UUID | None:
+    """The id of the caller's run that is meant, if it belongs to the agent."""
+    with edge.database.statements() as tx:
+        run_id = external_ids.find_run(tx, principal.tenant_id, task)
+        if run_id is None or canvas_id is None:
+            return run_id
+        run = overview.glance(tx, principal.tenant_id, run_id)
+    return run_id if run is not None and run.canvas_id == canvas_id else None

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from typing import Annotated, TypeVar
+from uuid import UUID
 
 from celery import Celery
 from fastapi import Depends, Request
@@ -13,6 +14,7 @@ from api.background import Background
 from api.errors import DATA, Refused
 from api.findings import Checked
 from api.sse import Streams
+from components import registry
 from knowledge.memories import Memories
 from knowledge.models import Models
 from knowledge.search import Library
@@ -21,6 +23,7 @@ from providers.governor import Governor
 from scheduler.lifecycle import Lifecycle
 from scheduler.versions import Versions
 from store.blobs import Blobs
+from store.canvas_secrets import CanvasSecrets
 from store.database import Database
 from store.sealing import SealingKey
 
@@ -53,6 +56,10 @@ class Edge:
     def database(self) -> Database:
         """The pool of the routes."""
         return self.lifecycle.coordinator.database
+
+    def secrets_of(self, tenant_id: UUID, canvas_id: UUID) -> CanvasSecrets:
+        """The secrets of one canvas, to be sealed where it is stored and masked where it is shown."""
+        return CanvasSecrets.of(self.sealing_key, tenant_id, canvas_id, registry.secret_fields)
 
     @property
     def versions(self) -> Versions:

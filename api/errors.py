@@ -83,8 +83,27 @@ class Answered(Exception):
         self.reply = reply
 
 
+UNKNOWN_TOKEN = "Authorization is not valid!"  # noqa: S105 (what is said of one)
+
+
 class Unauthorized(Exception):
-    """Nobody we know is asking."""
+    """Nobody we know is asking, or with a token that opens nothing any more."""
+
+    def __init__(self, message: str = UNKNOWN_TOKEN) -> None:
+        super().__init__(message)
+        self.message = message
+
+
+class TokenEnded(Unauthorized):
+    """The token of a stream was revoked or has expired while the stream was open."""
+
+    def __init__(self) -> None:
+        super().__init__("The token of this stream was revoked or has expired.")
+
+    @property
+    def body(self) -> dict[str, Any]:
+        """The last frame of the stream."""
+        return {"code": UNAUTHORIZED, "message": self.message, "data": False}
 
 
 def no_access() -> Refused:
@@ -189,13 +208,14 @@ def _answered(_: Request, error: Exception) -> Response:
     return error.reply
 
 
-def _unauthorized(request: Request, _: Exception) -> Response:
+def _unauthorized(request: Request, error: Exception) -> Response:
+    assert isinstance(error, Unauthorized)
     return failed(
         request,
         Failure(
             401,
             "unauthorized",
-            "Authorization is not valid!",
+            error.message,
             UNAUTHORIZED,
             wire_status=401,
             headers={"WWW-Authenticate": "Bearer"},

@@ -13,7 +13,7 @@ from api.errors import DATA, Refused
 from api.replies import date, milliseconds
 from api.schemas import SHOWN, Body, Flag, NoEffect, Text
 from canvas.mcp_offers import digest_of
-from providers.hops import masked
+from providers.hops import masked_url
 from providers.mcp import MOST_TOOLS, SERVER_TYPES, LiveTool
 from store.mcp_pins import Pin
 from store.mcp_servers import ServerFields, ServerRow
@@ -96,8 +96,10 @@ def fields_of(wanted: McpServerFields, before: ServerFields | None = None) -> Se
     """All fields of a server, those of before where nothing else is wanted. Raises Refused for what makes no sense."""
     name = (wanted.name if wanted.name is not None else before.name if before else "").strip()
     url = (wanted.url if wanted.url is not None else before.url if before else "").strip()
-    if before is not None and url == masked(before.url):
+    if before is not None and url == masked_url(before.url):
         url = before.url
+    elif HIDDEN in url:
+        raise Refused(DATA, f"Invalid url: {HIDDEN} stands for what replies do not show. Write the whole address.")
     server_type = wanted.server_type or (before.server_type if before else "streamable-http")
     if not name or len(name.encode()) > 255:
         raise Refused(DATA, f"Invalid MCP name or length is {len(name)} which is large than 255.")
@@ -148,7 +150,7 @@ def server_shown(row: ServerRow, pins: list[Pin]) -> dict[str, Any]:
         "id": row.id.hex,
         "name": fields.name,
         "description": fields.description,
-        "url": masked(fields.url),
+        "url": masked_url(fields.url),
         "server_type": fields.server_type,
         "headers": dict.fromkeys(fields.headers, HIDDEN),
         "variables": {**dict.fromkeys(fields.variables, HIDDEN), "tools": tools},

@@ -22,7 +22,7 @@ from starlette.types import Receive, Scope, Send
 
 from api import auth, mcp_tools
 from api.edge import Edge, in_thread
-from api.errors import DATA, Refused
+from api.errors import DATA, Refused, Unauthorized
 from api.mcp_tools import Answer
 from api.once import key_of
 from api.talk import Talk, Told, begin, chosen
@@ -150,7 +150,7 @@ async def _call_tool(ctx: Any, params: Any) -> Any:
 
     try:
         answer = await _answer(ctx, params.name, params.arguments or {})
-    except (Refused, InvalidRequest) as refused:
+    except (Refused, Unauthorized, InvalidRequest) as refused:
         answer = Answer(refused.message, is_error=True)
     except Exception as error:  # noqa: BLE001 (the edge: what nobody has foreseen carries a request id and no text)
         answer = Answer(_unexpected(error), is_error=True)
@@ -174,7 +174,7 @@ async def _answer(ctx: Any, name: str, arguments: Mapping[str, Any]) -> Answer:
     if key is not None:
         options["idempotency_key"] = key
     wanted = await in_thread(lambda: chosen(edge, principal, agent.canvas_id.hex, options, ROUTE))
-    talk = await begin(edge, principal.tenant_id, wanted)
+    talk = await begin(edge, principal.tenant_id, wanted, token_id=principal.token_id)
     talk.stops_with_client = _stops_with_client(ctx)
     try:
         told = await _followed(ctx, talk)

@@ -22,7 +22,7 @@ from uuid import UUID
 from fastapi import Depends, Header, Request
 from fastapi.responses import Response
 
-from api.auth import Anyone
+from api.auth import Anyone, Principal
 from api.bodies import CanvasBody, SmallBody
 from api.errors import Answered
 from api.replies import json_reply
@@ -93,36 +93,37 @@ def _answered(first: First) -> Answered:
 
 
 def _of_canvas(request: Request, principal: Anyone, body: CanvasBody, idempotency_key: _Shown = None) -> Keyed:
-    return _keyed(request, principal.tenant_id, body, is_ordered=True)  # nodes run in the order of their keys
+    return _keyed(request, principal, body, is_ordered=True)  # nodes run in the order of their keys
 
 
 def _of_body(request: Request, principal: Anyone, body: SmallBody, idempotency_key: _Shown = None) -> Keyed:
-    return _keyed(request, principal.tenant_id, body, is_ordered=False)
+    return _keyed(request, principal, body, is_ordered=False)
 
 
 OnceByCanvas = Annotated[Keyed, Depends(_of_canvas)]
 OnceByBody = Annotated[Keyed, Depends(_of_body)]
 
 
-def by_files(request: Request, tenant_id: UUID, files: Sequence[tuple[str, BinaryIO]]) -> Keyed:
+def by_files(request: Request, principal: Principal, files: Sequence[tuple[str, BinaryIO]]) -> Keyed:
     """A request that brings files, each with its name; they are read a part at a time and left at their beginning."""
     if key_of(request) is None:
-        return Keyed(tenant_id, _route(request), None, b"")
-    return _keyed(request, tenant_id, [[name, _hash(file)] for name, file in files], is_ordered=True)
+        return Keyed(principal.tenant_id, _route(request, principal), None, b"")
+    return _keyed(request, principal, [[name, _hash(file)] for name, file in files], is_ordered=True)
 
 
-def _keyed(request: Request, tenant_id: UUID, body: Any, *, is_ordered: bool) -> Keyed:
+def _keyed(request: Request, principal: Principal, body: Any, *, is_ordered: bool) -> Keyed:
     key = key_of(request)
     if key is None:
-        return Keyed(tenant_id, _route(request), None, b"")
+        return Keyed(principal.tenant_id, _route(request, principal), None, b"")
     whole = [request.url.path, sorted(request.query_params.multi_items()), body]
     written = json.dumps(whole, sort_keys=not is_ordered)
-    return Keyed(tenant_id, _route(request), key, hashlib.sha256(written.encode()).digest())
+    return Keyed(principal.tenant_id, _route(request, principal), key, hashlib.sha256(written.encode()).digest())
 
 
-def _route(request: Request) -> str:
+def _route(request: Request, principal: Principal) -> str:
     """The route as it is declared, ids left open: a key belongs to a route, and the ids to the request."""
-    return f"{request.method} {request.scope['route'].path}"
+    route = f"{request.method} {request.scope['route'].path}"
+    return principal.link.key_route(route) if principal.link is not None else route
 
 
 def _hash(file: BinaryIO) -> str:

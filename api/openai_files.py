@@ -99,11 +99,12 @@ def _stored(edge: Edge, principal: Principal, parts: Sequence[Incoming | UUID]) 
         part if isinstance(part, UUID) else Kept(part.name, part.mime_type, len(part.data), edge.storage.put(part.data))
         for part in parts
     ]
+    token_id = principal.link.token_id if principal.link is not None else None
     with edge.database.transaction() as tx:
         rows = [
             _upload(principal, tx, each)
             if isinstance(each, UUID)
-            else files.note(tx, principal.tenant_id, each, created_by=principal.user_id)
+            else files.note(tx, principal.tenant_id, each, created_by=principal.user_id, token_id=token_id)
             for each in kept
         ]
     return [shown(row) for row in rows]
@@ -120,8 +121,10 @@ def _digest(part: Incoming | Address | UUID) -> str:
 
 
 def _upload(principal: Principal, tx: Transaction, file_id: UUID) -> files.StoredFile:
+    """An upload of the caller: of a share link one that came by it. Raises InvalidRequest."""
+    token_id = principal.link.token_id if principal.link is not None else None
     try:
-        return files.get(tx, principal.tenant_id, file_id)
+        return files.get(tx, principal.tenant_id, file_id, token_id=token_id)
     except NotFound:
         raise InvalidRequest(f"There is no file {file_id.hex}. Upload it first.", field="messages") from None
 

@@ -17,7 +17,7 @@ from fastapi.responses import Response
 from api.auth import Principal
 from api.bodies import SIZE, checked
 from api.edge import Edge, in_thread
-from api.errors import ARGUMENT, DATA, SERVER, Failure, Refused, RunOfRequest, failed, starts
+from api.errors import ARGUMENT, DATA, SERVER, Failure, Refused, RunOfRequest, TokenEnded, failed, starts
 from api.openai_files import Attachments, attachments_of, stored
 from api.openai_schemas import ChatCompletion, ignored_in, refuse_unsupported
 from api.replies import json_reply
@@ -56,7 +56,7 @@ async def answer(
     start = await _start(request, edge, principal, agent, wanted, asked, attached)
     if isinstance(start, Start) and start.run_id is not None:
         starts(request, RunOfRequest(start.run_id.hex))
-    talk = await begin(edge, principal.tenant_id, start)
+    talk = await begin(edge, principal.tenant_id, start, token_id=principal.token_id)
     starts(request, RunOfRequest(talk.started.run_id.hex, talk.started.conversation_id.hex, is_accepted=True))
     talk.stops_with_client = wanted.cancel_on_disconnect
     prompt = sum(count_tokens(message.text) for message in wanted.messages)
@@ -128,6 +128,11 @@ async def _lines(talk: Talk, agent_id: str, prompt: int, *, with_usage: bool) ->
                 yield _data(chunk)
                 if with_usage and usage is not None:
                     yield _data({**_chunk(talk, agent_id, {}, None, usage), "choices": []})
+        yield _DONE
+    except TokenEnded as ended:
+        error = {"message": ended.message, "type": "authentication_error"}
+        chunk = _chunk(talk, agent_id, {"content": None, "error": error}, "error", None)
+        yield _data({**chunk, "error": {**error, "param": None, "code": "invalid_api_key", **_ids(talk)}})
         yield _DONE
     finally:
         await envelopes.aclose()

@@ -62,7 +62,7 @@ class Readings:
             reading = overview.read(tx, tenant_id, run_id, number)
             if reading is None:
                 raise NotFound(f"There is no run {run_id.hex}.", run_id=run_id.hex)
-            return reading, Wire(reading.run, self._versions.canvas(tx, reading.run.version_id))
+            return reading, Wire(reading.run, self._versions.to_show(tx, reading.run.version_id).canvas)
 
 
 def _has_been_seen(reading: "asyncio.Task[Found]") -> None:

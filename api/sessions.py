@@ -118,8 +118,9 @@ def _cited(references: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def dsl_of(tx: Transaction, edge: Edge, session: Conversation) -> dict[str, Any]:
     """The session's document with the values, globals and history that its last run has left."""
-    document = edge.versions.get(tx, session.version_id).document
+    document = edge.versions.to_show(tx, session.version_id).document
     composed = copy.deepcopy(dict(reset.fresh(document).raw))
+    composed = edge.secrets_of(session.tenant_id, session.canvas_id).masked(composed)
     row = runs.read(tx, session.tenant_id, session.last_run) if session.last_run else None
     if row is None or not row["base"]:
         return composed
@@ -140,7 +141,7 @@ def _fill(composed: dict[str, Any], outputs: Mapping[str, Mapping[str, Any]]) ->
 
 
 def _prologue(tx: Transaction, edge: Edge, session: Conversation) -> dict[str, Any]:
-    document = edge.versions.get(tx, session.version_id).document
+    document = edge.versions.to_show(tx, session.version_id).document
     return {"role": "assistant", "content": prologue_of(document)}
 
 

@@ -4,6 +4,8 @@ A stream subscribes before it reads, reads when its transcript says that somethi
 every two seconds with one query for all streams of the process, so that a lost echo, or no Redis at all, costs time
 and nothing else. Whatever has come while a listener was busy reaches it as one: pieces in a row make one message.
 
+A stream ends with its token: every two seconds one more query finds tokens that were revoked or have expired.
+
 Audio travels as the id of a file up to here. Its bytes join an envelope when it is about to be written, one at a time,
 and only for those who ask for audio.
 """
@@ -19,6 +21,7 @@ from uuid import UUID
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
+from api.errors import TokenEnded
 from api.readings import Readings
 from api.replies import id_of
 from canvas.errors import ExecutorError
@@ -27,7 +30,7 @@ from canvas.state import RunStatus
 from canvas.transcript import Event, Frame, Position, Said, Transcript
 from scheduler.listening import Heard, Listening, Subscription
 from scheduler.wire import Wire
-from store import files, overview
+from store import files, overview, tenants
 from store.blobs import Blobs
 from store.database import Database
 from store.encoding import encode
@@ -75,6 +78,11 @@ class Wired:
         return replace(self, body={**self.body, "data": {"content": "", "audio_binary": audio.hex()}})
 
 
+def ended(error: TokenEnded, run_id: UUID) -> bytes:
+    """The last line of a stream whose token has ended; the run goes on."""
+    return f"data:{encode({**error.body, 'run_id': run_id.hex})}\n\n".encode()
+
+
 def line(wired: Wired) -> bytes:
     """An envelope as server-sent event: `data:` without a space, and its id (http-api 4.1)."""
     return f"id:{wired.position}\ndata:{encode(wired.body)}\n\n".encode()
@@ -98,6 +106,8 @@ class Streams:
         self._beat_every = beat_every
         self._blobs = blobs
         self._looking: asyncio.Task[None] | None = None
+        self._tokens: dict[Subscription, UUID] = {}  # of the streams that end with one
+        self._ended = set[Subscription]()  # streams whose token was found revoked or expired
 
     async def start(self) -> None:
         """Begin to listen and to look."""
@@ -125,18 +135,42 @@ class Streams:
         return reading.run, [one for one in shown if one is not None], transcript.position
 
     async def follow(
-        self, tenant_id: UUID, subscription: Subscription, after: Position, until: Until, *, with_audio: bool = True
+        self,
+        tenant_id: UUID,
+        subscription: Subscription,
+        after: Position,
+        until: Until,
+        *,
+        token_id: UUID | None,
+        with_audio: bool = True,
     ) -> AsyncGenerator[Wired | None]:
         """Every envelope after a position, in order and once; None where a heart-beat is due. Raises NotFound.
 
+        Raises TokenEnded soon after the token is revoked or expires; a stream without a token goes on to its end.
         Envelopes of audio are left out unless they are wanted.
         """
+        if token_id is not None:
+            self._tokens[subscription] = token_id
+        envelopes = self._envelopes(tenant_id, subscription, after, until, with_audio=with_audio)
+        try:
+            async for wired in envelopes:
+                yield wired
+        finally:
+            self._tokens.pop(subscription, None)
+            self._ended.discard(subscription)
+            await envelopes.aclose()
+
+    async def _envelopes(
+        self, tenant_id: UUID, subscription: Subscription, after: Position, until: Until, *, with_audio: bool
+    ) -> AsyncGenerator[Wired | None]:
         transcript = Transcript[Stored](after)
         clock = asyncio.get_running_loop().time
         beat_at = clock() + self._beat_every
         read_at = 0.0  # not before
         wire: Wire | None = None
         while True:
+            if subscription in self._ended:
+                raise TokenEnded
             found: list[Wired] = []
             ends = False
             if transcript.needs_rows and clock() >= read_at:
@@ -194,18 +228,25 @@ class Streams:
             return None
 
     async def _look(self) -> None:
-        """Tell every stream how far its run is, whatever the bus has told it."""
+        """Tell every stream how far its run is, whatever the bus has told it, and end those whose token has ended."""
         while True:
             await asyncio.sleep(self._look_every)
             listeners = self._listening.subscriptions
             if not listeners:
                 continue
             run_ids = list({listener.run_id for listener in listeners})
+            tokens = dict(self._tokens)
+            token_ids = set(tokens.values())
             try:
-                looked = await self._readings.in_thread(lambda database, ids=run_ids: _moved(database, ids))
+                looked, valid = await self._readings.in_thread(
+                    lambda database, ids=run_ids, of=token_ids: _looked(database, ids, of)
+                )
             except SQLAlchemyError as error:
                 log.warning("streams_cannot_look", error=str(error).splitlines()[0])
                 continue
+            for listener in [each for each, token in tokens.items() if token not in valid and each in self._tokens]:
+                self._ended.add(listener)
+                listener.hand({})  # wake it
             found = {moved.run_id: moved for moved in looked}
             for listener in listeners:
                 moved = found.get(listener.run_id)
@@ -216,9 +257,10 @@ class Streams:
                     listener.hand({"t": str(moved.turn), "ep": moved.epoch, "o": moved.length, "x": ""})
 
 
-def _moved(database: Database, run_ids: list[UUID]) -> list[overview.Moved]:
+def _looked(database: Database, run_ids: list[UUID], tokens: set[UUID]) -> tuple[list[overview.Moved], set[UUID]]:
+    """How far the runs are, and which of the tokens are still valid."""
     with database.statements() as tx:
-        return overview.moved(tx, run_ids)
+        return overview.moved(tx, run_ids), tenants.valid_tokens(tx, tokens) if tokens else set()
 
 
 def _take(transcript: Transcript[Stored], heard: Heard) -> list[Frame[Stored]]:

@@ -14,6 +14,7 @@ from scheduler import snapshots
 from scheduler.versions import Versions
 from store import budgets, overview, runs
 from store.overview import Glance, Step
+from store.refusals import NOBODY
 from store.transaction import Transaction
 
 
@@ -21,10 +22,11 @@ def run_row(run: Glance) -> dict[str, Any]:
     """A run as lists show it."""
     return {
         "id": run.id.hex,
-        "agent_id": run.canvas_id.hex,
-        "version_id": run.version_id.hex,
-        "session_id": run.conversation_id.hex,
-        "message_id": run.message_id.hex,
+        "external_id": run.external_id,
+        "agent_id": _hex(run.canvas_id),
+        "version_id": _hex(run.version_id),
+        "session_id": _hex(run.conversation_id),
+        "message_id": None if run.status == RunStatus.REFUSED else run.message_id.hex,
         "status": run.status,
         "error": run.error or None,
         "usage": told_usage(run.usage),
@@ -38,12 +40,14 @@ def run_row(run: Glance) -> dict[str, Any]:
 
 def run_whole(tx: Transaction, versions: Versions, tenant_id: UUID, run: Glance) -> dict[str, Any]:
     """A run with what it was asked, what it said, what it waits for, and its activations."""
-    canvas = versions.canvas(tx, run.version_id)
+    if run.status == RunStatus.REFUSED:
+        return {**run_row(run), **_NOTHING, "request": _request(run)}
+    canvas = versions.to_show(tx, run.version_id).canvas
     row = runs.read(tx, tenant_id, run.id)
     state: Mapping[str, Any] = row["state"] if row else {}
     return {
         **run_row(run),
-        "request": {name: run.request.get(name) for name in ("query", "inputs", "files", "user_id")},
+        "request": _request(run),
         "answer": tagged(snapshots.answer_of(tx, row)) if row else "",
         "waiting": _forms(canvas, state) if run.status == RunStatus.WAITING else None,
         "budget": _budgets(tx, tenant_id, run.id) if row and row["budgeted"] else None,
@@ -61,6 +65,27 @@ def _activations(tx: Transaction, canvas: Canvas, run: Glance) -> dict[str, Any]
         "activation_count": count,
         "activations_truncated": count > len(steps),
     }
+
+
+_NOTHING: Mapping[str, Any] = {
+    "answer": "",
+    "waiting": None,
+    "budget": None,
+    "budget_exceeded": None,
+    "activations": [],
+    "activation_count": 0,
+    "activations_truncated": False,
+}
+"""What a start that was refused has of a run."""
+
+
+def _request(run: Glance) -> dict[str, Any]:
+    return {name: run.request.get(name) for name in ("query", "inputs", "files", "user_id")}
+
+
+def _hex(id: UUID) -> str | None:  # noqa: A002 - what it is
+    """An id as the wire has it; None for what a refused start lacks."""
+    return id.hex if id != NOBODY else None
 
 
 def tree(canvas: Canvas, steps: Sequence[Step]) -> list[dict[str, Any]]:

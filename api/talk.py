@@ -18,10 +18,10 @@ from starlette.types import Receive, Scope, Send
 
 from api.auth import Principal
 from api.edge import Edge, in_thread
-from api.errors import DATA, FORBIDDEN, Refused, absent, no_access
+from api.errors import DATA, FORBIDDEN, Refused, TokenEnded, absent, no_access
 from api.once import key_of
 from api.replies import id_of
-from api.sse import BEAT, DONE, HEADERS, MEDIA_TYPE, Until, Wired, line
+from api.sse import BEAT, DONE, HEADERS, MEDIA_TYPE, Until, Wired, ended, line
 from canvas import events
 from canvas.errors import NotFound
 from canvas.transcript import Position
@@ -51,14 +51,17 @@ class Talk:
     started: Started
     subscription: Subscription
     stack: AsyncExitStack
+    token_id: UUID | None  # the talk ends with it; None: nobody has brought one
     stops_with_client: bool = False
     has_ended: bool = False
     is_closed: bool = False
 
     async def envelopes(self, *, with_audio: bool = False) -> AsyncGenerator[Wired | None]:
-        """The turn's envelopes; None where a heart-beat is due."""
+        """The turn's envelopes; None where a heart-beat is due. Raises TokenEnded."""
         after = Position(self.started.after)
-        frames = self.edge.streams.follow(self.tenant_id, self.subscription, after, Until.TURN, with_audio=with_audio)
+        frames = self.edge.streams.follow(
+            self.tenant_id, self.subscription, after, Until.TURN, token_id=self.token_id, with_audio=with_audio
+        )
         try:
             async for wired in frames:
                 yield wired
@@ -173,9 +176,17 @@ def chosen(
     """What is to be started for these options. Raises Refused for foreign canvases and sessions, InvalidCanvas.
 
     `route` is the one that idempotency keys belong to. `custom_header` is for MCP servers, and sealed from here on.
+    A share link starts the published version of its agent, or goes on in a session that was begun by it.
     """
     agent = id_of(canvas_id)
-    tenant_id = principal.tenant_id
+    tenant_id, link = principal.tenant_id, principal.link
+    if link is not None:
+        if agent is not None and not principal.opens(agent):
+            raise no_access()
+        if options.get("version"):
+            raise Refused(FORBIDDEN, "A share link runs the published version. Leave out `version`.", data=False)
+        options = {**options, "release": True}
+        route = link.key_route(route)
     options = {**options, "user_id": str(options.get("user_id") or principal.user_id)}
     with edge.database.transaction() as tx:
         first = repeated(tx, tenant_id, agent, options, route) if agent is not None else None
@@ -186,6 +197,8 @@ def chosen(
             if session_id is None:
                 raise absent("Session not found!")
             session = conversations.get(tx, tenant_id, session_id)
+            if link is not None and session.token_id != link.token_id:
+                raise absent("Session not found!")
             if session.canvas_id != agent:
                 raise Refused(FORBIDDEN, "Session does not belong to the requested agent.", data=False)
         if agent is None:
@@ -194,7 +207,8 @@ def chosen(
         edge.checked.version(tx, edge.versions, start.version_id)
     extra = {name: options[name] for name in ("cancel_on_disconnect",) if options.get(name)}
     extra |= headers_of(edge, principal, custom_header)
-    return replace(start, request=replace(start.request, options=extra))
+    token_id = link.token_id if link is not None else None
+    return replace(start, request=replace(start.request, options=extra), token_id=token_id)
 
 
 def headers_of(edge: Edge, principal: Principal, custom_header: Mapping[str, Any] | None) -> dict[str, str]:
@@ -230,26 +244,32 @@ def keyed(request: Request, options: dict[str, Any]) -> dict[str, Any]:
     return {**options, "idempotency_key": key} if key is not None else options
 
 
-async def begin(edge: Edge, tenant_id: UUID, wanted: Chosen) -> Talk:
+async def begin(edge: Edge, tenant_id: UUID, wanted: Chosen, *, token_id: UUID | None) -> Talk:
     """Accept a turn: listen to its run, then start it, or resume the one that waits for this turn.
 
-    A turn that was accepted before is listened to from its beginning.
+    A turn that was accepted before is listened to from its beginning. Who asks is told of it as long as the token
+    is valid.
     """
     if isinstance(wanted, Started):
-        return await follow(edge, tenant_id, wanted.run_id, lambda: wanted)
+        return await follow(edge, tenant_id, wanted.run_id, lambda: wanted, token_id=token_id)
     assert wanted.run_id is not None
-    return await follow(edge, tenant_id, wanted.run_id, lambda: edge.lifecycle.start_run(wanted))
+    return await follow(edge, tenant_id, wanted.run_id, lambda: edge.lifecycle.start_run(wanted), token_id=token_id)
 
 
-async def follow(edge: Edge, tenant_id: UUID, run_id: UUID, act: Callable[[], Started]) -> Talk:
-    """Listen to a run, then do what has it accept a turn: start it, or answer what it waits for."""
+async def follow(
+    edge: Edge, tenant_id: UUID, run_id: UUID, act: Callable[[], Started], *, token_id: UUID | None
+) -> Talk:
+    """Listen to a run, then do what has it accept a turn: start it, or answer what it waits for.
+
+    The talk ends with the token.
+    """
     async with AsyncExitStack() as stack:
         subscription = await stack.enter_async_context(edge.streams.listen(run_id))
         started = await in_thread(act)
         if started.run_id != run_id:  # another run goes on: it is heard from here, and its rows tell the rest
             await stack.aclose()
             subscription = await stack.enter_async_context(edge.streams.listen(started.run_id))
-        return Talk(edge, tenant_id, started, subscription, stack.pop_all())
+        return Talk(edge, tenant_id, started, subscription, stack.pop_all(), token_id)
     raise AssertionError  # no context of ours swallows exceptions
 
 
@@ -301,6 +321,9 @@ async def _lines(talk: Talk, compact: bool, return_trace: bool) -> AsyncGenerato
                 yield line(short)
         if is_silent:  # clients expect one frame at least
             yield f"data:{encode({'session_id': talk.started.conversation_id.hex, 'data': {}})}\n\n".encode()
+        yield DONE
+    except TokenEnded as error:
+        yield ended(error, talk.started.run_id)
         yield DONE
     finally:
         await envelopes.aclose()

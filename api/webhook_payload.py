@@ -21,10 +21,12 @@ from api.uploads import file_name
 from api.webhook_security import texts
 from canvas import storable
 from canvas.errors import InvalidCanvas, InvalidRequest, NodeFailure
-from components.file_texts import file_text
+from components.file_texts import UnreadFile
+from providers.untrusted_work import in_untrusted_thread
 
 MOST_FILES = 10
 MOST_FIELDS = 1000
+MOST_SECONDS = 30.0  # for the files of a request; its caller waits
 PIECE = 64 * 1024  # bytes
 SECTIONS = ("query", "headers", "body")
 
@@ -62,13 +64,17 @@ async def body_of(content_type: str, header: str, data: bytes) -> Any:
     """The value of a body: JSON, or the fields of a form, files as lists of their texts; {} for anything else.
 
     `header` is the whole Content-Type. Raises InvalidRequest for a form that breaks off, and for files that are too
-    many or cannot be read.
+    many, cannot be read, or take longer than MOST_SECONDS together.
     """
     if content_type == FORM_TYPE:
         return _form(data)
     if content_type == MULTIPART_TYPE:
-        return await _multipart(header, data)
-    return await asyncio.to_thread(_json_value, data)
+        try:
+            async with asyncio.timeout(MOST_SECONDS):
+                return await _multipart(header, data)
+        except TimeoutError:
+            raise InvalidRequest(f"The files of the request take longer than {MOST_SECONDS:g} s to read.") from None
+    return await in_untrusted_thread(_json_value, data)
 
 
 def _json_value(data: bytes) -> Any:
@@ -128,7 +134,7 @@ async def _fields(items: list[tuple[str, UploadFile | str]]) -> dict[str, Any]:
 async def _text_of(file: UploadFile) -> str:
     data = await file.read()
     try:
-        return await asyncio.to_thread(file_text, file_name(file.filename or ""), file.content_type or "", data)
+        return await UnreadFile(file_name(file.filename or ""), file.content_type or "", data).text()
     except NodeFailure as failure:
         raise InvalidRequest(failure.message) from failure
 

@@ -137,8 +137,15 @@ def explain(facts: Facts, canvas: Canvas, limit_of: Callable[[str], float]) -> E
     return Explanation(facts.run_id, facts.status, first[0], (*first[1:], *others))
 
 
-def told(explanation: Explanation, canvas: Canvas) -> dict[str, Any]:
-    """An explanation as JSON."""
+def explain_refusal(facts: Facts) -> Explanation:
+    """Why there is no run: its start was refused, so it has no canvas either."""
+    sentence = f"The start was refused, and no node has run: {_one_line(facts.error)}"
+    wait = Wait(WaitsFor.OVER, sentence, since=facts.finished_at, detail=_present(error=facts.error))
+    return Explanation(facts.run_id, facts.status, wait)
+
+
+def told(explanation: Explanation, canvas: Canvas | None) -> dict[str, Any]:
+    """An explanation as JSON. A refused start has no canvas, and names no node."""
     return {
         "run_id": explanation.run_id.hex,
         "status": explanation.status.value,
@@ -325,7 +332,7 @@ class _Waits:
         return _present(attempt=one.attempt, strikes=one.strikes, lease_until=_iso(one.lease_until))
 
 
-def _told(wait: Wait, canvas: Canvas) -> dict[str, Any]:
+def _told(wait: Wait, canvas: Canvas | None) -> dict[str, Any]:
     of = wait.of
     return {
         "sentence": wait.sentence,
@@ -334,7 +341,7 @@ def _told(wait: Wait, canvas: Canvas) -> dict[str, Any]:
         "since": _iso(wait.since),
         "until": _iso(wait.until),
         "node": of.node_id if of else None,
-        "node_name": (_name(canvas, of.node_id) or None) if of else None,
+        "node_name": (_name(canvas, of.node_id) or None) if of and canvas else None,
         "activation_id": of.id.hex if of else None,
         "scope": of.scope if of else None,
         "detail": dict(wait.detail),

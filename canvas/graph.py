@@ -196,9 +196,24 @@ class Canvas:
         return tuple(node for node in self.nodes if node.parent == container)
 
 
+NO_NODES = Canvas(
+    nodes=(),
+    numbers={},
+    begin=0,
+    items={},
+    reach=reach_of(parents=[], targets=[], roots=[], items=frozenset(), mentions=[]),
+    turns={},
+    unheard=0,
+    speaking=0,
+    messages=0,
+)
+"""What runs are shown with whose canvas is not there any more: nodes have ids, and no names."""
+
+
 def asker(canvas: Canvas, node_id: str, scope: ScopeKey) -> str:
     """What an open form is shown under: the node that asks, and its item where several items may ask at once."""
-    return node_id if canvas.node(node_id).kind.asks else label(node_id, scope)
+    number = canvas.numbers.get(node_id)
+    return node_id if number is None or canvas.nodes[number].kind.asks else label(node_id, scope)
 
 
 def mask_of(numbers: Iterable[int]) -> int:

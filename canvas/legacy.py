@@ -131,10 +131,22 @@ def _renamed_edge(edge: Any, ids: Ids) -> Any:
         return edge
     renamed = _each(edge, ("source", "target"), lambda text: ids.get(text, text))
     ends = {end for key in ("source", "target") if isinstance(end := edge.get(key), str) and end in ids}
-    longest_first = "|".join(re.escape(end) for end in sorted(ends, key=len, reverse=True))
-    if longest_first:
-        renamed = _each(renamed, ("id",), lambda text: re.sub(longest_first, lambda found: ids[found[0]], text))
+    if ends:
+        renamed = _each(renamed, ("id",), lambda text: _with_new_ends(text, ends, ids))
     return renamed
+
+
+def _with_new_ends(text: str, ends: set[str], ids: Ids) -> str:
+    """A text with the new ids of both ends, the longer one first. It is read once, however long the ids are."""
+    parts: list[str] = []
+    position = 0
+    places = {end: text.find(end) for end in ends}
+    while found := [(place, -len(end), end) for end, place in places.items() if place >= 0]:
+        place, _, end = min(found)
+        parts += [text[position:place], ids[end]]
+        position = place + len(end)
+        places = {end: text.find(end, position) if 0 <= was < position else was for end, was in places.items()}
+    return "".join([*parts, text[position:]])
 
 
 def _each(fields: Mapping[str, Any], keys: tuple[str, ...], change: Callable[[str], str]) -> Entry:

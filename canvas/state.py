@@ -29,11 +29,12 @@ class RunStatus(StrEnum):
     SUCCEEDED = "succeeded"
     FAILED = "failed"
     CANCELLED = "cancelled"
+    REFUSED = "refused"  # a start that another service has sent, and that was not accepted: no node ever runs
 
     @property
     def is_over(self) -> bool:
         """Whether nothing will ever happen to the run again."""
-        return self in (RunStatus.SUCCEEDED, RunStatus.FAILED, RunStatus.CANCELLED)
+        return self in (RunStatus.SUCCEEDED, RunStatus.FAILED, RunStatus.CANCELLED, RunStatus.REFUSED)
 
     @property
     def takes_reports(self) -> bool:
@@ -56,7 +57,7 @@ class Status(StrEnum):
 
 
 RUN_MOVES: Mapping[RunStatus, frozenset[RunStatus]] = {
-    RunStatus.QUEUED: frozenset({RunStatus.RUNNING, RunStatus.CANCELLED}),
+    RunStatus.QUEUED: frozenset({RunStatus.RUNNING, RunStatus.FAILED, RunStatus.CANCELLED}),
     RunStatus.RUNNING: frozenset(
         {RunStatus.WAITING, RunStatus.STOPPING, RunStatus.SUCCEEDED, RunStatus.FAILED, RunStatus.CANCELLED}
     ),
@@ -65,6 +66,7 @@ RUN_MOVES: Mapping[RunStatus, frozenset[RunStatus]] = {
     RunStatus.SUCCEEDED: frozenset(),
     RunStatus.FAILED: frozenset(),
     RunStatus.CANCELLED: frozenset(),
+    RunStatus.REFUSED: frozenset(),
 }
 
 ACTIVATION_MOVES: Mapping[Status, frozenset[Status]] = {

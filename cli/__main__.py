@@ -40,6 +40,7 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
         "budget": "cli.budget:budget",
         "memory": "cli.memories:memory",
         "tokens": "cli.tenants:tokens",
+        "secrets": "cli.secrets:secrets",
         "up": "cli.up:up",
         "doctor": "cli.doctor:doctor",
         "migrate": "cli.database:migrate",

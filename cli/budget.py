@@ -9,11 +9,12 @@ import typer
 from canvas.budget import SCOPES, Scope, in_words, limits_of, scope_of, told_account
 from canvas.errors import InvalidRequest, NotFound
 from cli import inputs, output
-from cli.connection import opened, tenant_of
+from cli.connection import opened, run_of, tenant_of
 from cli.options import LOCAL, AsJson, Calls, Currency, Money, OfTenant, Seconds, Tokens
 from store import budgets
 from store.budget_tables import EACH
 from store.budgets import Kept, Written
+from store.transaction import Transaction
 
 budget = typer.Typer(help="Budgets: what runs, sessions, a tenant and its days may spend.", no_args_is_help=True)
 
@@ -40,7 +41,8 @@ def set_limits(
     with opened() as connection:
         with connection.database.transaction() as tx:
             tenant_id = tenant_of(tx, tenant)
-        written = Written(chosen, _id(chosen, of, tenant_id), limits_of(limits))
+            scope_id = _id(tx, chosen, of, tenant_id)
+        written = Written(chosen, scope_id, limits_of(limits))
         connection.lifecycle.set_budget(tenant_id, written)
     told = ", ".join(in_words(measure, amount) for measure, amount in written.limits.items())
     output.tell(f"{_name(chosen, of)} may spend {told}.")
@@ -63,17 +65,19 @@ def clear(scope: What, of: Whose = None, tenant: OfTenant = LOCAL) -> None:
     chosen = scope_of(scope)
     with opened() as connection, connection.database.transaction() as tx:
         tenant_id = tenant_of(tx, tenant)
-        if not budgets.remove(tx, tenant_id, chosen, _id(chosen, of, tenant_id)):
+        if not budgets.remove(tx, tenant_id, chosen, _id(tx, chosen, of, tenant_id)):
             raise NotFound(f"{_name(chosen, of)} has no budget. `easel budget show` lists them.")
     output.tell(f"{_name(chosen, of)} has no budget of its own any more.")
 
 
-def _id(scope: Scope, of: str | None, tenant_id: UUID) -> UUID:
+def _id(tx: Transaction, scope: Scope, of: str | None, tenant_id: UUID) -> UUID:
     if scope in ("tenant", "day"):
         if of is not None:
             raise InvalidRequest(f"The budget of the {scope} is that of --tenant, and takes no id.")
         return tenant_id
-    return inputs.id_of(of, scope) if of is not None else EACH
+    if of is None:
+        return EACH
+    return run_of(tx, tenant_id, of) if scope == "run" else inputs.id_of(of, scope)
 
 
 def _name(scope: Scope, of: str | None) -> str:

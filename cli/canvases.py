@@ -42,6 +42,9 @@ def import_file(
 def export(
     agent: Agent,
     release: Annotated[bool, typer.Option("--release", help="The published version; without it the draft.")] = False,
+    with_secrets: Annotated[
+        bool, typer.Option("--with-secrets", help="Keys and passwords as they are; without it they are masked.")
+    ] = False,
     tenant: OfTenant = LOCAL,
 ) -> None:
     """Print an agent's canvas as JSON, drawn if it has no drawing: what `easel import` and RAGFlow's editor read."""
@@ -52,7 +55,9 @@ def export(
             stored = versions.latest_released(tx, tenant_id, found.id).dsl
         else:
             stored = canvases.get(tx, tenant_id, found.id).draft
-    output.say_document(drawing.with_drawing(dsl.dump(dsl.parse(stored, max_bytes=dsl.MAX_BYTES))))
+    secrets = named.secrets_of(tenant_id, found.id)
+    shown = secrets.opened(stored) if with_secrets else secrets.masked(stored)
+    output.say_document(drawing.with_drawing(dsl.dump(dsl.parse(shown, max_bytes=dsl.MAX_BYTES))))
 
 
 def publish(agent: Agent, tenant: OfTenant = LOCAL, as_json: AsJson = False) -> None:

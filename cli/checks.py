@@ -14,14 +14,15 @@ from kombu.exceptions import KombuError, OperationalError
 from sqlalchemy.exc import DBAPIError
 
 from canvas.errors import ExecutorError
+from cli import agents
 from cli.servers import Found
 from embedded import OLDEST_POSTGRES
 from providers.accounts import accounts_from_toml
 from scheduler.broker import NODES, RUNS
 from settings import Settings
-from store import canaries, migrate, model_accounts, server, tenants
+from store import canaries, canvas_secrets, migrate, model_accounts, server, tenants
 from store.database import Database
-from store.sealing import SealingKey
+from store.sealing import CannotUnseal, SealingKey
 
 TRIED_PYTHON = (3, 11), (3, 13)  # from, to
 OLDEST_REDIS = 6
@@ -219,3 +220,28 @@ def models(database: Database, settings: Settings) -> Finding:
         return Finding(Level.OK, "models", f"{rows} accounts in the database")
     advice = "Only the stand-ins `echo` and `scripted` answer. `easel models add VENDOR` adds a real one."
     return Finding(Level.WARN, "models", "no account", advice)
+
+
+def share_links(database: Database) -> Finding:
+    """Whether every share link names its agent: those of earlier releases name none."""
+    with database.transaction() as tx:
+        unbound = tenants.unbound_links(tx)
+    if not unbound:
+        return Finding(Level.OK, "share links", "each names its agent")
+    advice = "`easel tokens list` shows them; `easel tokens bind TOKEN --agent AGENT` names the agent."
+    return Finding(Level.WARN, "share links", f"{unbound} name no agent, and open nothing", advice)
+
+
+def secrets_of_canvases(database: Database) -> Finding:
+    """Whether sealed secrets of canvases open with this key, tried on the canvas that was changed last."""
+    with database.transaction() as tx:
+        found = canvas_secrets.a_sealed_draft(tx)
+    if found is None:
+        return Finding(Level.OK, "canvas secrets", "none are sealed")
+    tenant_id, canvas_id, draft = found
+    try:
+        agents.secrets_of(tenant_id, canvas_id).opened(draft)
+    except CannotUnseal as error:
+        advice = "Set EASEL_SECRET_KEY to the secret they were sealed with, or type them in again."
+        return Finding(Level.FAIL, "canvas secrets", f"agent {canvas_id.hex}: {error.message}", advice)
+    return Finding(Level.OK, "canvas secrets", "they open")

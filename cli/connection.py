@@ -19,7 +19,7 @@ from scheduler.lifecycle import Lifecycle
 from scheduler.process import coordinator_of
 from scheduler.versions import Versions
 from settings import Settings, load
-from store import migrate, tenants
+from store import external_ids, migrate, tenants
 from store.database import Database
 from store.storage import large_values_of
 from store.transaction import Transaction
@@ -145,3 +145,14 @@ def tenant_of(tx: Transaction, name: str = LOCAL) -> UUID:
         known = ", ".join(tenant.name for tenant in tenants.all_tenants(tx)) or "none yet"
         raise NotFound(f'There is no tenant "{name}". There is: {known}.')
     return found.id
+
+
+def run_of(tx: Transaction, tenant_id: UUID, written: str) -> UUID:
+    """The tenant's run that a person means: by its id, or by the external id that another service gave it.
+
+    Raises NotFound.
+    """
+    run_id = external_ids.find_run(tx, tenant_id, written)
+    if run_id is None:
+        raise NotFound(f"There is no run {written}. `easel runs` lists them.")
+    return run_id

@@ -73,4 +73,6 @@ def _examine_servers(found: Found) -> Iterator[Finding]:
         if all(finding.level is not Level.FAIL for finding in findings):
             yield checks.sweeper(database, found)
             yield checks.models(database, found.settings)
+            yield checks.secrets_of_canvases(database)
+            yield checks.share_links(database)
     app.close()

@@ -8,8 +8,8 @@ import typer
 from canvas import events as names
 from canvas.graph import Canvas
 from canvas.transcript import Frame, Position, Said, tagged
-from cli import inputs, output
-from cli.connection import opened, tenant_of
+from cli import output
+from cli.connection import opened, run_of, tenant_of
 from cli.follow import Ears, Following
 from cli.options import LOCAL, AsJson, OfTenant, Run
 from cli.telling import Lines, Teller
@@ -25,10 +25,11 @@ def events(
     as_json: AsJson = False,
 ) -> None:
     """Print the events of a run, with what was said between them."""
-    run_id, begin = inputs.id_of(run, "run"), Position.parse(after)
+    begin = Position.parse(after)
     with opened() as connection, closing(Ears(connection.bus.url)) as ears:
         with connection.database.transaction() as tx:
             tenant_id = tenant_of(tx, tenant)
+            run_id = run_of(tx, tenant_id, run)
         if follow:
             ears.listen_to(run_id)
         following = Following(connection.database, tenant_id, run_id, ears, begin)
@@ -38,7 +39,7 @@ def events(
                 continue
             if teller is None:
                 with connection.database.transaction() as tx:
-                    canvas = connection.versions.canvas(tx, following.run.version_id)
+                    canvas = connection.versions.to_show(tx, following.run.version_id).canvas
                 teller = Lines(canvas) if as_json else Log(canvas)
             teller.show(frame, following.run)
 

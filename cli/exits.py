@@ -21,6 +21,7 @@ OF_STATUS = {
     RunStatus.FAILED: Exit.FAILED,
     RunStatus.CANCELLED: Exit.CANCELLED,
     RunStatus.WAITING: Exit.WAITING,
+    RunStatus.REFUSED: Exit.BAD_INPUT,
 }
 
 

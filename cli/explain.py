@@ -1,9 +1,10 @@
 """`easel explain`: the one thing a run waits for, who owns it, and when it will move."""
 
 from canvas.errors import NotFound
-from canvas.explain import Explanation, WaitsFor, explain, told
-from cli import inputs, output
-from cli.connection import opened, tenant_of
+from canvas.explain import Explanation, WaitsFor, explain, explain_refusal, told
+from canvas.state import RunStatus
+from cli import output
+from cli.connection import opened, run_of, tenant_of
 from cli.options import LOCAL, AsJson, OfTenant, Run
 from cli.output import DIM, RED
 from settings import load
@@ -14,17 +15,18 @@ MOST_TOLD = 20  # further things; --json has all
 
 def explain_run(run: Run, tenant: OfTenant = LOCAL, as_json: AsJson = False) -> None:
     """Tell what a run waits for, who owns that, and when it will move."""
-    run_id = inputs.id_of(run, "run")
     with opened() as connection:
         with connection.database.transaction() as tx:
             tenant_id = tenant_of(tx, tenant)
+            run_id = run_of(tx, tenant_id, run)
         with connection.database.transaction() as tx:
             found = explaining.facts(tx, tenant_id, run_id)
             if found is None:
                 raise NotFound(f"There is no run {run}. `easel runs` lists them.")
             facts, version_id = found
-            canvas = connection.versions.canvas(tx, version_id)
-        explanation = explain(facts, canvas, load().time_limit)
+            is_refused = facts.status is RunStatus.REFUSED
+            canvas = connection.versions.to_show(tx, version_id).canvas if not is_refused else None
+        explanation = explain(facts, canvas, load().time_limit) if canvas is not None else explain_refusal(facts)
     if as_json:
         output.say_json(told(explanation, canvas))
     else:

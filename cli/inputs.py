@@ -1,8 +1,10 @@
 """What a person gives a run: `--query`, `--input name=value` and `--inputs JSON`."""
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, NoReturn
 from uuid import UUID
 
@@ -11,6 +13,7 @@ from canvas.errors import InvalidCanvas, InvalidRequest
 from canvas.storable import copied
 from canvas.unknown import AGAIN, EVERY, HAPPENED, OUTCOME
 from cli.canvas_file import Judged
+from settings import UNITS
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +78,15 @@ def options_of(
         **({"budget": budget} if budget is not None else {}),
     }
     return _storable(wanted)
+
+
+def duration_of(text: str, option: str) -> timedelta:
+    """A time from now, such as `30d` or `12h`. Raises InvalidRequest for anything else."""
+    written = re.fullmatch(r"\s*(\d{1,6})\s*([mhd])\s*", text)
+    seconds = int(written[1]) * UNITS[written[2]] if written else 0
+    if seconds <= 0:
+        raise InvalidRequest(f"{option} {text!r} is not a time. Write minutes, hours or days, for example 30d or 12h.")
+    return timedelta(seconds=seconds)
 
 
 def id_of(text: str, what: str) -> UUID:

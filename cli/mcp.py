@@ -17,7 +17,7 @@ from cli.connection import Connection, opened, tenant_of
 from cli.exits import Exit
 from cli.options import LOCAL, AsJson, OfTenant
 from providers.addresses import Guard
-from providers.hops import masked
+from providers.hops import masked_url
 from providers.mcp import SERVER_TYPES, LiveTool, McpServer, Session
 from providers.outgoing import Outgoing
 from store import mcp_agents, mcp_pins, mcp_servers
@@ -41,7 +41,7 @@ def list_servers(tenant: OfTenant = LOCAL, as_json: AsJson = False) -> None:
     with opened() as connection, connection.database.transaction() as tx:
         rows = mcp_servers.servers_of(tx, tenant_of(tx, tenant), _key(connection))
     listed = [
-        {"id": row.id.hex, "name": row.fields.name, "type": row.fields.server_type, "url": masked(row.fields.url)}
+        {"id": row.id.hex, "name": row.fields.name, "type": row.fields.server_type, "url": masked_url(row.fields.url)}
         for row in rows
     ]
     empty = "There are no MCP servers. `easel mcp add NAME URL` adds one."

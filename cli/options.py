@@ -23,7 +23,7 @@ Happened = Annotated[
 Again = Annotated[
     list[str] | None, typer.Option("--again", help="This node is to do its work once more, or `all`.", metavar="NODE")
 ]
-Run = Annotated[str, typer.Argument(help="The run's id.", metavar="RUN")]
+Run = Annotated[str, typer.Argument(help="The run's id, or its external id.", metavar="RUN")]
 Target = Annotated[str, typer.Argument(help="A canvas file, or an agent by id or title.", metavar="FILE|AGENT")]
 Tokens = Annotated[int | None, typer.Option(help="The most tokens that models may use.", metavar="N")]
 Calls = Annotated[int | None, typer.Option(help="The most calls of models.", metavar="N")]

@@ -31,7 +31,8 @@ def api(
     uvicorn.run(
         "api.app:create_app",
         factory=True,
-        http="h11",  # uvicorn's other one, which is there for the providers' sake, has no limit for headers
+        http="api.http1:GuardedProtocol",  # uvicorn's own ones wait for ever, and take ambiguous requests
+        ws="none",
         host=settings.api_host,
         port=settings.api_port if port is None else port,
         log_config=None,

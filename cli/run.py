@@ -83,7 +83,6 @@ def resume(
 ) -> None:
     """Answer a run that waits for input, and follow it; exit codes as for `easel run`."""
     settings = load()
-    run_id = inputs.id_of(run, "run")
     given = {**(inputs.inputs_of(pairs, all_inputs) or {}), **inputs.outcomes_of(happened, again)}
     budget = inputs.budget_of(tokens, calls, seconds, money, currency)
     options = inputs.options_of(query, given or None, session=None, release=False, budget=budget)
@@ -91,5 +90,5 @@ def resume(
     with servers.found(settings) as found:
         ahead.join()
         turn: Any = importlib.import_module(TURN)
-        ended = turn.resume(found, tenant, run_id, options, as_json=as_json)
+        ended = turn.resume(found, tenant, run, options, as_json=as_json)
     raise typer.Exit(ended)

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
+from uuid import UUID
 
 import typer
 
@@ -10,7 +11,7 @@ from canvas.budget import UNPRICED, told_usage
 from canvas.errors import NotFound
 from canvas.state import RunStatus
 from cli import agents, canvas_file, inputs, output, starting, tree
-from cli.connection import opened, tenant_of
+from cli.connection import opened, run_of, tenant_of
 from cli.options import (
     LOCAL,
     AsJson,
@@ -33,6 +34,7 @@ from settings import load
 from store import gallery, overview
 from store.ids import new_id
 from store.overview import Glance
+from store.refusals import NOBODY
 
 
 def start(
@@ -71,15 +73,15 @@ def start(
 
 def cancel(run: Run, tenant: OfTenant = LOCAL, as_json: AsJson = False) -> None:
     """Stop a run. One that is over stays as it is."""
-    run_id = inputs.id_of(run, "run")
     with opened() as connection:
         with connection.database.transaction() as tx:
             tenant_id = tenant_of(tx, tenant)
+            run_id = run_of(tx, tenant_id, run)
         status = connection.lifecycle.cancel_run(tenant_id, run_id)
     if as_json:
         output.say_json({"run_id": run_id.hex, "status": status})
         return
-    was_over = status in (RunStatus.SUCCEEDED, RunStatus.FAILED)
+    was_over = status in (RunStatus.SUCCEEDED, RunStatus.FAILED, RunStatus.REFUSED)
     output.say(f"{'it was over already: ' if was_over else ''}{status}")
 
 
@@ -90,7 +92,7 @@ def runs(
     tenant: OfTenant = LOCAL,
     as_json: AsJson = False,
 ) -> None:
-    """List the runs, the newest first."""
+    """List the runs, the newest first, with the starts of other services that were refused."""
     with opened() as connection, connection.database.transaction() as tx:
         tenant_id = tenant_of(tx, tenant)
         canvas_id = agents.find(tx, tenant_id, agent).id if agent else None
@@ -98,7 +100,8 @@ def runs(
         named, _ = gallery.page(tx, tenant_id, gallery.Wanted(ids=sorted({run.canvas_id for run in found})), limit=1000)
     titles = {canvas.id: canvas.title for canvas in named}
     rows = [{**_row(run), "agent": titles.get(run.canvas_id, "")} for run in found]
-    columns = ("run", "agent", "status", "created", "took", "query")
+    named_by_others = ("external_id",) if any(run.external_id for run in found) else ()
+    columns = ("run", *named_by_others, "agent", "status", "created", "took", "query")
     output.table(rows, columns, as_json=as_json, empty="There are no runs. `easel run FILE` makes one.")
     if total > len(rows) and not as_json:
         output.tell(f"{total - len(rows)} more: --limit {min(total, 1000)}")
@@ -106,17 +109,25 @@ def runs(
 
 def show(run: Run, tenant: OfTenant = LOCAL, as_json: AsJson = False) -> None:
     """Show a run: its state, and its activations as a tree with times."""
-    run_id = inputs.id_of(run, "run")
     with opened() as connection, connection.database.transaction() as tx:
-        found = overview.glance(tx, tenant_of(tx, tenant), run_id)
+        tenant_id = tenant_of(tx, tenant)
+        run_id = run_of(tx, tenant_id, run)
+        found = overview.glance(tx, tenant_id, run_id)
         if found is None:
             raise NotFound(f"There is no run {run}. `easel runs` lists them.")
         steps = overview.steps_of(tx, run_id)
-        canvas = connection.versions.canvas(tx, found.version_id)
+        is_refused = found.status == RunStatus.REFUSED
+        canvas = connection.versions.to_show(tx, found.version_id).canvas if not is_refused else None
     if as_json:
         output.say_json({**_row(found), "error": found.error or None, "activations": tree.rows(steps)})
         return
     output.say(f"run {found.id.hex}  {found.status}  {_took(found)}".rstrip())
+    if found.external_id is not None:
+        output.say(f"external id {found.external_id}")
+    if canvas is None:
+        output.say(f"error: {found.error}")
+        output.say(f"agent {found.request.get('agent') or ''}  sent at {output.moment(found.created_at)}".rstrip())
+        return
     output.say(f"session {found.conversation_id.hex}  agent {found.canvas_id.hex}  version {found.version_id.hex}")
     if found.error:
         output.say(f"error: {found.error}")
@@ -129,9 +140,10 @@ def show(run: Run, tenant: OfTenant = LOCAL, as_json: AsJson = False) -> None:
 def _row(run: Glance) -> dict[str, Any]:
     return {
         "run": run.id.hex,
-        "session": run.conversation_id.hex,
-        "agent_id": run.canvas_id.hex,
-        "version": run.version_id.hex,
+        "external_id": run.external_id,
+        "session": _hex(run.conversation_id),
+        "agent_id": _hex(run.canvas_id),
+        "version": _hex(run.version_id),
         "status": run.status,
         "query": run.request.get("query"),
         "created": run.created_at,
@@ -140,6 +152,11 @@ def _row(run: Glance) -> dict[str, Any]:
         "took": _took(run),
         "usage": told_usage(run.usage),
     }
+
+
+def _hex(id: UUID) -> str | None:  # noqa: A002 - what it is
+    """An id as commands print it; None for what a refused start lacks."""
+    return id.hex if id != NOBODY else None
 
 
 def _spent(usage: Mapping[str, int]) -> str:

@@ -16,7 +16,7 @@ from canvas.budget import limits_of
 from canvas.state import RunStatus
 from canvas.transcript import Position
 from cli import connection, output, starting
-from cli.connection import Connection, tenant_of
+from cli.connection import Connection, run_of, tenant_of
 from cli.exits import OF_STATUS, Exit
 from cli.follow import Ears, Following
 from cli.inputs import Wanted
@@ -74,12 +74,13 @@ def start(found: Found, wanted: Wanted, *, as_json: bool) -> Exit:
         return _follow(connected, chosen.tenant_id, run_id, begin, as_json=as_json)
 
 
-def resume(found: Found, tenant: str, run_id: UUID, options: Mapping[str, Any], *, as_json: bool) -> Exit:
+def resume(found: Found, tenant: str, run: str, options: Mapping[str, Any], *, as_json: bool) -> Exit:
     """Answer a run that waits, and follow it."""
     request = Request(query=options["query"], inputs=options["inputs"])
     with at_work(found) as connected:
         with connected.database.transaction() as tx:
             tenant_id = tenant_of(tx, tenant)
+            run_id = run_of(tx, tenant_id, run)
         budget = limits_of(options["budget"]) if options.get("budget") is not None else None
         begin = partial(connected.lifecycle.resume_run, tenant_id, run_id, request, budget=budget)
         return _follow(connected, tenant_id, run_id, begin, as_json=as_json)
@@ -123,7 +124,7 @@ def _tell(connected: Connection, following: Following, interrupts: Interrupts, a
 
 def _teller(connected: Connection, version_id: UUID, as_json: bool) -> Teller:
     with connected.database.transaction() as tx:
-        compiled = connected.versions.get(tx, version_id)
+        compiled = connected.versions.to_show(tx, version_id)
     if as_json:
         return Lines(compiled.canvas)
     for label in stand_ins(compiled.document):

@@ -56,6 +56,7 @@ class AgentParams(PromptParams):
     model_config = ConfigDict(hide_input_in_errors=True)  # tools hold keys
     default_outputs: ClassVar[tuple[str, ...]] = ("content",)
     later_outputs = ("thinking", "use_tools")
+    secret_headers = ("custom_header",)
 
     tools: list[Any] = Field(default=[], repr=False)
     mcp: list[Any] = Field(default=[])

@@ -31,6 +31,7 @@ from components.tool_rounds_in_prompts import RoundsInPrompts
 from components.tool_set import AGENT, Function
 from providers.chat import ChatModel, ChatRequest, Completion
 from providers.cleaning import without_reasoning
+from providers.untrusted_work import in_untrusted_thread
 
 _COMPLETED_FROM = 4  # messages; the last question of so many is completed
 _CITED_AFTERWARDS_FROM = 7  # messages, the system's among them; the answer to so many is cited in a second request
@@ -99,7 +100,7 @@ class AgentAnswer:
         chunks = (await self._ctx.references()).get("chunks")
         cited = ""
         if chunks:
-            sources = await asyncio.to_thread(agent_prompts.source_blocks, chunks, self._model.spec.context_tokens)
+            sources = await in_untrusted_thread(agent_prompts.source_blocks, chunks, self._model.spec.context_tokens)
             asked = Prompt(agent_prompts.cite_afterwards(self._citing(), sources), _turn(text))
             cited = (await self._aside(await self._request(asked), speech)).text
         if not cited:
@@ -145,7 +146,7 @@ class AgentAnswer:
             _, text = await researched(question, depth, self._ctx, self._model, self._sources, listener)
         except NodeFailure as failure:
             raise NoAnswer(failure.message) from failure
-        return prompt.with_system(await asyncio.to_thread(answering_from, text, self._model))
+        return prompt.with_system(await in_untrusted_thread(answering_from, text, self._model))
 
     async def _may_cite(self) -> bool:
         """Whether there are sources to cite, or a tool may bring some (components E11)."""

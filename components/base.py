@@ -30,6 +30,10 @@ class Params(BaseModel):
 
     default_outputs: ClassVar[tuple[str, ...]] = ()
     """Output names a node has when its DSL declares no `outputs`; they read as null until it runs."""
+    secrets: ClassVar[tuple[str, ...]] = ()
+    """Parameters whose values may never show, by dotted name: they are sealed where a canvas is stored."""
+    secret_headers: ClassVar[tuple[str, ...]] = ()
+    """Parameters that hold HTTP headers, among which some may be secrets."""
     later_outputs: ClassVar[tuple[str, ...] | None] = None
     """Further names that it may set by itself, but for those that begin with `_`; None: it may set any."""
 

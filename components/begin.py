@@ -21,6 +21,12 @@ MODES = ("conversational", "task", "Webhook")
 
 class BeginParams(Params):
     later_outputs = ()
+    secrets = (
+        "security.token.token_value",
+        "security.basic_auth.password",
+        "security.jwt.secret",
+        "security.hmac.secret",
+    )
 
     mode: Any = "conversational"
     prologue: Any = ""

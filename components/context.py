@@ -179,8 +179,11 @@ class NodeContext(Protocol):
         """What an earlier attempt of this activation recorded under the key; None if nothing."""
         ...
 
-    async def record(self, key: str, value: Any) -> None:
-        """Record a JSON value under a key of this activation, for good, before it is acted upon."""
+    async def record(self, key: str, value: Any) -> bool:
+        """Record a JSON value under a key of this activation, for good, before it is acted upon.
+
+        False: the key had a value before, which stays.
+        """
         ...
 
     @property

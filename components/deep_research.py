@@ -8,7 +8,6 @@ Lines of progress are thoughts: heard in the turn of a Message, and else in `thi
 does the same before it answers (components/agent_answers.py).
 """
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -27,6 +26,7 @@ from components.templates import value_text
 from components.tool_set import Entry, Function, entry_of, of_tool
 from providers.chat import ChatModel, Completion
 from providers.fitting import cut_to
+from providers.untrusted_work import in_untrusted_thread
 
 USUAL_DEPTH, DEEPEST = 3, 4
 
@@ -130,7 +130,7 @@ async def _carried_out(
     if not params.answers or not ctx.heard:
         return {**outputs, "content": ""}
     prompt = await assemble(params, ctx, question=question)
-    system = await asyncio.to_thread(answering_from, text, model)
+    system = await in_untrusted_thread(answering_from, text, model)
     retries, delay = params.max_retries, base_delay(params)
     call = await request(prompt.with_system(system), params, model.spec, retries=retries, retry_delay=delay)
     answer = await listener.ask(call)

@@ -6,7 +6,6 @@ DSL: `content` (Markdown with references), `output_format` (`pdf`, `docx`, `txt`
 made all the same. A second attempt makes the same file, with the time of the first.
 """
 
-import asyncio
 import base64
 import hashlib
 import json
@@ -23,7 +22,7 @@ from canvas.outcome import Finished
 from components import templates
 from components.base import Params, component
 from components.context import NodeContext
-from components.documents import EXTENSIONS, MIME_TYPES, Layout, render, without_reasoning
+from components.documents import EXTENSIONS, MIME_TYPES, Layout, make_document, without_reasoning
 
 FORMATS = ("pdf", "docx", "txt", "markdown", "html")
 SMALLEST_FONT = 12
@@ -82,7 +81,7 @@ async def doc_generator(params: DocGeneratorParams, ctx: NodeContext) -> Finishe
     name = file_name(templates.value_text(params.filename), params.output_format) or _default_name(params, ctx, begun)
     mime_type = MIME_TYPES[params.output_format]
     try:
-        data = await asyncio.to_thread(render, without_reasoning(text), params.output_format, _layout(params, begun))
+        data = await make_document(without_reasoning(text), params.output_format, _layout(params, begun))
         if not data:
             raise NodeFailure("the file is empty")
         kept = await ctx.save_file(name, data, mime_type)

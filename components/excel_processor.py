@@ -6,7 +6,6 @@ the other shape. Files may also come as lists and from a form (components E14). 
 having no sheets, and the output `errors` says why.
 """
 
-import asyncio
 import base64
 import re
 from collections.abc import Mapping, Sequence
@@ -22,6 +21,7 @@ from components.base import Params, component
 from components.context import NodeContext
 from components.file_kinds import FileUnreadable, Kind, LibraryMissing, check_size, unreadable
 from components.tables import Table
+from providers.untrusted_work import in_untrusted_thread
 
 OPERATIONS = ("read", "merge", "transform", "output")
 FORMATS: Mapping[str, str] = {"xlsx": spreadsheets.XLSX, "csv": spreadsheets.CSV}
@@ -82,7 +82,7 @@ async def excel_processor(params: ExcelProcessorParams, ctx: NodeContext) -> Fin
         case "merge":
             outputs = await _merge(params, ctx)
         case "transform":
-            outputs = await asyncio.to_thread(_transform, _given(params, ctx))
+            outputs = await in_untrusted_thread(_transform, _given(params, ctx))
         case _:
             outputs = await _write(params, ctx)
     return Finished(outputs={"data": {}, "summary": "", "markdown": "", **outputs})
@@ -113,7 +113,7 @@ async def _merge(params: ExcelProcessorParams, ctx: NodeContext) -> dict[str, An
     if not sources:
         return {"summary": "No data to merge", **errors}
     on = str(params.join_on or "") if params.merge_strategy == "join" else ""
-    merged = await asyncio.to_thread(_merged, sources, on)
+    merged = await in_untrusted_thread(_merged, sources, on)
     size = f"{len(merged.rows)} rows, {len(merged.columns)} columns"
     return {
         "data": {"merged": merged.rows},
@@ -155,14 +155,14 @@ async def _write(params: ExcelProcessorParams, ctx: NodeContext) -> dict[str, An
     ending = str(params.output_format)
     name = f"{_file_name(str(params.output_filename or ''), ending)}.{ending}"
     try:
-        sheets = await asyncio.to_thread(tables.of_value, value)
+        sheets = await in_untrusted_thread(tables.of_value, value)
         if not sheets:
             return {"summary": "No data to write: rows, or an object with lists of rows, are needed."}
         if list(sheets) == [tables.ONLY_SHEET] and params.sheet_name:
             sheets = {str(params.sheet_name): sheets[tables.ONLY_SHEET]}
         if ending == "csv":
             sheets = dict(list(sheets.items())[:1])
-        content = await asyncio.to_thread(_content, sheets, ending)
+        content = await in_untrusted_thread(_content, sheets, ending)
         saved = await ctx.save_file(name, content, FORMATS[ending])
     except NodeFailure as failure:
         if failure.retryable or isinstance(failure, LibraryMissing):
@@ -204,7 +204,7 @@ async def _tables(
     for file in _files(params, ctx):
         try:
             content = await _bytes(file, ctx)
-            sheets = await asyncio.to_thread(spreadsheets.tables_of, file.name, content, selection)
+            sheets = await spreadsheets.read_tables(file.name, content, selection)
         except FileUnreadable as failure:
             errors.append(failure.message)
             continue
@@ -248,7 +248,7 @@ def _files_in(value: Any) -> list[_File]:
 
 async def _bytes(file: _File, ctx: NodeContext) -> bytes:
     try:
-        data = await asyncio.to_thread(_decoded, file) if file.uri else await ctx.read_file(file.descriptor)
+        data = await in_untrusted_thread(_decoded, file) if file.uri else await ctx.read_file(file.descriptor)
     except NodeFailure as failure:
         if failure.retryable or isinstance(failure, FileUnreadable):
             raise

@@ -1,7 +1,13 @@
-"""Uploaded files as a canvas sees them: images as data URIs, everything else as one block of text (engine 3.6)."""
+"""Uploaded files as a canvas sees them: images as data URIs, everything else as one block of text (engine 3.6).
+
+Files are read in child processes with limits of memory and time, but for those whose work is in proportion to their
+size (texts, images) or that are small (`SMALL_PAGE`).
+"""
 
 import base64
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
 
 from canvas.errors import NodeFailure
 from components import spreadsheets
@@ -17,12 +23,63 @@ from components.file_kinds import (
     too_large,
     unreadable,
 )
-from components.page_text import text_of_page
+from components.page_text import SMALL_PAGE, text_of_page
 from components.pdf_text import pdf_parts
 from components.word_text import word_parts
+from providers.limited_process import ResourceLimitExceeded, in_limited_process, in_limited_process_blocking
+from providers.untrusted_work import in_untrusted_thread
 
 MOST_CHARACTERS = 2_000_000  # of a file's text; more than any model reads
 CUT = f"\n[The rest of the file is left out: a file reads as {MOST_CHARACTERS:,} characters at most.]"
+
+
+@dataclass(frozen=True, slots=True)
+class UnreadFile:
+    """A file that is still to be read."""
+
+    name: str
+    mime_type: str
+    data: bytes
+
+    async def text(self) -> str:
+        """What `file_text` gives, without harm to this process."""
+        return await self._read(file_text)
+
+    async def whole(self, most: int) -> str:
+        """What `whole_text` gives, without harm to this process."""
+        return await self._read(whole_text, most)
+
+    def text_blocking(self) -> str:
+        """The same as `text`, for a thread that may wait."""
+        if self._is_harmless():
+            return file_text(self.name, self.mime_type, self.data)
+        try:
+            return in_limited_process_blocking(file_text, self.name, self.mime_type, self.data)
+        except ResourceLimitExceeded as limit:
+            raise self._too_costly(limit) from limit
+
+    async def _read(self, read: Callable[..., str], *more: Any) -> str:
+        place = in_untrusted_thread if self._is_harmless() else in_limited_process
+        try:
+            return await place(read, self.name, self.mime_type, self.data, *more)
+        except ResourceLimitExceeded as limit:
+            raise self._too_costly(limit) from limit
+
+    def _is_harmless(self) -> bool:
+        match kind_of(self.name, self.mime_type, self.data):
+            case Kind.TEXT | Kind.IMAGE:
+                return True
+            case Kind.HTML:
+                return len(self.data) <= SMALL_PAGE
+            case _:
+                return False
+
+    def _too_costly(self, limit: ResourceLimitExceeded) -> NodeFailure:
+        if limit.retryable:
+            return limit
+        kind = kind_of(self.name, self.mime_type, self.data)
+        why = f"cannot be read within its limits. {limit.message}"
+        return unreadable(self.name, kind, why, "Split it, or save it as text, and upload that.")
 
 
 def block(name: str, text: str) -> str:
@@ -36,7 +93,7 @@ def image(mime_type: str, data: bytes) -> str:
 
 
 def file_text(name: str, mime_type: str, data: bytes) -> str:
-    """What a file reads as. Takes its time: call it from a thread.
+    """What a file reads as. Computes for long on some files: `UnreadFile.text` does so where nobody waits for it.
 
     Raises FileUnreadable for a file that is damaged, locked, too large or of a kind without text, and NodeFailure
     where the library for its kind is not installed.
@@ -49,7 +106,7 @@ def file_text(name: str, mime_type: str, data: bytes) -> str:
 
 
 def whole_text(name: str, mime_type: str, data: bytes, most: int) -> str:
-    """All of a file's text, without its name. Takes its time: call it from a thread.
+    """All of a file's text, without its name. Computes for long on some files: see `UnreadFile.whole`.
 
     Raises what `file_text` does; FileTooLarge also for a text of more than `most` characters, which is never cut.
     """

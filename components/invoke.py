@@ -20,10 +20,10 @@ from pydantic import Field, field_validator
 from canvas import references, unknown
 from canvas.errors import AddressRefused, HttpFailed, NodeFailure
 from canvas.outcome import Finished
-from components import charsets, templates
+from components import templates
 from components.base import Effect, Params, component
 from components.context import NodeContext
-from components.page_text import text_of_page
+from components.page_text import read_page, text_of_reply
 from providers.services import Call, Reply
 
 METHODS = ("get", "post", "put", "patch", "delete")
@@ -41,6 +41,7 @@ _HEADER_NAME = re.compile(r"\{[ \t]*+([a-zA-Z_][a-zA-Z0-9_.@-]*+)[ \t]*+\}")
 class InvokeParams(Params):
     default_outputs = ("result",)
     later_outputs = ()
+    secret_headers = ("headers",)
 
     url: Any = Field(default="", validate_default=True)
     method: Any = "get"
@@ -101,7 +102,9 @@ def effect_here(params: InvokeParams) -> Effect:
 async def invoke(params: InvokeParams, ctx: NodeContext) -> Finished:
     call = _call(params, ctx)
     reply = await _answer(call, params, ctx)
-    text = await asyncio.to_thread(_text, reply, is_page=params.clean_html)
+    kind = reply.headers.get("content-type", "")
+    size = len(reply.content) if params.clean_html else 0  # what is no page takes no longer than it is long
+    text = await read_page(size, text_of_reply, reply.content, kind, is_page=bool(params.clean_html))
     return Finished(outputs={"result": text})
 
 
@@ -258,17 +261,6 @@ def _with_names(text: str, ctx: NodeContext) -> str:
 
 def _has(headers: Mapping[str, str], name: str) -> bool:
     return any(given.strip().lower() == name.lower() for given in headers)
-
-
-# -- what comes back --------------------------------------------------------------------------------------------
-def _text(reply: Reply, *, is_page: bool) -> str:
-    kind = reply.headers.get("content-type", "")
-    declared = charsets.named(kind)
-    if declared:
-        text = reply.content.decode(declared, "replace")
-    else:
-        text = charsets.decoded(reply.content, may_declare=is_page or "html" in kind or "xml" in kind)
-    return text_of_page(text) if is_page else text
 
 
 # -- numbers and choices ----------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ filled in the syntax tree.
 
 import re
 import zlib
-from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, Sequence, ValuesView
+from collections.abc import Callable, Collection, ItemsView, Iterable, Iterator, KeysView, Mapping, Sequence, ValuesView
 from functools import wraps
 from typing import Any, cast
 
@@ -23,15 +23,23 @@ from jinja2.filters import make_attrgetter
 from jinja2.runtime import Context, LoopContext, Macro
 from jinja2.sandbox import ImmutableSandboxedEnvironment, SandboxedEscapeFormatter, SandboxedFormatter
 from jinja2.tests import TESTS as JINJA_TESTS
+from jinja2.utils import Cycler, Joiner, Namespace
 from jinja2.visitor import NodeTransformer
 from markupsafe import Markup
 
 from canvas.errors import NodeFailure
 from components.jinja_prices import each_costs, more_for, widest
+from components.splitting import Words
 
 BUDGET = 4_000_000  # characters read or written: well under a second, and far more than anybody reads
-ITEM = 10  # what one item of a loop costs, in characters
-SOURCE = 40  # what compiling one character of source costs
+ITEM = 10  # what one item of a loop costs, or a call, in characters
+DEEPEST = 100  # levels of values in one another, or of filters in a chain; nobody writes down as many
+SOURCE = 10  # what compiling one character of source costs
+TAG = 1000  # what compiling one tag costs, or one value in the source: Python's compiler keeps the lock meanwhile
+PART = 150  # what compiling one operand, argument or item costs
+
+
+_PARTING = re.compile(r"[-,(\[|~+*/.:=<>]")
 
 
 class TemplateTooCostly(NodeFailure):
@@ -51,9 +59,9 @@ def render(source: str, markers: Mapping[str, str], names: Mapping[str, str]) ->
     environment = _Environment()
     try:
         environment.text_length = len(source)
-        environment.spend(SOURCE * len(source))
+        environment.spend(_compiling(source))
         tree = environment.parse(source)
-        _Instrumented(markers).visit(tree)
+        _Instrumented(markers, environment.spend).visit(tree)
         template = Template.from_code(environment, environment.compile(tree), {**environment.globals})
     except TemplateSyntaxError as error:
         raise NodeFailure(error.message or "The template does not parse.", line=error.lineno) from error
@@ -67,6 +75,12 @@ def render(source: str, markers: Mapping[str, str], names: Mapping[str, str]) ->
         raise
     except Exception as error:  # template code is the author's: whatever it raises is a render-time error
         raise RenderFailed(str(error)) from error
+
+
+def _compiling(source: str) -> int:
+    """What reading and compiling a source costs: by its length, its tags, and the signs that part expressions."""
+    tags = source.count("{{") + source.count("{%")
+    return SOURCE * len(source) + TAG * tags + PART * len(_PARTING.findall(source))
 
 
 class _Environment(ImmutableSandboxedEnvironment):
@@ -91,38 +105,60 @@ class _Environment(ImmutableSandboxedEnvironment):
             raise TemplateTooCostly("The template needs too much time or memory. Make its loops or texts smaller.")
 
     def weight(self, value: Any) -> int:
-        """About how many characters a value has as text; gives up once the budget is passed."""
-        total, stack = 0, [value]
-        while stack and total <= self.left:
-            match stack.pop():
-                case str() | bytes() as text:
-                    total += len(text)
-                case int() as number:
-                    total += 1 + number.bit_length() // 3
-                case dict() as mapping:
-                    total += 1 + len(mapping)
-                    stack.extend(mapping.keys())
-                    stack.extend(mapping.values())
-                case list() | tuple() | set() | frozenset() | KeysView() | ValuesView() | ItemsView() as items:
-                    total += 1 + len(items)
-                    stack.extend(items)
-                case range() as numbers:
-                    total += 1 + len(numbers)
-                case _:
-                    total += 1
-        return total
+        """About how many characters a value has as text; gives up once the budget is passed. Refuses deep values."""
+        return len(value) if type(value) is str else self._measured(value)[0]
+
+    def _measured(self, value: Any) -> tuple[int, int]:
+        """A value's weight, and how many levels it has.
+
+        Hashing a tuple, and freeing a chain of series, recurses in C without a limit, and ends the process if the value
+        is deep enough. So whatever a template reads, looks up or compares passes here first.
+        """
+        total = levels = deepest = 0
+        level: list[Any] = [value]
+        while level:
+            below: list[Any] = []
+            for each in level:
+                match each:
+                    case str() | bytes() as text:
+                        total += len(text)
+                    case int() as number:
+                        total += 1 + number.bit_length() // 3
+                    case _Series():
+                        total += 1
+                        deepest = max(deepest, levels + each.levels)
+                    case range() as numbers:
+                        total += 1 + len(numbers)
+                    case _:
+                        parts = _parts(each)
+                        total += 1 + sum(map(len, parts))
+                        if total <= self.left:
+                            for part in parts:
+                                below.extend(part)
+                if total > self.left:
+                    return total, deepest
+            levels += bool(below)
+            deepest = max(deepest, levels)
+            if deepest > DEEPEST:
+                raise TemplateTooCostly(f"The template makes values of more than {DEEPEST} levels. Make them flatter.")
+            level = below
+        return total, deepest
 
     def call(self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:
         self.spend(ITEM)
         if isinstance(__obj, Macro | LoopContext):
             self.spend(self.text_length)  # a body may write its whole text again
         owner, name = getattr(__obj, "__self__", None), getattr(__obj, "__name__", "")
-        self._pay(name, args if owner is None else (owner, *args), kwargs)
-        return super().call(__context, __obj, *(self._metered(value, _size_of(owner)) for value in args), **kwargs)
+        levels = self._pay(name, args if owner is None else (owner, *args), kwargs)
+        metered = (self._metered(value, _size_of(owner)) for value in args)
+        return _limited(super().call(__context, __obj, *metered, **kwargs), levels)
 
     def getitem(self, obj: Any, argument: Any) -> Any:
         self.spend(self.weight(argument))  # what is looked up is read to its end
-        return super().getitem(obj, argument)
+        found = super().getitem(obj, argument)
+        if not isinstance(obj, str | list | tuple | dict):  # a filter by attributes has not paid for what others hold
+            self.spend(self.weight(found))
+        return found
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
         heavy = self.weight(left) + self.weight(right)
@@ -157,11 +193,14 @@ class _Environment(ImmutableSandboxedEnvironment):
 
         return paid
 
-    def _pay(self, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        """Pay for reading the arguments, and for what the call makes of them."""
+    def _pay(self, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> int:
+        """Pay for reading the arguments, and for what the call makes of them; return how many levels they have."""
         values = [*args, *kwargs.values()]
-        weights = [self.weight(value) for value in values]
-        self.spend(sum(weights) + more_for(name, values, weights))
+        measured = [self._measured(value) for value in values]
+        weights = [weight for weight, _ in measured]
+        levels = max((levels for _, levels in measured), default=0)
+        self.spend(sum(weights) + more_for(name, values, weights, levels))
+        return levels
 
     def _guarded(self, name: str, call: Any) -> Any:
         own = 1 if hasattr(call, "jinja_pass_arg") else 0  # the first argument may be Jinja's own
@@ -169,17 +208,18 @@ class _Environment(ImmutableSandboxedEnvironment):
         @wraps(call)
         def guarded(*args: Any, **kwargs: Any) -> Any:
             given = args[own:]
-            self._pay(name, given, kwargs)
+            self.spend(ITEM)
+            levels = self._pay(name, given, kwargs)
             each = each_costs(name, [*given, *kwargs.values()])
-            return call(*args[:own], *(self._metered(value, each) for value in given), **kwargs)
+            return _limited(call(*args[:own], *(self._metered(value, each) for value in given), **kwargs), levels)
 
         return guarded
 
     def _metered(self, value: Any, each: int) -> Any:
         """The value; a series that is made as it is read has no weight, so each of its items pays when it comes."""
-        return (
-            self._paying(value, each) if isinstance(value, Iterator) and not isinstance(value, LoopContext) else value
-        )
+        if not isinstance(value, Iterator) or isinstance(value, LoopContext):
+            return value
+        return _Series(self._paying(value, each), value.levels if isinstance(value, _Series) else 0)
 
     def _paying(self, items: Iterator[Any], each: int) -> Iterator[Any]:
         for item in items:
@@ -201,11 +241,48 @@ class _Environment(ImmutableSandboxedEnvironment):
         return value
 
 
+class _Series(Iterator[Any]):
+    """Items that a filter makes as they are read. Filters may stand in a chain, which `levels` counts."""
+
+    def __init__(self, items: Iterator[Any], levels: int) -> None:
+        self._items = items
+        self.levels = levels
+
+    def __next__(self) -> Any:
+        return next(self._items)
+
+
+def _limited(value: Any, levels: int) -> Any:
+    """What a call gave, made of arguments of so many levels."""
+    is_series = isinstance(value, Iterator) and not isinstance(value, LoopContext | _Series)
+    return _Series(value, levels + 1) if is_series else value
+
+
+def _parts(value: Any) -> Sequence[Collection[Any]]:
+    """What a value holds that a template can get at."""
+    match value:
+        case dict():
+            return (value.keys(), value.values())
+        case list() | tuple() | set() | frozenset() | KeysView() | ValuesView() | ItemsView():
+            return (value,)
+        case Namespace():
+            return (object.__getattribute__(value, "_Namespace__attrs").values(),)
+        case LoopContext():
+            return ([getattr(value, name) for name in ("_before", "_current", "_after")],)
+        case Cycler():
+            return (value.items,)
+        case Joiner():
+            return ((value.sep,),)
+        case _:
+            return ()
+
+
 class _Instrumented(NodeTransformer):
     """Puts values in their places and makes loops and concatenations pay."""
 
-    def __init__(self, markers: Mapping[str, str]) -> None:
-        self.pattern = re.compile("|".join(map(re.escape, markers))) if markers else None
+    def __init__(self, markers: Mapping[str, str], spend: Callable[[int], None]) -> None:
+        self.markers = Words(list(markers))
+        self.spend = spend
 
     def visit_TemplateData(self, node: nodes.TemplateData) -> Any:
         return [
@@ -256,11 +333,12 @@ class _Instrumented(NodeTransformer):
     def _pieces(self, text: str) -> Iterator[tuple[bool, str]]:
         """The text cut at its markers, in order: (is a marker, piece)."""
         position = 0
-        for match in self.pattern.finditer(text) if self.pattern else ():
-            if match.start() > position:
-                yield False, text[position : match.start()]
-            yield True, match.group()
-            position = match.end()
+        for place, marker in self.markers.places(text):
+            if place > position:
+                yield False, text[position:place]
+            self.spend(TAG)
+            yield True, marker
+            position = place + len(marker)
         if position < len(text):
             yield False, text[position:]
 

@@ -25,14 +25,19 @@ PLAIN_CODECS = {"utf8", "ascii", "latin1", "iso88591", "cp1252", "utf16", "utf32
 A_DIGIT = 10  # of a number that `round` moves the point of
 A_SEARCH = 8  # characters of a text that are looked through as fast as one is read otherwise
 A_COPY = 2500  # bytes that are copied in the time of one character
+A_LOOK = 4  # characters that `pprint` looks at again for one, and once more on each level
 A_NAME = 100  # characters that an error handler of a codec may write for one
 
 _WIDTH = re.compile(r"\d+")
+_WRAPPED_AT = re.compile("[\t\n\x0b\x0c\r ]+")  # the blanks at which textwrap parts words; there are others
 _BEYOND = 10**9  # for widths of very many digits
 
 
-def more_for(name: str, values: Sequence[Any], weights: Sequence[int]) -> int:
-    """What a call costs beside its values' weights; the first value is the one it is called on, or filters."""
+def more_for(name: str, values: Sequence[Any], weights: Sequence[int], levels: int = 0) -> int:
+    """What a call costs beside its values' weights; the first value is the one it is called on, or filters.
+
+    `levels`: how deep the values are at most.
+    """
     if not values:
         return 0
     texts = [len(value) for value in values if isinstance(value, str | bytes)]
@@ -57,7 +62,9 @@ def more_for(name: str, values: Sequence[Any], weights: Sequence[int]) -> int:
         case "striptags" if isinstance(values[0], str):
             price += len(values[0]) * values[0].count("<") * 2 // A_COPY
         case "wordwrap" if isinstance(values[0], str):
-            price += len(values[0]) * max([0, *map(len, values[0].split())]) // A_COPY
+            price += sum(map(_wrapping, _WRAPPED_AT.split(values[0])))
+        case "pprint":
+            price += weights[0] * (A_LOOK + levels)
         case "encode" | "decode":
             price += _coding(values)
         case _ if name in STRIPPING | FROM_THE_END and len(texts) > 1:
@@ -86,6 +93,12 @@ def widest(pattern: str, arguments: Any) -> int:
 
 def _size(value: Any) -> int:
     return len(value) if isinstance(value, str | bytes | list | tuple | dict | set | range) else 1
+
+
+def _wrapping(word: str) -> int:
+    """A word is copied for each line that it is cut into, and looked through if it may be nothing but blanks."""
+    has_blanks = word[:1].isspace() or word[-1:].isspace() or len(word.split(maxsplit=1)) > 1
+    return len(word) ** 2 // (A_SEARCH if has_blanks else A_COPY)
 
 
 def _coding(values: Sequence[Any]) -> int:

@@ -13,7 +13,6 @@ they are, files are taken out of them and become `downloads`.
 Once the text is said nothing fails the node any more: audio, file and memory are extras.
 """
 
-import asyncio
 import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -29,9 +28,9 @@ from components.base import Effect, Params, component
 from components.context import AUDIO_END, AUDIO_START, THINK_END, THINK_START, NodeContext
 from components.speech import read_aloud
 from components.templates import Lookup
+from providers.untrusted_work import in_untrusted_thread
 
 _THINK, _THOUGHT = "<think>", "</think>"
-_SPOKEN_THOUGHT = re.compile(f"{THINK_START}.*?{THINK_END}", re.DOTALL)
 _NO_MARKERS = str.maketrans("", "", THINK_START + THINK_END + AUDIO_START + AUDIO_END)
 _REFERENCE = re.compile(r"\{.*\}", re.DOTALL)
 
@@ -86,7 +85,7 @@ async def message(params: MessageParams, ctx: NodeContext) -> Finished:
         if part:
             await ctx.say(part)
     said = "".join(parts)
-    content = _SPOKEN_THOUGHT.sub("", said)
+    content = _without_thoughts(said)
     if params.stream and params.auto_play:
         await read_aloud(ctx, content)
     wanted = message_file.wanted(params.output_format)
@@ -97,6 +96,16 @@ async def message(params: MessageParams, ctx: NodeContext) -> Finished:
         outputs={"content": content, "downloads": downloads, **_told(extras, ctx)},
         end=MessageEnd(params.status or None, attachment, tuple(downloads), await _reference(ctx)),
     )
+
+
+def _without_thoughts(said: str) -> str:
+    """What was said without reasoning between its marks. Reasoning that does not end stays."""
+    parts: list[str] = []
+    position = 0
+    while (start := said.find(THINK_START, position)) >= 0 and (end := said.find(THINK_END, start)) >= 0:
+        parts.append(said[position:start])
+        position = end + len(THINK_END)
+    return "".join([*parts, said[position:]])
 
 
 def opening(
@@ -187,7 +196,7 @@ def _pieces(text: str, texts: Mapping[str, str]) -> list[str]:
 
 async def _rendered(text: str, texts: Mapping[str, str]) -> str:
     """The whole text as Jinja makes it; a template may take most of a second, so not on the event loop."""
-    return await asyncio.to_thread(templates.rendered, text, texts)
+    return await in_untrusted_thread(templates.rendered, text, texts)
 
 
 def _spoken(ref: Ref, text: str, listens_to: Callable[[str], bool]) -> str:

@@ -3,11 +3,10 @@
 The file is an extra: whatever goes wrong with it is logged, and the answer stands.
 """
 
-import asyncio
 from typing import Any
 
 from components.context import NodeContext
-from components.documents import MIME_TYPES, render, without_reasoning
+from components.documents import MIME_TYPES, make_document, without_reasoning
 
 FORMATS = ("markdown", "html", "pdf", "docx", "xlsx")
 OTHERWISE = "markdown"  # what any other word asks for
@@ -27,15 +26,11 @@ async def exported(ctx: NodeContext, output_format: str, text: str) -> dict[str,
     A second attempt makes the same file again.
     """
     try:
-        data, mime_type = await asyncio.to_thread(_rendered, text, output_format)
-        file = await ctx.save_file(f"message.{output_format}", data, mime_type)
+        data = await make_document(without_reasoning(text), output_format)
+        file = await ctx.save_file(f"message.{output_format}", data, MIME_TYPES[output_format])
     except Exception as error:  # noqa: BLE001 (a missing extra, what a library stumbles over, a full disk: the answer stands)
         told = str(error).partition("\n")[0][:200]
         ctx.log.warning("message_file_not_made", format=output_format, error_type=type(error).__name__, error=told)
         return None
     doc_id = str(file["doc_id"])
     return {"doc_id": doc_id, "format": output_format, "file_name": f"{doc_id[:8]}.{output_format}"}
-
-
-def _rendered(text: str, output_format: str) -> tuple[bytes, str]:
-    return render(without_reasoning(text), output_format), MIME_TYPES[output_format]

@@ -5,7 +5,6 @@ cut out of the system text, files, history, then the fit into the model's contex
 answer texts; `is_error` alone knows them.
 """
 
-import asyncio
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -23,6 +22,7 @@ from components.prompts import citation_guide, cut_guides
 from components.templates import value_text
 from providers.chat import ChatRequest, ModelSpec
 from providers.fitting import budget, fit
+from providers.untrusted_work import in_untrusted_thread
 
 ERROR_MARK = "**ERROR**"
 LONGEST_WAIT = 60.0  # seconds between two attempts
@@ -239,7 +239,7 @@ async def request(
     letters = len(prompt.system) + sum(len(message["content"]) for message in prompt.messages)
     quick = letters <= _QUICKLY_COUNTED
     return ChatRequest(
-        messages=_fitted(prompt, spec) if quick else await asyncio.to_thread(_fitted, prompt, spec),
+        messages=_fitted(prompt, spec) if quick else await in_untrusted_thread(_fitted, prompt, spec),
         params=generation(params),
         images=prompt.images if "vision" in spec.kinds else (),
         chat_template_kwargs=prompt.template_kwargs,

@@ -5,14 +5,26 @@ line. Tables stay HTML and come at the end. Scripts, styles and comments are no 
 """
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from canvas.errors import NodeFailure
+from components import charsets
+from providers.limited_process import in_limited_process
+from providers.untrusted_work import in_untrusted_thread
 
 if TYPE_CHECKING:
     from selectolax.lexbor import LexborHTMLParser, LexborNode
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
 DEEPEST = 512  # elements in one another; browsers show no deeper ones, and what deeper pages cost grows with the depth
+SMALL_PAGE = (
+    16 * 1024
+)  # bytes or characters that cost less than 0.1 s whatever they are, so that a thread may read them
+MOST_TAGS = 300_000  # opening and closing ones
+MOST_ATTRIBUTES = 1000  # of a tag; what more cost grows with the square of their number
 
 _UNSPOKEN = frozenset({"script", "style", "template"})
 _HEADINGS = {f"h{level}": "#" * level for level in range(1, 7)}
@@ -24,7 +36,35 @@ _BLOCKS = frozenset(
         *_HEADINGS,
     }
 )  # fmt: skip
-_TAG = re.compile(r"<(/?)([a-zA-Z][a-zA-Z0-9-]*)")
+_TAG = re.compile(
+    r"""<(?:(?P<comment>!--)|(?P<closing>/?)(?P<name>[a-zA-Z][^\s/>]*+)"""
+    r"""(?P<attributes>(?:[^>=]++|=\s*+(?:"[^"]*+"|'[^']*+'|[^\s>"'][^\s>]*+)?)*+))"""
+)
+_ATTRIBUTE = re.compile(r"""[^\s/=][^\s/=]*+(?:\s*+=\s*+(?:"[^"]*+"|'[^']*+'|\S*+))?""")
+_RAW = {
+    name: re.compile(rf"</{name}(?=[\s/>])", re.IGNORECASE)
+    for name in ("script", "style", "textarea", "title", "xmp", "iframe", "noembed", "noframes")
+}
+"""Elements whose content has no tags, and where they end."""
+_FORMATTING = frozenset(
+    {
+        "b", "big", "code", "em", "font", "i", "nobr", "s", "small", "strike", "strong", "tt", "u",
+    }
+)  # fmt: skip
+"""A closing tag ends the innermost of them, also one around blocks that are open."""
+_PLAIN = frozenset(
+    {
+        "abbr", "bdi", "bdo", "cite", "data", "del", "dfn", "ins", "kbd", "label", "map", "mark", "output", "q",
+        "ruby", "samp", "span", "sub", "sup", "time", "var",
+    }
+)  # fmt: skip
+"""A closing tag of theirs ends none that is around a block."""
+_WALLS = frozenset(
+    {
+        "applet", "caption", "marquee", "object", "select", "table", "template",
+    }
+)  # fmt: skip
+"""A closing tag within them ends nothing that is around them."""
 _NEVER_NESTED = frozenset(  # void, or closed by the next one of their kind
     {
         "area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "param", "source", "track", "wbr",
@@ -32,6 +72,23 @@ _NEVER_NESTED = frozenset(  # void, or closed by the next one of their kind
         "html", "head", "body", "frame", "button",
     }
 )  # fmt: skip
+
+
+async def read_page(size: int, read: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
+    """Read a page of this size (bytes): a small one in a thread, a larger one in a process with limits."""
+    place = in_untrusted_thread if size <= SMALL_PAGE else in_limited_process
+    return await place(read, *arguments, **named)
+
+
+def text_of_reply(content: bytes, content_type: str, *, is_page: bool) -> str:
+    """The text of a body that came over HTTP; of a page (`is_page`) what it says."""
+    declared = charsets.named(content_type)
+    if declared:
+        text = content.decode(declared, "replace")
+    else:
+        is_marked_up = is_page or "html" in content_type or "xml" in content_type
+        text = charsets.decoded(content, may_declare=is_marked_up)
+    return text_of_page(text) if is_page else text
 
 
 def text_of_page(html: str) -> str:
@@ -53,8 +110,7 @@ def tree_of(html: str, *, remedy: str = "") -> "LexborHTMLParser":
         from selectolax.lexbor import LexborHTMLParser
     except ImportError as error:
         raise NodeFailure("Pages cannot be turned into text here. Install it with: pip install easel[html]") from error
-    if _depth(html) > DEEPEST:
-        raise NodeFailure(f"The page nests its elements deeper than {DEEPEST}.{remedy}")
+    _check(html, remedy)
     return LexborHTMLParser(html.encode("utf-8", "replace").decode())
 
 
@@ -125,12 +181,54 @@ def _table(node: "LexborNode") -> str:
     return node.html or ""
 
 
-def _depth(html: str) -> int:
-    """How deep elements stand in one another at most, as far as a look at the tags can tell."""
-    depth = deepest = 0
-    for closing, name in _TAG.findall(html):
-        if name.lower() in _NEVER_NESTED:
+def _check(html: str, remedy: str) -> None:
+    """Refuse a page that would take long to read. Raises NodeFailure.
+
+    This is an estimate, and a page that is made for it can get past it; so larger pages are read in a process that has
+    limits.
+    """
+    open_names: list[str] = []
+    place = 0
+    for _ in range(MOST_TAGS):
+        tag = _TAG.search(html, place)
+        if tag is None:
+            return
+        place = tag.end()
+        if tag["comment"]:
+            place = html.find("-->", place)
+            if place < 0:
+                return
             continue
-        depth = max(0, depth - 1) if closing else depth + 1
-        deepest = max(deepest, depth)
-    return deepest
+        if len(tag["attributes"]) > MOST_ATTRIBUTES:
+            count = sum(1 for _ in _ATTRIBUTE.finditer(tag["attributes"]))
+            if count > MOST_ATTRIBUTES:
+                raise NodeFailure(f"A tag of the page has more than {MOST_ATTRIBUTES:,} attributes.{remedy}")
+        name = tag["name"].lower()
+        if tag["closing"]:
+            _close(name, open_names)
+        elif name in _RAW:
+            end = _RAW[name].search(html, place)
+            if end is None:
+                return
+            place = end.start()
+        elif name not in _NEVER_NESTED:
+            open_names.append(name)
+            if len(open_names) > DEEPEST:
+                raise NodeFailure(f"The page nests its elements deeper than {DEEPEST}.{remedy}")
+    raise NodeFailure(f"The page has more than {MOST_TAGS:,} tags.{remedy}")
+
+
+def _close(name: str, open_names: list[str]) -> None:
+    """Take what a closing tag ends from the names of open elements."""
+    if name in _NEVER_NESTED:
+        return
+    for place in range(len(open_names) - 1, -1, -1):
+        each = open_names[place]
+        if each == name:
+            if name in _FORMATTING:
+                del open_names[place]
+            else:
+                del open_names[place:]
+            return
+        if each in _WALLS or (name in _PLAIN and each not in _PLAIN | _FORMATTING):
+            return

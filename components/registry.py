@@ -13,6 +13,7 @@ from pydantic_core import ErrorDetails
 
 from canvas.document import Document, Entry
 from canvas.names import canonical
+from canvas.secret_fields import Declared
 from components import tools
 from components.agent import agent
 from components.answer import answer
@@ -75,6 +76,12 @@ COMPONENTS: Mapping[str, Component[Any]] = MappingProxyType(_by_name)
 def find(name: str) -> Component[Any] | None:
     """The component of this name, in any case; None if there is none."""
     return COMPONENTS.get(name.lower())
+
+
+def secret_fields(name: str) -> Declared | None:
+    """Which parameters of a component are secrets; None for one that we do not know."""
+    found = find(canonical(name))
+    return Declared(found.name, found.params.secrets, found.params.secret_headers) if found is not None else None
 
 
 def add(tool: Tool[Any]) -> None:

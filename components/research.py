@@ -24,9 +24,11 @@ from components.tool_context import ToolContext
 from components.tool_rounds import recalled, record
 from components.tool_set import Function
 from components.tools import evidence
+from components.tools.base import timed_out
 from providers.chat import ChatModel, ChatRequest, Completion, Usage
 from providers.fitting import count_tokens
 from providers.metering import counted_by
+from providers.untrusted_work import in_untrusted_thread
 from providers.work_time import WorkTime
 
 START, END = "<START_DEEP_RESEARCH>", "<END_DEEP_RESEARCH>"
@@ -105,7 +107,7 @@ class Research:
         found = _each_once(root.evidence())
         if not found and self._errors:
             raise ToolError(self._errors[0])
-        return await asyncio.to_thread(_within, found, self._bounds.tokens)
+        return await in_untrusted_thread(_within, found, self._bounds.tokens)
 
     async def _levels(self, root: _Question) -> None:
         level = [root]
@@ -142,7 +144,7 @@ class Research:
                 return
             this.calls += 1
             await self._say("Checking the sufficiency for retrieved information.")
-            shown = await asyncio.to_thread(blocks, this.found, self._model.spec.context_tokens // 2)
+            shown = await in_untrusted_thread(blocks, this.found, self._model.spec.context_tokens // 2)
             said = await self._asked(f"check:{this.place}", research_prompts.check(this.question, shown))
             verdict = research_prompts.verdict_in(said)
             if verdict.is_sufficient:
@@ -214,6 +216,8 @@ class Research:
         except TimeoutError:
             if not time.expired():
                 raise
+            if source.limit is None:
+                return timed_out(source.component, limit)
             return f"Operation timed out after {limit:g} seconds"
         return run.error or ""
 

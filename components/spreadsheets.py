@@ -15,8 +15,10 @@ from typing import Any
 
 from canvas.errors import NodeFailure
 from components.charsets import decoded
-from components.file_kinds import FileTooLarge, Kind, check_unpacked, lacking, reading, too_large
+from components.file_kinds import FileTooLarge, Kind, check_unpacked, lacking, reading, too_large, unreadable
 from components.tables import MOST_CELLS, ONLY_SHEET, Table, of_grid, size_of, text_of
+from providers.limited_process import ResourceLimitExceeded, in_limited_process
+from providers.untrusted_work import in_untrusted_thread
 
 XLSX = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
 CSV = "text/csv"
@@ -45,10 +47,27 @@ def tables_of(name: str, data: bytes, selection: str = "all") -> dict[str, Table
     `selection`: `all`, `first`, or names with commas between them; a name that no sheet has means nothing.
     Raises FileUnreadable.
     """
-    tables: dict[str, Table] = {}
+    return {sheet: of_grid(grid) for sheet, grid in grids_of(name, data, selection).items()}
+
+
+async def read_tables(name: str, data: bytes, selection: str = "all") -> dict[str, Table]:
+    """The same as `tables_of`, without harm to this process: the file is read in one with limits."""
+    try:
+        grids = await in_limited_process(grids_of, name, data, selection)
+    except ResourceLimitExceeded as limit:
+        if limit.retryable:
+            raise
+        why = f"cannot be read within its limits. {limit.message}"
+        raise unreadable(name, Kind.EXCEL, why, "Split it, and upload the parts.") from limit
+    return await in_untrusted_thread(lambda: {sheet: of_grid(grid) for sheet, grid in grids.items()})
+
+
+def grids_of(name: str, data: bytes, selection: str = "all") -> dict[str, list[list[Any]]]:
+    """The sheets of a file by name, as lines of cells. Raises FileUnreadable."""
+    grids: dict[str, list[list[Any]]] = {}
     room = MOST_CELLS
     for sheet, rows in _sheets(name, data):
-        if not _is_selected(sheet, selection, is_first=not tables):
+        if not _is_selected(sheet, selection, is_first=not grids):
             continue
         grid = _trimmed(
             [[_value(cell) if number else _heading(cell) for cell in row] for number, row in enumerate(rows)]
@@ -56,8 +75,8 @@ def tables_of(name: str, data: bytes, selection: str = "all") -> dict[str, Table
         room -= size_of(grid)
         if room < 0:
             raise too_large(name, Kind.EXCEL, f"has more than {MOST_CELLS:,} cells")
-        tables[sheet] = of_grid(grid)
-    return tables
+        grids[sheet] = grid
+    return grids
 
 
 def text_parts(name: str, data: bytes) -> Iterator[str]:

@@ -4,7 +4,6 @@ DSL: `method` (`split`, `merge`), `split_ref`, `script`, `delimiters`. Splitting
 each place; merging joins lists with the first of them.
 """
 
-import re
 from typing import Any
 
 from pydantic import Field, field_validator
@@ -14,8 +13,10 @@ from canvas.outcome import Finished
 from components import templates
 from components.base import Params, component
 from components.context import NodeContext
+from components.splitting import split_at
 
 METHODS = ("split", "merge")
+MOST_JOINED = 16 * 1024 * 1024  # characters that delimiters may add to a list
 
 
 class StringTransformParams(Params):
@@ -53,14 +54,17 @@ def _split(params: StringTransformParams, ctx: NodeContext) -> list[str]:
     source = line or ctx.lookup(str(params.split_ref or "")) or ""
     if not isinstance(source, str):
         raise NodeFailure(f"The input variable is not a string: {params.split_ref} is of type {type(source).__name__}.")
-    cuts = "|".join(re.escape(delimiter) for delimiter in params.delimiters if delimiter)
-    return re.split(cuts, source) if cuts else [source]
+    return split_at(source, params.delimiters)
 
 
 def _merge(params: StringTransformParams, ctx: NodeContext) -> str:
     script = templates.value_text(params.script)
     values = templates.values_of([script], ctx.lookup)
-    texts = {name: templates.shown(value, delimiter=params.delimiters[0]) for name, value in values.items()}
+    delimiter = params.delimiters[0]
+    for expression, value in values.items():
+        if isinstance(value, list) and len(value) * len(delimiter) > MOST_JOINED:
+            raise NodeFailure(f"{expression}: its {len(value):,} items and the delimiter make too long a text.")
+    texts = {name: templates.shown(value, delimiter=delimiter) for name, value in values.items()}
     for expression, text in texts.items():
         ctx.note_input(expression, text)
     return templates.rendered(script, texts) if templates.looks_like_jinja(script) else templates.filled(script, texts)

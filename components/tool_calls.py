@@ -16,7 +16,7 @@ from components.json_in_text import plain, repaired
 from components.templates import json_text
 from components.tool_context import ToolContext
 from components.tool_set import Function
-from components.tools.base import ToolRun
+from components.tools.base import ToolRun, timed_out
 from providers.chat import ToolCall, Usage
 from providers.metering import counted_by
 from providers.work_time import WorkTime
@@ -146,6 +146,8 @@ class ToolCalls:
         except TimeoutError:
             if not limit.expired():
                 raise
+            if function.limit is None and own <= left:
+                raise _BadCall(timed_out(function.component, own)) from None
             raise _BadCall(f"Operation timed out after {round(seconds, 1):g} seconds") from None
         finally:
             self.ends_at += limit.stood_still  # as the attempt's own time (worker/patience.py)

@@ -57,8 +57,8 @@ class ToolContext:
     async def recall(self, key: str) -> Any:
         return await self._ctx.recall(f"{self._place}/{key}")
 
-    async def record(self, key: str, value: Any) -> None:
-        await self._ctx.record(f"{self._place}/{key}", value)
+    async def record(self, key: str, value: Any) -> bool:
+        return await self._ctx.record(f"{self._place}/{key}", value)
 
     async def trace(self, call: Mapping[str, Any]) -> None:
         await self._ctx.trace(call)

@@ -103,8 +103,9 @@ def mcp_tools(stored: Any) -> list[McpTool]:
 
 def of_tool(entry: Entry, number: int) -> Function:
     """The function that calls an entry's tool."""
-    tool, params = entry.tool, entry.params
+    tool = entry.tool
     assert tool is not None  # sub-agents are made elsewhere
+    params = tool.for_models(entry.params)
     name = numbered(str(getattr(params, "function_name", None) or tool.function), number)
 
     async def call(arguments: Mapping[str, Any], ctx: NodeContext) -> ToolRun:

@@ -49,6 +49,11 @@ def cut_up(text: str, tokens: int, overlap: int = 0) -> Iterator[Cut]:
     yield from _shown(repeated, new, tokens)
 
 
+def chunks_of(text: str, parser: Mapping[str, Any]) -> list[str]:
+    """The texts of all chunks, as a base's parser wants them."""
+    return [cut.text.strip() for cut in cut_up(text, *figures(parser))]
+
+
 def figures(parser: Mapping[str, Any]) -> tuple[int, int]:
     """Tokens of a chunk and of what it repeats, as a base's parser has them."""
     tokens = _whole(parser.get("chunk_token_num"), DEFAULTS["chunk_token_num"], LEAST, MOST)

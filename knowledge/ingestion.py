@@ -14,11 +14,13 @@ from uuid import UUID
 import structlog
 
 from canvas.errors import ExecutorError, NodeFailure, NotFound
-from components.file_texts import whole_text
+from components.file_texts import UnreadFile
 from knowledge import chunking, packed
 from knowledge.models import Models
 from providers.embedding import Embedder
+from providers.limited_process import OWNER, in_limited_process
 from providers.metering import EXHAUSTED
+from providers.untrusted_work import in_untrusted_thread
 from store import knowledge_chunks as chunk_rows
 from store import knowledge_documents as documents
 from store.blobs import Blobs
@@ -32,6 +34,7 @@ log = structlog.get_logger()
 PLACE = "knowledge"  # the part of the file storage
 LEASE = timedelta(seconds=60)
 MOST_CHARACTERS = 20_000_000  # of a document; ten times a long encyclopaedia's volume
+SHORT = 100_000  # characters that are cut up in a moment
 AT_ONCE = 32  # chunks between two commits: what a process that dies has to pay for again
 LONGEST_PAUSE = 60.0  # seconds
 
@@ -59,6 +62,7 @@ class Ingestion:
         taken = await asyncio.to_thread(self._take, tenant_id)
         if taken is None:
             return False
+        OWNER.set(str(taken.tenant_id))
         bound = {"document_id": str(taken.id), "tenant_id": str(taken.tenant_id)}
         with structlog.contextvars.bound_contextvars(**bound):
             await self._carry_out(taken)
@@ -116,19 +120,21 @@ class Ingestion:
 
     # -- the work -------------------------------------------------------------------------------------------------
     async def _read(self, taken: Taken) -> None:
-        texts = await asyncio.to_thread(self._texts, taken)
+        file = await asyncio.to_thread(self._file, taken)
+        text = await file.whole(MOST_CHARACTERS)
+        place = in_untrusted_thread if len(text) <= SHORT else in_limited_process
+        texts = await place(chunking.chunks_of, text, dict(taken.parser))
         model = taken.embedding_model
         embedder = await self._models.embedder(taken.tenant_id, model) if model else None
         for start in range(taken.chunks, len(texts), AT_ONCE):
             part = texts[start : start + AT_ONCE]
             await self._store(taken, start, part, len(texts), embedder)
 
-    def _texts(self, taken: Taken) -> list[str]:
+    def _file(self, taken: Taken) -> UnreadFile:
         if self._blobs is None:
             raise NodeFailure("This process has no file storage. Set EASEL_FILES_DIR.")
         data = storage_of(self._blobs, taken.base_id).get(taken.sha256)
-        text = whole_text(taken.name, taken.mime_type, data, MOST_CHARACTERS)
-        return [cut.text.strip() for cut in chunking.cut_up(text, *chunking.figures(taken.parser))]
+        return UnreadFile(taken.name, taken.mime_type, data)
 
     async def _store(
         self, taken: Taken, start: int, texts: Sequence[str], expected: int, embedder: Embedder | None

@@ -49,6 +49,9 @@ class TenantPurse:
     database: Database
     spending: Spending
 
+    async def is_limited(self) -> bool:
+        return True
+
     async def reserve(self, spec: ModelSpec, asks: Mapping[str, Ask], price: Price | None) -> Spent | None:
         """Spend what a call may need; None if no limit counts for it. Raises ModelError if it must not begin."""
         for _ in range(MOST_LOOKS):

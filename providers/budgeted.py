@@ -1,6 +1,5 @@
 """A chat model that somebody pays for: each call reserves what it may need before it begins, and settles afterwards."""
 
-import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import replace
@@ -23,6 +22,7 @@ from providers.fitting import count_tokens
 from providers.metering import InPlace
 from providers.prices import priced
 from providers.spending import Purse, chat_asks, prompt_tokens
+from providers.untrusted_work import in_untrusted_thread
 
 
 class BudgetedModel:
@@ -67,9 +67,11 @@ class BudgetedModel:
         return answer
 
     async def _reserved(self, request: ChatRequest) -> Any:
+        if not await self._purse.is_limited():
+            return None
         spending = self._purse.spending
         price = spending.prices.of(self.spec)
-        asks = await asyncio.to_thread(chat_asks, self.spec, request, price, spending.answer_tokens)
+        asks = await in_untrusted_thread(chat_asks, self.spec, request, price, spending.answer_tokens)
         return await self._purse.reserve(self.spec, asks, price)
 
     def _so_far(self, request: ChatRequest, heard: Sequence[str]) -> Usage:

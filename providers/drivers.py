@@ -13,6 +13,10 @@ from typing import Any
 from canvas.errors import ToolError
 
 CONNECT_SECONDS = 10.0  # at most, for one address
+_SYSTEM_LIBRARIES: Mapping[str, str] = {
+    "pyodbc": "Install unixODBC (on Debian and Ubuntu: apt-get install unixodbc) on every worker."
+}
+_PYMYSQL = ("pymysql", "pymysql.cursors")
 _ODBC_DRIVERS = ("ODBC Driver 18 for SQL Server", "ODBC Driver 17 for SQL Server")
 
 
@@ -27,6 +31,7 @@ class Target:
     username: str
     password: str = field(repr=False)
     timeout: float
+    tls: bool = False  # of Trino alone; the others agree on it with the server, or always use it
 
     @property
     def patience(self) -> int:
@@ -53,7 +58,8 @@ def _reason(error: Exception) -> str:
 class Driver:
     """`ask` gives a cursor on which a statement has been carried out, `call_off` ends one from another thread.
 
-    `mark` stands in a statement for a value: `%s` or `?`, as PEP 249 has it.
+    `mark` stands in a statement for a value: `%s` or `?`, as PEP 249 has it. `modules` are those that `connect` needs;
+    `is_fork_safe`: a process that has imported them may fork.
     """
 
     connect: Callable[[Target], Any]
@@ -61,6 +67,8 @@ class Driver:
     reason: Callable[[Exception], str] = _reason
     call_off: Callable[[Any], object] = lambda connection: connection.cancel()
     mark: str = "?"
+    modules: tuple[str, ...] = ()
+    is_fork_safe: bool = True
 
     def marked(self, parts: Sequence[str]) -> str:
         """A statement with a mark between every two parts."""
@@ -232,7 +240,8 @@ def connect_db2(target: Target) -> Any:
     return ibm_db_dbi.connect("".join(f"{name}={value};" for name, value in parts.items()), "", "")
 
 
-def connect_trino(target: Target, *, tls: bool = False) -> Any:
+def connect_trino(target: Target) -> Any:
+    tls = target.tls
     catalog, schema = _catalog_of(target.database)
     trino = _module("trino.dbapi", "trino")
     auth = _module("trino.auth", "trino")
@@ -329,17 +338,22 @@ def _catalog_of(database: str) -> tuple[str, str]:
 def _module(name: str, package: str) -> Any:
     try:
         return importlib.import_module(name)
-    except ImportError as error:
+    except ModuleNotFoundError as error:
         raise ToolError(f"Missing dependency '{package}'. Please install: pip install {package}") from error
+    except ImportError as error:  # it is there, and a library of the system that it needs is not
+        remedy = _SYSTEM_LIBRARIES.get(name, "Install the system library that it needs on every worker.")
+        raise ToolError(f"The dependency '{package}' is installed and cannot be loaded: {error}. {remedy}") from error
 
 
 DRIVERS: Mapping[str, Driver] = {
-    "mysql": Driver(connect_mysql, ask_mysql, mysql_reason, mark="%s"),
-    "mariadb": Driver(connect_mariadb, ask_mysql, mysql_reason, mark="%s"),
-    "oceanbase": Driver(connect_oceanbase, ask_mysql, mysql_reason, mark="%s"),
-    "postgres": Driver(connect_postgres, ask_postgres, postgres_reason, mark="%s"),
-    "mssql": Driver(connect_mssql),
-    "IBM DB2": Driver(connect_db2),
-    "trino": Driver(connect_trino),
+    "mysql": Driver(connect_mysql, ask_mysql, mysql_reason, mark="%s", modules=_PYMYSQL),
+    "mariadb": Driver(connect_mariadb, ask_mysql, mysql_reason, mark="%s", modules=_PYMYSQL),
+    "oceanbase": Driver(connect_oceanbase, ask_mysql, mysql_reason, mark="%s", modules=_PYMYSQL),
+    "postgres": Driver(
+        connect_postgres, ask_postgres, postgres_reason, mark="%s", modules=("psycopg", "psycopg.types.datetime")
+    ),
+    "mssql": Driver(connect_mssql, modules=("pyodbc",)),
+    "IBM DB2": Driver(connect_db2, modules=("ibm_db_dbi",), is_fork_safe=False),  # its library may start threads
+    "trino": Driver(connect_trino, modules=("trino.dbapi", "trino.auth", "requests")),
 }
 """By the name that a node's `db_type` has."""

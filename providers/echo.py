@@ -21,8 +21,8 @@ SCHEMA_LINE = "JSON schema:"
 _PIECE = 12  # characters
 _DEEPEST = 24  # levels of a schema; those that refer to themselves have no end
 _CATEGORIES = re.compile(rf"^{CATEGORIES_LINE}[ \t]*\n((?:[ \t]*-[^\n]*(?:\n|\Z))+)", re.MULTILINE)
-_SCHEMA = re.compile(rf"^{SCHEMA_LINE}[^{{]*?(?={{)", re.MULTILINE)
-_LAST_TURN = re.compile(r'.*USER: "(.*?)"(?: →)?\s*\Z', re.DOTALL)
+_SCHEMA = re.compile(rf"^{SCHEMA_LINE}", re.MULTILINE)
+_LAST_TURN, _ARROW = 'USER: "', " →"
 
 
 class EchoWire:
@@ -59,19 +59,27 @@ def instance_of(schema: Any) -> Any:
 
 def _first_named(names: Sequence[str], asked: str) -> str | None:
     """The category whose name comes first in the question; only the last turn of a quoted conversation is looked at."""
-    turn = _LAST_TURN.match(asked)
-    question = (turn.group(1) if turn else asked).lower()
+    question = _last_turn(asked).lower()
     named = [(question.index(name.lower()), -len(name), name) for name in names if name and name.lower() in question]
     return min(named)[2] if named else None
 
 
+def _last_turn(asked: str) -> str:
+    """What stands in the quotes of the last `USER: "..."`, if the text ends with it; else the whole text."""
+    quoted = asked.rstrip().removesuffix(_ARROW)
+    start = quoted.rfind(_LAST_TURN, 0, len(quoted) - 1)
+    is_turn = start >= 0 and quoted.endswith('"')
+    return quoted[start + len(_LAST_TURN) : -1] if is_turn else asked
+
+
 def _schema_in(system: str) -> Any:
     found = _SCHEMA.search(system)
-    if found is None:
+    start = system.find("{", found.end()) if found is not None else -1
+    if start < 0:
         return None
     try:
-        return JSONDecoder().raw_decode(system, found.end())[0]
-    except JSONDecodeError:
+        return JSONDecoder().raw_decode(system, start)[0]
+    except (JSONDecodeError, RecursionError):
         return None
 
 

@@ -23,6 +23,7 @@ from providers.chat import Patience
 from providers.failures import CallFailed, Code
 from providers.gate import Leaving
 from providers.rates import MINUTE, Paced, exhausted_for
+from providers.untrusted_work import in_untrusted_thread
 
 log = structlog.get_logger()
 
@@ -239,4 +240,4 @@ class VendorTurns:
 
 async def _counted(leaving: Leaving) -> int:
     """The tokens of a prompt; those of a long one are counted beside the loop."""
-    return leaving.count() if leaving.letters <= QUICKLY_COUNTED else await asyncio.to_thread(leaving.count)
+    return leaving.count() if leaving.letters <= QUICKLY_COUNTED else await in_untrusted_thread(leaving.count)

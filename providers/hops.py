@@ -9,7 +9,7 @@ from base64 import b64encode
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import quote, urlencode
+from urllib.parse import quote, unquote_plus, urlencode
 
 import httpx2
 
@@ -113,6 +113,28 @@ def place_of(url: httpx2.URL) -> str:
 def masked(text: str) -> str:
     """A text without passwords and keys in the addresses that it mentions."""
     return _SECRETS.sub(rf"\1{HIDDEN}", _USERINFO.sub(rf"\1{HIDDEN}@", text))
+
+
+def masked_url(url: str) -> str:
+    """An address as replies show it: without its user and password, and without the values of its query."""
+    head, mark, query = _USERINFO.sub(rf"\1{HIDDEN}@", url.partition("#")[0]).partition("?")
+    parts = [f"{name}={HIDDEN}" if equals else HIDDEN for name, equals, _ in _parts(query)]
+    return f"{head}{mark}{'&'.join(parts)}"
+
+
+def secrets_of_url(url: str) -> Iterator[str]:
+    """What `masked_url` leaves out, as it is written and as it is meant."""
+    before, _, query = url.partition("#")[0].partition("?")
+    found = [value if equals else name for name, equals, value in _parts(query)]
+    if userinfo := _USERINFO.search(before):
+        found += userinfo[0].removeprefix("://").removesuffix("@").split(":", 1)
+    for value in found:
+        yield value
+        yield unquote_plus(value)
+
+
+def _parts(query: str) -> list[tuple[str, str, str]]:
+    return [part.partition("=") for part in query.split("&") if part]
 
 
 def _refused_unless_http(url: httpx2.URL) -> httpx2.URL:

@@ -69,12 +69,12 @@ class McpServer:
     ) -> "McpServer":
         """A server as it is stored, its headers filled in."""
         found: Filled = filled(headers, variables, custom_header or {})
-        hidden = secrets_of(found.headers, variables)
+        hidden = secrets_of(found.headers, variables, url)
         return cls(server_id, name, url, server_type, found.headers, call_seconds, hidden, found.dropped)
 
     def told(self, text: str) -> str:
         """A text about the server, without what is secret in it, keys in addresses included."""
-        return self.without_secrets(masked(text))
+        return masked(self.without_secrets(text))
 
     def without_secrets(self, text: str) -> str:
         """A text of the server's, without what we have sent it in confidence."""

@@ -28,6 +28,7 @@ from providers.gate import Gate, Leaving
 from providers.prices import FREE, Price, priced
 from providers.repeats import Repeats, Sending
 from providers.spending import Purse, asks_of
+from providers.untrusted_work import in_untrusted_thread
 
 T = TypeVar("T")
 
@@ -145,7 +146,7 @@ class Meter:
         payer = _payer.get() or self.otherwise
         expected = self._usage(sent, await _counted(sent))
         reservation = None
-        if payer.purse is not None:
+        if payer.purse is not None and await payer.purse.is_limited():
             reservation = await payer.purse.reserve(self.spec, asks_of(expected, self.price), self.price)
         used = Usage()  # nothing, until it leaves
         try:
@@ -231,4 +232,4 @@ async def _counted(sent: Sent) -> int:
     """Tokens of texts; many are counted beside the loop."""
     if sum(map(len, sent.texts)) <= 50_000:  # some ten milliseconds
         return sent.tokens()
-    return await asyncio.to_thread(sent.tokens)
+    return await in_untrusted_thread(sent.tokens)

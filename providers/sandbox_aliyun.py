@@ -27,6 +27,7 @@ from canvas.errors import HttpFailed, ToolError
 from providers.sandbox_settings import SandboxSettings
 from providers.sandbox_wrapped import Said, Wrapped
 from providers.services import Call, Http, Program, ProgramResult
+from providers.untrusted_work import in_untrusted_thread
 
 GRACE = 10.0  # seconds beyond the program's own
 READY_SECONDS = 60.0  # that a new sandbox may take until it is ready
@@ -155,7 +156,7 @@ class AliyunSandbox:
             reply = await self._http.send(call)
         except HttpFailed as error:
             raise ToolError(f"Provider system execution failed: {error.message}", retryable=error.retryable) from error
-        answer = await asyncio.to_thread(_json, reply.content)
+        answer = await in_untrusted_thread(_json, reply.content)
         if not reply.is_success:
             message = answer.get("message") if isinstance(answer, Mapping) else None
             text = message or reply.content[:SHOWN].decode("utf-8", "replace")

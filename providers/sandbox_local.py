@@ -15,6 +15,7 @@ import os
 import secrets
 import shutil
 import signal
+import socket
 import sys
 import tempfile
 from dataclasses import dataclass
@@ -40,7 +41,7 @@ class Limits:
     """What a program may use. `seconds` are of the clock; the processor may be used for one more."""
 
     seconds: float = 30.0
-    memory: int = 512 * 1024 * 1024  # bytes
+    memory: int = 512 * 1024 * 1024  # bytes of each process, and on Linux of all together
     output: int = 1024 * 1024  # bytes of stdout and stderr together
     result: int = 16 * 1024 * 1024  # bytes
     open_files: int = 64
@@ -101,23 +102,25 @@ class LocalSandbox:
         nonce = secrets.token_hex(16)
         with contextlib.ExitStack() as pipes:
             out, err, value = (_Pipe(pipes) for _ in range(3))
-            told = self._told(program, folder, node, nonce, value.write_end)
+            ours, theirs = (pipes.enter_context(end) for end in socket.socketpair())
+            told = self._told(program, folder, node, nonce, value.write_end) | {"files": theirs.fileno()}
             await asyncio.to_thread(_prepare, program, folder, source, told)
             child = await asyncio.create_subprocess_exec(
                 self._python, "-I", "-B", "-u", str(CHILD),
-                stdin=source, stdout=out.write_end, stderr=err.write_end, pass_fds=(value.write_end,),
+                stdin=source, stdout=out.write_end, stderr=err.write_end, pass_fds=(value.write_end, theirs.fileno()),
                 cwd=folder, env=_environment(folder, self._python), start_new_session=True,
             )  # fmt: skip
             try:
                 for pipe in (out, err, value):
                     pipe.close_write_end()
+                theirs.close()
                 seconds = min(program.timeout, self._limits.seconds)
                 code, printed, complaints, said = await self._watched(child, seconds, folder, out, err, value)
             finally:
                 if child.returncode is None:
                     _end_group(child.pid)
                     await asyncio.shield(child.wait())
-        files = await asyncio.to_thread(produced_files.collected, folder / ARTIFACTS)
+            files = await asyncio.to_thread(_collected, ours, folder)
         has_value, result = await asyncio.to_thread(_value_of, said, nonce.encode())
         stderr = complaints.decode("utf-8", "replace").replace(f"{folder}/", "")
         return ProgramResult(
@@ -177,6 +180,8 @@ class LocalSandbox:
                 "file": produced_files.MOST_BYTES,
                 "open_files": limits.open_files,
                 "processes": limits.processes,
+                "disk": limits.disk,
+                "files": limits.files,
             },
         }
 
@@ -251,6 +256,21 @@ def _weight(folder: Path, limits: Limits) -> tuple[int, int]:
                 else:
                     size += entry.stat(follow_symlinks=False).st_blocks * 512
     return size, count
+
+
+def _collected(from_child: socket.socket, folder: Path) -> produced_files.Found:
+    """The files of a program that has ended, from the file system of its namespace if it had one."""
+    from_child.setblocking(False)
+    try:
+        _, descriptors, _, _ = socket.recv_fds(from_child, 1, 1)
+    except BlockingIOError:
+        descriptors = []
+    try:
+        own = [Path(f"/proc/self/fd/{descriptor}") for descriptor in descriptors]
+        return produced_files.collected((own or [folder])[0] / ARTIFACTS)
+    finally:
+        for descriptor in descriptors:
+            os.close(descriptor)
 
 
 def _removed(place: Path) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 from canvas.errors import HttpFailed, ToolError
 from providers.produced_files import received, within_limits
 from providers.services import Call, Http, Program, ProgramResult
+from providers.untrusted_work import in_untrusted_thread
 
 SECONDS = 30.0  # that a program may take, unless the deployment says otherwise
 GRACE = 5.0  # seconds beyond, for the manager to answer
@@ -73,7 +74,7 @@ class ExecutorManager:
         for attempt in range(1, self._tries):
             answer = await self._answer(call, seconds)
             if answer.get("exit_code") not in _BUSY:
-                return await asyncio.to_thread(_result, answer)
+                return await in_untrusted_thread(_result, answer)
             await asyncio.sleep(self._pause * 2**attempt * self._chance())
         return _result(await self._answer(call, seconds))
 
@@ -88,7 +89,7 @@ class ExecutorManager:
         if not reply.is_success:
             told = reply.content[:SHOWN].decode("utf-8", "replace")
             raise ToolError(f"Provider system execution failed: HTTP {reply.status}: {told}")
-        answer = await asyncio.to_thread(_read, reply.content)
+        answer = await in_untrusted_thread(_read, reply.content)
         if not isinstance(answer, Mapping):
             raise ToolError("There is no response from sandbox")
         return answer

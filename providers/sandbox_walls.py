@@ -1,16 +1,18 @@
 """What a program in the local sandbox sees of the machine: a root of its own, built of mounts that only it has.
 
-    build(root, folder, shown)
+    build(root, folder, shown, disk=..., files=...)
 
-The system's programs and libraries and the places in `shown` are there, to read; `folder` is there, to write; `/proc`
-shows its own processes, to read, and `/dev` has what any program needs. Nothing else is: no homes, no settings, no
-other program's files, and of `/etc` only what libraries look for. It needs the rights that the maker of a namespace has
+The system's programs and libraries and the places in `shown` are there, to read; `folder` is there, to write, a file
+system in memory whose size is limited, whatever happens to its files; `/proc` shows its own processes, to read, and
+`/dev` has what any program needs. Nothing else is: no homes, no settings, no other program's files, and of `/etc` only
+what libraries look for. It needs the rights that the maker of a namespace has
 in it.
 """
 
 import contextlib
 import ctypes
 import os
+import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -26,11 +28,20 @@ _CONFIGURATION = (
 )  # fmt: skip
 _DEVICES = ("null", "zero", "full", "random", "urandom")
 _LINKS = {"fd": "/proc/self/fd", "stdin": "/proc/self/fd/0", "stdout": "/proc/self/fd/1", "stderr": "/proc/self/fd/2"}
+_HIDDEN = (
+    "acpi", "asound", "config.gz", "interrupts", "kallsyms", "kcore", "key-users", "keys", "kmsg", "kpagecgroup",
+    "kpagecount", "kpageflags", "latency_stats", "modules", "pagetypeinfo", "sched_debug", "scsi", "slabinfo",
+    "timer_list", "timer_stats", "vmallocinfo",
+)  # fmt: skip
+_NOTHING = "size=4k,mode=555"
 _SMALL, _SCRATCH = "size=1m,mode=755", "size=32m,mode=1777,nr_inodes=2000"
 
 
-def build(root: str, folder: str, shown: Iterable[str]) -> None:
-    """Make this process, and all that it starts, see nothing but the new root. Raises OSError."""
+def build(root: str, folder: str, shown: Iterable[str], *, disk: int, files: int) -> None:
+    """Make this process, and all that it starts, see nothing but the new root. Raises OSError.
+
+    The folder gets what it has outside, and holds `disk` bytes in `files` files at most.
+    """
     libc = ctypes.CDLL(None, use_errno=True)
     _mount(libc, None, "/", None, _RECURSIVE | _PRIVATE)
     _mount(libc, "none", root, "tmpfs", _NO_SETUID | _NO_DEVICES, _SMALL)
@@ -42,13 +53,25 @@ def build(root: str, folder: str, shown: Iterable[str]) -> None:
     _make_etc(root)
     _make_devices(libc, root)
     os.makedirs(root + folder, exist_ok=True)
-    _mount(libc, folder, root + folder, None, _BIND)
+    _mount(libc, "none", root + folder, "tmpfs", _NO_SETUID | _NO_DEVICES, f"size={disk},mode=700,nr_inodes={files}")
+    shutil.copytree(folder, root + folder, dirs_exist_ok=True)
     os.makedirs(f"{root}/proc")
     try:
         _mount(libc, "proc", f"{root}/proc", "proc", _NO_SETUID | _NO_DEVICES | _NO_PROGRAMS)
     except OSError:  # parts of it are hidden from this machine itself; then the program has none at all
         _mount(libc, "none", f"{root}/proc", "tmpfs", _NO_SETUID | _NO_DEVICES | _NO_PROGRAMS)
+    else:
+        _hide(libc, root)
     _enter(libc, root, folder)
+
+
+def _hide(libc: ctypes.CDLL, root: str) -> None:
+    """Leave out of `/proc` what tells of the kernel itself, and not of processes."""
+    for place in (f"{root}/proc/{name}" for name in _HIDDEN):
+        if os.path.isdir(place):
+            _mount(libc, "none", place, "tmpfs", _READ_ONLY | _NO_SETUID | _NO_DEVICES | _NO_PROGRAMS, _NOTHING)
+        elif os.path.exists(place):
+            _mount(libc, f"{root}/dev/null", place, None, _BIND)
 
 
 def _show(libc: ctypes.CDLL, root: str, place: str) -> None:

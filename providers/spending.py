@@ -42,6 +42,10 @@ class Purse(Protocol):
     @property
     def spending(self) -> Spending: ...
 
+    async def is_limited(self) -> bool:
+        """Whether any limit counts for the next call; asked before it is worked out what the call may need."""
+        ...
+
     async def reserve(self, spec: ModelSpec, asks: Mapping[str, Ask], price: Price | None) -> Any:
         """Reserve what a call asks for, once there is room for it; what `settle` wants to see again, None for nothing.
 

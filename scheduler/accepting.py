@@ -16,8 +16,9 @@ from canvas.state import RunState, RunStatus
 from scheduler.coordinator import Coordinator
 from scheduler.turn_start import Request, turn_globals
 from scheduler.verdicts import Answered, going_on, taken_apart
-from store import budgets, conversations, conversing, idempotency, inbox, runs, values
+from store import budgets, conversations, conversing, external_ids, idempotency, inbox, runs, values, versions
 from store.budgets import Written
+from store.external_ids import External
 from store.ids import new_id
 from store.steps import Applied
 from store.transaction import Transaction
@@ -49,6 +50,8 @@ class Start:
     on_busy: str = "refuse"
     idempotency: tuple[str, str, bytes] | None = None  # (route, key, SHA-256 of the request)
     budget: Mapping[str, int] = field(default_factory=dict[str, int])  # limits of the run, by measure
+    external: External | None = None  # what the service that sends the start calls the run
+    token_id: UUID | None = None  # the share link by which a new conversation is begun
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,15 +91,18 @@ def accept(
     """Start a run: what its caller is told, what was written, and the runs it interrupts.
 
     `is_new`: its id was chosen just now, so there is no such run. Raises Conflict if its conversation is busy and that
-    was not expected, WaitsNow if this turn answers a form.
+    was not expected, WaitsNow if this turn answers a form. A version that was deleted shows as `versions.is_gone`.
     """
     assert start.run_id is not None  # chosen at the latest by `start_run`
     started = Started(start.run_id, start.conversation_id or new_id(), new_id(), 0)
-    first = claimed(tx, start.tenant_id, start.idempotency, started)
+    if start.external is not None and not external_ids.is_free(tx, started.run_id):
+        started = replace(started, run_id=new_id())  # another tenant, or this one, has a run of that id
+    first = first_of(tx, start.tenant_id, start.external, start.idempotency, started)
     if first is None and not is_new and runs.tenant_of(tx, started.run_id) is not None:
         first = idempotency.First(started.run_id, None)
     if first is not None:
         return repeated(tx, start.tenant_id, first), None, ()
+    versions.hold(tx, start.tenant_id, start.canvas_id, start.version_id)  # before the conversation: order of locks
     conversation = _conversation(tx, start, started.conversation_id)
     busy: UUID | None = conversation["active_run"]
     if busy is not None:
@@ -105,11 +111,13 @@ def accept(
     superseded = conversing.not_over(tx, started.conversation_id) if is_interrupt else ()
     row = _create(coordinator, tx, start, started, is_interrupt=is_interrupt)
     if busy is not None:
+        conversing.queue(tx, conversation, started.conversation_id)
         return replace(started, queued=True), None, superseded
     applied = coordinator.set_going(tx, row, conversation)
     if not is_new or start.conversation_id is not None:  # else nobody knows yet what to cancel
         bus = coordinator.dispatch.bus
-        bus.clear_cancel_keys(started.run_id, started.conversation_id)  # before the commit: later ones count
+        name = start.external.text if start.external is not None else None
+        bus.clear_cancel_keys(started.run_id, started.conversation_id, name)  # before the commit: later ones count
     return started, applied, ()
 
 
@@ -133,6 +141,7 @@ def _create(
             "state": run_to_json(state),
             "request": request,
             "base": {},
+            **({"external_id": start.external.text} if start.external is not None else {}),
         },
         has_budget=bool(start.budget),
     )
@@ -156,9 +165,10 @@ def _conversation(tx: Transaction, start: Start, conversation_id: UUID) -> Mappi
         start.conversation_name,
         start.conversation_source,
         conversation_id=conversation_id,
+        token_id=start.token_id,
     )
     conversing.said_before(tx, conversation_id, start.said_before)
-    return {"active_run": None, "last_run": None, "messages": len(start.said_before)}
+    return {"active_run": None, "last_run": None, "has_queue": False, "messages": len(start.said_before)}
 
 
 def _check_busy(tx: Transaction, start: Start, active: UUID) -> None:
@@ -239,6 +249,27 @@ def _set_globals(tx: Transaction, row: Mapping[str, Any], request: Request, hist
             previous_run=row["previous_run"],
             history_upto=history_upto,
         )
+
+
+def first_of(
+    tx: Transaction,
+    tenant_id: UUID,
+    external: External | None,
+    key: tuple[str, str, bytes] | None,
+    started: Started,
+) -> idempotency.First | None:
+    """The first request with this external id or idempotency key; None if both now stand for this start.
+
+    An external id that comes with the key of an earlier request leads to the run of that request.
+    """
+    if external is not None:
+        earlier = external_ids.claim(tx, tenant_id, external, started.run_id)
+        if earlier is not None:
+            return idempotency.First(earlier, None)
+    first = claimed(tx, tenant_id, key, started)
+    if first is not None and first.run_id is not None and external is not None:
+        external_ids.point(tx, tenant_id, external, first.run_id)
+    return first
 
 
 def claimed(

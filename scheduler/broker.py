@@ -54,15 +54,17 @@ def make_app(broker_url: str, *, publishers: int = 8, room: Room | None = None) 
     `room`: how many hints its worker takes, beside what Celery itself allows; asked of Redis only.
     """
     TRANSPORT_ALIASES.update(dict.fromkeys(("redis", "rediss"), "scheduler.redis_transport:Transport"))
+    TRANSPORT_ALIASES.update(dict.fromkeys(("amqp", "pyamqp"), "scheduler.amqp_transport:Transport"))
+    TRANSPORT_ALIASES["amqps"] = "scheduler.amqp_transport:SSLTransport"
     app = _App("easel", broker=broker_url)
     is_amqp = _is_amqp(broker_url)
-    arguments = {"x-queue-type": "quorum"} if is_amqp else None
     app.conf.update(
-        task_queues=[
-            Queue(name, Exchange(name), routing_key=name, queue_arguments=arguments) for name in (RUNS, NODES)
+        task_queues=[  # as any Celery client declares them: of the type that the RabbitMQ vhost has as its default
+            Queue(name, Exchange(name), routing_key=name) for name in (RUNS, NODES)
         ],
         task_default_queue=RUNS,
         task_routes={"scheduler.*": {"queue": RUNS}, "worker.*": {"queue": NODES}},
+        worker_consumer="scheduler.consuming:Consumer",
         task_ignore_result=True,
         task_acks_late=True,
         task_reject_on_worker_lost=True,
@@ -72,7 +74,7 @@ def make_app(broker_url: str, *, publishers: int = 8, room: Room | None = None) 
         worker_prefetch_multiplier=1,
         worker_hijack_root_logger=False,
         worker_cancel_long_running_tasks_on_connection_loss=False,
-        worker_detect_quorum_queues=is_amqp,
+        worker_detect_quorum_queues=False,  # scheduler/amqp_transport.py needs no detection
         broker_pool_limit=publishers + SPARE_CONNECTIONS,
         broker_connection_retry_on_startup=True,
         broker_connection_max_retries=None,

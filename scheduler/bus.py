@@ -22,6 +22,7 @@ from redis.retry import Retry
 
 from scheduler.echoes import Echo, Echoes
 from scheduler.silence import ANSWERS_WITHIN, Silence
+from store.external_ids import uuid_of
 
 log = structlog.get_logger()
 
@@ -51,9 +52,17 @@ def channel(run_id: UUID) -> str:
     return f"easel:run:{run_id}"
 
 
-def cancel_keys(run_id: UUID, conversation_id: UUID) -> tuple[str, ...]:
-    """Keys that cancel a run, whoever sets them: run and session id, with and without hyphens (decisions.md 9)."""
-    return (f"{run_id}-cancel", f"{run_id.hex}-cancel", *session_keys(conversation_id))
+def cancel_keys(run_id: UUID, conversation_id: UUID, external_id: str | None = None) -> tuple[str, ...]:
+    """Keys that cancel a run, whoever sets them: run and session id, with and without hyphens, and the external id."""
+    named = external_keys(external_id) if external_id is not None else ()
+    return (f"{run_id}-cancel", f"{run_id.hex}-cancel", *named, *session_keys(conversation_id))
+
+
+def external_keys(external_id: str) -> tuple[str, ...]:
+    """Keys that cancel the run of an external id; of one that is a UUID with and without hyphens."""
+    parsed = uuid_of(external_id)
+    spelled = (external_id, str(parsed), parsed.hex) if parsed is not None else (external_id,)
+    return tuple(f"{each}-cancel" for each in dict.fromkeys(spelled))
 
 
 def session_keys(conversation_id: UUID) -> tuple[str, str]:
@@ -125,21 +134,26 @@ class Bus:
         """Mark a run as cancelled for whoever looks at keys."""
         self._ask(lambda: self._redis.set(f"{run_id}-cancel", "x", ex=seconds))
 
-    def clear_cancel_keys(self, run_id: UUID, conversation_id: UUID) -> None:
+    def clear_cancel_keys(self, run_id: UUID, conversation_id: UUID, external_id: str | None = None) -> None:
         """Forget cancels of a run that is over, or about to start."""
-        self._ask(lambda: self._redis.delete(*cancel_keys(run_id, conversation_id)))
+        self._ask(lambda: self._redis.delete(*cancel_keys(run_id, conversation_id, external_id)))
 
     def show_trace(self, task_id: UUID, message_id: UUID, told: Sequence[Mapping[str, Any]]) -> None:
         """Show a turn's tool calls under the key that readers of RAGFlow's know (engine 5.7), for ten minutes."""
         shown = json.dumps(told, ensure_ascii=False)
         self._ask(lambda: self._redis.set(f"{task_id.hex}-{message_id.hex}-logs", shown, ex=TRACE_KEPT))
 
-    def cancelled(self, runs: Mapping[UUID, UUID]) -> set[UUID]:
-        """Of these runs (run -> conversation), the ones that a key cancels; those that Redis can tell of."""
+    def cancelled(self, runs: Mapping[UUID, UUID], names: Mapping[UUID, str] | None = None) -> set[UUID]:
+        """Of these runs (run -> conversation), the ones that a key cancels; those that Redis can tell of.
+
+        `names`: external ids of those runs that have one.
+        """
         asked = list(runs.items())
+        named = names or {}
         found: set[UUID] = set()
         for first in range(0, len(asked), ASKED_AT_ONCE):
-            keys = [(run, key) for run, of in asked[first : first + ASKED_AT_ONCE] for key in cancel_keys(run, of)]
+            part = asked[first : first + ASKED_AT_ONCE]
+            keys = [(run, key) for run, of in part for key in cancel_keys(run, of, named.get(run))]
             values: Any = self._ask(lambda keys=keys: self._redis.mget([key for _, key in keys]))
             if values is None:
                 break

@@ -18,7 +18,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from canvas import decide
 from canvas.budget import EXCEEDED
-from canvas.events import CANCELLED_TEXT, WORKFLOW_FINISHED, Event
+from canvas.events import CANCELLED_TEXT, RUN_FAILED, WORKFLOW_FINISHED, Event
 from canvas.graph import Canvas
 from canvas.outcome import Chose, Finished
 from canvas.plan import Decision
@@ -27,12 +27,14 @@ from scheduler import turn_start
 from scheduler.dispatch import Dispatch
 from scheduler.verdicts import Verdicts
 from scheduler.versions import Versions
-from store import conversing, inbox, outcomes, runs, scopes, steps, values
+from store import activations, conversing, inbox, outcomes, runs, scopes, steps, values
 from store.activating import Own
+from store.activations import Claim
 from store.database import Database
 from store.outages import is_outage
 from store.steps import Applied, AsLeft
 from store.transaction import Transaction
+from store.versions import VersionGone
 
 log = structlog.get_logger()
 
@@ -40,6 +42,9 @@ MOST_LOOKS = 8
 A_MOMENT = timedelta(milliseconds=50)  # that a report waits for a run; a step takes some milliseconds
 LONGEST_LOOK = 0.05  # seconds; then a hint goes on, so that one caller is not kept for ever
 
+
+UNSTORABLE_REPORT = "unstorable_report"
+"""Code of a run that failed since one of its nodes could not report."""
 
 TOP = frozenset({""})
 """The scope outside of all containers."""
@@ -171,7 +176,12 @@ class Coordinator:
             reports = sorted([*reports, *told], key=attrgetter("activation"))
         if not reports and status is not RunStatus.STOPPING:
             return nothing
-        canvas = self.versions.canvas(tx, row["version_id"])
+        try:
+            canvas = self.versions.canvas(tx, row["version_id"])
+        except VersionGone as gone:
+            if owns:
+                raise  # the reports are stored alone first
+            return self.end_without_version(tx, row, gone)
         known = ahead.scopes if ahead is not None else None
         state = runs.state_of(tx, row, reports, whole=canvas.orders_speech, known=known)
         if not reports:
@@ -190,7 +200,10 @@ class Coordinator:
         """Stop a locked run that is not over: what has not begun is closed, what runs is called off."""
         runs.ask_to_cancel(tx, row["id"])
         asked = {**row, "asked": "cancel"}
-        canvas = self.versions.canvas(tx, row["version_id"])
+        try:
+            canvas = self.versions.canvas(tx, row["version_id"])
+        except VersionGone as gone:
+            return self.end_without_version(tx, asked, gone)
         state = runs.state_of(tx, asked, [], whole=True)
         if state.status is RunStatus.QUEUED:
             state.status = RunStatus.CANCELLED
@@ -209,17 +222,59 @@ class Coordinator:
         """
         log.error("cancelled_by_force", run_id=str(row["id"]), error=str(problem).partition("\n")[0])
         runs.ask_to_cancel(tx, row["id"])
-        state = RunState(row["id"], RunStatus.CANCELLED, row["revision"], row["last_event"], "cancel")
+        return self._end_undecided(tx, {**row, "asked": "cancel"})
+
+    def fail_by_force(self, claim: Claim, reason: str, problem: Exception) -> bool:
+        """End the run of an attempt of which neither the outputs nor a failure can be stored.
+
+        Carried out again, the node would meet the same, and its sweeper too. False if the attempt's lease is gone.
+        """
+
+        def end(tx: Transaction) -> Applied | None:
+            row = runs.lock(tx, claim.run_id)
+            is_held = activations.held_under(tx, claim.run_id, claim.lease_id) is not None
+            if row is None or RunStatus(row["status"]).is_over or not is_held:
+                return None
+            return self._end_undecided(tx, row, Failing(-1, "", claim.node_id, reason, UNSTORABLE_REPORT))
+
+        log.error("failed_by_force", run_id=str(claim.run_id), error=str(problem).partition("\n")[0])
+        applied = self.database.carry_out(end)
+        if applied is None:
+            return False
+        self.dispatch.flush(applied)
+        return True
+
+    def end_without_version(self, tx: Transaction, row: Mapping[str, Any], gone: VersionGone) -> Applied:
+        """End a locked run whose version is gone, so that nothing can be decided: as failed, or as cancelled if asked.
+
+        What of it is at work is called off, and its reports are refused.
+        """
+        log.error("ended_without_version", run_id=str(row["id"]), version_id=str(row["version_id"]))
+        failing = None if row["asked"] == "cancel" else Failing(-1, "", "", gone.message, gone.code)
+        return self._end_undecided(tx, row, failing)
+
+    def _end_undecided(self, tx: Transaction, row: Mapping[str, Any], failing: Failing | None = None) -> Applied:
+        """Close everything of a run, whatever is stored of it; without a failure it ends as cancelled."""
+        status = RunStatus.CANCELLED if failing is None else RunStatus.FAILED
+        state = RunState(row["id"], status, row["revision"], row["last_event"], row["asked"])
         was_at_work = runs.close_whatever_is_left(tx, row)
-        told = Event(WORKFLOW_FINISHED, {"outputs": CANCELLED_TEXT})
+        told = (
+            Event(WORKFLOW_FINISHED, {"outputs": CANCELLED_TEXT})
+            if failing is None
+            else Event(RUN_FAILED, {"error": failing.error, "code": failing.code}, node_id=failing.node_id or None)
+        )
+        error = CANCELLED_TEXT if failing is None else failing.error
         closed = {row["turn"]: 1} if row["turn"] is not None else {}  # what was being said ends before that event
-        applied = self._apply(tx, row, Decision(state, events=[told], closed=closed, error=CANCELLED_TEXT))
+        applied = self._apply(tx, row, Decision(state, events=[told], closed=closed, error=error))
         applied.calls_off = was_at_work
         return applied
 
     def fail(self, tx: Transaction, row: Mapping[str, Any], reason: str, code: str) -> Applied:
         """End a locked run that has begun, for a reason that is no node's; what runs out of time is called off."""
-        canvas = self.versions.canvas(tx, row["version_id"])
+        try:
+            canvas = self.versions.canvas(tx, row["version_id"])
+        except VersionGone as gone:
+            return self.end_without_version(tx, row, gone)
         state = runs.state_of(tx, row, [], whole=True)
         state.status = RunStatus.STOPPING
         state.failing = Failing(-1, "", "", reason, code)
@@ -245,7 +300,7 @@ class Coordinator:
         applied = self._apply(tx, row, decision, answers=answers)
         for activation, outputs in told.happened.items():
             outcome = Chose(to=()) if canvas.node(asked[activation]).chooses else Finished()
-            column = outcomes.to_column(outcome, error=None, retake=False, spoke=False)
+            column = outcomes.to_column(outcome, error=None, retake=False, spoke=False, used={})
             inbox.tell(tx, row["id"], activation, column)
             values.put_outputs(tx, row["id"], activation, {**outputs, **_at_once()})
         fresh = runs.read(tx, row["tenant_id"], row["id"]) if told.happened else None
@@ -271,13 +326,18 @@ class Coordinator:
     def set_going(
         self, tx: Transaction, row: Mapping[str, Any], conversation: Mapping[str, Any] | None = None
     ) -> Applied:
-        """A queued run starts when its conversation has been handed to it, and ends when that has been deleted."""
+        """A queued run starts when its conversation has been handed to it.
+
+        It ends when that has been deleted, or its version is gone.
+        """
         queued = row if "request" in row else runs.read(tx, row["tenant_id"], row["id"])
         assert queued is not None, "a locked run is there"
         try:
             ready = turn_start.take_over(tx, queued, self.versions, conversation)
         except turn_start.SessionGone:
             return self.cancel(tx, queued)
+        except VersionGone as gone:
+            return self.end_without_version(tx, queued, gone)
         if ready is None:
             return Applied(row["id"])
         return self.begin(tx, ready, queued["request"].get("inputs"))

@@ -6,14 +6,14 @@ long for any.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 from uuid import UUID
 
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
-from store import budgets, idempotency, partitions, retention, versions
+from store import budgets, external_ids, idempotency, partitions, retention, versions
 from store.blobs import Blobs
 from store.database import Database
 from store.ids import first_id_at
@@ -26,6 +26,9 @@ T = TypeVar("T")
 
 MOST_BATCHES = 100  # of keys that are forgotten at a time; more come in only above 14 a second
 NO_ID = UUID(int=0)
+LAST_ID = UUID(int=(1 << 128) - 1)
+LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
+WELL_AHEAD = timedelta(days=2)  # of a week whose runs nobody starts yet
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +47,7 @@ def keep_house(database: Database, now: datetime, keeping: Retention | None = No
         counted = now - keeping.kept
         _tried(lambda: _in_batches(database, lambda tx: budgets.forget(tx, counted), budgets.BATCH, MOST_BATCHES), 0)
         before, blobs = now - keeping.kept, keeping.blobs
-        _tried(lambda: let_go(database, before, blobs), None)
+        _tried(lambda: let_go(database, before, blobs, now), None)
     if made or forgotten:
         log.info("house_kept", partitions=made, idempotency_keys=forgotten)
 
@@ -59,23 +62,61 @@ def _tried(work: Callable[[], T], otherwise: T) -> T:
 
 
 def _make(database: Database, now: datetime, table: str) -> Sequence[str]:
+    """Make the weeks of a table that are not there; their names. What cannot be made soon is said, and left."""
     with database.transaction() as tx:
-        return partitions.ensure(tx, now, tables=[table])
+        partitions.let_in(tx, table)
+        lacking = partitions.lacking(tx, table, now)
+    made: list[str] = []
+    for week in lacking:
+        reason = _tried(lambda week=week: _make_week(database, now, table, week), "see housekeeping_failed")
+        if reason is None:
+            made.append(week.partition(table))
+        else:
+            log.warning("week_not_made", table=table, week=week.name, reason=reason)
+    return made
 
 
-def let_go(database: Database, before: datetime, blobs: Blobs | None) -> None:
+def _make_week(database: Database, now: datetime, table: str, week: Week) -> str | None:
+    """Make a week; the reason if that would keep others waiting for more than a moment."""
+    with database.transaction() as tx:
+        is_small, rows = partitions.is_small(tx, table), partitions.rows_to_move(tx, table, week)
+    if rows > partitions.FEW:
+        return f"more than {partitions.FEW} rows of it lie in {table}_default"
+    if is_small:
+        with database.transaction() as tx:
+            partitions.make(tx, table, week)
+        return None
+    if rows:
+        return f"{table}_default has rows of it, and is too large to be read while others wait"
+    if week.begins < now + WELL_AHEAD:
+        return f"{table}_default is too large to be read while others wait; the weeks to come need no reading"
+    try:
+        for work in (partitions.keep_out, partitions.validate, partitions.attach):
+            with database.transaction() as tx:
+                work(tx, table, week)
+    except SQLAlchemyError:
+        with database.transaction() as tx:
+            partitions.let_in(tx, table)
+        raise
+    return None
+
+
+def let_go(database: Database, before: datetime, blobs: Blobs | None, now: datetime | None = None) -> None:
     """Delete what is older than `before`: whole weeks of runs, and what hangs on them."""
+    now = now or datetime.now(UTC)
     with database.transaction() as tx:
         weeks = partitions.ended_by(tx, before)
     dropped = [name for week in weeks for name in _drop(database, week, before)]
-    _delete_strays(database, before)
+    strays = _delete_strays(database, before)
+    names = _in_batches(database, lambda tx: external_ids.forget(tx, before), external_ids.BATCH)
     unused = _in_batches(database, lambda tx: retention.forget_unused(tx, before), retention.BATCH)
     orphans = _in_batches(database, versions.delete_orphans, versions.BATCH)
-    deleted = _delete_files(database, blobs, before) if blobs is not None else 0
+    deleted = _delete_files(database, blobs, before, now) if blobs is not None else 0
     with database.statements() as tx:
-        cleared = retention.clear_values(tx, before)
-    if dropped or unused or orphans or deleted or cleared:
-        gone = {"partitions": dropped, "unused_conversations": unused, "versions": orphans}
+        cleared = retention.clear_values(tx, before, now)
+    if dropped or strays or names or unused or orphans or deleted or cleared:
+        gone = {"partitions": dropped, "strays": strays, "external_ids": names, "unused_conversations": unused}
+        gone |= {"versions": orphans}
         log.info("runs_let_go", **gone, files=deleted, large_values=cleared)
 
 
@@ -106,26 +147,35 @@ def _can_go(database: Database, week: Week, before: datetime) -> bool:
     return True
 
 
-def _delete_strays(database: Database, before: datetime) -> None:
-    """The same for runs that no week covers, one by one."""
-    first: UUID | None = NO_ID
-    while first is not None:
+def _delete_strays(database: Database, before: datetime) -> int:
+    """The same for runs that no week covers, some at a time; how many runs that were."""
+    after: tuple[datetime, UUID] | None = (LONG_AGO, NO_ID)
+    while after is not None:
         with database.transaction() as tx:
-            first = retention.part(tx, first, first_id_at(before), before, strays=True).next
-    with database.transaction() as tx:
-        partitions.drop_strays(tx, before)
+            after = retention.part_strays(tx, after, before)
+    gone = _in_batches(database, lambda tx: partitions.drop_strays(tx, before), partitions.STRAYS_AT_ONCE)
+    for table in PARTITIONED:
+        if table != "runs":
+            _in_batches(database, lambda tx, table=table: partitions.drop_left_over(tx, table, before), 1)
+    return gone
 
 
-def _delete_files(database: Database, blobs: Blobs, before: datetime) -> int:
-    """Delete files of runs that are gone; their rows stay where this process cannot reach their bytes."""
+def _delete_files(database: Database, blobs: Blobs, before: datetime, now: datetime) -> int:
+    """Delete files of runs that are gone; their rows stay where this process cannot reach their bytes.
+
+    Ids beyond today are of runs of earlier releases, and tell no time: what counts is when their files were made.
+    """
     if not blobs.is_there():
         log.warning("files_out_of_reach")
         return 0
-    deleted, after = 0, (NO_ID, NO_ID)
-    while after is not None:
-        with database.transaction() as tx:
-            after, gone = retention.delete_files(tx, blobs, after, before)
-        deleted += gone
+    deleted = 0
+    beyond = first_id_at(now + WELL_AHEAD)
+    for first, end, made_before in ((NO_ID, first_id_at(before), now + WELL_AHEAD), (beyond, LAST_ID, before)):
+        after: tuple[UUID, UUID] | None = (first, NO_ID)
+        while after is not None:
+            with database.transaction() as tx:
+                after, gone = retention.delete_files(tx, blobs, after, end, made_before)
+            deleted += gone
     return deleted
 
 

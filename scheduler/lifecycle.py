@@ -18,18 +18,24 @@ from canvas.budget import EXCEEDED, SECONDS, out_of_time
 from canvas.errors import InvalidRequest, NotFound
 from canvas.expiry import reason_of_expiry
 from canvas.state import RunStatus
-from scheduler.accepting import ON_BUSY, NotWaiting, Start, Started, WaitsNow, accept, answer, claimed, repeated
+from scheduler.accepting import ON_BUSY, NotWaiting, Start, Started, WaitsNow, accept, answer, first_of, repeated
 from scheduler.coordinator import Coordinator, is_contradiction
 from scheduler.turn_start import Request
-from store import budgets, conversations, conversing, runs
+from store import budgets, conversations, conversing, runs, versions
 from store.budget_tables import EACH
 from store.budgets import Written
+from store.external_ids import External
 from store.ids import new_id
 from store.outages import may_be_repeated
 from store.steps import Applied
 from store.transaction import Transaction
+from store.versions import VersionGone
 
 T = TypeVar("T")
+
+
+class RunNotFound(NotFound):
+    """There is no such run for this tenant."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +49,8 @@ class Lifecycle:
 
         Where a run goes on or stops, `on_busy` counts: `refuse` raises Conflict, which names it; `enqueue` starts this
         one after all that were accepted before; `interrupt` stops those, running and queued, and starts this one next.
-        Raises NotFound for a conversation of somebody else, InvalidRequest for a bad choice.
+        Raises NotFound for a conversation of somebody else and for a version or agent that was deleted meanwhile,
+        InvalidRequest for a bad choice.
         """
         if start.on_busy not in ON_BUSY:
             raise InvalidRequest(f'"on_busy" is {start.on_busy!r}. Use one of: {", ".join(ON_BUSY)}.')
@@ -53,7 +60,9 @@ class Lifecycle:
             try:
                 waiting = self._waiting_run(start)
                 if waiting is not None:
-                    return self.resume_run(start.tenant_id, waiting, start.request, start.idempotency)
+                    return self.resume_run(
+                        start.tenant_id, waiting, start.request, start.idempotency, external=start.external
+                    )
                 started, applied, superseded = self._carry_out_start(start, is_new=is_new)
                 break
             except (NotWaiting, WaitsNow):
@@ -73,22 +82,28 @@ class Lifecycle:
         request: Request,
         idempotency: tuple[str, str, bytes] | None = None,
         budget: Mapping[str, int] | None = None,
+        *,
+        external: External | None = None,
     ) -> Started:
         """Give a waiting run its answers; without any it shows its forms once more.
 
-        `budget`: limits that the run has from now on; what a budget has stopped goes on with them.
+        `budget`: limits that the run has from now on; what a budget has stopped goes on with them. `external`: leads to
+        this run from now on.
         Raises Conflict if the run does not wait, NotFound for another tenant's.
         """
 
         def resume(tx: Transaction) -> tuple[Started, Applied | None]:
             row = self._locked(tx, tenant_id, run_id)
             started = Started(run_id, row["conversation_id"], new_id(), row["last_event"], resumed=True)
-            first = claimed(tx, tenant_id, idempotency, started)
+            first = first_of(tx, tenant_id, external, idempotency, started)
             if first is not None:
                 return repeated(tx, tenant_id, first), None
             if row["status"] != RunStatus.WAITING:
                 raise NotWaiting(f"Run {run_id} does not wait for input; it is {row['status']}.", status=row["status"])
-            return started, answer(self.coordinator, tx, row, request, started, budget)
+            try:
+                return started, answer(self.coordinator, tx, row, request, started, budget)
+            except VersionGone as gone:  # the turn is accepted, and ends with the reason
+                return started, self.coordinator.end_without_version(tx, row, gone)
 
         return self._holding(run_id, resume)
 
@@ -118,7 +133,7 @@ class Lifecycle:
 
         try:
             status, stopping_in = self._holding(run_id, cancel)
-        except NotFound:
+        except RunNotFound:
             raise
         except Exception as error:  # whatever a bug of ours raises: a person who stops a run must be obeyed
             if not is_contradiction(error):
@@ -161,7 +176,10 @@ class Lifecycle:
             row = runs.lock(tx, run_id)
             if row is None or row["status"] != RunStatus.WAITING or row["expires_at"] > datetime.now(UTC):
                 return None, None  # it was answered meanwhile, and may ask anew
-            canvas = self.coordinator.versions.canvas(tx, row["version_id"])
+            try:
+                canvas = self.coordinator.versions.canvas(tx, row["version_id"])
+            except VersionGone as gone:
+                return None, self.coordinator.end_without_version(tx, row, gone)
             asked = [form[0] for form in row["state"]["forms"].values()]
             told = reason_of_expiry(canvas, asked, self.coordinator.form_expiry) or reason
             return None, self.coordinator.fail(tx, row, told, "form_expired")
@@ -214,7 +232,7 @@ class Lifecycle:
     def _locked(self, tx: Transaction, tenant_id: UUID, run_id: UUID) -> Mapping[str, Any]:
         row = runs.lock(tx, run_id)
         if row is None or row["tenant_id"] != tenant_id:
-            raise NotFound(f"There is no run {run_id}.", run_id=str(run_id))
+            raise RunNotFound(f"There is no run {run_id}.", run_id=str(run_id))
         return row
 
     def _active_run(self, start: Start) -> UUID | None:
@@ -240,6 +258,8 @@ class Lifecycle:
         except DBAPIError as error:
             # The same run_id came in meanwhile; or the transaction, which waits for nothing before its commit, has met
             # a connection that had died in the pool, and whether it is stored nobody knows. Either way: read it.
+            if versions.is_gone(error):
+                raise VersionGone(versions.GONE, version_id=start.version_id.hex) from error
             if not isinstance(error, IntegrityError) and not may_be_repeated(error):
                 raise
             return database.carry_out(lambda tx: accept(self.coordinator, tx, start))

@@ -4,6 +4,7 @@ A `Watch` looks at one sign from a thread of its own. It counts only time that i
 was stopped for an hour, or whose machine was asleep, has not been silent for an hour.
 """
 
+import faulthandler
 import logging
 import os
 import sys
@@ -21,6 +22,13 @@ GIVES_UP = os.EX_TEMPFAIL
 """Exit code 75 of a process that ends because it has shown no sign of life: start it again."""
 
 LONGEST_SEEN = 2.0  # looks; what passed between two of them beyond that was not seen
+
+
+LOCK_HELD = 1
+"""Exit code of a process that ends because one call in C has kept the interpreter's lock for too long."""
+
+BEHIND_WATCHES = 5.0  # seconds; a `Watch` needs the lock, and ends a process with less harm, so it goes first
+STDERR = 2  # the descriptor; Celery puts objects in the place of `sys.stderr`
 
 
 class Sign(Protocol):
@@ -62,6 +70,44 @@ class Watch:
             if reason is not None and not self._ending.is_set():
                 self._ends(reason)
                 return
+
+
+class LockWatchdog:
+    """Ends the process when no thread gets the interpreter's lock any more.
+
+    A single call in C may keep it: a regular expression that backtracks, a conversion of a huge number. No thread of
+    Python can see that, so a timer of faulthandler, which needs no lock, is set anew every second. When it goes off, it
+    writes the stacks of all threads to standard error and ends the process with code 1. Leases run out then, as after
+    any other death. The timer goes by the wall clock: a process that was stopped (SIGSTOP) for longer ends when it goes
+    on.
+    """
+
+    def __init__(self, after: float, *, every: float = 1.0) -> None:
+        self._after = after
+        self._every = every
+        self._ending = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Begin to watch; also after a fork. A process has one such timer, so only its main program starts one."""
+        self._ending = threading.Event()
+        self._set()
+        self._thread = threading.Thread(target=self._run, name="easel-lock", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Watch no more."""
+        self._ending.set()
+        if self._thread is not None:
+            self._thread.join(self._after)
+        faulthandler.cancel_dump_traceback_later()
+
+    def _run(self) -> None:
+        while not self._ending.wait(self._every):
+            self._set()
+
+    def _set(self) -> None:
+        faulthandler.dump_traceback_later(self._after, exit=True, file=STDERR)
 
 
 @dataclass

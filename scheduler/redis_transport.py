@@ -11,6 +11,9 @@ flight (kombu 5.7). Here such messages are let go of: their rows are held by lea
 
 Kombu takes one message with each command, and goes once around its event loop for it. Where hints stand in line, more
 are taken with the next command, up to what the process has room for; where few come, they are left for others.
+
+Kombu decodes messages in its event loop, and an error over one that it cannot read ends the whole worker, too. Here
+each is decoded by itself, and one that cannot be read is dropped with a log line (`scheduler/consuming.py`).
 """
 
 from collections.abc import Sequence
@@ -25,6 +28,7 @@ from kombu.utils.encoding import bytes_to_str
 from kombu.utils.json import loads
 
 from scheduler.broker import Room
+from scheduler.malformed import FIRST_BYTES, not_understood
 
 MOST_AT_ONCE = 16  # hints that one command takes; what others cannot have meanwhile
 LOOKS_EVERY = 0.05  # seconds, for room, where nobody tells that there is some
@@ -138,22 +142,46 @@ class Channel(redis.Channel):
     def _brpop_read(self, **options: Any) -> Any:
         """Hand on what has come. Raises Empty if nothing has."""
         asked_for, self._asked_for = self._asked_for, 1
-        if asked_for == 1:
-            found = super()._brpop_read(**options)
-            self._asked_for = 2
-            return found
-        queue, messages = self._several(options)
+        queue, messages = self._come(asked_for, options)
         self._queue_cycle.rotate(queue)
         for message in messages:
-            self.connection._deliver(loads(bytes_to_str(message)), queue)
+            self._hand_on(message, queue)
         self._asked_for = 2 * asked_for if len(messages) == asked_for else 1
         return True
 
-    def _several(self, options: dict[str, Any]) -> tuple[str, Sequence[bytes]]:
-        """A queue, and messages of it. Raises Empty if there are none."""
+    def _hand_on(self, raw: bytes, queue: str) -> None:
+        """Deliver one message; what cannot be read as one is dropped."""
         try:
-            found = self.client.parse_response(self.client.connection, "BLMPOP", **options)
+            message = _decoded(raw)
+            self.connection._deliver(message, queue)
+        except Exception as error:
+            if self._is_of_connection(error):
+                raise
+            not_understood(queue, error, bytes=len(raw), begins=repr(raw[:FIRST_BYTES]))
+
+    def _receive_one(self, c: Any) -> Any:
+        """The same for what is sent to all processes at once."""
+        try:
+            return super()._receive_one(c)
+        except Empty:
+            raise
+        except Exception as error:
+            if self._is_of_connection(error):
+                raise
+            not_understood("sent to all", error)
+            raise Empty from error
+
+    def _is_of_connection(self, error: Exception) -> bool:
+        return isinstance(error, self.connection_errors) and not isinstance(error, KeyError)  # kombu counts it in
+
+    def _come(self, asked_for: int, options: dict[str, Any]) -> tuple[str, Sequence[bytes]]:
+        """A queue, and messages of it. Raises Empty if there are none."""
+        command = "BRPOP" if asked_for == 1 else "BLMPOP"
+        try:
+            found = self.client.parse_response(self.client.connection, command, **options)
         except self.ResponseError as error:
+            if asked_for == 1:
+                raise
             self._has_blmpop = False
             raise Empty from error
         except self.connection_errors:
@@ -164,8 +192,8 @@ class Channel(redis.Channel):
             self._flush_brpop_reauth()
         if not found:
             raise Empty
-        queue, messages = found
-        return bytes_to_str(queue).rsplit(self.sep, 1)[0], messages
+        queue, come = found
+        return bytes_to_str(queue).rsplit(self.sep, 1)[0], [come] if asked_for == 1 else come
 
     def _room(self) -> int:
         """How many messages there is room for. If there is none, Celery's loop turns again when there may be."""
@@ -203,6 +231,20 @@ class Channel(redis.Channel):
     def _is_cut_off(self) -> bool:
         transport: Any = self.connection
         return transport is None or transport.client is None
+
+
+def _decoded(raw: bytes) -> dict[str, Any]:
+    """A message as kombu writes it. Raises ValueError, or whatever a decoder raises, for anything else."""
+    message = loads(bytes_to_str(raw))
+    properties = message.get("properties") if isinstance(message, dict) else None
+    if not isinstance(properties, dict):
+        raise ValueError("The message has no properties.")
+    came = properties.get("delivery_info")
+    if not isinstance(properties.get("delivery_tag"), str) or not isinstance(came, dict):
+        raise ValueError("The message has no delivery tag, or no way by which it came.")
+    if not isinstance(came.get("routing_key"), str) or not isinstance(message.get("headers") or {}, dict):
+        raise ValueError("The message has no routing key, or its headers are no object.")
+    return message
 
 
 def _turn() -> None:

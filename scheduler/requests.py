@@ -1,22 +1,46 @@
 """From what a caller sends to a Start: which version runs, in which conversation, with which key."""
 
+import difflib
 import hashlib
 import json
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
 from canvas import storable
 from canvas.budget import limits_of
 from canvas.errors import InvalidRequest, NotFound
-from scheduler.accepting import Start, Started
+from scheduler import accepting
+from scheduler.accepting import ON_BUSY, Start, Started
 from scheduler.lifecycle import Lifecycle
 from scheduler.turn_start import Request
-from store import conversations, idempotency, versions
+from store import conversations, external_ids, idempotency, versions
+from store.external_ids import External
 from store.transaction import Transaction
 
 ROUTE = "runs"  # idempotency keys of those who start runs without waiting, by HTTP or by the task
+
+OPTIONS: Mapping[str, tuple[type, ...]] = {
+    "query": (str, dict),
+    "inputs": (dict,),
+    "files": (list, tuple),
+    "user_id": (str,),
+    "session_id": (str,),
+    "name": (str,),
+    "version": (str,),
+    "release": (bool,),
+    "on_busy": (str,),
+    "idempotency_key": (str,),
+    "budget": (dict,),
+    "chat_template_kwargs": (dict,),
+}
+"""Options of a start that any other service may send, with the types of their values."""
+
+ONLY_OVER_HTTP = ("custom_header", "cancel_on_disconnect")
+"""Options that a message cannot have: secrets do not lie in a broker, and nobody is connected."""
 
 LATEST = "latest"  # a version: what was published last, the draft where nothing was
 
@@ -64,19 +88,62 @@ def repeated(
 
 
 def start_for(
-    lifecycle: Lifecycle, tenant_id: UUID, run_id: UUID, canvas_id: UUID, options: Mapping[str, Any]
+    lifecycle: Lifecycle, tenant_id: UUID, external_id: str, canvas_id: UUID, options: Mapping[str, Any]
 ) -> Started:
-    """Start a run whose id the caller has chosen. However often it is asked for, it is started once.
+    """Start a run that its caller calls `external_id`. However often the caller asks for it, it is started once.
 
-    The id is the key of who brings none: what answers a form leaves no run of that id to be found.
+    A turn that answers a form starts no run: the external id leads to the run that goes on. Raises InvalidRequest for
+    what the caller can mend, Conflict if another request has this external id.
     """
-    given = {"idempotency_key": f"run {run_id}", **options}
+    external = External(external_id, _digest(canvas_id, _storable(options)))
     with lifecycle.coordinator.database.transaction() as tx:
-        first = repeated(tx, tenant_id, canvas_id, given)
+        first = external_ids.started_before(tx, tenant_id, external)
         if first is not None:
-            return first
-        start = start_of(tx, tenant_id, run_id, canvas_id, given)
-    return lifecycle.start_run(start)
+            return accepting.repeated(tx, tenant_id, idempotency.First(first, None))
+        by_key = repeated(tx, tenant_id, canvas_id, options)
+        if by_key is not None:  # under another id
+            external_ids.claim(tx, tenant_id, external, by_key.run_id)
+            return by_key
+        earlier = _of_the_release_before(tx, tenant_id, canvas_id, external_id, options)
+        if earlier is not None:
+            return earlier
+        run_id = external_ids.own_id(external_id, datetime.now(UTC))
+        start = start_of(tx, tenant_id, run_id, canvas_id, options)
+    return lifecycle.start_run(replace(start, external=external))
+
+
+def _of_the_release_before(
+    tx: Transaction, tenant_id: UUID, canvas_id: UUID, external_id: str, options: Mapping[str, Any]
+) -> Started | None:
+    """What an earlier release answered to this request: it knew run ids by an idempotency key, for a day."""
+    if external_ids.uuid_of(external_id) is None or "idempotency_key" in options:
+        return None
+    key = f"run {external_ids.key_of(external_id)}"
+    return repeated(tx, tenant_id, canvas_id, {"idempotency_key": key, **options})
+
+
+def check_options(options: Mapping[str, Any]) -> None:
+    """Raise InvalidRequest for an option that a start does not have, or whose value is of another type."""
+    for name, value in options.items():
+        if name in ONLY_OVER_HTTP:
+            raise InvalidRequest(f'"{name}" is an option of the HTTP API only. {_known_options()}')
+        if name not in OPTIONS:
+            near = difflib.get_close_matches(name, OPTIONS, 1)
+            meant = f' Did you mean "{near[0]}"?' if near else ""
+            raise InvalidRequest(f"There is no option {name[:64]!r}.{meant} {_known_options()}")
+        if value is not None and not isinstance(value, OPTIONS[name]):
+            wanted = " or ".join(_JSON_NAMES[kind] for kind in OPTIONS[name] if kind in _JSON_NAMES)
+            raise InvalidRequest(f'"{name}" must be {wanted}, and is {type(value).__name__}.')
+    on_busy = options.get("on_busy")
+    if on_busy is not None and on_busy not in ON_BUSY:
+        raise InvalidRequest(f'"on_busy" is {on_busy[:64]!r}. Use one of: {", ".join(ON_BUSY)}.')
+
+
+_JSON_NAMES = {str: "a text", dict: "an object", list: "a list", bool: "true or false"}
+
+
+def _known_options() -> str:
+    return f"The options are: {', '.join(OPTIONS)}."
 
 
 def check_size(options: Mapping[str, Any], most_bytes: int) -> None:

@@ -24,7 +24,7 @@ def outputs_of(
     tx: Transaction, versions: Versions, row: Mapping[str, Any], declared: Declared
 ) -> dict[str, dict[str, Any]]:
     """The outputs of every node of a run's canvas: null where declared and not set (components 1.2)."""
-    compiled = versions.get(tx, row["version_id"])
+    compiled = versions.to_show(tx, row["version_id"])
     known = values.final(tx, row["id"])
     kept = row["base"].get("values", {})
     shown: dict[str, dict[str, Any]] = {}

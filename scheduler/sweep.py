@@ -8,7 +8,7 @@ tick twice is only wasteful; a failing item never stops the tick.
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
@@ -23,7 +23,7 @@ from scheduler.coordinator import Coordinator
 from scheduler.counting import Counters
 from scheduler.housekeeping import Retention, keep_house
 from scheduler.lifecycle import Lifecycle
-from scheduler.liveness import Beat, Watch, give_up
+from scheduler.liveness import BEHIND_WATCHES, Beat, LockWatchdog, Watch, give_up
 from scheduler.process import coordinator_of
 from store import budgets, canaries, knowledge_documents, memory_extractions, overdue
 from store.canaries import Sight
@@ -174,8 +174,10 @@ class Sweeper:
         for run_id in dict.fromkeys(runs):
             self._carefully(run_id, self.coordinator.advance_run)
 
-    def _cancel(self, open_runs: dict[UUID, UUID]) -> None:
-        for run_id in self.coordinator.dispatch.bus.cancelled(open_runs):
+    def _cancel(self, open_runs: Mapping[UUID, tuple[UUID, str | None]]) -> None:
+        conversations = {run_id: conversation_id for run_id, (conversation_id, _) in open_runs.items()}
+        names = {run_id: name for run_id, (_, name) in open_runs.items() if name is not None}
+        for run_id in self.coordinator.dispatch.bus.cancelled(conversations, names):
             self._carefully(run_id, Lifecycle(self.coordinator).cancel_by_key)
 
     def _carefully(self, run_id: UUID, do: Callable[[UUID], None]) -> None:
@@ -216,6 +218,7 @@ def main() -> None:
         telemetry.serve_counters(configured.metrics_port)
     beat = Beat("the sweeper", at_most=configured.deaf_after.total_seconds())
     Watch(beat, every=TICK, ends=lambda reason: give_up(reason, lambda: None, within=0)).start()
+    LockWatchdog(configured.deaf_after.total_seconds() + BEHIND_WATCHES).start()
     log.info("sweeper_started")
     harmless = configured.lease - 2 * configured.renew_every
     keeping = Retention(configured.retention, coordinator.database.large.blobs) if configured.retention else None

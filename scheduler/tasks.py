@@ -6,19 +6,19 @@ from uuid import UUID
 
 import structlog
 from celery.exceptions import Reject
+from celery.signals import worker_ready, worker_shutdown
 from sqlalchemy.exc import SQLAlchemyError
 
 import settings
 import telemetry
-from canvas.errors import InvalidRequest
 from scheduler.broker import ADVANCE, START, make_app
 from scheduler.coordinator import Coordinator
 from scheduler.counting import Counters
 from scheduler.hearing import GOODBYE, Hearing
 from scheduler.lifecycle import Lifecycle
-from scheduler.liveness import give_up
+from scheduler.liveness import BEHIND_WATCHES, LockWatchdog, give_up
 from scheduler.process import coordinator_of
-from scheduler.requests import check_size, start_for
+from scheduler.start_messages import carry_out, read
 from store.outages import is_outage
 from store.storage import large_values_of
 
@@ -32,6 +32,7 @@ _database_url, _redis_url, _broker_url = _settings.servers()
 
 app = make_app(_broker_url, publishers=_settings.scheduler_threads)
 _counters = Counters(**telemetry.counting())
+_lock_watchdog = LockWatchdog(_settings.deaf_after.total_seconds() + BEHIND_WATCHES)
 _coordinator: Coordinator | None = None
 
 
@@ -64,24 +65,36 @@ def advance(run_id: str) -> None:
     coordinator().advance_run(UUID(run_id))
 
 
-@app.task(name=START, ignore_result=True)  # pyright: ignore[reportUntypedFunctionDecorator] (Celery is untyped)
-def start(tenant_id: str, run_id: str, agent_id: str, **options: Any) -> None:
-    """Start a run for another service, which has chosen its id (decisions.md 22). Sending it twice starts one run.
+@app.task(  # pyright: ignore[reportUntypedFunctionDecorator] (Celery is untyped)
+    name=START, ignore_result=True, Request="scheduler.start_messages:QuietRequest"
+)
+def start(*args: Any, **options: Any) -> None:
+    """Start a run for another service: `start(tenant_id, run_id, agent_id, **options)`.
 
-    Options are those of the HTTP trigger: query, inputs, files, user_id, session_id, version, release, on_busy,
-    idempotency_key. One that is refused is logged; while the database is away the message stays in the queue.
+    `run_id` is what the service calls the run; sending a start twice with it starts one run. The options are those of
+    `scheduler.requests.OPTIONS`. A refusal is a row under that id; while the database is away the message stays in the
+    queue. docs/operations.md, "Enqueue from another service".
     """
+    message = read(args, options)
     try:
-        check_size(options, _settings.max_body_bytes)
-        start_for(Lifecycle(coordinator()), UUID(tenant_id), UUID(run_id), UUID(agent_id), options)
-    except InvalidRequest as refused:
-        log.warning("start_refused", run_id=run_id, tenant_id=tenant_id, code=refused.code, error=refused.message)
+        carry_out(Lifecycle(coordinator()), message, _settings.max_body_bytes)
     except SQLAlchemyError as error:
         if not is_outage(error):
             raise
-        log.warning("start_put_back", run_id=run_id, error=str(error).splitlines()[0])
+        reason = str(error).partition("\n")[0]
+        log.warning("start_put_back", run_id=str(message.ids.get("run_id"))[:64], error=reason)
         time.sleep(AGAIN)
-        raise Reject(str(error), requeue=True) from error
+        raise Reject(reason, requeue=True) from error
+
+
+@worker_ready.connect
+def _start(**_: Any) -> None:
+    _lock_watchdog.start()
+
+
+@worker_shutdown.connect
+def _stop(**_: Any) -> None:
+    _lock_watchdog.stop()
 
 
 def _ends(reason: str) -> None:

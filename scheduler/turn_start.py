@@ -115,7 +115,7 @@ def take_over(
     if conversation is None:
         raise SessionGone("Session not found!")
     active, is_first = conversation["active_run"], conversation["last_run"] is None
-    if active is None and not is_first:  # it is free, and its queue may be longer than this run
+    if active is None and not is_first and conversation["has_queue"]:  # it is free, and others may come before this run
         active = conversing.next_queued(tx, row["conversation_id"])
     if active not in (None, row["id"]):
         return None

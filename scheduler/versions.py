@@ -7,9 +7,10 @@ from uuid import UUID
 
 from canvas import dsl
 from canvas.document import Document
-from canvas.graph import Canvas, compile_canvas
+from canvas.graph import NO_NODES, Canvas, compile_canvas
 from store import versions
 from store.transaction import Transaction
+from store.versions import VersionGone
 
 KEPT = 256
 
@@ -22,6 +23,10 @@ class Compiled:
     canvas: Canvas
     notes: dict[tuple[str, int], object] = field(default_factory=dict[tuple[str, int], object])
     """What others have worked out once per node: (what, node number) -> result."""
+
+
+NOTHING = Compiled(Document(entries={}, raw={"components": {}, "globals": {}}), NO_NODES)
+"""What is shown in place of a version that is gone."""
 
 
 class Versions:
@@ -58,6 +63,13 @@ class Versions:
         finally:
             with self._lock:
                 self._compiling.pop(version_id, None)
+
+    def to_show(self, tx: Transaction, version_id: UUID) -> Compiled:
+        """A version for those who only show runs and sessions; an empty one if it is gone, so that the rest shows."""
+        try:
+            return self.get(tx, version_id)
+        except VersionGone:
+            return NOTHING
 
     def canvas(self, tx: Transaction, version_id: UUID) -> Canvas:
         """The canvas of a version."""

@@ -17,7 +17,7 @@ from canvas.state import RunStatus, Status, scope_text
 from store.activations import CLAIMED, Claim, claim_of
 from store.encoding import encode
 from store.inbox import Written
-from store.schema import activations
+from store.schema import activations, beginning_of
 from store.transaction import Later, Transaction
 
 ACTIVATE = insert(activations).values(hinted_at=func.now())  # the hint follows the commit
@@ -36,18 +36,20 @@ AT_ONCE = 500
 ACTIVATE_TAKEN = insert(activations).values(
     attempt=1, lease_until=func.now() + bindparam("lease", type_=Interval), started_at=func.now(), hinted_at=func.now()
 )
-PROMOTE = text("""
+PROMOTE = text(f"""
     update activations a set status = 'ready', not_before = now(), hinted_at = now()
     from (
-        select id from activations where run_id = :run_id and status = 'queued' order by place limit :most
+        select id from activations where run_id = :run_id and status = 'queued'
+        order by {beginning_of("place")}, place limit :most
     ) next
     where a.run_id = :run_id and a.id = next.id returning a.id, a.component
-""")
+""")  # noqa: S608 (constants only)
 PROMOTE_TAKEN = text(f"""
     update activations a set status = 'running', attempt = attempt + 1, lease_id = :lease_id,
         lease_until = now() + :lease, worker = :worker, started_at = now(), not_before = now(), hinted_at = now()
     from (
-        select id as next_id from activations where run_id = :run_id and status = 'queued' order by place limit 1
+        select id as next_id from activations where run_id = :run_id and status = 'queued'
+        order by {beginning_of("place")}, place limit 1
     ) next
     where a.run_id = :run_id and a.id = next_id returning {", ".join(CLAIMED)}
 """).bindparams(bindparam("lease", type_=Interval))  # noqa: S608 (constants only)

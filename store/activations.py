@@ -10,6 +10,7 @@ from typing import Any
 from uuid import UUID
 
 from sqlalchemy import (
+    Executable,
     Integer,
     Interval,
     and_,
@@ -208,8 +209,8 @@ def claim_together(
 
     What is taken, locked, not yet due or has more strikes than that is left out, whichever it is: `claim` tells.
     """
-    rows = tx.rows(CLAIM_TOGETHER, lease=lease, worker=worker, most_strikes=most_strikes, **_columns(wanted))
-    found = [row._asdict() for row in rows]
+    how = {"lease": lease, "worker": worker, "most_strikes": most_strikes}
+    found = [row._asdict() for row in _of_each_week(tx, CLAIM_TOGETHER, wanted, **how)]
     return {row["lease_id"]: claim_of(row, {**row, "created_at": row["run_created_at"]}) for row in found}
 
 
@@ -286,16 +287,26 @@ def renew(tx: Transaction, leases: Sequence[tuple[UUID, UUID, UUID]], lease: tim
     An expired lease that nobody has swept yet revives. A row that somebody works on is not waited for, since he may
     wait for one of ours: its lease holds until the next renewal, unless it is gone already.
     """
-    mine = _columns(leases)
-    kept = {row[0] for row in tx.rows(RENEW, lease=lease, **mine)}
+    kept = {row[0] for row in _of_each_week(tx, RENEW, leases, lease=lease)}
     if len(kept) < len(leases):
-        kept |= {row[0] for row in tx.rows(STILL_HELD, **mine)}
+        kept |= {row[0] for row in _of_each_week(tx, STILL_HELD, leases)}
     return kept
 
 
 def called_off(tx: Transaction, leases: Sequence[tuple[UUID, UUID, UUID]]) -> set[UUID]:
     """Of these (run, activation, lease id), the lease ids that still hold and were called off by a cancel."""
-    return {row[0] for row in tx.rows(CALLED_OFF, **_columns(leases))}
+    return {row[0] for row in _of_each_week(tx, CALLED_OFF, leases)}
+
+
+def _of_each_week(
+    tx: Transaction, statement: Executable, leases: Sequence[tuple[UUID, UUID, UUID]], **values: Any
+) -> list[Any]:
+    """Send a statement for the leases of each week, nearly always one, and wait for all; the rows of all.
+
+    So each names one week's partitions (`store.pruning`).
+    """
+    sent = [tx.later(statement, **values, **_columns(some)) for some in tx.pruning.by_week(leases)]
+    return [row for each in sent for row in each.rows()]
 
 
 def _columns(leases: Sequence[tuple[UUID, UUID, UUID]]) -> dict[str, list[UUID]]:

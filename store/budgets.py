@@ -149,6 +149,7 @@ UNMARKED = text("""
         and (:is_all or id = :scope_id or conversation_id = :scope_id)
 """)
 MARK = text("update runs set budgeted = true where id = :run_id and tenant_id = :tenant_id")
+IS_MARKED = text("select budgeted from runs where id = :run_id and tenant_id = :tenant_id")
 SEEN = text("select exists (select from runs where tenant_id = :tenant_id and (id = :id or conversation_id = :id))")
 OVERTIME = text("""
     select r.id, l.amount from budget_limits l join runs r on r.id = l.scope_id
@@ -296,6 +297,11 @@ def unmarked(tx: Transaction, tenant_id: UUID, scope_id: UUID) -> list[UUID]:
 def mark(tx: Transaction, tenant_id: UUID, run_id: UUID) -> None:
     """Have a run's next calls of models ask their budgets."""
     tx.later(MARK, run_id=run_id, tenant_id=tenant_id)
+
+
+def is_marked(tx: Transaction, tenant_id: UUID, run_id: UUID) -> bool:
+    """Whether a budget counts for a run."""
+    return bool(tx.scalar(IS_MARKED, run_id=run_id, tenant_id=tenant_id))
 
 
 def must_be_there(tx: Transaction, tenant_id: UUID, scope: Scope, scope_id: UUID) -> None:

@@ -101,14 +101,15 @@ def create(
     canvas_category: str = "agent_canvas",
     permission: str = "me",
     release: bool = False,
+    canvas_id: UUID | None = None,
 ) -> UUID:
-    """Add a canvas and the first version of its draft.
+    """Add a canvas and the first version of its draft; its id (a new one unless the caller brings one).
 
     Raises Conflict if the tenant has one of that title in the category, in any case.
     """
     created = tx.scalar(
         INSERT,
-        id=new_id(),
+        id=canvas_id or new_id(),
         tenant_id=tenant_id,
         title=title.strip(),
         description=description,

@@ -41,6 +41,7 @@ class Conversation:
     error: str
     created_at: datetime
     updated_at: datetime
+    token_id: UUID | None = None  # the share link by which it was begun
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,10 +97,22 @@ _said = sa.outerjoin(
 _content = func.coalesce(entries.c.content, node_values.c.outputs).label("content")
 
 INSERT = sa.insert(conversations).values(
-    {name: bindparam(name) for name in ("id", "tenant_id", "canvas_id", "version_id", "user_id", "name", "source")}
+    {
+        name: bindparam(name)
+        for name in ("id", "tenant_id", "canvas_id", "version_id", "user_id", "name", "source", "token_id")
+    }
+    | {"has_queue": sa.false()}
 )
 CONVERSATION = select(*_shown).where(
     conversations.c.tenant_id == bindparam("tenant_id"), conversations.c.id == bindparam("conversation_id")
+)
+OF_LINK = select(conversations.c.id).where(
+    conversations.c.tenant_id == bindparam("tenant_id"),
+    conversations.c.token_id == bindparam("token_id"),
+    or_(
+        conversations.c.id == bindparam("of"),
+        conversations.c.id == select(runs.c.conversation_id).where(runs.c.id == bindparam("of")).scalar_subquery(),
+    ),
 )
 PAGE = select(*_shown).where(_of_canvas)
 COUNT = select(func.count()).select_from(conversations).where(_of_canvas)
@@ -157,8 +170,12 @@ def create(
     source: str = "workflow",
     *,
     conversation_id: UUID | None = None,
+    token_id: UUID | None = None,
 ) -> UUID:
-    """Begin a conversation on a version; its id (a new one unless the caller brings one)."""
+    """Begin a conversation on a version; its id (a new one unless the caller brings one).
+
+    `token_id` names the share link by which it is begun.
+    """
     created = conversation_id or new_id()
     tx.later(
         INSERT,
@@ -169,6 +186,7 @@ def create(
         user_id=user_id,
         name=name,
         source=source,
+        token_id=token_id,
     )
     return created
 
@@ -179,6 +197,11 @@ def get(tx: Transaction, tenant_id: UUID, conversation_id: UUID, canvas_id: UUID
     if row is None or (canvas_id is not None and row["canvas_id"] != canvas_id):
         raise NotFound("Session not found!")
     return Conversation(**row)
+
+
+def is_of_link(tx: Transaction, tenant_id: UUID, of: UUID, token_id: UUID) -> bool:
+    """Whether this is the id of a conversation that was begun by a share link, or of a run of one."""
+    return tx.scalar(OF_LINK, tenant_id=tenant_id, of=of, token_id=token_id) is not None
 
 
 def page(

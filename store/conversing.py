@@ -4,6 +4,9 @@
 queued, in the order in which they were accepted; one that interrupts goes before them all, the newest first, for they
 stop what was accepted before. The conversation's row is the last lock anybody takes (protocol.md, "Locks"); who ends a
 run takes it before the queue is read, and who queues one before the row is written, so neither overlooks the other.
+
+Queued runs may be of any week, so to look for one is to look through every partition. `has_queue` false says that there
+is none: set by who ends a run and finds none, and unset by who queues one, both under the conversation's lock.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,10 +31,11 @@ OCCUPY = text("""
 """)
 COUNT_MESSAGE = text("""
     update conversations set messages = messages + 1, updated_at = now() where id = :conversation_id
-    returning messages
+    returning messages, has_queue
 """)
 PUT_MESSAGE = insert(conversation_messages)
-HOLD = text("select id from conversations where id = :conversation_id for no key update")
+HOLD = text("select id, has_queue from conversations where id = :conversation_id for no key update")
+QUEUE = text("update conversations set has_queue = true where id = :conversation_id and not has_queue")
 NEXT_QUEUED = text("""
     select id from runs where conversation_id = :conversation_id and status = 'queued'
     order by case when request -> 'options' ->> 'on_busy' = 'interrupt' then created_at end desc nulls last,
@@ -44,7 +48,8 @@ NOT_OVER = text("""
     order by created_at desc, id desc
 """)
 RELEASE = text("""
-    update conversations set active_run = :next_run, rounds = rounds + :completed, error = :error, updated_at = now()
+    update conversations set active_run = :next_run, has_queue = :has_queue, rounds = rounds + :completed,
+        error = :error, updated_at = now()
     where id = :conversation_id and active_run = :run_id
 """)
 
@@ -52,6 +57,12 @@ RELEASE = text("""
 def lock(tx: Transaction, tenant_id: UUID, conversation_id: UUID) -> Mapping[str, Any] | None:
     """A conversation's row, taken until the transaction ends; None if the tenant has no such conversation."""
     return tx.one_or_none(LOCK, of_conversation=conversation_id, of_tenant=tenant_id)
+
+
+def queue(tx: Transaction, conversation: Mapping[str, Any], conversation_id: UUID) -> None:
+    """Note that a run of a conversation is queued, whose row the caller holds and has."""
+    if not conversation["has_queue"]:
+        tx.later(QUEUE, conversation_id=conversation_id)
 
 
 def next_queued(tx: Transaction, conversation_id: UUID) -> UUID | None:
@@ -94,24 +105,25 @@ def run_ended(tx: Transaction, row: Mapping[str, Any], *, last: tuple[UUID, str]
     conversation comes back; None also for one that ended in the queue.
     """
     conversation_id = row["conversation_id"]
-    number = tx.scalar(HOLD if last is None else COUNT_MESSAGE, conversation_id=conversation_id)
-    if last is not None and number is not None:  # else the conversation was deleted meanwhile
+    held = tx.one_or_none(HOLD if last is None else COUNT_MESSAGE, conversation_id=conversation_id)
+    if last is not None and held is not None:  # else the conversation was deleted meanwhile
         tx.run(
             PUT_MESSAGE,
             conversation_id=conversation_id,
-            number=number,
+            number=held["messages"],
             run_id=row["id"],
             role="assistant",
             activation_id=last[0],
             node_id=last[1],
         )
-    next_run = next_queued(tx, conversation_id)
+    next_run = next_queued(tx, conversation_id) if held is None or held["has_queue"] else None
     released = tx.run(
         RELEASE,
         conversation_id=conversation_id,
         run_id=row["id"],
         next_run=next_run,
+        has_queue=next_run is not None,
         completed=1 if last is not None else 0,
         error=error,
     )
-    return next_run if released or number is None else None
+    return next_run if released or held is None else None

@@ -21,7 +21,9 @@ from store.encoding import decode, encode
 from store.large_values import NOWHERE, LargeValues
 from store.outages import may_be_repeated
 from store.pipeline import Connection, Prepared
-from store.transaction import Transaction, translated
+from store.pruning import WEEKS, Pruning
+from store.schema import PARTITIONED
+from store.transaction import KNOWS_TRANSACTION_TIMEOUT, Transaction, translated
 
 T = TypeVar("T")
 
@@ -44,7 +46,6 @@ WRITE_NOTHING = text("delete from canaries where false")  # refused by a read-on
 LITTLE_MEMORY = text("set local work_mem = '64kB'")
 SPILL = text("select count(*) from generate_series(1, 20000)")  # half a megabyte in a file that goes at once
 
-KNOWS_TRANSACTION_TIMEOUT = 170000  # the server's version
 LONGEST_TRANSACTION = timedelta(seconds=10)
 
 TRIES = 3
@@ -70,6 +71,7 @@ class Database:
     ) -> None:
         self.url = url
         self.large = large
+        self.pruning = Pruning()
         self.pool_size = pool_size
         limits = {**_SERVER_LIMITS, **({"plan_cache_mode": "force_generic_plan"} if plans_once else {})}
         self._engine: Engine = create_engine(
@@ -96,7 +98,7 @@ class Database:
     def transaction(self) -> Generator[Transaction]:
         """A transaction that commits at the end and rolls back on any exception."""
         with self._connection() as pooled:
-            tx = Transaction(lambda: pooled, self.large)
+            tx = Transaction(lambda: pooled, self.large, self.pruning)
             try:
                 tx.begin()
                 yield tx
@@ -112,7 +114,7 @@ class Database:
         Without any there is no connection either.
         """
         with ExitStack() as stack:
-            tx = Transaction(lambda: stack.enter_context(self._connection()), self.large)
+            tx = Transaction(lambda: stack.enter_context(self._connection()), self.large, self.pruning)
             try:
                 yield tx
                 tx.end()
@@ -128,6 +130,8 @@ class Database:
             raise translated(error, is_gone=True) from error
         connection = cast(Connection, pooled.driver_connection)
         try:
+            if self.pruning.must_be_read():
+                self._read_weeks(connection, pooled.info["prepared"])
             yield connection, pooled.info["prepared"]
         finally:
             if connection.broken:
@@ -135,6 +139,17 @@ class Database:
             if connection.closed:
                 pooled.invalidate()
             pooled.close()
+
+    def _read_weeks(self, connection: Connection, prepared: Prepared) -> None:
+        """Read which weeks have partitions: once per process, and when a week was missing, at most once a minute."""
+        tx = Transaction(lambda: (connection, prepared), self.large, self.pruning)
+        try:
+            self.pruning.learn(name for (name,) in tx.rows(WEEKS, tables=list(PARTITIONED)))
+            tx.end()
+        except BaseException:
+            self.pruning.forget()
+            tx.roll_back()
+            raise
 
     def _pooled(self) -> PoolProxiedConnection:
         """A connection of the pool; what was connected before another one broke is connected anew."""

@@ -3,23 +3,29 @@
 Bytes are written before the row, so that a row never points at nothing; the same content is stored once.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 from uuid import UUID
 
-from sqlalchemy import bindparam, insert, select
+from sqlalchemy import ColumnElement, Text, bindparam, cast, exists, func, insert, or_, select
 from sqlalchemy.dialects import postgresql
 
 from canvas.errors import NotFound
 from store.blobs import Blobs
 from store.ids import new_id
-from store.tenant_schema import files
+from store.schema import runs
+from store.tenant_schema import conversation_messages, conversations, files, versions
 from store.transaction import Transaction
 
 
 @dataclass(frozen=True, slots=True)
 class StoredFile:
-    """What is known of a file. `size` is in bytes, `created_by` the caller's name for a user, if any."""
+    """What is known of a file. `size` is in bytes, `created_by` the caller's name for a user, if any.
+
+    `token_id` is the share link by which it was uploaded.
+    """
 
     id: UUID
     name: str
@@ -28,6 +34,7 @@ class StoredFile:
     sha256: bytes
     created_by: str
     run_id: UUID | None
+    token_id: UUID | None
     created_at: datetime
 
 
@@ -49,6 +56,7 @@ _FILE = (
     files.c.sha256,
     files.c.created_by,
     files.c.run_id,
+    files.c.token_id,
     files.c.created_at,
 )
 INSERT = (
@@ -63,6 +71,41 @@ PUT = _put.on_conflict_do_update(
     where=files.c.tenant_id == _put.excluded.tenant_id,
 )
 FILE = select(*_FILE).where(files.c.tenant_id == bindparam("tenant_id"), files.c.id == bindparam("file_id"))
+
+
+def _came_by(link: ColumnElement[UUID]) -> ColumnElement[bool]:
+    """Whether a file was uploaded by a share link, or produced in a session that was begun by it."""
+    begun = conversations.alias("begun")
+    its_run = select(runs.c.conversation_id).where(runs.c.id == files.c.run_id).correlate(files)
+    its_message = (  # retention drops runs before sessions
+        select(conversation_messages.c.conversation_id)
+        .where(conversation_messages.c.run_id == files.c.run_id)
+        .correlate(files)
+    )
+    return or_(
+        files.c.token_id == link,
+        exists().where(
+            begun.c.tenant_id == files.c.tenant_id,
+            begun.c.token_id == link,
+            or_(begun.c.id.in_(its_run), begun.c.id.in_(its_message)),
+        ),
+    )
+
+
+FILE_OF_LINK = FILE.where(_came_by(bindparam("token_id")))
+_reader = runs.alias("reader")
+_link_of_reader = (
+    select(conversations.c.token_id)
+    .join(_reader, _reader.c.conversation_id == conversations.c.id)
+    .where(_reader.c.id == bindparam("reader"))
+    .scalar_subquery()
+)
+_is_named_by_author = exists().where(
+    versions.c.id == select(_reader.c.version_id).where(_reader.c.id == bindparam("reader")).scalar_subquery(),
+    func.strpos(func.replace(cast(versions.c.dsl, Text), "-", ""), func.replace(cast(files.c.id, Text), "-", "")) > 0,
+)
+FILE_FOR_RUN = FILE.where(or_(_link_of_reader.is_(None), _came_by(_link_of_reader), _is_named_by_author))
+"""A file as far as a run may read it: one of a share link reads what came by the link, and what its document names."""
 
 
 def add(
@@ -82,9 +125,15 @@ def add(
 
 
 def note(
-    tx: Transaction, tenant_id: UUID, kept: Kept, *, created_by: str = "", run_id: UUID | None = None
+    tx: Transaction,
+    tenant_id: UUID,
+    kept: Kept,
+    *,
+    created_by: str = "",
+    run_id: UUID | None = None,
+    token_id: UUID | None = None,
 ) -> StoredFile:
-    """Give a file whose bytes are stored its row."""
+    """Give a file whose bytes are stored its row; `token_id` names the share link by which it was uploaded."""
     (row,) = tx.rows(
         INSERT,
         id=new_id(),
@@ -95,6 +144,7 @@ def note(
         sha256=kept.sha256,
         created_by=created_by,
         run_id=run_id,
+        token_id=token_id,
     )
     return StoredFile(*row)
 
@@ -124,15 +174,33 @@ def put(
     )
 
 
-def get(tx: Transaction, tenant_id: UUID, file_id: UUID) -> StoredFile:
-    """What is known of a file. Raises NotFound, for another tenant's as well."""
-    row = tx.one_or_none(FILE, tenant_id=tenant_id, file_id=file_id)
+def get(tx: Transaction, tenant_id: UUID, file_id: UUID, *, token_id: UUID | None = None) -> StoredFile:
+    """What is known of a file. Raises NotFound, for another tenant's as well.
+
+    With `token_id` also for a file that did not come by that share link.
+    """
+    given = {"tenant_id": tenant_id, "file_id": file_id}
+    if token_id is None:
+        row = tx.one_or_none(FILE, **given)
+    else:
+        row = tx.one_or_none(FILE_OF_LINK, **given, token_id=token_id)
+    return _found(row)
+
+
+def read(
+    tx: Transaction, tenant_id: UUID, blobs: Blobs, file_id: UUID, *, for_run: UUID | None = None
+) -> tuple[StoredFile, bytes]:
+    """A file with its bytes. Raises NotFound, for another tenant's as well.
+
+    A run of a share link's session reads files that came by the link, and those that its document names.
+    """
+    given = {"tenant_id": tenant_id, "file_id": file_id}
+    row = tx.one_or_none(FILE, **given) if for_run is None else tx.one_or_none(FILE_FOR_RUN, **given, reader=for_run)
+    file = _found(row)
+    return file, blobs.get(file.sha256)
+
+
+def _found(row: Mapping[str, Any] | None) -> StoredFile:
     if row is None:
         raise NotFound("document not found")
     return StoredFile(**row)
-
-
-def read(tx: Transaction, tenant_id: UUID, blobs: Blobs, file_id: UUID) -> tuple[StoredFile, bytes]:
-    """A file with its bytes. Raises NotFound, for another tenant's as well."""
-    file = get(tx, tenant_id, file_id)
-    return file, blobs.get(file.sha256)

@@ -104,11 +104,12 @@ class Written:
     """Everything one report stores."""
 
     outcome: Mapping[str, Any]  # store/outcomes.py
-    usage: Mapping[str, int]
+    usage: Mapping[str, int]  # of all attempts that have reported; what this one adds is in the outcome, if it differs
     values: Sequence[Mapping[str, Any]]  # rows of node_values
     variables: Sequence[Mapping[str, Any]]
     turn: Mapping[str, Any] | None = None  # row of turns: the whole text; epoch None: one more than what is there
     strikes: int = 0
+    size: int = 0  # characters in its rows, where they are so many that the database needs time for them
 
 
 def settle(tx: Transaction, claimed: Claim, written: Written, status: str, revision: int) -> None:
@@ -175,7 +176,7 @@ def report_of(claimed: Claim, written: Written) -> Report:
         turn=claimed.turn,
         retake=told.retake,
         spoke=told.spoke,
-        usage=written.usage,
+        usage=written.usage if told.used is None else told.used,
     )
 
 
@@ -216,7 +217,7 @@ def _reports(rows: Sequence[Any]) -> list[Report]:
                 turn=fields["turn"],
                 retake=told.retake,
                 spoke=told.spoke,
-                usage=fields["usage"] or {},
+                usage=(fields["usage"] or {}) if told.used is None else told.used,
             )
         )
     return found

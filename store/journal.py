@@ -14,18 +14,21 @@ from store.activations import Claim
 from store.encoding import encode
 from store.ids import new_id
 from store.schema import journal, runs, tool_calls
+from store.tenant_schema import conversations
 from store.transaction import Transaction
 
 RECORD = text("""
     with mine as (
         select run_id, id from activations
         where run_id = :run_id and id = :activation_id and lease_id = :lease_id and status = 'running'
+        for no key update
     ), put as (
         insert into journal (run_id, activation_id, key, value)
-        select run_id, id, :key, cast(:value as json) from mine on conflict do nothing
+        select run_id, id, :key, cast(:value as json) from mine on conflict do nothing returning 1
     )
-    select count(*) from mine
+    select (select count(*) from mine) as held, (select count(*) from put) as written
 """)
+"""The lock keeps the lease from being taken away before the record is committed, so that no two attempts record."""
 RECALL = select(journal.c.value).where(
     journal.c.run_id == bindparam("of_run"),
     journal.c.activation_id == bindparam("of_activation"),
@@ -49,9 +52,17 @@ CALLS_OF_TENANT = (
 )
 
 
-def record(tx: Transaction, claim: Claim, key: str, value: Any) -> bool:
-    """Write a value down for good, unless the key has one already, which stays; False if the lease is gone."""
-    held = tx.scalar(
+CALLS_OF_LINK = CALLS_OF_TENANT.join(conversations, conversations.c.id == runs.c.conversation_id).where(
+    conversations.c.token_id == bindparam("of_token")
+)
+
+
+def record(tx: Transaction, claim: Claim, key: str, value: Any) -> bool | None:
+    """Write a value down for good, unless the key has one already, which stays. Whether it was written now.
+
+    None, and nothing is written, if the lease is gone.
+    """
+    (found,) = tx.rows(
         RECORD,
         run_id=claim.run_id,
         activation_id=claim.id,
@@ -59,7 +70,7 @@ def record(tx: Transaction, claim: Claim, key: str, value: Any) -> bool:
         key=key,
         value=encode(value),
     )
-    return held == 1
+    return found.written == 1 if found.held else None
 
 
 def recall(tx: Transaction, claim: Claim, key: str) -> Any:
@@ -77,9 +88,17 @@ def traces(tx: Transaction, run_id: UUID, message_id: UUID) -> list[dict[str, An
     return _together(tx.rows(CALLS, of_run=run_id, of_message=message_id))
 
 
-def traces_of(tx: Transaction, tenant_id: UUID, of: UUID, message_id: UUID) -> list[dict[str, Any]]:
-    """The same for a reader who knows no run: `of` is the id of the agent, of the conversation or of the run."""
-    return _together(tx.rows(CALLS_OF_TENANT, of_tenant=tenant_id, of=of, of_message=message_id))
+def traces_of(
+    tx: Transaction, tenant_id: UUID, of: UUID, message_id: UUID, *, token_id: UUID | None = None
+) -> list[dict[str, Any]]:
+    """The same for a reader who knows no run: `of` is the id of the agent, of the conversation or of the run.
+
+    With `token_id` of conversations alone that were begun by this share link.
+    """
+    given = {"of_tenant": tenant_id, "of": of, "of_message": message_id}
+    if token_id is None:
+        return _together(tx.rows(CALLS_OF_TENANT, **given))
+    return _together(tx.rows(CALLS_OF_LINK, **given, of_token=token_id))
 
 
 def _together(calls: Iterable[Any]) -> list[dict[str, Any]]:

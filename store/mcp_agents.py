@@ -35,7 +35,12 @@ class ExposedAgent:
 _newest = versions.alias("newest")
 _latest = (
     select(_newest.c.id)
-    .where(_newest.c.tenant_id == agents.c.tenant_id, _newest.c.canvas_id == agents.c.canvas_id, _newest.c.released)
+    .where(
+        _newest.c.tenant_id == agents.c.tenant_id,
+        _newest.c.canvas_id == agents.c.canvas_id,
+        _newest.c.released,
+        _newest.c.deleted_at.is_(None),
+    )
     .order_by(_newest.c.created_at.desc(), _newest.c.id.desc())
     .limit(1)
     .scalar_subquery()

@@ -11,7 +11,10 @@ from sqlalchemy.exc import TimeoutError as NoConnectionFree
 _PASSING = ("40001", "40P01", "55P03")  # serialization, deadlock, a lock that did not come in time
 _AWAY = ("08", "53", "57", "58")  # connection; disk, memory or connections used up; an operator's doing; its files
 READ_ONLY = "25006"
+QUERY_CANCELED = "57014"
 _TOO_LONG = ("25P03", "25P04")  # a transaction that idled, or lasted; its connection is gone
+_NO_TABLE = "42P01"
+_WEEK = re.compile(r"\w_p\d{4}w\d{2}\b")
 _FILES = re.compile(r"could not (extend|write|create|open|read|seek|truncate|fsync|fdatasync|stat)\b")
 
 
@@ -29,6 +32,8 @@ def is_outage(error: BaseException) -> bool:
     state = sqlstate(error)
     if state is None:
         return isinstance(error, OperationalError | InterfaceError)
+    if names_a_week_that_is_gone(error):
+        return True
     return state[:2] in _AWAY or state in (*_PASSING, *_TOO_LONG, READ_ONLY) or _is_of_files(error)
 
 
@@ -49,6 +54,8 @@ def trouble(error: BaseException) -> str:
         return "is starting or shutting down"
     if state[:2] == "58" or _is_of_files(error):
         return "cannot read or write its files"
+    if names_a_week_that_is_gone(error):
+        return "has just dropped a week of old runs"
     if state == "57014" or state in _PASSING:
         return "is too busy"
     return "does not answer"
@@ -69,6 +76,19 @@ def _said(error: BaseException) -> str:
     return str(getattr(error, "orig", None) or error)
 
 
+def took_too_long(error: BaseException) -> bool:
+    """Whether the database has ended a statement or a transaction for the time it took."""
+    return sqlstate(error) in (QUERY_CANCELED, *_TOO_LONG)
+
+
 def may_be_repeated(error: DBAPIError) -> bool:
     """Whether a transaction that ended with this error may begin again at once."""
-    return error.connection_invalidated or sqlstate(error) in _PASSING
+    return error.connection_invalidated or sqlstate(error) in _PASSING or names_a_week_that_is_gone(error)
+
+
+def names_a_week_that_is_gone(error: BaseException) -> bool:
+    """Whether a statement named a week's partition that retention has dropped since (`store.pruning`).
+
+    Repeated, the statement names the tables as they are, and finds what there is.
+    """
+    return sqlstate(error) == _NO_TABLE and _WEEK.search(_said(error)) is not None

@@ -10,18 +10,24 @@ from canvas.outcome import Chose, Expanded, Failed, Finished, Left, MessageEnd, 
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """An outcome as it was stored, with what the worker adds to it."""
+    """An outcome as it was stored, with what the worker adds to it.
+
+    `used` is the usage that this report adds to the run's; None: all that the activation's row has.
+    """
 
     outcome: Outcome
     error: str | None
     retake: bool
     spoke: bool
+    used: Mapping[str, int] | None = None
 
 
-def to_column(outcome: Outcome, *, error: str | None, retake: bool, spoke: bool) -> dict[str, Any]:
+def to_column(
+    outcome: Outcome, *, error: str | None, retake: bool, spoke: bool, used: Mapping[str, int] | None = None
+) -> dict[str, Any]:
     """The JSON of an outcome; members that say nothing are left out."""
     data = _members(outcome)
-    data |= {"is": type(outcome).__name__, "retake": retake, "spoke": spoke}
+    data |= {"is": type(outcome).__name__, "retake": retake, "spoke": spoke, "used": used}
     if error is not None:
         data["told"] = error
     return {name: value for name, value in data.items() if value is not None and value is not False}
@@ -60,7 +66,8 @@ def _end(end: MessageEnd) -> dict[str, Any]:
 
 def from_column(data: Mapping[str, Any]) -> Told:
     """The inverse of `to_column`, without values."""
-    return Told(_outcome(data), data.get("told"), data.get("retake", False), data.get("spoke", False))
+    used = data.get("used")
+    return Told(_outcome(data), data.get("told"), data.get("retake", False), data.get("spoke", False), used)
 
 
 def _outcome(data: Mapping[str, Any]) -> Outcome:

@@ -18,8 +18,10 @@ SILENT = text(f"""
     update activations a
     set status = 'reported', strikes = strikes + 1, finished_at = now(),
         outcome = case when effect = 'unsafe'
-          then json_build_object('is', 'Failed', 'error', '{UNKNOWN_TEXT}', 'code', '{UNKNOWN}')
-          else json_build_object('is', 'Failed', 'error', 'The worker was lost.', 'code', '{LOST}', 'retryable', true)
+          then json_build_object('is', 'Failed', 'error', '{UNKNOWN_TEXT}', 'code', '{UNKNOWN}',
+            'used', json_build_object())
+          else json_build_object('is', 'Failed', 'error', 'The worker was lost.', 'code', '{LOST}', 'retryable', true,
+            'used', json_build_object())
         end
     from (
         select run_id, id from activations
@@ -67,7 +69,8 @@ STILL = text("""
     order by id limit :most
 """)  # one by one, so that each reads its partial index
 OPEN = text("""
-    select id, conversation_id from runs where status in ('queued', 'running', 'waiting', 'stopping') limit :most
+    select id, conversation_id, external_id from runs
+    where status in ('queued', 'running', 'waiting', 'stopping') limit :most
 """)
 
 
@@ -115,6 +118,6 @@ def standing_still(tx: Transaction, most: int = BATCH) -> list[UUID]:
     return [row[0] for row in tx.rows(STILL, most=most)]
 
 
-def open_runs(tx: Transaction, most: int = 10_000) -> dict[UUID, UUID]:
-    """Runs that are not over, with their conversations."""
-    return {row[0]: row[1] for row in tx.rows(OPEN, most=most)}
+def open_runs(tx: Transaction, most: int = 10_000) -> dict[UUID, tuple[UUID, str | None]]:
+    """Runs that are not over, with their conversations and their external ids (None: the run has none)."""
+    return {row[0]: (row[1], row[2]) for row in tx.rows(OPEN, most=most)}

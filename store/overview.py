@@ -12,6 +12,7 @@ from uuid import UUID
 from sqlalchemy import Uuid, bindparam, func, select, text, true
 from sqlalchemy.dialects.postgresql import ARRAY
 
+from store import external_ids
 from store.events import AFTER, Stored, stored
 from store.schema import activations, runs, turns
 from store.transaction import Transaction
@@ -35,6 +36,7 @@ _shown = (
     runs.c.created_at,
     runs.c.started_at,
     runs.c.finished_at,
+    runs.c.external_id,
 )
 _of_tenant = runs.c.tenant_id == bindparam("of_tenant")
 GLANCE = select(*_shown).where(runs.c.id == bindparam("of_run"), _of_tenant)
@@ -88,7 +90,7 @@ MOVED = text("""
 
 @dataclass(frozen=True, slots=True)
 class Glance:
-    """A run without what it carries."""
+    """A run without what it carries. A refused start has neither version nor conversation."""
 
     id: UUID
     canvas_id: UUID
@@ -104,6 +106,7 @@ class Glance:
     created_at: datetime
     started_at: datetime | None
     finished_at: datetime | None
+    external_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,16 +166,24 @@ def page(
     canvas_id: UUID | None = None,
     conversation_id: UUID | None = None,
     status: str = "",
+    external_id: str = "",
     limit: int = 30,
     offset: int = 0,
 ) -> tuple[list[Glance], int]:
-    """One page of a tenant's runs, the newest first, and how many there are on all pages."""
+    """One page of a tenant's runs, the newest first, and how many there are on all pages.
+
+    Runs of an earlier release may have ids that tell no time, so what counts is when a run was accepted.
+    """
     conditions = [
         runs.c.canvas_id == canvas_id if canvas_id else true(),
         runs.c.conversation_id == conversation_id if conversation_id else true(),
         runs.c.status == status if status else true(),
+        runs.c.id == (external_ids.find_run(tx, tenant_id, external_id) or UUID(int=0)) if external_id else true(),
     ]
-    found = tx.rows(PAGE.where(*conditions).order_by(runs.c.id.desc()).limit(limit).offset(offset), of_tenant=tenant_id)
+    found = tx.rows(
+        PAGE.where(*conditions).order_by(runs.c.created_at.desc(), runs.c.id.desc()).limit(limit).offset(offset),
+        of_tenant=tenant_id,
+    )
     return [Glance(*row) for row in found], int(tx.scalar(COUNT.where(*conditions), of_tenant=tenant_id))
 
 

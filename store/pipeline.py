@@ -6,6 +6,7 @@ take 260 us of processor time, and this takes 75 (docs/decisions/0016).
 
 from collections import deque, namedtuple
 from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -20,6 +21,7 @@ Connection = psycopg.Connection[Any]
 
 PREPARED_FROM = 2  # uses of a statement on one connection; most that are used again are used all the time
 MOST_PREPARED = 100  # statements of one connection; each costs the server memory
+MOST_COUNTED = 1000  # statements of one connection whose uses are counted
 
 _FAILED, _SKIPPED = ExecStatus.FATAL_ERROR, ExecStatus.PIPELINE_ABORTED
 Key = tuple[bytes, tuple[int, ...]]
@@ -35,12 +37,57 @@ class Reply:
 
 
 class Prepared:
-    """What was prepared on a connection: names by statement and types of its values."""
+    """What was prepared on a connection: names by statement and types of its values.
+
+    The server keeps a prepared statement until the connection ends, also when the transaction that prepared it fails.
+    So a name is forgotten only when the server does not have it: its own preparation failed, or was skipped.
+    """
 
     def __init__(self) -> None:
-        self.names: dict[Key, bytes] = {}
+        self.names: dict[Key, bytes] = {}  # the one that was used last comes last
         self.uses: dict[Key, int] = {}
         self.last = 0
+        self.unused: list[bytes] = []  # names that the server still has and that no statement uses any more
+        self.missing: set[bytes] = set()  # names whose preparation failed after their deallocation was sent
+
+    def name_of(self, key: Key) -> bytes | None:
+        """Return the name of a prepared statement and count a use of it; None if it is not prepared."""
+        name = self.names.pop(key, None)
+        if name is not None:
+            self.names[key] = name
+        return name
+
+    def count(self, key: Key) -> int:
+        """Count a use of a statement that is not prepared; return how often it was used."""
+        if len(self.uses) >= MOST_COUNTED:
+            self.uses.clear()
+        uses = self.uses[key] = self.uses.get(key, 0) + 1
+        return uses
+
+    def add(self, key: Key) -> bytes:
+        """Return a new name for a statement. Beyond MOST_PREPARED the statement whose last use is oldest makes room."""
+        while len(self.names) >= MOST_PREPARED:
+            oldest = next(iter(self.names))
+            self.unused.append(self.names.pop(oldest))
+            self.uses.pop(oldest, None)
+        self.last += 1
+        name = self.names[key] = b"easel_%d" % self.last
+        return name
+
+
+@dataclass(frozen=True, slots=True)
+class Preparation:
+    """A statement that is being prepared under a name."""
+
+    key: Key
+    name: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Deallocation:
+    """A prepared statement that is being deallocated."""
+
+    name: bytes
 
 
 class Pipeline:
@@ -50,26 +97,27 @@ class Pipeline:
         self._connection = connection
         self._pgconn = connection.pgconn
         self._prepared = prepared
-        self._new: list[Key] = []  # prepared since the last wait; they hold if nothing fails
         self._adapt = Transformer(connection)
-        self._sent: deque[Reply | None] = deque()  # None: the reply to a preparation
+        self._sent: deque[Reply | Preparation | Deallocation] = deque()
 
     @property
     def is_idle(self) -> bool:
         """Whether no transaction is open."""
         return self._pgconn.transaction_status == TransactionStatus.IDLE
 
-    def send(self, sql: bytes, values: Sequence[Any], *, result_format: int = 0) -> Reply:
+    def send(self, sql: bytes, values: Sequence[Any], *, result_format: int = 0, is_used_once: bool = False) -> Reply:
         """Send a statement with `$1`, `$2`, ... and its values; it leaves at the next wait at the latest.
 
-        `result_format` 1: rows come as the server keeps them and not as text, in which bytes are twice as many.
+        `is_used_once`: it is never worth preparing. `result_format` 1: rows come as the server keeps them and not as
+        text, in which bytes are twice as many.
         """
         if not self._pgconn.pipeline_status:
             self._pgconn.enter_pipeline_mode()
         adapt = self._adapt
         dumped = adapt.dump_sequence(values, [PyFormat.AUTO] * len(values))
         key = sql, adapt.types or ()
-        name = (self._prepared.names.get(key) or self._prepare_if_it_pays(key)) if values else None
+        is_kept = values and not is_used_once
+        name = (self._prepared.name_of(key) or self._prepare_if_it_pays(key)) if is_kept else None
         if name is not None:
             self._pgconn.send_query_prepared(name, dumped, param_formats=adapt.formats, result_format=result_format)
         else:
@@ -87,10 +135,6 @@ class Pipeline:
         self._pgconn.pipeline_sync()
         failed = self._connection.wait(self._replies())
         if failed is not None:
-            for key in self._new:
-                del self._prepared.names[key]
-        self._new.clear()
-        if failed is not None:
             raise error_from_result(failed, encoding="utf-8")
 
     def rows(self, result: PGresult) -> list[Any]:
@@ -106,29 +150,49 @@ class Pipeline:
 
     def _prepare_if_it_pays(self, key: Key) -> bytes | None:
         prepared = self._prepared
-        uses = prepared.uses[key] = prepared.uses.get(key, 0) + 1
-        if uses < PREPARED_FROM or len(prepared.names) >= MOST_PREPARED:
+        if prepared.count(key) < PREPARED_FROM:
             return None
-        prepared.last += 1
-        name = b"easel_%d" % prepared.last
+        name = prepared.add(key)
+        while prepared.unused:
+            self._deallocate(prepared.unused.pop())
         self._pgconn.send_prepare(name, *key)
-        self._sent.append(None)
-        prepared.names[key] = name
-        self._new.append(key)
+        self._sent.append(Preparation(key, name))
         return name
+
+    def _deallocate(self, name: bytes) -> None:
+        self._pgconn.send_query_params(b"deallocate " + name, None)
+        self._sent.append(Deallocation(name))
 
     def _replies(self) -> Generator[Any, Any, PGresult | None]:
         failed = None
         yield from generators.send(self._pgconn)
         while self._sent:
             results = yield from generators.fetch_many(self._pgconn)
-            reply, result = self._sent.popleft(), results[0]
+            sent, result = self._sent.popleft(), results[0]
             if result.status == _FAILED:
                 failed = result if failed is None else failed
-            elif reply is not None and result.status != _SKIPPED:
-                reply.result = result
+            if result.status in (_FAILED, _SKIPPED):
+                self._not_done(sent)
+            elif isinstance(sent, Reply):
+                sent.result = result
         yield from generators.fetch_many(self._pgconn)  # of the end of the pipeline
         return failed
+
+    def _not_done(self, sent: Reply | Preparation | Deallocation) -> None:
+        """Keep the books right about something that the server has refused or skipped."""
+        match sent:
+            case Preparation(key, name):
+                if self._prepared.names.get(key) == name:
+                    del self._prepared.names[key]
+                else:
+                    self._prepared.missing.add(name)
+            case Deallocation(name):
+                if name in self._prepared.missing:
+                    self._prepared.missing.remove(name)
+                else:
+                    self._prepared.unused.append(name)
+            case Reply():
+                pass
 
 
 @lru_cache(maxsize=512)

@@ -8,7 +8,7 @@ transaction of its own.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from uuid import UUID
 
 import structlog
@@ -17,16 +17,17 @@ from sqlalchemy import text
 from canvas.errors import ValueGone
 from store.blobs import Blobs
 from store.encoding import encode
-from store.ids import first_id_at
 from store.transaction import Transaction
 
 log = structlog.get_logger()
 
 BATCH = 500
+FAR_AHEAD = timedelta(weeks=2)  # no id of a run that is accepted today tells such a time
 
 RUNS = text("select id, conversation_id from runs where id >= :first and id < :end order by id limit :most")
 STRAY_RUNS = text("""
-    select id, conversation_id from runs_default where id >= :first and id < :end order by id limit :most
+    select id, conversation_id, created_at from runs_default
+    where created_at < :before and (created_at, id) > (:after, :id) order by created_at, id limit :most
 """)
 IDLE = text("""
     select id from conversations c
@@ -72,7 +73,9 @@ FILES_LEFT = text("""
     select f.id, f.run_id, f.sha256,
       exists (select from runs r where r.id = f.run_id)
       or exists (select from conversation_messages m where m.run_id = f.run_id)
-    from files f where f.run_id is not null and f.run_id < :end and (f.run_id, f.id) > (:run_id, :id)
+    from files f
+    where f.run_id is not null and f.run_id < :end and (f.run_id, f.id) > (:last_run, :last_file)
+      and f.created_at < :made_before
     order by f.run_id, f.id limit :most
 """)
 DELETE_FILES = text("delete from files where id = any(cast(:ids as uuid[])) returning sha256")
@@ -87,15 +90,32 @@ class Parted:
     can_go: bool
 
 
-def part(tx: Transaction, first: UUID, end: UUID, before: datetime, *, strays: bool = False) -> Parted:
-    """Part up to 500 runs of a range (of those that no week covers: `strays`) from their conversations.
+def part(tx: Transaction, first: UUID, end: UUID, before: datetime) -> Parted:
+    """Part up to 500 runs of a range from their conversations.
 
     Conversations that nobody has touched since `before` are deleted, others take their answers over. A run cannot go
     while its conversation would begin its next turn from what it left.
     """
-    found = tx.rows(STRAY_RUNS if strays else RUNS, first=first, end=end, most=BATCH)
+    found = tx.rows(RUNS, first=first, end=end, most=BATCH)
     if not found:
         return Parted(None, True)
+    can_go = _part(tx, [(run_id, conversation_id) for run_id, conversation_id in found], before)
+    return Parted(UUID(int=found[-1][0].int + 1) if len(found) == BATCH else None, can_go)
+
+
+def part_strays(tx: Transaction, after: tuple[datetime, UUID], before: datetime) -> tuple[datetime, UUID] | None:
+    """The same for up to 500 runs that no week covers and that were accepted before `before`: where the next begin.
+
+    None: there are no more. Their ids tell no time, so they come in the order of acceptance.
+    """
+    found = tx.rows(STRAY_RUNS, after=after[0], id=after[1], before=before, most=BATCH)
+    if found:
+        _part(tx, [(run_id, conversation_id) for run_id, conversation_id, _ in found], before)
+    return (found[-1][2], found[-1][0]) if len(found) == BATCH else None
+
+
+def _part(tx: Transaction, found: Sequence[tuple[UUID, UUID]], before: datetime) -> bool:
+    """Part runs from their conversations; whether all of these runs can go."""
     ids = [run_id for run_id, _ in found]
     conversations = sorted({conversation_id for _, conversation_id in found})
     idle = [conversation_id for (conversation_id,) in tx.rows(IDLE, ids=conversations, before=before)]
@@ -103,8 +123,7 @@ def part(tx: Transaction, first: UUID, end: UUID, before: datetime, *, strays: b
         tx.run(FORGET, ids=idle)
     _keep_large_answers(tx, conversations, ids)
     tx.run(KEEP_ANSWERS, conversations=conversations, ids=ids)
-    goes_on = tx.scalar(GO_ON, conversations=conversations, ids=ids)
-    return Parted(UUID(int=ids[-1].int + 1) if len(found) == BATCH else None, not goes_on)
+    return not tx.scalar(GO_ON, conversations=conversations, ids=ids)
 
 
 def _keep_large_answers(tx: Transaction, conversations: Sequence[UUID], ids: Sequence[UUID]) -> None:
@@ -125,13 +144,16 @@ def _keep_large_answers(tx: Transaction, conversations: Sequence[UUID], ids: Seq
         tx.run(KEEP_ANSWER, content=encode(content), conversation_id=conversation_id, number=number)
 
 
-def clear_values(tx: Transaction, before: datetime) -> int:
+def clear_values(tx: Transaction, before: datetime, now: datetime) -> int:
     """Delete the large values of weeks that ended by `before` and of which no run is left; how many files.
+
+    Weeks that are far ahead of now as well: runs of earlier releases may have ids that tell such a time.
 
     Also those that no row has ever named, since their worker died between the file and the row. What belongs to
     tenants that this database does not know stays: another one's files may lie in the same storage.
     """
-    ended = [week for week in tx.large.weeks() if week.ends <= before]
+    ahead = now + FAR_AHEAD
+    ended = [week for week in tx.large.weeks() if week.ends <= before or week.begins > ahead]
     gone = [week for week in ended if not tx.scalar(HAS_RUNS, first=week.first, end=week.end)]
     ours = {tenant_id.hex for (tenant_id,) in tx.rows(TENANTS)} if gone else set[str]()
     return sum(tx.large.clear(week, tenant) for week in gone for tenant in tx.large.tenants(week) if tenant in ours)
@@ -144,13 +166,15 @@ def forget_unused(tx: Transaction, before: datetime) -> int:
 
 
 def delete_files(
-    tx: Transaction, blobs: Blobs, after: tuple[UUID, UUID], before: datetime
+    tx: Transaction, blobs: Blobs, after: tuple[UUID, UUID], end: UUID, made_before: datetime
 ) -> tuple[tuple[UUID, UUID] | None, int]:
-    """Look at 500 files of old runs and delete those nobody can ask for: the last one seen (None: no more), how many.
+    """Look at 500 files of runs below `end` and delete those nobody can ask for: the last one seen, and how many.
+
+    None: there are no more. Files that were made later than `made_before` stay.
 
     Their bytes go before the commit: a crash in between leaves a row for the next time, not bytes without a name.
     """
-    found = tx.rows(FILES_LEFT, end=first_id_at(before), run_id=after[0], id=after[1], most=BATCH)
+    found = tx.rows(FILES_LEFT, end=end, last_run=after[0], last_file=after[1], made_before=made_before, most=BATCH)
     if not found:
         return None, 0
     gone = [file_id for file_id, _, _, is_needed in found if not is_needed]

@@ -49,6 +49,14 @@ PARTITIONED = (
 )
 """Tables partitioned by RANGE of the run's id."""
 
+PLACE_INDEXED = 1024
+"""Bytes of an order key that an index has: with the rest of its row, less than the 2,704 that PostgreSQL allows."""
+
+
+def beginning_of(place: str) -> str:
+    """Return SQL for the part of an order key that indexes have. Order by it, then by the order key itself."""
+    return f"substr({place}, 1, {PLACE_INDEXED})"
+
 
 def stamp(name: str, **options: Any) -> Column[Any]:
     """A moment that the database fills in when the row is made, unless it is given one."""
@@ -89,11 +97,13 @@ runs = Table(
     Column("usage", JSON, nullable=False),
     Column("error", Text, nullable=False, server_default=""),
     Column("budgeted", Boolean, nullable=False, server_default=text("false")),  # store/budgets.py has a limit for it
+    Column("external_id", Text),  # what its sender calls it; store/external_ids.py finds it
     stamp("created_at"),
     moment("started_at"),
     moment("finished_at"),
     moment("expires_at"),  # open forms
     Index("ix_runs_tenant", "tenant_id", "id"),
+    Index("ix_runs_newest", "tenant_id", "created_at", "id"),
     Index("ix_runs_conversation", "conversation_id", "id"),
     Index("ix_runs_canvas", "canvas_id", "id"),
     Index("ix_runs_version", "version_id"),
@@ -150,7 +160,12 @@ activations = Table(
     Index("ix_activations_running", "run_id", "id", postgresql_where=text("status = 'running'")),
     Index("ix_activations_ready", "hinted_at", postgresql_where=text("status = 'ready'")),
     Index("ix_activations_reported", "run_id", postgresql_where=text("status = 'reported'")),
-    Index("ix_activations_queued", "run_id", "place", postgresql_where=text("status = 'queued'")),
+    Index(
+        "ix_activations_queued_place",
+        "run_id",
+        text(beginning_of("place")),
+        postgresql_where=text("status = 'queued'"),
+    ),
     postgresql_partition_by="RANGE (run_id)",
 )
 
@@ -168,7 +183,7 @@ node_values = Table(
     Column("inputs", JSON),
     Column("names", ARRAY(Text), nullable=False),  # keys of outputs
     Column("large", JSON(none_as_null=True)),  # store/large_values.py: of outputs and inputs, what lies in files
-    Index("ix_node_values_latest", "run_id", "node_id", "place"),
+    Index("ix_node_values_place", "run_id", "node_id", text(beginning_of("place"))),
     postgresql_partition_by="RANGE (run_id)",
 )
 
@@ -182,7 +197,7 @@ variables = Table(
     Column("region", LargeBinary, nullable=False),
     Column("value", JSON),
     Column("large", JSON(none_as_null=True)),  # store/large_values.py
-    Index("ix_variables_latest", "run_id", "name", "place"),
+    Index("ix_variables_place", "run_id", "name", text(beginning_of("place"))),
     postgresql_partition_by="RANGE (run_id)",
 )
 

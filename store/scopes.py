@@ -12,7 +12,7 @@ from canvas.checkpoint import scope_from_json, scope_to_json
 from canvas.plan import Decision
 from canvas.state import Report, Scope, ScopeKey, entry_text, scope_key, scope_text
 from store.encoding import decode, encode
-from store.schema import scopes
+from store.schema import beginning_of, scopes
 from store.transaction import Transaction
 
 SCOPES = select(scopes.c.key, scopes.c.state).where(scopes.c.run_id == bindparam("of_run"))
@@ -88,11 +88,11 @@ def put(tx: Transaction, run_id: UUID, decision: Decision) -> None:
     )
 
 
-LAST_SCOPE = text("""
+LAST_SCOPE = text(f"""
     select scope from activations where run_id = :run_id and node_id = :node_id
       and (folded_rev is not null or status not in ('done', 'closed'))
-    order by place desc limit 1
-""")
+    order by {beginning_of("place")} desc, place desc limit 1
+""")  # noqa: S608 (constants only)
 
 HIDE = text("""
     update activations set folded_rev = null

@@ -6,6 +6,7 @@ bytes are: form (1), nonce, ciphertext with tag.
 
 import secrets
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -42,6 +43,11 @@ class SealingKey:
             )
         derived = HKDF(algorithm=SHA256(), length=32, salt=None, info=b"easel: sealed secrets")
         return cls(derived.derive(secret.encode()))
+
+    @lru_cache(maxsize=8)  # noqa: B019 (a process has one key, which lives as long as it does)
+    def derived(self, purpose: bytes, length: int) -> bytes:
+        """A key of so many bytes for another purpose."""
+        return HKDF(algorithm=SHA256(), length=length, salt=None, info=purpose).derive(self.key)
 
 
 def seal(key: SealingKey, plain: str, belongs_to: str) -> bytes:

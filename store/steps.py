@@ -58,7 +58,8 @@ ANSWER = text("""
 CALL_OFF_ITEMS = text("""
     update activations a
     set called_off = true, status = 'reported', finished_at = now(),
-        outcome = json_build_object('is', 'Failed', 'error', 'An earlier item has failed.', 'code', 'called_off')
+        outcome = json_build_object('is', 'Failed', 'error', 'An earlier item has failed.', 'code', 'called_off',
+            'used', json_build_object())
     from (
         select id from activations
         where run_id = :run_id and status = 'running' and case when starts_with(scope, :entry || '.')
@@ -69,7 +70,11 @@ CALL_OFF_ITEMS = text("""
 """)
 _at = (
     select(runs.c.id)
-    .where(runs.c.id == bindparam("of_run"), runs.c.revision == bindparam("old_revision"))
+    .where(
+        runs.c.id == bindparam("of_run"),
+        runs.c.revision == bindparam("old_revision"),
+        runs.c.budgeted == bindparam("was_budgeted"),  # a budget is set without a step
+    )
     .with_for_update(key_share=True, skip_locked=True)
     .subquery("at")
 )
@@ -210,6 +215,7 @@ def _save(
         "usage": dict(usage),
         "error": decision.error or row["error"],
     }
+    was = {} if is_taken else {"was_budgeted": row["budgeted"]}
     tx.write(
         SAVE if is_taken else SAVE_AS_LEFT,
         IS_SAVED if is_taken else IS_AS_LEFT,
@@ -224,6 +230,7 @@ def _save(
         is_over=status.is_over,
         is_waiting=status is RunStatus.WAITING,
         form_expiry=min((own or form_expiry for own in decision.expiries), default=form_expiry),
+        **was,
     )
     return after
 

@@ -38,9 +38,11 @@ tokens = Table(
     Column("name", Text, nullable=False),
     Column("hash", LargeBinary, nullable=False, unique=True),  # SHA-256 of the token; the token itself is not kept
     Column("kind", Text, nullable=False, server_default="api"),  # api | admin | beta
+    Column("canvas_id", Uuid),  # of a share link: the one agent that it opens
     stamp("created_at"),
     moment("last_used_at"),
     moment("revoked_at"),
+    moment("expires_at"),
 )
 
 canvases = Table(
@@ -76,6 +78,7 @@ versions = Table(
     Column("released", Boolean, nullable=False, server_default=text("false")),
     stamp("created_at"),
     stamp("updated_at"),
+    moment("deleted_at"),  # hidden from its author; runs and conversations that refer to it still read it
     Index(None, "canvas_id", "created_at"),
 )
 
@@ -89,8 +92,10 @@ conversations = Table(
     Column("user_id", Text, nullable=False, server_default=""),
     Column("name", Text, nullable=False, server_default=""),
     Column("source", Text, nullable=False, server_default="workflow"),  # workflow | agent
+    Column("token_id", Uuid),  # the share link by which it was begun
     Column("active_run", Uuid),  # the one run that is running, waiting or stopping
     Column("last_run", Uuid),  # the latest run that was started; the next one begins from what it left
+    Column("has_queue", Boolean, nullable=False, server_default=text("true")),  # false: no run of it is queued
     Column("messages", Integer, nullable=False, server_default="0"),  # number of the last message
     Column("rounds", Integer, nullable=False, server_default="0"),  # completed turns
     Column("error", Text, nullable=False, server_default=""),
@@ -127,6 +132,16 @@ idempotency_keys = Table(
     stamp("created_at", index=True),
 )
 
+external_ids = Table(
+    "external_ids",
+    metadata,
+    Column("tenant_id", Uuid, primary_key=True),
+    Column("key", Text, primary_key=True),  # store/external_ids.py
+    Column("run_id", Uuid, nullable=False, index=True),  # the run, or the row of the refused start
+    Column("digest", LargeBinary),  # SHA-256 of the request that was accepted; null: none was yet
+    stamp("created_at", index=True),
+)
+
 model_accounts = Table(
     "model_accounts",
     metadata,
@@ -154,6 +169,7 @@ files = Table(
     Column("sha256", LargeBinary, nullable=False),  # also where the bytes lie
     Column("created_by", Text, nullable=False, server_default=""),
     Column("run_id", Uuid),
+    Column("token_id", Uuid),  # the share link by which it was uploaded
     stamp("created_at"),
     Index(None, "tenant_id", "created_at"),
     Index("ix_files_run", "run_id", postgresql_where=text("run_id is not null")),

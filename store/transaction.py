@@ -3,7 +3,9 @@
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, cast
+from uuid import UUID
 
 import psycopg
 from psycopg.pq.abc import PGresult
@@ -11,12 +13,16 @@ from sqlalchemy import Executable, text
 from sqlalchemy.exc import DBAPIError, InvalidRequestError, MultipleResultsFound, StatementError
 
 from store.large_values import NOWHERE, LargeValues
+from store.outages import names_a_week_that_is_gone
 from store.pipeline import Connection, Pipeline, Prepared, Reply
-from store.statements import Compiled, Together, Write, compiled, together
+from store.pruning import RUNS, Pruning, run_of
+from store.statements import Compiled, Together, Write, compiled, pinned, together
 
 BEGIN, COMMIT, ROLLBACK = text("begin"), text("commit"), text("rollback")
 SAVEPOINT, RELEASE_SAVEPOINT = text("savepoint part"), text("release savepoint part")
 ROLL_BACK_TO_SAVEPOINT = text("rollback to savepoint part")
+SET_LIMIT = text("select set_config(:limit, :milliseconds, true)")
+KNOWS_TRANSACTION_TIMEOUT = 170000  # the server's version
 WITHOUT_WAITING = text("set local synchronous_commit = off")
 
 
@@ -56,13 +62,23 @@ class Later:
 
 
 class Transaction:
-    """One open transaction; statements run on it and nowhere else. `large`: where values lie that no row holds."""
+    """One open transaction; statements run on it and nowhere else. `large`: where values lie that no row holds.
+
+    `pruning`: the weeks whose partitions statements about runs name.
+    """
 
     large: LargeValues = NOWHERE
+    pruning: Pruning = Pruning()
 
-    def __init__(self, connect: Callable[[], tuple[Connection, Prepared]], large: LargeValues = NOWHERE) -> None:
+    def __init__(
+        self,
+        connect: Callable[[], tuple[Connection, Prepared]],
+        large: LargeValues = NOWHERE,
+        pruning: Pruning | None = None,
+    ) -> None:
         """`connect` is called with the first statement, so that who has nothing to ask takes no connection."""
         self.large = large
+        self.pruning = pruning or self.pruning
         self._connect = connect
         self._connected: tuple[Connection, Pipeline] | None = None
         self._begins = False  # with whatever is sent next
@@ -131,7 +147,11 @@ class Transaction:
         self._open()
         writes, self._writes = self._writes, []
         for write in writes:
-            self._put(together([write]), [write])
+            self._put_together([write])
+
+    def _put_together(self, writes: Sequence[Write]) -> None:
+        made = together(writes, [self._compiled(write.statement, write.values) for write in writes])
+        self._put(made, writes)
 
     def _is_one_statement(self) -> bool:
         """Whether all of the transaction are writes that may leave together. The same one twice makes many kinds."""
@@ -145,7 +165,19 @@ class Transaction:
 
     def _sent(self, statement: Executable, values: Mapping[str, Any], result_format: int = 0) -> Later:
         self._send_writes()
-        return self._put(compiled(statement, values), values, result_format)
+        return self._put(self._compiled(statement, values), values, result_format)
+
+    def _compiled(self, statement: Executable, values: Mapping[str, Any]) -> Compiled:
+        """The statement, with the partitions of the week that it is about if it is about one."""
+        run_id = run_of(values)
+        if isinstance(run_id, UUID):
+            partition = self.pruning.partition_of(run_id)
+            if partition is not None:
+                return compiled(statement, values, partition)
+            return pinned(compiled(statement, values), run_id)
+        if RUNS in values:
+            return compiled(statement, values, self.pruning.partition_of_all(values[RUNS]))
+        return compiled(statement, values)
 
     def _put(self, made: Compiled | Together, values: Any, result_format: int = 0) -> Later:
         try:
@@ -153,7 +185,8 @@ class Transaction:
         except (TypeError, ValueError) as error:
             raise StatementError(str(error), made.sql.decode(), None, error) from error
         try:
-            return Later(self, self._pipeline.send(made.sql, put, result_format=result_format))
+            sent = self._pipeline.send(made.sql, put, result_format=result_format, is_used_once=made.is_used_once)
+            return Later(self, sent)
         except psycopg.Error as error:
             raise self._translated(error) from error
 
@@ -166,6 +199,20 @@ class Transaction:
     def commit_without_waiting(self) -> None:
         """Let this transaction's commit return before it is on disk (claims and renewals only)."""
         self.later(WITHOUT_WAITING)
+
+    def may_take(self, longest: timedelta) -> None:
+        """Let this transaction take longer than others may.
+
+        The server counts from here. A limit of a transaction is set to nothing first: raising one that counts already
+        has no effect.
+        """
+        milliseconds = str(int(longest.total_seconds() * 1000))
+        limits = ["statement_timeout", "idle_in_transaction_session_timeout"]
+        if self.connection.info.server_version >= KNOWS_TRANSACTION_TIMEOUT:
+            self.later(SET_LIMIT, limit="transaction_timeout", milliseconds="0")
+            limits.append("transaction_timeout")
+        for limit in limits:
+            self.later(SET_LIMIT, limit=limit, milliseconds=milliseconds)
 
     @contextmanager
     def savepoint(self) -> Generator[None]:
@@ -209,7 +256,10 @@ class Transaction:
         return reply.result
 
     def _translated(self, error: psycopg.Error) -> DBAPIError:
-        return translated(error, is_gone=bool(self.connection.closed))
+        made = translated(error, is_gone=bool(self.connection.closed))
+        if names_a_week_that_is_gone(made):
+            self.pruning.forget()
+        return made
 
     # -- the ends of it ---------------------------------------------------------------------------------------------
     def begin(self) -> None:
@@ -222,7 +272,7 @@ class Transaction:
             self._begins = False
             writes, self._writes = self._writes, []
             if writes:
-                self._put(together(writes), writes)
+                self._put_together(writes)
             self.end()
             return
         self.later(COMMIT)

@@ -19,16 +19,20 @@ from sqlalchemy import bindparam, text, update
 from canvas.place import Place
 from canvas.state import entry_text, scope_key
 from store.encoding import encode
-from store.schema import node_values
+from store.schema import beginning_of, node_values
 from store.transaction import Transaction
+
+_LATEST_FIRST = f"{beginning_of('v.place')} desc, v.place desc"
+"""As an index has it. Order keys that are alike for so long are compared whole."""
 
 _WINDOWS = """
     unnest(cast(:regions as bytea[]), cast(:befores as bytea[]), cast(:edges as bytea[]), cast(:revisions as int[]))
       as r(region, before, edge, revision)
 """
-_VISIBLE = """
+_VISIBLE = f"""
     join activations a on a.run_id = v.run_id and a.id = v.activation_id
     where v.run_id = :run_id and v.place >= r.region and v.place <= r.edge
+      and {beginning_of("v.place")} between {beginning_of("r.region")} and {beginning_of("r.edge")}
       and (v.place < r.before or v.place = r.edge) and v.region = r.region and a.folded_rev <= r.revision
 """
 
@@ -40,25 +44,26 @@ LATEST_OUTPUTS = text(f"""
     cross join lateral (
         select seen.* from {_WINDOWS}
         cross join lateral (
-            select v.outputs, v.large, v.place, v.activation_id from node_values v {_VISIBLE}
-            and v.node_id = wanted.node_id and v.pass_of <> :not_in order by v.place desc limit 1
-        ) seen order by seen.place desc limit 1
+            select v.outputs, v.large, v.place, v.activation_id, {beginning_of("v.place")} as beginning
+            from node_values v {_VISIBLE}
+            and v.node_id = wanted.node_id and v.pass_of <> :not_in order by {_LATEST_FIRST} limit 1
+        ) seen order by seen.beginning desc, seen.place desc limit 1
     ) found
 """)  # noqa: S608 (constants only)
 
-LATEST_OUTPUTS_HERE = text("""
+LATEST_OUTPUTS_HERE = text(f"""
     select wanted.node_id, found.place, found.activation_id, found.outputs, found.large
     from unnest(cast(:nodes as text[])) as wanted(node_id)
     cross join lateral (
         select v.outputs, v.large, v.place, v.activation_id
         from node_values v join activations a on a.run_id = v.run_id and a.id = v.activation_id
         where v.run_id = :run_id and v.node_id = wanted.node_id and v.region = :region and v.place <= :edge
-          and a.folded_rev <= :revision
-        order by v.place desc limit 1
+          and {beginning_of("v.place")} <= {beginning_of("cast(:edge as bytea)")} and a.folded_rev <= :revision
+        order by {_LATEST_FIRST} limit 1
     ) found
-""")
+""")  # noqa: S608 (constants only)
 
-WAITED_OUTPUTS = text("""
+WAITED_OUTPUTS = text(f"""
     select wanted.node_id, found.place, found.activation_id, found.outputs, found.large
     from unnest(cast(:nodes as text[]), cast(:passes as text[]), cast(:items as int[]))
       as wanted(node_id, pass_of, item)
@@ -69,9 +74,9 @@ WAITED_OUTPUTS = text("""
           on r.region = v.region and a.folded_rev <= r.revision
         where v.run_id = :run_id and v.node_id = wanted.node_id
           and (wanted.pass_of is null or v.pass_of = wanted.pass_of and v.item = wanted.item)
-        order by v.place desc limit 1
+        order by {_LATEST_FIRST} limit 1
     ) found
-""")
+""")  # noqa: S608 (constants only)
 
 LATEST_VARIABLES = text(f"""
     select wanted.name, found.place, found.activation_id,
@@ -81,48 +86,50 @@ LATEST_VARIABLES = text(f"""
     cross join lateral (
         select seen.* from {_WINDOWS}
         cross join lateral (
-            select v.value, v.large, v.place, v.activation_id from variables v {_VISIBLE}
-            and v.name = wanted.name order by v.place desc limit 1
-        ) seen order by seen.place desc limit 1
+            select v.value, v.large, v.place, v.activation_id, {beginning_of("v.place")} as beginning
+            from variables v {_VISIBLE}
+            and v.name = wanted.name order by {_LATEST_FIRST} limit 1
+        ) seen order by seen.beginning desc, seen.place desc limit 1
     ) found
 """)  # noqa: S608 (constants only)
 
 MOST_ITEMS = 2**31 - 1
 
-OF_PASSES = text("""
+OF_PASSES = text(f"""
     select v.node_id, v.item, v.outputs, v.large
     from node_values v join activations a on a.run_id = v.run_id and a.id = v.activation_id
     where v.run_id = :run_id and v.pass_of = :pass_of and v.node_id = any(cast(:nodes as text[]))
       and v.item < :before and a.folded_rev <= :revision
-    order by v.item, v.place
-""")
+    order by v.item, {beginning_of("v.place")}, v.place
+""")  # noqa: S608 (constants only)
 
-FINAL_OUTPUTS = text("""
+FINAL_OUTPUTS = text(f"""
     select distinct on (v.node_id) v.node_id, v.outputs, v.place, v.large
     from node_values v join activations a on a.run_id = v.run_id and a.id = v.activation_id
     where v.run_id = :run_id and v.region = '' and a.folded_rev is not null
-    order by v.node_id, v.place desc
-""")
+    order by v.node_id, {_LATEST_FIRST}
+""")  # noqa: S608 (constants only)
 
-FINAL_VARIABLES = text("""
+FINAL_VARIABLES = text(f"""
     select distinct on (v.name) v.name, v.value, v.place, v.large
     from variables v join activations a on a.run_id = v.run_id and a.id = v.activation_id
     where v.run_id = :run_id and v.region = '' and a.folded_rev is not null
-    order by v.name, v.place desc
-""")
+    order by v.name, {_LATEST_FIRST}
+""")  # noqa: S608 (constants only)
 
-LEFT_BEFORE = text("""
+LEFT_BEFORE = text(f"""
     select mine.node_id, mine.outputs, mine.large, before.outputs as left_before, before.large as large_before
     from node_values mine
     cross join lateral (
         select v.outputs, v.large
         from node_values v join activations a on a.run_id = v.run_id and a.id = v.activation_id
         where v.run_id = :run_id and v.node_id = mine.node_id and v.region = mine.region
-          and v.place < mine.place and a.folded_rev is not null
-        order by v.place desc limit 1
+          and v.place < mine.place and {beginning_of("v.place")} <= {beginning_of("mine.place")}
+          and a.folded_rev is not null
+        order by {_LATEST_FIRST} limit 1
     ) before
     where mine.run_id = :run_id and mine.activation_id = :activation_id
-""")
+""")  # noqa: S608 (constants only)
 PUT_OUTPUTS = (
     update(node_values)
     .where(
@@ -143,10 +150,10 @@ PUT_FOR = text("""
 """)
 SCOPE = text("select scope from activations where run_id = :run_id and id = :activation_id")
 
-INPUTS = text("""
+INPUTS = text(f"""
     select v.inputs, v.large from node_values v
-    where v.run_id = :run_id and v.node_id = :node_id and v.region = '' order by v.place desc limit 1
-""")
+    where v.run_id = :run_id and v.node_id = :node_id and v.region = '' order by {_LATEST_FIRST} limit 1
+""")  # noqa: S608 (constants only)
 
 INPUTS_AND_OUTPUTS = text("""
     select v.node_id, v.inputs, v.outputs, v.large from node_values v

@@ -2,8 +2,12 @@
 
 Each saved draft has one, so has each published canvas, and every run refers to one. Whoever starts a run reads its
 version with `snapshot`, `latest`, `latest_released` or `version_by_id`: these hold the version and its canvas until the
-transaction ends, and neither is deleted meanwhile. Deleting takes its locks first and looks for runs and conversations
-in a later statement, so it sees whatever a start that it waited for, or skipped, has made.
+transaction ends, and neither is deleted meanwhile. Accepting a run is a transaction of its own, which holds them again
+(`hold`). Deleting takes its locks first and looks for runs and conversations in a later statement, so it sees whatever
+a start that it waited for, or skipped, has made.
+
+A version that runs or conversations refer to is never deleted, only hidden from its author (`deleted_at`). Its row goes
+with the last of them.
 """
 
 import hashlib
@@ -20,6 +24,7 @@ from canvas.errors import NotAllowed, NotFound
 from store import mcp_pins
 from store.encoding import encode
 from store.ids import new_id
+from store.outages import sqlstate
 from store.partitions import IS_OPEN
 from store.schema import runs
 from store.tenant_schema import canvases, conversations, tenants, versions
@@ -29,6 +34,14 @@ KEPT = 20
 """Unreleased versions of a canvas that stay, newest first; those that a run or conversation refers to stay as well."""
 
 BATCH = 500
+
+SQUARE_ROOT_OF_A_NEGATIVE = "2201F"
+
+
+class VersionGone(NotFound):
+    """The version that a run or a conversation refers to is not there any more."""
+
+    code = "version_gone"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +60,11 @@ class Version:
     dsl: Mapping[str, Any] = field(repr=False, default_factory=dict[str, Any])  # empty in lists
 
 
+GONE = "This version of the agent is not there any more. Choose another one, and begin a new session."
+
 _shown = tuple(versions.c[name] for name in Version.__dataclass_fields__ if name != "dsl")
-_of_canvas = and_(versions.c.tenant_id == bindparam("tenant_id"), versions.c.canvas_id == bindparam("canvas_id"))
+_any_of_canvas = and_(versions.c.tenant_id == bindparam("tenant_id"), versions.c.canvas_id == bindparam("canvas_id"))
+_of_canvas = and_(_any_of_canvas, versions.c.deleted_at.is_(None))
 _newest_first = (versions.c.created_at.desc(), versions.c.id.desc())
 _draft_of_canvas = (canvases.c.tenant_id == bindparam("tenant_id"), canvases.c.id == bindparam("canvas_id"))
 
@@ -75,6 +91,13 @@ HOLD_LIKE_DRAFT = _held(  # a json column keeps the text that we encoded: hashin
     .correlate(None)
     .scalar_subquery()
 )
+HOLD = (
+    select(versions.c.id)
+    .join(canvases, canvases.c.id == versions.c.canvas_id)
+    .where(_any_of_canvas, versions.c.id == bindparam("version_id"))
+    .with_for_update(read=True, key_share=True)
+)
+IS_HELD = "sqrt(count(*) - 1)"  # `is_gone`
 VERSION = select(*_shown, versions.c.dsl).where(versions.c.id == bindparam("version_id"))
 VERSIONS = select(*_shown).where(_of_canvas).order_by(versions.c.updated_at.desc(), versions.c.id.desc())
 
@@ -89,7 +112,7 @@ LATEST = (
 )
 INSERT = (
     sa.insert(versions)
-    .values({c.name: bindparam(c.name) for c in versions.c if c.name not in ("created_at", "updated_at")})
+    .values({c.name: bindparam(c.name) for c in versions.c if c.name not in ("created_at", "updated_at", "deleted_at")})
     .returning(*_shown, versions.c.dsl)
 )
 KEEP = (
@@ -114,18 +137,29 @@ _newer = versions.alias("newer")
 _is_latest_release = versions.c.released & ~exists().where(
     _newer.c.canvas_id == versions.c.canvas_id,
     _newer.c.released,
+    _newer.c.deleted_at.is_(None),
     _newer.c.created_at > versions.c.created_at,
 )
 _kept = select(versions.c.id).where(_of_canvas, ~versions.c.released).order_by(*_newest_first).limit(KEPT)
 LOCK_EXCESS = (
     select(versions.c.id)
-    .where(_of_canvas, ~versions.c.released, versions.c.id.not_in(_kept.correlate(None)))
+    .where(
+        _any_of_canvas,
+        or_(~versions.c.released, versions.c.deleted_at.is_not(None)),
+        versions.c.id.not_in(_kept.correlate(None)),
+    )
     .with_for_update(skip_locked=True)
 )
-LOCK_ALL = select(versions.c.id).where(_of_canvas).with_for_update(skip_locked=True)
+LOCK_ALL = select(versions.c.id).where(_any_of_canvas).with_for_update(skip_locked=True)
 LOCK_ORPHANS = (
     select(versions.c.id)
-    .where(~exists().where(canvases.c.id == versions.c.canvas_id), ~_runs_of_it)
+    .where(
+        or_(
+            ~exists().where(canvases.c.id == versions.c.canvas_id),
+            and_(versions.c.deleted_at.is_not(None), ~_conversations_on_it),
+        ),
+        ~_runs_of_it,
+    )
     .limit(BATCH)
     .with_for_update(skip_locked=True)
 )
@@ -135,8 +169,10 @@ DELETE_UNUSED = sa.delete(versions).where(
 LOCK_ONE = select(versions.c.id).where(_of_canvas, versions.c.id == bindparam("version_id")).with_for_update()
 USE = select(
     _runs_of_it.where(IS_OPEN).label("is_running"),
-    or_(_runs_of_it, _conversations_on_it, _is_latest_release).label("is_used"),
+    or_(_runs_of_it, _conversations_on_it).label("is_read"),
+    _is_latest_release.label("is_latest_release"),
 ).where(versions.c.id == bindparam("version_id"))
+HIDE = sa.update(versions).where(versions.c.id == bindparam("version_id")).values(deleted_at=func.now())
 DELETE = sa.delete(versions).where(versions.c.id == bindparam("version_id"))
 
 
@@ -146,8 +182,24 @@ def digest_of(dsl: Mapping[str, Any]) -> bytes:
 
 
 def version(tx: Transaction, version_id: UUID) -> Version:
-    """A version by its id, for those who have it from a run's row. Raises NotFound if it is gone."""
-    return _found(tx.rows(VERSION, version_id=version_id), "Version not found.")
+    """A version by its id, hidden or not, for those who have it from a run's row. Raises VersionGone."""
+    rows = tx.rows(VERSION, version_id=version_id)
+    if not rows:
+        raise VersionGone(GONE, version_id=version_id.hex)
+    return Version(*rows[0])
+
+
+def hold(tx: Transaction, tenant_id: UUID, canvas_id: UUID, version_id: UUID) -> None:
+    """Keep a version, hidden or not, and its canvas from being deleted until the transaction ends.
+
+    Nothing is waited for. Whoever waits next finds out if one of them is gone (`is_gone`), and nothing is committed.
+    """
+    tx.write(HOLD, IS_HELD, tenant_id=tenant_id, canvas_id=canvas_id, version_id=version_id)
+
+
+def is_gone(error: BaseException) -> bool:
+    """Whether the version that was to be held, or its canvas, is gone."""
+    return sqlstate(error) == SQUARE_ROOT_OF_A_NEGATIVE
 
 
 def version_by_id(tx: Transaction, tenant_id: UUID, canvas_id: UUID, version_id: UUID) -> Version:
@@ -224,16 +276,16 @@ def delete(tx: Transaction, tenant_id: UUID, canvas_id: UUID, version_id: UUID, 
     """Delete a version. Raises NotFound if the canvas has no such version.
 
     Raises NotAllowed for the latest release and for one that a run or conversation refers to; with `force` only for
-    one whose run is not over, since that run reads it.
+    one whose run is not over. One that runs or conversations refer to is hidden: they go on reading it.
     """
     if not tx.rows(LOCK_ONE, tenant_id=tenant_id, canvas_id=canvas_id, version_id=version_id):
         raise NotFound("Version not found.")
     use = tx.one_or_none(USE, version_id=version_id) or {}
     if use["is_running"]:
         raise NotAllowed("A run of this version is not over. Cancel it first.")
-    if use["is_used"] and not force:
+    if (use["is_read"] or use["is_latest_release"]) and not force:
         raise NotAllowed("This version is the latest release, or runs and sessions refer to it.")
-    tx.run(DELETE, version_id=version_id)
+    tx.run(HIDE if use["is_read"] else DELETE, version_id=version_id)
 
 
 def delete_all(tx: Transaction, tenant_id: UUID, canvas_id: UUID) -> None:
@@ -242,7 +294,7 @@ def delete_all(tx: Transaction, tenant_id: UUID, canvas_id: UUID) -> None:
 
 
 def delete_orphans(tx: Transaction) -> int:
-    """Delete up to 500 versions whose canvas is gone and whose last run retention has dropped; how many."""
+    """Delete up to 500 versions that nobody refers to, of canvases that are gone, or hidden; how many."""
     return _delete_unused(tx, tx.rows(LOCK_ORPHANS))
 
 

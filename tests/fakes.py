@@ -222,8 +222,10 @@ class FakeContext:
     async def recall(self, key: str) -> Any:
         return self.journal.get(key)
 
-    async def record(self, key: str, value: Any) -> None:
-        self.journal[key] = value
+    async def record(self, key: str, value: Any) -> bool:
+        is_new = key not in self.journal
+        self.journal.setdefault(key, value)
+        return is_new
 
     @asynccontextmanager
     async def unrepeatable(self) -> AsyncGenerator[None]:

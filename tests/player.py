@@ -126,9 +126,9 @@ class Player:
         assert running, "nothing works for the run, and it is not over"
         self.fold(self._some(running))
 
-    def claim(self, node: str) -> None:
-        """A worker takes the outermost activation of a node, so that stopping the run no longer closes it."""
-        self._move(self.row(node), Status.RUNNING)
+    def claim(self, node: str, scope: ScopeKey = TOP) -> None:
+        """A worker claims the activation of a node in a scope, so that stopping the run no longer closes it."""
+        self._move(self.row(node, scope), Status.RUNNING)
 
     def report(self, *nodes: str, scope: ScopeKey | None = None) -> "Player":
         """What is ready or running of these nodes (in one scope) reports, in one fold."""

@@ -10,13 +10,16 @@ from canvas.errors import NodeFailure
 class Allowance:
     """What a node may store and say at most, in code points. What goes beyond is the node's failure."""
 
-    output: int = 64 * 1024 * 1024  # of everything that one row holds
+    output: int = 64 * 1024 * 1024  # of everything that one report stores: outputs, inputs and variables together
     speech: int = 2 * 1024 * 1024  # of all that one attempt says
     depth: int = 200  # levels of objects and lists in each other
 
-    def check_output(self, value: Any) -> None:
-        """Raise NodeFailure for a JSON value that is too large or too deep. Texts are summed without making a copy."""
-        left = self.output
+    def check_output(self, value: Any, before: int = 0) -> int:
+        """Raise NodeFailure for a JSON value that is too large or too deep; else its size, and what was there `before`.
+
+        Texts are summed without making a copy.
+        """
+        left = self.output - before
         stack = [(value, 0)]
         while stack:
             top, level = stack.pop()
@@ -35,9 +38,10 @@ class Allowance:
                 )
             if left < 0:
                 raise NodeFailure(
-                    f"The node's values are larger than {self.output} characters. "
+                    f"The node's values are together larger than {self.output} characters. "
                     "Make them smaller, or raise EASEL_MAX_OUTPUT."
                 )
+        return self.output - left
 
     def check_speech(self, length: int) -> None:
         """Raise NodeFailure for a text that goes on and on."""

@@ -20,8 +20,10 @@ from canvas.errors import AttemptStopped, BudgetExceeded, ExecutorError, NodeFai
 from canvas.graph import Node
 from canvas.outcome import OVER_BUDGET, POSTPONED, UNKNOWN, UNKNOWN_TEXT, Failed, Finished, Outcome
 from canvas.references import Ref
+from canvas.secret_fields import Place
 from components import message, registry, tools
 from components.base import Component, Effect
+from components.file_texts import UnreadFile
 from providers.chat import Usage
 from providers.governor import Governor, VendorTurns
 from providers.metering import charge
@@ -30,11 +32,14 @@ from providers.spending import Spending
 from scheduler.bus import Pieces
 from scheduler.coordinator import Coordinator
 from scheduler.versions import Compiled
-from store import activations, scopes
+from store import activations, canvas_secrets, scopes
 from store.activations import Claim
 from store.blobs import Blobs
+from store.canvas_secrets import CanvasSecrets
 from store.outages import is_outage
+from store.sealing import CannotUnseal, SealingKey
 from store.steps import AsLeft
+from store.transaction import Transaction
 from worker import failures
 from worker.acting import Acting
 from worker.allowance import Allowance
@@ -70,7 +75,7 @@ class Means:
     models: Models
     pieces: Pieces
     time_limit: TimeLimit
-    read_file: Callable[[UUID, Mapping[str, Any], str], str]
+    read_file: Callable[[UUID, UUID, Mapping[str, Any], str], str | UnreadFile]
     services: Callable[[UUID], Services]  # by tenant
     blobs: Blobs | None
     ride_along: bool = True
@@ -78,12 +83,15 @@ class Means:
     allowance: Allowance = field(default_factory=Allowance)
     caller_headers: Callable[[UUID, Mapping[str, Any]], Mapping[str, str]] = lambda tenant_id, request: {}
     spending: Spending = field(default_factory=Spending)
+    sealing_key: SealingKey | None = None  # None: secrets of canvases stay sealed
     governor: Governor | None = None  # None: nobody keeps the paces of tools' vendors
 
-    def firm(self, claim: Claim) -> bool:
-        """Put a claim on disk, before anybody hears what comes of it. False: it is gone."""
-        with self.coordinator.database.transaction() as tx:
-            return activations.firm(tx, claim, self.leases.lease)
+    def firm(self, claim: Claim, tx: Transaction) -> bool:
+        """Put a claim on disk, before anybody hears what comes of it. False: it is gone.
+
+        Nobody takes the lease away before the transaction ends.
+        """
+        return activations.firm(tx, claim, self.leases.lease)
 
     def act(self, claim: Claim, attempt: Attempt, effect: Effect) -> None:
         """Put on disk what may leave from here on. Raises AttemptStopped if nothing may."""
@@ -153,7 +161,7 @@ class Attempting:
         except ExecutorError as error:
             return Failed(failures.storable(str(error)), error.code)
         try:
-            params = component.params.model_validate(dict(context.node.params))
+            params = component.params.model_validate(dict(self._opened(context)))
             self._limit = _limit(self._x.time_limit, component, params)
             self._attempt.deadline = time.monotonic() + self._limit
             context.slots.read_files(context.read_text)
@@ -167,6 +175,17 @@ class Attempting:
             return self._of_error(stop, context.node, component) if self._attempt.stopped is not None else None
         except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 (a component may raise anything)
             return self._of_error(error, context.node, component)
+
+    def _opened(self, context: WorkerContext) -> Mapping[str, Any]:
+        """The node's parameters, its secrets opened for this attempt alone. Raises NodeFailure if one does not open."""
+        node, claim = context.node, self._claim
+        if not _holds_secrets(context.compiled, node):
+            return node.params
+        known = CanvasSecrets.of(self._x.sealing_key, claim.tenant_id, claim.canvas_id, registry.secret_fields)
+        try:
+            return known.opened_params(Place(node.id, node.name, node.component, ""), node.params)
+        except CannotUnseal as error:
+            raise NodeFailure(error.message) from error
 
     def _prepared(self) -> WorkerContext:
         """Everything the attempt may look at; what was folded since it was decided is out of its sight."""
@@ -254,7 +273,7 @@ class Attempting:
             voice=voice,
             database=x.coordinator.database,
             open_model=partial(x.models.unpaid, claim.tenant_id),
-            read_text=partial(x.read_file, claim.tenant_id),
+            read_text=partial(x.read_file, claim.tenant_id, claim.run_id),
             patience=self._patience,
             keeping=Keeping(
                 claim, x.coordinator.database, x.blobs, x.coordinator.dispatch.bus, _may_be_cited(compiled)
@@ -263,13 +282,14 @@ class Attempting:
             services=x.services(claim.tenant_id),
             limit_of=x.time_limit,
             unsealed_headers=partial(x.caller_headers, claim.tenant_id),
-            purse=self._purse() if claim.budgeted else None,
+            purse=self._purse(),
             turns=VendorTurns(x.governor, str(claim.tenant_id), self._patience) if x.governor else None,
         )
 
     def _purse(self) -> Purse:
         coordinator = self._x.coordinator
-        return Purse(self._claim, coordinator.database, self._x.spending, coordinator.dispatch.counters.refusal)
+        refused = coordinator.dispatch.counters.refusal
+        return Purse(self._claim, coordinator.database, self._x.spending, refused, self._claim.budgeted)
 
     # -- what came of it ----------------------------------------------------------------------------------------
     def _checked(self, outcome: Outcome, node: Node, component: Component[Any]) -> Outcome:
@@ -374,6 +394,14 @@ def _limit(time_limit: TimeLimit, component: Component[Any], params: Any) -> flo
 
 def _ended_the_process(component: Component[Any]) -> NodeFailure:
     return NodeFailure(f"{component.name} tried to end the process.")
+
+
+def _holds_secrets(compiled: Compiled, node: Node) -> bool:
+    """Whether parameters of the node are sealed; looked at once in a process."""
+    found = compiled.notes.get(("secrets", node.number))
+    if found is None:
+        found = compiled.notes["secrets", node.number] = canvas_secrets.holds_sealed(node.params)
+    return bool(found)
 
 
 def _reads(compiled: Compiled, node: Node) -> Reads:

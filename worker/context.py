@@ -13,6 +13,7 @@ from canvas.errors import ToolError, UnresolvedReference
 from canvas.graph import Kind, Node
 from canvas.references import Ref
 from canvas.unknown import OnUnknown
+from components.file_texts import UnreadFile
 from providers.budgeted import BudgetedModel
 from providers.chat import ChatModel, Usage
 from providers.metering import Payer
@@ -53,14 +54,14 @@ class WorkerContext:
     voice: Voice
     database: Database
     open_model: Callable[[str], Awaitable[ChatModel]]
-    read_text: Callable[[Mapping[str, Any], str], str]
+    read_text: Callable[[Mapping[str, Any], str], str | UnreadFile]
     keeping: Keeping
     acting: Acting
     patience: Patience
     services: Services
     limit_of: TimeLimit
     unsealed_headers: Callable[[Mapping[str, Any]], Mapping[str, str]] = lambda request: {}
-    purse: Purse | None = None  # None: no budget counts for the run
+    purse: Purse | None = None  # None: nobody counts
     turns: Turns | None = None  # where requests wait for their vendors' paces; None: nobody keeps any
     inputs: dict[str, Any] = field(default_factory=dict[str, Any])
     usage: Usage = field(default_factory=Usage)
@@ -250,7 +251,8 @@ class WorkerContext:
         return await self.keeping.cite(chunks, documents)
 
     async def file_text(self, descriptor: Mapping[str, Any], layout_recognize: str) -> str:
-        return await asyncio.to_thread(self.read_text, descriptor, layout_recognize)
+        found = await asyncio.to_thread(self.read_text, descriptor, layout_recognize)
+        return await found.text() if isinstance(found, UnreadFile) else found
 
     def descriptors(self, expression: str) -> list[Mapping[str, Any]]:
         """Raw descriptors: the turn's uploads, or what a form kept beside the text of a file field."""
@@ -280,9 +282,10 @@ class WorkerContext:
             self.recalled += Usage(*cast("Mapping[str, Any]", found)["usage"])
         return found
 
-    async def record(self, key: str, value: Any) -> None:
-        await self.keeping.record(key, value)
+    async def record(self, key: str, value: Any) -> bool:
+        is_new = await self.keeping.record(key, value)
         self.patience.has_recorded()
+        return is_new
 
     @property
     def on_unknown(self) -> OnUnknown:

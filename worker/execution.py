@@ -14,6 +14,7 @@ import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
 from canvas.outcome import Failed
+from providers.limited_process import OWNER
 from store import activations, inbox, outcomes
 from store.activations import Claim
 from store.inbox import Written
@@ -74,6 +75,7 @@ class Execution(Means):
                 self._let_go(attempt)
             return
         self.leases.claimed(attempt, claim.conversation_id)
+        OWNER.set(str(claim.tenant_id))
         structlog.contextvars.bind_contextvars(
             run_id=str(claim.run_id), activation_id=str(claim.id), node=claim.node_id, attempt=claim.attempt
         )

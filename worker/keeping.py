@@ -40,7 +40,7 @@ class Keeping:
         named = next((str(descriptor[key]) for key in _ID_KEYS if descriptor.get(key)), "")
         try:
             with self.database.transaction() as tx:
-                _, data = files.read(tx, self.claim.tenant_id, self._storage(), UUID(named))
+                _, data = files.read(tx, self.claim.tenant_id, self._storage(), UUID(named), for_run=self.claim.run_id)
         except (NotFound, ValueError) as error:
             name = descriptor.get("name") or descriptor.get("filename") or named
             raise NodeFailure(f'The file "{name}" is not there. Upload it again.') from error
@@ -94,12 +94,17 @@ class Keeping:
         with self.database.statements() as tx:
             return journal.recall(tx, self.claim, key)
 
-    async def record(self, key: str, value: Any) -> None:
-        """Record a value. An attempt that has lost its lease ends here: what it goes on to do would be done twice."""
-        if not await asyncio.to_thread(self._record, key, failures.storable(value)):
-            raise AttemptStopped("lease")
+    async def record(self, key: str, value: Any) -> bool:
+        """Record a value; False if the key had one before, which stays.
 
-    def _record(self, key: str, value: Any) -> bool:
+        An attempt that has lost its lease ends here: what it goes on to do would be done twice.
+        """
+        is_new = await asyncio.to_thread(self._record, key, failures.storable(value))
+        if is_new is None:
+            raise AttemptStopped("lease")
+        return is_new
+
+    def _record(self, key: str, value: Any) -> bool | None:
         with self.database.transaction() as tx:
             return journal.record(tx, self.claim, key, value)
 

@@ -30,7 +30,7 @@ def worker_of(
     *,
     script: Callable[[UUID], Script | None] = lambda _: None,
     pace: Pace | None = None,
-    read_file: Callable[[UUID, Mapping[str, Any], str], str] | None = None,
+    read_file: Callable[[UUID, UUID, Mapping[str, Any], str], str] | None = None,
     of_tenant: Callable[[UUID, Services], Services] | None = None,
     guard: Guard | None = None,
 ) -> Worker:

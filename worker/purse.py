@@ -1,7 +1,8 @@
 """What an attempt may spend on models: what each of its calls has reserved in budgets, and what it has used.
 
-Only runs that some budget counts for have a purse (`Claim.budgeted`); all others ask nothing and wait for nothing. The
-rows are in store/budgets.py, the rule in canvas/budget.py.
+Only calls of runs that some budget counts for are reserved (`Claim.budgeted`); all others wait for nothing. A budget
+may be set while an attempt works: the claim tells for its first call, and before each further one the run's row is
+read. The rows are in store/budgets.py, the rule in canvas/budget.py.
 """
 
 import asyncio
@@ -33,7 +34,7 @@ FREES_EVERY = 4  # looks, after which it lets go of what dead attempts have left
 SETTLING = (0.0, 0.2, 0.5, 1.0, 2.0)  # seconds before each try to tell what a call has used
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Purse:
     """What one attempt may spend."""
 
@@ -41,6 +42,15 @@ class Purse:
     database: Database
     spending: Spending
     count: Callable[[str, str], None] = lambda scope, measure: None  # a refusal
+    known: bool = True  # whether a budget counts, as far as the attempt knows
+    _has_asked: bool = False
+
+    async def is_limited(self) -> bool:
+        """Whether a budget counts for the next call. One that has begun to count goes on counting."""
+        if not self.known and self._has_asked:
+            self.known = await asyncio.to_thread(self._look)
+        self._has_asked = True
+        return self.known
 
     async def reserve(self, spec: ModelSpec, asks: Mapping[str, Ask], price: Price | None) -> UUID | None:
         """Reserve what a call may need, once there is room for it; None if no limit counts for it.
@@ -68,6 +78,10 @@ class Purse:
         """Tell what a call has used, whatever happens to the attempt meanwhile."""
         settling = asyncio.to_thread(self._settle, reservation, amounts_of(usage))
         await asyncio.shield(asyncio.ensure_future(settling))
+
+    def _look(self) -> bool:
+        with self.database.statements() as tx:
+            return budgets.is_marked(tx, self.claim.tenant_id, self.claim.run_id)
 
     def _try(self, reservation: UUID, asks: Mapping[str, Ask], price: Price | None) -> Granted | Busy | Refused:
         today = self.spending.now().astimezone(UTC).date()

@@ -5,16 +5,17 @@ that no row can hold become a failure of the node, so that they harm nobody else
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
 import structlog
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from canvas import budget
-from canvas.errors import ExecutorError
+from canvas.errors import ExecutorError, NodeFailure
 from canvas.outcome import POSTPONED, Failed, Left, Outcome
 from canvas.state import ScopeKey, entry_text
 from components.context import THINK_END, THINK_START
@@ -23,9 +24,11 @@ from scheduler.coordinator import Coordinator
 from store import activations, inbox, outcomes, runs, steps
 from store.activating import Own
 from store.activations import Claim
+from store.database import LONGEST_TRANSACTION
 from store.inbox import Written
-from store.outages import is_outage
+from store.outages import is_outage, took_too_long
 from store.steps import Applied, AsLeft
+from store.transaction import Transaction
 from worker import failures, values_seen
 from worker.allowance import Allowance
 from worker.context import WorkerContext
@@ -34,6 +37,9 @@ from worker.joint import Joint, Part, Turn
 
 log = structlog.get_logger()
 
+LARGE = 4 * 2**20  # characters of a report; it is given time by its size, and may be what keeps the database busy
+SLOWEST = 2**20  # characters that a busy database surely stores in a second; measured with nothing else: 16 to 30 times
+MOST_FAILURES = 3  # of a large report by itself, while the database answers others
 LONGEST_WAIT = 1.0  # seconds between two tries while the database is away
 OF_THE_ATTEMPT = ("_ERROR", "_created_time", "_elapsed_time", "_spoken")
 """Outputs that do not stay from an earlier visit of the node."""
@@ -61,6 +67,7 @@ class Reporting:
     taking: Taking | None = None  # of what the next step makes ready; None: all of it goes through the queue
     joint: Joint = field(default_factory=Joint)
     left: AsLeft | None = None  # the run as this thread's last step has left it
+    _weight: int = 0  # characters of what is to be stored so far
 
     def report(self, outcome: Outcome, context: WorkerContext | None, assigned: Mapping[str, Any]) -> None:
         """Report until the report is stored or refused."""
@@ -72,7 +79,7 @@ class Reporting:
 
     def _report(self, outcome: Outcome, context: WorkerContext | None, assigned: Mapping[str, Any]) -> None:
         written, is_whole = self._written_or_failure(outcome, context, assigned)
-        rides_along = self.rides_along
+        rides_along, failures_of_its_own = self.rides_along, 0
         for wait in _longer_and_longer():
             try:
                 self._store(written, rides_along=rides_along)
@@ -83,17 +90,53 @@ class Reporting:
                 else:
                     log.error("fold_failed", run_id=str(self.claim.run_id), error=_first_line(failed.__cause__))
                 rides_along = False
+                failures_of_its_own += self._is_its_own_fault(failed.__cause__, written)
             except (SQLAlchemyError, ValueError) as error:  # ValueError: a text that UTF-8 does not know
                 if is_outage(error):
                     if self.gives_up():
                         break
+                    failures_of_its_own += self._is_its_own_fault(error, written)
                     log.warning("report_tried_again", error=_first_line(error))
                     time.sleep(wait)
                 elif is_whole:
                     written, is_whole = self._unstorable(error, context), False
                 else:
-                    raise
+                    self._end_run(error)
+                    return
+            if failures_of_its_own >= MOST_FAILURES and is_whole:
+                written, is_whole = self._unstorable(_too_much(written), context), False
         log.error("report_not_stored", activation_id=str(self.claim.id))
+
+    def _end_run(self, problem: Exception) -> None:
+        """Fail the run, since not even a failure of this attempt can be stored; the next attempt would meet the same.
+
+        Waits for a database that is away, as a report does.
+        """
+        reason = f'Node "{self.claim.node_id}": neither its outputs nor a failure can be stored.'
+        for wait in _longer_and_longer():
+            try:
+                if not self.coordinator.fail_by_force(self.claim, reason, problem):
+                    log.info("report_refused", activation_id=str(self.claim.id))
+                return
+            except SQLAlchemyError as error:
+                if not is_outage(error) or self.gives_up():
+                    raise
+                log.warning("report_tried_again", error=_first_line(error))
+                time.sleep(wait)
+
+    def _is_its_own_fault(self, error: BaseException | None, written: Written) -> bool:
+        """Whether a large report has failed for its size: in time, or with its connection, while others are served."""
+        if error is None or not written.size or not is_outage(error):
+            return False
+        if took_too_long(error):
+            return True
+        if not (isinstance(error, DBAPIError) and error.connection_invalidated):
+            return False
+        try:
+            self.coordinator.database.ping()
+        except SQLAlchemyError:
+            return False
+        return True
 
     def _store(self, written: Written, *, rides_along: bool) -> None:
         """Store the report; take the run's next step in the same transaction if nobody holds the run.
@@ -121,6 +164,7 @@ class Reporting:
         coordinator, run_id = self.coordinator, self.claim.run_id
         try:
             with coordinator.database.transaction() as tx:
+                _give_time(tx, *(own.written for own in owns))
                 applied = coordinator.try_fold(tx, run_id, near, owns, waits=True)
                 if applied is None:
                     stored = [inbox.report(tx, run_id, own.claim.id, own.claim.lease_id, own.written) for own in owns]
@@ -149,6 +193,7 @@ class Reporting:
         applied, is_folding = None, False
         try:
             with coordinator.database.transaction() as tx:
+                _give_time(tx, written)
                 if rides_along:
                     is_folding = True
                     left, self.left = self.left, None
@@ -224,9 +269,11 @@ class Reporting:
         log.warning("output_not_stored", error_type=type(error).__name__)
         told = str(error) if isinstance(error, ExecutorError) else "An output cannot be stored."
         outcome = Failed(failures.storable(told), "unstorable_output")
+        usage, used = self._used(context)
+        self._weight = 0
         return Written(
-            outcome=outcomes.to_column(outcome, error=outcome.error, retake=False, spoke=False),
-            usage=self._used(context),
+            outcome=outcomes.to_column(outcome, error=outcome.error, retake=False, spoke=False, used=used),
+            usage=usage,
             values=[self._values_row(self.claim.node_id, self.claim.scope, self._of_the_attempt(outcome), {})],
             variables=[],
         )
@@ -234,11 +281,12 @@ class Reporting:
     def _written(self, outcome: Outcome, context: WorkerContext | None, assigned: Mapping[str, Any]) -> Written:
         claim = self.claim
         large = self.coordinator.database.large
-        usage = self._used(context)
+        usage, used = self._used(context)
         if isinstance(outcome, Failed) and outcome.leaves_nothing:  # another attempt, or a fold, will leave values
             may_tell = outcome.is_unknown or outcome.is_over_budget or outcome.code == POSTPONED
             spoke = may_tell and context is not None and context.voice.has_spoken
-            return Written(outcomes.to_column(outcome, error=None, retake=False, spoke=spoke), usage, [], [])
+            column = outcomes.to_column(outcome, error=None, retake=False, spoke=spoke, used=used)
+            return Written(column, usage, [], [])
         outputs: dict[str, Any] = {}
         if context is not None:
             kept = context.slots.outputs(claim.node_id)
@@ -256,28 +304,36 @@ class Reporting:
             error=outputs.get("_ERROR"),
             retake=context is not None and context.voice.retake and context.voice.is_message,
             spoke=context is not None and context.voice.has_spoken,
+            used=used,
         )
-        return Written(
-            outcome=self._held(column),
-            usage=usage,
-            values=[large.values_row(claim.tenant_id, row) for row in values],
-            variables=[
-                large.variable_row(claim.tenant_id, {**self._row(), "name": name, "value": self._held(value)})
-                for name, value in assigned.items()
-            ],
-            turn=turn,
-        )
+        outcome_column = self._held(column)
+        assigned_rows = [{**self._row(), "name": name, "value": self._held(value)} for name, value in assigned.items()]
+        stored = [large.values_row(claim.tenant_id, row) for row in values]
+        variables = [large.variable_row(claim.tenant_id, row) for row in assigned_rows]
+        size = self._size_of(stored, variables) if self._weight > LARGE else 0
+        return Written(outcome_column, usage, stored, variables, turn, size=size)
 
-    def _used(self, context: WorkerContext | None) -> dict[str, int]:
-        """What the run is to count for this attempt. What it only recalls an earlier one may have told already."""
-        if context is None:
-            return {}
-        usage, told = _usage(context.usage), self.claim.told_usage
+    def _size_of(self, values: Sequence[Mapping[str, Any]], variables: Sequence[Mapping[str, Any]]) -> int:
+        """Characters that go into rows, if they are many: what lies in files takes the database no time."""
+        held = [row[name] for row in values for name in ("outputs", "inputs")]
+        size = 0
+        for value in [*held, *(row["value"] for row in variables)]:
+            size = self.allowance.check_output(value, size)
+        return size if size > LARGE else 0
+
+    def _used(self, context: WorkerContext | None) -> tuple[dict[str, int], dict[str, int] | None]:
+        """Return what all attempts so far have used, and what of it this one adds to the run (None: all of it).
+
+        What an attempt only recalls, an earlier one may have told already.
+        """
+        usage = _usage(context.usage) if context is not None else {}
+        told = self.claim.told_usage
         if not told:
-            return usage
-        recalled = _usage(context.recalled)
+            return usage, None
+        recalled = _usage(context.recalled) if context is not None else {}
         fresh = {name: count - min(recalled.get(name, 0), told.get(name, 0)) for name, count in usage.items()}
-        return fresh if any(fresh.values()) else {}
+        total = {name: told.get(name, 0) + fresh.get(name, 0) for name in {**told, **fresh}}
+        return total, fresh
 
     def _of_the_attempt(self, outcome: Outcome) -> dict[str, Any]:
         """Outputs that every attempt has."""
@@ -301,7 +357,7 @@ class Reporting:
     def _held(self, value: Any) -> Any:
         """A value as a row holds it. Raises NodeFailure for what no row can hold, or what would harm others."""
         plain = failures.storable(value)
-        self.allowance.check_output(plain)
+        self._weight = self.allowance.check_output(plain, self._weight)
         return plain
 
     def _row(self) -> dict[str, Any]:
@@ -311,6 +367,25 @@ class Reporting:
             "place": self.claim.place.key,
             "region": self.claim.place.region,
         }
+
+
+def _time_for(size: int) -> timedelta:
+    return LONGEST_TRANSACTION + timedelta(seconds=size / SLOWEST)
+
+
+def _give_time(tx: Transaction, *written: Written) -> None:
+    """Let the transaction of large reports take as long as they need."""
+    size = sum(each.size for each in written)
+    if size:
+        tx.may_take(_time_for(size))
+
+
+def _too_much(written: Written) -> NodeFailure:
+    return NodeFailure(
+        f"The node's values ({written.size} characters) take the database longer than "
+        f"{_time_for(written.size).total_seconds():.0f} s, or end its connection. "
+        "Make them smaller, or keep large values in files (EASEL_LARGE_VALUES=files)."
+    )
 
 
 def _usage(usage: Usage) -> dict[str, int]:

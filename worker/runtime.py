@@ -9,7 +9,7 @@ from typing import Any
 from uuid import UUID
 
 from canvas.errors import NodeFailure, NotFound
-from components.file_texts import file_text
+from components.file_texts import UnreadFile
 from knowledge.extraction import Extraction
 from knowledge.ingestion import Ingestion
 from knowledge.memories import Memories
@@ -19,6 +19,7 @@ from providers.accounts import Account
 from providers.catalogue import Limits
 from providers.connections import close_connections
 from providers.governor import WINDOW, Governor
+from providers.limited_process import close_limited_processes
 from providers.scripted import Script
 from providers.spending import Spending
 from providers.wired import Pace
@@ -43,7 +44,8 @@ from worker.outside import Outside, Reach
 from worker.speech import AudioInRedis, Voices
 from worker.working_off import WorkingOff
 
-ReadFile = Callable[[UUID, Mapping[str, Any], str], str]
+ReadFile = Callable[[UUID, UUID, Mapping[str, Any], str], str | UnreadFile]
+"""(tenant, run, descriptor, layout) -> the text of a file, or its bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +129,7 @@ class Worker:
             allowance=figures.allowance,
             caller_headers=mcp.caller_headers,
             spending=spends,
+            sealing_key=sealing_key,
             governor=self._governor,
         )
 
@@ -149,6 +152,7 @@ class Worker:
         self.leases.close()
         self._ingesting.close()
         self._extracting.close()
+        close_limited_processes()
         self.loop.stop(self._close())
         self._renewals.close()
 
@@ -167,14 +171,15 @@ class _Files:
     database: Database
     blobs: Blobs | None
 
-    def read(self, tenant_id: UUID, descriptor: Mapping[str, Any], layout_recognize: str) -> str:
-        """An upload as a data URI (images) or as one text block (components 3.1.1)."""
+    def read(self, tenant_id: UUID, run_id: UUID, descriptor: Mapping[str, Any], layout_recognize: str) -> UnreadFile:
+        """An upload, to become a data URI (images) or one text block (components 3.1.1)."""
         if self.blobs is None:
             raise NodeFailure("This worker has no file storage. Set EASEL_FILES_DIR.")
         name = str(descriptor.get("name") or descriptor.get("id"))
         try:
             with self.database.transaction() as tx:
-                stored, data = files.read(tx, tenant_id, self.blobs, UUID(str(descriptor.get("id"))))
+                file_id = UUID(str(descriptor.get("id")))
+                stored, data = files.read(tx, tenant_id, self.blobs, file_id, for_run=run_id)
         except (NotFound, ValueError) as error:
             raise NodeFailure(f'The file "{name}" is not there. Upload it again.') from error
-        return file_text(name, str(descriptor.get("mime_type") or stored.mime_type), data)
+        return UnreadFile(name, str(descriptor.get("mime_type") or stored.mime_type), data)

@@ -7,6 +7,7 @@ from canvas import collecting, references, side_by_side
 from canvas.document import Entry
 from canvas.graph import Kind, Node
 from canvas.state import ScopeKey, entry_text
+from components.file_texts import UnreadFile
 from scheduler.snapshots import history_line
 from scheduler.versions import Compiled
 from store import conversations, values
@@ -19,7 +20,7 @@ from worker.lists import Lists
 from worker.reads import Collected, Reads, items_ref
 
 Declared = Callable[[Entry], tuple[str, ...]]
-ReadFile = Callable[[Mapping[str, Any], str], str]
+ReadFile = Callable[[Mapping[str, Any], str], str | UnreadFile]
 
 LISTS = Lists()
 """What the item nodes of this process iterate over."""
@@ -187,4 +188,5 @@ def _history(tx: Transaction, claim: Claim) -> list[str]:
 def _files(of_the_turn: Given, compiled: Compiled, read_file: ReadFile) -> list[str]:
     begin = compiled.document.entries["begin"].params
     layout = begin.get("layout_recognize")
-    return [read_file(file, layout if isinstance(layout, str) else "") for file in of_the_turn.base.get("files", ())]
+    found = [read_file(file, layout if isinstance(layout, str) else "") for file in of_the_turn.base.get("files", ())]
+    return [file.text_blocking() if isinstance(file, UnreadFile) else file for file in found]

@@ -17,7 +17,7 @@ from providers.connections import warm_up
 from scheduler.broker import CANARY, EXECUTE, EXTRACT, INGEST, make_app
 from scheduler.counting import Counters
 from scheduler.hearing import GOODBYE, Hearing
-from scheduler.liveness import Watch, give_up
+from scheduler.liveness import BEHIND_WATCHES, LockWatchdog, Watch, give_up
 from scheduler.process import coordinator_of
 from store import canaries
 from store.storage import large_values_of
@@ -43,6 +43,7 @@ _database_url, _redis_url, _broker_url = _settings.servers()
 ADMISSION.most = _settings.worker_pool
 app = make_app(_broker_url, publishers=_settings.worker_threads, room=ADMISSION.room)
 _counters = Counters(**telemetry.counting())
+_lock_watchdog = LockWatchdog(_settings.deaf_after.total_seconds() + BEHIND_WATCHES)
 _worker: Worker | None = None
 
 
@@ -103,6 +104,7 @@ def extract() -> None:
 @worker_process_init.connect
 def _start(**_: Any) -> None:
     _give_way(False)
+    _lock_watchdog.start()
     worker().loop.tells = _give_way
     gc.freeze()  # what is there by now stays
     gc.set_threshold(GARBAGE_AFTER, *gc.get_threshold()[1:])
@@ -118,6 +120,7 @@ def _give_back(**_: Any) -> None:
 
 @worker_shutdown.connect
 def _close(**_: Any) -> None:
+    _lock_watchdog.stop()
     if _worker is not None:
         _worker.close()
 

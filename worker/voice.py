@@ -20,6 +20,7 @@ from scheduler.bus import Pieces
 from store import turns
 from store.activations import Claim
 from store.database import Database
+from store.transaction import Transaction
 from worker.allowance import Allowance
 from worker.failures import speakable
 
@@ -37,7 +38,7 @@ class Voice:
     claim: Claim
     database: Database
     pieces: Pieces
-    firm: Callable[[], bool]  # puts the claim on disk; False if the lease is gone
+    firm: Callable[[Transaction], bool]  # puts the claim on disk; False if the lease is gone
     is_message: bool
     allowance: Allowance = field(default_factory=Allowance)
     is_stopped: Callable[[], bool] = lambda: False  # whether the attempt was; then nothing more is said
@@ -96,9 +97,9 @@ class Voice:
 
     def _take_row(self, turn: UUID) -> turns.Taken | None:
         try:
-            if not self.firm():
-                return None
-            with self.database.transaction() as tx:
+            with self.database.transaction() as tx:  # one: who stands still in between has still got his lease
+                if not self.firm(tx):
+                    return None
                 return turns.take(tx, self.claim.run_id, turn, self.claim.node_id, self.claim.lease_id)
         except SQLAlchemyError as error:
             log.warning("turn_not_taken", error=str(error).splitlines()[0])

@@ -1,6 +1,6 @@
 """Canvases: list, create, get, update, delete; their versions and publishing (http-api 2)."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 from uuid import UUID
 
@@ -22,8 +22,9 @@ from canvas.document import Document
 from canvas.errors import Conflict, NotFound
 from canvas.findings import Finding
 from components.checking import findings_of, refusals_of
-from store import canvases, gallery, versions
+from store import canvas_secrets, canvases, gallery, versions
 from store.canvases import StoredCanvas
+from store.ids import new_id
 from store.transaction import Transaction
 from store.versions import Version
 
@@ -89,36 +90,39 @@ def create_agent(edge: TheEdge, principal: Caller, body: CanvasBody, once: OnceB
         raise Refused(ARGUMENT, "No title in request.")
     findings = findings_of(document)
     refuse_errors(findings if wanted.release else refusals_of(document, findings))
+    canvas_id = new_id()
+    sealed = edge.secrets_of(principal.tenant_id, canvas_id).sealed(document.raw)
     with once.transaction(edge.database) as tx:
         try:
-            canvas_id = canvases.create(
+            canvases.create(
                 tx,
                 principal.tenant_id,
                 title,
-                document.raw,
+                sealed,
                 description=wanted.description,
                 avatar=wanted.avatar,
                 canvas_type=wanted.canvas_type or "",
                 canvas_category=wanted.canvas_category or "agent_canvas",
                 permission=wanted.permission or "me",
                 release=wanted.release,
+                canvas_id=canvas_id,
             )
         except Conflict as taken:
             raise Refused(DATA, taken.message) from None
         stored = canvases.get(tx, principal.tenant_id, canvas_id)
         findings += _missing(tx, edge, principal, document)
-        told = {**_row(stored), "warnings": shown(findings)}
+        told = {**_row(edge, stored), "warnings": shown(findings)}
         return once.keep(tx, success(told, **warnings_of(CanvasFields, body)))
 
 
 @router.get("/agents/{agent_id}")
 def get_agent(edge: TheEdge, principal: Caller, agent_id: str) -> Response:
-    """An agent with its draft."""
+    """An agent with its draft; secrets are masked, and a document that comes back with a mask keeps the secret."""
     canvas_id = id_of(agent_id)
     if canvas_id is None:
         raise absent(DOES_NOT_EXIST)
     with edge.database.transaction() as tx:
-        return success(_row(canvases.get(tx, principal.tenant_id, canvas_id)))
+        return success(_row(edge, canvases.get(tx, principal.tenant_id, canvas_id)))
 
 
 @router.put("/agents/{agent_id}", openapi_extra=described(CanvasFields))
@@ -137,7 +141,7 @@ def update_agent(edge: TheEdge, principal: Caller, agent_id: str, body: CanvasBo
                 principal.tenant_id,
                 stored.id,
                 title=wanted.title,
-                dsl=document.raw if document is not None else None,
+                dsl=_sealed(tx, edge, stored, document),
                 description=wanted.description,
                 avatar=wanted.avatar,
                 canvas_type=wanted.canvas_type,
@@ -181,16 +185,20 @@ def list_versions(edge: TheEdge, principal: Caller, agent_id: str) -> Response:
 
 @router.get("/agents/{agent_id}/versions/{version_id}")
 def get_version(edge: TheEdge, principal: Caller, agent_id: str, version_id: str) -> Response:
-    """One version with its document."""
+    """One version with its document; secrets are masked."""
     with edge.database.transaction() as tx:
         canvas = canvas_of(tx, principal, agent_id)
         version = versions.version_by_id(tx, principal.tenant_id, canvas.id, _version_id(version_id))
-    return success({**version_row(version), "dsl": version.dsl})
+    shown_dsl = edge.secrets_of(principal.tenant_id, canvas.id).masked(version.dsl)
+    return success({**version_row(version), "dsl": shown_dsl})
 
 
 @router.delete("/agents/{agent_id}/versions/{version_id}")
 def delete_version(edge: TheEdge, principal: Caller, agent_id: str, version_id: str, force: bool = False) -> Response:
-    """Delete a version that nobody uses; with `force` also one that only finished runs and sessions refer to."""
+    """Delete a version that nobody uses; with `force` also one that finished runs and sessions refer to.
+
+    Those go on reading it.
+    """
     with edge.database.transaction() as tx:
         canvas = canvas_of(tx, principal, agent_id)
         versions.delete(tx, principal.tenant_id, canvas.id, _version_id(version_id), force=force)
@@ -209,7 +217,7 @@ def publish(edge: TheEdge, principal: Caller, agent_id: str, body: CanvasBody, o
             tx,
             principal.tenant_id,
             stored.id,
-            dsl=document.raw if document is not None else None,
+            dsl=_sealed(tx, edge, stored, document),
             title=wanted.title,
             description=wanted.description,
         )
@@ -244,6 +252,18 @@ def _to_save(
     with edge.database.transaction() as tx:
         findings += _missing(tx, edge, principal, document)
     return stored, document if dsl is not None else None, findings
+
+
+def _sealed(tx: Transaction, edge: Edge, stored: StoredCanvas, document: Document | None) -> dict[str, Any] | None:
+    """The given document as it is stored. Raises InvalidCanvas for a mask that stands for nothing."""
+    if document is None:
+        return None
+
+    def before() -> Iterator[Mapping[str, Any]]:
+        yield stored.draft
+        yield from canvas_secrets.stored_documents(tx, stored.tenant_id, stored.id)
+
+    return edge.secrets_of(stored.tenant_id, stored.id).sealed(document.raw, before)
 
 
 def _missing(tx: Transaction, edge: Edge, principal: Principal, document: Document) -> list[Finding]:
@@ -295,12 +315,12 @@ def _item(canvas: StoredCanvas) -> dict[str, Any]:
     }
 
 
-def _row(canvas: StoredCanvas) -> dict[str, Any]:
+def _row(edge: Edge, canvas: StoredCanvas) -> dict[str, Any]:
     return {
         "id": canvas.id.hex,
         "avatar": canvas.avatar,
         "title": canvas.title,
-        "dsl": legacy.rename(canvas.draft),
+        "dsl": edge.secrets_of(canvas.tenant_id, canvas.id).masked(legacy.rename(canvas.draft)),
         "description": canvas.description,
         "permission": canvas.permission,
         "user_id": canvas.tenant_id.hex,

@@ -19,7 +19,7 @@ from api.schemas import Budget
 from api.styles import OwnRoute
 from canvas.budget import limits_of, scope_of, told_account
 from canvas.errors import InvalidRequest, NotAllowed, NotFound
-from store import budgets
+from store import budgets, external_ids
 from store.budget_tables import EACH
 from store.budgets import Kept, Written
 
@@ -39,7 +39,8 @@ async def set_budget(edge: TheEdge, principal: Caller, body: SmallBody) -> Respo
     limits = limits_of(wanted.model_dump(exclude={"scope", "id"}))
     if not limits:
         raise InvalidRequest("Give at least one limit: tokens, calls, seconds or money.")
-    written = Written(wanted.scope, _writable(principal, wanted.scope, wanted.id or ""), limits)
+    scope_id = await in_thread(lambda: _writable(edge, principal, wanted.scope, wanted.id or ""))
+    written = Written(wanted.scope, scope_id, limits)
     await in_thread(lambda: edge.lifecycle.set_budget(principal.tenant_id, written))
     return json_reply({"budgets": await in_thread(lambda: _shown(edge, principal))})
 
@@ -48,8 +49,9 @@ async def set_budget(edge: TheEdge, principal: Caller, body: SmallBody) -> Respo
 def clear_budget(edge: TheEdge, principal: Caller, scope: str = "", id: str = "") -> Response:  # noqa: A002 (on the wire)
     """Take all limits of a budget away. What was spent in it is still known if it is set again."""
     known = scope_of(scope)
+    scope_id = _writable(edge, principal, known, id)
     with edge.database.transaction() as tx:
-        if not budgets.remove(tx, principal.tenant_id, known, _writable(principal, known, id)):
+        if not budgets.remove(tx, principal.tenant_id, known, scope_id):
             raise NotFound(f"There is no such budget of {scope} {id}".rstrip() + ".")
     return json_reply({"budgets": _shown(edge, principal)})
 
@@ -64,9 +66,9 @@ def _id(principal: Principal, kept: Kept) -> str | None:
     return None if kept.scope_id in (EACH, principal.tenant_id) else kept.scope_id.hex
 
 
-def _writable(principal: Principal, scope: str, written: str) -> UUID:
+def _writable(edge: Edge, principal: Principal, scope: str, written: str) -> UUID:
     """Whose budget it is, for a caller who may set it. Raises NotAllowed and NotFound."""
-    found = _scope_id(principal, scope, written)
+    found = _scope_id(edge, principal, scope, written)
     if found in (EACH, principal.tenant_id) and principal.kind != "admin":
         whose = "the tenant" if scope in ("tenant", "day") else f"each {scope}"
         raise NotAllowed(
@@ -76,13 +78,16 @@ def _writable(principal: Principal, scope: str, written: str) -> UUID:
     return found
 
 
-def _scope_id(principal: Principal, scope: str, written: str) -> UUID:
+def _scope_id(edge: Edge, principal: Principal, scope: str, written: str) -> UUID:
     """Whose budget it is. Raises NotFound for what is no id."""
     if scope in ("tenant", "day"):
         return principal.tenant_id
     if not written:
         return EACH
     found = id_of(written)
+    if scope == "run":  # an external id will do as well; a run that is gone may have left its budget
+        with edge.database.statements() as tx:
+            found = external_ids.find_run(tx, principal.tenant_id, written) or found
     if found is None:
         raise NotFound(f"There is no {scope} {written[:64]}.")
     return found

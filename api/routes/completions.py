@@ -114,7 +114,7 @@ async def answer_turn(
     options = keyed(request, wanted.options())
     headers = wanted.custom_header
     start = await in_thread(lambda: chosen(edge, principal, agent_id, options, route, custom_header=headers))
-    talk = await begin(edge, principal.tenant_id, start)
+    talk = await begin(edge, principal.tenant_id, start, token_id=principal.token_id)
     talk.stops_with_client = wanted.cancel_on_disconnect
     ignored = ignored_headers([name for name in wanted.without_effect if body.get(name) is not None])
     if wanted.stream:

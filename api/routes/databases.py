@@ -16,6 +16,7 @@ from api.schemas import Body, NoEffect
 from canvas.errors import AddressRefused, ToolError
 from components.tools.exesql import ExeSQLParams
 from providers.services import Databases
+from store import canvas_secrets
 
 router = APIRouter(tags=["tools"])
 
@@ -49,6 +50,8 @@ async def try_database(request: Request, edge: TheEdge, principal: Caller, body:
     if lacking:
         raise Refused(ARGUMENT, f"required argument are missing: {','.join(lacking)}; ")
     wanted = checked(Reached, body)
+    if canvas_secrets.is_mask(wanted.password):
+        raise Refused(ARGUMENT, "The password is masked. Type it in to try the connection.")
     databases: Databases = request.app.state.databases
     params = validated(ExeSQLParams, wanted.model_dump())
     target = {**{name: getattr(params, name) for name in NEEDED}, "timeout": SECONDS}

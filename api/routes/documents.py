@@ -70,7 +70,7 @@ async def upload(request: Request, edge: TheEdge, principal: Caller, dataset_id:
     base = await in_thread(lambda: _base(edge, principal, dataset_id))
     async with uploaded(request) as found:
         once = await in_thread(
-            lambda: by_files(request, principal.tenant_id, [(file.filename or "", file.file) for file in found])
+            lambda: by_files(request, principal, [(file.filename or "", file.file) for file in found])
         )
         await in_thread(lambda: once.look(edge.database))
         blobs = storage_of(edge.storage, base.id)

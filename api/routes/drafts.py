@@ -29,7 +29,7 @@ def reset_draft(edge: TheEdge, principal: Caller, agent_id: str) -> Response:
         stored = canvas_of(tx, principal, agent_id)
         document = reset.fresh(parsed(stored.draft, edge.max_canvas_bytes))
         canvases.put_draft(tx, principal.tenant_id, stored.id, document.raw)
-    return success(document.raw)
+    return success(edge.secrets_of(principal.tenant_id, stored.id).masked(document.raw))
 
 
 @router.get("/agents/{agent_id}/components/{component_id}/input-form")

@@ -12,7 +12,7 @@ from fastapi.responses import Response
 
 from api.auth import Anyone, Caller, Principal
 from api.edge import Edge, TheEdge, in_thread
-from api.errors import absent
+from api.errors import absent, no_access
 from api.once import Keyed, by_files
 from api.replies import id_of, success
 from api.routes.agents import canvas_of
@@ -28,10 +28,12 @@ old_router = APIRouter(tags=["files"])  # paths that older clients know, below `
 
 UNKNOWN = "document not found"
 
-_PAGES = re.compile(r"html|xml|xsl|svg|mimearchive|^message/|^multipart/")  # types that may carry scripts
+_PAGES = re.compile(
+    r"html|xml|xsl|svg|mimearchive|script|^message/|^multipart/"
+)  # types that may carry scripts, or be some
 _PICTURES = frozenset({"image/png", "image/jpeg"})
 _PAGE_EXTENSIONS = frozenset(
-    {"html", "htm", "shtml", "xhtml", "xht", "xml", "xsl", "xslt", "svg", "svgz", "mht", "mhtml"}
+    {"html", "htm", "shtml", "xhtml", "xht", "xml", "xsl", "xslt", "svg", "svgz", "mht", "mhtml", "js", "mjs", "cjs"}
 )
 FORM = {
     "type": "object",
@@ -69,7 +71,7 @@ async def upload(
     blobs = edge.storage
     async with uploaded(request) as found:
         once = await in_thread(
-            lambda: by_files(request, principal.tenant_id, [(file.filename or "", file.file) for file in found])
+            lambda: by_files(request, principal, [(file.filename or "", file.file) for file in found])
         )
         await in_thread(lambda: once.look(edge.database))
         if url and len(found) == 1:
@@ -81,6 +83,9 @@ async def upload(
 
 
 def _see_agent(edge: Edge, principal: Principal, agent_id: str) -> None:
+    canvas_id = id_of(agent_id)
+    if canvas_id is not None and not principal.opens(canvas_id):
+        raise no_access()
     with edge.database.transaction() as tx:
         canvas_of(tx, principal, agent_id)
 
@@ -92,7 +97,10 @@ def _kept(blobs: Blobs, file: Incoming) -> Kept:
 def _noted(edge: Edge, principal: Principal, once: Keyed, kept: list[Kept]) -> Response:
     """All files of a request, or none."""
     with once.transaction(edge.database) as tx:
-        rows = [files.note(tx, principal.tenant_id, file, created_by=principal.user_id) for file in kept]
+        token_id = principal.link.token_id if principal.link is not None else None
+        rows = [
+            files.note(tx, principal.tenant_id, file, created_by=principal.user_id, token_id=token_id) for file in kept
+        ]
         stored = [shown(row) for row in rows]
         return once.keep(tx, success(stored[0] if len(stored) == 1 else stored))
 
@@ -149,12 +157,13 @@ def show_artifact(edge: TheEdge, principal: Anyone, name: str, session_id: str =
 
 
 def _read(edge: Edge, principal: Principal, written: str) -> tuple[StoredFile, bytes]:
-    """A file of the caller with its bytes. Raises Refused."""
+    """A file of the caller with its bytes: of a share link one that came by it. Raises Refused."""
     file_id = id_of(written)
     if file_id is None:
         raise absent(UNKNOWN)
+    token_id = principal.link.token_id if principal.link is not None else None
     with edge.database.transaction() as tx:
-        file = files.get(tx, principal.tenant_id, file_id)
+        file = files.get(tx, principal.tenant_id, file_id, token_id=token_id)
     try:
         return file, edge.storage.get(file.sha256)
     except NotFound:
@@ -180,6 +189,7 @@ def reply_with(data: bytes, kind: str, name: str, *, is_inline: bool) -> Respons
     headers = {
         "Content-Disposition": "inline" if is_inline else f"attachment{_named(name)}",
         "X-Content-Type-Options": "nosniff",
+        "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; sandbox",
     }
     return Response(data, headers=headers, media_type=kind)
 

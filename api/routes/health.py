@@ -1,14 +1,21 @@
-"""alive · ready (database, migrations, broker, bus) · counters. At the root, and for everybody who gets there."""
+"""alive · ready (database, migrations, broker, bus), for everybody who gets there · counters · the schema. At the root.
+
+Counters are those of all tenants, so they need an admin token unless EASEL_OPEN_METRICS opens them; the schema needs
+any API token unless EASEL_OPEN_SCHEMA does.
+"""
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
 from threading import Lock
 
 import structlog
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
-from api.edge import Edge, TheEdge
+from api import auth
+from api.edge import Edge, TheEdge, in_thread
+from api.errors import FORBIDDEN, Refused
 from api.replies import json_reply
 from store import migrate
 from store.outages import trouble
@@ -75,11 +82,31 @@ def _found(name: str, look: Future[str]) -> str:
     return trouble(problem)
 
 
+@dataclass(frozen=True, slots=True)
+class OpenRoutes:
+    """Which of the routes need no token."""
+
+    metrics: bool
+    schema: bool
+
+
 @router.get("/metrics")
-def metrics(edge: TheEdge) -> Response:
+async def metrics(request: Request, edge: TheEdge, _for_openapi: auth.Bearer) -> Response:
     """This process's counters for Prometheus."""
-    page, content_type = edge.counters()
+    if not request.app.state.open_routes.metrics:
+        principal = await auth.caller(await auth.anyone(request, edge, None))
+        if principal.kind != "admin":
+            raise Refused(FORBIDDEN, "Counters are those of all tenants. Use a token of kind `admin`.", status=403)
+    page, content_type = await in_thread(edge.counters)
     return Response(page, media_type=content_type)
+
+
+@router.get("/openapi.json", include_in_schema=False)
+async def schema(request: Request, edge: TheEdge) -> Response:
+    """Every route with its schemas, as OpenAPI."""
+    if not request.app.state.open_routes.schema:
+        await auth.caller(await auth.anyone(request, edge, None))
+    return json_reply(await in_thread(request.app.openapi))
 
 
 def _database(edge: Edge) -> str:

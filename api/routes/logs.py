@@ -1,5 +1,6 @@
 """What an agent's tools were asked and answered in one turn (http-api 5, engine 5.7)."""
 
+from contextlib import suppress
 from typing import Any
 from uuid import UUID
 
@@ -11,7 +12,7 @@ from api.edge import Edge, TheEdge
 from api.errors import no_access
 from api.replies import id_of, success
 from canvas.errors import NotFound
-from store import canvases, conversations, journal, overview
+from store import canvases, conversations, external_ids, journal
 from store.transaction import Transaction
 
 router = APIRouter(tags=["logs"])
@@ -28,25 +29,35 @@ def tool_trace(edge: TheEdge, principal: Caller, agent_id: str, message_id: str)
 
 @router.get("/agentbots/{agent_id}/logs/{message_id}")
 def shared_tool_trace(edge: TheEdge, principal: Anyone, agent_id: str, message_id: str) -> Response:
-    """The same for whoever has the agent's share link."""
+    """The same for whoever has the agent's share link: of turns in sessions that were begun by it."""
     return success(_trace(edge, principal, agent_id, message_id))
 
 
 def _trace(edge: Edge, principal: Principal, named: str, message: str) -> list[dict[str, Any]] | dict[str, Any]:
-    of, message_id = id_of(named), id_of(message)
+    message_id = id_of(message)
+    token_id = principal.link.token_id if principal.link is not None else None
     with edge.database.transaction() as tx:
-        if of is None or not _is_callers(tx, principal.tenant_id, of):
+        of = _of(tx, principal, named)
+        if of is None:
             raise no_access()
-        found = journal.traces_of(tx, principal.tenant_id, of, message_id) if message_id is not None else []
+        if message_id is None:
+            return {}
+        found = journal.traces_of(tx, principal.tenant_id, of, message_id, token_id=token_id)
     return found or {}
 
 
-def _is_callers(tx: Transaction, tenant_id: UUID, of: UUID) -> bool:
-    """Whether an agent, a session or a run of the caller has this id."""
-    for find in (canvases.get, conversations.get, overview.glance):
-        try:
-            if find(tx, tenant_id, of) is not None:
-                return True
-        except NotFound:
-            continue
-    return False
+def _of(tx: Transaction, principal: Principal, named: str) -> UUID | None:
+    """The caller's agent, session or run of this id; of a run the external id will do as well."""
+    written = id_of(named)
+    if principal.link is not None:
+        is_open = written is not None and (
+            principal.opens(written)
+            or conversations.is_of_link(tx, principal.tenant_id, written, principal.link.token_id)
+        )
+        return written if is_open else None
+    if written is not None:
+        for find in (canvases.get, conversations.get):
+            with suppress(NotFound):
+                find(tx, principal.tenant_id, written)
+                return written
+    return external_ids.find_run(tx, principal.tenant_id, named)

@@ -27,8 +27,12 @@ MOST_MODELS = 1000
 
 @router.get("/openai/models")
 def list_models(edge: TheEdge, principal: Anyone) -> Response:
-    """The caller's agents as an OpenAI client lists models: by id. `has_more` where there are more than 1000."""
-    wanted = gallery.Wanted(categories=["agent_canvas"])
+    """The caller's agents as an OpenAI client lists models: by id. `has_more` where there are more than 1000.
+
+    A share link lists the one that it opens.
+    """
+    ids = [principal.link.canvas_id] if principal.link is not None else []
+    wanted = gallery.Wanted(categories=["agent_canvas"], ids=ids)
     with edge.database.statements() as tx:
         found, total = gallery.page(tx, principal.tenant_id, wanted, limit=MOST_MODELS)
     return _list([_model(each) for each in found], has_more=total > len(found))
@@ -78,6 +82,9 @@ async def complete_by_old_path(
 
 
 def _agent(edge: Edge, principal: Principal, written: str) -> StoredCanvas:
+    agent_id = id_of(written)
+    if agent_id is not None and not principal.opens(agent_id):
+        raise no_access()
     with edge.database.statements() as tx:
         return canvas_of(tx, principal, written)
 

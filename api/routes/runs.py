@@ -11,12 +11,12 @@ from fastapi.responses import Response, StreamingResponse
 from api.auth import Caller, Principal
 from api.bodies import SmallBody, checked, described
 from api.edge import Edge, TheEdge, in_thread
-from api.errors import SERVER, Failure, failed
+from api.errors import SERVER, Failure, TokenEnded, failed
 from api.once import OnceByBody
 from api.paging import ThePage
-from api.replies import id_of, id_or_nobodys, json_reply
+from api.replies import id_or_nobodys, json_reply
 from api.schemas import Answers, Turn
-from api.sse import BEAT, HEADERS, MEDIA_TYPE, Until, line
+from api.sse import BEAT, HEADERS, MEDIA_TYPE, Until, ended, line
 from api.steps import run_row, run_whole
 from api.styles import OwnRoute
 from api.talk import Talk, Told, begin, chosen, follow, gathered, headers_of, ids_of, keyed
@@ -27,7 +27,10 @@ from canvas.events import RUN_FAILED, USER_INPUTS
 from canvas.state import RunStatus
 from canvas.transcript import Position
 from scheduler.turn_start import Request as Said
-from store import explaining, overview
+from store import explaining, external_ids, overview
+from store.encoding import encode
+from store.overview import Glance
+from store.transaction import Transaction
 
 router = APIRouter(tags=["runs"], route_class=OwnRoute)
 
@@ -44,15 +47,21 @@ async def start_run(request: Request, edge: TheEdge, principal: Caller, agent_id
     options = keyed(request, wanted.options())
     seconds = _wait(request)
     start = await in_thread(lambda: chosen(edge, principal, agent_id, options, custom_header=wanted.custom_header))
-    talk = await begin(edge, principal.tenant_id, start)
+    talk = await begin(edge, principal.tenant_id, start, token_id=principal.token_id)
     return await _accepted(request, talk, seconds)
 
 
 @router.get("/runs")
 def list_runs(
-    edge: TheEdge, principal: Caller, page: ThePage, agent_id: str = "", session_id: str = "", status: str = ""
+    edge: TheEdge,
+    principal: Caller,
+    page: ThePage,
+    agent_id: str = "",
+    session_id: str = "",
+    status: str = "",
+    external_id: str = "",
 ) -> Response:
-    """One page of the caller's runs, the newest first."""
+    """One page of the caller's runs, the newest first, refused starts included."""
     known = [known.value for known in RunStatus]
     if status and status not in known:
         raise InvalidRequest(f'"status" is {status!r}. Use one of: {", ".join(known)}.')
@@ -63,6 +72,7 @@ def list_runs(
             canvas_id=_filter(agent_id),
             conversation_id=_filter(session_id),
             status=status,
+            external_id=external_id,
             limit=page.size,
             offset=page.offset,
         )
@@ -71,9 +81,12 @@ def list_runs(
 
 @router.get("/runs/{run_id}")
 def get_run(edge: TheEdge, principal: Caller, run_id: str) -> Response:
-    """A run: its state, what was said, open forms, and its activations as a tree with times."""
+    """A run: its state, what was said, open forms, and its activations as a tree with times.
+
+    `run_id` is here and in the following routes the id of the run or its external id.
+    """
     with edge.database.transaction() as tx:
-        run = overview.glance(tx, principal.tenant_id, _run_id(run_id))
+        run = overview.glance(tx, principal.tenant_id, _run_id(tx, principal, run_id))
         if run is None:
             raise _unknown(run_id)
         return json_reply(run_whole(tx, edge.versions, principal.tenant_id, run))
@@ -82,12 +95,15 @@ def get_run(edge: TheEdge, principal: Caller, run_id: str) -> Response:
 @router.get("/runs/{run_id}/explain")
 def explain_run(edge: TheEdge, principal: Caller, run_id: str) -> Response:
     """The one thing the run waits for, who owns that, and when it will move; what it waits for besides in `also`."""
+    chosen_run = _known(edge, principal, run_id)
     with edge.database.transaction() as tx:
-        found = explaining.facts(tx, principal.tenant_id, _run_id(run_id))
+        found = explaining.facts(tx, principal.tenant_id, chosen_run)
         if found is None:
             raise _unknown(run_id)
         facts, version_id = found
-        canvas = edge.versions.canvas(tx, version_id)
+        if facts.status is RunStatus.REFUSED:
+            return json_reply(explain.told(explain.explain_refusal(facts), None))
+        canvas = edge.versions.to_show(tx, version_id).canvas
     return json_reply(explain.told(explain.explain(facts, canvas, edge.limit_of), canvas))
 
 
@@ -98,10 +114,13 @@ async def get_events(request: Request, edge: TheEdge, principal: Caller, run_id:
     `after` and `Last-Event-ID` take the id of any event; the stream ends when the run is over or waits for a person.
     """
     position = Position.parse(request.headers.get("last-event-id") or after or "0")
-    chosen_run = _run_id(run_id)
-    if "text/event-stream" in request.headers.get("accept", ""):
-        await in_thread(lambda: _seen(edge, principal, chosen_run, run_id))
-        lines = _lines(edge, principal.tenant_id, chosen_run, position)
+    found = await in_thread(lambda: _found(edge, principal, run_id))
+    chosen_run = found.id
+    is_stream = "text/event-stream" in request.headers.get("accept", "")
+    if found.status == RunStatus.REFUSED:
+        return _refused(found, position, is_stream=is_stream)
+    if is_stream:
+        lines = _lines(edge, principal, chosen_run, position)
         return StreamingResponse(lines, headers=HEADERS, media_type=MEDIA_TYPE)
     run, wired, reached = await edge.streams.read(principal.tenant_id, chosen_run, position)
     shown = [{"id": str(one.position), **one.body} for one in wired]
@@ -111,11 +130,12 @@ async def get_events(request: Request, edge: TheEdge, principal: Caller, run_id:
 @router.post("/runs/{run_id}/cancel")
 def cancel_run(edge: TheEdge, principal: Caller, run_id: str) -> Response:
     """Stop a run. One that is over stays what it is."""
+    chosen_run = _known(edge, principal, run_id)
     try:
-        status = edge.lifecycle.cancel_run(principal.tenant_id, _run_id(run_id))
+        status = edge.lifecycle.cancel_run(principal.tenant_id, chosen_run)
     except NotFound:
         raise _unknown(run_id) from None
-    return json_reply({"run_id": _run_id(run_id).hex, "status": status.value})
+    return json_reply({"run_id": chosen_run.hex, "status": status.value})
 
 
 @router.post("/runs/{run_id}/resume", status_code=202, openapi_extra=described(Answers))
@@ -135,14 +155,14 @@ async def resume_run(
         options=headers_of(edge, principal, wanted.custom_header),
     )
     limits = limits_of(wanted.budget) if wanted.budget is not None else None
-    chosen_run = _run_id(run_id)
     seconds = _wait(request)
-    await in_thread(lambda: _seen(edge, principal, chosen_run, run_id))
+    chosen_run = await in_thread(lambda: _known(edge, principal, run_id))
     talk = await follow(
         edge,
         principal.tenant_id,
         chosen_run,
         lambda: edge.lifecycle.resume_run(principal.tenant_id, chosen_run, said, once.of_a_run, limits),
+        token_id=principal.token_id,
     )
     return await _accepted(request, talk, seconds)
 
@@ -182,20 +202,40 @@ def _ended(request: Request, told: Told, ids: dict[str, str], headers: dict[str,
     return json_reply({**told.body(return_trace=False)["data"], **ids, "status": status}, 200, headers)
 
 
-async def _lines(edge: Edge, tenant_id: UUID, run_id: UUID, after: Position) -> AsyncGenerator[bytes]:
+def _refused(found: Glance, position: Position, *, is_stream: bool) -> Response:
+    """The events of a start that was refused: there are none; a stream ends with the reason, like a failed run's."""
+    if not is_stream:
+        return json_reply({"events": [], "position": str(position), "status": found.status})
+    frame = {"code": 500, "message": found.error, "data": False, "run_id": found.id.hex}
+    return Response(f"data:{encode(frame)}\n\n", headers=HEADERS, media_type=MEDIA_TYPE)
+
+
+async def _lines(edge: Edge, principal: Principal, run_id: UUID, after: Position) -> AsyncGenerator[bytes]:
     async with edge.streams.listen(run_id) as subscription:
-        frames = edge.streams.follow(tenant_id, subscription, after, Until.REST)
+        token_id = principal.token_id
+        frames = edge.streams.follow(principal.tenant_id, subscription, after, Until.REST, token_id=token_id)
         try:
             async for wired in frames:
                 yield BEAT if wired is None else line(wired)
+        except TokenEnded as error:
+            yield ended(error, run_id)
         finally:
             await frames.aclose()
 
 
-def _seen(edge: Edge, principal: Principal, run_id: UUID, written: str) -> None:
+def _found(edge: Edge, principal: Principal, written: str) -> Glance:
+    """The caller's run that is meant by an id or an external id. Raises NotFound."""
     with edge.database.statements() as tx:
-        if overview.glance(tx, principal.tenant_id, run_id) is None:
-            raise _unknown(written)
+        found = overview.glance(tx, principal.tenant_id, _run_id(tx, principal, written))
+    if found is None:
+        raise _unknown(written)
+    return found
+
+
+def _known(edge: Edge, principal: Principal, written: str) -> UUID:
+    """The id of the caller's run that is meant by an id or an external id. Raises NotFound."""
+    with edge.database.statements() as tx:
+        return _run_id(tx, principal, written)
 
 
 def _wait(request: Request) -> float:
@@ -209,10 +249,10 @@ def _filter(text: str) -> UUID | None:
     return id_or_nobodys(text) if text else None
 
 
-def _run_id(text: str) -> UUID:
-    run_id = id_of(text)
+def _run_id(tx: Transaction, principal: Principal, written: str) -> UUID:
+    run_id = external_ids.find_run(tx, principal.tenant_id, written)
     if run_id is None:
-        raise _unknown(text)
+        raise _unknown(written)
     return run_id
 
 

@@ -1,4 +1,7 @@
-"""Agents for whoever has their share link: what they ask before a chat, and the chat (http-api 5)."""
+"""Agents for whoever has their share link: what they ask before a chat, and the chat (http-api 5).
+
+A share link sees the published version of its agent; an API token sees the draft, as on the other routes.
+"""
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
@@ -12,10 +15,11 @@ from api.replies import id_of, result
 from api.routes.completions import answer_turn, with_query
 from api.schemas import Completion, Flag
 from api.sessions import prologue_of
+from canvas.document import Document
 from canvas.errors import NotFound
 from components import fields
 from components.begin import MODES
-from store import canvases
+from store import canvases, versions
 from store.canvases import StoredCanvas
 
 router = APIRouter(tags=["share links"])
@@ -33,7 +37,7 @@ class SharedCompletion(Completion):
 def show_inputs(edge: TheEdge, principal: Anyone, agent_id: str) -> Response:
     """What an agent is called, what it says first, and the form of its Begin."""
     stored = _stored(edge, principal, agent_id)
-    document = parsed(stored.draft, edge.max_canvas_bytes)
+    document = _document(edge, principal, stored)
     params = document.begin_params
     return result(
         {
@@ -67,10 +71,19 @@ def _stored(edge: Edge, principal: Principal, agent_id: str) -> StoredCanvas:
     """The agent. Raises Refused; missing and foreign ones answer alike."""
     unknown = absent(f"Can't find agent by ID: {agent_id[:64]}")
     canvas_id = id_of(agent_id)
-    if canvas_id is None:
+    if canvas_id is None or not principal.opens(canvas_id):
         raise unknown
     try:
         with edge.database.statements() as tx:
             return canvases.get(tx, principal.tenant_id, canvas_id)
     except NotFound:
         raise unknown from None
+
+
+def _document(edge: Edge, principal: Principal, stored: StoredCanvas) -> Document:
+    """The document that the caller would start. Raises NotFound where nothing is published."""
+    if principal.link is None:
+        return parsed(stored.draft, edge.max_canvas_bytes)
+    with edge.database.transaction() as tx:
+        published = versions.latest_released(tx, principal.tenant_id, stored.id)
+        return edge.versions.get(tx, published.id).document

@@ -12,7 +12,7 @@ from api.bodies import SmallBody, checked, described
 from api.cancelling import cancel, cancel_open_runs
 from api.edge import TheEdge
 from api.errors import ARGUMENT, Refused
-from api.replies import id_of, success
+from api.replies import success
 from api.routes.agents import canvas_of
 from api.schemas import Cancelling, TaskAction
 
@@ -22,7 +22,7 @@ router = APIRouter(tags=["tasks"])
 @router.post("/tasks/{task_id}/cancel")
 def cancel_task(edge: TheEdge, principal: Caller, task_id: str) -> Response:
     """Stop a run, or everything of a session."""
-    cancel(edge, principal, id_of(task_id))
+    cancel(edge, principal, task_id)
     return success(True)
 
 
@@ -32,7 +32,7 @@ def change_task(edge: TheEdge, principal: Caller, task_id: str, body: SmallBody)
     action = checked(TaskAction, body)
     if action.action != "stop":
         raise Refused(ARGUMENT, f'Unknown action {action.action!r}. Use "stop".')
-    cancel(edge, principal, id_of(task_id))
+    cancel(edge, principal, task_id)
     return success(True)
 
 
@@ -44,7 +44,7 @@ def cancel_agent(edge: TheEdge, principal: Caller, agent_id: str, body: SmallBod
         canvas = canvas_of(tx, principal, agent_id)
     named = [text for text in (wanted.run_id, wanted.session_id) if text]
     for text in named:
-        cancel(edge, principal, id_of(text), canvas.id)
+        cancel(edge, principal, text, canvas.id)
     if not named:
         cancel_open_runs(edge, principal, canvas.id)
     return success(True)

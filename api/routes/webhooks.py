@@ -29,8 +29,12 @@ from api.webhook_payload import Delivery, body_of, content_type_of, payload_of
 from api.webhook_reply import template_of, told_reply
 from api.webhook_security import Knock, admit, credential_headers, texts, too_large
 from api.webhook_trace import Trace, page_of, trace_of
+from canvas.document import BEGIN
 from canvas.errors import Conflict, InvalidCanvas, InvalidRequest
+from canvas.secret_fields import Place
 from canvas.transcript import Position
+from providers.limited_process import OWNER
+from providers.untrusted_work import in_untrusted_thread
 from scheduler.accepting import Start, Started
 from scheduler.turn_start import Request as Said
 from store import versions, webhook_calls
@@ -136,7 +140,7 @@ async def _answered(
         if template is not None:
             started = await in_thread(lambda: edge.lifecycle.start_run(start))
             return template.reply(started)
-        talk = await begin(edge, start.tenant_id, start)
+        talk = await begin(edge, start.tenant_id, start, token_id=principal.token_id if principal else None)
         told = await gathered(talk, request)
         statuses = await in_thread(lambda: _statuses(edge, talk.started))
     except Conflict as refused:
@@ -147,7 +151,19 @@ async def _answered(
 
 
 def _hook(edge: Edge, agent_id: str, principal: Principal | None) -> Hook:
-    """The webhook of a canvas. Raises InvalidRequest for what is no webhook."""
+    """The webhook of a canvas. Raises InvalidRequest for what is no webhook.
+
+    Who has shown no token is not told why: an agent without a webhook answers like one that is not there.
+    """
+    try:
+        return _known_hook(edge, agent_id, principal)
+    except InvalidRequest:
+        if principal is not None:
+            raise
+        raise InvalidRequest(NOT_FOUND) from None
+
+
+def _known_hook(edge: Edge, agent_id: str, principal: Principal | None) -> Hook:
     with edge.database.transaction() as tx:
         canvas_id = id_of(agent_id)
         door = webhook_calls.door(tx, canvas_id) if canvas_id is not None else None
@@ -167,10 +183,12 @@ def _configured(tx: Transaction, edge: Edge, door: Door, *, is_test: bool) -> tu
         document = edge.versions.get(tx, version.id).document
     except InvalidCanvas:
         raise InvalidRequest("Invalid DSL format.") from None
-    params = document.begin_params
-    if params.get("mode") != "Webhook":
+    begin_node = document.entries.get(BEGIN)
+    if begin_node is None or begin_node.params.get("mode") != "Webhook":
         raise InvalidRequest("Webhook not configured for this agent.")
-    return version.id, params
+    secrets = edge.secrets_of(door.tenant_id, door.canvas_id)
+    place = Place(begin_node.id, begin_node.name, begin_node.component, "")
+    return version.id, secrets.opened_params(place, begin_node.params)
 
 
 async def _payload(request: Request, webhooks: Webhooks, hook: Hook) -> dict[str, Any]:
@@ -183,6 +201,7 @@ async def _payload(request: Request, webhooks: Webhooks, hook: Hook) -> dict[str
     address = request.client.host if request.client else ""
     knock = Knock(hook.door.canvas_id, address, headers, hook.is_test)
     most_bytes = await in_thread(lambda: admit(security, knock, webhooks.buckets))
+    OWNER.set(str(hook.door.tenant_id))
     header = headers.get("content-type", "")
     content_type = content_type_of(header, hook.params.get("content_types"))
     body = await body_of(
@@ -192,7 +211,8 @@ async def _payload(request: Request, webhooks: Webhooks, hook: Hook) -> dict[str
         headers.pop("authorization", None)  # the owner's own token, which is no part of what is tested
     query = _first(request.query_params.multi_items())
     delivery = Delivery(query, headers, body, content_type)
-    return await in_thread(lambda: payload_of(hook.params.get("schema"), delivery, credential_headers(security)))
+    hidden = credential_headers(security)
+    return await in_untrusted_thread(payload_of, hook.params.get("schema"), delivery, hidden)
 
 
 def _first(items: list[tuple[str, str]]) -> dict[str, str]:

@@ -59,7 +59,7 @@ class Fixtures:
         """What a case's nodes reach beside its model and files."""
         return services_of(self.cases[tenant_id], common)
 
-    def read_file(self, tenant_id: UUID, descriptor: Mapping[str, Any], _: str) -> str:
+    def read_file(self, tenant_id: UUID, run_id: UUID, descriptor: Mapping[str, Any], _: str) -> str:
         """A file of the case's store, as parsing it would give."""
         text = self.files[tenant_id][str(descriptor["id"])]
         mime_type = str(descriptor.get("mime_type") or "")
@@ -144,7 +144,7 @@ class _Player:
     tenant_id: UUID
     canvas_id: UUID
     version_id: UUID
-    read_file: Callable[[UUID, Mapping[str, Any], str], str]
+    read_file: Callable[[UUID, UUID, Mapping[str, Any], str], str]
     watcher: Watcher
     conversation_id: UUID | None = None
 
@@ -195,7 +195,7 @@ class _Player:
             outputs = snapshots.outputs_of(tx, self.engine.coordinator.versions, row, registry.default_outputs)
             known = snapshots.globals_of(tx, row)
             known["sys.files"] = [
-                self.read_file(self.tenant_id, file, "") if isinstance(file, Mapping) else file
+                self.read_file(self.tenant_id, started.run_id, file, "") if isinstance(file, Mapping) else file
                 for file in known["sys.files"]
             ]
             history = snapshots.history_of(tx, row)

@@ -2,6 +2,6 @@
 
 from components.documents.cleaning import without_reasoning
 from components.documents.layout import Layout
-from components.documents.rendering import EXTENSIONS, MIME_TYPES, render
+from components.documents.rendering import EXTENSIONS, MIME_TYPES, make_document, render
 
-__all__ = ["EXTENSIONS", "MIME_TYPES", "Layout", "render", "without_reasoning"]
+__all__ = ["EXTENSIONS", "MIME_TYPES", "Layout", "make_document", "render", "without_reasoning"]

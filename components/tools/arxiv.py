@@ -3,7 +3,6 @@
 DSL: `query` (as the vendor's search language, no field is put before it), `top_n`, `sort_by`.
 """
 
-import asyncio
 from collections.abc import Mapping
 from typing import Annotated, Any
 from xml.etree.ElementTree import Element
@@ -18,6 +17,7 @@ from components.tools.parameters import one_of, positive
 from components.tools.xml_tree import text_of
 from providers.rates import VendorPace
 from providers.services import Call, Reply
+from providers.untrusted_work import in_untrusted_thread
 
 SEARCH = "https://export.arxiv.org/api/query"
 ORDERS = ("submittedDate", "lastUpdatedDate", "relevance")
@@ -51,7 +51,7 @@ async def search(params: ArXivParams, arguments: Mapping[str, Any], ctx: NodeCon
 async def _feed(reply: Reply) -> Element:
     """What the vendor found. Raises ToolError for what is no feed, and for a refusal in the words of its entry."""
     try:
-        feed = await asyncio.to_thread(xml_tree.parse, reply.content)
+        feed = await in_untrusted_thread(xml_tree.parse, reply.content)
     except ToolError:
         if reply.is_success:
             raise

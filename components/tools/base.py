@@ -36,7 +36,6 @@ class ToolParams(Params):
 
     model_config = ConfigDict(hide_input_in_errors=True)
 
-    secrets: ClassVar[tuple[str, ...]] = ()
     null_counts: ClassVar[tuple[str, ...]] = ()
     """Fields in which null says something; in all others it is as if nothing were stored."""
 
@@ -156,12 +155,13 @@ class Tool(Generic[P]):
     pace: VendorPace | None = None  # that the vendor wants all workers together to keep
     outputs: tuple[str, ...] = ("formalized_content", "json")  # all that a call may bring
     apart: Callable[[P], Collection[str]] = lambda params: ()  # arguments that a canvas gives as `Apart`
+    for_models: Callable[[P], P] = lambda params: params  # the author's parameters where an Agent's model calls
+    arguments_told: Callable[[P], Mapping[str, Argument]] | None = None  # in place of `arguments`, for a model to read
 
     def schema(self, params: P, exposed_name: str) -> dict[str, Any]:
         """The function as a model is offered it (tools 1.3)."""
-        properties = {
-            name: _property(argument, self.stored(params, name, argument)) for name, argument in self.arguments.items()
-        }
+        told = self.arguments if self.arguments_told is None else self.arguments_told(params)
+        properties = {name: _property(argument, self.stored(params, name, argument)) for name, argument in told.items()}
         return {
             "type": "function",
             "function": {
@@ -233,6 +233,11 @@ class Tool(Generic[P]):
             return ToolRun({self.main_output: secrets.removed(result, hidden)}, secrets.removed(result, hidden))
         outputs = secrets.removed(error.details.get("outputs") or {}, hidden)
         return ToolRun(outputs, secrets.removed(error.details.get("answer"), hidden) or labelled, text, error.code)
+
+
+def timed_out(component: str, seconds: float) -> str:
+    """What is said of a call that has met the time limit of its component."""
+    return f"Operation timed out after {seconds:g} seconds. Raise COMPONENT_EXEC_TIMEOUT_{component.upper()}."
 
 
 def may_help(error: BaseException) -> bool:

@@ -43,6 +43,16 @@ class Contract:
     of: str
     items: int = 0
 
+    @property
+    def type_name(self) -> str:
+        """The type as it is written: `Array<Number>`."""
+        return "Array<" * self.items + self.of + ">" * self.items
+
+    @property
+    def promises_nothing(self) -> bool:
+        """Whether every value is as promised."""
+        return self.of == ANY and self.items == 0
+
     def mismatch(self, value: Any) -> str | None:
         """What is wrong with a value; None if it is as promised."""
         return _mismatch(value, self.of, self.items, "")

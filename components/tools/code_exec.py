@@ -7,8 +7,8 @@ account: `max_retries` counts for nothing, what came of it is recorded, and a wo
 the question whether it has happened, unless the sandbox says that nothing can have come of it (row T13).
 """
 
-import asyncio
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
@@ -22,6 +22,7 @@ from components.tools.code_contract import Contract
 from components.tools.parameters import filled, one_of
 from providers.cleaning import clean
 from providers.services import Program, ProgramResult, Sandbox
+from providers.untrusted_work import in_untrusted_thread
 
 LANGUAGES: Mapping[str, str] = {
     "python": "python",
@@ -31,10 +32,15 @@ LANGUAGES: Mapping[str, str] = {
 }
 """What authors and models write, and what a sandbox is told."""
 
-NO_SANDBOX = "No sandbox provider configured. Please configure sandbox settings in the admin panel."
+NO_SANDBOX = (
+    "No sandbox is configured to run code. Set EASEL_SANDBOX on the workers, for example EASEL_SANDBOX=local, "
+    "and start them again."
+)
 LONGEST_ERROR = 4000  # characters: the end of what a program says about its failure
 _DEFAULT_SCRIPT = 'def main(arg1: str, arg2: str) -> dict:\n    return {"result": arg1 + arg2}\n'
 _DONE = "code:done"
+_MOST_PRINTED = 16_000  # characters of what a program has printed that a model reads beside its result
+_RETURNS = "It defines `main`, without parameters, which returns a JSON value"
 
 
 def _default_outputs() -> dict[str, Any]:
@@ -62,30 +68,30 @@ async def execute(params: CodeExecParams, arguments: Mapping[str, Any], ctx: Nod
     if sandbox is None:
         raise ToolError(NO_SANDBOX)
     if sandbox.repeatable:
-        return _judged(await _outputs(sandbox, program, contract, ctx), contract)
+        return _judged(await _carried_out(sandbox, program, contract, ctx), contract)
     kept = await ctx.recall(_DONE)
     if kept is None:
         async with ctx.unrepeatable():
             kept = await _carried_out(sandbox, program, contract, ctx)
-    if kept.get("error"):
-        raise ToolError(kept["error"])
-    return _judged(kept["outputs"], contract)
+            await ctx.record(_DONE, kept)  # before anybody acts on it
+    return _judged(kept, contract)
 
 
 async def _carried_out(sandbox: Sandbox, program: Program, contract: Contract, ctx: NodeContext) -> Mapping[str, Any]:
-    """{"outputs"} or {"error"}, written down before anybody acts on it."""
+    """{"outputs"} or {"error"}, and {"printed"}: what the program has printed beside its result."""
+    printed = ""
     try:
-        kept: dict[str, Any] = {"outputs": await _outputs(sandbox, program, contract, ctx)}
+        result = await sandbox.run(program)
+        printed = clean(result.stdout).strip()
+        outputs = await _outputs(result, contract, ctx)
     except ToolError as error:
-        kept = {"error": error.message}
-    await ctx.record(_DONE, kept)
-    return kept
+        return {"error": error.message, "printed": printed}
+    return {"outputs": outputs, "printed": printed if result.has_value else ""}
 
 
-async def _outputs(sandbox: Sandbox, program: Program, contract: Contract, ctx: NodeContext) -> dict[str, Any]:
+async def _outputs(result: ProgramResult, contract: Contract, ctx: NodeContext) -> dict[str, Any]:
     """All outputs that a run of the program brings, its own under the contract's name. Raises ToolError."""
-    result = await sandbox.run(program)
-    value, kind, text = await asyncio.to_thread(_told, result)
+    value, kind, text = await in_untrusted_thread(_told, result)
     kept = await code_files.keep(result.files, ctx)
     return {
         contract.name: value,
@@ -120,13 +126,57 @@ def _value(result: ProgramResult) -> Any:
     return code_contract.printed_value(result.stdout)
 
 
-def _judged(outputs: Mapping[str, Any], contract: Contract) -> ToolResult:
-    """The result, if it is what the contract promises; else an error that carries the rest of the outputs."""
+def _judged(kept: Mapping[str, Any], contract: Contract) -> ToolResult:
+    """The result, if it is what the contract promises. Else an error: the node has the rest of the outputs, and a model
+    reads what the program gave and printed, and what is wrong with it."""
+    printed = _shown_print(kept.get("printed") or "")  # a release before this one has recorded none
+    failure = kept.get("error")
+    if failure:
+        told = {"error": f"{CODE_EXEC.name} error: {failure}", **printed} if printed else None
+        raise ToolError(failure, answer=told)
+    outputs: Mapping[str, Any] = kept["outputs"]
+    shown = {name: value for name, value in outputs.items() if not name.startswith("_")} | printed
     wrong = contract.mismatch(outputs[contract.name])
     if wrong:
-        raise ToolError(wrong, outputs={**outputs, contract.name: None})
-    shown = {name: value for name, value in outputs.items() if not name.startswith("_")}
+        emptied = {contract.name: None}
+        raise ToolError(wrong, outputs={**outputs, **emptied}, answer={"error": wrong, **shown, **emptied})
     return ToolResult(outputs, answer=shown)
+
+
+def _shown_print(text: str) -> dict[str, str]:
+    """What a program has printed, for a model: its end, if it is long."""
+    shown = text if len(text) <= _MOST_PRINTED else f"[...]{text[-_MOST_PRINTED:]}"
+    return {"printed": shown} if text else {}
+
+
+def for_models(params: CodeExecParams) -> CodeExecParams:
+    """The parameters as an Agent's tool has them: outputs that are as they come promise nothing of a program that only
+    the model will write."""
+    name, declared = next(iter(_default_outputs().items()))
+    own = {key: value for key, value in _own_outputs(params).items() if key not in code_contract.RESERVED}
+    kind = own[name].get("type") if list(own) == [name] and isinstance(own[name], Mapping) else None
+    if str(kind or "").strip().lower() != declared["type"]:
+        return params
+    return params.model_copy(
+        update={"outputs": {**_own_outputs(params), name: {**own[name], "type": code_contract.ANY}}}
+    )
+
+
+def _own_outputs(params: CodeExecParams) -> Mapping[str, Any]:
+    return params.outputs if isinstance(params.outputs, Mapping) else {}
+
+
+def _arguments_told(params: CodeExecParams) -> Mapping[str, Argument]:
+    """The arguments as a model is told of them: with the type that the author wants, if it is any."""
+    try:
+        contract = code_contract.contract_of(params.outputs)
+    except ToolError:  # every call says what is wrong with it
+        return CODE_EXEC.arguments
+    if contract.promises_nothing:
+        return CODE_EXEC.arguments
+    script = CODE_EXEC.arguments["script"]
+    described = f"The whole program. {_RETURNS} of type {contract.type_name}."
+    return {**CODE_EXEC.arguments, "script": replace(script, description=described)}
 
 
 def _program(params: CodeExecParams, arguments: Mapping[str, Any], ctx: NodeContext) -> Program:
@@ -161,13 +211,14 @@ CODE_EXEC = Tool(
     CodeExecParams,
     description=(
         "Runs a program and returns what its function `main` returns. Use it to compute, to convert data or to draw "
-        "charts: files that it writes into the folder `artifacts` are given to the user."
+        "charts: files that it writes into the folder `artifacts` are given to the user. What it prints is returned "
+        "as well."
     ),
     arguments={
         "lang": Argument("string", "The program's language.", required=True, enum=("python", "javascript")),
         "script": Argument(
             "string",
-            "The whole program. It defines `main`, without parameters, which returns a JSON value.",
+            f"The whole program. {_RETURNS}.",
             required=True,
         ),
     },
@@ -176,6 +227,8 @@ CODE_EXEC = Tool(
     empty=None,
     main_output="content",
     retries=0,
+    for_models=for_models,
+    arguments_told=_arguments_told,
     outputs=(
         "result",
         "raw_result",

@@ -6,7 +6,6 @@ kept.links        ["![chart.png](/api/v1/documents/artifact/...)"]
 kept.content      "attachment_count: 1\\n\\nattachment1 (image): chart.png\\n..."
 """
 
-import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
@@ -18,7 +17,9 @@ from components.charsets import decoded
 from components.context import NodeContext
 from components.pdf_text import pdf_parts
 from providers.cleaning import clean
+from providers.limited_process import in_limited_process
 from providers.services import ProducedFile
+from providers.untrusted_work import in_untrusted_thread
 
 MOST_TEXT = 20_000  # characters of one file
 _SHOWN_AS_TEXT = frozenset({"csv", "json", "html", "txt", "md", "xml", "tsv"})
@@ -44,7 +45,7 @@ async def keep(files: Sequence[ProducedFile], ctx: NodeContext) -> Kept:
         url = await _stored(name, file, ctx)
         is_image = file.mime_type.startswith("image/")
         kind = "image" if is_image else _extension(name) or "file"
-        text = await asyncio.to_thread(_text_of, name, kind, file.data)
+        text = await _shown(name, kind, file.data)
         if text is None:
             text = f"Artifact generated but parse failed. Download: {url}"
         artifacts.append({"name": name, "url": url, "mime_type": file.mime_type, "size": len(file.data)})
@@ -64,16 +65,25 @@ async def _stored(name: str, file: ProducedFile, ctx: NodeContext) -> str:
     return f"/api/v1/documents/artifact/{quote(stored)}?session_id={quote(ctx.run_id)}"
 
 
-def _text_of(name: str, kind: str, data: bytes) -> str | None:
+async def _shown(name: str, kind: str, data: bytes) -> str | None:
     """What a file says; None if it has no text that we can get at."""
     try:
         if kind in _SHOWN_AS_TEXT:
-            return clean(decoded(data, may_declare=kind == "html"))[:MOST_TEXT]
+            return await in_untrusted_thread(_beginning, data, may_declare=kind == "html")
         if kind == "pdf":
-            return _first(pdf_parts(name, data))
+            return await in_limited_process(beginning_of_pdf, name, data)
     except NodeFailure:
         return None
     return None
+
+
+def _beginning(data: bytes, *, may_declare: bool) -> str:
+    return clean(decoded(data, may_declare=may_declare))[:MOST_TEXT]
+
+
+def beginning_of_pdf(name: str, data: bytes) -> str:
+    """The beginning of a PDF's text."""
+    return _first(pdf_parts(name, data))
 
 
 def _first(parts: Iterable[str]) -> str:

@@ -27,6 +27,7 @@ from providers.addresses import addresses_of
 from providers.cleaning import clean
 from providers.hops import url_of
 from providers.services import Call, Reply
+from providers.untrusted_work import in_untrusted_thread
 
 NOT_VALID = "URL not valid"
 LARGEST = 5 * 1024 * 1024  # bytes of a page
@@ -64,7 +65,8 @@ async def crawl(params: CrawlerParams, arguments: Mapping[str, Any], ctx: NodeCo
     try:
         url = _checked(value_text(arguments["query"]).strip())
         page = await (_by_browser if params.engine == "browser" else _by_http)(url, params, ctx)
-        text = await asyncio.to_thread(_extracted, page, params.extract_type)
+        html = page.text.encode("utf-8", "replace")
+        text = await page_text.read_page(len(html), extracted, page.url, html, page.is_html, params.extract_type)
     except AddressRefused as error:
         raise AddressRefused(NOT_VALID, answer=NOT_VALID, reason=error.message) from error
     except NodeFailure as error:
@@ -88,7 +90,7 @@ async def _by_http(url: str, params: CrawlerParams, ctx: NodeContext) -> Page:
         raise ToolError("it is a PDF, and only web pages and plain text are read.")
     if kind and kind not in (*_PAGES, _TEXT):
         raise ToolError(f"its type is {kind[:100]}, and only web pages and plain text are read.")
-    text = await asyncio.to_thread(_decoded, reply)
+    text = await in_untrusted_thread(_decoded, reply)
     is_mirrored = web.named_place(ctx.services.base_urls, CRAWLER.name, url_of(url).host) is not None
     return Page(url if is_mirrored else reply.url, text, is_html=kind in _PAGES or (not kind and "<" in text))
 
@@ -126,20 +128,21 @@ async def _by_browser(url: str, params: CrawlerParams, ctx: NodeContext) -> Page
 
 
 # -- what is made of it -----------------------------------------------------------------------------------------------
-def _extracted(page: Page, extract_type: str) -> str:
-    """The text that was asked for, fit to keep. Raises NodeFailure for a page that cannot be read."""
-    if not page.is_html:
-        return _INLINE.sub("", clean(page.text))[:LONGEST]
-    tree = page_text.tree_of(page.text)
+def extracted(url: str, content: bytes, is_html: bool, extract_type: str) -> str:
+    """The text that was asked for, fit to keep; `content` is UTF-8. Raises NodeFailure for an unreadable page."""
+    text = content.decode()
+    if not is_html:
+        return _INLINE.sub("", clean(text))[:LONGEST]
+    tree = page_text.tree_of(text)
     if tree.body is None:
         return ""
     match extract_type:
         case "html":
             text = page_html.cleaned(tree.body)
         case "markdown":
-            text = page_markdown.markdown_of(tree.body, _base(tree, page.url))
+            text = page_markdown.markdown_of(tree.body, _base(tree, url))
         case _:
-            text = page_markdown.markdown_of(main_text.main_part(tree.body), page.url, with_links=False)
+            text = page_markdown.markdown_of(main_text.main_part(tree.body), url, with_links=False)
     return _INLINE.sub("", clean(text))[:LONGEST].strip()
 
 

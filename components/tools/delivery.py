@@ -52,10 +52,14 @@ class Deliveries:
         return None
 
     async def carry_out(self, session: MailSession, message: bytes, refused: Mapping[str, str]) -> None:
-        """Deliver, between two lines of the record. Raises ToolError, also where nobody knows."""
+        """Deliver, between two lines of the record. Raises ToolError, also where nobody knows.
+
+        Who finds the first line written already delivers nothing: only one attempt may have written it.
+        """
         guarded = nullcontext() if self._ctx.on_unknown == "fail" else self._ctx.unrepeatable()
         async with guarded:
-            await self._ctx.record(f"mail:begun:{self._number}", True)
+            if not await self._ctx.record(f"mail:begun:{self._number}", True):
+                raise _unknown(self._ctx)  # another attempt has begun it since `look`
             ended, error = await _delivered(session, message, refused)
             await self._ctx.record(f"mail:ended:{self._number}", ended)
         self._number += 1

@@ -5,7 +5,6 @@ Only the first page of results is read. When the vendor has had enough of us, it
 that is an error which another try may mend.
 """
 
-import asyncio
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -22,6 +21,7 @@ from components.tools.base import Argument, Tool, ToolParams, ToolResult
 from components.tools.evidence import Hit
 from components.tools.parameters import one_of, positive
 from providers.services import Call, Reply
+from providers.untrusted_work import in_untrusted_thread
 
 WEB, START, NEWS = "https://html.duckduckgo.com/html/", "https://duckduckgo.com/", "https://duckduckgo.com/news.js"
 ANYWHERE = "wt-wt"  # no region
@@ -53,7 +53,7 @@ async def search(params: DuckDuckGoParams, arguments: Mapping[str, Any], ctx: No
 
 async def _pages(query: str, ctx: NodeContext) -> list[dict[str, Any]]:
     page = web.text_of(await _fetched(Call("GET", WEB, params={"q": query, "kl": ANYWHERE}), ctx))
-    rows = await asyncio.to_thread(_results_in, page)
+    rows = await in_untrusted_thread(_results_in, page)
     if not rows and any(riddle in page for riddle in _RIDDLES):
         raise _rate_limited()
     return rows

@@ -6,7 +6,6 @@ Each chunk has a display number, under which an answer cites it. A web page's ch
 same words found twice are one chunk.
 """
 
-import asyncio
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from components.context import NodeContext
 from components.templates import value_text
 from providers.cleaning import clean
 from providers.fitting import count_tokens
+from providers.untrusted_work import in_untrusted_thread
 
 LONGEST = 10_000  # characters of one web page's content
 BUDGET = int(200_000 * 0.97)  # tokens of all contents together
@@ -137,7 +137,7 @@ async def _within_budget(contents: Sequence[str]) -> int:
     """How many contents a model is given: up to and with the one that passes the budget."""
     if sum(map(len, contents)) * _TOKENS_PER_LETTER < BUDGET:
         return len(contents)
-    return await asyncio.to_thread(_fitting, contents)
+    return await in_untrusted_thread(_fitting, contents)
 
 
 def _fitting(contents: Sequence[str]) -> int:

@@ -7,7 +7,6 @@ fails stops no other (row T14); under `reject_all` nothing is asked when one is 
 `bind_references` values reach the database apart from the text.
 """
 
-import asyncio
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
 
@@ -21,6 +20,7 @@ from components.tools.base import Apart, Argument, Tool, ToolParams, ToolResult
 from components.tools.parameters import filled, flag, one_of, positive
 from components.tools.sql_values import Marked
 from providers.services import Connection
+from providers.untrusted_work import in_untrusted_thread
 
 NO_ROWS = "No record in the database!"
 _RAGFLOW_DATABASE, _RAGFLOW_HOST, _RAGFLOW_PASSWORD = "rag_flow", "ragflow-mysql", "infini_rag_flow"
@@ -61,10 +61,10 @@ class ExeSQLParams(ToolParams):
 async def ask(params: ExeSQLParams, arguments: Mapping[str, Any], ctx: NodeContext) -> ToolResult:
     given = arguments.get("sql")
     written = sql_values.marked(given.text, given.values) if isinstance(given, Apart) else Marked(value_text(given))
-    statements = await asyncio.to_thread(sql_rules.statements, written.text, params.db_type)
+    statements = await in_untrusted_thread(sql_rules.statements, written.text, params.db_type)
     if not statements:
         raise ToolError("SQL for `ExeSQL` MUST not be empty.")
-    refusals = await asyncio.to_thread(lambda: [sql_rules.refusal(each, params.db_type) for each in statements])
+    refusals = await in_untrusted_thread(lambda: [sql_rules.refusal(each, params.db_type) for each in statements])
     refused = next((text for text in refusals if text), None)
     if params.reject_all and refused:
         raise ToolError(written.as_written(refused))
@@ -84,13 +84,13 @@ async def ask(params: ExeSQLParams, arguments: Mapping[str, Any], ctx: NodeConte
 async def _answered(statement: str, written: Marked, params: ExeSQLParams, connection: Connection) -> tuple[Any, str]:
     """What one statement gives: its element of `json`, and its text."""
     try:
-        sent = await asyncio.to_thread(written.bound, statement, params.db_type) if written.marks else statement
+        sent = await in_untrusted_thread(written.bound, statement, params.db_type) if written.marks else statement
         rows = await connection.execute(sent, params.max_records)
     except ToolError as error:
         return _told(written.as_written(sql_rules.failed(statement, error.message)))
     if not rows.rows:
         return {"content": NO_ROWS}, ""
-    return await asyncio.to_thread(lambda: (sql_table.json_rows(rows), sql_table.text_table(rows)))
+    return await in_untrusted_thread(lambda: (sql_table.json_rows(rows), sql_table.text_table(rows)))
 
 
 def _told(message: str) -> tuple[Any, str]:

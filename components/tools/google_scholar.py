@@ -4,7 +4,6 @@ DSL: `query`, `top_n`, `sort_by`, `year_low`, `year_high`, `patents`. The vendor
 that asks whether we are one is an error, and nothing is done to get around it.
 """
 
-import asyncio
 import re
 from collections.abc import Mapping
 from http import HTTPStatus
@@ -18,6 +17,7 @@ from components.tools.base import Argument, Tool, ToolParams, ToolResult
 from components.tools.evidence import Hit
 from components.tools.parameters import flag, one_of, positive, whole
 from providers.services import Call
+from providers.untrusted_work import in_untrusted_thread
 
 SEARCH = "https://scholar.google.com/scholar"
 ROWS_A_PAGE = 10
@@ -66,7 +66,7 @@ async def _page(asked: Mapping[str, Any], ctx: NodeContext) -> list[dict[str, An
         raise HttpFailed("Google Scholar refuses programs for now.", retryable=False, status=reply.status)
     if not reply.is_success:
         raise web.refusal(reply)
-    return await asyncio.to_thread(_rows_in, page)
+    return await in_untrusted_thread(_rows_in, page)
 
 
 def _rows_in(page: str) -> list[dict[str, Any]]:

@@ -4,7 +4,6 @@ DSL: `query`, `top_n`, `email` (the vendor wants to know whom to write to), `api
 search without hits is empty rather than an error, and an abstract is given whole (row T9).
 """
 
-import asyncio
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
 from xml.etree.ElementTree import Element
@@ -19,6 +18,7 @@ from components.tools.parameters import positive
 from components.tools.xml_tree import text_of
 from providers.rates import VendorPace
 from providers.services import Call, Reply
+from providers.untrusted_work import in_untrusted_thread
 
 SEARCH = "https://eutils.ncbi.nlm.nih.gov/entrez/eutils/esearch.fcgi"
 FETCH = "https://eutils.ncbi.nlm.nih.gov/entrez/eutils/efetch.fcgi"
@@ -47,7 +47,7 @@ async def search(params: PubMedParams, arguments: Mapping[str, Any], ctx: NodeCo
     rows: list[dict[str, str]] = []
     if ids:
         reply = await web.fetch(ctx, "PubMed", Call("GET", FETCH, params={**caller, "id": ",".join(ids)}))
-        found = await asyncio.to_thread(_tree, reply, "PubmedArticleSet")
+        found = await in_untrusted_thread(_tree, reply, "PubmedArticleSet")
         rows = [_row(article) for article in found.iter("PubmedArticle")]
     hits = (Hit(row["title"], row["url"], _content(row)) for row in rows)
     formalized = await evidence.cite_hits(hits, ctx)

@@ -7,7 +7,6 @@ searching itself, and whatever a model has to do with it, is the retriever's (`p
 datasets as `may_be_names` among the options, and answers a search in memories with chunks that have `content`.
 """
 
-import asyncio
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any
@@ -23,6 +22,7 @@ from components.tools.base import Argument, Tool, ToolParams, ToolResult
 from components.tools.parameters import positive
 from providers.fitting import count_tokens
 from providers.services import Search
+from providers.untrusted_work import in_untrusted_thread
 
 SOURCES = ("dataset", "memory")
 NOT_CONFIGURED = (
@@ -122,7 +122,7 @@ async def _from_memories(
     options["user_id"] = value_text(ctx.lookup(user) if _is_reference(user, ctx) else user)
     found = await _search(Search(question, memory_ids=ids, options=options), ctx)
     contents = [value_text(chunk.get("content")) for chunk in found.get("chunks") or ()]
-    told = await asyncio.to_thread(_within_budget, [content for content in contents if content])
+    told = await in_untrusted_thread(_within_budget, [content for content in contents if content])
     text = "\n".join(told) or value_text(params.empty_response)
     return ToolResult({"formalized_content": text}, answer=text)
 

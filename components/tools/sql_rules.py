@@ -144,7 +144,15 @@ def refusal(statement: str, db_type: str) -> str | None:
         return failed(statement, "A text goes on where its rules are not plain. Write it as one.")
     if _first(tokens) not in _QUERY_BEGINS | _EXPLAINS | _WRITING_WORDS | {"SHOW", "PRAGMA"}:
         return failed(statement, f'near "{tokens[0].text}": syntax error')
-    return None if _only_reads(statement, tokens, db_type) else WRITES_REFUSED
+    if _only_reads(statement, tokens, db_type):
+        return None
+    name = _refused_function(tokens, db_type)
+    return function_refused(name) if name and _first(tokens) in _QUERY_BEGINS | _EXPLAINS else WRITES_REFUSED
+
+
+def function_refused(name: str) -> str:
+    """What is said of a query that calls a function which does more than read, or waits."""
+    return f"For security reasons, the function {name} is not supported."
 
 
 def failed(statement: str, error: str) -> str:
@@ -218,6 +226,13 @@ def _explains(statement: str, tokens: Sequence[_Token], db_type: str) -> bool:
     if any((token.word or token.text) not in _EXPLAIN_OPTIONS for token in tokens[:begin]):
         return False
     return _is_query(statement[tokens[begin].start :], tokens[begin:], db_type)
+
+
+def _refused_function(tokens: Sequence[_Token], db_type: str) -> str:
+    """The first function that a query must not call; "" for none, and for a name that is spelled in code points."""
+    refused = (number for number in range(len(tokens)) if _calls_what_it_must_not(tokens, number, db_type))
+    number = next(refused, None)
+    return "" if number is None or tokens[number].word == "U" else tokens[number].name
 
 
 def _calls_what_it_must_not(tokens: Sequence[_Token], number: int, db_type: str) -> bool:

@@ -8,13 +8,13 @@ of the statement, its value goes there, a list as several; a text in quotes that
 whole. Anywhere else (in a name, in half a word) no value can stand, and the statement is not sent.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from canvas.errors import ToolError
 from components import templates
+from components.splitting import replaced
 from components.templates import json_text, value_text
 from components.tools import sql_rules
 from providers.services import Bound
@@ -64,9 +64,7 @@ class Marked:
 
     def _replaced(self, text: str, by_mark: Mapping[str, str]) -> str:
         """In one pass: what is put in may look like a mark, and is none."""
-        if not by_mark:
-            return text
-        return re.sub("|".join(map(re.escape, by_mark)), lambda found: by_mark[found[0]], text)
+        return replaced(text, by_mark)
 
 
 def marked(text: str, values: Mapping[str, Any]) -> Marked:

@@ -20,6 +20,7 @@ import uvicorn
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.app import create_app
+from api.http1 import GuardedProtocol
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMED = ("EASEL_", "CELERY_", "DATABASE_URL", "REDIS_URL")
@@ -72,7 +73,7 @@ def _url(parent: subprocess.Popen[str]) -> str:
 
 def serve() -> None:
     """Serve on a free port, which is told before anything is: who connects early waits."""
-    config = uvicorn.Config(Mortal(create_app()), port=0, http="h11", log_level="error")
+    config = uvicorn.Config(Mortal(create_app()), port=0, http=GuardedProtocol, ws="none", log_level="error")
     socket = config.bind_socket()
     socket.listen(128)
     sys.stdout.write(f"ready http://127.0.0.1:{socket.getsockname()[1]}\n")

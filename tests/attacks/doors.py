@@ -7,8 +7,8 @@ Hosts of sandboxes, of models and of a RAGFlow server are an operator's settings
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, cast
@@ -25,7 +25,7 @@ from components.tool_set import entry_of, of_tool
 from components.tools.on_canvas import on_canvas
 from providers.addresses import Guard
 from providers.databases import Servers
-from providers.drivers import DRIVERS, Target
+from providers.drivers import Target
 from providers.egress import Egress
 from providers.mail import MailServers
 from providers.mcp import McpServer, Session
@@ -58,17 +58,16 @@ class Way:
     def __post_init__(self) -> None:
         self.http = Outgoing(self.guard, tls=tls(), resolve=self.wire.resolve)
         self.mail = MailServers(self.guard, tls=tls(), resolve=self.wire.resolve)
-        noting = replace(DRIVERS["postgres"], connect=self._dial)
-        self.databases = Servers(self.guard, resolve=self.wire.resolve, known={"postgres": noting})
+        self.databases = Servers(self.guard, resolve=self.wire.resolve, open_session=self._dial)
 
     @property
     def services(self) -> Services:
         return Services(self.http, databases=self.databases, mail=self.mail, base_urls=self.base_urls)
 
-    def _dial(self, target: Target) -> Any:
+    async def _dial(self, kind: str, targets: Sequence[Target]) -> Any:
         """Where a driver would connect: those in C cannot be watched."""
-        self.wire.dialled.append((target.address, target.port))
-        raise OSError("nobody answers here")
+        self.wire.dialled += [(target.address, target.port) for target in targets]
+        raise ToolError("Database Connection Failed! \nnobody answers here", retryable=True)
 
 
 Door = Callable[[str, Way], Awaitable[str]]

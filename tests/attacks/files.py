@@ -128,6 +128,13 @@ _ELSEWHERE = (
     f'Type="{_OFFICE}/officeDocument" Target="file:///etc/passwd"/></Relationships>'
 )
 
+
+def evasive_html(size: int) -> bytes:
+    """A page that closes its elements where a reader of tags believes it, and a browser does not."""
+    unit = b"<div><script><!--<script></script></div>--></script>"
+    return unit * (size // len(unit))
+
+
 # name -> how the file is made; made when it is needed, for some of them take a moment
 FILES: Mapping[str, Callable[[], bytes]] = {
     "billion laughs.docx": lambda: word(_PARAGRAPH.format(ENTITY), laughing()),
@@ -163,6 +170,18 @@ FILES: Mapping[str, Callable[[], bytes]] = {
     "nested arrays.pdf": lambda: pdf(b"[" * 200_000),
     "huge count.pdf": lambda: pdf(b"").replace(b"/Count 1", b"/Count 999999999"),
     "deep.html": lambda: b"<div>" * 200_000,
+    "other closing tags.html": lambda: b"<div></x>" * 400_000,
+    "lists and other closing tags.html": lambda: b"<ul></x><li>t" * 200_000,
+    "closing tags in comments.html": lambda: b"<div><!--</div>-->" * 200_000,
+    "closing tags in scripts.html": lambda: b"<div><script></div></script>" * 100_000,
+    "closing tags of outer spans.html": lambda: b"<span><div></span>" * 200_000,
+    "bold paragraphs.html": lambda: b"".join(b"<p><b id=%d>" % number for number in range(100_000)),
+    "tables in tables.html": lambda: b"<table><tr><td>" * 200_000,
+    "different attributes.html": lambda: b"<div " + b" ".join(b"a%d=1" % n for n in range(500_000)) + b">x</div>",
+    "very many tags.html": lambda: b"<p>a</p>" * 1_000_000,
+    "quotes.html": lambda: b"<a b=\"<a b='" * 400_000,
+    "comments.html": lambda: b"<!--" * 1_000_000,
+    "equals.html": lambda: b"<a ====" * 400_000,
     "attributes.html": lambda: b"<div " + b"a=1 " * 500_000 + b">x</div>",
     "laughing.xml": lambda: f'<?xml version="1.0"?>{laughing()}<x>{ENTITY}</x>'.encode(),
     "deep.json": lambda: b"[" * 500_000,

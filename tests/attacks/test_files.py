@@ -1,8 +1,10 @@
 """Files that harm whoever opens them: read in bounded time and memory, and nothing of this machine in what they say."""
 
+import asyncio
 import resource
 import sys
 import zipfile
+from collections.abc import Iterator
 from multiprocessing import get_context
 from multiprocessing.queues import Queue
 from pathlib import Path
@@ -14,9 +16,12 @@ from api.uploads import LONGEST_NAME, file_name
 from canvas.errors import NodeFailure
 from components.browsing.file_names import fit_name, name_from
 from components.file_kinds import FileUnreadable
-from components.file_texts import MOST_CHARACTERS, file_text
+from components.file_texts import MOST_CHARACTERS, UnreadFile, file_text
+from components.page_text import SMALL_PAGE
 from components.tools.xml_tree import parse
-from tests.attacks.files import ENTITY, FILES, MIB, external, laughing, many_members, quadratic
+from providers import limited_process
+from providers.limited_process import OWNER, ProcessLimits, ProcessPool
+from tests.attacks.files import ENTITY, FILES, MIB, evasive_html, external, laughing, many_members, quadratic
 
 MOST_SECONDS = 6.0  # of computing
 MOST_MEMORY = 1024 * MIB  # of addresses, beyond what the process has to begin with
@@ -63,6 +68,56 @@ def test_no_file_takes_more_time_or_memory_than_a_large_one(name: str):
     assert seconds < MOST_SECONDS
     assert len(text) < MOST_CHARACTERS + 1000
     assert not any(told in text for told in OUTSIDE)
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> Iterator[ProcessPool]:
+    """Processes that give a file one second."""
+    pool = ProcessPool(2, ProcessLimits(seconds=1.0))
+    monkeypatch.setattr(limited_process, "pool", lambda: pool)
+    yield pool
+    pool.close()
+
+
+def test_a_page_that_evades_the_look_at_its_tags_is_ended_by_its_limits(impatient: ProcessPool):
+    file = UnreadFile("evasive.html", "text/html", evasive_html(5 * MIB // 2))
+
+    with pytest.raises(FileUnreadable, match=r'"evasive.html" \(HTML page\) cannot be read within its limits'):
+        asyncio.run(file.text())
+    with pytest.raises(FileUnreadable, match=r"longer than 1 s"):
+        asyncio.run(file.whole(MOST_CHARACTERS))
+    with pytest.raises(FileUnreadable, match=r"longer than 1 s"):
+        file.text_blocking()
+
+
+def test_files_that_take_all_their_time_keep_nobody_else_waiting(impatient: ProcessPool):
+    async def read() -> tuple[str, int]:
+        OWNER.set("attacker")
+        hostile = UnreadFile("evasive.html", "text/html", evasive_html(5 * MIB // 2))
+        attack = [asyncio.create_task(hostile.text()) for _ in range(7)]
+        OWNER.set("somebody else")
+        page = b"<p>" + b"hello " * SMALL_PAGE
+        while not impatient.is_busy:
+            await asyncio.sleep(0.001)
+        text = await UnreadFile("honest.html", "text/html", page).text()
+        still = sum(not each.done() for each in attack)
+        for each in attack:
+            each.cancel()
+        await asyncio.gather(*attack, return_exceptions=True)
+        return text, still
+
+    text, still = asyncio.run(read())
+
+    assert "hello hello" in text
+    assert still == 7
+
+
+def test_a_small_page_is_read_in_a_moment_whatever_it_is():
+    began = process_time()
+
+    file_text("evasive.html", "text/html", evasive_html(SMALL_PAGE))
+
+    assert process_time() - began < 1.0
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """Templates that want out of their sandbox, or want all the time and memory there is."""
 
+import asyncio
+from collections.abc import Iterator
 from time import process_time
 
 import pytest
@@ -7,6 +9,8 @@ import pytest
 from canvas.errors import NodeFailure
 from components import jinja, templates
 from components.jinja import RenderFailed, TemplateTooCostly
+from providers.limited_process import ProcessPool
+from tests.limited_work import render
 
 MOST_SECONDS = 3.0  # of computing; a budget is well under one on a machine that has nothing else to do
 
@@ -121,6 +125,92 @@ BOMBS = (
     "{{" * 30000,
     "{% for a in " * 2000,
     "{{ '" + "\\" * 50001 + " }}",
+    "{{ a }}" * 14_000,
+    "{{a|e}}" * 14_000,
+    "{%if a%}b{%endif%}" * 5_500,
+    "{%set a=1%}" * 9_000,
+    "{%macro m()%}{%endmacro%}" * 4_000,
+    "{{ [" + "1," * 48_000 + "1]|length }}",
+    "{{ {" + "1:1," * 24_000 + "1:1}|length }}",
+    "{{ f(" + "1," * 48_000 + "1) }}",
+)
+
+
+# Values of very many levels: what reads them recurses in C, and an interpreter that does not stop there is gone.
+_LEVELS = "{% set ns = namespace(a=(1,), b=(1,)) %}{% for i in range(4000) %}" + "".join(
+    f"{{% set ns.{name} = {'(' * 40}ns.{name}{',)' * 40} %}}" for name in "ab"
+)
+_DEEP = _LEVELS + "{% endfor %}"
+_LAZY = "{% set ns = namespace(a=[1]) %}{% for i in range(90000) %}{% set ns.a = GROW %}{% endfor %}{{ ns.a|first }}"
+DEEP = (
+    *(
+        _DEEP + use
+        for use in (
+            "{{ {ns.a: 1}|length }}",
+            "{% set d = {} %}{{ d[ns.a] }}",
+            "{{ {}.get(ns.a) }}",
+            "{{ {}.get(ns) }}{{ {}.get([ns.a]) }}",
+            "{{ [ns.a]|unique|list|length }}",
+            "{{ ([ns.a]|map('first')|unique|list)|length }}",
+            "{{ [{'x': ns.a}]|unique(attribute='x')|list|length }}",
+            "{{ [ns]|unique(attribute='a')|list|length }}",
+            "{{ [[ns]]|map('unique', attribute='a')|map('list')|list|length }}",
+            "{{ [cycler(ns.a)]|unique(attribute='current')|list|length }}",
+            "{{ [joiner(ns.a)]|unique(attribute='sep')|list|length }}",
+            "{% for x in [1, ns.a] %}{{ [loop]|unique(attribute='nextitem')|list|length }}{% endfor %}",
+            "{% for x in [ns.a, 1] %}{{ [loop]|unique(attribute='previtem')|list|length }}{% endfor %}",
+            "{% for x in [ns.a, ns.b] %}{{ loop.changed(x) }}{% endfor %}",
+            "{{ [ns.a, ns.b]|groupby(0)|length }}",
+            "{{ [ns]|groupby('a')|length }}",
+            "{{ [ns.a, ns.b]|sort|length }}",
+            "{{ [ns, ns]|sort(attribute='a')|length }}",
+            "{{ [ns.a, ns.b]|min|length }}{{ [ns, ns]|max(attribute='a') }}",
+            "{{ {1: ns.a}|dictsort(by='value') }}{{ {1: ns.a}|dictsort }}",
+            "{{ ns.a == ns.b }}",
+            "{{ ns.a < ns.b }}",
+            "{{ ns.a in [ns.b] }}",
+            "{{ ns.a is eq ns.b }}{{ ns.a is in [ns.b] }}",
+            "{{ [ns.a].index(ns.b) }}{{ (ns.a,).count(ns.b) }}",
+            "{{ [ns.a]|map('string')|list|length }}",
+            "{{ dict([(ns.a, 1)])|length }}",
+            "{{ dict([ns.a]|map('list')) }}",
+            "{{ 'x'.translate({ns.a: 1}) }}",
+            "{{ ns.a }}{{ ns.a ~ 'x' }}{{ '%s' % ns.a }}{{ '%s'|format(ns.a) }}{{ '{}'.format(ns.a) }}",
+            "{{ ns.a|string|length }}{{ ns.a|tojson }}{{ ns.a|pprint }}{{ ns.a|urlencode }}{{ ns.a|xmlattr }}",
+            "{{ [ns.a]|random }}{{ ns }}{{ [ns]|tojson }}{{ [ns]|string }}",
+            "{{ [ns.a]|sum(start=()) }}{{ [ns.a]|join }}{{ ns.a|flatten }}",
+            "x",
+        )
+    ),
+    *(
+        _LAZY.replace("GROW", grow)
+        for grow in (
+            "ns.a|map('upper')",
+            "ns.a|select",
+            "ns.a|reject('none')",
+            "ns.a|batch(1)",
+            "ns.a|slice(1)",
+            "ns.a|unique",
+            "ns.a|reverse",
+            "ns.a|selectattr('x')",
+            "[ns.a]|map('first')",
+            "[namespace(x=ns.a)]|map(attribute='x')|map('first')",
+            "[cycler(ns.a)]|map(attribute='current')|map('first')",
+            "[joiner(ns.a)]|map(attribute='sep')|map('first')",
+            "{1: ns.a}.values()",
+            "{1: ns.a}|items",
+            "cycler(ns.a)",
+            "namespace(a=ns.a)",
+            "joiner(ns.a)",
+            "[ns.a]",
+            "(ns.a,).count",
+            "{1: ns.a}.get",
+            "cycler(ns.a).next",
+            "{1: ns.a}.missing",
+        )
+    ),
+    "{% set ns = namespace(a=[1]) %}{% for i in range(40000) %}{% for x in [ns.a, 1] %}"
+    "{% set ns.a = [loop]|map(attribute='previtem')|map('first') %}{% endfor %}{% endfor %}{{ ns.a|first }}",
 )
 
 
@@ -129,10 +219,14 @@ LONG = 600_000
 VALUES = {
     "A": "a" * LONG, "T": "<>" * (LONG // 2), "C": "<!---->" * (LONG // 7), "B": "b" * (LONG // 2) + "a",
     "P": "ab" + "a" * (LONG // 2), "U": "".join(chr(0x4E00 + n % 20000) for n in range(LONG // 6)),
-    "H": "a-" * (LONG // 2), "S": " " * LONG, "L": ",a" * (LONG // 2),
+    "H": "a-" * (LONG // 2), "S": " " * LONG, "L": ",a" * (LONG // 2), "N": "\u00a0" * LONG, "X": "\x1f" * LONG,
+    "Y": "\u00a0a" * (LONG // 2),
 }  # fmt: skip
 ON_VALUES = (
     "T|striptags", "C|striptags", "(T|safe).striptags()", "A|wordwrap(1)", "H|wordwrap(9)", "S|wordwrap(9)",
+    "N|wordwrap(1)", "X|wordwrap(1)", "Y|wordwrap(1)", "N|wordwrap(79)", "('a' ~ N ~ 'a')|wordwrap(1)",
+    "[A]|pprint", "([[1]] * 200000)|pprint", "[[[[[[[[[[[[([[1]] * 60000)]]]]]]]]]]]]|pprint",
+    "(10 ** 400000) // (10 ** 200000)", "(10 ** 400000) % (10 ** 200000)",
     "A.strip(B)", "A|trim(B)", "A.rstrip(B)", "A.rfind(P)", "A.rindex(P)", "A.rsplit(P)", "A.rpartition(P)",
     "A.encode().rfind(P.encode())", "A.encode().lstrip(B.encode())", "A.find(P)", "A.count(P)",
     "U.encode('punycode')", "U.encode(encoding='idna')", "U.encode('ascii', errors='namereplace')",
@@ -171,6 +265,40 @@ def test_no_template_takes_long(source: str):
     assert len(text) <= jinja.BUDGET
 
 
+@pytest.fixture(scope="module")
+def elsewhere() -> Iterator[ProcessPool]:
+    """Where a template ends a process that is not the test's own."""
+    pool = ProcessPool(1)
+    yield pool
+    pool.close()
+
+
+@pytest.mark.parametrize("source", DEEP, ids=range(len(DEEP)))
+def test_no_template_ends_its_process_with_values_of_many_levels(source: str, elsewhere: ProcessPool):
+    _, seconds = asyncio.run(elsewhere.run(render, source))
+
+    assert seconds < MOST_SECONDS
+
+
+@pytest.mark.parametrize("text", ["lorem ipsum " * 3000, "a\u00a0b " * 9000, "https://example.com/" + "a" * 2000])
+def test_an_ordinary_text_can_be_wrapped(text: str):
+    wrapped = jinja.render("{{ T|wordwrap(79) }}", {}, {"T": text})
+
+    assert "".join(wrapped.split()) == "".join(text.split())
+
+
+@pytest.mark.parametrize("levels", [90, 200])
+def test_a_value_of_many_levels_is_refused_and_one_of_some_is_not(levels: int):
+    grown = "{% set ns = namespace(a=1) %}{% for i in range(LEVELS) %}{% set ns.a = (ns.a,) %}{% endfor %}"
+    source = grown.replace("LEVELS", str(levels)) + "{{ [ns.a]|unique|list|length }}"
+
+    if levels < jinja.DEEPEST:
+        assert jinja.render(source, {}, {}) == "1"
+    else:
+        with pytest.raises(TemplateTooCostly, match="levels"):
+            jinja.render(source, {}, {})
+
+
 @pytest.mark.parametrize("expression", ON_VALUES)
 def test_no_value_makes_a_call_take_long(expression: str):
     began = process_time()
@@ -184,6 +312,17 @@ def test_no_value_makes_a_call_take_long(expression: str):
 def test_what_would_never_end_is_refused_for_its_price(source: str):
     with pytest.raises(TemplateTooCostly):
         jinja.render(source, {}, {})
+
+
+def test_a_template_with_very_many_references_is_refused_and_a_long_text_with_some_is_not():
+    names = [f"env.{number:x}" for number in range(9_000)]
+    texts = dict.fromkeys(names, "v")
+
+    with pytest.raises(TemplateTooCostly):
+        templates.rendered("{{ 1 }}" + "".join(f"{{{name}}}" for name in names), texts)
+
+    prose = "This is a sentence, and one more; it is (mostly) harmless. " * 1_500
+    assert len(templates.rendered("{{ 1 }}" + prose + "{env.1}" * 200, texts)) == 1 + len(prose) + 200
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,7 @@ OURS: Mapping[str, frozenset[str]] = {
 }
 """Packages that talk to the deployment's own servers, which no canvas can name."""
 
+SESSIONS = "a process for each database session, which its kernel limits and its worker ends"
 CHECKED = "connects to addresses that providers/addresses.py has checked"
 MODEL = "asks models over the transport of providers/transport.py, at addresses that providers/dialling.py has checked"
 SHAPES = "takes types and errors from the library, and connects to nothing"
@@ -40,6 +41,8 @@ WAYS_OUT: Mapping[str, Way] = {
     "providers/guarded.py": _way("httpcore2 httpx2", CHECKED),
     "providers/egress.py": _way("open_connection() start_server()", CHECKED),
     "providers/mail.py": _way("smtplib socket ssl", CHECKED),
+    "providers/database_process.py": _way("ctypes fork() import_module() importlib socket", SESSIONS),
+    "providers/database_sessions.py": _way("socket subprocess", SESSIONS),
     "providers/drivers.py": _way("importlib import_module()", CHECKED),
     "providers/sandbox_ssh.py": _way("socket create_connection() importlib import_module()", CHECKED),
     "providers/mcp.py": _way("httpx2 mcp", "the SDK's client, over the transport of providers/guarded.py"),
@@ -62,8 +65,9 @@ WAYS_OUT: Mapping[str, Way] = {
     "components/plugins.py": _way("importlib", "loads packages that the deployment has installed and named"),
     "api/mcp_server.py": _way("mcp", "answers requests; it asks nobody"),
     # -- programs
-    "providers/sandbox_local.py": _way("create_subprocess_exec()", "the local sandbox, behind its walls"),
-    "providers/sandbox_child.py": _way("ctypes execv() fork() importlib", "builds these walls from inside"),
+    "providers/sandbox_local.py": _way("create_subprocess_exec() socket", "the local sandbox, behind its walls"),
+    "providers/sandbox_calls.py": _way("ctypes", "builds these walls from inside"),
+    "providers/sandbox_child.py": _way("ctypes execv() fork() importlib socket", "builds these walls from inside"),
     "providers/sandbox_walls.py": _way("ctypes", "builds these walls from inside"),
     "providers/sandbox_wrapper.py": _way("compile() exec()", "runs behind the walls, and nowhere else"),
     "components/browsing/chromium.py": _way("playwright", "starts Chromium behind providers/egress.py"),

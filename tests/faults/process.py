@@ -66,7 +66,15 @@ def api(arguments: Sequence[str]) -> Run:
     from api.app import create_app
 
     port = int(arguments[0])
-    return lambda: uvicorn.run(create_app, factory=True, port=port, http="h11", log_config=None, access_log=False)
+    return lambda: uvicorn.run(
+        create_app,
+        factory=True,
+        port=port,
+        http="api.http1:GuardedProtocol",
+        ws="none",
+        log_config=None,
+        access_log=False,
+    )
 
 
 PROGRAMS: Mapping[str, Callable[[Sequence[str]], Run]] = {

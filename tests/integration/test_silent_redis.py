@@ -129,15 +129,13 @@ def test_a_cancel_is_accepted_soon(bench: Bench, silent: str):
 def test_a_cancelled_attempt_learns_of_it_from_its_row(bench: Bench, patient: Patient, silent: str):
     run = patient.start("begin -> work")
 
-    with at_work(bench, bench.a_worker(bench.a_coordinator(redis_url=silent))):
+    worker = bench.a_worker(bench.a_coordinator(redis_url=silent), renew_every=NEVER)
+
+    with at_work(bench, worker):  # it renews only because it cannot hear the call
         patient.wait_for("work")
         Lifecycle(cut_off(bench, silent)).cancel_run(bench.tenant_id, run.id)
-        accepted = time.monotonic()
         until(lambda: patient.stopped == ["work"])
-        learned = time.monotonic() - accepted
         until(lambda: run.status == "cancelled")
-
-    assert learned < 5
 
 
 # -- who listens -----------------------------------------------------------------------------------------------------

@@ -1,9 +1,16 @@
 """What goes wrong in a schedule: processes die and stop, the database goes away, messages are forgotten."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 
+from sqlalchemy.exc import SQLAlchemyError
+
+from store import budgets, runs
+from store.transaction import Transaction
+from tests.simulator.database import SimulatedDatabase
+from tests.simulator.invariants import OVER
 from tests.simulator.people import People
 from tests.simulator.processes import Installation, WorkerProcess, scheduler_process, sweeper_process
 from tests.simulator.world import Process
@@ -195,6 +202,34 @@ class Chaos:
             redis.is_up = True
 
         world.at(world.between(0.5, 8), come)
+
+    def budget_is_set(self) -> None:
+        """Somebody sets a limit for a run that goes on."""
+        world = self.installation.world
+        known = [errand.went_to for errand in self.people.errands if errand.went_to is not None]
+        if not known or self.people.process.is_dead or self.people.process.stopped_until is not None:
+            world.at(0.2, self.budget_is_set)
+            return
+        run_id = known[int(len(known) * world.roll())]
+        database = SimulatedDatabase(self.installation.server)
+
+        def mark(tx: Transaction) -> None:
+            row = runs.lock(tx, run_id)
+            if row is not None and row["status"] not in OVER:
+                world.count("budget set")
+                budgets.mark(tx, row["tenant_id"], run_id)
+
+        def set_limit() -> None:
+            with suppress(SQLAlchemyError):
+                database.carry_out(mark)
+
+        world.spawn(self.people.process, "sets a budget", set_limit)
+
+    def version_goes(self) -> None:
+        """The version of somebody's run is gone, and no process remembers it."""
+        world, errands = self.installation.world, self.people.errands
+        world.count("version gone")
+        self.installation.server.versions_gone.add(errands[int(len(errands) * world.roll())].start.version_id)
 
     def somebody_sets_a_key(self) -> None:
         world = self.installation.world

@@ -33,6 +33,7 @@ class Invariants(Watch):
     unknown: set[UUID] = field(default_factory=set[UUID])  # runs in which nobody knows what a node has done
     cancelled: set[UUID] = field(default_factory=set[UUID])  # runs that somebody asked to stop
     claimed_at: dict[UUID, float] = field(default_factory=dict[UUID, float])
+    limited: set[tuple[UUID, int]] = field(default_factory=set[tuple[UUID, int]])  # taken when a budget was set
     leaves_behind: bool = True  # nodes may not let go, and their process goes on without them
     workers: dict[str, Process] = field(default_factory=dict[str, Process])
 
@@ -67,7 +68,8 @@ class Invariants(Watch):
             return
         if before["status"] != after["status"]:
             was, now = Status(before["status"]), Status(after["status"])
-            _check(now in ACTIVATION_MOVES[was], f"{after['node_id']} moves from {was} to {now}")
+            is_forced = now is Status.CLOSED and seen["version_id"] in self.server.versions_gone
+            _check(is_forced or now in ACTIVATION_MOVES[was], f"{after['node_id']} moves from {was} to {now}")
         if before["status"] == "running" and after["status"] != "running":
             _check(before["lease_id"] == after["lease_id"], "a report under another lease is taken")
 
@@ -120,6 +122,10 @@ class Invariants(Watch):
         was = before["status"] if before is not None else None
         if was == "ready" and after["status"] == "running":
             self._claimed(after)
+        if was in (None, "queued") and after["status"] == "running":  # under its run's lock
+            run = self.server["runs"].rows[after["run_id"]].committed
+            if run is not None and run["budgeted"]:
+                self.limited.add((after["id"], after["attempt"]))
         if after["strikes"] >= 3:
             self.third_strikes.add(after["run_id"])
         if after["strikes"] > (before["strikes"] if before is not None else 0):
@@ -226,6 +232,9 @@ class Invariants(Watch):
             _check(run["status"] in OVER, f"a run is {run['status']} at the end")
             play = stories.named(run["version_id"])
             if run["id"] in self.cancelled | self.third_strikes | self.unknown:
+                continue
+            if run["version_id"] in self.server.versions_gone:  # it was over before, or it ends for that
+                _check(run["status"] in (play.status, RunStatus.FAILED), f"a run without a version is {run['status']}")
                 continue
             _check(run["status"] == play.status, f"a run of {play.name} has {run['status']}, not {play.status}")
             if play.status is RunStatus.SUCCEEDED:

@@ -164,17 +164,17 @@ class SimulatedBus(Bus):
         if self._tried():
             self.redis.keys.add(f"{run_id}-cancel")
 
-    def clear_cancel_keys(self, run_id: UUID, conversation_id: UUID) -> None:
+    def clear_cancel_keys(self, run_id: UUID, conversation_id: UUID, external_id: str | None = None) -> None:
         if self._tried():
-            self.redis.keys.difference_update(cancel_keys(run_id, conversation_id))
+            self.redis.keys.difference_update(cancel_keys(run_id, conversation_id, external_id))
 
     def show_trace(self, task_id: UUID, message_id: UUID, told: Sequence[Mapping[str, Any]]) -> None:
         self._tried()
 
-    def cancelled(self, runs: Mapping[UUID, UUID]) -> set[UUID]:
+    def cancelled(self, runs: Mapping[UUID, UUID], names: Mapping[UUID, str] | None = None) -> set[UUID]:
         if not runs or not self._tried() or not self.redis.keys:
             return set()
-        found = {run: cancel_keys(run, of) for run, of in runs.items()}
+        found = {run: cancel_keys(run, of, (names or {}).get(run)) for run, of in runs.items()}
         return {run for run, keys in found.items() if not self.redis.keys.isdisjoint(keys)}
 
     def is_session_cancelled(self, conversation_id: UUID) -> bool:

@@ -10,6 +10,7 @@ from scheduler.accepting import Start
 from scheduler.lifecycle import Lifecycle
 from scheduler.turn_start import Request
 from store import runs
+from store.versions import VersionGone
 from tests.simulator.invariants import OVER
 from tests.simulator.processes import Installation
 from tests.simulator.world import Process
@@ -97,7 +98,7 @@ class People:
     def _start(self, lifecycle: Lifecycle, errand: Errand) -> None:
         try:
             started = lifecycle.start_run(errand.start)
-        except Conflict as error:
+        except (Conflict, VersionGone) as error:
             self.installation.world.tell(f"refused: {error}")
             errand.is_given_up = True
             return

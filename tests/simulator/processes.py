@@ -33,9 +33,10 @@ from store.inbox import is_refused
 from store.outages import is_outage
 from store.steps import Applied, has_moved_on
 from store.transaction import Transaction
+from store.versions import VersionGone
 from tests.builders import At
 from tests.simulator import stories
-from tests.simulator.database import SimulatedDatabase
+from tests.simulator.database import SimulatedDatabase, SimulatedTransaction
 from tests.simulator.invariants import LEASE_ID
 from tests.simulator.messages import Broker, Message, Redis, SimulatedBus
 from tests.simulator.stage import Event
@@ -86,6 +87,7 @@ class Installation:
     acted: set[UUID] = field(default_factory=set[UUID])  # activations that have done what must not be done twice
     workers: dict[str, Process] = field(default_factory=dict[str, Process])  # all that ever were
     sweeper: type[Sweeper] = Sweeper
+    limited: set[tuple[UUID, int]] = field(default_factory=set[tuple[UUID, int]])  # of the invariants
 
     def coordinator(self) -> Coordinator:
         """A process's coordinator."""
@@ -95,14 +97,16 @@ class Installation:
 
 
 class Plays(Versions):
-    """Versions are plays; they never change, so there is no row to read."""
+    """Versions are plays; they never change, so there is no row to read. No process remembers one that is gone."""
 
     def get(self, tx: Transaction, version_id: UUID) -> Compiled:
+        if isinstance(tx, SimulatedTransaction) and version_id in tx.server.versions_gone:
+            raise VersionGone("This version is gone.")
         play = stories.named(version_id)
         return Compiled(play.document, play.canvas)
 
     def canvas(self, tx: Transaction, version_id: UUID) -> Canvas:
-        return stories.named(version_id).canvas
+        return self.get(tx, version_id).canvas
 
 
 class Watched(Coordinator):
@@ -204,6 +208,8 @@ class Attempted(Attempting):
         world, claim, play = installation.world, self._claim, stories.named(self._claim.version_id)
         node = play.canvas.node(claim.node_id)
         habits = installation.habits
+        if (claim.id, claim.attempt) in installation.limited and not claim.budgeted:
+            world.failure = world.failure or Broken("a thread goes on with its run, and knows of no budget")
         has_turn = bool(play.canvas.messages & node.bit) and claim.answers is None
         mouth = Mouth(
             claim, self._x.coordinator.database, self._x.pieces, partial(self._x.firm, claim), is_message=has_turn

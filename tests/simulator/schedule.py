@@ -58,6 +58,7 @@ class Schedule:
         most = 2 if drawn.random() < 0.2 else 256
         self.installation = Installation(world, server, broker, redis, habits, max_running=most)
         self.invariants.workers = self.installation.workers
+        self.installation.limited = self.invariants.limited
         self.people = People(self.installation, _errands(drawn, world))
         faults = tuple(drawn.sample(ALL_FAULTS, drawn.randint(1, 4)))
         self.chaos = Chaos(
@@ -69,6 +70,10 @@ class Schedule:
             lasts=drawn.choice((60, 120, 240)),
             faults=() if needs_no_sweeper else faults,
         )
+        if self.seed % 40 == 17:  # beside the faults: what those do to such a run is of interest
+            world.at(drawn.random(), self.chaos.version_goes)
+        if self.seed % 4 == 2:
+            world.at(0.3, self.chaos.budget_is_set)
         self.chaos.threads = drawn.choice((3, 3, 8))  # with more of them, reports of one run wait for each other
 
     def play(self) -> None:

@@ -211,6 +211,7 @@ class Server:
     advisory: dict[str, Work] = field(default_factory=dict[str, Work])
     is_up: bool = True
     loses_answers: float = 0.0  # of commits: how likely
+    versions_gone: set[UUID] = field(default_factory=set[UUID])  # all others are there
     unheard: set[UUID] = field(default_factory=set[UUID])  # leases whose claimer may not know that he has them
     _open: dict[Work, None] = field(default_factory=dict[Work, None])
     _tail: list[Change] = field(default_factory=list[Change])  # committed, and not yet on disk
@@ -330,6 +331,12 @@ def lease_is_gone() -> DataError:
 def moved_on() -> DataError:
     """A run is not as a step has left it, or somebody holds it."""
     return DataError("", None, errors.InvalidArgumentForLogarithm("cannot take logarithm of zero"))
+
+
+def version_gone() -> DataError:
+    """The version that a start holds is not there."""
+    why = "cannot take square root of a negative number"
+    return DataError("", None, errors.InvalidArgumentForPowerFunction(why))
 
 
 def away(why: str) -> OperationalError:

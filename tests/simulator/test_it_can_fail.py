@@ -48,6 +48,17 @@ def a_report_needs_no_lease(monkeypatch: pytest.MonkeyPatch) -> None:
     instead(monkeypatch, inbox.REPORT, report)
 
 
+def a_thread_goes_on_without_looking_for_budgets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a step has left is taken to be so still, though somebody has set a budget."""
+    _, save_as_left, _ = TWINS[id(steps.SAVE_AS_LEFT)]
+
+    def save(work: Work, of_run: UUID, was_budgeted: bool, **given: Any) -> Any:
+        run = work.server["runs"].rows[of_run].committed
+        return save_as_left(work, of_run=of_run, was_budgeted=run["budgeted"] if run else was_budgeted, **given)
+
+    instead(monkeypatch, steps.SAVE_AS_LEFT, save)
+
+
 def the_sweeper_ignores_outages(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leases count as silent although nobody could renew them."""
     monkeypatch.setattr(Sweeper, "_is_unbroken", lambda self: True)  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
@@ -110,6 +121,7 @@ BREAKS = {
     two_fold_at_once: 0,
     nobody_writes_down_what_he_does: 2860,
     a_step_trusts_its_memory: 0,
+    a_thread_goes_on_without_looking_for_budgets: 0,
 }
 """What is broken, and where to begin: at a seed near one that has found it out, which saves time and no more."""
 

@@ -7,10 +7,22 @@ from uuid import UUID
 
 import orjson
 
-from store import activating, conversations, conversing, events, idempotency, runs, scopes, steps, turns
+from store import (
+    activating,
+    budgets,
+    conversations,
+    conversing,
+    events,
+    idempotency,
+    runs,
+    scopes,
+    steps,
+    turns,
+    versions,
+)
 from store.activations import CLAIMED
 from tests.simulator.database import twin
-from tests.simulator.tables import STATEMENT_AT_MOST, Data, Row, Work, moved_on, refused
+from tests.simulator.tables import STATEMENT_AT_MOST, Data, Row, Work, moved_on, refused, version_gone
 
 Holds = Callable[[Data], bool]
 Change = Callable[[Data], Data]
@@ -19,6 +31,7 @@ JSON_CLAIMED = ("trail", "limits", "answers")
 JSON_OF_RUNS = ("state", "request", "base", "usage")
 DEFAULTS_OF_RUNS: Mapping[str, Any] = {
     "budgeted": False,
+    "external_id": None,
     "previous_run": None,
     "revision": 0,
     "last_event": 0,
@@ -199,11 +212,16 @@ def save(
 
 
 @twin(steps.SAVE_AS_LEFT)
-def save_as_left(work: Work, of_run: UUID, old_revision: int, **changes: Any) -> list[dict[str, Any]]:
+def save_as_left(
+    work: Work, of_run: UUID, old_revision: int, was_budgeted: bool, **changes: Any
+) -> list[dict[str, Any]]:
+    def is_as_left(run: Data) -> bool:
+        return run["revision"] == old_revision and run["budgeted"] == was_budgeted
+
     row = work.server["runs"].rows.get(of_run)
     seen = work.sees(row) if row is not None else None
-    is_there = seen is not None and seen["revision"] == old_revision
-    data = work.take(row, lambda run: run["revision"] == old_revision, skip_locked=True) if row and is_there else None
+    is_there = seen is not None and is_as_left(seen)
+    data = work.take(row, is_as_left, skip_locked=True) if row and is_there else None
     if data is None:
         work.server.world.count("a run had moved on")
         raise moved_on()
@@ -213,6 +231,11 @@ def save_as_left(work: Work, of_run: UUID, old_revision: int, **changes: Any) ->
 @twin(runs.ASK)
 def ask(work: Work, run_id: UUID) -> int:
     return _change_run(work, run_id, anything, asked="cancel")
+
+
+@twin(budgets.MARK)
+def mark(work: Work, run_id: UUID, tenant_id: UUID) -> int:
+    return _change_run(work, run_id, lambda run: run["tenant_id"] == tenant_id, budgeted=True)
 
 
 @twin(runs.PUT_BASE)
@@ -370,7 +393,7 @@ def call_off_items(work: Work, run_id: UUID, entry: str, item: int) -> int:
             return False
         return int(a["scope"][len(entry) + 1 :].split("/")[0]) > item
 
-    outcome = packed({"is": "Failed", "error": "An earlier item has failed.", "code": "called_off"})
+    outcome = packed({"is": "Failed", "error": "An earlier item has failed.", "code": "called_off", "used": {}})
     return _change_all(work, run_id, holds, called_off=True, status="reported", finished_at=work.now, outcome=outcome)
 
 
@@ -549,10 +572,17 @@ def put_text(work: Work, run_id: UUID, turn: UUID, node_id: str, said: str) -> i
     return 1
 
 
-# -- conversations ---------------------------------------------------------------------------------------------------
+# -- conversations, and the versions they are on ---------------------------------------------------------------------
+@twin(versions.HOLD)
+def hold_version(work: Work, tenant_id: UUID, canvas_id: UUID, version_id: UUID) -> list[dict[str, Any]]:
+    if version_id in work.server.versions_gone:
+        raise version_gone()
+    return [{"id": version_id}]
+
+
 @twin(conversations.INSERT)
 def create_conversation(work: Work, **row: Any) -> int:
-    fresh = {"active_run": None, "last_run": None, "messages": 0, "rounds": 0, "error": ""}
+    fresh = {"active_run": None, "last_run": None, "has_queue": False, "messages": 0, "rounds": 0, "error": ""}
     at = {"created_at": work.now, "updated_at": work.now}
     work.insert(work.server["conversations"], row["id"], None, {**row, **fresh, **at})
     return 1
@@ -564,7 +594,8 @@ def conversation(work: Work, tenant_id: UUID, conversation_id: UUID) -> list[dic
     data = work.sees(row) if row is not None else None
     if data is None or data["tenant_id"] != tenant_id:
         return []
-    return [{**data, "version_title": ""}]
+    shown = {name: value for name, value in data.items() if name != "has_queue"}
+    return [{**shown, "version_title": ""}]
 
 
 @twin(conversing.LOCK)
@@ -599,7 +630,7 @@ def occupy(work: Work, run_id: UUID, conversation_id: UUID) -> int:
 @twin(conversing.COUNT_MESSAGE)
 def count_message(work: Work, conversation_id: UUID) -> list[dict[str, Any]]:
     changed = _change_conversation(work, conversation_id, anything, lambda c: {"messages": c["messages"] + 1})
-    return [{"messages": changed["messages"]}] if changed is not None else []
+    return [{"messages": changed["messages"], "has_queue": changed["has_queue"]}] if changed is not None else []
 
 
 @twin(conversing.PUT_MESSAGE)
@@ -619,7 +650,13 @@ def hold(work: Work, conversation_id: UUID) -> list[dict[str, Any]]:
     row = work.server["conversations"].rows.get(conversation_id)
     seen = work.sees(row) if row is not None else None
     data = work.take(row, anything) if row is not None and seen is not None else None
-    return [{"id": data["id"]}] if data is not None else []
+    return [{"id": data["id"], "has_queue": data["has_queue"]}] if data is not None else []
+
+
+@twin(conversing.QUEUE)
+def queue(work: Work, conversation_id: UUID) -> int:
+    changed = _change_conversation(work, conversation_id, lambda c: not c["has_queue"], lambda _: {"has_queue": True})
+    return int(changed is not None)
 
 
 def _runs_of(work: Work, conversation_id: UUID, statuses: tuple[str, ...]) -> list[Data]:
@@ -649,12 +686,25 @@ def not_over(work: Work, conversation_id: UUID) -> list[dict[str, Any]]:
 
 
 @twin(conversing.RELEASE)
-def release(work: Work, conversation_id: UUID, run_id: UUID, next_run: UUID | None, completed: int, error: str) -> int:
+def release(
+    work: Work,
+    conversation_id: UUID,
+    run_id: UUID,
+    next_run: UUID | None,
+    has_queue: bool,
+    completed: int,
+    error: str,
+) -> int:
     changed = _change_conversation(
         work,
         conversation_id,
         lambda c: c["active_run"] == run_id,
-        lambda c: {"active_run": next_run, "rounds": c["rounds"] + completed, "error": error},
+        lambda c: {
+            "active_run": next_run,
+            "has_queue": has_queue,
+            "rounds": c["rounds"] + completed,
+            "error": error,
+        },
     )
     return int(changed is not None)
 

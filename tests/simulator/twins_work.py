@@ -461,8 +461,8 @@ def silent(work: Work, most: int, **more: Any) -> list[dict[str, Any]]:
         return a["status"] == "running" and a["lease_until"] < work.now
 
     found = sorted(_everywhere(work, "activations", holds), key=lambda each: (each[1]["run_id"], each[1]["id"]))
-    lost = packed({"is": "Failed", "error": "The worker was lost.", "code": LOST, "retryable": True})
-    unknown = packed({"is": "Failed", "error": UNKNOWN_TEXT, "code": UNKNOWN})
+    lost = packed({"is": "Failed", "error": "The worker was lost.", "code": LOST, "retryable": True, "used": {}})
+    unknown = packed({"is": "Failed", "error": UNKNOWN_TEXT, "code": UNKNOWN, "used": {}})
     hit: list[dict[str, Any]] = []
     for row, _ in found:
         data = work.take(row, holds, skip_locked=True) if len(hit) < most else None
@@ -584,7 +584,7 @@ NOT_OVER = ("queued", "running", "waiting", "stopping")
 
 @twin(overdue.OPEN)
 def open_runs(work: Work, most: int) -> list[dict[str, Any]]:
-    return _runs(work, most, lambda run: run["status"] in NOT_OVER, "id", "conversation_id")
+    return _runs(work, most, lambda run: run["status"] in NOT_OVER, "id", "conversation_id", "external_id")
 
 
 @twin(canaries.CAME_BACK)

@@ -16,6 +16,7 @@ from pydantic import SecretStr
 
 import local
 from api.app import Figures, create_app
+from api.http1 import GuardedProtocol
 from embedded import Services
 from settings import Settings
 from store import tenants
@@ -45,6 +46,12 @@ class Server:
             _, token = tenants.create_token(tx, tenant_id, "test", kind)
         return self.client_of(tenant_id, token)
 
+    def guest(self, client: Client, agent: str) -> Client:
+        """Somebody with a share link of a client's agent."""
+        with self.database.transaction() as tx:
+            _, token = tenants.create_token(tx, client.tenant_id, "link", "beta", canvas_id=UUID(agent))
+        return self.client_of(client.tenant_id, token)
+
     def client_of(self, tenant_id: UUID, token: str) -> Client:
         """Somebody with this token."""
         headers = {"Authorization": f"Bearer {token}"}
@@ -54,7 +61,9 @@ class Server:
 @contextmanager
 def serving(figures: Figures) -> Iterator[str]:
     """A server in a thread; its URL."""
-    config = uvicorn.Config(create_app(figures), port=0, http="h11", log_level="error", timeout_graceful_shutdown=2)
+    config = uvicorn.Config(
+        create_app(figures), port=0, http=GuardedProtocol, ws="none", log_level="error", timeout_graceful_shutdown=2
+    )
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()

@@ -25,7 +25,19 @@ from store.sealing import SealingKey
 from tests.integration.api.conftest import NO_TLS, SECRET, Server
 from tests.integration.api.talking import ECHO, Client
 
-OPEN = {"/healthz", "/readyz", "/metrics", "/api/v1/agents/{agent_id}/webhook"}  # a webhook has locks of its own
+OPEN = {"/healthz", "/readyz", "/api/v1/agents/{agent_id}/webhook"}  # a webhook has locks of its own
+OF_SHARE_LINKS = {
+    "GET /api/v1/agentbots/{agent_id}/inputs",
+    "GET /api/v1/agentbots/{agent_id}/logs/{message_id}",
+    "GET /api/v1/agents/attachments/{attachment_id}/download",
+    "GET /api/v1/document/download/{attachment_id}",
+    "GET /api/v1/documents/artifact/{name}",
+    "GET /api/v1/openai/models",
+    "GET /v1/document/download/{attachment_id}",
+    "POST /api/v1/agentbots/{agent_id}/completions",
+    "POST /api/v1/agents/{agent_id}/upload",
+    "POST /api/v1/openai/agents/{agent_id}/chat/completions",
+}
 BODIES = {  # enough of a body for the route to look at the ids in it
     "/api/v1/agents/chat/completions": {"agent_id": "{agent_id}", "query": "x"},
     "/api/v1/openai/chat/completions": {"model": "{agent_id}", "messages": [{"role": "user", "content": "x"}]},
@@ -134,6 +146,18 @@ def test_ids_of_others_are_answered_like_ids_of_nobody(
     assert (message["status"], message["forget_at"]) == (True, None)
     assert owner.run(run["run_id"])["status"] == "running"
     assert owner.http.get(f"/api/v1/agents/{agent}/sessions/{run['session_id']}").json()["code"] == 0
+
+
+@pytest.mark.parametrize(("method", "path"), routes())
+def test_a_share_link_opens_the_routes_of_share_links_alone(
+    lonely_server: Server, method: str, path: str, lonely: Client
+) -> None:
+    guest = lonely_server.guest(lonely, lonely.agent(ECHO))
+
+    reply = guest.http.request(method, re.sub(r"{\w+}", "0" * 32, path), json=BODIES.get(path))
+    guest.http.close()
+
+    assert (reply.status_code != 401) == (f"{method} {path}" in OF_SHARE_LINKS)
 
 
 def filled(value: Any, ids: dict[str, str]) -> Any:

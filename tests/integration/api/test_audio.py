@@ -45,7 +45,7 @@ class Answer:
         found: list[Wired] = []
         async with self.streams.listen(self.run_id) as subscription:
             frames = self.streams.follow(
-                self.client.tenant_id, subscription, Position(), Until.TURN, with_audio=with_audio
+                self.client.tenant_id, subscription, Position(), Until.TURN, token_id=None, with_audio=with_audio
             )
             async for wired in frames:
                 assert wired is not None

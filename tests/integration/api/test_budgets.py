@@ -6,7 +6,7 @@ import pytest
 
 from store import tenants
 from tests.integration.api.conftest import Server
-from tests.integration.api.talking import canvas, message, names_of
+from tests.integration.api.talking import ECHO, canvas, message, names_of
 
 ASKING = {"llm_id": "echo", "prompts": [{"role": "user", "content": "{sys.query}"}]}
 TWICE = canvas(
@@ -125,7 +125,8 @@ def test_a_token_that_starts_runs_sets_the_budget_of_one_of_them(server: Server)
 
 
 def test_a_share_link_sets_no_budget(server: Server):
-    reply = server.client(kind="beta").http.put("/api/v1/budgets", json={"scope": "day", "calls": 1})
+    client = server.client()
+    reply = server.guest(client, client.agent(ECHO)).http.put("/api/v1/budgets", json={"scope": "day", "calls": 1})
 
     assert reply.status_code == 401
 

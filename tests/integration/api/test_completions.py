@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from store import tenants
 from store.ids import new_id
 from tests.integration.api.conftest import Server
 from tests.integration.api.talking import (
@@ -279,15 +278,15 @@ def test_openai_clients_are_told_of_forms_and_failures(client: Client) -> None:
     assert silent.json()["error"]["message"] == "You must provide at least one message."
 
 
-def test_share_links_open_the_openai_route_only(server: Server) -> None:
-    guest = server.client(kind="beta")
-    with server.database.transaction() as tx:
-        _, token = tenants.create_token(tx, guest.tenant_id, "api")
-    agent = server.client_of(guest.tenant_id, token).agent(ECHO)
+def test_share_links_open_the_openai_route_only(server: Server, client: Client) -> None:
+    agent = client.agent(ECHO)
+    client.http.post(f"/api/v1/agents/{agent}/publish", json={})
+    guest = server.guest(client, agent)
     body = {"messages": [{"role": "user", "content": "hello"}]}
 
     assert guest.http.post(f"/api/v1/openai/agents/{agent}/chat/completions", json=body).status_code == 200
     assert guest.http.get("/api/v1/agents").status_code == 401
+    guest.http.close()
 
 
 def test_a_client_that_leaves_does_not_stop_its_run(client: Client) -> None:

@@ -84,7 +84,7 @@ def test_what_was_uploaded_comes_back_as_it_was(client: Client, agent: str) -> N
 def test_a_share_link_may_upload_and_fetch_what_runs_produce(client: Client, storing: Server) -> None:
     agent = client.agent(ECHO)
     with storing.database.transaction() as tx:
-        _, token = tenants.create_token(tx, client.tenant_id, "share", "beta")
+        _, token = tenants.create_token(tx, client.tenant_id, "share", "beta", canvas_id=UUID(agent))
     guest = storing.client_of(client.tenant_id, token)
     file_id = stored(guest, agent)
 
@@ -111,6 +111,15 @@ def test_old_paths_lead_to_the_download(client: Client, agent: str, path: str) -
         ("preview", {"mime_type": "application/pdf"}, "application/pdf", "inline"),
         ("preview", {"mime_type": "text/html"}, "text/html; charset=utf-8", 'attachment; filename="a.txt"'),
         ("preview", {"ext": "svg"}, "image/svg+xml", 'attachment; filename="a.txt"'),
+        ("preview", {"ext": "js"}, "text/javascript; charset=utf-8", 'attachment; filename="a.txt"'),
+        ("preview", {"mime_type": "text/javascript"}, "text/javascript; charset=utf-8", 'attachment; filename="a.txt"'),
+        ("preview", {"mime_type": "application/ecmascript"}, "application/ecmascript", 'attachment; filename="a.txt"'),
+        (
+            "preview",
+            {"ext": "mjs", "mime_type": "text/plain"},
+            "text/plain; charset=utf-8",
+            'attachment; filename="a.txt"',
+        ),
         ("preview", {"mime_type": "text/xsl"}, "text/xsl; charset=utf-8", 'attachment; filename="a.txt"'),
         (
             "download",
@@ -130,6 +139,7 @@ def test_no_page_is_ever_shown_inline(
     assert reply.headers["content-type"] == kind
     assert reply.headers["content-disposition"] == disposition
     assert reply.headers["x-content-type-options"] == "nosniff"
+    assert "sandbox" in reply.headers["content-security-policy"]
     assert "x-evil" not in reply.headers
 
 

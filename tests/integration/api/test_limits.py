@@ -1,11 +1,14 @@
 """However large or deep a request is, it is answered: with what it asked for, or with what is too much."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from api import app
+from tests.integration.api.conftest import Server, serving
 from tests.integration.api.talking import ECHO, Client
 
 BODIES = (
@@ -76,3 +79,28 @@ def test_however_deep_a_body_is_somebody_answers(
     told: dict[str, Any] = reply.json()
     assert reply.status_code < 500, told
     assert told.get("code") not in (100, "internal"), told
+
+
+def test_an_api_process_watches_the_interpreters_lock_as_long_as_it_serves(
+    lonely_server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[object] = []
+
+    class Watchdog:
+        def __init__(self, after: float) -> None:
+            seen.append(after)
+
+        def start(self) -> None:
+            seen.append("started")
+
+        def stop(self) -> None:
+            seen.append("stopped")
+
+    monkeypatch.setattr(app, "LockWatchdog", Watchdog)
+
+    with serving(lonely_server.figures):
+        pass
+    with serving(replace(lonely_server.figures, lock_held_for=35.0)):
+        assert seen == [35.0, "started"]
+
+    assert seen == [35.0, "started", "stopped"]

@@ -2,6 +2,8 @@
 
 from uuid import UUID
 
+from sqlalchemy import text
+
 from store import journal, tenants
 from store.ids import new_id
 from tests.integration.api.conftest import Server
@@ -38,8 +40,10 @@ def test_a_share_link_sees_the_tool_calls_of_its_agent(lonely: Client, lonely_se
     agent = lonely.agent(ECHO)
     started = lonely.start(agent)
     with lonely_server.database.transaction() as tx:
+        token_id, token = tenants.create_token(tx, lonely.tenant_id, "share", "beta", canvas_id=UUID(agent))
         journal.trace(tx, UUID(started["run_id"]), UUID(started["message_id"]), "Agent:0", FIRST)
-        _, token = tenants.create_token(tx, lonely.tenant_id, "share", "beta")
+        of_the_link = {"id": UUID(started["session_id"]), "token_id": token_id}
+        tx.run(text("update conversations set token_id = :token_id where id = :id"), **of_the_link)
     guest = lonely_server.client_of(lonely.tenant_id, token)
 
     shared = guest.http.get(f"/api/v1/agentbots/{agent}/logs/{started['message_id']}")

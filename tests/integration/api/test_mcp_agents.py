@@ -136,8 +136,8 @@ def test_nobody_is_served_without_a_token(server: Server, authorization: str | N
     assert reply.headers["www-authenticate"] == "Bearer"
 
 
-def test_a_share_link_opens_no_tools(server: Server):
-    with server.client(kind="beta").http as http:
+def test_a_share_link_opens_no_tools(server: Server, client: Client):
+    with server.guest(client, client.agent(ECHO)).http as http:
         assert http.post("/mcp", json=asking("tools/list")).status_code == 401
 
 
@@ -164,30 +164,46 @@ def test_a_body_that_is_too_large_is_refused(server: Server, client: Client):
     assert reply.status_code == 413
 
 
-@pytest.mark.parametrize(
-    ("mode", "headers", "statuses"),
-    [
-        ("auto", {}, ("cancelled", "stopping")),
-        ("legacy", {"X-Cancel-On-Disconnect": "true"}, ("cancelled", "stopping")),
-        ("legacy", {}, ("running",)),
-        ("auto", {"X-Cancel-On-Disconnect": "false"}, ("running",)),
-    ],
-)
-def test_a_client_that_goes_away_cancels_its_run_where_that_means_so(
-    lonely_server: Server, lonely: Client, mode: str, headers: dict[str, str], statuses: tuple[str, ...]
+@pytest.mark.parametrize(("mode", "headers"), [("auto", {}), ("legacy", {"X-Cancel-On-Disconnect": "true"})])
+def test_client_that_goes_away_cancels_its_run_where_that_means_cancel(
+    lonely_server: Server, lonely: Client, mode: str, headers: dict[str, str]
 ):
     exposed(lonely, ECHO, "echo")
 
+    run_id = abandoned_call(lonely_server, lonely, mode, headers)
+
+    lonely.until(run_id, "cancelled", "stopping")
+
+
+@pytest.mark.parametrize(("mode", "headers"), [("legacy", {}), ("auto", {"X-Cancel-On-Disconnect": "false"})])
+def test_client_that_goes_away_leaves_its_run_alone_where_that_does_not_mean_cancel(
+    lonely_server: Server, lonely: Client, mode: str, headers: dict[str, str]
+):
+    exposed(lonely, ECHO, "echo")
+
+    run_id = abandoned_call(lonely_server, lonely, mode, headers)
+
+    later = abandoned_call(lonely_server, lonely, mode, {"X-Cancel-On-Disconnect": "true"})
+    lonely.until(later, "cancelled", "stopping")  # a cancel of the earlier call would have arrived before this one
+    assert lonely.run(run_id)["status"] == "running"
+
+
+def abandoned_call(server: Server, client: Client, mode: str, headers: dict[str, str]) -> str:
+    """The run of a call whose client went away."""
+    before = run_ids(client)
+
     async def story(mcp: McpClient) -> str:
         calling = asyncio.create_task(mcp.call_tool("echo", {"query": "x"}))
-        run_id = await asyncio.to_thread(started, lonely)
+        started = await asyncio.to_thread(eventually, lambda: run_ids(client) - before, lambda new: len(new) == 1)
         calling.cancel()
         await asyncio.gather(calling, return_exceptions=True)
-        return run_id
+        return started.pop()
 
-    run_id = spoken_with(lonely_server, lonely, story, mode, headers)
+    return spoken_with(server, client, story, mode, headers)
 
-    assert lonely.until(run_id, *statuses)["status"] in statuses
+
+def run_ids(client: Client) -> set[str]:
+    return {str(run["id"]) for run in client.http.get("/api/v1/runs").json()["runs"]}
 
 
 # -- in other words --------------------------------------------------------------------------------------------------
@@ -205,12 +221,6 @@ def rpc(client: Client, body: dict[str, Any]) -> Any:
     if reply.headers["content-type"].startswith("text/event-stream"):
         text = [line.removeprefix("data: ") for line in text.splitlines() if line.startswith("data: {")][-1]
     return json.loads(text)["result"]
-
-
-def started(client: Client) -> str:
-    """The run that a call has started."""
-    listed = eventually(lambda: client.http.get("/api/v1/runs").json(), lambda page: page["total"] > 0)
-    return str(listed["runs"][0]["id"])
 
 
 def publish(client: Client, agent: str) -> None:

@@ -59,6 +59,31 @@ def test_a_server_is_registered_with_its_tools_and_listed_without_its_secrets(cl
     assert TOKEN not in client.http.get(f"{PATH}/{added['id']}").text
 
 
+def test_an_address_shows_no_user_no_password_and_no_value_of_its_query(client: Client, serving: Serving):
+    host = serving.url.removeprefix("http://")
+    url = f"http://ann:{TOKEN}@{host}?session={TOKEN}&v=2"
+    shown_url = f"http://***@{host}?session=***&v=***"
+
+    added = told(client, "POST", PATH, **fields(serving, url=url))
+    kept = told(client, "PUT", f"{PATH}/{added['id']}", url=shown_url, description="x")
+    half = client.http.put(f"{PATH}/{added['id']}", json={"url": f"http://{host}?session=***"}).json()
+    tools = client.http.get(f"{PATH}/{added['id']}/tools")
+
+    assert (added["url"], kept["url"]) == (shown_url, shown_url)
+    assert (half["code"], "Write the whole address" in half["message"]) == (102, True)
+    assert tools.json()["code"] == 0
+    assert TOKEN not in client.http.get(PATH).text
+
+
+def test_a_server_that_does_not_answer_tells_nothing_of_its_address(client: Client):
+    url = f"http://ann:{TOKEN}@127.0.0.1:1/mcp?session={TOKEN}"
+
+    refused = client.http.post(PATH, json={"name": "Tools", "url": url, "server_type": "streamable-http"})
+
+    assert refused.json()["code"] == 102
+    assert TOKEN not in refused.text
+
+
 def test_no_secret_of_a_server_lies_in_its_row_as_it_is(api: Server, client: Client, serving: Serving):
     url = f"{serving.url}?key={TOKEN}"
 

@@ -11,7 +11,7 @@ from api.app import Figures
 from store import tenants
 from store.database import Database
 from tests.integration.api.conftest import Server, serving
-from tests.integration.api.talking import MODEL, Client, names_of, text_of
+from tests.integration.api.talking import ECHO, MODEL, Client, names_of, text_of
 
 NOBODY = "redis://127.0.0.1:1/0"
 
@@ -76,11 +76,33 @@ def test_a_database_that_lacks_migrations_is_not_ready(figures: Figures, service
     assert "easel migrate" in ready.json()["checks"]["migrations"]
 
 
-def test_counters_are_shown(server: Server) -> None:
-    reply = httpx2.get(f"{server.url}/metrics")
+def test_counters_are_shown_to_admin_tokens_unless_a_setting_opens_them(server: Server) -> None:
+    admin, program = server.client(kind="admin"), server.client()
+    with serving(replace(server.figures, open_metrics=True)) as url:
+        opened = httpx2.get(f"{url}/metrics")
 
-    assert reply.status_code == 200
-    assert "easel_runs" in reply.text
+    shown, refused = admin.http.get("/metrics"), program.http.get("/metrics")
+
+    assert (shown.status_code, refused.status_code) == (200, 403)
+    assert httpx2.get(f"{server.url}/metrics").status_code == 401
+    assert "easel_runs" in shown.text
+    assert (opened.status_code, "easel_runs" in opened.text) == (200, True)
+
+
+def test_the_schema_is_shown_to_api_tokens_unless_a_setting_opens_it(server: Server) -> None:
+    client = server.client()
+    guest = server.guest(client, client.agent(ECHO))
+    with serving(replace(server.figures, open_schema=True)) as url:
+        opened = httpx2.get(f"{url}/openapi.json")
+
+    assert client.http.get("/openapi.json").json() == opened.json()
+    assert "/api/v1/agents" in opened.json()["paths"]
+    assert [caller.get(f"{server.url}/openapi.json").status_code for caller in (guest.http, httpx2)] == [401, 401]
+
+
+@pytest.mark.parametrize("path", ["/docs", "/redoc", "/docs/oauth2-redirect"])
+def test_no_page_loads_scripts_of_another_host(server: Server, path: str) -> None:
+    assert server.client().http.get(path).status_code == 404
 
 
 def test_what_goes_wrong_here_is_told_with_a_request_id_only(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:

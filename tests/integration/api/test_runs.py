@@ -252,6 +252,18 @@ def test_a_run_can_be_followed_again_from_every_position(client: Client) -> None
         assert said_in(later) == said_in([other.data for other in rest])
 
 
+def test_reconnecting_browser_goes_on_after_the_last_event_id_and_not_after_its_url(client: Client) -> None:
+    run_id = client.start(client.agent(MODEL), "some words to be repeated")["run_id"]
+    client.until(run_id, "succeeded")
+    whole = follow(client, run_id)
+    early, late = whole[0], whole[len(whole) // 2]
+
+    rest = follow(client, run_id, after=early.id, **{"Last-Event-ID": late.id})
+
+    assert [frame.data for frame in rest] == [frame.data for frame in follow(client, run_id, after=late.id)]
+    assert len(rest) < len(whole) - 1
+
+
 def test_events_as_json_are_those_of_the_stream(client: Client) -> None:
     run_id = client.start(client.agent(MODEL), "words")["run_id"]
     client.until(run_id, "succeeded")

@@ -1,9 +1,10 @@
 """What the holder of a share link may ask, agents as models and by tags, and whether a database can be reached."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
+from uuid import UUID
 
 import pytest
 from sqlalchemy.engine import make_url
@@ -25,21 +26,33 @@ ASKING = canvas(
 )
 
 
+Share = Callable[[dict[str, Any], str], tuple[str, Client]]
+
+
 @pytest.fixture
-def guest(server: Server, client: Client) -> Iterator[Client]:
-    """Whoever has a share link of the client's."""
-    with server.database.transaction() as tx:
-        _, token = tenants.create_token(tx, client.tenant_id, "link", "beta")
-    guest = server.client_of(client.tenant_id, token)
-    yield guest
-    guest.http.close()
+def share(server: Server, client: Client) -> Iterator[Share]:
+    """Publish a canvas of the client's; the agent, and whoever has its share link."""
+    guests: list[Client] = []
+
+    def share(dsl: dict[str, Any], title: str = "agent") -> tuple[str, Client]:
+        agent = client.agent(dsl, title)
+        client.http.post(f"/api/v1/agents/{agent}/publish", json={})
+        with server.database.transaction() as tx:
+            _, token = tenants.create_token(tx, client.tenant_id, "link", "beta", canvas_id=UUID(agent))
+        guests.append(server.client_of(client.tenant_id, token))
+        return agent, guests[-1]
+
+    yield share
+    for guest in guests:
+        guest.http.close()
 
 
-def test_a_share_link_shows_what_the_agent_asks_before_a_chat(client: Client, guest: Client) -> None:
-    asking, plain = client.agent(ASKING, "asking"), client.agent(ECHO, "plain")
+def test_a_share_link_shows_what_the_agent_asks_before_a_chat(share: Share) -> None:
+    asking, guest = share(ASKING, "asking")
+    plain, other_guest = share(ECHO, "plain")
 
     shown = guest.http.get(f"/api/v1/agentbots/{asking}/inputs").json()
-    other = guest.http.get(f"/api/v1/agentbots/{plain}/inputs").json()["data"]
+    other = other_guest.http.get(f"/api/v1/agentbots/{plain}/inputs").json()["data"]
 
     assert shown == {
         "code": 0,
@@ -54,8 +67,9 @@ def test_a_share_link_shows_what_the_agent_asks_before_a_chat(client: Client, gu
     assert (other["inputs"], other["mode"]) == ({}, "conversational")
 
 
-def test_a_share_link_streams_unless_it_is_asked_not_to(client: Client, guest: Client) -> None:
-    path = f"/api/v1/agentbots/{client.agent(ECHO)}/completions"
+def test_a_share_link_streams_unless_it_is_asked_not_to(share: Share) -> None:
+    agent, guest = share(ECHO, "agent")
+    path = f"/api/v1/agentbots/{agent}/completions"
 
     with guest.http.stream("POST", path, json={"query": "hi"}) as response:
         streamed = list(frames(response.iter_lines()))
@@ -65,8 +79,9 @@ def test_a_share_link_streams_unless_it_is_asked_not_to(client: Client, guest: C
     assert whole["data"]["data"]["content"] == "You said: hi"
 
 
-def test_a_share_link_goes_on_in_its_session_and_answers_forms(client: Client, guest: Client) -> None:
-    path = f"/api/v1/agentbots/{client.agent(FORM)}/completions"
+def test_a_share_link_goes_on_in_its_session_and_answers_forms(share: Share) -> None:
+    agent, guest = share(FORM, "agent")
+    path = f"/api/v1/agentbots/{agent}/completions"
 
     asked = guest.http.post(path, json={"query": "hi", "stream": False}).json()["data"]
     answered = guest.http.post(
@@ -77,23 +92,25 @@ def test_a_share_link_goes_on_in_its_session_and_answers_forms(client: Client, g
     assert answered["data"]["content"] == "Hello Ada"
 
 
-def test_an_agent_that_is_not_there_is_told_by_its_id(guest: Client) -> None:
+def test_an_agent_that_is_not_there_is_told_by_its_id(share: Share, client: Client) -> None:
     nobody = "0" * 32
-
-    for reply in (
-        guest.http.get(f"/api/v1/agentbots/{nobody}/inputs"),
-        guest.http.post(f"/api/v1/agentbots/{nobody}/completions", json={"query": "x"}),
-    ):
-        assert reply.json()["message"] == f"Can't find agent by ID: {nobody}"
-        assert reply.json()["code"] == 102
-
-
-def test_agents_are_listed_as_openai_lists_models(client: Client, guest: Client) -> None:
-    agent = client.agent(ECHO)
+    _, guest = share(ECHO, "agent")
 
     for caller in (client, guest):
-        listed = caller.http.get("/api/v1/openai/models").json()
-        assert [(each["id"], each["object"]) for each in listed["data"]] == [(agent, "model")]
+        for reply in (
+            caller.http.get(f"/api/v1/agentbots/{nobody}/inputs"),
+            caller.http.post(f"/api/v1/agentbots/{nobody}/completions", json={"query": "x"}),
+        ):
+            assert reply.json()["message"] == f"Can't find agent by ID: {nobody}"
+            assert reply.json()["code"] == 102
+
+
+def test_agents_are_listed_as_openai_lists_models(client: Client) -> None:
+    agent = client.agent(ECHO)
+
+    listed = client.http.get("/api/v1/openai/models").json()
+
+    assert [(each["id"], each["object"]) for each in listed["data"]] == [(agent, "model")]
 
 
 def test_tags_are_set_counted_and_filter_the_list(client: Client) -> None:

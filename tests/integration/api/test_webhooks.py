@@ -1,5 +1,6 @@
 """Webhooks from outside: who is let in, what a run gets, what comes back, and how a test is followed."""
 
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing
@@ -13,6 +14,7 @@ import redis
 
 from api.token_bucket import BucketsAway, TokenBuckets
 from store.ids import new_id
+from tests.attacks.files import evasive_html
 from tests.integration.api.conftest import Server
 from tests.integration.api.talking import ECHO, Client, canvas, eventually
 
@@ -122,6 +124,33 @@ def test_forms_and_files_are_bodies_too(client: Client, stranger: httpx2.Client)
     assert "in the file" in files.json()["message"]
 
 
+def test_files_of_a_stranger_keep_no_other_caller_waiting(
+    client: Client, server: Server, stranger: httpx2.Client
+) -> None:
+    attacked, other = published(client, webhook()), published(server.client(), webhook())
+    files = [("doc", (f"{number}.html", evasive_html(351 * 1024), "text/html")) for number in range(7)]
+    answers: list[int] = []
+
+    def attack() -> None:
+        with httpx2.Client(base_url=stranger.base_url, timeout=120) as attacker:
+            answers.append(attacker.post(f"/agents/{attacked}/webhook", data={"name": "x"}, files=files).status_code)
+
+    attacker = threading.Thread(target=attack)
+    attacker.start()
+    served = 0
+    while not answers:
+        page = b"<p>" + b"honest " * 10_000
+        json = stranger.post(f"/agents/{other}/webhook", json={"name": "Ada"})
+        html = stranger.post(
+            f"/agents/{other}/webhook", data={"name": "Ada"}, files={"doc": ("a.html", page, "text/html")}
+        )
+        assert json.status_code == html.status_code == 200
+        served += not answers
+    attacker.join()
+
+    assert served
+
+
 def test_a_webhook_that_does_not_wait_answers_what_its_author_wrote(client: Client, stranger: httpx2.Client) -> None:
     agent = published(
         client,
@@ -206,20 +235,22 @@ def test_a_call_that_cannot_be_taken_is_told_why_and_starts_nothing(
     assert client.http.get("/api/v1/runs", params={"agent_id": agent}).json()["total"] == 0
 
 
-def test_only_webhooks_that_are_published_can_be_called(client: Client, stranger: httpx2.Client) -> None:
+def test_without_a_token_an_agent_without_a_webhook_answers_like_one_that_is_not_there(
+    client: Client, stranger: httpx2.Client
+) -> None:
     draft, chat = client.agent(webhook(), "draft"), published(client, ECHO)
     flow = client.http.post(
         "/api/v1/agents", json={"title": "flow", "dsl": webhook(), "canvas_category": "dataflow_canvas"}
     ).json()["data"]["id"]
 
-    def answer(agent: str) -> str:
-        return refusal(stranger.post(f"/agents/{agent}/webhook", json={}))
+    def answer(agent: str) -> httpx2.Response:
+        return stranger.post(f"/agents/{agent}/webhook", json={})
 
-    assert answer("0" * 32) == "Canvas not found."
-    assert answer("nonsense") == "Canvas not found."
-    assert answer(draft) == "No available published version"
-    assert answer(chat) == "Webhook not configured for this agent."
-    assert answer(flow) == "Dataflow can not be triggered by webhook."
+    for agent in ("0" * 32, "nonsense", draft, chat, flow):
+        assert refusal(answer(agent)) == "Canvas not found."
+        assert answer(agent).headers.keys() == answer("0" * 32).headers.keys()
+    tested = client.http.post(f"/api/v1/agents/{chat}/webhook/test", json={})
+    assert refusal(tested) == "Webhook not configured for this agent."
 
 
 def test_a_body_is_read_no_further_than_it_may_go(client: Client, stranger: httpx2.Client) -> None:

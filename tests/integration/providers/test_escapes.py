@@ -95,6 +95,12 @@ READS = {
     ),
     "the machine's disks": "import glob\n    return glob.glob('/dev/[svx]d*') + glob.glob('/dev/nvme*') or None",
     "raw memory": "return open('/dev/mem', 'rb').read(1).hex()",
+    "the kernel's symbols": "return open('/proc/kallsyms').read() or None",
+    "the kernel's configuration": "return open('/proc/config.gz', 'rb').read().hex() or None",
+    "the kernel's keys": "return (open('/proc/keys').read() + open('/proc/key-users').read()) or None",
+    "the kernel's memory": "return open('/proc/kcore', 'rb').read(1).hex() or None",
+    "the kernel's modules": "return open('/proc/modules').read() or None",
+    "the kernel's timers": "return open('/proc/timer_list').read() or None",
     "the kernel's messages": "return open('/dev/kmsg').readline()",
 }
 
@@ -107,6 +113,7 @@ def test_a_program_reads_nothing_that_is_not_its_own(sandbox: LocalSandbox):
     assert result.value == dict.fromkeys(READS), result.stderr
 
 
+CALL = "import ctypes, os\n    assert ctypes.CDLL(None).syscall"
 CHANGES = {
     "the system": "open('/usr/bin/easel-was-here', 'w')",
     "the interpreter": "import sys\n    open(sys.prefix + '/easel-was-here', 'w')",
@@ -127,6 +134,20 @@ CHANGES = {
         "import os\n    os.chroot('artifacts')\n    for _ in range(50): os.chdir('..')\n    os.chroot('.')"
     ),
     "the clock": "import time\n    time.clock_settime(time.CLOCK_REALTIME, 0)",
+    "the kernel by io_uring": f"{CALL}(425, 8, bytes(120)) >= 0",
+    "the kernel by BPF": f"{CALL}(321, 5, bytes(120), 120) >= 0",
+    "the kernel by its keys": f"{CALL}({{'x86_64': 250, 'aarch64': 219}}[os.uname().machine], 0, -3, 1) >= 0",
+    "the kernel by userfaultfd": f"{CALL}({{'x86_64': 323, 'aarch64': 282}}[os.uname().machine], 1) >= 0",
+    "the kernel by its counters": (
+        f"{CALL}({{'x86_64': 298, 'aarch64': 241}}[os.uname().machine], bytes(128), 0, -1, -1, 0) >= 0"
+    ),
+    "another namespace by clone": f"{CALL}({{'x86_64': 56, 'aarch64': 220}}[os.uname().machine], 0x10000011, 0) >= 0",
+    "a process that it traces": (
+        "import ctypes, os, time\n"
+        "    if (child := os.fork()) == 0: time.sleep(9)\n"
+        "    try: assert ctypes.CDLL(None).ptrace(16, child, 0, 0) == 0\n"
+        "    finally: os.kill(child, 9)"
+    ),
     "the machine's name": "import socket\n    socket.sethostname('x')",
 }
 
@@ -160,6 +181,9 @@ CALLS = {
     "the clouds' settings": "socket.create_connection(('169.254.169.254', 80), 2)",
     "a name server": "socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b'x', ('1.1.1.1', 53))",
     "a raw network": "socket.socket(socket.AF_PACKET, socket.SOCK_RAW)",
+    "the hypervisor": "socket.socket(socket.AF_VSOCK, socket.SOCK_STREAM)",
+    "the kernel by netlink": "socket.socket(socket.AF_NETLINK, socket.SOCK_RAW)",
+    "the kernel's ciphers": "socket.socket(socket.AF_ALG, socket.SOCK_SEQPACKET)",
     "a daemon's socket": "socket.socket(socket.AF_UNIX).connect('/var/run/docker.sock')",
 }
 
@@ -201,9 +225,9 @@ BOMBS = {
     ),
     "of files that are large together": (
         "def main():\n    n = 0\n    while n := n + 1: open(str(n % 200), 'wb').write(b'0' * 1_000_000)",
-        "left more than 20000000 bytes",
+        "No space left",
     ),
-    "of many files": ("def main():\n    for n in range(10**9): open(str(n), 'w').close()", "left more than 300 files"),
+    "of many files": ("def main():\n    for n in range(10**9): open(str(n), 'w').close()", "No space left"),
     "of a full memory disk": (
         "def main():\n    with open('/dev/shm/f', 'wb') as file:\n        while True: file.write(b'0' * 1_000_000)",
         "No space left",
@@ -405,7 +429,7 @@ def test_javascript_gets_no_further(sandbox: LocalSandbox, listener: socket.sock
     [
         ("function main() { const a = []; for (;;) a.push(new Array(1e6).fill(1.5)) }", "out of memory"),
         ("function main() { for (;;) require('fs').writeSync(1, 'x'.repeat(9999)) }", "output exceeded"),
-        ("function main() { for (let n = 0; ; n++) require('fs').writeFileSync(String(n), '') }", "300 files"),
+        ("function main() { for (let n = 0; ; n++) require('fs').writeFileSync(String(n), '') }", "no space left"),
         ("function main() { return main() }", "Maximum call stack"),
         (
             "process.exit = () => {}; function main() { setInterval(() => {}, 1); return new Promise(() => {}) }",

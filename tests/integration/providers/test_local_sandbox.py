@@ -1,11 +1,13 @@
 """The local sandbox with real child processes. Where the kernel allows no namespaces, what needs them is left out."""
 
 import asyncio
+import errno
 import os
 import select
 import shutil
+import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -230,6 +232,135 @@ def test_whoever_stops_waiting_ends_the_program(sandbox: LocalSandbox, tmp_path:
     assert list(tmp_path.iterdir()) == []
 
 
+HOLDING = (
+    "import os, time\n"
+    "def main(number, size):\n"
+    "    for _ in range(number):\n"
+    "        if os.fork() == 0:\n"
+    "            kept = bytearray(os.urandom(1024)) * (size // 1024)\n"
+    "            time.sleep(600)\n"
+    "    time.sleep(600)\n"
+)
+MEMORY = 200 * 1024 * 1024
+TOO_MUCH = f"The program and its processes used more than {MEMORY} bytes of memory together.\n"
+
+
+def without_namespaces(place: Path) -> str:
+    """An interpreter that starts in a namespace in which nobody may make another one."""
+    script = place / "python"
+    script.write_text(
+        "#!/bin/sh\nexec unshare --user --map-current-user sh -c "
+        f'\'echo 0 >/proc/sys/user/max_user_namespaces; exec {sys.executable} "$@"\' sh "$@"\n'
+    )
+    script.chmod(0o755)
+    return str(script)
+
+
+@pytest.fixture(params=["behind walls", "without namespaces"])
+def small(request: pytest.FixtureRequest, tmp_path: Path) -> LocalSandbox:
+    """A sandbox with little memory, where the kernel builds walls, and where it builds none."""
+    request.getfixturevalue("has_namespaces")
+    if shutil.which("unshare") is None:
+        pytest.skip("unshare is not installed here")
+    limits = Limits(seconds=PATIENCE, memory=MEMORY, output=2000)
+    python = sys.executable if request.param == "behind walls" else without_namespaces(tmp_path)
+    return LocalSandbox(
+        python=python,
+        work_dir=tmp_path,
+        limits=limits,
+        allow_root=AS_ROOT,
+        must_isolate=request.param == "behind walls",
+    )
+
+
+def test_memory_of_all_processes_together_is_limited(small: LocalSandbox, tmp_path: Path):
+    result = run(small, HOLDING, {"number": 6, "size": MEMORY // 4})
+
+    assert (result.has_value, result.stderr) == (False, TOO_MUCH)
+    assert not list(working_folders(tmp_path))
+
+
+def test_processes_that_share_their_memory_are_counted_once(small: LocalSandbox):
+    script = (
+        "import os, time\n"
+        "kept = bytearray(os.urandom(1024)) * (80 * 1024)\n"
+        "def main():\n"
+        "    children = []\n"
+        "    for _ in range(4):\n"
+        "        child = os.fork()\n"
+        "        if child == 0:\n"
+        "            time.sleep(1)\n"
+        "            os._exit(0)\n"
+        "        children.append(child)\n"
+        "    return [os.waitpid(child, 0)[1] for child in children]\n"
+    )
+
+    assert run(small, script).value == [0, 0, 0, 0]
+
+
+def test_a_program_goes_first_when_the_machines_memory_is_short(small: LocalSandbox):
+    assert run(small, "def main(): return open('/proc/self/oom_score_adj').read()").value == "1000\n"
+
+
+@needs_node
+def test_memory_of_node_is_limited_outside_of_its_heap(small: LocalSandbox):
+    script = (
+        "function main() { const kept = [];"
+        " for (let n = 0; n < 150; n++) kept.push(Buffer.alloc(10 * 1024 * 1024, 1)); return kept.length }"
+    )
+
+    result = run(small, script, language="nodejs")
+
+    assert not result.has_value
+    assert "allocation failed" in result.stderr or result.stderr == TOO_MUCH
+
+
+def test_what_a_program_leaves_running_ends_with_it(small: LocalSandbox, tmp_path: Path):
+    script = (
+        "import os, time\n"
+        "def main():\n"
+        "    if os.fork() == 0:\n"
+        "        os.setsid()\n"
+        "        if os.fork() == 0: time.sleep(600)\n"
+        "        os._exit(0)\n"
+        "    return 1\n"
+    )
+
+    assert run(small, script).value == 1
+    assert not list(working_folders(tmp_path))
+
+
+def test_system_calls_that_no_program_needs_are_refused_with_and_without_walls(small: LocalSandbox):
+    script = (
+        "import ctypes, socket\n"
+        "def main():\n"
+        "    try: socket.socket(socket.AF_NETLINK, socket.SOCK_RAW)\n"
+        "    except OSError as error: return [error.errno, ctypes.CDLL(None).unshare(0x10000000)]\n"
+    )
+
+    assert run(small, script).value == [errno.EAFNOSUPPORT, -1]
+
+
+@pytest.mark.usefixtures("has_namespaces")
+def test_files_that_nobody_can_see_any_more_count(tmp_path: Path):
+    given = LocalSandbox(work_dir=tmp_path, limits=Limits(PATIENCE, disk=50_000_000), allow_root=AS_ROOT)
+    script = (
+        "import os\n"
+        "def main():\n"
+        "    kept = []\n"
+        "    for number in range(55):\n"
+        "        kept.append(open(str(number), 'wb', buffering=0))\n"
+        "        os.unlink(str(number))\n"
+        "        kept[-1].write(bytes(10_000_000))\n"
+        "        if kept[-1].tell() < 10_000_000: raise OSError('No space left')\n"
+        "    return len(kept)\n"
+    )
+
+    result = run(given, script)
+
+    assert "No space left" in result.stderr
+
+
 @pytest.mark.usefixtures("has_namespaces")
 def test_there_is_no_network(sandbox: LocalSandbox):
     script = "import socket\ndef main(): socket.create_connection(('127.0.0.1', 9), 1)"
@@ -281,9 +412,19 @@ def test_a_machine_without_node_says_so():
 async def appeared(place: Path, name: str) -> Path:
     """A file that a program has made in its folder."""
     async with asyncio.timeout(PATIENCE):
-        while not (found := list(place.glob(f"easel-code-*/{WORK}/{name}"))):
+        while not (found := [folder / name for folder in working_folders(place) if (folder / name).exists()]):
             await asyncio.sleep(0.01)
     return found[0]
+
+
+def working_folders(place: Path) -> Iterator[Path]:
+    """The folders of programs below a place, as each program sees its own."""
+    for link in Path("/proc").glob("[0-9]*/cwd"):
+        try:
+            if os.readlink(link).startswith(f"{place}/easel-code-") and os.readlink(link).endswith(f"/{WORK}"):
+                yield link
+        except OSError:
+            continue
 
 
 def running_with(text: str) -> bool:

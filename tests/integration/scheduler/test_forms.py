@@ -134,7 +134,7 @@ def test_files_of_the_answering_turn_replace_those_of_the_first(bench: Bench):
     run = asking(bench, "begin -> form -> work", form=FORM, work={"script": "{sys.files}"}, files=({"id": "1"},))
     seen: list[Any] = []
     bench.does(work=lambda ctx: (seen.append(ctx.lookup("sys.files")), Finished())[1])
-    worker = bench.a_worker(read_file=lambda tenant_id, file, layout: file["id"])
+    worker = bench.a_worker(read_file=lambda tenant_id, run_id, file, layout: file["id"])
 
     bench.lifecycle.resume_run(
         bench.tenant_id, run.id, Request(query="x", inputs={"name": "Ann"}, files=({"id": "2"},))

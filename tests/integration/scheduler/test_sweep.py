@@ -86,7 +86,10 @@ def test_canaries_do_not_pile_up_where_nobody_takes_them(bench: Bench):
     assert len(bench.outbox.of(CANARY)) == 2
 
 
-def test_when_redis_has_forgotten_everything_no_canary_is_waited_for(bench: Bench):
+@pytest.mark.parametrize("came_back_before", [False, True])
+def test_when_redis_has_forgotten_everything_no_canary_is_waited_for(bench: Bench, came_back_before: bool):
+    if came_back_before:
+        canary_sent(bench, timedelta(minutes=-1))
     runs = [bench.start("begin -> work") for _ in range(3)]
     bus = Bus(bench.redis_url)
     sweeper = Sweeper(Coordinator(bench.database, Dispatch(bench.outbox, bus, is_broker=True), Versions()))  # pyright: ignore[reportArgumentType] (stands for Celery)
@@ -339,6 +342,18 @@ def test_a_stopping_run_whose_last_step_was_lost_is_ended(bench: Bench):
 
     sweeper = Sweeper(bench.coordinator)
     sweeper.tick()
+
+    assert run.status == "cancelled"
+
+
+def test_a_stopping_run_in_which_nothing_works_and_nothing_was_reported_is_ended(bench: Bench):
+    run = bench.start("begin -> work")
+    bench.claim(run, "begin")
+    bench.lifecycle.cancel_run(bench.tenant_id, run.id)
+    change(bench, run, status="closed", lease_id=None, lease_until=None)
+
+    assert run.status == "stopping"
+    Sweeper(bench.coordinator).tick()
 
     assert run.status == "cancelled"
 

@@ -1,11 +1,12 @@
 """Rows that other parts of the product write, as small as the tables allow."""
 
+from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
 from sqlalchemy import insert
 
-from store.ids import new_id
+from store.ids import moment_of, new_id
 from store.schema import node_values, runs
 from store.tenant_schema import conversation_messages
 from store.transaction import Transaction
@@ -20,9 +21,11 @@ def add_run(
     canvas_id: UUID | None = None,
     conversation_id: UUID | None = None,
     status: str = "succeeded",
+    accepted_at: datetime | None = None,
 ) -> UUID:
-    """A run of some version, over unless said otherwise."""
+    """A run of some version, over unless said otherwise, accepted when its id says so; of an id without a time: now."""
     made = run_id or new_id()
+    by_id = moment_of(made) if made.version != 4 else datetime.now(UTC)
     tx.run(
         insert(runs).values(
             id=made,
@@ -37,6 +40,7 @@ def add_run(
             request={},
             base={},
             usage={},
+            created_at=accepted_at or by_id,
         )
     )
     return made

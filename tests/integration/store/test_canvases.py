@@ -380,6 +380,36 @@ def test_a_version_in_use_is_deleted_only_by_force(database: Database, tenant_id
     assert all_versions(database, tenant_id, canvas_id) == []
 
 
+@pytest.mark.parametrize("use", ["run", "session"])
+def test_a_version_that_is_deleted_by_force_stays_for_those_who_refer_to_it(
+    database: Database, tenant_id: UUID, use: str
+):
+    canvas_id = create(database, tenant_id, dsl=dsl("secret"), release=True)
+    (version,) = all_versions(database, tenant_id, canvas_id)
+    with database.transaction() as tx:
+        if use == "run":
+            user_id = add_run(tx, tenant_id, version_id=version.id)
+        else:
+            user_id = conversations.create(tx, tenant_id, canvas_id, version.id)
+    with database.transaction() as tx:
+        versions.delete(tx, tenant_id, canvas_id, version.id, force=True)
+
+    with database.transaction() as tx:
+        assert versions.version(tx, version.id).dsl == dsl("secret")
+        assert versions.delete_orphans(tx) == 0
+        with pytest.raises(NotFound):
+            versions.version_by_id(tx, tenant_id, canvas_id, version.id)
+        with pytest.raises(NotFound):
+            versions.latest_released(tx, tenant_id, canvas_id)
+        fresh = versions.snapshot(tx, tenant_id, canvas_id)
+        assert fresh.id != version.id
+    with database.transaction() as tx:
+        tx.run(text("delete from runs where id = :id"), id=user_id)
+        tx.run(text("delete from conversations where id = :id"), id=user_id)
+        assert versions.delete_orphans(tx) == 1
+        assert [version.id for version in versions.versions_of(tx, tenant_id, canvas_id)] == [fresh.id]
+
+
 def test_an_earlier_release_may_be_deleted(database: Database, tenant_id: UUID):
     canvas_id = create(database, tenant_id, release=True)
     update(database, tenant_id, canvas_id, dsl=dsl("next"), release=True)

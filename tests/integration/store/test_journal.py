@@ -1,11 +1,18 @@
 """The journal: what an attempt has written down is there for the next one, and only the lease may write."""
 
+from datetime import timedelta
+from threading import Thread
+from typing import Any
 from uuid import uuid4
 
-from store import journal
+from sqlalchemy import text
+
+from store import journal, overdue
 from store.activations import Claim
 from store.ids import new_id
-from tests.integration.engine import Bench
+from tests.integration.engine import Bench, until
+
+GONE = timedelta(milliseconds=-1)  # a lease that has run out
 
 
 def test_what_one_attempt_records_the_next_one_recalls(bench: Bench):
@@ -23,8 +30,8 @@ def test_what_is_recorded_stays_as_it_is(bench: Bench):
     claim = a_claim(bench)
 
     with bench.database.transaction() as tx:
-        assert journal.record(tx, claim, "call:0", "first")
-        assert journal.record(tx, claim, "call:0", "second")  # the attempt holds its lease, and goes on
+        assert journal.record(tx, claim, "call:0", "first") is True
+        assert journal.record(tx, claim, "call:0", "second") is False  # the attempt holds its lease, and goes on
 
     with bench.database.transaction() as tx:
         assert journal.recall(tx, claim, "call:0") == "first"
@@ -35,8 +42,57 @@ def test_an_attempt_that_has_lost_its_lease_records_nothing(bench: Bench):
     stale = Claim(**{name: getattr(claim, name) for name in Claim.__slots__} | {"lease_id": uuid4()})
 
     with bench.database.transaction() as tx:
-        assert not journal.record(tx, stale, "call:0", "too late")
+        assert journal.record(tx, stale, "call:0", "too late") is None
         assert journal.recall(tx, claim, "call:0") is None
+
+
+def test_of_two_attempts_at_most_one_records_that_it_begins(bench: Bench):
+    """Whoever stands still with a record that is not committed keeps the sweeper and the next attempt away."""
+    run = bench.start("begin -> work")
+    first = bench.claim(run, "begin", lease=GONE)
+
+    with bench.database.transaction() as tx:
+        assert journal.record(tx, first, "mail:begun:0", True) is True
+        assert swept(bench) == []
+        assert bench.try_claim(run, "begin") is None
+    assert swept(bench) == [run.id]
+    bench.coordinator.advance_run(run.id)
+    second = bench.claim(run, "begin")
+
+    with bench.database.transaction() as tx:
+        assert journal.recall(tx, second, "mail:begun:0") is True
+        assert journal.record(tx, first, "mail:begun:0", True) is None
+        assert journal.record(tx, second, "mail:begun:0", True) is False
+
+
+def test_an_attempt_whose_lease_is_being_taken_away_waits_and_records_nothing(bench: Bench):
+    run = bench.start("begin -> work")
+    claim = bench.claim(run, "begin", lease=GONE)
+    results: list[bool | None] = []
+
+    def record() -> None:
+        with bench.database.transaction() as tx:
+            results.append(journal.record(tx, claim, "mail:begun:0", True))
+
+    recording = Thread(target=record)
+    with bench.database.transaction() as tx:
+        assert overdue.silent_leases(tx) == [run.id]
+        recording.start()
+        until(lambda: is_waited_for(bench))
+    recording.join()
+
+    assert results == [None]
+
+
+def swept(bench: Bench) -> list[Any]:
+    with bench.database.transaction() as tx:
+        return overdue.silent_leases(tx)
+
+
+def is_waited_for(bench: Bench) -> bool:
+    waiting = "select exists (select from pg_stat_activity where wait_event_type = 'Lock' and query like '%journal%')"
+    with bench.database.transaction() as tx:
+        return tx.scalar(text(waiting))
 
 
 def test_tool_calls_are_told_in_order_with_those_of_one_node_together(bench: Bench):

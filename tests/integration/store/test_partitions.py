@@ -5,9 +5,11 @@ from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 import pytest
+import structlog
 from sqlalchemy import text
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import IntegrityError, OperationalError
 
+from scheduler.housekeeping import keep_house, let_go
 from store import partitions
 from store.database import Database
 from store.ids import first_id_at, new_id
@@ -132,7 +134,7 @@ def test_retention_also_removes_runs_that_no_week_covers_but_not_open_ones(datab
         add_outputs(tx, waiting, "Message:0", {})
 
     with database.transaction() as tx:
-        partitions.drop_strays(tx, NEXT_MONDAY)
+        assert partitions.drop_strays(tx, NEXT_MONDAY) == 1
 
     with database.transaction() as tx:
         assert _ids_in(tx, "runs_default") == [waiting]
@@ -177,6 +179,146 @@ def test_only_partitions_are_taken_for_partitions():
     assert not partitions.is_partition("runs_p2026w47_backup")
 
 
+# -- a default partition that is large ------------------------------------------------------------------------------
+def test_a_week_to_come_is_attached_without_reading_a_large_default_partition(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(partitions, "SMALL", 0)
+    with database.transaction() as tx:
+        stray = add_run(tx, TENANT, run_id=UUID("f47ac10b-58cc-4372-a567-0e02b2c3d479"))
+        add_outputs(tx, stray, "Message:0", {"content": "Hi"})
+
+    keep_house(database, LONG_AGO)
+
+    with database.transaction() as tx:
+        weeks = sorted(name for name in _names_of(tx, "runs") if name.startswith("runs_p2021"))
+        assert weeks == [f"runs_p2021w{week}" for week in (10, 11, 12, 13)]
+        assert partitions.let_in(tx, "runs") == 0
+        made = add_run(tx, TENANT, run_id=first_id_at(NEXT_MONDAY))
+        assert _ids_in(tx, "runs_p2021w10") == [made]
+        assert _ids_in(tx, "runs_default") == [stray]
+
+
+def test_the_week_of_today_is_not_made_where_others_would_wait_and_the_log_says_so(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(partitions, "SMALL", -1)
+    with structlog.testing.capture_logs() as logs:
+        keep_house(database, LONG_AGO)
+
+    said = {(line["table"], line["week"]) for line in logs if line["event"] == "week_not_made"}
+    assert said == {(table, "2021w09") for table in PARTITIONED}
+
+
+def test_a_week_with_many_rows_in_the_default_partition_is_not_made(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(partitions, "FEW", 2)
+    with database.transaction() as tx:
+        for minute in range(3):
+            add_run(tx, TENANT, run_id=first_id_at(NEXT_MONDAY + timedelta(minutes=minute)))
+
+    with structlog.testing.capture_logs() as logs:
+        keep_house(database, LONG_AGO)
+
+    (line,) = [line for line in logs if line["event"] == "week_not_made"]
+    assert (line["table"], line["week"]) == ("runs", "2021w10")
+    assert "more than 2 rows" in line["reason"]
+    with database.transaction() as tx:
+        assert _runs_in(tx, "runs_default") == 3
+
+
+def test_a_migration_does_not_read_a_large_default_partition(database: Database, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(partitions, "SMALL", -1)
+
+    with database.transaction() as tx:
+        assert partitions.ensure(tx, LONG_AGO, weeks=0) == []
+
+
+def test_making_a_week_under_traffic_gives_up_rather_than_wait_for_somebody_at_work(database: Database):
+    with database.transaction() as working:
+        working.run(text("lock table runs_default in row exclusive mode"))
+        with pytest.raises(OperationalError, match="lock timeout"), database.transaction() as tx:
+            partitions.make(tx, "runs", Week.of(LONG_AGO))
+
+    with database.transaction() as tx:
+        assert not [name for name in _names_of(tx, "runs") if "2021" in name]
+
+
+def test_a_check_that_a_killed_sweeper_has_left_is_taken_back(database: Database):
+    week = Week.of(NEXT_MONDAY)
+    with database.transaction() as tx:
+        partitions.keep_out(tx, "runs", week)
+    with pytest.raises(IntegrityError), database.transaction() as tx:
+        add_run(tx, TENANT, run_id=first_id_at(NEXT_MONDAY))
+
+    keep_house(database, LONG_AGO - timedelta(weeks=20))
+
+    with database.transaction() as tx:
+        add_run(tx, TENANT, run_id=first_id_at(NEXT_MONDAY))
+
+
+def test_making_a_week_by_a_check_is_given_up_where_a_run_of_it_has_come(database: Database):
+    week = Week.of(NEXT_MONDAY)
+    with database.transaction() as tx:
+        add_run(tx, TENANT, run_id=first_id_at(NEXT_MONDAY))
+        partitions.keep_out(tx, "runs", week)
+
+    with pytest.raises(IntegrityError), database.transaction() as tx:
+        partitions.validate(tx, "runs", week)
+
+
+# -- strays ----------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("written", ["00a1d74a-448c-4dad-b9d9-e57e6bc3b22a", "ffa1d74a-448c-4dad-b9d9-e57e6bc3b22a"])
+def test_a_run_whose_id_tells_no_time_leaves_when_it_is_old_and_not_before(database: Database, written: str):
+    with database.transaction() as tx:
+        run_id = add_run(tx, TENANT, run_id=UUID(written), accepted_at=LONG_AGO)
+        add_outputs(tx, run_id, "Message:0", {"content": "Hi"})
+
+    let_go(database, LONG_AGO - timedelta(days=1), None)
+    with database.transaction() as tx:
+        assert (_ids_in(tx, "runs"), _runs_in(tx, "node_values")) == ([run_id], 1)
+
+    with structlog.testing.capture_logs() as logs:
+        let_go(database, LONG_AGO + timedelta(days=1), None)
+    with database.transaction() as tx:
+        assert (_ids_in(tx, "runs"), _runs_in(tx, "node_values")) == ([], 0)
+    assert [line["strays"] for line in logs if line["event"] == "runs_let_go"] == [1]
+
+
+def test_many_strays_leave_in_batches(database: Database, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(partitions, "STRAYS_AT_ONCE", 2)
+    with database.transaction() as tx:
+        for number in range(5):
+            add_run(tx, TENANT, run_id=UUID(f"{number}fa1d74a-448c-4dad-b9d9-e57e6bc3b22a"), accepted_at=LONG_AGO)
+
+    let_go(database, NEXT_MONDAY, None)
+
+    with database.transaction() as tx:
+        assert _runs_in(tx, "runs") == 0
+
+
+def test_what_a_run_left_in_a_table_without_its_week_goes_after_the_run(database: Database):
+    with database.transaction() as tx:
+        partitions.ensure(tx, LONG_AGO, weeks=0, tables=["runs"])
+        over = add_run(tx, TENANT, run_id=first_id_at(LONG_AGO))
+        waiting = add_run(tx, TENANT, run_id=first_id_at(LONG_AGO + timedelta(days=10)), status="waiting")
+        for run_id in (over, waiting):
+            add_outputs(tx, run_id, "Message:0", {"content": "Hi"})
+
+    let_go(database, NEXT_MONDAY + timedelta(weeks=4), None)
+
+    with database.transaction() as tx:
+        assert _ids_in(tx, "node_values", "run_id") == [waiting]
+
+
+def test_a_run_beyond_the_calendar_has_a_week(database: Database):
+    last = UUID("ffffffff-ffff-4fff-8fff-ffffffffffff")
+
+    assert Week.of_run(last).name == "9999w51"
+    assert Week.of_run(last).first <= last < Week.of_run(last).end
+
+
 def _drop_all(database: Database, moment: datetime) -> list[str]:
     """Drop what ended by then, one table after another; the names."""
     with database.transaction() as tx:
@@ -197,6 +339,10 @@ def grows_by(database: Database, run_id: UUID) -> int:
         for _ in range(100):
             tx.run(STEP, run_id=run_id)
         return tx.scalar(PAGES_OF_RUNS) - before
+
+
+def _names_of(tx: Transaction, table: str) -> list[str]:
+    return [name for (name,) in tx.rows(partitions.PARTITIONS, table=table)]
 
 
 def _runs_in(tx: Transaction, table: str) -> int:

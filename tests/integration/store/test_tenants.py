@@ -50,13 +50,13 @@ def test_a_second_tenant_of_the_same_name_is_refused(database: Database):
 
 def test_a_token_speaks_for_its_tenant(database: Database, tenant_id: UUID):
     with database.transaction() as tx:
-        token_id, plain = tenants.create_token(tx, tenant_id, "laptop", "beta")
+        token_id, plain = tenants.create_token(tx, tenant_id, "laptop", "admin")
 
     with database.transaction() as tx:
         principal = tenants.principal_of(tx, plain)
 
     assert plain.startswith("easel_")
-    assert principal == Principal(tenant_id, token_id, "beta")
+    assert principal == Principal(tenant_id, token_id, "admin")
 
 
 def test_the_database_never_holds_the_text_of_a_token(database: Database, tenant_id: UUID):

@@ -14,7 +14,7 @@ from uuid import UUID
 
 import orjson
 import pytest
-from sqlalchemy import select
+from sqlalchemy import insert, select
 from sqlalchemy.exc import DataError
 from sqlalchemy.sql import Executable
 
@@ -45,6 +45,7 @@ from store.database import Database
 from store.inbox import Written
 from store.schema import metadata
 from store.steps import AsLeft
+from store.tenant_schema import canvases, tenants, versions
 from store.transaction import Transaction
 from tests.builders import At
 from tests.integration.engine import Outbox, values_of, variable_of
@@ -90,8 +91,18 @@ NOT_PLAYED = {
 def database(database_url: str) -> Iterator[Database]:
     """A database for each test: a sweeper sees all that is in it."""
     database = Database(database_url)
+    _put_plays(database)
     yield database
     database.close()
+
+
+def _put_plays(database: Database) -> None:
+    """Rows for the versions that are there without any in the simulator."""
+    named: Mapping[str, Any] = {"tenant_id": TENANT, "canvas_id": CANVAS, "title": "play", "digest": b""}
+    with database.transaction() as tx:
+        tx.run(insert(tenants), id=TENANT, name="players")
+        tx.run(insert(canvases), id=CANVAS, tenant_id=TENANT, title="plays", draft={})
+        tx.write_many(insert(versions), [{"id": UUID(int=n), "dsl": {}, **named} for n in range(len(plays()))])
 
 
 # -- two of everything -----------------------------------------------------------------------------------------------

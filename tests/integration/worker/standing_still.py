@@ -4,10 +4,12 @@ python -m tests.integration.worker.standing_still FILE worker|scheduler|sweeper 
 
 `worker` and `scheduler` then receive nothing any more, as with a broken connection that nobody notices; a `sweeper`
 waits in the middle of a tick for an answer that does not come. Nodes of a worker do what their ids begin with:
-`wait_N` waits N seconds, `block` holds up the event loop, `compute` a thread, and all others end at once.
+`wait_N` waits N seconds, `block` holds up the event loop, `compute` a thread, `compute_c` all threads, and all others
+end at once.
 """
 
 import asyncio
+import re
 import sys
 import time
 from pathlib import Path
@@ -36,6 +38,8 @@ async def act(params: Params, ctx: NodeContext) -> Outcome:
 
 def compute(params: Params, ctx: NodeContext) -> Outcome:
     """What a node on a thread does."""
+    if ctx.node_id.startswith("compute_c"):
+        re.match(r"(a+)+$", "a" * 64 + "b")  # one call in C that keeps the interpreter's lock for years
     time.sleep(LONG)
     return Finished()
 

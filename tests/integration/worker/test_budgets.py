@@ -11,20 +11,24 @@ import pytest
 from sqlalchemy import text
 
 from canvas.budget import EXCEEDED, limits_of, told_usage
-from canvas.errors import NotFound
+from canvas.errors import BudgetExceeded, NotFound
 from canvas.outcome import Finished
+from components.context import NodeContext
+from providers.chat import Usage
 from providers.spending import Spending
 from scheduler.sweep import Sweeper
 from scheduler.turn_start import Request
-from store import budgets
+from store import budgets, overdue
+from store.activations import Claim
 from store.budget_tables import EACH
 from store.budgets import Written
 from tests.builders import says
-from tests.integration.engine import FORM, Bench, Run, at_work, until
+from tests.integration.engine import FORM, Bench, Run, at_work, carried_out, until
 from tests.integration.worker.conftest import Patient
 from tests.integration.worker.priced import MODEL, PRICES, Till, till
 
 LOSE = text("update activations set lease_id = null, status = 'closed' where id = :id")
+EXPIRE = text("update activations set lease_until = now() - interval '1 minute' where id = :id")
 ASKS: Mapping[str, Any] = {"component": "LLM", "llm_id": MODEL}
 
 
@@ -189,6 +193,82 @@ def test_what_a_killed_worker_has_reserved_is_free_again_when_its_lease_is_gone(
     assert standing(bench, run)["tokens"] == (150, 0)
 
 
+def test_reservation_of_a_lost_attempt_is_freed_while_the_next_attempt_works(bench: Bench, model: Till):
+    run = begun(bench, "begin -> one", one=llm("1"), budget={"tokens": 1000})
+    bench.play(until=lambda: run.statuses.get("one") == "ready")
+    lost = bench.claim(run, "one")
+    reserved(bench, lost, 400)
+    with bench.database.transaction() as tx:
+        tx.run(EXPIRE, id=lost.id)
+        overdue.silent_leases(tx)
+    bench.coordinator.advance_run(run.id)  # the activation is ready again
+    reserved(bench, bench.claim(run, "one"), 300)
+
+    with bench.database.transaction() as tx:
+        budgets.free(tx)
+
+    assert run.activation("one").status == "running"
+    assert standing(bench, run)["tokens"] == (0, 300)
+
+
+def reserved(bench: Bench, claim: Claim, tokens: int) -> None:
+    """Reserve tokens for an attempt."""
+    with bench.database.transaction() as tx:
+        accounts = budgets.open_for(tx, claim, datetime.now(UTC).date())
+        budgets.take(tx, uuid4(), claim, accounts, [tokens])
+
+
+def test_calls_of_a_lost_attempt_count_once_beside_those_of_an_attempt_that_told_its_own(bench: Bench):
+    once = Usage(prompt_tokens=1, total_tokens=1, calls=1)
+
+    async def calls(ctx: NodeContext, key: str) -> None:
+        if await ctx.recall(key) is None:
+            await ctx.record(key, {"usage": [1, 0, 1, 1]})
+        ctx.spent(once)
+
+    async def work(ctx: NodeContext) -> Finished:
+        attempt = run.activation("work").attempt
+        await calls(ctx, "first")
+        if attempt == 1:
+            raise BudgetExceeded("No call is left.")
+        await calls(ctx, "second")
+        if attempt == 2:
+            with bench.database.transaction() as tx:
+                tx.run(EXPIRE, id=run.activation("work").id)
+                overdue.silent_leases(tx)
+        return Finished(outputs={"result": "done"})
+
+    bench.does(work=work)
+    run = begun(bench, "begin -> work", budget={"calls": 1})
+    bench.play()
+    assert (run.status, run.row["usage"]["calls"]) == ("waiting", 1)
+    resumed(bench, run, calls=5)
+    bench.coordinator.advance_run(run.id)
+    bench.play()
+
+    assert (run.status, run.activation("work").attempt) == ("succeeded", 3)
+    assert run.row["usage"]["calls"] == 2
+
+
+def test_recorded_call_counts_once_however_often_its_node_stops_for_a_budget(bench: Bench):
+    async def work(ctx: NodeContext) -> Finished:
+        if await ctx.recall("first") is None:
+            await ctx.record("first", {"usage": [1, 0, 1, 1]})
+        ctx.spent(Usage(prompt_tokens=1, total_tokens=1, calls=1))
+        if run.activation("work").attempt < 3:
+            raise BudgetExceeded("No call is left.")
+        return Finished(outputs={"result": "done"})
+
+    bench.does(work=work)
+    run = begun(bench, "begin -> work", budget={"calls": 1})
+    bench.play()
+    resumed(bench, run)
+    resumed(bench, run)
+
+    assert (run.status, run.activation("work").attempt) == ("succeeded", 3)
+    assert run.row["usage"]["calls"] == 1
+
+
 def test_a_budget_of_the_day_begins_anew_at_midnight_in_utc(bench: Bench, model: Till):
     clock = [datetime(2026, 3, 1, 23, 59, 59, tzinfo=UTC)]
     worker = bench.a_worker(spending=Spending(now=lambda: clock[0]))
@@ -251,6 +331,45 @@ def test_a_budget_that_is_set_while_runs_go_on_counts_from_their_next_call(bench
 
     assert (run.status, model.asked) == ("waiting", ["1"])
     assert standing(bench, run)["tokens"] == (150, 0)  # what was spent before counts
+
+
+def test_a_budget_that_is_set_while_a_thread_goes_on_with_its_run_counts_from_the_next_node(bench: Bench, model: Till):
+    def limit(ctx: Any) -> Finished:
+        bench.lifecycle.set_budget(bench.tenant_id, Written("run", run.id, {"calls": 1}))
+        return Finished({})
+
+    bench.does(work=limit)
+    nodes = {name: llm(name) for name in ("one", "two", "three")}
+    run = bench.start("begin -> one -> work -> two -> three -> say", **nodes, say=says("{three@content}"))
+    going_on = bench.a_worker(eager_for=timedelta(seconds=60))
+
+    carried_out(going_on, run.id, run.activation("begin").id)
+
+    assert (run.status, model.asked) == ("waiting", ["one"])
+    resumed(bench, run, calls=10)
+    assert (run.status, model.asked) == ("succeeded", ["one", "two", "three"])
+
+
+def test_a_budget_that_is_set_while_an_agent_works_counts_from_its_next_round(bench: Bench):
+    rounds = 0
+
+    def answer(request: Mapping[str, Any]) -> Mapping[str, Any]:
+        nonlocal rounds
+        rounds += 1
+        if rounds == 1:
+            bench.lifecycle.set_budget(bench.tenant_id, Written("run", run.id, {"calls": 0}))
+        name = str(request["tools"][0]["function"]["name"])
+        call = {"id": "c1", "type": "function", "function": {"name": name, "arguments": "{}"}}
+        return {"role": "assistant", "content": None, "tool_calls": [{**call, "index": 0}]}
+
+    with till(answer) as model:
+        bench.accounts = [model.account(PRICES)]
+        tool = {"component_name": "Wikipedia", "name": "Wikipedia", "params": {}}
+        agent = {**llm("How many?"), "component": "Agent", "tools": [tool]}
+        run = bench.start("begin -> agent -> say", agent=agent, say=says("{agent@content}"))
+        bench.play()
+
+        assert (run.status, len(model.requests)) == ("waiting", 1)
 
 
 def test_money_is_counted_by_the_price_of_the_account(bench: Bench, model: Till):

@@ -172,6 +172,17 @@ def test_a_report_that_is_refused_leaves_nothing_registered(bench: Bench, monkey
     assert bench.worker.leases.held() == []
 
 
+def test_activation_that_its_thread_does_not_execute_is_no_longer_registered(bench: Bench):
+    run, claimed, eager = about_to_report(bench)
+    report(bench, claimed, eager)
+    assert [attempt.activation_id for attempt in bench.worker.leases.held()] == [run.activation("work").id]
+
+    eager.let_go()
+
+    assert (eager.next, bench.worker.leases.held()) == (None, [])
+    assert run.activation("work").status == "running"  # until its lease expires
+
+
 def test_what_was_taken_by_a_commit_whose_answer_got_lost_is_carried_out_at_once(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ):

@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from sqlalchemy import update
+from sqlalchemy import text, update
 
 from canvas.outcome import Finished
 from components import tools
@@ -30,6 +30,10 @@ from worker.outside import Reach
 from worker.runtime import Worker
 
 AT_ONCE = timedelta(0)
+EXPIRE = text("""
+    update activations set lease_until = lease_until - interval '1 hour'
+    where run_id = :run_id and status = 'running' and lease_id = any(:leases)
+""")
 UNSAFE: Mapping[str, Any] = {"component": "Unsafe"}
 ASKS: Mapping[str, Any] = {**UNSAFE, "on_unknown": "ask"}
 NOT_KNOWN = (
@@ -400,19 +404,20 @@ def lose_activation(bench: Bench, run: Run, activation: Any) -> None:
 
 
 def lose(bench: Bench, run: Run) -> None:
-    """Whoever works for the run is taken for lost, also if a renewal comes in between."""
+    """Expire the leases of all attempts that work for the run now, also if a renewal comes in between.
 
-    def is_lost() -> bool:
+    Attempts that begin meanwhile keep theirs: another worker may claim the activation at once.
+    """
+    working = [row.lease_id for row in run.activations if row.status == "running"]
+
+    def are_lost() -> bool:
         with bench.database.transaction() as tx:
-            tx.run(
-                update(rows)
-                .where(rows.c.run_id == run.id, rows.c.status == "running")
-                .values(lease_until=rows.c.lease_until - timedelta(hours=1))
-            )
+            tx.run(EXPIRE, run_id=run.id, leases=working)
         Sweeper(bench.coordinator).tick()
-        return "running" not in run.statuses.values()
+        return not any(row.status == "running" and row.lease_id in working for row in run.activations)
 
-    until(is_lost)
+    assert working
+    until(are_lost)
 
 
 def answer(bench: Bench, run: Run, inputs: Mapping[str, Any] | None, *, query: str = "") -> None:

@@ -23,7 +23,7 @@ from scheduler.coordinator import Coordinator
 from scheduler.dispatch import Dispatch
 from scheduler.hearing import KEPT
 from scheduler.lifecycle import Lifecycle
-from scheduler.liveness import GIVES_UP
+from scheduler.liveness import GIVES_UP, LOCK_HELD
 from scheduler.versions import Versions
 from tests.integration.engine import Bench, Run, until
 
@@ -148,6 +148,20 @@ def test_a_worker_whose_event_loop_is_blocked_ends_and_only_who_blocks_it_is_str
     assert code == GIVES_UP
     assert (given_back.status, given_back.strikes) == ("ready", 0)
     assert blocking.status == "running", "its lease is left to run out, which counts as a death"
+
+
+def test_a_worker_whose_interpreter_is_locked_by_one_call_ends(programs: Programs):
+    worker = programs.start("worker", "-c", "4")
+    run = programs.send("begin -> wait_60, compute_c")
+    worker.wait_for(lambda: run.statuses.get("compute_c") == "running")
+
+    code = worker.ends()
+
+    held = run.activation("compute_c")
+    assert code == LOCK_HELD
+    assert "Timeout" in worker.log.read_text()
+    assert "re/__init__.py" in worker.log.read_text()
+    assert held.status == "running", "its lease is left to run out, which counts as a death"
 
 
 def test_a_worker_knows_its_threads_that_were_left_behind_until_they_come_back(bench: Bench):

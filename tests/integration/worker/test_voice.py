@@ -5,28 +5,38 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from uuid import UUID
 
 import pytest
 import redis
-from sqlalchemy import select
+from sqlalchemy import select, text
 from sqlalchemy.exc import OperationalError
 
 from canvas.errors import NodeFailure
+from canvas.outcome import Finished
 from components import registry
 from providers.scripted import Script
 from scheduler.bus import channel
+from scheduler.sweep import Sweeper
 from store import activations, overdue, turns
 from store.ids import new_id
 from store.schema import activations as rows
 from store.schema import turns as turn_rows
+from store.transaction import Transaction
 from tests.builders import says
 from tests.integration.engine import Bench, Run, at_work, until
+from tests.integration.worker.paces import nothing_has_left_of_late
 from tests.integration.worker.provider import FIRST_WORD, MODEL, WHOLE, hanging_model
 from worker import voice
 
 ANSWER = "Forty-two, of course. 😀 And \u4f60\u597d besides."
 SAYS = says("So: {model@content} Bye.")
 LINE = "begin -> model -> say"
+RUN_OUT = text("""
+    update activations set lease_until = now() - interval '1 s' where run_id = :run_id and id in (
+        select id from activations where run_id = :run_id and status = 'running' for no key update skip locked
+    )
+""")
 
 
 @pytest.fixture
@@ -147,6 +157,24 @@ def test_a_worker_whose_lease_is_gone_says_not_a_word(bench: Bench, heard: "Hear
     assert run.said == f"So: {ANSWER} Bye."  # it came with the report, which its lease guards
 
 
+def test_nobody_takes_the_lease_of_a_speaker_who_is_about_to_take_a_turn(
+    bench: Bench, heard: "Heard", monkeypatch: pytest.MonkeyPatch
+):
+    take = turns.take
+    swept: list[Any] = []
+
+    def slowly(tx: Transaction, run_id: UUID, *given: Any) -> turns.Taken:
+        with bench.database.transaction() as other:  # it stands still here, for longer than its lease
+            other.run(RUN_OUT, run_id=run_id)
+            swept.extend(overdue.silent_leases(other))
+        return take(tx, run_id, *given)
+
+    monkeypatch.setattr(turns, "take", slowly)
+    run = answering(bench, heard)
+
+    assert (run.status, swept) == ("succeeded", [])
+
+
 def test_an_outage_silences_a_speaker_and_does_not_fail_it(
     bench: Bench, heard: "Heard", monkeypatch: pytest.MonkeyPatch
 ):
@@ -168,6 +196,32 @@ def test_a_speaker_goes_on_while_redis_is_away(bench: Bench, heard: "Heard", mon
     run = answering(bench, heard)
 
     assert (run.status, run.said) == ("succeeded", f"So: {ANSWER} Bye.")
+
+
+def test_postponed_node_takes_back_what_it_has_said_before_it_says_it_again(
+    bench: Bench, heard: "Heard", monkeypatch: pytest.MonkeyPatch
+):
+    async def speak_and_wait(params: Any, ctx: Any) -> Finished:
+        await ctx.say("One ")
+        if run.activation("model").attempt == 1:
+            await ctx.patience.wait(60, "Vendor")
+        await ctx.say("two.")
+        return Finished(outputs={"content": "One two."})
+
+    model = registry.find("LLM")
+    assert model is not None
+    monkeypatch.setitem(registry.COMPONENTS, "llm", replace(model, run=speak_and_wait))
+    run = heard.start(bench, LINE, say=SAYS)
+    bench.play()
+    assert (run.activation("model").status, run.activation("model").attempt) == ("ready", 1)
+
+    nothing_has_left_of_late(bench, run)
+    Sweeper(bench.coordinator).tick()
+    bench.play()
+
+    assert (run.status, run.said) == ("succeeded", "So: One two. Bye.")
+    assert run.told.count("message_reset") == 1
+    assert pasted([piece for piece in heard.pieces() if piece["ep"] == 1]) == "So: One two. Bye."
 
 
 # -- in its row ------------------------------------------------------------------------------------------------------

@@ -10,8 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from api import webhook_payload
 from api.webhook_payload import MOST_FILES, Delivery, body_of, content_type_of, payload_of
 from canvas.errors import InvalidRequest
+from components.file_texts import UnreadFile
 
 BOUNDARY = "multipart/form-data; boundary=x"
 
@@ -86,6 +88,18 @@ def test_a_body_of_another_type_or_of_none_is_refused(header: str, got: str) -> 
 )
 def test_bodies_are_json_or_forms_and_nothing_else(content_type: str, data: bytes, expected: Any) -> None:
     assert body(content_type, data) == expected
+
+
+def test_files_that_take_too_long_to_read_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def forever(self: UnreadFile) -> str:
+        await asyncio.sleep(3600)
+        return ""
+
+    monkeypatch.setattr(UnreadFile, "text", forever)
+    monkeypatch.setattr(webhook_payload, "MOST_SECONDS", 0.05)
+
+    with pytest.raises(InvalidRequest, match=r"take longer than 0.05 s to read"):
+        body(BOUNDARY, part("a", b"<p>", "a.html", "text/html") + b"--x--\r\n")
 
 
 def test_files_of_a_multipart_body_are_lists_of_their_texts() -> None:

@@ -208,6 +208,23 @@ def test_the_first_failed_item_in_item_order_is_the_containers_failure(seed: int
     assert "end" not in player.path
 
 
+@pytest.mark.parametrize("reported", [[("a", "b")], [("a",), ("b",)], [("b",), ("a",)]])
+def test_later_of_two_branches_that_fail_in_one_wave_of_an_item_gives_the_containers_error(
+    reported: list[tuple[str, ...]],
+):
+    canvas = canvas_of("begin -> each -> end", "each: item -> a, b", "rescue", each=goto("rescue"))
+    script = script_of(each=items(1, at_once=2), a=failed("broken in a"), b=failed("broken in b"))
+    player = Player(canvas, script).begin().report("begin").report("each").report("item")
+    for node in ("a", "b"):
+        player.claim(node, scope=(("each", 0, 0),))
+
+    for nodes in reported:
+        player.report(*nodes)
+
+    player.play()
+    assert [event.body for event in player.events if event.node_id == "each"][-1] == {"error": "item 0: broken in b"}
+
+
 def test_a_failed_item_begins_no_further_items():
     script = script_of(each=items(9, at_once=2), a=fails_in(0))
 

@@ -127,6 +127,7 @@ def test_a_lookup_takes_any_text_and_splits_at_the_first_at_sign():
         ({"a": {"b": 1}}, "a.b", 1),
         ({"a": [1, 2, 3]}, "a.-1", 3),
         ([1, 2], "5", None),
+        ([1, 2], "-2", 1),
         ([1, 2], "-3", None),
         ([1, 2], "x", None),
         ('{"a": [true]}', "a.0", True),

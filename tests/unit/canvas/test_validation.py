@@ -159,18 +159,19 @@ def test_a_parent_must_be_a_container_that_exists():
     assert ("error", "Message:b", "parent_id") in found
 
 
+@pytest.mark.parametrize("form", ["UserFillUp", "Answer"])
 @pytest.mark.parametrize(("concurrency", "count"), [(1, 0), (None, 0), (2, 1), ("3", 1), (2.0, 1)])
-def test_nobody_can_be_asked_where_items_run_side_by_side(concurrency: object, count: int):
+def test_nobody_can_be_asked_where_items_run_side_by_side(concurrency: object, count: int, form: str):
     found = findings(
         begin=node("Begin", "Iteration:i"),
         Iteration__i=node("Iteration", max_concurrency=concurrency),
         IterationItem__i=node("IterationItem", "Loop:l", inside="Iteration:i"),
         Loop__l=node("Loop", inside="Iteration:i"),
-        LoopItem__l=node("LoopItem", "UserFillUp:f", inside="Loop:l"),
-        UserFillUp__f=node("UserFillUp", inside="Loop:l"),
+        LoopItem__l=node("LoopItem", f"{form}:f", inside="Loop:l"),
+        **{f"{form}__f": node(form, inside="Loop:l")},
     )
 
-    assert found == [("error", "UserFillUp:f", "parent_id")] * count
+    assert found == [("error", f"{form}:f", "parent_id")] * count
 
 
 @pytest.mark.parametrize(

@@ -23,8 +23,8 @@ def resumed(monkeypatch: pytest.MonkeyPatch) -> list[Mapping[str, Any]]:
     def found(settings: object) -> Generator[None]:
         yield None
 
-    def resume(found: object, tenant: str, run_id: UUID, options: Mapping[str, Any], *, as_json: bool) -> Exit:
-        assert (tenant, run_id) == ("local", RUN)
+    def resume(found: object, tenant: str, written: str, options: Mapping[str, Any], *, as_json: bool) -> Exit:
+        assert (tenant, written) == ("local", RUN.hex)
         given.append(options)
         return Exit.WAITING
 

@@ -248,12 +248,13 @@ class Crashing(FakeContext):
 
     left = -1
 
-    async def record(self, key: str, value: Any) -> None:
+    async def record(self, key: str, value: Any) -> bool:
         assert key not in self.journal
-        await super().record(key, value)
+        is_new = await super().record(key, value)
         self.left -= 1
         if self.left == 0:
             raise Crash
+        return is_new
 
 
 RULES = [

@@ -36,16 +36,29 @@ def test_a_query_fills_the_form_when_the_request_has_no_inputs(form: Any, query:
     assert outputs(FakeContext(globals={"sys.query": query}), form) == expected
 
 
-def test_every_given_input_is_an_output_declared_or_not():
-    ctx = FakeContext(
-        globals={"sys.query": "Bob"},
-        answers={
-            "x": {"value": 3}, "raw": 5, "o": {"type": "object", "value": "[1]"},
-            "blank": {"type": "object", "value": ""}, "bad": {"type": "object", "value": "{"}, "none": {},
-        },
-    )  # fmt: skip
+@pytest.mark.parametrize(
+    ("given", "output"),
+    [
+        ({"value": 3}, 3),
+        (5, 5),
+        ({"type": "object", "value": "[1]"}, [1]),
+        ({"type": "object", "value": ""}, ""),
+        ({"type": "object", "value": "{"}, "{"),
+        ({}, None),
+    ],
+    ids=["typed", "bare", "JSON", "blank JSON", "JSON that does not parse", "without a value"],
+)
+def test_input_that_the_form_does_not_declare_is_an_output_too(given: Any, output: Any):
+    ctx = FakeContext(globals={"sys.query": "Bob"}, answers={"given": given})
 
-    assert outputs(ctx, NAME) == {"x": 3, "raw": 5, "o": [1], "blank": "", "bad": "{", "none": None}
+    assert outputs(ctx, NAME) == {"given": output}
+
+
+def test_inputs_of_begin_are_shown_declared_or_not():
+    ctx = FakeContext(globals={"sys.query": "Bob"}, answers={"raw": 5})
+
+    outputs(ctx, NAME)
+
     assert ctx.inputs["name"] is None
     assert ctx.inputs["raw"] == 5
 

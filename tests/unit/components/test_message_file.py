@@ -20,12 +20,12 @@ NO_FILE = ("", "  ", None, 3, ["pdf"])
 def documents(monkeypatch: pytest.MonkeyPatch) -> None:
     """Documents that are made in no time."""
 
-    def render(text: str, output_format: str) -> bytes:
+    async def make_document(text: str, output_format: str) -> bytes:
         if "unprintable" in text:
             raise NodeFailure("Install easel[docs].")
         return f"{output_format}:{text}".encode()
 
-    monkeypatch.setattr(message_file, "render", render)
+    monkeypatch.setattr(message_file, "make_document", make_document)
 
 
 def finished(ctx: FakeContext, text: str, output_format: Any) -> Finished:

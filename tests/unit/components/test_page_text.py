@@ -59,6 +59,58 @@ def test_a_page_that_nests_beyond_reason_is_refused():
         text_of_page(f"<div>{deep}")
 
 
+@pytest.mark.parametrize(
+    "honest",
+    [
+        "<div><p>a</div>",  # a paragraph that nobody closes
+        "<div><span>a</div>",
+        "<b><p>a</b></p>",
+        "<div><b>a</div></b>",
+        "<table><tr><td><div>a</table>",
+        "<div><!-- <div><div> --></div>",
+        "<div title='a > b'><img alt=\"<div>\"></div>",
+        "<div title=it's>a</div>",
+        "<script>if (a < b) { c = '<div><div>' }</script>",
+        "<STYLE>a > b {}</Style><DIV>a</div>",
+        "<div><br/><input value=x><hr></div>",
+        "a < b, 1 <2, <3",
+    ],
+)
+def test_a_long_page_that_is_not_quite_right_is_read(honest: str):
+    assert text_of_page(honest * 2 * DEEPEST) is not None
+
+
+@pytest.mark.parametrize(
+    "deep",
+    [
+        "<div></x>",
+        "<ul></x><li>t",
+        "<div></p>",
+        "<span><div></span>",
+        "<div><!--</div>-->",
+        "<div><script></div></script>",
+        "<div><textarea></div></textarea>",
+        "<div><a title='</div>'></a>",
+        "<table></div><tr><td><div>",
+    ],
+)
+def test_closing_tags_that_close_nothing_make_no_page_flat(deep: str):
+    with pytest.raises(NodeFailure, match="deeper than 512"):
+        text_of_page(deep * 2 * DEEPEST)
+
+
+def test_a_tag_of_very_many_attributes_and_a_page_of_very_many_tags_are_refused():
+    many = " ".join(f"a{number}='x y'" for number in range(1001))
+    some = " ".join(f"data-a{number}=x" for number in range(900))
+
+    with pytest.raises(NodeFailure, match="more than 1,000 attributes"):
+        text_of_page(f"<p {many}>")
+    with pytest.raises(NodeFailure, match="more than 300,000 tags"):
+        text_of_page("<p>" * 300_001)
+
+    assert text_of_page(f"<p {some}>a</p>") == "a"
+
+
 def test_elements_that_close_one_another_are_not_deep():
     assert text_of_page("<p>a<li>b<br><img>" * DEEPEST).count("\n") == 2 * DEEPEST - 1
 

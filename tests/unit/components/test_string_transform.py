@@ -37,6 +37,14 @@ def test_a_text_is_cut_at_any_delimiter_tried_in_order(text: Any, delimiters: li
         assert result({"method": "split", "split_ref": reference, "delimiters": delimiters}, t=text) == parts
 
 
+def test_a_list_and_a_long_delimiter_do_not_make_an_endless_text():
+    params = {"method": "merge", "script": "{env.l}", "delimiters": ["-" * 20_000]}
+
+    assert len(result(params, l=["a"] * 3)) == 40_003
+    with pytest.raises(NodeFailure, match="too long a text"):
+        result(params, l=["a"] * 1000)
+
+
 def test_an_input_called_line_goes_before_the_reference():
     params = {"method": "split", "split_ref": "env.t", "line": "x,{env.t}"}
 

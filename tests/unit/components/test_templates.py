@@ -142,7 +142,7 @@ def test_files_are_taken_out_of_a_text():
     assert files == [file, file, file]
 
 
-def test_files_that_ask_for_it_are_shown_without_saying_so():
+def test_file_that_asks_for_its_download_info_is_shown_without_that_request():
     file = {"doc_id": "1", "filename": "a.pdf", "mime_type": "x"}
     files: list[dict[str, Any]] = []
 

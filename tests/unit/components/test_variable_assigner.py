@@ -57,7 +57,7 @@ def test_operators_do_what_their_table_says(value: Any, operator: str, parameter
     assert type(result) is type(expected)
 
 
-def test_an_error_text_is_listed_too():
+def test_only_errors_of_the_assigner_are_listed_and_no_value_that_looks_like_one():
     ctx = FakeContext(globals={"env.v": "x", "env.w": "ERROR:not ours"})
 
     outcome = run(variable_assigner, {"variables": [row("env.v", "+=", 1), row("env.v", "overwrite", "env.w")]}, ctx)

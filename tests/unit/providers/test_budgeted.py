@@ -3,15 +3,17 @@
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from canvas.budget import Ask
+from canvas.budget import TOKENS, Ask
 from providers.budgeted import BudgetedModel
 from providers.chat import ChatRequest, Completion, Delta, ModelSpec, TextDelta, Usage
+from providers.fitting import count_tokens
 from providers.prices import Price
-from providers.spending import Spending
+from providers.spending import Spending, chat_asks
 
 SPEC = ModelSpec("m@Vendor", "m", "Vendor", None)
 ASKED = ChatRequest([{"role": "user", "content": "How are you today?"}])
@@ -24,6 +26,9 @@ class Purse:
 
     def __init__(self) -> None:
         self.settled: list[Usage] = []
+
+    async def is_limited(self) -> bool:
+        return True
 
     async def reserve(self, spec: ModelSpec, asks: Mapping[str, Ask], price: Price | None) -> Any:
         return "reservation"
@@ -87,6 +92,15 @@ def test_a_call_that_is_called_off_while_it_answers_is_paid_for_as_far_as_it_cam
     (used,) = purse.settled
     assert used.calls == 1
     assert used.total_tokens > 5
+
+
+def test_request_that_offers_tools_reserves_tokens_for_their_schemas():
+    offered = {"type": "function", "function": {"name": "search", "description": "Search the web for a query."}}
+    plain = chat_asks(SPEC, ASKED, None, usual=1000)[TOKENS]
+
+    with_tools = chat_asks(SPEC, replace(ASKED, tools=[offered]), None, usual=1000)[TOKENS]
+
+    assert with_tools.least - plain.least >= count_tokens("Search the web for a query.")
 
 
 async def called_off(purse: Purse, *, streamed: bool, is_kept: bool) -> None:

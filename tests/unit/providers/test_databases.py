@@ -1,19 +1,24 @@
-"""Sessions over a driver made of a SQLite database in memory. Real servers: tests/integration/providers."""
+"""Sessions in processes of their own, over SQLite in memory. Real servers: tests/integration/providers."""
 
 import asyncio
-import sqlite3
+import os
 import threading
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from canvas.errors import AddressRefused, ToolError
+from providers import database_sessions
 from providers.addresses import Guard
+from providers.database_sessions import ProcessSession
 from providers.databases import Servers
-from providers.drivers import Driver, Target
-from providers.services import Rows
+from providers.drivers import Target
+from providers.services import Bound, Rows
 
+DEADLINE = 30.0
+ENDLESS = "WITH RECURSIVE c(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c) SELECT max(n) FROM c"
 PARAMS = {
     "db_type": "postgres", "host": "db.example.com", "port": 5432, "database": "shop", "username": "u",
     "password": "p", "timeout": 3.0,
@@ -24,22 +29,29 @@ async def two_public_addresses(host: str, port: int) -> Sequence[str]:
     return ["8.8.4.4", "8.8.8.8"]
 
 
-def sqlite(target: Target) -> Any:
-    database = sqlite3.connect(":memory:", check_same_thread=False)
-    database.execute("CREATE TABLE t(n INTEGER)")
-    database.executemany("INSERT INTO t VALUES (?)", [(1,), (2,), (3,)])
-    database.commit()
-    return database
+async def over_sqlite(kind: str, targets: Sequence[Target]) -> ProcessSession:
+    return await database_sessions.open_session(kind, targets, drivers="tests.sqlite_drivers:DRIVERS")
 
 
-def servers(connect: Callable[[Target], Any] = sqlite, guard: Guard | None = None, **given: Any) -> Servers:
-    driver = Driver(connect, call_off=lambda connection: connection.interrupt())
-    return Servers(guard or Guard(), resolve=two_public_addresses, known={"postgres": driver}, **given)
+def servers(guard: Guard | None = None, **given: Any) -> Servers:
+    return Servers(guard or Guard(), resolve=two_public_addresses, open_session=over_sqlite, **given)
 
 
-async def asked(given: Servers, sql: str, most_rows: int = 10, **params: Any) -> Rows:
+async def asked(given: Servers, sql: str | Bound, most_rows: int = 10, **params: Any) -> Rows:
     async with given.connect({**PARAMS, **params}) as session:
         return await session.execute(sql, most_rows)
+
+
+def has_ended(process: int) -> bool:
+    """Whether a process is gone, and waited for, within the deadline."""
+    deadline = time.monotonic() + DEADLINE
+    while time.monotonic() < deadline:
+        try:
+            os.kill(process, 0)
+        except ProcessLookupError:
+            return True
+        time.sleep(0.02)
+    return False
 
 
 def test_a_statement_gives_columns_and_as_many_rows_as_are_wanted():
@@ -48,11 +60,27 @@ def test_a_statement_gives_columns_and_as_many_rows_as_are_wanted():
     assert rows == Rows(["n", "twice"], [(1, 2), (2, 4)])
 
 
+def test_values_of_a_statement_arrive_as_values():
+    rows = asyncio.run(asked(servers(), Bound(("SELECT ", " AS a, ", " AS b, ", " AS c"), ("it's", 2.5, None))))
+
+    assert rows == Rows(["a", "b", "c"], [("it's", 2.5, None)])
+
+
 def test_rows_that_nobody_could_hold_are_not_fetched_to_their_end():
     many = "WITH RECURSIVE c(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c) SELECT n, zeroblob(1000000) FROM c"
 
     with pytest.raises(ToolError, match="Ask for less"):
         asyncio.run(asked(servers(), many, most_rows=10**9))
+
+
+def test_a_value_that_is_larger_than_the_sessions_memory_is_refused_and_the_session_goes_on():
+    async def both() -> Rows:
+        async with servers().connect(PARAMS) as session:
+            with pytest.raises(ToolError, match="Ask for less"):
+                await session.execute("SELECT zeroblob(900000000)", 1)
+            return await session.execute("SELECT 1 AS n", 1)
+
+    assert asyncio.run(both()).rows == [(1,)]
 
 
 def test_many_small_rows_are_fetched_to_the_last_that_is_wanted():
@@ -73,22 +101,10 @@ def test_a_statement_that_fails_is_told_and_the_session_goes_on():
     assert asyncio.run(both()).rows == [(1,)]
 
 
-def test_the_connection_goes_to_an_address_that_was_checked():
-    tried: list[Target] = []
+def test_the_connection_goes_to_the_first_checked_address_that_answers():
+    rows = asyncio.run(asked(servers(), "SELECT * FROM target", port="6000"))
 
-    def connect(target: Target) -> Any:
-        tried.append(target)
-        if target.address == "8.8.4.4":
-            raise OSError("connection refused")
-        return sqlite(target)
-
-    asyncio.run(asked(servers(connect), "SELECT 1", port="6000"))
-
-    assert [(target.host, target.address, target.port) for target in tried] == [
-        ("db.example.com", "8.8.4.4", 6000),
-        ("db.example.com", "8.8.8.8", 6000),
-    ]
-    assert "password" not in repr(tried[0])
+    assert rows == Rows(["host", "address", "port"], [("db.example.com", "8.8.8.8", 6000)])
 
 
 def test_a_host_that_may_not_be_reached_is_refused_in_the_usual_words():
@@ -109,11 +125,8 @@ def test_other_databases_of_easels_server_may_be_asked():
 
 
 def test_a_server_that_cannot_be_reached_is_told_in_the_drivers_words():
-    def connect(target: Target) -> Any:
-        raise OSError("connection refused")
-
     with pytest.raises(ToolError) as failed:
-        asyncio.run(asked(servers(connect), "SELECT 1"))
+        asyncio.run(asked(servers(), "SELECT 1", username="nobody"))
 
     assert str(failed.value) == "Database Connection Failed! \nconnection refused"
     assert failed.value.retryable
@@ -124,23 +137,79 @@ def test_a_kind_of_database_that_nobody_knows_is_refused():
         asyncio.run(asked(servers(), "SELECT 1", db_type="oracle"))
 
 
-def test_whoever_stops_waiting_calls_the_statement_off_and_the_connection_is_closed():
-    closed = threading.Event()
+def test_trino_is_asked_over_tls_where_the_deployment_says_so():
+    opened: list[Target] = []
 
-    class Noticed(sqlite3.Connection):
-        def close(self) -> None:
-            super().close()
-            closed.set()
+    async def noting(kind: str, targets: Sequence[Target]) -> ProcessSession:
+        opened.extend(targets)
+        raise ToolError("noted")
 
-    def connect(target: Target) -> Any:
-        return sqlite3.connect(":memory:", check_same_thread=False, factory=Noticed)
+    for db_type in ("trino", "postgres"):
+        given = Servers(Guard(), resolve=two_public_addresses, open_session=noting, trino_use_tls=True)
+        with pytest.raises(ToolError, match="noted"):
+            asyncio.run(asked(given, "SELECT 1", db_type=db_type))
 
-    endless = "WITH RECURSIVE c(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c) SELECT max(n) FROM c"
+    assert [target.tls for target in opened] == [True, True, False, False]
+
+
+@pytest.mark.parametrize("db_type", ["postgres", "mysql"])
+def test_a_session_whose_node_has_ended_is_gone_whatever_its_driver_does(db_type: str):
+    processes: list[int] = []
 
     async def impatient() -> None:
-        async with asyncio.timeout(0.05):
-            await asked(servers(connect), endless)
+        async with servers().connect({**PARAMS, "db_type": db_type}) as session:
+            processes.append((await session.execute("SELECT process_id()", 1)).rows[0][0])
+            async with asyncio.timeout(0.05):
+                await session.execute(ENDLESS, 1)
 
     with pytest.raises(TimeoutError):
         asyncio.run(impatient())
-    assert closed.wait(10)
+    assert has_ended(processes[0])
+
+
+def test_a_session_that_nobody_needs_any_more_is_gone():
+    rows = asyncio.run(asked(servers(), "SELECT process_id()"))
+
+    assert rows.rows[0][0] != os.getpid()
+    assert has_ended(rows.rows[0][0])
+
+
+def test_a_driver_that_crashes_ends_its_own_session_and_no_other():
+    async def both() -> Rows:
+        async with servers().connect(PARAMS) as one, servers().connect(PARAMS) as other:
+            with pytest.raises(ToolError, match="process of the database session ended"):
+                await one.execute("SELECT crash()", 1)
+            return await other.execute("SELECT 1 AS n", 1)
+
+    assert asyncio.run(both()).rows == [(1,)]
+
+
+def test_a_fork_server_that_was_killed_is_started_again():
+    asyncio.run(asked(servers(), "SELECT 1"))
+    [running] = database_sessions._running  # pyright: ignore[reportPrivateUsage]
+    running._process.kill()  # pyright: ignore[reportPrivateUsage]
+    running._process.wait(DEADLINE)  # pyright: ignore[reportPrivateUsage]
+
+    assert asyncio.run(asked(servers(), "SELECT 1 AS n")).rows == [(1,)]
+
+
+def test_sessions_of_many_threads_do_not_disturb_each_other():
+    told: list[Rows] = []
+
+    def ask(number: int) -> None:
+        told.append(asyncio.run(asked(servers(), f"SELECT {number} AS n")))
+
+    threads = [threading.Thread(target=ask, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(DEADLINE)
+
+    assert sorted(rows.rows[0][0] for rows in told) == list(range(8))
+
+
+def test_the_workers_keys_are_not_in_a_sessions_environment(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("EASEL_SECRET_KEY", "s3cret")
+    monkeypatch.setenv("PGPASSWORD", "s3cret")
+
+    assert "s3cret" not in database_sessions._environment().values()  # pyright: ignore[reportPrivateUsage]

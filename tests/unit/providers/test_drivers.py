@@ -145,6 +145,21 @@ def test_sql_server_needs_microsofts_driver(monkeypatch: pytest.MonkeyPatch):
         DRIVERS["mssql"].connect(TARGET)
 
 
+def test_a_driver_whose_system_library_is_missing_says_so(monkeypatch: pytest.MonkeyPatch):
+    def halted(name: str) -> ModuleType:
+        raise ImportError("libodbc.so.2: cannot open shared object file: No such file or directory")
+
+    monkeypatch.setattr(drivers.importlib, "import_module", halted)
+
+    with pytest.raises(ToolError) as failed:
+        DRIVERS["mssql"].connect(TARGET)
+
+    assert str(failed.value) == (
+        "The dependency 'pyodbc' is installed and cannot be loaded: libodbc.so.2: cannot open shared object file: "
+        "No such file or directory. Install unixODBC (on Debian and Ubuntu: apt-get install unixodbc) on every worker."
+    )
+
+
 def test_no_value_begins_another_setting_of_db2(monkeypatch: pytest.MonkeyPatch):
     installed(monkeypatch, "ibm_db_dbi")
 

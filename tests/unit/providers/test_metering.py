@@ -54,6 +54,9 @@ class Purse:
     asked: list[Mapping[str, Ask]] = field(default_factory=list[Any])
     settled: list[Usage] = field(default_factory=list[Usage])
 
+    async def is_limited(self) -> bool:
+        return True
+
     async def reserve(self, spec: ModelSpec, asks: Mapping[str, Ask], price: Price | None) -> Any:
         if self.empty:
             raise BudgetExceeded("There is nothing left.")

@@ -8,7 +8,7 @@ import pytest
 
 from canvas.errors import AddressRefused, HttpFailed
 from providers.addresses import Guard
-from providers.hops import Hop, first_hop, masked, next_hop
+from providers.hops import Hop, first_hop, masked, masked_url, next_hop, secrets_of_url
 from providers.outgoing import Outgoing
 from providers.services import Call
 
@@ -235,3 +235,17 @@ def test_a_vendor_whose_name_cannot_be_looked_up_now_may_be_asked_again():
         asyncio.run(http.send(Call("GET", "http://vendor.example/")))
 
     assert failed.value.retryable
+
+
+@pytest.mark.parametrize(
+    ("url", "shown", "secrets"),
+    [
+        ("https://a.example/mcp?session=abc&x=%2Fd", "https://a.example/mcp?session=***&x=***", {"abc", "%2Fd", "/d"}),
+        ("https://ann:pw@a.example:8443/mcp#f", "https://***@a.example:8443/mcp", {"ann", "pw"}),
+        ("https://a.example/mcp?bare", "https://a.example/mcp?***", {"bare"}),
+        ("https://a.example/mcp", "https://a.example/mcp", set[str]()),
+    ],
+)
+def test_an_address_is_shown_without_user_password_and_values_of_its_query(url: str, shown: str, secrets: set[str]):
+    assert masked_url(url) == shown
+    assert set(secrets_of_url(url)) == secrets

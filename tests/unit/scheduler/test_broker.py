@@ -1,6 +1,7 @@
 """The Celery app: nothing we promise rests on it, and nothing of it may surprise."""
 
 import pytest
+from celery import Celery
 
 from scheduler.broker import ADVANCE, CANARY, EXECUTE, NODES, RUNS, START, make_app
 
@@ -43,10 +44,12 @@ def test_a_sender_that_finds_no_broker_gives_up_soon():
     assert make_app(REDIS).conf.broker_connection_timeout <= 2
 
 
-def test_rabbitmq_keeps_messages_in_quorum_queues_and_confirms_them():
-    app = make_app(RABBIT)
+def test_queues_of_rabbitmq_are_declared_as_any_sender_declares_them_and_confirmed():
+    app, sender = make_app(RABBIT), Celery(broker=RABBIT)
 
-    assert {queue.queue_arguments["x-queue-type"] for queue in app.conf.task_queues} == {"quorum"}
+    for queue in app.conf.task_queues:
+        plain = sender.amqp.queues[queue.name]
+        assert queue.as_dict(recurse=True) == plain.as_dict(recurse=True)
     assert app.conf.broker_transport_options == {"confirm_publish": True}
 
 

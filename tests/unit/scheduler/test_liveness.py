@@ -1,5 +1,7 @@
 """When a process is deaf or stands still, and when it only looks like it."""
 
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -15,7 +17,7 @@ from hypothesis import strategies as st
 from scheduler import liveness
 from scheduler.broker import ALIVE, make_app
 from scheduler.hearing import Hearing
-from scheduler.liveness import Beat, Ear, Watch
+from scheduler.liveness import LOCK_HELD, Beat, Ear, Watch
 
 EVERY, DEAF_AFTER = 5.0, 30.0
 
@@ -225,3 +227,40 @@ def test_a_process_that_gives_up_ends_with_its_own_code_even_if_giving_back_hang
     liveness.give_up("it stands still", lambda: time.sleep(5), within=0.01)
 
     assert codes == [75]
+
+
+# -- a lock that nobody gives back ------------------------------------------------------------------------------------
+HOLDING = "re.match(r'(a+)+$', 'a' * 64 + 'b')"  # one call in C that takes years
+LETTING_GO = "time.sleep(1.5 * after)"
+
+
+def ended(work: str, *, after: float) -> subprocess.CompletedProcess[str]:
+    """A process with a watchdog, once it has ended."""
+    program = f"""
+import re, threading, time
+from scheduler.liveness import LockWatchdog
+after = {after}
+threading.Thread(target=time.sleep, args=(3600,), daemon=True).start()
+watchdog = LockWatchdog(after, every=after / 20)
+watchdog.start()
+{work}
+watchdog.stop()
+time.sleep(1.5 * after)
+print("alive")
+"""
+    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=100, check=False)
+
+
+def test_a_process_in_which_one_call_keeps_the_interpreters_lock_ends_and_says_where():
+    process = ended(HOLDING, after=0.5)
+
+    assert process.returncode == LOCK_HELD
+    assert process.stdout == ""
+    assert "Timeout" in process.stderr
+    assert "re/__init__.py" in process.stderr
+
+
+def test_a_process_whose_threads_run_is_left_alone_and_so_is_one_that_watches_no_more():
+    process = ended(LETTING_GO, after=2.0)
+
+    assert (process.returncode, process.stdout) == (0, "alive\n"), process.stderr

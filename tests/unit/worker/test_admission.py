@@ -125,7 +125,9 @@ def test_whatever_the_threads_do_one_more_is_taken_after_a_while(clock: Clock):
     assert at_work.room(not_called) == 1
 
 
-def test_that_one_more_begins_makes_others_wait_again(clock: Clock, elsewhere: Callable[[Callable[[], object]], None]):
+def test_room_that_patience_gave_is_gone_when_another_thread_begins(
+    clock: Clock, elsewhere: Callable[[Callable[[], object]], None]
+):
     at_work = Admission(1)
     at_work.begins()
     clock.now += PATIENCE

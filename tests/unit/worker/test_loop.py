@@ -17,12 +17,15 @@ def loop() -> Iterator[Loop]:
     loop.stop()
 
 
-def test_a_thread_hands_over_a_coroutine_and_gets_what_it_returns(loop: Loop):
-    async def where() -> str:
+def test_coroutines_of_all_callers_run_on_one_thread_that_is_not_the_callers(loop: Loop):
+    async def where() -> int:
         await asyncio.sleep(0)
-        return threading.current_thread().name
+        return threading.get_ident()
 
-    assert loop.submit(where()).result(5) == "easel-loop"
+    threads = {loop.submit(where()).result(5) for _ in range(2)}
+
+    assert len(threads) == 1
+    assert threads != {threading.get_ident()}
 
 
 def test_what_a_coroutine_raises_comes_out_where_it_was_handed_over(loop: Loop):
@@ -65,15 +68,20 @@ def test_a_task_that_is_cancelled_from_another_thread_ends_there_too(loop: Loop)
 
 
 def test_a_loop_that_ends_closes_what_lives_on_it_first():
-    closed: list[str] = []
+    closed: list[int] = []
+
+    async def where() -> int:
+        return threading.get_ident()
 
     async def close() -> None:
         await asyncio.sleep(0)
-        closed.append(threading.current_thread().name)
+        closed.append(threading.get_ident())
 
-    Loop().stop(close())
+    loop = Loop()
+    its_thread = loop.submit(where()).result(5)
+    loop.stop(close())
 
-    assert closed == ["easel-loop"]
+    assert closed == [its_thread]
 
 
 def test_it_tells_when_the_first_coroutine_begins_and_when_the_last_one_is_over() -> None:

@@ -24,7 +24,9 @@ class Heard:
 
 def speaking(heard: Heard, stopped: list[bool]) -> Voice:
     claim: Any = SimpleNamespace(run_id=uuid4(), turn=uuid4(), node_id="model", lease_id=uuid4())
-    voice = Voice(claim, cast("Any", None), cast("Any", heard), lambda: True, False, is_stopped=lambda: bool(stopped))
+    voice = Voice(
+        claim, cast("Any", None), cast("Any", heard), lambda tx: True, False, is_stopped=lambda: bool(stopped)
+    )
     voice._take_row = lambda turn: Taken(0, "", 0)  # type: ignore[method-assign]
     return voice
 

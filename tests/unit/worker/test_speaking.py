@@ -33,7 +33,7 @@ class Room:
 
 def speaker(room: Room, before: str = "") -> Any:
     claim: Any = SimpleNamespace(run_id=uuid4(), turn=uuid4(), node_id="model", lease_id=uuid4())
-    speaking: Any = Voice(claim, cast("Any", None), cast("Any", room), lambda: True, False)
+    speaking: Any = Voice(claim, cast("Any", None), cast("Any", room), lambda tx: True, False)
     taken = Taken(0, before, 0)
     speaking._take_row = {claim.turn: taken}.get
     speaking._write_row = room.write

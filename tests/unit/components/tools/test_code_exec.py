@@ -330,3 +330,92 @@ def test_a_call_may_bring_arguments_that_the_program_declares_and_no_others():
         asyncio.run(work(**arguments))
 
     assert [program.arguments for program in sandbox.programs] == [{"a": 0}, *[{"a": "the author's"}] * 2]
+
+
+# -- as an Agent's tool -----------------------------------------------------------------------------------------------
+def called_by_a_model(sandbox: Any, ctx: FakeContext | None = None, **params: Any) -> Any:
+    """What a model reads of a call of the tool with these parameters of its author's."""
+    function = of_tool(Entry("Code", "Code", CodeExecParams.model_validate(params), CODE_EXEC), 0)
+    arguments = {"lang": "python", "script": "def main(): ..."}
+    return asyncio.run(function.call(arguments, ctx or context(sandbox))).answer
+
+
+def script_told(**params: Any) -> str:
+    function = of_tool(Entry("Code", "Code", CodeExecParams.model_validate(params), CODE_EXEC), 0)
+    return function.schema["function"]["parameters"]["properties"]["script"]["description"]
+
+
+DEFAULTS: Mapping[str, Mapping[str, Any]] = {
+    "nothing stored": {},
+    "the defaults stored": {"outputs": {"result": {"type": "object", "value": ""}, "attachments": {"value": []}}},
+    "the defaults stored as types are named": {"outputs": {"result": {"type": "Object", "value": None}}},
+}
+
+
+@pytest.mark.parametrize("params", DEFAULTS.values(), ids=DEFAULTS)
+@pytest.mark.parametrize("value", [42, "text", [1], None, True, {"a": 1}])
+def test_a_models_program_may_return_any_json_value_unless_the_author_wants_a_type(params: Any, value: Any):
+    answer = called_by_a_model(giving(value), **params)
+
+    assert (answer["result"], answer["raw_result"]) == (value, value)
+    assert "error" not in answer
+
+
+def test_a_models_program_that_prints_and_returns_nothing_is_not_lost():
+    answer = called_by_a_model(giving(None, stdout="the sum is 3\n"))
+
+    assert (answer["result"], answer["printed"]) == (None, "the sum is 3")
+
+
+def test_a_model_reads_the_value_and_what_is_wrong_with_it():
+    answer = called_by_a_model(giving(3, stdout="three"), outputs={"total": {"type": "String"}})
+
+    assert answer == {
+        "error": "CodeExec contract mismatch at value: expected type String, got Number",
+        "total": None,
+        "raw_result": 3,
+        "actual_type": "Number",
+        "content": "3",
+        "attachments": [],
+        "printed": "three",
+    }
+
+
+def test_a_model_reads_what_a_program_printed_before_it_failed():
+    answer = called_by_a_model(Sandbox(ProgramResult(stdout="half done\n", stderr="Traceback\nboom", exit_code=1)))
+
+    assert answer == {"error": "CodeExec error: Traceback\nboom", "printed": "half done"}
+
+
+def test_a_model_reads_the_same_of_a_program_that_another_attempt_has_run():
+    sandbox = Sandbox(ProgramResult(value=1, has_value=True, stdout="one"), repeatable=False)
+    ctx = context(sandbox)
+
+    first, second = called_by_a_model(sandbox, ctx), called_by_a_model(sandbox, ctx)
+
+    assert first == second
+    assert (first["printed"], len(sandbox.programs)) == ("one", 1)
+
+
+def test_a_model_reads_the_end_of_what_was_printed_at_length():
+    answer = called_by_a_model(giving(1, stdout="x" * 100_000 + "end"))
+
+    assert answer["printed"].endswith("xend")
+    assert len(answer["printed"]) < 20_000
+
+
+def test_a_model_is_told_the_type_that_the_author_wants():
+    assert script_told(outputs={"total": {"type": "array<number>"}}).endswith("a JSON value of type Array<Number>.")
+    assert script_told().endswith("returns a JSON value.")
+    assert script_told(outputs={}).endswith("returns a JSON value.")
+
+
+def test_what_a_node_promises_holds_although_it_is_the_default():
+    assert error(giving(42), outputs={"result": {"type": "object", "value": ""}}) == (
+        "CodeExec contract mismatch at value: expected type Object, got Number"
+    )
+
+
+def test_without_a_sandbox_the_setting_is_named():
+    assert "EASEL_SANDBOX=local" in error(None)
+    assert "admin panel" not in error(None)

@@ -1,3 +1,5 @@
+import re
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -53,9 +55,12 @@ def test_the_database_gets_no_comments_so_nothing_hides_in_one(db_type: str, tex
     assert statements(text, db_type) == cut
 
 
-def test_sql_beyond_reason_is_not_read():
+def test_sql_is_read_up_to_its_longest_length_and_not_beyond():
+    longest = "SELECT 1" + " " * (LONGEST - len("SELECT 1"))
+
+    assert statements(longest, "mysql") == ["SELECT 1"]
     with pytest.raises(ToolError, match="longer than"):
-        statements("x" * (LONGEST + 1), "mysql")
+        statements(longest + " ", "mysql")
 
 
 @pytest.mark.parametrize("db_type", KINDS)
@@ -154,7 +159,30 @@ def test_what_only_reads_may_be_sent(db_type: str, statement: str):
 def test_what_does_more_than_read_is_refused(db_type: str, statement: str):
     sent = statements(statement, db_type)
 
-    assert [refusal(each, db_type) for each in sent] == [WRITES_REFUSED]
+    [told] = [refusal(each, db_type) for each in sent]
+    assert told == WRITES_REFUSED or re.fullmatch(
+        r"For security reasons, the function \w+ is not supported\.", told or ""
+    )
+
+
+@pytest.mark.parametrize(
+    ("db_type", "statement", "name"),
+    [
+        ("postgres", "select pg_sleep(10)", "pg_sleep"),
+        ("postgres", "SELECT pg_catalog.\"pg_read_file\"('/etc/passwd')", "pg_read_file"),
+        ("postgres", "EXPLAIN SELECT * FROM pg_sleep(10)", "pg_sleep"),
+        ("mysql", "SELECT sleep (9)", "sleep"),
+        ("mysql", "SELECT LOAD_FILE('/etc/passwd')", "LOAD_FILE"),
+    ],
+)
+def test_a_function_that_is_refused_is_named(db_type: str, statement: str, name: str):
+    [sent] = statements(statement, db_type)
+
+    assert refusal(sent, db_type) == f"For security reasons, the function {name} is not supported."
+
+
+def test_a_write_that_calls_a_refused_function_is_refused_as_a_write():
+    assert refusal("DELETE FROM t WHERE pg_sleep(1) IS NULL", "postgres") == WRITES_REFUSED
 
 
 def test_what_begins_like_no_statement_is_a_mistake_and_is_not_sent():

@@ -1,0 +1,106 @@
+"""HTTP/1.1 as the API takes it: no head or body that never ends, and no request that two servers read differently.
+
+`easel api` gives this protocol to uvicorn. A client has 10 s for the head of a request, from the connection or the
+head's first byte on. A body must not fall behind 1 KiB a second for more than 20 s; while the application does not
+read, nothing counts. Bare line feeds, folded headers, and a length that is given twice or beside `Transfer-Encoding`
+are a 400: a proxy may read such a request as two (request smuggling).
+"""
+
+import asyncio
+import re
+from typing import Any, ClassVar
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+LARGEST_HEAD = 32 * 1024  # bytes
+
+_LATE = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+_STRAY = re.compile(rb"(?<!\r)\n|\r(?!\n)")
+_FOLDED = re.compile(rb"\r\n[ \t]")
+
+
+def check_head(received: bytes) -> None:
+    """Look at a request's head, as far as it has come. Raises RemoteProtocolError for one that is ambiguous."""
+    end = received.find(b"\r\n\r\n")
+    head = received[: end + 2] if end >= 0 else received.removesuffix(b"\r")
+    if _STRAY.search(head):
+        raise h11.RemoteProtocolError("A line of the head ends with a bare CR or LF.")
+    if _FOLDED.search(head):
+        raise h11.RemoteProtocolError("A header is folded.")
+    if end >= 0:
+        _check_length(head)
+
+
+def _check_length(head: bytes) -> None:
+    request, *headers = head.split(b"\r\n")
+    names = [header.partition(b":")[0].strip().lower() for header in headers]
+    lengths, encodings = names.count(b"content-length"), names.count(b"transfer-encoding")
+    if lengths + encodings > 1 or (encodings and request.endswith(b"HTTP/1.0")):
+        raise h11.RemoteProtocolError("The length of the body is ambiguous.")
+
+
+class StrictConnection(h11.Connection):
+    """h11's reading of a connection, which looks at each head before h11 does."""
+
+    def next_event(self) -> Any:
+        if self.their_state is h11.IDLE:
+            check_head(self.trailing_data[0])
+        return super().next_event()
+
+
+class GuardedProtocol(H11Protocol):
+    """uvicorn's protocol over h11, with limits of time and without ambiguous requests."""
+
+    head_seconds: ClassVar[float] = 10.0
+    body_seconds: ClassVar[float] = 20.0
+    slowest: ClassVar[float] = 1024.0  # bytes of a body a second
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.conn = StrictConnection(h11.SERVER, LARGEST_HEAD)
+        self._timer: asyncio.TimerHandle | None = None
+        self._waits_for: Any = None  # h11.IDLE: a head; h11.SEND_BODY: a body; None: nothing
+        self._deadline = 0.0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._wait(h11.IDLE, self.head_seconds)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._wait(None, 0.0)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        state = self.conn.their_state
+        if self.transport.is_closing() or state not in (h11.IDLE, h11.SEND_BODY):
+            self._wait(None, 0.0)
+        elif state is not self._waits_for:
+            self._wait(state, self.head_seconds if state is h11.IDLE else self.body_seconds)
+        elif state is h11.SEND_BODY:
+            longest = self.loop.time() + self.body_seconds
+            self._deadline = min(self._deadline + len(data) / self.slowest, longest)
+
+    def _wait(self, for_what: Any, seconds: float) -> None:
+        """Expect a head or a body within that time; None: nothing any more."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._waits_for = for_what
+        if for_what is not None:
+            self._deadline = self.loop.time() + seconds
+            self._timer = self.loop.call_later(seconds, self._look)
+
+    def _look(self) -> None:
+        """Close the connection if it is late."""
+        now = self.loop.time()
+        if self._waits_for is h11.SEND_BODY and self.flow.read_paused:  # the application has enough to read
+            self._deadline = now + self.body_seconds
+        if now < self._deadline:
+            self._timer = self.loop.call_later(self._deadline - now, self._look)
+            return
+        self._timer = None
+        if self._waits_for is h11.IDLE and self.conn.trailing_data[0]:
+            self.transport.write(_LATE)
+        self.transport.close()

@@ -1,0 +1,163 @@
+"""Where a document holds secrets: parameters that components declare, in entries, in tools of Agents, in the drawing.
+
+Values that refer to something else (`{env.key}`) are no secrets themselves. Nothing here knows how a secret is sealed:
+`change` says what becomes of each.
+"""
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from canvas import references
+
+_GLOBAL = re.compile(r"(?i:sys|env)\.[A-Za-z0-9_.]+")
+_SECRET_HEADER = re.compile(r"auth|token|key|secret|cookie|password|credential|session", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """What a component says of its parameters: secrets by dotted name, and those that hold HTTP headers."""
+
+    component: str
+    fields: tuple[str, ...] = ()
+    headers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a secret stands. `field` is a dotted name, below a tool that an Agent holds the tool's own."""
+
+    node: str
+    name: str
+    component: str
+    field: str
+
+    def __str__(self) -> str:
+        node = f'Node "{self.name}" ({self.node})' if self.name else f"Node {self.node}"
+        return f'{node}, "{self.field}" of {self.component}'
+
+
+Declarations = Callable[[str], Declared | None]
+"""What the component of this name declares; None for one that nobody knows."""
+
+Change = Callable[[Place, Any], Any]
+"""What a secret becomes: its place, its value, to the new value."""
+
+
+def changed(document: Mapping[str, Any], declared: Declarations, change: Change) -> dict[str, Any]:
+    """The document with every secret changed; the given one stays as it is."""
+    found = dict(document)
+    graph, components = found.get("graph"), found.get("components")
+    nodes = graph.get("nodes") if isinstance(graph, Mapping) else None
+    names = _names(nodes)
+    if isinstance(components, Mapping):
+        found["components"] = {
+            node: _entry(str(node), names.get(node, ""), entry, declared, change) for node, entry in components.items()
+        }
+    if isinstance(graph, Mapping) and isinstance(nodes, list):
+        found["graph"] = {**graph, "nodes": [_drawn(node, declared, change) for node in nodes]}
+    return found
+
+
+def changed_params(
+    place: Place, params: Mapping[str, Any], declared: Declarations, change: Change
+) -> Mapping[str, Any]:
+    """The parameters of one node, or of a tool, with every secret changed; `place` has no field yet."""
+    found = dict(params)
+    known = declared(place.component)
+    if known is not None:
+        at = replace(place, component=known.component)
+        for field in known.fields:
+            _change_field(found, field.split("."), replace(at, field=field), change)
+        for field in known.headers:
+            if field in found:
+                found[field] = _headers(replace(at, field=field), found[field], change)
+    if isinstance(tools := found.get("tools"), list):
+        found["tools"] = [_tool(place, tool, declared, change) for tool in tools]
+    return found
+
+
+def _names(nodes: Any) -> dict[str, str]:
+    """Display names by node id."""
+    names: dict[str, str] = {}
+    for node in nodes if isinstance(nodes, list) else ():
+        if isinstance(node, Mapping) and isinstance(node.get("id"), str) and isinstance(node.get("data"), Mapping):
+            names[node["id"]] = str(node["data"].get("name") or "")
+    return names
+
+
+def _entry(node: str, name: str, entry: Any, declared: Declarations, change: Change) -> Any:
+    """An entry of `components`, nested or flat."""
+    if not isinstance(entry, Mapping):
+        return entry
+    if isinstance(entry.get("obj"), Mapping):
+        return {**entry, "obj": _with_params(node, name, entry["obj"], declared, change)}
+    return _with_params(node, name, entry, declared, change)
+
+
+def _with_params(node: str, name: str, obj: Mapping[str, Any], declared: Declarations, change: Change) -> Any:
+    component = obj.get("component_name") or obj.get("name")
+    if not isinstance(component, str) or not isinstance(obj.get("params"), Mapping):
+        return obj
+    return {**obj, "params": changed_params(Place(node, name, component, ""), obj["params"], declared, change)}
+
+
+def _drawn(node: Any, declared: Declarations, change: Change) -> Any:
+    """A node of the drawing, whose form repeats the parameters."""
+    if not isinstance(node, Mapping) or not isinstance(data := node.get("data"), Mapping):
+        return node
+    form, label = data.get("form"), data.get("label")
+    if not isinstance(form, Mapping) or not isinstance(label, str):
+        return node
+    place = Place(str(node.get("id", "")), str(data.get("name") or ""), label, "")
+    return {**node, "data": {**data, "form": changed_params(place, form, declared, change)}}
+
+
+def _tool(place: Place, tool: Any, declared: Declarations, change: Change) -> Any:
+    """A tool that an Agent holds; one that is an Agent holds tools itself."""
+    if not isinstance(tool, Mapping) or not isinstance(tool.get("component_name"), str):
+        return tool
+    if not isinstance(tool.get("params"), Mapping):
+        return tool
+    inner = replace(place, component=tool["component_name"])
+    return {**tool, "params": changed_params(inner, tool["params"], declared, change)}
+
+
+def _change_field(params: dict[str, Any], steps: list[str], place: Place, change: Change) -> None:
+    """Change the value that the steps lead to, in copies of what lies on the way."""
+    *outer, last = steps
+    for step in outer:
+        if not isinstance(params.get(step), Mapping):
+            return
+        params[step] = params = dict(params[step])
+    if is_secret(params.get(last)):
+        params[last] = change(place, params[last])
+
+
+def _headers(place: Place, written: Any, change: Change) -> Any:
+    """Headers with the values changed whose names tell of secrets: an object, or its JSON text."""
+    if isinstance(written, str):
+        try:
+            parsed = json.loads(written)
+        except (ValueError, RecursionError):
+            return written
+        found = _headers(place, parsed, change) if isinstance(parsed, Mapping) else parsed
+        return written if found == parsed else json.dumps(found, ensure_ascii=False)
+    if not isinstance(written, Mapping):
+        return written
+    return {
+        name: change(replace(place, field=f"{place.field}.{name.lower()}"), value)
+        if isinstance(name, str) and _SECRET_HEADER.search(name) and is_secret(value)
+        else value
+        for name, value in written.items()
+    }
+
+
+def is_secret(value: Any) -> bool:
+    """Whether a value is one itself: not empty, and no reference to another."""
+    if isinstance(value, str):
+        is_reference = _GLOBAL.fullmatch(value.strip()) is not None or references.find(value, with_aliases=True)
+        return bool(value.strip()) and not is_reference
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -1,0 +1,14 @@
+"""What is told of a message that nobody can carry out. Its body is not: it holds what people have said."""
+
+from typing import Any
+
+import structlog
+
+log = structlog.get_logger()
+
+FIRST_BYTES = 12  # of a message that could not be read; too few for a value
+
+
+def not_understood(queue: str, error: BaseException | None, **fields: Any) -> None:
+    """Tell of a message that is dropped; of the error only its kind, since its text may repeat the message."""
+    log.error("message_not_understood", queue=queue, error=type(error).__name__ if error else "no task", **fields)

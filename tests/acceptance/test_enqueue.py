@@ -1,0 +1,94 @@
+"""Another service enqueues runs: the code of docs/enqueue.md as it stands, and what people see of it."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from cli import home
+from tests.acceptance.conftest import PATIENCE, ROOT, Easel, runner
+
+SENDER, ASKER = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "enqueue.md").read_text(), re.DOTALL)
+DSL = {
+    "components": {
+        "begin": {"obj": {"component_name": "Begin", "params": {}}, "downstream": ["Message:0"]},
+        "Message:0": {"obj": {"component_name": "Message", "params": {"content": ["You said: {sys.query}"]}}},
+    }
+}
+
+
+@pytest.fixture
+def easel(up: Path) -> Easel:
+    return runner(up)
+
+
+def run_as_documented(code: str, environment: dict[str, str]) -> str:
+    """What the code prints, in a process that knows nothing of Easel."""
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, cwd="/", capture_output=True, text=True, timeout=PATIENCE
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_another_service_starts_runs_and_learns_what_became_of_them(easel: Easel, up: Path):
+    known = home.running_up(up)
+    assert known is not None
+    environment = {
+        "PATH": os.environ["PATH"],
+        "BROKER_URL": known.redis_url,
+        "EASEL_URL": known.url,
+        "EASEL_TOKEN": known.token,
+        "AGENT_ID": an_agent(known),
+    }
+
+    run_as_documented(SENDER, environment)
+    assert run_as_documented(ASKER, environment) == "succeeded You said: Hello\n"
+
+    misspelt = SENDER.replace('query="Hello"', 'qurey="Hello"').replace("order-4711", "order-4712")
+    run_as_documented(misspelt, environment)
+    said = run_as_documented(ASKER.replace("order-4711", "order-4712"), environment)
+    assert said.startswith(
+        "refused There is no option 'qurey'. Did you mean \"query\"? The options are: query, inputs,"
+    )
+
+    shown = easel("show", "order-4711")
+    assert "external id order-4711" in shown.stdout
+    assert "Message:0" in shown.stdout
+    refused = easel("show", "order-4712")
+    assert (refused.returncode, "error: There is no option 'qurey'." in refused.stdout) == (0, True)
+    (row,) = map(json.loads, easel("runs", "--status", "refused", "--json").stdout.splitlines())
+    assert (row["external_id"], row["status"], row["session"]) == ("order-4712", "refused", None)
+    assert "order-4712" in easel("runs").stdout
+    assert easel("explain", "order-4712").stdout.startswith("The start was refused, and no node has run: There is no")
+    assert easel("events", "order-4711").returncode == easel("events", "order-4712").returncode == 0
+    assert easel("cancel", "order-4712").stdout == "it was over already: refused\n"
+    assert easel("cancel", "order-4711").stdout == "it was over already: succeeded\n"
+    answered = easel("resume", "order-4712", "--query", "Hello")
+    assert answered.returncode == 2
+    assert "does not wait" in answered.stderr
+    unknown = easel("show", "order-4713")
+    assert (unknown.returncode, "There is no run order-4713." in unknown.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("command", ["start", "run"])
+def test_a_misspelt_option_of_a_command_is_refused_and_the_right_one_named(easel: Easel, command: str):
+    ended = easel(command, "agent", "--qurey", "Hello")
+
+    assert ended.returncode == 2
+    assert "--qurey" in ended.stderr
+    assert "--query" in ended.stderr
+
+
+def an_agent(known: home.Up) -> str:
+    """The id of an agent of the local tenant that repeats what it is told."""
+    body = json.dumps({"title": "Repeats", "dsl": DSL}).encode()
+    headers = {"Authorization": f"Bearer {known.token}", "Content-Type": "application/json"}
+    request = urllib.request.Request(f"{known.url}/api/v1/agents", body, headers)
+    with urllib.request.urlopen(request) as reply:
+        return json.load(reply)["data"]["id"]

@@ -1,0 +1,45 @@
+"""The command `easel` in the test's own process, on a database and a home of the test."""
+
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+import settings
+from cli.__main__ import main
+from store.database import Database
+
+Easel = Callable[..., tuple[int, str, str]]
+"""Arguments -> exit code, stdout and stderr."""
+
+SECRET = "a secret that is long"
+
+
+@contextmanager
+def easel_on(
+    database: Database,
+    redis_url: str,
+    home: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> Generator[Easel]:
+    """The command, until the block ends."""
+    variables = {
+        "DATABASE_URL": database.url,
+        "REDIS_URL": redis_url,
+        "EASEL_HOME": str(home),
+        "EASEL_SECRET_KEY": SECRET,
+    }
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as ended:
+            main(list(arguments))
+        shown = capsys.readouterr()
+        return int(ended.value.code or 0), shown.out, shown.err
+
+    settings.load.cache_clear()
+    yield run
+    settings.load.cache_clear()

@@ -1,0 +1,404 @@
+"""Starts that other services send: any id names its run, and a refusal is found under that id."""
+
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+import redis
+import structlog
+from sqlalchemy import text
+
+from canvas.errors import NotFound
+from scheduler import start_messages
+from scheduler.accepting import NotWaiting
+from scheduler.start_messages import read
+from scheduler.sweep import Sweeper
+from scheduler.turn_start import Request
+from store import external_ids, overview, tenants
+from store.ids import first_id_at, new_id
+from store.overview import Glance
+from store.weeks import Week
+from tests.integration.engine import FORM, Bench, until
+from tests.integration.store.rows import add_run
+
+MOST = 1024 * 1024
+RUNS_OF = text("select count(*) from runs where tenant_id = :tenant_id")
+
+V4 = "7c9e6679-7425-40de-944b-e07fc1f90ae7"
+IDS = [V4, UUID(V4).hex, V4.upper(), "order-4711", "Auftrag Nr. 7 / Köln", "x" * 255]
+KINDS = {"text": lambda: "order-4711", "uuid4": lambda: str(uuid4()), "uuid7": lambda: str(new_id())}
+
+
+@pytest.fixture(params=KINDS.values(), ids=KINDS)
+def written(request: pytest.FixtureRequest) -> str:
+    """An id of each kind that a service may choose."""
+    return request.param()
+
+
+@pytest.fixture
+def agent(bench: Bench) -> UUID:
+    return bench.draw("begin -> work")[0]
+
+
+def send(bench: Bench, *args: Any, **options: Any) -> None:
+    """Carry out a message as the scheduler does."""
+    start_messages.carry_out(bench.lifecycle, read(args, options), MOST)
+
+
+def found(bench: Bench, written: str, tenant_id: UUID | None = None) -> Glance | None:
+    """What is found under an id."""
+    tenant = tenant_id or bench.tenant_id
+    with bench.database.transaction() as tx:
+        run_id = external_ids.find_run(tx, tenant, written)
+        return overview.glance(tx, tenant, run_id) if run_id is not None else None
+
+
+def there(bench: Bench, written: str, tenant_id: UUID | None = None) -> Glance:
+    run = found(bench, written, tenant_id)
+    assert run is not None
+    return run
+
+
+def count(bench: Bench) -> int:
+    with bench.database.transaction() as tx:
+        return tx.scalar(RUNS_OF, tenant_id=bench.tenant_id)
+
+
+# -- any id ----------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("written", IDS)
+def test_a_run_of_any_id_lies_in_this_week_and_is_found_under_that_id(bench: Bench, agent: UUID, written: str):
+    send(bench, str(bench.tenant_id), written, str(agent), query="Hello")
+
+    run = there(bench, written)
+    assert (run.status, run.external_id, run.request["query"]) == ("running", written, "Hello")
+    assert abs(Week.of_run(run.id).begins - Week.of(datetime.now(UTC)).begins) <= timedelta(weeks=1)
+    assert there(bench, str(run.id)) == run
+
+
+def test_a_uuid_is_found_in_every_spelling(bench: Bench, agent: UUID):
+    written = uuid4()
+    send(bench, str(bench.tenant_id), written.hex, str(agent))
+
+    assert {there(bench, each).id for each in (written.hex, str(written), str(written).upper())} == {
+        there(bench, str(written)).id
+    }
+
+
+def test_a_uuid7_of_today_stays_the_id_of_the_run(bench: Bench, agent: UUID):
+    run_id = new_id()
+    send(bench, str(bench.tenant_id), str(run_id), str(agent))
+
+    assert there(bench, str(run_id)).id == run_id
+
+
+@pytest.mark.parametrize("days", [-400, -2, 2, 4000])
+def test_a_uuid7_of_another_time_becomes_an_external_id(bench: Bench, agent: UUID, days: int):
+    past = UUID(int=first_id_at(datetime.now(UTC) + timedelta(days=days)).int | new_id().int & (1 << 80) - 1)
+    assert past.version == 7
+    send(bench, str(bench.tenant_id), str(past), str(agent))
+
+    assert there(bench, str(past)).id != past
+
+
+def test_a_start_that_is_sent_twice_starts_one_run(bench: Bench, agent: UUID, written: str):
+    for _ in range(2):
+        send(bench, str(bench.tenant_id), written, str(agent), query="Hello")
+
+    assert count(bench) == 1
+    assert there(bench, written).status == "running"
+
+
+def test_of_many_starts_at_once_with_one_id_one_run_begins(bench: Bench, agent: UUID, written: str):
+    with ThreadPoolExecutor(4) as pool:
+        sent = [
+            pool.submit(send, bench, str(bench.tenant_id), written, str(agent), query=f"body {number % 2}")
+            for number in range(8)
+        ]
+        for each in sent:
+            each.result()
+
+    assert count(bench) == 1
+    assert there(bench, written).request["query"] in ("body 0", "body 1")
+    assert there(bench, written).status == "running"
+
+
+def test_another_request_with_the_id_of_a_run_changes_nothing_and_is_logged(bench: Bench, agent: UUID):
+    send(bench, str(bench.tenant_id), "order-4711", str(agent), query="Hello")
+
+    with structlog.testing.capture_logs() as logs:
+        send(bench, str(bench.tenant_id), "order-4711", str(agent), query="other")
+
+    assert count(bench) == 1
+    assert there(bench, "order-4711").request["query"] == "Hello"
+    (line,) = [line for line in logs if line["event"] == "start_refused"]
+    assert line["code"] == "conflict"
+    assert "belongs to another request" in line["error"]
+    assert "other" not in str(line).replace("another", "")
+
+
+def test_the_same_id_of_two_tenants_is_two_runs(bench: Bench, agent: UUID, written: str):
+    other = bench.a_tenant()
+    others_agent, _ = bench.draw("begin -> work", tenant_id=other)
+    send(bench, str(bench.tenant_id), written, str(agent))
+    send(bench, str(other), written, str(others_agent))
+
+    ours, theirs = there(bench, written), there(bench, written, other)
+    assert ours.id != theirs.id
+    assert (ours.canvas_id, theirs.canvas_id) == (agent, others_agent)
+
+
+def test_a_run_of_an_earlier_release_is_found_under_its_id_and_is_not_started_again(bench: Bench, agent: UUID):
+    old = uuid4()
+    with bench.database.transaction() as tx:
+        add_run(tx, bench.tenant_id, run_id=old)
+    send(bench, str(bench.tenant_id), str(old), str(agent))
+
+    assert count(bench) == 1
+    assert there(bench, str(old)).id == old
+
+
+def test_an_answer_to_a_form_is_found_under_the_id_that_it_was_sent_with(bench: Bench):
+    run = bench.start("begin -> form -> work", form=FORM)
+    bench.play()
+    assert run.status == "waiting"
+    canvas_id = run.row["canvas_id"]
+    for _ in range(2):
+        send(bench, str(bench.tenant_id), "answer-1", str(canvas_id), session_id=str(run.conversation_id), query="Ada")
+
+    assert there(bench, "answer-1").id == run.id
+    bench.play()
+    assert run.status == "succeeded"
+
+
+def test_a_second_id_with_the_idempotency_key_of_the_first_leads_to_the_same_run(bench: Bench, agent: UUID):
+    for written in ("first", "second"):
+        send(bench, str(bench.tenant_id), written, str(agent), query="Hello", idempotency_key="k")
+
+    assert count(bench) == 1
+    assert there(bench, "first").id == there(bench, "second").id
+
+
+@pytest.mark.parametrize("spell", [str, lambda written: UUID(written).hex], ids=["as sent", "hex"])
+def test_a_cancel_key_of_an_external_id_stops_its_run(bench: Bench, agent: UUID, written: str, spell: Any):
+    send(bench, str(bench.tenant_id), written, str(agent))
+    key = spell(written) if external_ids.uuid_of(written) else written
+    with redis.Redis.from_url(bench.redis_url) as client:
+        client.set(f"{key}-cancel", "x")
+
+    Sweeper(bench.coordinator).tick()
+
+    until(lambda: there(bench, written).status == "cancelled")
+
+
+def test_a_start_forgets_a_cancel_key_that_was_set_before_it(bench: Bench, agent: UUID):
+    with redis.Redis.from_url(bench.redis_url) as client:
+        client.set("order-4711-cancel", "x")
+        send(bench, str(bench.tenant_id), "order-4711", str(agent))
+
+        assert client.get("order-4711-cancel") is None
+
+
+# -- lists -----------------------------------------------------------------------------------------------------------
+def test_runs_of_earlier_releases_stand_where_their_time_of_acceptance_puts_them(bench: Bench, agent: UUID):
+    now = datetime.now(UTC)
+    with bench.database.transaction() as tx:
+        yesterday, last_week = (
+            UUID("ffea0880-0000-4000-8000-000000000000"),
+            UUID("00ea0880-0000-4000-8000-000000000000"),
+        )
+        for run_id, days in ((yesterday, 1), (last_week, 7)):
+            add_run(tx, bench.tenant_id, run_id=run_id, accepted_at=now - timedelta(days=days))
+    send(bench, str(bench.tenant_id), "ffff-first", str(agent))
+    send(bench, str(bench.tenant_id), str(UUID(int=uuid4().int >> 8)), str(agent), query="newest")
+
+    with bench.database.transaction() as tx:
+        page, total = overview.page(tx, bench.tenant_id)
+
+    assert total == 4
+    assert [run.external_id or run.id for run in page][1:] == ["ffff-first", yesterday, last_week]
+    assert page[0].request["query"] == "newest"
+
+
+# -- refusals --------------------------------------------------------------------------------------------------------
+def refused(bench: Bench, written: str) -> str:
+    run = there(bench, written)
+    assert run.status == "refused"
+    assert run.finished_at is not None
+    return run.error
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (
+            {"qurey": "Hello"},
+            "There is no option 'qurey'. Did you mean \"query\"? The options are: query, inputs, files,",
+        ),
+        ({"custom_header": {"a": "b"}}, '"custom_header" is an option of the HTTP API only.'),
+        ({"cancel_on_disconnect": True}, '"cancel_on_disconnect" is an option of the HTTP API only.'),
+        ({"inputs": ["a"]}, '"inputs" must be an object, and is list.'),
+        ({"query": 7}, '"query" must be a text or an object, and is int.'),
+        ({"release": "false"}, '"release" must be true or false, and is str.'),
+        ({"on_busy": "maybe"}, "\"on_busy\" is 'maybe'. Use one of: refuse, enqueue, interrupt."),
+        ({"session_id": "mine"}, "\"session_id\" is 'mine', which is no id."),
+        ({"files": ["a"]}, '"files" must be a list of descriptors'),
+        ({"budget": {"tokens": -1}}, "tokens"),
+        ({"query": "a\0b"}, '"query" cannot be stored'),
+        ({"query": "x" * MOST}, "more than the 1048576 that EASEL_MAX_BODY_BYTES allows"),
+    ],
+)
+def test_a_start_with_a_wrong_option_is_refused_under_its_id(
+    bench: Bench, agent: UUID, options: Mapping[str, Any], reason: str
+):
+    send(bench, str(bench.tenant_id), "order-4711", str(agent), **options)
+
+    assert reason in refused(bench, "order-4711")
+    assert bench.outbox.sent == []
+
+
+@pytest.mark.parametrize("written", ["My agent", "", "7", V4])
+def test_a_start_of_an_agent_that_is_none_is_refused_under_its_id(bench: Bench, written: str):
+    send(bench, str(bench.tenant_id), "order-4711", written, query="Hello")
+
+    assert refused(bench, "order-4711")
+    assert there(bench, "order-4711").request["query"] == "Hello"
+
+
+def test_the_title_of_an_agent_is_refused_with_what_to_send(bench: Bench):
+    send(bench, str(bench.tenant_id), "order-4711", "My agent")
+
+    assert "Send the agent's id, not its title" in refused(bench, "order-4711")
+
+
+def test_a_message_without_an_agent_is_refused_under_its_id(bench: Bench):
+    send(bench, str(bench.tenant_id), "order-4711")
+
+    assert refused(bench, "order-4711") == "agent_id is missing. Send tenant_id, run_id, agent_id, in this order."
+
+
+def test_a_message_with_too_many_arguments_is_refused_under_its_id(bench: Bench, agent: UUID):
+    send(bench, str(bench.tenant_id), "order-4711", str(agent), {"query": "Hello"})
+
+    assert refused(bench, "order-4711").startswith("4 positional arguments came.")
+
+
+def test_ids_may_be_sent_by_their_names(bench: Bench, agent: UUID):
+    send(bench, tenant_id=str(bench.tenant_id), run_id="order-4711", agent_id=str(agent), query="Hello")
+
+    assert there(bench, "order-4711").status == "running"
+
+
+def test_a_tenant_may_be_named(bench: Bench, agent: UUID):
+    with bench.database.transaction() as tx:
+        name = next(tenant.name for tenant in tenants.all_tenants(tx) if tenant.id == bench.tenant_id)
+    send(bench, name, "order-4711", str(agent))
+
+    assert there(bench, "order-4711").status == "running"
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        (),
+        ("nobody", "order-4711", V4),
+        (V4, "order-4711", V4),
+        (None, "order-4711", V4),
+        ({"a": "b"}, "order-4711", V4),
+        ("a\0b", "order-4711", V4),
+    ],
+)
+def test_a_message_of_an_unknown_tenant_leaves_one_line_and_no_row(bench: Bench, args: tuple[Any, ...]):
+    with bench.database.transaction() as tx:
+        before = tx.scalar(text("select count(*) from runs"))
+
+    with structlog.testing.capture_logs() as logs:
+        send(bench, *args, query="confidential")
+
+    with bench.database.transaction() as tx:
+        assert tx.scalar(text("select count(*) from runs")) == before
+    assert [line["event"] for line in logs] == ["start_refused"]
+    assert "confidential" not in str(logs)
+
+
+@pytest.mark.parametrize("written", ["", "  ", "x" * 256, "a\nb", "a\0b", "\ud800", 4711, None, ["order"]])
+def test_what_cannot_be_the_id_of_a_run_leaves_one_line_and_no_row(bench: Bench, agent: UUID, written: Any):
+    with structlog.testing.capture_logs() as logs:
+        send(bench, str(bench.tenant_id), written, str(agent), query="confidential")
+
+    assert count(bench) == 0
+    assert [line["event"] for line in logs] == ["start_refused"]
+    assert "confidential" not in str(logs)
+
+
+def test_one_id_has_one_row_however_often_its_start_is_refused(bench: Bench, agent: UUID):
+    for name in ("qurey", "qeury", "queyr"):
+        send(bench, str(bench.tenant_id), "order-4711", str(agent), **{name: "Hello"})
+
+    assert count(bench) == 1
+    assert "'queyr'" in refused(bench, "order-4711")
+
+
+def test_many_refusals_at_once_of_one_id_leave_one_row(bench: Bench, agent: UUID):
+    with ThreadPoolExecutor(4) as pool:
+        for each in [pool.submit(send, bench, str(bench.tenant_id), "x", str(agent), qurey="Hi") for _ in range(8)]:
+            each.result()
+
+    assert count(bench) == 1
+    assert refused(bench, "x")
+
+
+def test_a_start_that_was_mended_takes_the_place_of_the_refused_one(bench: Bench, agent: UUID, written: str):
+    send(bench, str(bench.tenant_id), written, str(agent), qurey="Hello")
+    assert refused(bench, written)
+
+    send(bench, str(bench.tenant_id), written, str(agent), query="Hello")
+
+    assert (there(bench, written).status, count(bench)) == ("running", 1)
+
+
+def test_a_refusal_never_hides_the_run_of_its_id(bench: Bench, agent: UUID):
+    send(bench, str(bench.tenant_id), "order-4711", str(agent), query="Hello")
+    send(bench, str(bench.tenant_id), "order-4711", str(agent), qurey="Hello")
+
+    assert (there(bench, "order-4711").status, count(bench)) == ("running", 1)
+
+
+def test_a_busy_session_refuses_a_start_under_its_id(bench: Bench):
+    run = bench.start("begin -> work")
+    canvas_id = run.row["canvas_id"]
+
+    send(bench, str(bench.tenant_id), "second", str(canvas_id), session_id=str(run.conversation_id), query="Hello")
+
+    assert refused(bench, "second") == "This agent session is already running."
+
+
+def test_a_defect_of_ours_is_a_refusal_too_and_a_line_that_names_it(
+    bench: Bench, agent: UUID, monkeypatch: pytest.MonkeyPatch
+):
+    def breaks(*_: Any) -> None:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(start_messages, "start_for", breaks)
+    with structlog.testing.capture_logs() as logs:
+        send(bench, str(bench.tenant_id), "order-4711", str(agent), query="confidential")
+
+    assert refused(bench, "order-4711") == start_messages.INTERNAL
+    assert [(line["event"], line.get("kind")) for line in logs] == [
+        ("start_failed", "RuntimeError"),
+        ("start_refused", None),
+    ]
+    assert "confidential" not in str(logs)
+
+
+def test_a_refused_start_can_be_neither_cancelled_nor_answered(bench: Bench, agent: UUID):
+    send(bench, str(bench.tenant_id), "order-4711", str(agent), qurey="Hello")
+    run = there(bench, "order-4711")
+
+    assert bench.lifecycle.cancel_run(bench.tenant_id, run.id) == "refused"
+    with pytest.raises(NotWaiting):
+        bench.lifecycle.resume_run(bench.tenant_id, run.id, Request(query="Hello"))
+    with pytest.raises(NotFound):
+        bench.lifecycle.cancel_run(bench.a_tenant(), run.id)

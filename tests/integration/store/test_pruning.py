@@ -1,0 +1,320 @@
+"""Statements about a run name the partition of its week: they find the same rows, and lock one week."""
+
+import importlib
+import json
+import pkgutil
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID, uuid4
+
+import psycopg
+import pytest
+from sqlalchemy import Executable, text
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.sql.dml import Insert
+from sqlalchemy.sql.elements import ClauseElement
+
+import store
+from store import activations, inbox, outages, partitions, pruning, runs, scopes, transaction, values
+from store.database import Database
+from store.ids import first_id_at, new_id
+from store.schema import PARTITIONED, metadata
+from store.statements import compiled, pinned
+from store.transaction import Transaction
+from store.weeks import Week
+from tests.integration.engine import Bench, bench_on
+from tests.integration.store.rows import add_run
+
+WEEKS = 104
+MOST_LOCKS = 150
+TENANT = new_id()
+LONG_AGO = datetime(2021, 3, 3, 12, tzinfo=UTC)  # Wednesday of week 9
+LOCKS = text("select count(*) from pg_locks where pid = pg_backend_pid()")
+PARTS = ("begin -> a", "a -> b, c", "b -> d", "c -> d", "d -> e", "e -> say")
+
+
+@pytest.fixture
+def database(database_url: str) -> Iterator[Database]:
+    """A database for one test alone: partitions belong to nobody. Its plans are those of a worker."""
+    database = Database(database_url, plans_once=True)
+    yield database
+    database.close()
+
+
+def make_weeks(database: Database, moment: datetime, weeks: int = 0) -> None:
+    """Make the partitions of a week and of some weeks behind it."""
+    for table in PARTITIONED:
+        with database.transaction() as tx:
+            partitions.ensure(tx, moment, weeks=weeks, tables=[table])
+    database.pruning.forget()
+
+
+# -- every statement of the product ----------------------------------------------------------------------------------
+def statements_about_a_run() -> dict[str, Executable]:
+    """The statements of `store` that are given one run's id and name a partitioned table."""
+    found: dict[str, Executable] = {}
+    for module in pkgutil.iter_modules(store.__path__):
+        members: Mapping[str, Any] = vars(importlib.import_module(f"store.{module.name}"))
+        for name, member in members.items():
+            for at, one in enumerate(member if isinstance(member, list) else [member]):  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+                if isinstance(one, Executable) and isinstance(one, ClauseElement) and is_about_a_run(one):
+                    found[f"{module.name}.{name}{at or ''}"] = one
+    return found
+
+
+def is_about_a_run(statement: Executable) -> bool:
+    given = names_given_to(statement)
+    return any(name in pruning.RUN for name in given) and compiled(statement, given).is_about_runs
+
+
+def names_given_to(statement: Executable) -> dict[str, None]:
+    assert isinstance(statement, ClauseElement)
+    columns: list[str] | None = None
+    if isinstance(statement, Insert) and not statement._multi_values:  # pyright: ignore[reportPrivateUsage]
+        columns = [column.name for column in statement.table.columns]
+    return dict.fromkeys(statement.compile(column_keys=columns).params or ())
+
+
+def relations_of(plan: Any) -> set[str]:
+    """The names of all tables in a plan."""
+    match plan:
+        case Mapping():
+            here = {plan["Relation Name"]} if "Relation Name" in plan else set[str]()
+            return here.union(*(relations_of(part) for part in plan.values()))  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+        case list():
+            return set[str]().union(*(relations_of(part) for part in plan))  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+        case _:
+            return set()
+
+
+@pytest.fixture(scope="module")
+def planned(module_database_url: str) -> Iterator[psycopg.Connection[Any]]:
+    """A connection to a database with some weeks."""
+    database = Database(module_database_url)
+    make_weeks(database, LONG_AGO, weeks=3)
+    database.close()
+    url = module_database_url.replace("+psycopg", "")
+    with psycopg.connect(url, autocommit=True) as connection:
+        yield connection
+
+
+@pytest.mark.parametrize("name", sorted(statements_about_a_run()))
+def test_a_statement_that_names_its_week_reads_what_the_same_statement_reads_of_the_tables(
+    planned: psycopg.Connection[Any], name: str
+):
+    """With the run's id as a literal PostgreSQL itself finds the partitions that can have rows: there is no other."""
+    statement = statements_about_a_run()[name]
+    given = names_given_to(statement)
+    week = Week.of(LONG_AGO)
+
+    def tables(sql: bytes) -> set[str]:
+        explained = planned.execute(b"explain (generic_plan, format json) " + sql).fetchone()
+        assert explained is not None
+        plan = explained[0] if isinstance(explained[0], list) else json.loads(explained[0])
+        return {table for table in relations_of(plan) if table in PARTITIONED or partitions.is_partition(table)}
+
+    of_tables = tables(pinned(compiled(statement, given), first_id_at(LONG_AGO)).sql)
+    of_week = tables(compiled(statement, given, f"p{week.name}").sql)
+
+    assert of_tables | of_week <= {*PARTITIONED, *(week.partition(table) for table in PARTITIONED)}
+    assert {week.partition(table) if table in PARTITIONED else table for table in of_tables} == of_week
+    assert not of_week & set(PARTITIONED)
+
+
+def test_no_column_has_the_name_of_a_partitioned_table():
+    """Statements are rewritten by these words."""
+    columns = {column.name for table in metadata.tables.values() for column in table.columns}
+
+    assert not columns & set(PARTITIONED)
+
+
+# -- locks -----------------------------------------------------------------------------------------------------------
+@contextmanager
+def locks_counted(monkeypatch: pytest.MonkeyPatch) -> Generator[list[int]]:
+    """How many locks each transaction has before its commit. What would leave as one statement has a commit here."""
+    counted: list[int] = []
+    commit = Transaction.commit
+
+    def counting(self: Transaction) -> None:
+        if self._begins and self._writes:  # pyright: ignore[reportPrivateUsage]
+            writes, self._writes = self._writes, []  # pyright: ignore[reportPrivateUsage]
+            self._open()  # pyright: ignore[reportPrivateUsage]
+            different = {write.statement for write in writes}
+            for some in [writes] if len(different) == len(writes) else [[write] for write in writes]:
+                self._put_together(some)  # pyright: ignore[reportPrivateUsage]
+        counted.append(self.scalar(LOCKS))
+        commit(self)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(transaction.Transaction, "commit", counting)
+        yield counted
+
+
+@pytest.fixture
+def many_weeks(database: Database, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
+    """A bench on two years of weeks whose statements are prepared already."""
+    make_weeks(database, datetime.now(UTC) - timedelta(weeks=WEEKS - 1), weeks=WEEKS - 1)
+    with bench_on(database, redis_url, monkeypatch) as bench:
+        for _ in range(4):
+            assert played(bench) == "succeeded"
+        yield bench
+
+
+def played(bench: Bench) -> str:
+    run = bench.start(*PARTS)
+    bench.play()
+    return run.status
+
+
+def test_a_step_locks_few_tables_however_many_weeks_are_kept(many_weeks: Bench, monkeypatch: pytest.MonkeyPatch):
+    with locks_counted(monkeypatch) as counted:
+        status = played(many_weeks)
+
+    assert status == "succeeded"
+    assert len(counted) > len(PARTS)
+    assert max(counted) <= MOST_LOCKS
+
+
+def test_steps_of_eighty_connections_at_once_have_room_in_the_lock_table(many_weeks: Bench, database_url: str):
+    """Each holds what a worker's step touches, with kept plans, until all of them do."""
+    run = many_weeks.start(*PARTS)
+    many_weeks.play()
+    (row, *_) = run.activations
+
+    with ExitStack() as stack:
+        one = Database(database_url, pool_size=80, plans_once=True)
+        stack.callback(one.close)
+        for _ in range(80):
+            tx = stack.enter_context(one.transaction())
+            for _ in range(3):  # the first uses are not prepared
+                activations.called_off(tx, [(run.id, row.id, uuid4())])
+                activations.renew(tx, [(run.id, row.id, uuid4())], timedelta(seconds=10))
+                tx.rows(runs.READ, of_run=run.id)
+                tx.rows(inbox.REPORTED, of_run=run.id)
+                tx.rows(scopes.SCOPES, of_run=run.id)
+                values.final(tx, run.id)
+        with many_weeks.database.statements() as tx:
+            held_by = tx.scalar(text("select count(distinct pid) from pg_locks where locktype = 'relation'"))
+
+    assert held_by >= 80
+
+
+def test_leases_of_two_weeks_are_renewed_and_each_statement_names_its_week(
+    many_weeks: Bench, sent: list[bytes], monkeypatch: pytest.MonkeyPatch
+):
+    last_week = first_id_at(datetime.now(UTC) - timedelta(weeks=1))
+    older, newer = many_weeks.start(*PARTS, run_id=last_week), many_weeks.start(*PARTS)
+    claims = [many_weeks.claim(run, "begin") for run in (newer, older)]
+    sent.clear()
+
+    with locks_counted(monkeypatch) as counted, many_weeks.database.transaction() as tx:
+        held = activations.renew(
+            tx, [(claim.run_id, claim.id, claim.lease_id) for claim in claims], timedelta(seconds=30)
+        )
+
+    assert held == {claim.lease_id for claim in claims}
+    assert [sql for sql in sent if b"update activations " in sql] == []
+    assert max(counted) <= MOST_LOCKS
+
+
+# -- weeks that come and go ------------------------------------------------------------------------------------------
+def test_a_run_of_a_week_without_partition_is_found_before_and_after_the_week_is_made(
+    database: Database, sent: list[bytes], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(pruning, "SOONEST", 0.0)
+    with database.transaction() as tx:
+        run_id = add_run(tx, TENANT, run_id=first_id_at(LONG_AGO))
+    before = read(database, run_id)
+    assert b"FROM runs " in last(sent, b"FROM runs")
+
+    other = Database(database.url)
+    make_weeks(other, LONG_AGO)
+    other.close()
+    after = [read(database, run_id) for _ in range(3)]
+
+    assert before is not None
+    assert after == [before] * 3
+    assert b"FROM runs_p2021w09 " in last(sent, b"FROM runs")
+
+
+def test_a_run_without_partition_locks_one_partition_of_each_table_too(
+    many_weeks: Bench, monkeypatch: pytest.MonkeyPatch
+):
+    with many_weeks.database.transaction() as tx:
+        run_id = add_run(tx, TENANT, run_id=first_id_at(LONG_AGO))
+
+    with locks_counted(monkeypatch) as counted:
+        for _ in range(4):
+            with many_weeks.database.transaction() as tx:
+                assert runs.read(tx, TENANT, run_id) is not None
+                values.final(tx, run_id)
+
+    assert max(counted) <= MOST_LOCKS
+
+
+def test_a_week_that_was_dropped_while_statements_name_it_is_asked_for_no_more(database: Database):
+    make_weeks(database, LONG_AGO)
+    run_id = first_id_at(LONG_AGO)
+    with database.transaction() as tx:
+        add_run(tx, TENANT, run_id=run_id)
+    for _ in range(4):
+        assert read(database, run_id) is not None  # by a prepared statement
+    for table in PARTITIONED:
+        with database.transaction() as tx:
+            assert partitions.drop(tx, table, Week.of(LONG_AGO))
+
+    with pytest.raises(DBAPIError) as told:
+        read(database, run_id)
+
+    assert outages.is_outage(told.value)
+    assert outages.may_be_repeated(told.value)
+    assert "dropped a week" in outages.trouble(told.value)
+    assert [read(database, run_id) for _ in range(3)] == [None] * 3
+
+
+def test_work_that_names_a_dropped_week_is_carried_out_again(database: Database):
+    make_weeks(database, LONG_AGO)
+    run_id = first_id_at(LONG_AGO)
+    read(database, run_id)
+    for table in PARTITIONED:
+        with database.transaction() as tx:
+            assert partitions.drop(tx, table, Week.of(LONG_AGO))
+
+    made = database.carry_out(lambda tx: runs.read(tx, TENANT, run_id))
+
+    assert made is None
+
+
+def test_a_run_that_begins_in_a_week_while_it_is_dropped_keeps_it(database: Database):
+    make_weeks(database, LONG_AGO)
+    run_id = first_id_at(LONG_AGO)
+    other = Database(database.url)
+    with database.transaction() as tx:
+        add_run(tx, TENANT, run_id=run_id, status="running")
+        tx.wait()
+        with suppress(DBAPIError), other.transaction() as dropping:
+            partitions.drop(dropping, "runs", Week.of(LONG_AGO))
+    other.close()
+
+    assert read(database, run_id) is not None
+    with database.transaction() as tx:
+        assert partitions.drop(tx, "runs", Week.of(LONG_AGO)) is None
+
+
+def test_a_table_that_is_missing_for_another_reason_is_no_outage(database: Database):
+    with pytest.raises(DBAPIError) as told, database.transaction() as tx:
+        tx.run(text("select from runs_of_somebody"))
+
+    assert not outages.is_outage(told.value)
+    assert not outages.may_be_repeated(told.value)
+
+
+def read(database: Database, run_id: UUID) -> Mapping[str, Any] | None:
+    with database.transaction() as tx:
+        return runs.read(tx, TENANT, run_id)
+
+
+def last(sent: Sequence[bytes], what: bytes) -> bytes:
+    return [b" ".join(sql.split()) + b" " for sql in sent if what in b" ".join(sql.split())][-1]

@@ -1,0 +1,152 @@
+"""`easel import`, `export`, `secrets seal`: keys in stored canvases are sealed, and shown where that is asked for."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+from sqlalchemy import text
+
+import settings
+from cli import checks
+from store import canvases, tenants, versions
+from store.database import Database
+from tests.integration.command_line import Easel, easel_on
+
+KEY = "tvly-1234567890"
+
+
+@pytest.fixture
+def database(database_url: str) -> Iterator[Database]:
+    """A database for each test: the tenant `local` is in all of them."""
+    database = Database(database_url)
+    yield database
+    database.close()
+
+
+@pytest.fixture
+def easel(
+    database: Database,
+    redis_url: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> Iterator[Easel]:
+    with database.transaction() as tx:
+        tenants.ensure_tenant(tx, "local")
+    with easel_on(database, redis_url, tmp_path, monkeypatch, capsys) as easel:
+        yield easel
+
+
+def document() -> dict[str, Any]:
+    def node(component: str, downstream: list[str], **params: Any) -> dict[str, Any]:
+        return {"obj": {"component_name": component, "params": params}, "downstream": downstream, "upstream": []}
+
+    return {
+        "components": {
+            "begin": node("Begin", ["TavilySearch:0"]),
+            "TavilySearch:0": node("TavilySearch", ["Message:0"], api_key=KEY, query="{sys.query}"),
+            "Message:0": node("Message", [], content=["{TavilySearch:0@formalized_content}"]),
+        },
+        "graph": {"nodes": []},
+    }
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    file = tmp_path / "search.json"
+    file.write_text(json.dumps(document()))
+    return file
+
+
+def drafted(database: Database, agent: UUID) -> str:
+    with database.transaction() as tx:
+        return json.dumps(canvases.get(tx, tenants.ensure_tenant(tx, "local"), agent).draft)
+
+
+def test_an_imported_key_is_sealed_and_exported_masked_unless_it_is_asked_for(
+    easel: Easel, database: Database, file: Path
+):
+    code, out, _ = easel("import", str(file))
+    agent = UUID(out.strip())
+    _, masked, _ = easel("export", "search")
+    _, plain, _ = easel("export", "search", "--with-secrets")
+
+    assert code == 0
+    assert KEY not in drafted(database, agent)
+    assert KEY not in masked
+    assert "••••" in masked
+    assert KEY in plain
+
+
+def test_an_export_that_is_imported_again_changes_nothing(easel: Easel, database: Database, file: Path):
+    _, out, _ = easel("import", str(file))
+    agent = UUID(out.strip())
+    _, masked, _ = easel("export", "search")
+    before = drafted(database, agent)
+    file.write_text(masked)
+
+    code, _, _ = easel("import", str(file))
+    easel("export", "search")
+
+    assert code == 0
+    assert json.loads(drafted(database, agent))["components"] == json.loads(before)["components"]
+
+
+def test_a_masked_export_is_no_agent_of_another_name(easel: Easel, file: Path):
+    easel("import", str(file))
+    _, masked, _ = easel("export", "search")
+    file.write_text(masked)
+
+    code, out, err = easel("import", str(file), "--title", "copy")
+
+    assert (code, out) == (2, "")
+    assert '"api_key" of TavilySearch is masked' in " ".join(err.split())
+
+
+def test_keys_that_were_stored_in_the_clear_are_sealed_by_a_command(easel: Easel, database: Database):
+    with database.transaction() as tx:
+        tenant_id = tenants.ensure_tenant(tx, "local")
+        agent = canvases.create(tx, tenant_id, "old", document(), release=True)
+        released = versions.latest_released(tx, tenant_id, agent).id
+
+    first, second = easel("secrets", "seal"), easel("secrets", "seal")
+    _, plain, _ = easel("export", "old", "--release", "--with-secrets")
+
+    with database.transaction() as tx:
+        version = versions.latest_released(tx, tenant_id, agent)
+        assert (version.id, versions.snapshot(tx, tenant_id, agent).id) == (released, released)
+        assert version.digest == versions.digest_of(version.dsl)
+        assert KEY not in json.dumps(version.dsl)
+    assert KEY not in drafted(database, agent)
+    assert KEY in plain
+    assert first[::2] == (0, "2 documents of 1 agents had secrets in the clear, which are sealed now.\n")
+    assert second[::2] == (0, "0 documents of 1 agents had secrets in the clear, which are sealed now.\n")
+
+
+def test_versions_of_an_agent_that_is_gone_are_sealed_too(easel: Easel, database: Database):
+    with database.transaction() as tx:
+        tenant_id = tenants.ensure_tenant(tx, "local")
+        canvases.create(tx, tenant_id, "gone", document())
+        tx.run(text("delete from canvases"))
+
+    _, _, err = easel("secrets", "seal")
+
+    assert err == "1 documents of 1 agents had secrets in the clear, which are sealed now.\n"
+
+
+def test_the_doctor_tries_whether_secrets_open_with_this_key(
+    easel: Easel, database: Database, file: Path, monkeypatch: pytest.MonkeyPatch
+):
+    nothing = checks.secrets_of_canvases(database)
+    easel("import", str(file))
+    same_key = checks.secrets_of_canvases(database)
+
+    monkeypatch.setenv("EASEL_SECRET_KEY", "another secret that is long")
+    settings.load.cache_clear()
+    another_key = checks.secrets_of_canvases(database)
+
+    assert [each.level for each in (nothing, same_key, another_key)] == ["OK", "OK", "FAIL"]
+    assert '"api_key" of TavilySearch does not open' in another_key.found

@@ -1,0 +1,29 @@
+"""Drivers over SQLite for the processes of database sessions, by the names of databases that nodes know."""
+
+import os
+import sqlite3
+from collections.abc import Mapping
+from typing import Any
+
+from providers.drivers import Driver, Target
+
+
+def connect(target: Target) -> Any:
+    """A database in memory that knows its target and its process. An address of 8.8.4.4 refuses."""
+    if target.address == "8.8.4.4" or target.username == "nobody":
+        raise OSError("connection refused")
+    database = sqlite3.connect(":memory:", check_same_thread=False)
+    database.create_function("process_id", 0, os.getpid)
+    database.create_function("crash", 0, os.abort)
+    database.execute("CREATE TABLE target(host TEXT, address TEXT, port INTEGER)")
+    database.execute("INSERT INTO target VALUES (?, ?, ?)", (target.host, target.address, target.port))
+    database.execute("CREATE TABLE t(n INTEGER)")
+    database.executemany("INSERT INTO t VALUES (?)", [(1,), (2,), (3,)])
+    database.commit()
+    return database
+
+
+DRIVERS: Mapping[str, Driver] = {
+    "postgres": Driver(connect, call_off=lambda connection: connection.interrupt()),
+    "mysql": Driver(connect, call_off=lambda connection: None),  # one that cannot be interrupted
+}

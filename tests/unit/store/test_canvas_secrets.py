@@ -1,0 +1,216 @@
+"""Secrets of canvases: sealed where they are stored, masked where they are shown, opened where they are used."""
+
+import json
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from canvas import dsl
+from canvas.errors import InvalidCanvas
+from canvas.secret_fields import Place
+from components import registry
+from components.tools import TOOLS
+from store.canvas_secrets import CanvasSecrets, holds_sealed, is_mask
+from store.sealing import CannotUnseal, SealingKey
+
+KEY = SealingKey.of("a secret that is long")
+TENANT, CANVAS = UUID(int=1), UUID(int=2)
+SECRETS = {
+    "tavily": "tvly-1234567890",
+    "nested": "tvly-of-the-agent",
+    "deep": "tvly-of-the-sub-agent",
+    "sql": "p@ssw0rd",
+    "token": "hook-token",
+    "basic": "hook-password",
+    "jwt": "hook-jwt",
+    "hmac": "hook-hmac",
+    "header": "Bearer of-invoke",
+    "mcp": "Bearer of-mcp",
+}
+
+
+def node(component: str, **params: Any) -> dict[str, Any]:
+    return {"obj": {"component_name": component, "params": params}, "downstream": [], "upstream": []}
+
+
+def tool(key: str, component: str = "TavilySearch") -> dict[str, Any]:
+    return {"component_name": component, "name": "t", "params": {"api_key": SECRETS[key]}}
+
+
+def document() -> dict[str, Any]:
+    security = {
+        "auth_type": "token",
+        "token": {"token_header": "X-T", "token_value": SECRETS["token"]},
+        "basic_auth": {"username": "ann", "password": SECRETS["basic"]},
+        "jwt": {"algorithm": "HS256", "secret": SECRETS["jwt"]},
+        "hmac": {"header": "X-H", "secret": SECRETS["hmac"]},
+    }
+    sub_agent = {"component_name": "Agent", "name": "sub", "params": {"tools": [tool("deep", "tavily_search")]}}
+    search = {"api_key": SECRETS["tavily"], "query": "{sys.query}"}
+    return {
+        "components": {
+            "begin": node("Begin", mode="Webhook", security=security),
+            "Tavily:0": node("tavily", **search),
+            "ExeSQL:0": node("ExeSQL", password=SECRETS["sql"], host="db", username="ann"),
+            "Agent:0": node(
+                "Agent", tools=[tool("nested"), sub_agent], custom_header={"Authorization": SECRETS["mcp"], "X-A": "b"}
+            ),
+            "Invoke:0": node("Invoke", headers=json.dumps({"Authorization": SECRETS["header"], "Accept": "text/html"})),
+        },
+        "graph": {"nodes": [{"id": "Tavily:0", "data": {"label": "TavilySearch", "name": "Search", "form": search}}]},
+    }
+
+
+def of(key: SealingKey | None = KEY, tenant_id: UUID = TENANT, canvas_id: UUID = CANVAS) -> CanvasSecrets:
+    return CanvasSecrets.of(key, tenant_id, canvas_id, registry.secret_fields)
+
+
+def test_no_declared_secret_is_in_a_stored_document_or_in_a_shown_one():
+    stored = of().sealed(document())
+    shown = of().masked(stored)
+
+    for secret in SECRETS.values():
+        assert secret in json.dumps(document())
+        assert secret not in json.dumps(stored)
+        assert secret not in json.dumps(shown)
+    assert "easel-sealed" not in json.dumps(shown)
+    assert shown["components"]["ExeSQL:0"]["obj"]["params"]["host"] == "db"
+    assert json.loads(shown["components"]["Invoke:0"]["obj"]["params"]["headers"])["Accept"] == "text/html"
+
+
+def test_a_stored_document_opens_to_what_was_given():
+    assert of().opened(of().sealed(document())) == document()
+
+
+def test_a_stored_document_passes_the_checks_that_the_given_one_passes():
+    def checked(written: dict[str, Any]) -> list[Any]:
+        return registry.check(dsl.parse(written))
+
+    assert checked(of().sealed(document())) == checked(document())
+    assert checked(of().masked(of().sealed(document()))) == checked(document())
+
+
+@pytest.mark.parametrize("name", sorted({tool.name for tool in TOOLS.values() if tool.params.secrets}))
+def test_every_secret_of_every_tool_is_sealed_and_its_node_can_still_be_checked(name: str):
+    params = dict.fromkeys(next(tool for tool in TOOLS.values() if tool.name == name).params.secrets, "key-1234567890")
+    written = {"components": {"begin": node("Begin"), f"{name}:0": node(name, **params)}, "graph": {"nodes": []}}
+    stored = of().sealed(written)
+
+    assert "key-1234567890" not in json.dumps(stored)
+    assert of().opened(stored) == written
+    assert registry.check(dsl.parse(stored)) == registry.check(dsl.parse(written))
+
+
+def test_the_same_document_is_stored_as_the_same_text():
+    assert json.dumps(of().sealed(document())) == json.dumps(of().sealed(document()))
+
+
+def test_what_comes_back_with_its_masks_keeps_its_secrets_wherever_nodes_went():
+    stored = of().sealed(document())
+    back = of().masked(stored)
+    back["components"]["Tavily:moved"] = back["components"].pop("Tavily:0")
+    back["components"]["Agent:0"]["obj"]["params"]["tools"].reverse()
+    back["components"]["ExeSQL:0"]["obj"]["params"]["password"] = "changed"
+
+    opened = of().opened(of().sealed(back, lambda: [stored]))["components"]
+
+    assert opened["Tavily:moved"]["obj"]["params"]["api_key"] == SECRETS["tavily"]
+    sub_agent, nested = opened["Agent:0"]["obj"]["params"]["tools"]
+    assert nested["params"]["api_key"] == SECRETS["nested"]
+    assert sub_agent["params"]["tools"][0]["params"]["api_key"] == SECRETS["deep"]
+    assert opened["ExeSQL:0"]["obj"]["params"]["password"] == "changed"
+    assert opened["Invoke:0"] == document()["components"]["Invoke:0"]
+
+
+def test_a_mask_of_another_canvas_or_another_parameter_stands_for_nothing():
+    elsewhere = of(canvas_id=UUID(int=3))
+    mask = of().masked(document())["components"]["Tavily:0"]["obj"]["params"]["api_key"]
+    into_sql = {"components": {"ExeSQL:0": node("ExeSQL", password=mask)}}
+
+    assert is_mask(mask)
+    with pytest.raises(InvalidCanvas, match=r'Node Tavily:0|Node "Search" \(Tavily:0\), "api_key"') as refused:
+        elsewhere.sealed({"components": {"Tavily:0": node("TavilySearch", api_key=mask)}}, lambda: [document()])
+    with pytest.raises(InvalidCanvas, match='"password" of ExeSQL is masked'):
+        of().sealed(into_sql, lambda: [document()])
+    assert refused.value.details["node"] == "Tavily:0"
+
+
+def test_sealed_text_from_outside_is_taken_for_a_plain_value():
+    stolen = of().sealed(document())["components"]["Tavily:0"]["obj"]["params"]["api_key"]
+    given = {"components": {"Tavily:0": node("TavilySearch", api_key=stolen)}}
+
+    opened = of().opened(of().sealed(given))
+
+    assert opened["components"]["Tavily:0"]["obj"]["params"]["api_key"] == stolen
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        of(SealingKey.of("another secret that is long")),
+        of(tenant_id=UUID(int=9)),
+        of(canvas_id=UUID(int=9)),
+        of(None),
+    ],
+)
+def test_what_does_not_open_names_its_node_and_field(other: CanvasSecrets):
+    stored = of().sealed(document())
+
+    with pytest.raises(CannotUnseal, match=r'Node "Search" \(Tavily:0\), "api_key" of TavilySearch.*EASEL_SECRET_KEY'):
+        other.opened({**stored, "components": {"Tavily:0": stored["components"]["Tavily:0"]}})
+
+
+def test_a_secret_without_a_key_is_not_stored():
+    with pytest.raises(InvalidCanvas, match="no sealing key"):
+        of(None).sealed(document())
+
+
+@pytest.mark.parametrize("value", ["{env.key}", "env.key", "Bearer {env.key}", "{begin@key}", "", "  ", None, True, []])
+def test_references_and_what_is_empty_are_no_secrets(value: Any):
+    written = {"components": {"Tavily:0": node("TavilySearch", api_key=value)}}
+
+    assert of().sealed(written)["components"] == written["components"]
+
+
+@pytest.mark.parametrize("value", ["a@b", 12345, 1.5, "••••", "é{x}", "xxx"])
+def test_other_values_are_sealed_and_come_back_as_they_were(value: Any):
+    written = {"components": {"ExeSQL:0": node("ExeSQL", password=value)}}
+    stored = of().sealed(written)
+
+    assert holds_sealed(stored)
+    assert of().opened(stored) == written
+
+
+def test_what_was_stored_in_the_clear_still_opens_and_is_masked_and_completed():
+    stored = of().completed(document())
+
+    assert of().opened(document()) == document()
+    assert of().masked(document()) == of().masked(stored)
+    assert stored == of().sealed(document()) == of().completed(stored)
+
+
+def test_headers_that_are_no_json_and_odd_shapes_are_left_alone():
+    odd = {
+        "components": {
+            "a": node("Invoke", headers="{broken"),
+            "b": node("Invoke", headers="[1]"),
+            "c": node("Begin", security="x"),
+            "d": node("Agent", tools="x", custom_header=[1]),
+            "e": node("Nobody", api_key="x"),
+            "f": "x",
+            "g": {"obj": {"component_name": 1}},
+        },
+        "graph": {"nodes": ["x", {"id": 1, "data": {"form": {}}}, {"data": 1}]},
+    }
+
+    assert of().sealed(odd) == odd
+
+
+def test_the_parameters_of_one_node_open_for_its_attempt():
+    stored = of().sealed(document())["components"]["Tavily:0"]["obj"]["params"]
+
+    opened = of().opened_params(Place("Tavily:0", "Search", "TavilySearch", ""), stored)
+
+    assert opened == document()["components"]["Tavily:0"]["obj"]["params"]
+    assert holds_sealed(stored)
