@@ -32,11 +32,15 @@ OF_SHARE_LINKS = {
     "GET /api/v1/agents/attachments/{attachment_id}/download",
     "GET /api/v1/document/download/{attachment_id}",
     "GET /api/v1/documents/artifact/{name}",
+    "GET /api/v1/openai/agents/{agent_id}/models",
+    "GET /api/v1/openai/agents/{agent_id}/models/{model}",
     "GET /api/v1/openai/models",
+    "GET /api/v1/openai/models/{model}",
     "GET /v1/document/download/{attachment_id}",
     "POST /api/v1/agentbots/{agent_id}/completions",
     "POST /api/v1/agents/{agent_id}/upload",
     "POST /api/v1/openai/agents/{agent_id}/chat/completions",
+    "POST /api/v1/openai/chat/completions",
 }
 BODIES = {  # enough of a body for the route to look at the ids in it
     "/api/v1/agents/chat/completions": {"agent_id": "{agent_id}", "query": "x"},

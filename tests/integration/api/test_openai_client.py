@@ -14,7 +14,6 @@ from pytest_httpserver import HTTPServer
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from providers.addresses import Guard
-from store import tenants
 from tests.integration.api.conftest import Server, serving
 from tests.integration.api.talking import BROKEN, ECHO, FORM, Client, canvas, message
 
@@ -142,7 +141,7 @@ def test_a_start_that_breaks_off_is_not_tried_again_since_it_may_have_started(
     agent = client.agent(ECHO)
     calls: list[str] = []
 
-    async def lost(*_: Any) -> None:
+    async def lost(*_: Any, **__: Any) -> None:
         calls.append("begin")
         raise PoolTimeout
 
@@ -253,13 +252,13 @@ def test_the_base_url_of_one_agent_has_that_model_alone(client: Client, storing:
     assert said.choices[0].message.content == "You said: hi"
 
 
-def test_a_share_link_opens_the_base_url(server: Server) -> None:
-    guest = server.client(kind="beta")
-    with server.database.transaction() as tx:
-        _, token = tenants.create_token(tx, guest.tenant_id, "api")
-    agent = server.client_of(guest.tenant_id, token).agent(ECHO)
+def test_a_share_link_opens_the_base_url(client: Client, storing: Server) -> None:
+    agent = client.agent(ECHO)
+    client.http.post(f"/api/v1/agents/{agent}/publish", json={})
+    guest = storing.guest(client, agent)
+    guest.http.close()
 
-    with OpenAI(base_url=f"{server.url}/api/v1/openai", api_key=guest.token) as api:
+    with OpenAI(base_url=f"{storing.url}/api/v1/openai", api_key=guest.token) as api:
         said = api.chat.completions.create(model=agent, messages=USER)
 
     assert said.choices[0].message.content == "You said: hi"

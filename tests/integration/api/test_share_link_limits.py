@@ -127,12 +127,52 @@ def test_a_share_link_speaks_openais_words_to_its_agent_alone(shared: Shared, ot
     body = {"messages": [{"role": "user", "content": "hi"}], "stream": False}
 
     told = shared.guest.http.post(f"/api/v1/openai/agents/{shared.agent}/chat/completions", json=body).json()
-    elsewhere = shared.guest.http.post(f"/api/v1/openai/agents/{other}/chat/completions", json=body).json()
-    listed = shared.guest.http.get("/api/v1/openai/models").json()
+    named = shared.guest.http.post("/api/v1/openai/chat/completions", json={**body, "model": shared.agent}).json()
+    elsewhere = [
+        shared.guest.http.post(f"/api/v1/openai/agents/{other}/chat/completions", json=body),
+        shared.guest.http.post("/api/v1/openai/chat/completions", json={**body, "model": other}),
+    ]
+    drafts = shared.guest.http.post(
+        "/api/v1/openai/chat/completions", json={**body, "model": shared.agent, "version": "draft"}
+    )
 
-    assert told["choices"][0]["message"]["content"] == "You said: hi"
-    assert (elsewhere["code"], elsewhere["data"]) == (103, False)
-    assert [each["id"] for each in listed["data"]] == [shared.agent]
+    assert [reply["choices"][0]["message"]["content"] for reply in (told, named)] == ["You said: hi"] * 2
+    assert [(reply.status_code, reply.json()["error"]["code"]) for reply in elsewhere] == [(404, "model_not_found")] * 2
+    assert (drafts.status_code, drafts.json()["error"]["code"]) == (403, "not_allowed")
+
+
+def test_a_share_link_shows_its_agent_alone_as_a_model(shared: Shared, other: str) -> None:
+    def shown(path: str) -> httpx2.Response:
+        return shared.guest.http.get(f"/api/v1/openai{path}")
+
+    lists = [shown("/models"), shown(f"/agents/{shared.agent}/models")]
+    own = [shown(f"/models/{shared.agent}"), shown(f"/agents/{shared.agent}/models/{shared.agent}")]
+    others = [
+        shown(path) for path in (f"/models/{other}", f"/agents/{other}/models", f"/agents/{other}/models/{other}")
+    ]
+
+    assert [[each["id"] for each in reply.json()["data"]] for reply in lists] == [[shared.agent]] * 2
+    assert [reply.json()["id"] for reply in own] == [shared.agent] * 2
+    assert [(reply.status_code, reply.json()["error"]["code"]) for reply in others] == [(404, "model_not_found")] * 3
+
+
+def test_files_in_messages_of_a_share_link_are_those_of_the_link(shared: Shared, owner: Client) -> None:
+    own = upload(shared.guest, shared.agent)["data"]["id"]
+    theirs = upload(owner, shared.agent)["data"]["id"]
+
+    def send(part: dict[str, Any]) -> httpx2.Response:
+        body = {"model": shared.agent, "messages": [{"role": "user", "content": [{"type": "text", "text": "x"}, part]}]}
+        return shared.guest.http.post("/api/v1/openai/chat/completions", json=body)
+
+    uploaded = send({"type": "file", "file": {"file_id": own}})
+    brought = send({"type": "image_url", "image_url": {"url": "data:image/png;base64,Ynl0ZXM="}})
+    refused = send({"type": "file", "file": {"file_id": theirs}})
+
+    assert [reply.status_code for reply in (uploaded, brought, refused)] == [200, 200, 400]
+    assert refused.json()["error"]["message"] == f"There is no file {theirs}. Upload it first."
+    (picture,) = owner.run(brought.headers["x-run-id"])["request"]["files"]
+    fetched = shared.guest.http.get(f"/api/v1/agents/attachments/{picture['id']}/download")
+    assert fetched.content == b"bytes"
 
 
 def test_a_share_link_goes_on_in_sessions_that_were_begun_by_it_alone(
@@ -148,12 +188,12 @@ def test_a_share_link_goes_on_in_sessions_that_were_begun_by_it_alone(
     in_openais_words = shared.guest.http.post(
         f"/api/v1/openai/agents/{shared.agent}/chat/completions",
         json={"messages": [{"role": "user", "content": "hi"}], "session_id": theirs},
-    ).json()
+    )
 
     assert again["data"]["session_id"] == own
-    assert {(reply["code"], reply["message"]) for reply in (*refused, in_openais_words)} == {
-        (102, "Session not found!")
-    }
+    assert {(reply["code"], reply["message"]) for reply in refused} == {(102, "Session not found!")}
+    assert in_openais_words.status_code == 404
+    assert in_openais_words.json()["error"]["message"] == "Session not found!"
 
 
 def test_a_share_link_answers_forms_of_its_own_sessions_alone(sharing: Server, owner: Client) -> None:
@@ -304,15 +344,17 @@ def test_a_share_link_that_names_no_agent_opens_nothing_until_one_is_named(
     unnamed = [
         shared.chat(),
         upload(shared.guest, shared.agent),
-        shared.guest.http.get("/api/v1/openai/models").json(),
         shared.guest.http.get(f"/api/v1/agentbots/{shared.agent}/inputs").json(),
     ]
+    unnamed_model = shared.guest.http.get("/api/v1/openai/models")
 
     with sharing.database.transaction() as tx:
         tenants.bind_token(tx, owner.tenant_id, shared.token_id, UUID(shared.agent))
 
-    assert [reply["code"] for reply in unnamed] == [401] * 4
-    assert all(reply["message"].startswith("This share link names no agent.") for reply in unnamed)
+    told = unnamed_model.json()["error"]
+    assert [reply["code"] for reply in unnamed] == [401] * 3
+    assert (unnamed_model.status_code, told["code"]) == (401, "invalid_api_key")
+    assert all(reply["message"].startswith("This share link names no agent.") for reply in (*unnamed, told))
     assert shared.chat()["data"]["data"]["content"] == "You said: hi"
 
 
@@ -379,24 +421,29 @@ def test_a_stream_ends_with_its_token_and_its_run_goes_on(way: str, lonely_serve
         seen = [frame.data for frame in frames(response.iter_lines())]
 
     last = seen[-1] if way == "events" else seen[-2]
-    told = last["choices"][0]["delta"]["error"]["message"] if way == "openai" else last["message"]
-    assert told == "The token of this stream was revoked or has expired."
-    assert way == "openai" or (last["code"], last["run_id"]) == (401, started)
+    told = last["error"] if way == "openai" else last
+    assert told["message"] == "The token of this stream was revoked or has expired."
+    assert (told["code"], told["run_id"]) == ("invalid_api_key" if way == "openai" else 401, started)
     assert way == "events" or seen[-1] == "[DONE]"
     with lonely_server.database.transaction() as tx:
         assert tx.scalar(text("select status from runs where id = :id"), id=UUID(started)) == "running"
     lonely.http.close()
 
 
-def test_who_waits_for_a_turn_is_refused_once_the_token_was_revoked(lonely_server: Server) -> None:
+@pytest.mark.parametrize("way", ["chat", "openai", "run"])
+def test_who_waits_for_a_turn_is_refused_once_the_token_was_revoked(way: str, lonely_server: Server) -> None:
     lonely = lonely_server.client()
     agent = lonely.agent(ECHO)
     refused: list[httpx2.Response] = []
+    asked = {
+        "chat": ("agents/chat/completions", {"agent_id": agent, "query": "hi"}),
+        "openai": ("openai/chat/completions", {"model": agent, "messages": [{"role": "user", "content": "hi"}]}),
+        "run": (f"agents/{agent}/runs", {"query": "hi"}),
+    }
+    path, body = asked[way]
 
     def wait() -> None:
-        refused.append(
-            lonely.http.post("/api/v1/agents/chat/completions", json={"agent_id": agent, "query": "hi"}, timeout=60)
-        )
+        refused.append(lonely.http.post(f"/api/v1/{path}", json=body, headers={"Prefer": "wait=60"}, timeout=60))
 
     waiting = threading.Thread(target=wait)
     waiting.start()
@@ -404,7 +451,12 @@ def test_who_waits_for_a_turn_is_refused_once_the_token_was_revoked(lonely_serve
     revoke(lonely_server, lonely)
     waiting.join(timeout=60)
 
-    assert [reply.status_code for reply in refused] == [401]
+    (reply,) = refused
+    told = reply.json()["error"] if way == "openai" else reply.json()
+    assert reply.status_code == 401
+    assert told["message"] == "The token of this stream was revoked or has expired."
+    assert told["code"] == {"chat": 401, "openai": "invalid_api_key", "run": "unauthorized"}[way]
+    assert way != "openai" or reply.headers["x-should-retry"] == "false"  # its run was accepted
     lonely.http.close()
 
 

@@ -173,10 +173,10 @@ def test_a_database_that_no_node_may_reach_is_not_tried(reaching: Server, lonely
 
 @pytest.mark.parametrize(("begin", "prologue"), [({"enablePrologue": False}, ""), ({}, "Hello.")])
 def test_a_share_link_and_a_session_show_the_same_prologue(
-    client: Client, guest: Client, begin: dict[str, Any], prologue: str
+    client: Client, share: Share, begin: dict[str, Any], prologue: str
 ) -> None:
     greeting = ("begin", "Begin", {"prologue": "Hello.", **begin}, ["Message:0"])
-    agent = client.agent(canvas(greeting, ("Message:0", "Message", message("Bye."), [])), "greets")
+    agent, guest = share(canvas(greeting, ("Message:0", "Message", message("Bye."), [])), "greets")
 
     shared = guest.http.get(f"/api/v1/agentbots/{agent}/inputs").json()["data"]["prologue"]
     session = client.http.post(f"/api/v1/agents/{agent}/sessions", json={}).json()["data"]["message"]
