@@ -71,6 +71,16 @@ def test_every_cancel_takes_an_external_id(lonely_server: Server, lonely: Client
     assert lonely.run("order-4711")["status"] == "cancelled"
 
 
+def test_cancelling_an_agent_leaves_the_external_ids_of_other_agents_alone(lonely_server: Server, lonely: Client):
+    agent, other = lonely.agent(ECHO, "one"), lonely.agent(ECHO, "other")
+    send(lonely_server, lonely.tenant_id.hex, "order-4711", agent)
+
+    reply = lonely.http.post(f"/api/v1/agents/{other}/cancel", json={"run_id": "order-4711"})
+
+    assert reply.json()["code"] == 0
+    assert lonely.run("order-4711")["status"] == "running"
+
+
 def test_an_external_id_with_a_slash_is_found_by_the_filter_of_the_list(lonely_server: Server, lonely: Client):
     agent = lonely.agent(ECHO)
     send(lonely_server, lonely.tenant_id.hex, "orders/2026/4711", agent)
@@ -111,6 +121,7 @@ def test_a_refused_start_is_shown_like_a_run_with_its_reason(lonely_server: Serv
     assert (run["status"], run["external_id"], run["agent_id"]) == ("refused", "order-4711", agent)
     assert 'Did you mean "query"?' in run["error"]
     assert (run["version_id"], run["session_id"], run["message_id"], run["activations"]) == (None, None, None, [])
+    assert (run["activation_count"], run["activations_truncated"]) == (0, False)
     assert run["finished_at"] is not None
     assert lonely.run("order-4712")["agent_id"] is None
     assert lonely.run("order-4712")["request"]["query"] == "Hello"
