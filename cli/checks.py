@@ -23,6 +23,7 @@ from settings import Settings
 from store import canaries, canvas_secrets, migrate, model_accounts, server, tenants
 from store.database import Database
 from store.sealing import CannotUnseal, SealingKey
+from store.server import Locks
 
 TRIED_PYTHON = (3, 11), (3, 13)  # from, to
 OLDEST_REDIS = 6
@@ -125,6 +126,9 @@ def database(database: Database, settings: Settings) -> Iterator[Finding]:
         yield Finding(Level.OK, "migrations", f"at {migrate.head()}")
     yield clocks(skew)
     yield connections(about.max_connections, settings)
+    if not missing:
+        with database.transaction() as tx:
+            yield locks(server.locks(tx), about.max_connections, settings)
 
 
 def clocks(skew: timedelta) -> Finding:
@@ -145,6 +149,20 @@ def connections(most: int, settings: Settings) -> Finding:
         f"Raise max_connections to {pools + RESERVE} or more, or make EASEL_WORKER_POOL and EASEL_API_POOL smaller."
     )
     return Finding(Level.FAIL, "connections", found, advice)
+
+
+def locks(found: Locks, max_connections: int, settings: Settings) -> Finding:
+    """Whether the lock table has room for statements over all weeks: lists of runs, and the sweeper.
+
+    Half of it is left to everybody else. Steps of runs name their week and are not among them.
+    """
+    needed = found.of_runs * settings.api_pool + found.of_all
+    shown = f"lists of runs may lock {needed} of {found.room} at a time, with {found.weeks} partitions of each table"
+    if 2 * needed <= found.room:
+        return Finding(Level.OK, "locks", shown)
+    most = -(-2 * needed // max_connections // 64) * 64
+    advice = f"Set max_locks_per_transaction to {most} and restart PostgreSQL, or keep fewer weeks (EASEL_RETENTION)."
+    return Finding(Level.WARN, "locks", shown, advice)
 
 
 def redis_server(url: str) -> Finding:
