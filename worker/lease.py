@@ -23,6 +23,7 @@ from canvas.errors import AttemptStopped, ExecutorError
 from scheduler.bus import Bus
 from store import activations
 from store.database import Database
+from worker.admission import ADMISSION
 from worker.loop import Loop
 
 log = structlog.get_logger()
@@ -49,6 +50,7 @@ class Attempt:
     is_lost: bool = False
     is_left_behind: bool = False
     is_over: bool = False
+    thread: int = field(default_factory=threading.get_ident)  # that carries it out
     abandon: Callable[[], None] | None = None  # report in its name
     postponed: tuple[float, str] | None = None  # until when (monotonic) it gave its place up, and what it waits for
     _task: "asyncio.Task[object] | None" = None
@@ -225,6 +227,7 @@ class Leases:
                 self._attempts.pop(attempt.lease_id, None)
                 if not attempt.is_over:
                     self._left_behind.add(attempt.lease_id)
+                    ADMISSION.was_left_behind(attempt.thread)
                 self._changed.notify_all()
 
     def _renew(self) -> None:
