@@ -99,7 +99,7 @@ def _told(document: Document, finding: Finding) -> Finding:
     entry = document.entries.get(finding.node) if finding.node else None
     if entry is None or f"{named(entry)}: " in finding.message:
         return finding
-    reason = finding.message.removeprefix(f"{entry.name}: ").rstrip(".")
+    reason = finding.message.removeprefix(f"{entry.name or entry.id}: ").rstrip(".")
     return replace(finding, message=f"{named(entry)}: {reason}.")
 
 

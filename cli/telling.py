@@ -130,7 +130,8 @@ class Speech:
                     output.tell(line)
             case events.RUN_FAILED:
                 self._complete()
-                output.tell(f"failed: {stored.body.get('error')}", RED)
+                error, code = (str(stored.body.get(name) or "") for name in ("error", "code"))
+                output.tell(f"failed: {self._canvas.error_of(stored.node_id or '', error, code)}", RED)
             case events.WORKFLOW_FINISHED:
                 self._complete()
                 self._tell_end(stored, run)

@@ -34,7 +34,7 @@ class Wire:
                 yield position, {**self._envelope(events.MESSAGE, data), "turn": frame.turn.hex, "offset": at}
                 at = position.offset or 0
         elif frame.stored.name == events.RUN_FAILED:
-            yield frame.position, {**self.error_frame(str(frame.stored.body.get("error", ""))), "seq": frame.number}
+            yield frame.position, {**self._failed(frame.stored), "seq": frame.number}
         else:
             envelope = self._envelope(frame.stored.name, self._data(frame))
             yield frame.position, {**envelope, "seq": frame.number}
@@ -42,6 +42,23 @@ class Wire:
     def error_frame(self, message: str) -> dict[str, Any]:
         """How a failed turn ends (engine 5.6)."""
         return {"code": 500, "message": message, "data": False, **self.ids}
+
+    def _failed(self, stored: Stored) -> dict[str, Any]:
+        """The end of a failed turn: `message` names the node, `failure` has the same in parts."""
+        error = str(stored.body.get("error", ""))
+        number = self.canvas.numbers.get(stored.node_id or "")
+        if number is None:
+            return self.error_frame(error)
+        node = self.canvas.nodes[number]
+        code = str(stored.body.get("code") or "")
+        failure = {
+            "node_id": node.id,
+            "node_name": node.name,
+            "component": node.component,
+            "code": code,
+            "error": error,
+        }
+        return {**self.error_frame(self.canvas.error_of(node.id, error, code)), "failure": failure}
 
     @property
     def ids(self) -> dict[str, str]:

@@ -276,7 +276,21 @@ def test_openai_clients_are_told_of_forms_and_failures(client: Client) -> None:
     assert waiting.json()["error"]["cpn_id"] == "UserFillUp:0"
     assert failed.status_code == 500
     assert failed.json()["error"]["type"] == "server_error"
+    assert failed.json()["error"]["message"].startswith('Node "the VariableAssigner:0" (VariableAssigner:0): ')
     assert silent.json()["message"] == "You must provide at least one message."
+
+
+def test_error_of_a_run_names_its_node_in_the_chat_and_in_the_run_and_is_bare_where_ragflow_has_it(
+    client: Client,
+) -> None:
+    *_, finished, last, _ = client.stream(client.agent(BROKEN, "broken"))
+
+    failure = last.data["failure"]
+    named = f'Node "the VariableAssigner:0" (VariableAssigner:0): {failure["error"]}'
+    assert (last.data["code"], last.data["message"]) == (500, named)
+    assert (failure["node_id"], failure["component"]) == ("VariableAssigner:0", "VariableAssigner")
+    assert finished.data["data"]["error"] == failure["error"]
+    assert client.run(last.data["run_id"])["error"] == named
 
 
 def test_share_links_open_the_openai_route_only(server: Server) -> None:

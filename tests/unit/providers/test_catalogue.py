@@ -66,9 +66,9 @@ def test_the_only_active_instance_stands_in_for_the_default():
 def test_several_instances_without_a_default_are_ambiguous():
     message = refusal("m@OpenAI", account("OpenAI", "m", instance="a"), account("OpenAI", "m", instance="b"))
 
-    assert (
-        message
-        == "Instance default of provider OpenAI not found for model m. There is: a, b. Name one of these, or add an account with this instance."
+    assert message == (
+        "Instance default of provider OpenAI not found for model m. There is: a, b. Name one of these, or add an "
+        "account with this instance."
     )
 
 
