@@ -8,6 +8,7 @@ import typer
 
 from canvas.budget import UNPRICED, told_usage
 from canvas.errors import NotFound
+from canvas.notices import has_model_error
 from canvas.state import RunStatus
 from cli import agents, canvas_file, inputs, output, starting, tree
 from cli.connection import opened, tenant_of
@@ -98,6 +99,8 @@ def runs(
         named, _ = gallery.page(tx, tenant_id, gallery.Wanted(ids=sorted({run.canvas_id for run in found})), limit=1000)
     titles = {canvas.id: canvas.title for canvas in named}
     rows = [{**_row(run), "agent": titles.get(run.canvas_id, "")} for run in found]
+    if not as_json:
+        rows = [{**row, "status": _status(run)} for row, run in zip(rows, found, strict=True)]
     columns = ("run", "agent", "status", "created", "took", "query")
     output.table(rows, columns, as_json=as_json, empty="There are no runs. `easel run FILE` makes one.")
     if total > len(rows) and not as_json:
@@ -120,6 +123,8 @@ def show(run: Run, tenant: OfTenant = LOCAL, as_json: AsJson = False) -> None:
     output.say(f"session {found.conversation_id.hex}  agent {found.canvas_id.hex}  version {found.version_id.hex}")
     if found.error:
         output.say(f"error: {found.error}")
+    if has_model_error(found.usage):
+        output.say("model error: a model failed, and its error was given as the answer")
     if found.usage:
         output.say(f"usage: {_spent(found.usage)}")
     for line in tree.lines(steps, canvas, found.created_at):
@@ -138,8 +143,14 @@ def _row(run: Glance) -> dict[str, Any]:
         "started": run.started_at,
         "finished": run.finished_at,
         "took": _took(run),
+        "has_model_error": has_model_error(run.usage),
         "usage": told_usage(run.usage),
     }
+
+
+def _status(run: Glance) -> str:
+    """How a run stands, for people: what succeeded with the error of a model is told apart."""
+    return f"{run.status} (model error)" if has_model_error(run.usage) else run.status
 
 
 def _spent(usage: Mapping[str, int]) -> str:

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from canvas import events
 from canvas.budget import stopped_by
 from canvas.graph import Canvas
+from canvas.notices import WARNINGS, has_model_error
 from canvas.transcript import THINK_END, THINK_START, Event, Frame, Said, without_audio
 from canvas.unknown import OUTCOME, OUTPUTS
 from cli import output
@@ -148,6 +149,10 @@ class Speech:
         tokens = run.usage.get("total_tokens")
         spent = f", {tokens} tokens" if tokens else ""
         output.tell(f"done in {output.seconds((stored.created_at - begun).total_seconds())}{spent}", GREEN)
+        if has_model_error(run.usage):
+            output.tell("A model failed: its error stands for the answer.", RED)
+        if warnings := run.usage.get(WARNINGS):
+            output.tell(f"{warnings} {'warning' if warnings == 1 else 'warnings'}: easel show {run.id.hex}", YELLOW)
 
 
 def finished_line(stored: Stored, canvas: Canvas) -> tuple[str, str]:

@@ -88,7 +88,7 @@ class Vendor(BaseModel):
         return next((kinds for pattern, kinds in self.kinds.items() if fnmatchcase(model, pattern)), None)
 
 
-UNLISTED = Vendor(is_tools=False, limit_field="max_tokens")
+UNLISTED = Vendor(limit_field="max_tokens")
 """A factory that we do not know, with a base URL of its own."""
 
 

@@ -11,6 +11,7 @@ from uuid import UUID
 from canvas import events
 from canvas.budget import UNPRICED, told_usage
 from canvas.graph import Canvas
+from canvas.notices import has_model_error
 from canvas.transcript import Event, Frame, Position, Said, message_data
 from store.events import Stored
 from store.ids import moment_of
@@ -104,7 +105,9 @@ class Wire:
                 return stored.body
 
     def _finished(self, stored: Stored, at: float) -> dict[str, Any]:
+        failed = {"has_model_error": True} if has_model_error(self.run.usage) else {}
         return {
+            **failed,
             "inputs": self.run.request.get("inputs"),
             "outputs": stored.body.get("outputs", _public(stored.outputs)),
             "elapsed_time": max(0.0, at - moment_of(self.run.message_id).timestamp()),

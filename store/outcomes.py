@@ -1,10 +1,12 @@
 """Outcomes as a column: what routing needs, without the values (they have rows of their own)."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, assert_never
 
+from canvas import notices
 from canvas.errors import StateError
+from canvas.notices import Notice
 from canvas.outcome import Chose, Expanded, Failed, Finished, Left, MessageEnd, Outcome, Repeated, Waiting
 
 
@@ -18,9 +20,13 @@ class Told:
     spoke: bool
 
 
-def to_column(outcome: Outcome, *, error: str | None, retake: bool, spoke: bool) -> dict[str, Any]:
+def to_column(
+    outcome: Outcome, *, error: str | None, retake: bool, spoke: bool, warnings: Sequence[Notice] = ()
+) -> dict[str, Any]:
     """The JSON of an outcome; members that say nothing are left out."""
     data = _members(outcome)
+    if warnings:
+        data[notices.WARNINGS] = notices.to_column(warnings)
     data |= {"is": type(outcome).__name__, "retake": retake, "spoke": spoke}
     if error is not None:
         data["told"] = error

@@ -15,7 +15,9 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from canvas import budget
 from canvas.errors import ExecutorError
-from canvas.outcome import POSTPONED, Failed, Left, Outcome
+from canvas.graph import Kind
+from canvas.notices import LONGEST, MODEL_ERRORS, WARNINGS, warnings_in
+from canvas.outcome import POSTPONED, Failed, Finished, Left, Outcome
 from canvas.state import ScopeKey, entry_text
 from components.context import THINK_END, THINK_START
 from providers.chat import Usage
@@ -256,10 +258,11 @@ class Reporting:
             error=outputs.get("_ERROR"),
             retake=context is not None and context.voice.retake and context.voice.is_message,
             spoke=context is not None and context.voice.has_spoken,
+            warnings=context.warnings if context is not None else (),
         )
         return Written(
             outcome=self._held(column),
-            usage=usage,
+            usage={**usage, **self._counted(outcome, context, column)},
             values=[large.values_row(claim.tenant_id, row) for row in values],
             variables=[
                 large.variable_row(claim.tenant_id, {**self._row(), "name": name, "value": self._held(value)})
@@ -278,6 +281,16 @@ class Reporting:
         recalled = _usage(context.recalled)
         fresh = {name: count - min(recalled.get(name, 0), told.get(name, 0)) for name, count in usage.items()}
         return fresh if any(fresh.values()) else {}
+
+    def _counted(self, outcome: Outcome, context: WorkerContext | None, column: Mapping[str, Any]) -> dict[str, int]:
+        """What the run counts of a step beside its usage: warnings, and the error of a model that was its answer."""
+        error = column.get("told") if isinstance(outcome, Finished) else None
+        is_of_a_model = error is not None and context is not None and context.node.kind is Kind.MODEL
+        if is_of_a_model:
+            log.warning("model_error_is_the_answer", node_id=self.claim.node_id, error=str(error)[:LONGEST])
+            self.coordinator.dispatch.counters.model_error(self.claim.component)
+        counts = {WARNINGS: len(warnings_in(column)), MODEL_ERRORS: int(is_of_a_model)}
+        return {name: count for name, count in counts.items() if count}
 
     def _of_the_attempt(self, outcome: Outcome) -> dict[str, Any]:
         """Outputs that every attempt has."""

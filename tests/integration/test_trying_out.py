@@ -3,6 +3,7 @@
 import asyncio
 import io
 import wave
+from typing import Any
 
 import pytest
 
@@ -85,6 +86,29 @@ def test_a_model_of_transcripts_hears_silence():
     assert silence() in server.requests[0].content
     with wave.open(io.BytesIO(silence())) as recording:
         assert recording.getnframes() / recording.getframerate() == SILENCE
+
+
+CALLS = [{"id": "c", "type": "function", "function": {"name": "report_ready", "arguments": "{}"}}]
+CALLED = {"choices": [{"message": {"content": None, "tool_calls": CALLS}, "finish_reason": "tool_calls"}]}
+READY = {"choices": [{"message": {"content": "ready"}, "finish_reason": "stop"}]}
+
+
+@pytest.mark.parametrize(
+    ("reply", "status", "tools"),
+    [
+        (CALLED, 200, "called"),
+        (READY, 200, "not called"),
+        ({"error": {"message": "m does not support tools"}}, 400, "refused"),
+    ],
+)
+def test_chat_model_tells_whether_it_calls_tools(reply: dict[str, Any], status: int, tools: str):
+    told, server = tried("chat", whole(READY), whole(reply, status))
+
+    assert (told.error, told.figures) == (None, {"tools": tools})
+    assert f"tools: {tools}" in told.text
+    assert "tools" not in server.requests[0].json
+    assert server.requests[1].json["tools"][0]["function"]["name"] == "report_ready"
+    assert ("--no-tools" in told.text) == (tools == "refused")
 
 
 @pytest.mark.parametrize("kind", ["chat", "embedding", "rerank", "tts", "asr"])

@@ -225,17 +225,18 @@ def test_a_base_url_must_name_a_web_server(url: str):
 def test_an_unknown_factory_with_a_base_url_is_taken_for_compatible():
     spec = resolve("m@Mine", [account("Mine", "m", base_url="http://mine/v2")])
 
-    assert (spec.base_url, spec.is_tools, spec.context_tokens) == ("http://mine/v2", False, 8192)
+    assert (spec.base_url, spec.is_tools, spec.context_tokens) == ("http://mine/v2", True, 8192)
 
 
 def test_what_a_model_can_is_told_by_the_model_then_the_key_then_the_vendor():
-    wrapped = '{"api_key": "sk-1", "is_tools": true}'
+    wrapped = '{"api_key": "sk-1", "is_tools": false}'
     vllm = {"base_url": "http://gpu"}
 
-    assert not resolve("m@VLLM", [account("VLLM", "m", **vllm)]).is_tools
-    assert resolve("m@VLLM", [account("VLLM", "m", api_key=wrapped, **vllm)]).is_tools
-    told = Account("VLLM", models={"m": AccountModel(is_tools=False)}, api_key=wrapped, **vllm)
-    assert not resolve("m@VLLM", [told]).is_tools
+    assert resolve("m@VLLM", [account("VLLM", "m", **vllm)]).is_tools
+    assert not resolve("m@VLLM", [account("VLLM", "m", api_key=wrapped, **vllm)]).is_tools
+    assert not resolve("m@VLLM", [account("VLLM", "m", extra={"is_tools": False}, **vllm)]).is_tools
+    told = Account("VLLM", models={"m": AccountModel(is_tools=True)}, api_key=wrapped, **vllm)
+    assert resolve("m@VLLM", [told]).is_tools
 
 
 def test_the_room_of_a_model_is_told_by_the_account_then_the_vendor_then_8192():
