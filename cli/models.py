@@ -149,7 +149,7 @@ async def _ask(connection: Connection, tenant_id: UUID, spec: ModelSpec, kind: s
     settings = connection.found.settings
     limits = limits_of(settings)
     guard = Guard.parse(allow_any=settings.allow_any_host, allowed=settings.ssrf_allow or "")
-    http = Outgoing(guard, user_agent=settings.http_user_agent)
+    http = Outgoing(guard, user_agent=settings.http_user_agent, contact=settings.contact)
     try:
         async with asking(connection) as models:
             return await trying_out.tried(models, tenant_id, spec, kind, limits, http).answer()
