@@ -31,6 +31,7 @@ from components.jinja_prices import each_costs, more_for, widest
 
 BUDGET = 4_000_000  # characters read or written: well under a second, and far more than anybody reads
 ITEM = 10  # what one item of a loop costs, in characters
+_NOTHING = re.compile(r"\{\{[+-]?\s*+[+-]?\}\}")
 SOURCE = 40  # what compiling one character of source costs
 
 
@@ -52,7 +53,7 @@ def render(source: str, markers: Mapping[str, str], names: Mapping[str, str]) ->
     try:
         environment.text_length = len(source)
         environment.spend(SOURCE * len(source))
-        tree = environment.parse(source)
+        tree = _parsed(environment, source)
         _Instrumented(markers).visit(tree)
         template = Template.from_code(environment, environment.compile(tree), {**environment.globals})
     except TemplateSyntaxError as error:
@@ -67,6 +68,17 @@ def render(source: str, markers: Mapping[str, str], names: Mapping[str, str]) ->
         raise
     except Exception as error:  # template code is the author's: whatever it raises is a render-time error
         raise RenderFailed(str(error)) from error
+
+
+def _parsed(environment: "_Environment", source: str) -> nodes.Template:
+    """The template of a text. A text does not fail for empty braces: they stand for nothing."""
+    try:
+        return environment.parse(source)
+    except TemplateSyntaxError:
+        filled = _NOTHING.sub("", source)
+        if filled == source:
+            raise
+        return environment.parse(filled)
 
 
 class _Environment(ImmutableSandboxedEnvironment):

@@ -19,6 +19,7 @@ from components import research_prompts
 from components.context import NodeContext
 from components.research_prompts import FollowUp
 from components.speaking import Quietly
+from components.time_limits import timed_out
 from components.tool_calls import figures
 from components.tool_context import ToolContext
 from components.tool_rounds import recalled, record
@@ -214,7 +215,7 @@ class Research:
         except TimeoutError:
             if not time.expired():
                 raise
-            return f"Operation timed out after {limit:g} seconds"
+            return timed_out(limit, "" if source.limit is not None else source.component)
         return run.error or ""
 
     async def _say(self, line: str) -> None:

@@ -15,6 +15,7 @@ from canvas.outcome import Failed, Finished, Outcome
 from components import templates
 from components.base import Component
 from components.context import NodeContext
+from components.time_limits import timed_out
 from components.tools.base import Apart, Argument, Tool, ToolParams, ToolRun
 from providers.work_time import WorkTime
 
@@ -45,7 +46,7 @@ async def _carried_out(tool: Tool[Any], params: ToolParams, ctx: NodeContext) ->
         async with WorkTime(limit * _SHARE_OF_LIMIT):
             return await tool.run(params, _arguments(tool, params, ctx), ctx)
     except TimeoutError:
-        return ToolRun({}, None, f"Operation timed out after {limit:g} seconds", NodeTimeout.code)
+        return ToolRun({}, None, timed_out(limit, tool.name), NodeTimeout.code)
     except UnresolvedReference as unknown:
         return ToolRun({}, None, unknown.message, unknown.code)
 

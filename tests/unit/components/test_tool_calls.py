@@ -138,7 +138,12 @@ def test_no_more_calls_than_allowed_run_at_once(at_once: int, most: int):
 
 @pytest.mark.parametrize(
     ("limit", "own", "seconds", "told"),
-    [(None, 0.001, 60, "0"), (0.001, 600, 60, "0"), (None, 600, 0.001, "0"), (None, 600, -5, "0")],
+    [
+        (None, 0.001, 60, ". An operator can raise COMPONENT_EXEC_TIMEOUT_F."),
+        (0.001, 600, 60, ""),
+        (None, 600, 0.001, ". An operator can raise COMPONENT_EXEC_TIMEOUT_AGENT."),
+        (None, 600, -5, ". An operator can raise COMPONENT_EXEC_TIMEOUT_AGENT."),
+    ],
 )
 def test_a_call_ends_with_its_own_time_or_with_the_agents(limit: float | None, own: float, seconds: float, told: str):
     async def never(arguments: Any, ctx: Any) -> ToolRun:
@@ -149,7 +154,7 @@ def test_a_call_ends_with_its_own_time_or_with_the_agents(limit: float | None, o
 
     done = carried_out(ctx, [function(never, limit=limit)], ("f_0", "{}"), seconds=seconds)
 
-    assert results(done) == [f"Operation timed out after {told} seconds"]
+    assert results(done) == [f"Operation timed out after 0 seconds{told}"]
 
 
 @pytest.mark.parametrize(

@@ -162,7 +162,9 @@ def test_a_call_that_takes_too_long_fails_like_any_other_and_its_default_counts(
         on_canvas(tool), {"exception_method": "comment", "exception_default_value": "later"}, world(**limited)
     )
 
-    assert failed == Failed("Operation timed out after 0.01 seconds", "node_timeout")
+    assert failed == Failed(
+        "Operation timed out after 0.01 seconds. An operator can raise COMPONENT_EXEC_TIMEOUT_SEARCH.", "node_timeout"
+    )
     assert isinstance(defaulted, Finished)
     assert defaulted.outputs["formalized_content"] == "later"
 
