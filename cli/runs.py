@@ -1,7 +1,6 @@
-"""Runs: `easel start`, `cancel`, `runs`, `show`."""
+"""Runs: `easel runs`, `show`."""
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -10,78 +9,16 @@ from canvas.budget import UNPRICED, told_usage
 from canvas.errors import NotFound
 from canvas.notices import has_model_error
 from canvas.state import RunStatus
-from cli import agents, canvas_file, inputs, output, starting, tree
+from cli import agents, inputs, output, tree
 from cli.connection import opened, tenant_of
 from cli.options import (
     LOCAL,
     AsJson,
-    Calls,
-    Currency,
-    Inputs,
-    Money,
     OfTenant,
-    Pairs,
-    Query,
-    Released,
     Run,
-    Seconds,
-    Session,
-    Target,
-    Tokens,
 )
-from cli.output import YELLOW
-from settings import load
 from store import gallery, overview
-from store.ids import new_id
 from store.overview import Glance
-
-
-def start(
-    target: Target,
-    query: Query = None,
-    pairs: Pairs = None,
-    all_inputs: Inputs = None,
-    session: Session = None,
-    release: Released = False,
-    tokens: Tokens = None,
-    calls: Calls = None,
-    seconds: Seconds = None,
-    money: Money = None,
-    currency: Currency = None,
-    tenant: OfTenant = LOCAL,
-    as_json: AsJson = False,
-) -> None:
-    """Start a run, print its id, and leave it to the workers."""
-    given = inputs.inputs_of(pairs, all_inputs)
-    budget = inputs.budget_of(tokens, calls, seconds, money, currency)
-    options = inputs.options_of(query, given, session=session, release=release, budget=budget)
-    judged = canvas_file.accepted(Path(target), load().max_canvas_bytes) if canvas_file.is_file(target) else None
-    with opened() as connection:
-        with connection.database.transaction() as tx:
-            chosen = starting.chosen(tx, inputs.Wanted(target, judged, tenant, options), new_id())
-        started = connection.lifecycle.start_run(chosen)
-        is_alone = connection.found.is_embedded and connection.found.up is None
-    if as_json:
-        output.say_json({"run_id": started.run_id.hex, "session_id": started.conversation_id.hex})
-    else:
-        output.say(started.run_id.hex)
-        output.tell(f"session {started.conversation_id.hex}")
-    if is_alone:
-        output.tell("No `easel up` runs here: the next one, or the next `easel run`, carries it out.", YELLOW)
-
-
-def cancel(run: Run, tenant: OfTenant = LOCAL, as_json: AsJson = False) -> None:
-    """Stop a run. One that is over stays as it is."""
-    run_id = inputs.id_of(run, "run")
-    with opened() as connection:
-        with connection.database.transaction() as tx:
-            tenant_id = tenant_of(tx, tenant)
-        status = connection.lifecycle.cancel_run(tenant_id, run_id)
-    if as_json:
-        output.say_json({"run_id": run_id.hex, "status": status})
-        return
-    was_over = status in (RunStatus.SUCCEEDED, RunStatus.FAILED)
-    output.say(f"{'it was over already: ' if was_over else ''}{status}")
 
 
 def runs(
@@ -133,8 +70,10 @@ def show(run: Run, tenant: OfTenant = LOCAL, as_json: AsJson = False) -> None:
 
 def _row(run: Glance) -> dict[str, Any]:
     return {
-        "run": run.id.hex,
-        "session": run.conversation_id.hex,
+        "id": run.id.hex,
+        "run": run.id.hex,  # kept for programs that read it
+        "session_id": run.conversation_id.hex,
+        "session": run.conversation_id.hex,  # likewise
         "agent_id": run.canvas_id.hex,
         "version": run.version_id.hex,
         "status": run.status,

@@ -127,7 +127,7 @@ class AgentAnswer:
         question = messages[-1]["content"] if is_none else said
         await self._ctx.trace(
             {
-                "path": self._ctx.name,
+                "path": self._ctx.name or self._ctx.node_id,
                 "tool_name": "full_question",
                 "arguments": {},
                 "result": question,

@@ -200,7 +200,12 @@ class Research:
         await self._ctx.record(key, kept)
         told = error or f"{len(found)} results"
         arguments = {argument_of(source): query}
-        call = {"path": self._ctx.name, "tool_name": source.name, "arguments": arguments, "result": told}
+        call = {
+            "path": self._ctx.name or self._ctx.node_id,
+            "tool_name": source.name,
+            "arguments": arguments,
+            "result": told,
+        }
         await self._ctx.trace({**call, "elapsed_time": elapsed})
         return kept
 

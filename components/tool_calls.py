@@ -127,7 +127,7 @@ class ToolCalls:
         await self.ctx.record(f"call:{place}", kept)
         await self.ctx.trace(
             {
-                "path": self.ctx.name,
+                "path": self.ctx.name or self.ctx.node_id,
                 "tool_name": call.name,
                 "arguments": arguments,
                 "result": result,

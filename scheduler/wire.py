@@ -84,7 +84,8 @@ class Wire:
         node = self.canvas.nodes[number] if number is not None else None
         match stored.name:
             case events.NODE_STARTED if node is not None:
-                return events.node_started_data(node.id, node.name, node.component, at)
+                thoughts = events.thoughts_of(node.component, str(self.run.request.get("query") or ""))
+                return events.node_started_data(node.id, node.name, node.component, at, thoughts)
             case events.NODE_FINISHED if node is not None:
                 return events.node_finished_data(
                     node.id,

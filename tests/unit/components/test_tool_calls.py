@@ -271,3 +271,14 @@ def test_no_arguments_break_a_call(text: str):
     done = carried_out(FakeContext(), [echo(Calls())], ("echo_0", text))
 
     assert isinstance(done.used[0].text, str)
+
+
+@pytest.mark.parametrize(("name", "path"), [("Ask", "Ask"), ("", "Agent:0")])
+def test_trace_of_a_call_names_the_node_also_where_the_canvas_has_no_drawing(name: str, path: str):
+    async def call(arguments: Any, ctx: Any) -> ToolRun:
+        return ToolRun({}, "done")
+
+    ctx = FakeContext(node_id="Agent:0", name=name)
+    carried_out(ctx, [function(call)], ("f_0", "{}"))
+
+    assert [trace["path"].partition("-->")[0] for trace in ctx.traces] == [path]
