@@ -28,6 +28,9 @@ _DETAILS = {"reasoning_tokens": 0, "accepted_prediction_tokens": 0, "rejected_pr
 _DONE = b"data: [DONE]\n\n"
 _SPEAKERS = ("user", "assistant")
 
+NO_RETRY = {"x-should-retry": "false"}
+"""OpenAI's clients repeat a 500 by themselves, and what ran before the failure would run again."""
+
 ROUTE = "chat/completions"  # of idempotency keys, under every path
 
 
@@ -94,6 +97,8 @@ def _deltas(wired: Wired) -> list[tuple[dict[str, Any], str | None]]:
             return [({"content": spoken(data)}, None)]
         case events.MESSAGE_END:
             return [({"content": "", "reference": data.get("reference") or {}}, None)]
+        case events.WORKFLOW_FINISHED if data.get("has_model_error"):
+            return [({"content": None, "error": _model_error("")}, "error")]
         case events.WORKFLOW_FINISHED:
             return [({"content": None}, "stop")]
         case events.USER_INPUTS:
@@ -137,7 +142,9 @@ def _completion(told: Told, talk: Talk, agent_id: str, prompt: int) -> Response:
         return json_reply({"error": error}, 409)
     if told.name != events.WORKFLOW_FINISHED:
         reason = str(told.last.get("message") or events.CANCELLED_TEXT)
-        return json_reply({"error": {"message": reason, "type": "server_error"}}, 500)
+        return json_reply({"error": {"message": reason, "type": "server_error"}}, 500, NO_RETRY)
+    if told.last["data"].get("has_model_error"):
+        return json_reply({"error": _model_error(told.content)}, 500, NO_RETRY)
     message: dict[str, Any] = {"role": "assistant", "content": told.content}
     if told.reference:
         message["reference"] = told.reference
@@ -152,6 +159,11 @@ def _completion(told: Told, talk: Talk, agent_id: str, prompt: int) -> Response:
             "choices": [{"index": 0, "message": message, "finish_reason": "stop", "logprobs": None}],
         }
     )
+
+
+def _model_error(answer: str) -> dict[str, str]:
+    """What a client of OpenAI's is told of a run that gave the error of a model as its answer."""
+    return {"message": answer or "A model failed. Its error is the end of the answer.", "type": "model_error"}
 
 
 def _usage(told: Told, prompt: int) -> dict[str, Any]:

@@ -220,7 +220,7 @@ def test_what_has_killed_three_workers_is_not_given_to_a_fourth(bench: Bench):
         sweeper.tick()
 
     assert run.status == "failed"
-    assert run.row["error"] == "The worker was lost."
+    assert run.row["error"] == "Node begin: The worker was lost."
     assert (run.activation("begin").attempt, run.activation("begin").strikes) == (3, 3)
     assert bench.try_claim(run, "begin") is None
 
