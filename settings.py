@@ -228,7 +228,10 @@ class Settings(BaseSettings):
     http_timeout: Duration = Field(default=timedelta(seconds=15), validation_alias=_or("HTTP_CLIENT_TIMEOUT"))
     """How long one request of a tool may take, where the tool does not say."""
     http_user_agent: str | None = Field(default=None, validation_alias=_or("HTTP_CLIENT_USER_AGENT"))
-    """What requests say they come from. None: Easel and its version."""
+    """What every request says it comes from. None: Easel, its version and the contact; of tools whose vendors answer
+    browsers only, a browser."""
+    contact: str | None = Field(default=None, max_length=200, pattern=r"^[!-~]+$")
+    """Where vendors reach who runs this deployment, an URL or a mail address; requests say it in their User-Agent."""
     tts_model: str | None = None
     """The model that reads answers aloud (`auto_play`), `model@Factory`. None: the tenant's first with the kind tts."""
     stepfun_tts_voice: str | None = Field(

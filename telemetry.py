@@ -20,6 +20,9 @@ from structlog.typing import EventDict, Processor
 
 RUNS = Counter("easel_runs", "Runs that ended, by their last status", ["status"])
 ACTIVATIONS = Counter("easel_activations", "Attempts reported, by component and outcome", ["component", "outcome"])
+MODEL_ERRORS = Counter(
+    "easel_model_errors", "Steps whose answer is the error of their model, in runs that go on", ["component"]
+)
 REFUSALS = Counter("easel_budget_refusals", "Calls of models that a budget has refused", ["scope", "measure"])
 LOST = Counter("easel_attempts_lost", "Attempts whose worker fell silent")
 FOLD_SECONDS = Histogram(
@@ -88,6 +91,11 @@ def count_activation(component: str, outcome: str) -> None:
     ACTIVATIONS.labels(component, outcome).inc()
 
 
+def count_model_error(component: str) -> None:
+    """A model has failed, and its error was given as the answer."""
+    MODEL_ERRORS.labels(component).inc()
+
+
 def count_lost(attempts: int = 1) -> None:
     """The sweeper has reported attempts in the name of silent workers."""
     LOST.inc(attempts)
@@ -128,6 +136,7 @@ def counting() -> dict[str, Callable[..., None]]:
     return {
         "run": count_run,
         "activation": count_activation,
+        "model_error": count_model_error,
         "lost": count_lost,
         "fold": count_fold,
         "canary": count_canary,

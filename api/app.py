@@ -102,6 +102,7 @@ class Figures:
     prices_file: Path | None = None
     guard: Guard = field(default_factory=Guard)
     http_user_agent: str | None = None
+    contact: str | None = None
     trino_use_tls: bool = False
     secret: str | None = field(default=None, repr=False)  # None: one of this process's own
     limit_of: Callable[[str], float] = lambda component: inf  # seconds that one attempt of a component may take
@@ -133,7 +134,7 @@ def create_app(figures: Figures | None = None) -> FastAPI:
         edge = _edge(chosen)
         app.state.edge = edge
         app.state.open_routes = health.OpenRoutes(metrics=chosen.open_metrics, schema=chosen.open_schema)
-        app.state.http = http = Outgoing(chosen.guard, user_agent=chosen.http_user_agent)
+        app.state.http = http = Outgoing(chosen.guard, user_agent=chosen.http_user_agent, contact=chosen.contact)
         own = place_of(chosen.database_url)
         app.state.databases = reached(chosen.guard, own, trino_use_tls=chosen.trino_use_tls)
         app.state.readiness = health.readiness()
@@ -208,6 +209,7 @@ def _from_environment() -> Figures:
         prices_file=configured.prices_file,
         guard=Guard.parse(allow_any=configured.allow_any_host, allowed=configured.ssrf_allow or ""),
         http_user_agent=configured.http_user_agent,
+        contact=configured.contact,
         trino_use_tls=configured.trino_use_tls,
         secret=configured.sealing_secret(),
         limit_of=configured.time_limit,

@@ -36,7 +36,7 @@ _CODES = {FORBIDDEN: "not_allowed", CONFLICT: "conflict", INTERNAL: "internal", 
 """Codes of ours for codes of RAGFlow's; those that are not here are `invalid_request`."""
 
 _OPENAI_CODES = {"unauthorized": "invalid_api_key", "internal": "server_error"}
-_OPENAI_TYPES = {"waiting_for_user": "waiting_for_user"}
+_OPENAI_TYPES = {"waiting_for_user": "waiting_for_user", "model_error": "model_error"}
 _OPENAI_TYPES_OF_STATUSES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 
 NO_ACCESS = "Make sure you have permission to access the agent."
@@ -336,9 +336,12 @@ def _openai(request: Request, failure: Failure) -> Response:
 
 
 def _openai_type(failure: Failure) -> str:
+    known = _OPENAI_TYPES.get(failure.code)
+    if known is not None:
+        return known
     if failure.status >= 500:
         return "server_error"
-    return _OPENAI_TYPES.get(failure.code) or _OPENAI_TYPES_OF_STATUSES.get(failure.status, "invalid_request_error")
+    return _OPENAI_TYPES_OF_STATUSES.get(failure.status, "invalid_request_error")
 
 
 def wants_real_statuses(request: Request) -> bool:

@@ -35,6 +35,8 @@ _DETAILS = {"reasoning_tokens": 0, "accepted_prediction_tokens": 0, "rejected_pr
 _DONE = b"data: [DONE]\n\n"
 _SPEAKERS = ("user", "assistant")
 
+MODEL_FAILED = "A model failed. Its error is the end of the answer."
+
 ROUTE = "chat/completions"  # of idempotency keys, under every path
 
 
@@ -122,17 +124,13 @@ async def _lines(talk: Talk, agent_id: str, prompt: int, *, with_usage: bool) ->
             told.take(wired)
             for delta, reason in _deltas(wired):
                 usage = _usage(told, prompt) if reason else None
-                chunk = _chunk(talk, agent_id, delta, reason, None if with_usage else usage)
-                if "error" in delta:  # where clients look for it; what is in the delta is for those who know us
-                    chunk["error"] = {**delta["error"], "param": None, "code": "run_failed", **_ids(talk)}
-                yield _data(chunk)
+                yield _data(_chunk(talk, agent_id, delta, reason, None if with_usage else usage))
                 if with_usage and usage is not None:
                     yield _data({**_chunk(talk, agent_id, {}, None, usage), "choices": []})
         yield _DONE
     except TokenEnded as ended:
-        error = {"message": ended.message, "type": "authentication_error"}
-        chunk = _chunk(talk, agent_id, {"content": None, "error": error}, "error", None)
-        yield _data({**chunk, "error": {**error, "param": None, "code": "invalid_api_key", **_ids(talk)}})
+        delta = _error(ended.message, "authentication_error", "invalid_api_key")
+        yield _data(_chunk(talk, agent_id, delta, "error", None))
         yield _DONE
     finally:
         await envelopes.aclose()
@@ -145,15 +143,21 @@ def _deltas(wired: Wired) -> list[tuple[dict[str, Any], str | None]]:
             return [({"content": spoken(data)}, None)]
         case events.MESSAGE_END:
             return [({"content": "", "reference": data.get("reference") or {}}, None)]
+        case events.WORKFLOW_FINISHED if data.get("has_model_error"):
+            return [(_error(MODEL_FAILED, "model_error", "model_error"), "error")]
         case events.WORKFLOW_FINISHED:
             return [({"content": None}, "stop")]
         case events.USER_INPUTS:
             return [({"content": None, "waiting_for_user": _question(data)}, "waiting_for_user")]
         case events.RUN_FAILED:
-            error = {"message": wired.body["message"], "type": "server_error"}
-            return [({"content": None, "error": error}, "error")]
+            return [(_error(wired.body["message"], "server_error", "run_failed"), "error")]
         case _:
             return []
+
+
+def _error(message: str, kind: str, code: str) -> dict[str, Any]:
+    """The delta that ends a stream with an error."""
+    return {"content": None, "error": {"message": message, "type": kind, "code": code}}
 
 
 def _ids(talk: Talk) -> dict[str, str]:
@@ -168,7 +172,7 @@ def _chunk(
     talk: Talk, agent_id: str, delta: dict[str, Any], reason: str | None, usage: dict[str, Any] | None
 ) -> dict[str, Any]:
     whole = {"role": "assistant", "content": "", "function_call": None, "tool_calls": None, **delta}
-    return {
+    chunk: dict[str, Any] = {
         "id": talk.started.conversation_id.hex,
         "object": "chat.completion.chunk",
         "created": _created(talk),
@@ -177,6 +181,9 @@ def _chunk(
         "usage": usage,
         "choices": [{"index": 0, "delta": whole, "finish_reason": reason, "logprobs": None}],
     }
+    if "error" in delta:  # where clients look for it; what is in the delta is for those who know us
+        chunk["error"] = {**delta["error"], "param": None, **_ids(talk)}
+    return chunk
 
 
 def _data(body: dict[str, Any]) -> bytes:
@@ -195,6 +202,8 @@ def _completion(request: Request, told: Told, talk: Talk, agent_id: str, prompt:
         if told.was_cancelled:
             return failed(request, Failure(409, "run_cancelled", reason, SERVER))
         return failed(request, Failure(500, "run_failed", reason, SERVER))
+    if told.last["data"].get("has_model_error"):
+        return failed(request, Failure(500, "model_error", told.content or MODEL_FAILED, SERVER))
     message: dict[str, Any] = {"role": "assistant", "content": told.content}
     if told.reference:
         message["reference"] = told.reference

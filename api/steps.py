@@ -8,6 +8,7 @@ from uuid import UUID
 from api.replies import iso
 from canvas.budget import stopped_by, told_account, told_usage
 from canvas.graph import Canvas, asker
+from canvas.notices import has_model_error, warnings_in
 from canvas.state import RunStatus, scope_key
 from canvas.transcript import tagged
 from scheduler import snapshots
@@ -29,6 +30,7 @@ def run_row(run: Glance) -> dict[str, Any]:
         "message_id": None if run.status == RunStatus.REFUSED else run.message_id.hex,
         "status": run.status,
         "error": run.error or None,
+        "has_model_error": has_model_error(run.usage),
         "usage": told_usage(run.usage),
         "last_event": run.last_event,
         "created_at": iso(run.created_at),
@@ -44,6 +46,7 @@ def run_whole(tx: Transaction, versions: Versions, tenant_id: UUID, run: Glance)
         return {**run_row(run), **_NOTHING, "request": _request(run)}
     canvas = versions.to_show(tx, run.version_id).canvas
     row = runs.read(tx, tenant_id, run.id)
+    steps = overview.steps_of(tx, run.id)
     state: Mapping[str, Any] = row["state"] if row else {}
     return {
         **run_row(run),
@@ -52,13 +55,13 @@ def run_whole(tx: Transaction, versions: Versions, tenant_id: UUID, run: Glance)
         "waiting": _forms(canvas, state) if run.status == RunStatus.WAITING else None,
         "budget": _budgets(tx, tenant_id, run.id) if row and row["budgeted"] else None,
         "budget_exceeded": _exceeded(state) if run.status == RunStatus.WAITING else None,
-        **_activations(tx, canvas, run),
+        "warnings": _warnings(canvas, steps),
+        **_activations(tx, canvas, run, steps),
     }
 
 
-def _activations(tx: Transaction, canvas: Canvas, run: Glance) -> dict[str, Any]:
+def _activations(tx: Transaction, canvas: Canvas, run: Glance, steps: Sequence[Step]) -> dict[str, Any]:
     """The first activations of a run as a tree, and how many there are."""
-    steps = overview.steps_of(tx, run.id)
     count = len(steps) if len(steps) < overview.MOST_STEPS else overview.step_count(tx, run.id)
     return {
         "activations": tree(canvas, steps),
@@ -72,6 +75,7 @@ _NOTHING: Mapping[str, Any] = {
     "waiting": None,
     "budget": None,
     "budget_exceeded": None,
+    "warnings": [],
     "activations": [],
     "activation_count": 0,
     "activations_truncated": False,
@@ -116,6 +120,7 @@ def _step(canvas: Canvas, step: Step) -> dict[str, Any]:
         "attempt": step.attempt,
         "outcome": outcome.get("is"),
         "error": outcome.get("error") or outcome.get("told"),
+        "warnings": warnings_in(outcome),
         "usage": told_usage(step.usage) if step.usage else step.usage,
         "created_at": iso(step.created_at),
         "started_at": iso(step.started_at),
@@ -123,6 +128,16 @@ def _step(canvas: Canvas, step: Step) -> dict[str, Any]:
         "elapsed_ms": _elapsed(step.started_at, step.finished_at),
         "activations": [],
     }
+
+
+def _warnings(canvas: Canvas, steps: Sequence[Step]) -> list[dict[str, Any]]:
+    """What steps tell that did not fail, each with its node."""
+    found: list[dict[str, Any]] = []
+    for step in steps:
+        number = canvas.numbers.get(step.node_id)
+        name = canvas.nodes[number].name if number is not None else ""
+        found += [{"node_id": step.node_id, "name": name, **each} for each in warnings_in(step.outcome)]
+    return found
 
 
 def _forms(canvas: Canvas, state: Mapping[str, Any]) -> dict[str, Any]:

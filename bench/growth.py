@@ -16,16 +16,23 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+from sqlalchemy import text
+
 from bench import past
 from bench.cells import shown
 from bench.growing import Growing, Made, chain, iterating, merging, node, stage, wide
 from canvas import dsl
 from canvas.graph import compile_canvas
 from scheduler.housekeeping import let_go
-from store import conversations, inbox, overdue, overview
+from store import activations, conversations, events, inbox, overdue, overview, runs, scopes, values
+from store.database import Database
 from store.ids import new_id
+from store.pipeline import PREPARED_FROM
 
 HUNDRED = 100  # steps that are compared at both ends of a long run
+A_STEP, LOCKS, MEMORY = "ms a step", "locks of a step", "MB of a connection"
+COUNT_LOCKS = text("select count(*) from pg_locks where pid = pg_backend_pid() and locktype = 'relation'")
+COUNT_MEMORY = text("select sum(total_bytes) from pg_backend_memory_contexts")
 BATCHES = 5  # repetitions of what is short
 MASKS = "sets of nodes are masks with a bit for each of 100 and of 2,000 nodes"
 
@@ -178,14 +185,16 @@ def weeks(growing: Growing, full: bool) -> Iterator[Line]:
     """Weeks of runs that are kept: every table has as many partitions."""
     version = growing.version(chain(20))
     growing.play(version)
-    little = _usual(growing, version)
-    many = 104 if full else 26
+    little = {**_usual(growing, version), **_held(growing, version)}
+    many = 104
     for week in range(1, many + 1):
         growing.make_week(datetime.now(UTC) - timedelta(weeks=week))
+    growing.database.pruning.forget()
     growing.play(version)
-    much = _usual(growing, version)
+    much = {**_usual(growing, version), **_held(growing, version)}
     for told, small in little.items():
-        because = "who knows no run's id asks every week's part" if "ms a step" not in told else ""
+        names_its_week = told in (A_STEP, LOCKS, MEMORY)
+        because = "" if names_its_week else "who knows no run's id asks every week's part"
         yield Line("weeks that are kept", told, "1", small, str(many), much[told], because)
 
 
@@ -221,13 +230,31 @@ def _usual(growing: Growing, version: Made) -> dict[str, float]:
     for run_id in started:
         growing.ends(run_id)
     return {
-        "ms a step": min((run[-1] - run[0]) / (len(run) - 1) for run in hops) * 1000,
+        A_STEP: min((run[-1] - run[0]) / (len(run) - 1) for run in hops) * 1000,
         "ms to start a run": to_start,
         "ms a page of runs": _timed(page),
         "ms a page of a canvas without runs": _timed(failed),
         "ms a page of sessions": _timed(sessions),
         "ms a look of the sweeper": _timed(sweep),
     }
+
+
+def _held(growing: Growing, version: Made) -> dict[str, float]:
+    """What a worker's connection holds of the server while it has asked what a step asks, with kept plans."""
+    run_id = growing.play(version)
+    database = Database(growing.database.url, pool_size=1, plans_once=True)
+    try:
+        with database.transaction() as tx:
+            for _ in range(PREPARED_FROM + 1):
+                activations.renew(tx, [(run_id, new_id(), new_id())], timedelta(seconds=10))
+                inbox.reported(tx, run_id)()
+                runs.try_lock(tx, run_id)()
+                scopes.ask(tx, run_id, None).found()
+                values.final(tx, run_id)
+                events.after(tx, run_id, 0)
+            return {LOCKS: tx.scalar(COUNT_LOCKS), MEMORY: float(tx.scalar(COUNT_MEMORY)) / 1e6}
+    finally:
+        database.close()
 
 
 def _let_go(growing: Growing) -> float:

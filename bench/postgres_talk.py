@@ -19,14 +19,16 @@ _WRITES = re.compile(
     r"(?<!for )(?<!key )(?<!do )\b(insert\s+into|delete\s+from|update)\s+(?:only\s+)?\"?([a-z_]\w*)", re.IGNORECASE
 )
 _READS = re.compile(r"\b(?:from|join)\s+(?:(?:only|lateral)\s+)?+\"?([a-z_]\w*+)(?!\()", re.IGNORECASE)
+_PARTITION = re.compile(r"_p\d{4}w\d{2}\b")
 _LOCKS = re.compile(r"\bfor\s+(?:no\s+key\s+)?(?:update|share)\b", re.IGNORECASE)
 
 
 def label(sql: str) -> str:
     """What a statement does, in few words: "update activations", "select runs, locked", "begin".
 
-    Of several writes in one: "update runs + insert scopes", each once, in their order.
+    Of several writes in one: "update runs + insert scopes", each once, in their order. A partition is its table.
     """
+    sql = _PARTITION.sub("", sql)
     verb = _VERB.match(sql)
     if verb is None:
         return "nothing"

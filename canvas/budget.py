@@ -14,6 +14,7 @@ from decimal import Decimal
 from typing import Any, Literal, TypeAlias, cast
 
 from canvas.errors import InvalidRequest
+from canvas.notices import COUNTED
 
 Scope: TypeAlias = Literal["run", "session", "tenant", "day"]
 SCOPES: tuple[Scope, ...] = ("run", "session", "tenant", "day")
@@ -253,7 +254,9 @@ def told_usage(usage: Mapping[str, int]) -> dict[str, Any]:
 
     `kinds` has what of all this did not come of chat: {"embedding": {"calls": 1, "tokens": 7}}.
     """
-    told: dict[str, Any] = {name: count for name, count in usage.items() if not name.startswith((COST, OF))}
+    told: dict[str, Any] = {
+        name: count for name, count in usage.items() if name not in COUNTED and not name.startswith((COST, OF))
+    }
     kinds: dict[str, dict[str, int]] = {}
     for name in sorted(name for name in usage if name.startswith(OF)):
         kind, _, counted = name.removeprefix(OF).rpartition("_")

@@ -119,7 +119,7 @@ def conclude(canvas: Canvas, state: RunState, busy: int) -> Decision:
     else:
         plan.emit(Event(RUN_FAILED, {"error": failing.error, "code": failing.code}, node_id=failing.node_id))
         state.status = RunStatus.FAILED
-        plan.decision.error = failing.error
+        plan.decision.error = canvas.error_of(failing.node_id, failing.error, failing.code)
     _clear(plan)
     return plan.decision
 

@@ -82,6 +82,10 @@ class AddressRefused(ToolError):
     code = "address_refused"
 
 
+class HostUnknown(AddressRefused):
+    """A host name cannot be resolved at present. Nothing is connected to; whoever asks over HTTP may try again."""
+
+
 class HttpFailed(ToolError):
     """No whole answer came over HTTP, or one that is none: `details` may carry `status` and `retry_after` (s)."""
 

@@ -6,6 +6,7 @@ outputs in, so that no output passes through the coordinator. Spoken text is no 
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 from uuid import UUID
 
@@ -33,6 +34,37 @@ class Event:
     body: Mapping[str, Any] = field(default_factory=dict[str, Any])
     activation: UUID | None = None
     node_id: str | None = None
+
+
+THOUGHTS: Mapping[str, str] = MappingProxyType(
+    {
+        "Begin": "",
+        "Message": "Writing the answer.",
+        "Categorize": "Choosing a category for the question.",
+        "Switch": "Choosing the way on.",
+        "UserFillUp": "Waiting for your input.",
+        "Answer": "Waiting for your input.",
+        "Iteration": "Going through the items of a list.",
+        "IterationItem": "",
+        "Loop": "Repeating until a condition holds.",
+        "LoopItem": "",
+        "ExitLoop": "",
+        "Invoke": "Sending a request.",
+        "Retrieval": "Looking for the passages that fit best.",
+        "Browser": "Working in a browser.",
+    }
+)
+"""What a node does, for whoever watches a run, by component."""
+QUOTED = frozenset({"LLM", "Agent", "DeepResearch"})
+LONGEST_QUOTE = 200  # characters
+
+
+def thoughts_of(component: str, query: str) -> str:
+    """Return what a node that begins is said to do; of models with what the user has asked."""
+    if component in QUOTED:
+        asked = query if len(query) <= LONGEST_QUOTE else query[: LONGEST_QUOTE - 1] + "…"
+        return f"Working on an answer to: {asked}" if asked.strip() else "Working on an answer."
+    return THOUGHTS.get(component, f"Running {component}.")
 
 
 def node_started_data(node_id: str, name: str, component: str, created_at: float, thoughts: str = "") -> dict[str, Any]:

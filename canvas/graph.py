@@ -13,6 +13,7 @@ from typing import Any
 from canvas import references
 from canvas.document import Document, Entry
 from canvas.errors import InvalidCanvas
+from canvas.outcome import UNKNOWN
 from canvas.reach import Reach, bits, reach_of
 from canvas.state import ScopeKey
 from canvas.unknown import OnUnknown, label, policy
@@ -116,6 +117,15 @@ class Node:
         return 1 << self.number
 
     @property
+    def title(self) -> str:
+        """The node as errors name it: `Node "Search" (TavilySearch:0)`, with the component where the id lacks it."""
+        has_name = bool(self.name) and self.name != self.id
+        has_component = self.id.lower().startswith(self.component.lower())
+        if has_name:
+            return f'Node "{self.name}" ({self.id if has_component else f"{self.id}, {self.component}"})'
+        return f"Node {self.id}" if has_component else f"Node {self.id} ({self.component})"
+
+    @property
     def chooses(self) -> bool:
         """Whether the way on is the node's own choice, so that a failed one leads nowhere (components 1.6)."""
         return self.component.lower() in ROUTERS
@@ -146,6 +156,18 @@ class Canvas:
     def node(self, node_id: str) -> Node:
         """The node with this id."""
         return self.nodes[self.numbers[node_id]]
+
+    def error_of(self, node_id: str, error: str, code: str = "") -> str:
+        """Return the error of a run as people read it: what failed, then why.
+
+        What failed is left out of an error of the run as a whole, and where the error names the node already.
+        """
+        number = self.numbers.get(node_id)
+        if number is None or code == UNKNOWN:
+            return error
+        node = self.nodes[number]
+        is_named = error.startswith((f'Node "{node.name}" ({node.id}', f"Node {node.id} "))
+        return error if is_named else f"{node.title}: {error}"
 
     @cached_property
     def orders_speech(self) -> bool:

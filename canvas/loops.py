@@ -38,7 +38,7 @@ def open_container(plan: Plan, report: Report, outcome: Expanded) -> None:
         container.alone = side_by_side.alone_at_first(plan.canvas, node)
     scope.containers[node.number] = container
     plan.decision.moved[report.activation] = Status.OPEN
-    if not plan.has_room_for(_visitor(plan, node), (outcome.count or 0) + 1):
+    if not plan.has_room_for(_visitor(plan, node), (outcome.count or 0) * _fewest_of_a_pass(plan, node) + 1):
         return
     _go_on(plan, node, scope, container, item=0, wave=report.place.wave + 1)
 
@@ -265,6 +265,29 @@ def _begin(plan: Plan, node: Node, inner: Scope, container: Container, place: Pl
     plan.open_scope(inner)
     plan.scope(inner.key[:-1]).still &= ~node.bit
     plan.activate(_visitor(plan, node), inner, place, None)
+
+
+def _fewest_of_a_pass(plan: Plan, container: Node) -> int:
+    """The activations that each pass of a container has at least: its item's, and those that follow without a choice.
+
+    A list that cannot fit is refused before its first item, and not when most of it was done and paid for.
+    """
+    canvas = plan.canvas
+    item = _visitor(plan, container)
+    if canvas.leaky & container.bit:
+        return 1  # a pass may end anywhere
+    certain, found, mask = 0, [item], item.bit
+    while found:
+        node = found.pop()
+        certain += 1
+        if node.chooses or node.failure.leads_elsewhere:
+            continue
+        for number in node.downstream:
+            target = canvas.nodes[number]
+            if target.parent == container.number and not mask & target.bit:
+                mask |= target.bit
+                found.append(target)
+    return certain
 
 
 def _visitor(plan: Plan, container: Node) -> Node:

@@ -22,9 +22,9 @@ from settings import InvalidSettings
 COMMANDS: Mapping[str, str] = MappingProxyType(
     {
         "run": "cli.run:run",
-        "start": "cli.runs:start",
+        "start": "cli.start:start",
         "resume": "cli.run:resume",
-        "cancel": "cli.runs:cancel",
+        "cancel": "cli.cancel:cancel",
         "runs": "cli.runs:runs",
         "show": "cli.runs:show",
         "explain": "cli.explain:explain_run",

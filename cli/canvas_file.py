@@ -1,7 +1,7 @@
 """A canvas in a file: read it, and say everything that is wrong with it."""
 
-from collections.abc import Mapping, Sequence, Sized
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping, Sized
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,25 +10,11 @@ from canvas.document import Document
 from canvas.errors import InvalidCanvas, InvalidRequest
 from canvas.findings import Finding, errors_of, named
 from cli import output
+from cli.judged import Judged
 from cli.output import RED, YELLOW
 from components import plugins
 from components.checking import errors_in, findings_of
 from settings import load
-
-
-@dataclass(frozen=True, slots=True)
-class Judged:
-    """A canvas with its findings; `document` is None if the file holds none."""
-
-    document: Document | None
-    errors: Sequence[Finding]
-    warnings: Sequence[Finding]
-
-    @property
-    def stored(self) -> dict[str, Any]:
-        """The document as it is stored. Only for one that can run."""
-        assert self.document is not None
-        return dsl.dump(self.document)
 
 
 def judge(path: Path, max_bytes: int) -> Judged:
@@ -99,7 +85,7 @@ def _told(document: Document, finding: Finding) -> Finding:
     entry = document.entries.get(finding.node) if finding.node else None
     if entry is None or f"{named(entry)}: " in finding.message:
         return finding
-    reason = finding.message.removeprefix(f"{entry.name}: ").rstrip(".")
+    reason = finding.message.removeprefix(f"{entry.name or entry.id}: ").rstrip(".")
     return replace(finding, message=f"{named(entry)}: {reason}.")
 
 

@@ -1,7 +1,7 @@
 """What `easel doctor` checks: each function looks at one thing, and says what to do where it is not well."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -16,6 +16,7 @@ from sqlalchemy.exc import DBAPIError
 from canvas.errors import ExecutorError
 from cli import agents
 from cli.servers import Found
+from components import registry
 from embedded import OLDEST_POSTGRES
 from providers.accounts import accounts_from_toml
 from scheduler.broker import NODES, RUNS
@@ -23,10 +24,16 @@ from settings import Settings
 from store import canaries, canvas_secrets, migrate, model_accounts, server, tenants
 from store.database import Database
 from store.sealing import CannotUnseal, SealingKey
+from store.server import Locks
 
 TRIED_PYTHON = (3, 11), (3, 13)  # from, to
 OLDEST_REDIS = 6
 SKEW = timedelta(seconds=2)  # between two clocks, beyond which leases and logs mislead people who compare them
+_TIMEOUT_OF = "COMPONENT_EXEC_TIMEOUT_"
+_SANDBOX = frozenset({"SANDBOX_PROVIDER_TYPE", "SANDBOX_EXECUTOR_MANAGER_URL"})
+_OPENSSH = frozenset(
+    f"SSH_{name}" for name in ("AUTH_SOCK", "AGENT_PID", "CLIENT", "CONNECTION", "TTY", "ASKPASS", "ORIGINAL_COMMAND")
+)
 LATE = timedelta(seconds=15)  # for a canary; one is sent every second
 ANSWER_WITHIN = 1.5  # seconds for workers
 RENEWALS, STREAMS, SWEEPER, RESERVE = 1, 4, 2, 10  # connections beside the pools that settings name
@@ -93,6 +100,35 @@ def models_file(settings: Settings) -> Finding:
     return Finding(Level.OK, "models file", f"{settings.models_file}, {len(accounts)} accounts")
 
 
+def unread(environment: Mapping[str, str], settings: Settings) -> Iterator[Finding]:
+    """Variables of RAGFlow that are set and change nothing here, and what does."""
+    components = {component.name.upper() for component in registry.COMPONENTS.values()}
+    if environment.get("COMPONENT_EXEC_TIMEOUT") and not settings.plugins:  # a plugin's tools are in no table
+        told = "COMPONENT_EXEC_TIMEOUT is set and changes nothing: every component has a time limit of its own"
+        advice = "Set COMPONENT_EXEC_TIMEOUT_<CLASS> for each component that needs more, such as _EXESQL or _LLM."
+        yield Finding(Level.WARN, "time limits", told, advice)
+    named = (name.removeprefix(_TIMEOUT_OF) for name in environment if name.startswith(_TIMEOUT_OF))
+    if unknown := sorted(set(named) - components):
+        told = f"there is no component of the name {', '.join(unknown)}"
+        yield Finding(Level.WARN, "time limits", told, f"Write {_TIMEOUT_OF}<CLASS> with the name of a component.")
+    if environment.get("MAX_CONCURRENT_CHATS"):
+        told = "MAX_CONCURRENT_CHATS is set and not read"
+        advice = "Limit an account instead: `easel models add VENDOR --concurrency N`."
+        yield Finding(Level.WARN, "model calls", told, advice)
+    sandbox = sorted(name for name in environment if _is_of_ragflows_sandbox(name, environment))
+    if sandbox and settings.sandbox == "none":
+        advice = "Set EASEL_SANDBOX to a provider, and EASEL_SANDBOX_CONFIG to its settings (docs/tools.md, Sandboxes)."
+        yield Finding(Level.WARN, "sandbox", f"{', '.join(sandbox)} are set and not read; CodeExec has none", advice)
+
+
+def _is_of_ragflows_sandbox(name: str, environment: Mapping[str, str]) -> bool:
+    """Whether a variable sets up RAGFlow's sandbox; SSH_ and LOCAL_ are others' prefixes as well."""
+    if name in _SANDBOX or name.startswith(("AGENTRUN_", "E2B_")):
+        return True
+    provider = environment.get("SANDBOX_PROVIDER_TYPE", "").lower()
+    return provider in ("ssh", "local") and name.startswith(f"{provider.upper()}_") and name not in _OPENSSH
+
+
 def place(found: Found) -> Finding:
     """Which servers these are."""
     if found.up is not None:
@@ -125,6 +161,9 @@ def database(database: Database, settings: Settings) -> Iterator[Finding]:
         yield Finding(Level.OK, "migrations", f"at {migrate.head()}")
     yield clocks(skew)
     yield connections(about.max_connections, settings)
+    if not missing:
+        with database.transaction() as tx:
+            yield locks(server.locks(tx), about.max_connections, settings)
 
 
 def clocks(skew: timedelta) -> Finding:
@@ -145,6 +184,20 @@ def connections(most: int, settings: Settings) -> Finding:
         f"Raise max_connections to {pools + RESERVE} or more, or make EASEL_WORKER_POOL and EASEL_API_POOL smaller."
     )
     return Finding(Level.FAIL, "connections", found, advice)
+
+
+def locks(found: Locks, max_connections: int, settings: Settings) -> Finding:
+    """Whether the lock table has room for statements over all weeks: lists of runs, and the sweeper.
+
+    Half of it is left to everybody else. Steps of runs name their week and are not among them.
+    """
+    needed = found.of_runs * settings.api_pool + found.of_all
+    shown = f"lists of runs may lock {needed} of {found.room} at a time, with {found.weeks} partitions of each table"
+    if 2 * needed <= found.room:
+        return Finding(Level.OK, "locks", shown)
+    most = -(-2 * needed // max_connections // 64) * 64
+    advice = f"Set max_locks_per_transaction to {most} and restart PostgreSQL, or keep fewer weeks (EASEL_RETENTION)."
+    return Finding(Level.WARN, "locks", shown, advice)
 
 
 def redis_server(url: str) -> Finding:

@@ -1,5 +1,6 @@
 """`easel doctor`: look at every service and setting, and say what to do about each."""
 
+import os
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import asdict
@@ -49,6 +50,7 @@ def examine() -> Iterator[Finding]:
     yield checks.writable_home(settings)
     yield checks.secret_key(settings)
     yield checks.models_file(settings)
+    yield from checks.unread(os.environ, settings)
     try:
         with servers.found(settings) as found:
             yield from _examine_servers(found)

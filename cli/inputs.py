@@ -12,7 +12,7 @@ from canvas.budget import limits_of
 from canvas.errors import InvalidCanvas, InvalidRequest
 from canvas.storable import copied
 from canvas.unknown import AGAIN, EVERY, HAPPENED, OUTCOME
-from cli.canvas_file import Judged
+from cli.judged import Judged
 from settings import UNITS
 
 

@@ -221,7 +221,7 @@ def _ask(connection: Connection, server_id: str, fields: ServerFields, ask: Call
     )
 
     async def asked() -> T:
-        http = Outgoing(guard, user_agent=settings.http_user_agent)
+        http = Outgoing(guard, user_agent=settings.http_user_agent, contact=settings.contact)
         session = Session(server, http)
         try:
             return await ask(session)

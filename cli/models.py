@@ -65,6 +65,9 @@ def add(
     requests_per_minute: Annotated[int | None, typer.Option(help="Requests that may leave in a minute.", min=1)] = None,
     tokens_per_minute: Annotated[int | None, typer.Option(help="Tokens that may be used in a minute.", min=1)] = None,
     concurrency: Annotated[int | None, typer.Option(help="Requests that may be under way at once.", min=1)] = None,
+    tools: Annotated[
+        bool | None, typer.Option("--tools/--no-tools", help="Whether these models call tools; else as is usual.")
+    ] = None,
     instance: Instance = "default",
     tenant: OfTenant = LOCAL,
 ) -> None:
@@ -81,7 +84,11 @@ def add(
         base_url,
         key,
         {name: {"kinds": kinds_for(vendor, name, kind or ()), "status": "active"} for name in model or ()},
-        {**rates.told, **({"rules": os.path.abspath(rules)} if rules else {})},
+        {
+            **rates.told,
+            **({"rules": os.path.abspath(rules)} if rules else {}),
+            **({"is_tools": tools} if tools is not None else {}),
+        },
     )
     with opened() as connection, connection.database.transaction() as tx:
         sealing = SealingKey.of(connection.found.settings.sealing_secret())
@@ -142,7 +149,7 @@ async def _ask(connection: Connection, tenant_id: UUID, spec: ModelSpec, kind: s
     settings = connection.found.settings
     limits = limits_of(settings)
     guard = Guard.parse(allow_any=settings.allow_any_host, allowed=settings.ssrf_allow or "")
-    http = Outgoing(guard, user_agent=settings.http_user_agent)
+    http = Outgoing(guard, user_agent=settings.http_user_agent, contact=settings.contact)
     try:
         async with asking(connection) as models:
             return await trying_out.tried(models, tenant_id, spec, kind, limits, http).answer()

@@ -1,7 +1,6 @@
-"""Runs: `easel start`, `cancel`, `runs`, `show`."""
+"""Runs: `easel runs`, `show`."""
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Annotated, Any
 from uuid import UUID
 
@@ -9,80 +8,19 @@ import typer
 
 from canvas.budget import UNPRICED, told_usage
 from canvas.errors import NotFound
+from canvas.notices import has_model_error
 from canvas.state import RunStatus
-from cli import agents, canvas_file, inputs, output, starting, tree
+from cli import agents, output, tree
 from cli.connection import opened, run_of, tenant_of
 from cli.options import (
     LOCAL,
     AsJson,
-    Calls,
-    Currency,
-    Inputs,
-    Money,
     OfTenant,
-    Pairs,
-    Query,
-    Released,
     Run,
-    Seconds,
-    Session,
-    Target,
-    Tokens,
 )
-from cli.output import YELLOW
-from settings import load
 from store import gallery, overview
-from store.ids import new_id
 from store.overview import Glance
 from store.refusals import NOBODY
-
-
-def start(
-    target: Target,
-    query: Query = None,
-    pairs: Pairs = None,
-    all_inputs: Inputs = None,
-    session: Session = None,
-    release: Released = False,
-    tokens: Tokens = None,
-    calls: Calls = None,
-    seconds: Seconds = None,
-    money: Money = None,
-    currency: Currency = None,
-    tenant: OfTenant = LOCAL,
-    as_json: AsJson = False,
-) -> None:
-    """Start a run, print its id, and leave it to the workers."""
-    given = inputs.inputs_of(pairs, all_inputs)
-    budget = inputs.budget_of(tokens, calls, seconds, money, currency)
-    options = inputs.options_of(query, given, session=session, release=release, budget=budget)
-    judged = canvas_file.accepted(Path(target), load().max_canvas_bytes) if canvas_file.is_file(target) else None
-    with opened() as connection:
-        with connection.database.transaction() as tx:
-            chosen = starting.chosen(tx, inputs.Wanted(target, judged, tenant, options), new_id())
-        started = connection.lifecycle.start_run(chosen)
-        is_alone = connection.found.is_embedded and connection.found.up is None
-    if as_json:
-        output.say_json({"run_id": started.run_id.hex, "session_id": started.conversation_id.hex})
-    else:
-        output.say(started.run_id.hex)
-        output.tell(f"session {started.conversation_id.hex}")
-    if is_alone:
-        output.tell("No `easel up` runs here: the next one, or the next `easel run`, carries it out.", YELLOW)
-
-
-def cancel(run: Run, tenant: OfTenant = LOCAL, as_json: AsJson = False) -> None:
-    """Stop a run. One that is over stays as it is."""
-    with opened() as connection:
-        with connection.database.transaction() as tx:
-            tenant_id = tenant_of(tx, tenant)
-            run_id = run_of(tx, tenant_id, run)
-        status = connection.lifecycle.cancel_run(tenant_id, run_id)
-    if as_json:
-        output.say_json({"run_id": run_id.hex, "status": status})
-        return
-    was_over = status in (RunStatus.SUCCEEDED, RunStatus.FAILED, RunStatus.REFUSED)
-    output.say(f"{'it was over already: ' if was_over else ''}{status}")
 
 
 def runs(
@@ -101,6 +39,8 @@ def runs(
     titles = {canvas.id: canvas.title for canvas in named}
     rows = [{**_row(run), "agent": titles.get(run.canvas_id, "")} for run in found]
     named_by_others = ("external_id",) if any(run.external_id for run in found) else ()
+    if not as_json:
+        rows = [{**row, "status": _status(run)} for row, run in zip(rows, found, strict=True)]
     columns = ("run", *named_by_others, "agent", "status", "created", "took", "query")
     output.table(rows, columns, as_json=as_json, empty="There are no runs. `easel run FILE` makes one.")
     if total > len(rows) and not as_json:
@@ -131,6 +71,8 @@ def show(run: Run, tenant: OfTenant = LOCAL, as_json: AsJson = False) -> None:
     output.say(f"session {found.conversation_id.hex}  agent {found.canvas_id.hex}  version {found.version_id.hex}")
     if found.error:
         output.say(f"error: {found.error}")
+    if has_model_error(found.usage):
+        output.say("model error: a model failed, and its error was given as the answer")
     if found.usage:
         output.say(f"usage: {_spent(found.usage)}")
     for line in tree.lines(steps, canvas, found.created_at):
@@ -139,9 +81,11 @@ def show(run: Run, tenant: OfTenant = LOCAL, as_json: AsJson = False) -> None:
 
 def _row(run: Glance) -> dict[str, Any]:
     return {
-        "run": run.id.hex,
+        "id": run.id.hex,
+        "run": run.id.hex,  # kept for programs that read it
         "external_id": run.external_id,
-        "session": _hex(run.conversation_id),
+        "session_id": _hex(run.conversation_id),
+        "session": _hex(run.conversation_id),  # likewise
         "agent_id": _hex(run.canvas_id),
         "version": _hex(run.version_id),
         "status": run.status,
@@ -150,6 +94,7 @@ def _row(run: Glance) -> dict[str, Any]:
         "started": run.started_at,
         "finished": run.finished_at,
         "took": _took(run),
+        "has_model_error": has_model_error(run.usage),
         "usage": told_usage(run.usage),
     }
 
@@ -157,6 +102,11 @@ def _row(run: Glance) -> dict[str, Any]:
 def _hex(id: UUID) -> str | None:  # noqa: A002 - what it is
     """An id as commands print it; None for what a refused start lacks."""
     return id.hex if id != NOBODY else None
+
+
+def _status(run: Glance) -> str:
+    """How a run stands, for people: what succeeded with the error of a model is told apart."""
+    return f"{run.status} (model error)" if has_model_error(run.usage) else run.status
 
 
 def _spent(usage: Mapping[str, int]) -> str:

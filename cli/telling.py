@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from canvas import events
 from canvas.budget import stopped_by
 from canvas.graph import Canvas
+from canvas.notices import WARNINGS, has_model_error
 from canvas.transcript import THINK_END, THINK_START, Event, Frame, Said, without_audio
 from canvas.unknown import OUTCOME, OUTPUTS
 from cli import output
@@ -130,7 +131,8 @@ class Speech:
                     output.tell(line)
             case events.RUN_FAILED:
                 self._complete()
-                output.tell(f"failed: {stored.body.get('error')}", RED)
+                error, code = (str(stored.body.get(name) or "") for name in ("error", "code"))
+                output.tell(f"failed: {self._canvas.error_of(stored.node_id or '', error, code)}", RED)
             case events.WORKFLOW_FINISHED:
                 self._complete()
                 self._tell_end(stored, run)
@@ -147,6 +149,10 @@ class Speech:
         tokens = run.usage.get("total_tokens")
         spent = f", {tokens} tokens" if tokens else ""
         output.tell(f"done in {output.seconds((stored.created_at - begun).total_seconds())}{spent}", GREEN)
+        if has_model_error(run.usage):
+            output.tell("A model failed: its error stands for the answer.", RED)
+        if warnings := run.usage.get(WARNINGS):
+            output.tell(f"{warnings} {'warning' if warnings == 1 else 'warnings'}: easel show {run.id.hex}", YELLOW)
 
 
 def finished_line(stored: Stored, canvas: Canvas) -> tuple[str, str]:

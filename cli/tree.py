@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import Any
 
 from canvas.graph import Canvas
+from canvas.notices import warnings_in
 from canvas.state import ScopeKey, Status, scope_key
 from cli import output
 from store.overview import Step
@@ -42,6 +43,7 @@ def rows(steps: Sequence[Step]) -> list[dict[str, Any]]:
             "status": step.status,
             "attempt": step.attempt,
             "error": _error(step) or None,
+            "warnings": warnings_in(step.outcome),
             "created_at": step.created_at,
             "started_at": step.started_at,
             "finished_at": step.finished_at,
@@ -53,6 +55,8 @@ def rows(steps: Sequence[Step]) -> list[dict[str, Any]]:
 def _branch(scope: ScopeKey, inside: Inside, canvas: Canvas, begun: datetime, depth: int) -> Iterator[str]:
     for step in inside.get(scope, ()):
         yield "  " * depth + _line(step, canvas, begun)
+        for warning in warnings_in(step.outcome):
+            yield f"{'  ' * (depth + 1)}! {warning['code']}: {warning['message']}"
         for item in _items(scope, step, inside):
             yield f"{'  ' * (depth + 1)}item {item}"
             yield from _branch((*scope, (step.node_id, step.ordinal, item)), inside, canvas, begun, depth + 2)

@@ -11,7 +11,7 @@ from canvas.errors import InvalidRequest, ModelError
 from knowledge.models import TenantModels
 from providers.accounts import Account
 from providers.catalogue import Limits, open_chat, resolve
-from providers.chat import ChatRequest, ModelSpec
+from providers.chat import ChatModel, ChatRequest, ModelSpec
 from providers.embedding import EMBEDDING, RERANK, open_embedder, open_reranker
 from providers.metering import Meter, PaidModel
 from providers.prices import PricedModel
@@ -24,6 +24,15 @@ from providers.wired import Pace
 
 CHAT = "chat"
 QUESTION = "Answer with the single word: ready"
+CALL = "Call the function report_ready with the argument ready set to true."
+TOOL = {
+    "type": "function",
+    "function": {
+        "name": "report_ready",
+        "description": "Reports that the model is ready.",
+        "parameters": {"type": "object", "properties": {"ready": {"type": "boolean"}}, "required": ["ready"]},
+    },
+}
 SPOKEN = "Ready."
 ASKED, TEXTS = "What is the capital of France?", ("Bananas are yellow when ripe.", "The capital of France is Paris.")
 SILENCE = 0.5  # seconds of a recording in which nobody speaks
@@ -83,9 +92,26 @@ def tried(models: TenantModels, tenant_id: UUID, spec: ModelSpec, kind: str, lim
 
 async def _chat(it: Tried) -> Told:
     model = PricedModel(open_chat(it.spec, it.limits, gate=it.meter.gate), it.meter.price)
-    asked = ChatRequest([{"role": "user", "content": QUESTION}])
-    answer = await PaidModel(model, it.meter.otherwise).complete(asked)
-    return Told(answer.text, error=str(answer.error) if answer.error else None)
+    paid = PaidModel(model, it.meter.otherwise)
+    answer = await paid.complete(ChatRequest([{"role": "user", "content": QUESTION}]))
+    if answer.error:
+        return Told(answer.text, error=str(answer.error))
+    word, words = await _tools(it, paid)
+    return Told(f"{answer.text}\ntools: {words}", {"tools": word})
+
+
+async def _tools(it: Tried, model: ChatModel) -> tuple[str, str]:
+    """Whether a chat model calls a tool that it is offered: a word for machines, and words for people."""
+    if it.spec.stand_in:
+        return "not offered", "not offered to a stand-in"
+    if not it.spec.is_tools:
+        return "not offered", "not offered, as the account declares; an Agent with this model works without its tools"
+    answer = await model.complete(ChatRequest([{"role": "user", "content": CALL}], tools=(TOOL,)))
+    if answer.error:
+        return "refused", f"refused. {answer.error.detail}"
+    if not answer.calls:
+        return "not called", f"not called when asked to ({answer.text[:100]!r}); an Agent may work without its tools"
+    return "called", "called"
 
 
 async def _vectors(it: Tried) -> Told:

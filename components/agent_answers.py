@@ -29,7 +29,7 @@ from components.tool_rounds import ToolRounds, recalled, record
 from components.tool_rounds_in_prompts import AT_ONCE as AT_ONCE_IN_PROMPTS
 from components.tool_rounds_in_prompts import RoundsInPrompts
 from components.tool_set import AGENT, Function
-from providers.chat import ChatModel, ChatRequest, Completion
+from providers.chat import ChatModel, ChatRequest, Completion, ModelSpec
 from providers.cleaning import without_reasoning
 from providers.untrusted_work import in_untrusted_thread
 
@@ -128,7 +128,7 @@ class AgentAnswer:
         question = messages[-1]["content"] if is_none else said
         await self._ctx.trace(
             {
-                "path": self._ctx.name,
+                "path": self._ctx.name or self._ctx.node_id,
                 "tool_name": "full_question",
                 "arguments": {},
                 "result": question,
@@ -225,7 +225,9 @@ class AgentAnswer:
     def _calls_with(self, functions: Mapping[str, Function]) -> ToolCalls:
         spec, in_prompts = self._model.spec, self._how.in_prompts
         if not in_prompts and not spec.is_tools:
-            self._ctx.log.warning("agent_works_without_tools", model=spec.id, reason="it is not declared to call tools")
+            offered = ", ".join(functions)
+            told = f"The Agent works without its tools ({offered}). {without_tools(spec)}."
+            self._ctx.warn("tools_not_offered", told)
             functions = {}
         ends_at = asyncio.get_running_loop().time() + self._ctx.time_limit(AGENT)
         return ToolCalls(self._ctx, functions, ends_at, AT_ONCE_IN_PROMPTS if in_prompts else AT_ONCE)
@@ -235,6 +237,17 @@ class AgentAnswer:
             return ToolRounds(self._ctx, self._model.spec, self._calls, how.max_rounds)
         guides = self._prompt.guides
         return RoundsInPrompts(self._ctx, self._model, self._calls, how.max_rounds, guides, today(self._ctx))
+
+
+def without_tools(spec: ModelSpec) -> str:
+    """Return why a model is offered no tools, and what to do about it."""
+    if spec.stand_in:
+        return f'"{spec.id}" is a stand-in that calls no tools. Choose a model that does'
+    return (
+        f'The account of model "{spec.id}" says that the model calls no tools. If it does call tools, declare that '
+        '(`easel models add ... --tools`, or `"is_tools": true`). If it does not, choose another model, or let the '
+        'Agent ask for tools in its prompt (`"tool_mode": "prompt"`)'
+    )
 
 
 def today(ctx: NodeContext) -> date:

@@ -207,5 +207,12 @@ class NodeContext(Protocol):
         """Save what was asked and answered into memories (components 5). Raises ToolError."""
         ...
 
+    def warn(self, code: str, message: str) -> None:
+        """Tell those who look at the run what its outputs do not show; the node goes on. Not for what fails it.
+
+        `code` stays the same when the words change. Texts of canvases and vendors may be in the message, keys may not.
+        """
+        ...
+
     @property
     def log(self) -> Any: ...

@@ -2,8 +2,9 @@
 
 DSL: `url`, `method`, `headers`, `variables[] {key, ref, value}`, `datatype` (`json`, `formdata`), `proxy`, `timeout`,
 `clean_html`, `max_retries`, `delay_after_error`; ours: `body`, the methods `patch` and `delete`, and an
-`Idempotency-Key` on everything but GET, which is the same in every attempt. Every status counts as an answer, and
-redirects are not followed. An author whose server does not look at keys says so with `on_unknown`: what may have
+`Idempotency-Key` on everything but GET, which is the same in every attempt, and the output `status_code`. Every status
+counts as an answer; one of 500 and more is asked for again as often as `max_retries` says. Redirects are not followed,
+and the run has a warning of them. An author whose server does not look at keys says so with `on_unknown`: what may have
 reached it is then not sent once more by itself.
 """
 
@@ -24,11 +25,13 @@ from components import templates
 from components.base import Effect, Params, component
 from components.context import NodeContext
 from components.page_text import read_page, text_of_reply
+from components.refused_addresses import not_valid
+from providers.hops import REDIRECTS, masked
 from providers.services import Call, Reply
 
 METHODS = ("get", "post", "put", "patch", "delete")
 DATATYPES = ("json", "formdata")
-NOT_VALID = "URL not valid"
+SERVER_ERROR = 500  # statuses from here on are the server's failures, which may pass
 LEAST_SECONDS = 3.0  # of the node's time limit
 TO_SPARE = 5.0  # seconds that the time limit leaves beyond requests and pauses
 LONGEST = 86_400.0  # seconds that a request or a pause may take at all
@@ -40,7 +43,7 @@ _HEADER_NAME = re.compile(r"\{[ \t]*+([a-zA-Z_][a-zA-Z0-9_.@-]*+)[ \t]*+\}")
 
 class InvokeParams(Params):
     default_outputs = ("result",)
-    later_outputs = ()
+    later_outputs = ("status_code",)
     secret_headers = ("headers",)
 
     url: Any = Field(default="", validate_default=True)
@@ -102,22 +105,29 @@ def effect_here(params: InvokeParams) -> Effect:
 async def invoke(params: InvokeParams, ctx: NodeContext) -> Finished:
     call = _call(params, ctx)
     reply = await _answer(call, params, ctx)
+    if reply.status in REDIRECTS and reply.headers.get("location"):
+        ctx.warn("redirect_not_followed", _redirect(reply))
     kind = reply.headers.get("content-type", "")
     size = len(reply.content) if params.clean_html else 0  # what is no page takes no longer than it is long
     text = await read_page(size, text_of_reply, reply.content, kind, is_page=bool(params.clean_html))
-    return Finished(outputs={"result": text})
+    return Finished(outputs={"result": text, "status_code": reply.status})
 
 
 async def _answer(call: Call, params: InvokeParams, ctx: NodeContext) -> Reply:
-    """The answer, after as many tries as the author allows. What cannot succeed is not tried again."""
+    """The answer, after as many tries as the author allows. What cannot succeed is not tried again.
+
+    The last answer counts whatever its status. A request that must not be sent twice is not repeated for its status.
+    """
     left = _tries(params)
     while True:
+        left -= 1
         try:
-            return await ctx.services.http.send(call)
+            reply = await ctx.services.http.send(call)
+            if not left or reply.status < SERVER_ERROR or effect_here(params) == "unsafe":
+                return reply
         except AddressRefused as error:
-            raise AddressRefused(NOT_VALID, reason=error.message) from error
+            raise AddressRefused(not_valid(error), reason=error.message) from error
         except HttpFailed as error:
-            left -= 1
             if not left or not error.retryable:
                 raise
         await asyncio.sleep(_number(params.delay_after_error))
@@ -261,6 +271,16 @@ def _with_names(text: str, ctx: NodeContext) -> str:
 
 def _has(headers: Mapping[str, str], name: str) -> bool:
     return any(given.strip().lower() == name.lower() for given in headers)
+
+
+# -- what comes back --------------------------------------------------------------------------------------------
+def _redirect(reply: Reply) -> str:
+    """What a redirect is told as. Its address loses what may be secret in it."""
+    target = masked(reply.headers["location"]).partition("?")[0]
+    return (
+        f"HTTP {reply.status} leads to {target}, and Invoke follows no redirects: `result` is what the redirect itself "
+        f"says ({len(reply.content)} bytes). Set `url` to the address that it leads to."
+    )
 
 
 # -- numbers and choices ----------------------------------------------------------------------------------------

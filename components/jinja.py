@@ -37,8 +37,7 @@ DEEPEST = 100  # levels of values in one another, or of filters in a chain; nobo
 SOURCE = 10  # what compiling one character of source costs
 TAG = 1000  # what compiling one tag costs, or one value in the source: Python's compiler keeps the lock meanwhile
 PART = 150  # what compiling one operand, argument or item costs
-
-
+_NOTHING = re.compile(r"\{\{[+-]?\s*+[+-]?\}\}")
 _PARTING = re.compile(r"[-,(\[|~+*/.:=<>]")
 
 
@@ -60,7 +59,7 @@ def render(source: str, markers: Mapping[str, str], names: Mapping[str, str]) ->
     try:
         environment.text_length = len(source)
         environment.spend(_compiling(source))
-        tree = environment.parse(source)
+        tree = _parsed(environment, source)
         _Instrumented(markers, environment.spend).visit(tree)
         template = Template.from_code(environment, environment.compile(tree), {**environment.globals})
     except TemplateSyntaxError as error:
@@ -81,6 +80,17 @@ def _compiling(source: str) -> int:
     """What reading and compiling a source costs: by its length, its tags, and the signs that part expressions."""
     tags = source.count("{{") + source.count("{%")
     return SOURCE * len(source) + TAG * tags + PART * len(_PARTING.findall(source))
+
+
+def _parsed(environment: "_Environment", source: str) -> nodes.Template:
+    """The template of a text. A text does not fail for empty braces: they stand for nothing."""
+    try:
+        return environment.parse(source)
+    except TemplateSyntaxError:
+        filled = _NOTHING.sub("", source)
+        if filled == source:
+            raise
+        return environment.parse(filled)
 
 
 class _Environment(ImmutableSandboxedEnvironment):

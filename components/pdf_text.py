@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from pypdf import PdfReader
 
 MOST_PAGES = 1000
-MOST_SECONDS = 120.0  # a page can be built to take very long
+MOST_SECONDS = 60.0  # a page can be built to take very long; the process that reads it is ended after 120 s
 WITHOUT_TEXT = "[This PDF has no text in it. It may be a scan: upload its pages as images.]"
 
 

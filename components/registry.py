@@ -124,4 +124,4 @@ def _check_entry(entry: Entry) -> list[tuple[str, str | None, str]]:
 def _finding(entry: Entry, details: ErrorDetails) -> tuple[str, str | None, str]:
     reason = details.get("ctx", {}).get("error", details["msg"])
     field = ".".join(str(step) for step in details["loc"]) or None
-    return entry.id, field, f"{entry.name}: {reason}"
+    return entry.id, field, f"{entry.name or entry.id}: {reason}"

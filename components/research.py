@@ -19,12 +19,12 @@ from components import research_prompts
 from components.context import NodeContext
 from components.research_prompts import FollowUp
 from components.speaking import Quietly
+from components.time_limits import timed_out
 from components.tool_calls import figures
 from components.tool_context import ToolContext
 from components.tool_rounds import recalled, record
 from components.tool_set import Function
 from components.tools import evidence
-from components.tools.base import timed_out
 from providers.chat import ChatModel, ChatRequest, Completion, Usage
 from providers.fitting import count_tokens
 from providers.metering import counted_by
@@ -201,7 +201,12 @@ class Research:
         await self._ctx.record(key, kept)
         told = error or f"{len(found)} results"
         arguments = {argument_of(source): query}
-        call = {"path": self._ctx.name, "tool_name": source.name, "arguments": arguments, "result": told}
+        call = {
+            "path": self._ctx.name or self._ctx.node_id,
+            "tool_name": source.name,
+            "arguments": arguments,
+            "result": told,
+        }
         await self._ctx.trace({**call, "elapsed_time": elapsed})
         return kept
 
@@ -216,9 +221,7 @@ class Research:
         except TimeoutError:
             if not time.expired():
                 raise
-            if source.limit is None:
-                return timed_out(source.component, limit)
-            return f"Operation timed out after {limit:g} seconds"
+            return timed_out(limit, "" if source.limit is not None else source.component)
         return run.error or ""
 
     async def _say(self, line: str) -> None:

@@ -14,9 +14,10 @@ from canvas.errors import BudgetExceeded, NodeFailure
 from components.context import NodeContext
 from components.json_in_text import plain, repaired
 from components.templates import json_text
+from components.time_limits import timed_out
 from components.tool_context import ToolContext
-from components.tool_set import Function
-from components.tools.base import ToolRun, timed_out
+from components.tool_set import AGENT, Function
+from components.tools.base import ToolRun
 from providers.chat import ToolCall, Usage
 from providers.metering import counted_by
 from providers.work_time import WorkTime
@@ -126,7 +127,7 @@ class ToolCalls:
         await self.ctx.record(f"call:{place}", kept)
         await self.ctx.trace(
             {
-                "path": self.ctx.name,
+                "path": self.ctx.name or self.ctx.node_id,
                 "tool_name": call.name,
                 "arguments": arguments,
                 "result": result,
@@ -146,9 +147,8 @@ class ToolCalls:
         except TimeoutError:
             if not limit.expired():
                 raise
-            if function.limit is None and own <= left:
-                raise _BadCall(timed_out(function.component, own)) from None
-            raise _BadCall(f"Operation timed out after {round(seconds, 1):g} seconds") from None
+            limited = "" if function.limit is not None else function.component
+            raise _BadCall(timed_out(round(seconds, 1), limited if own <= left else AGENT)) from None
         finally:
             self.ends_at += limit.stood_still  # as the attempt's own time (worker/patience.py)
 

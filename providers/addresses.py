@@ -17,7 +17,7 @@ from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import TypeAlias
 
-from canvas.errors import AddressRefused, ToolError
+from canvas.errors import AddressRefused, HostUnknown, ToolError
 
 Address: TypeAlias = IPv4Address | IPv6Address
 Network: TypeAlias = IPv4Network | IPv6Network
@@ -122,11 +122,13 @@ async def addresses_of(
     `trusted` is for hosts that a deployment's own settings or accounts name: they may be private, but nobody's server
     is at a link-local address, where clouds keep a machine's keys, or at one that is reserved. `subject` begins the
     texts (`URL` where the host came in one); what is `of_the_web` reaches no port of mail, databases and the like.
-    Raises AddressRefused; and for a name that cannot be resolved ToolError, retryable, where it may be a private one.
+    Raises AddressRefused; for a name that cannot be resolved HostUnknown, or, where it may be a private one, ToolError,
+    retryable.
     """
     name = _normal(host)
     if not name:
-        raise AddressRefused("URL is missing a host." if subject == "URL" else "Host must not be empty.")
+        told = "URL is missing a host." if subject == "URL" else "Host must not be empty."
+        raise AddressRefused(told, is_malformed=True)
     is_open = guard.allow_any or guard.admits_name(name)
     is_loopback = name == "localhost" or name.endswith(".localhost")
     if not is_open and (name in _METADATA_NAMES or (is_loopback and not trusted)):
@@ -137,9 +139,12 @@ async def addresses_of(
     else:
         try:
             found = await _resolved(name, port, resolve)
+        except _NoHostName as error:
+            text = f"Could not resolve hostname '{name[:LONGEST_NAME]}': {error}"
+            raise AddressRefused(text, is_malformed=True) from error
         except OSError as error:
             text = f"Could not resolve hostname '{name[:LONGEST_NAME]}': {error.strerror or error}"
-            raise (ToolError(text, retryable=True) if is_open or trusted else AddressRefused(text)) from error
+            raise (ToolError(text, retryable=True) if is_open or trusted else HostUnknown(text)) from error
     if not is_open:
         unlisted = [address for address in found if not guard.admits(_unwrapped(address))]
         if trusted:
@@ -251,16 +256,20 @@ def _literal(name: str) -> Address | None:
         return None
 
 
+class _NoHostName(Exception):
+    """A text that no look-up makes an address of: no name by the rules of DNS and of URLs, or one without addresses."""
+
+
 async def _resolved(name: str, port: int, resolve: Resolve) -> list[Address]:
-    """What a name stands for. Raises OSError for a name that is none or stands for nothing."""
-    if len(name) > LONGEST_NAME or not _NAME.fullmatch(name):
-        raise OSError("it is not a host name")
+    """What a name stands for. Raises _NoHostName for a name that is none, OSError for one that nobody knows."""
+    if len(name) > LONGEST_NAME or not _NAME.fullmatch(name) or _NUMERIC.fullmatch(name.rpartition(".")[2]):
+        raise _NoHostName("it is not a host name")
     try:
         found = [ip_address(text) for text in await resolve(name, port)]
     except ValueError as error:  # of our resolver a UnicodeError, for names that DNS cannot carry
-        raise OSError("it is not a host name") from error
+        raise _NoHostName("it is not a host name") from error
     if not found:
-        raise OSError("it has no address")
+        raise _NoHostName("it has no address")
     return found
 
 

@@ -1,8 +1,9 @@
 """From a model id in a canvas to a model that can be asked (tools 10.1, components 4).
 
-An id is the id of a stored model, `model@Factory`, `model@instance@Factory`, or a bare model name. It is looked up in
-the tenant's accounts; `vendors.toml` fills in what an account leaves open. The ids `scripted` and `echo` name the
-built-in stand-ins: by name only, no failure ever leads to them.
+An id is the id of a stored model, `model@Factory`, `model@instance@Factory`, `model@Factory#instance`, or a bare model
+name. RAGFlow stores models of some factories with a suffix (`model___VLLM@VLLM`), which the server never sees. An id is
+looked up in the tenant's accounts; `vendors.toml` fills in what an account leaves open. The ids `scripted` and `echo`
+name the built-in stand-ins: by name only, no failure ever leads to them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -104,23 +105,52 @@ def _by_id(llm_id: str, accounts: Sequence[Account]) -> tuple[Account, str] | No
 
 
 def _by_name(llm_id: str, accounts: Sequence[Account], known: Mapping[str, Vendor]) -> tuple[Account, str]:
-    parts = llm_id.rsplit("@", 2)
-    if not all(parts):
+    parts = _parts(llm_id, accounts)
+    if parts is None:
         raise ModelError(f'"{llm_id}" is no model id. Write it as model@Factory.', kind="MODEL_ERROR", model=llm_id)
-    if len(parts) == 1:
-        return _by_bare_name(llm_id, accounts, known), llm_id
-    name, instance, factory = parts if len(parts) == 3 else (parts[0], None, parts[1])
+    name, instance, factory = parts
+    if not factory:
+        account = _by_bare_name(name, accounts, known)
+        return account, _listed_name(account, name, known)
     offered = [account for account in accounts if account.factory == factory]
     if not offered:
         raise _missing(f"Provider {factory} not found for model {name}. Add an account for {factory}.", factory, name)
-    return _instance(offered, instance, factory, name), name
+    account = _instance(offered, instance, factory, name)
+    return account, _listed_name(account, name, known)
+
+
+def _parts(llm_id: str, accounts: Sequence[Account]) -> tuple[str, str | None, str] | None:
+    """Return (name, instance, factory) of an id, the factory "" for a bare name; None for what is no id.
+
+    `Factory#instance` names the account behind the factory, so the rest of the id is the model's name.
+    """
+    name, _, place = llm_id.rpartition("@")
+    factory, _, instance = place.rpartition("#")
+    if name and factory and instance and all(account.factory != place for account in accounts):
+        return name, instance, factory
+    parts = llm_id.rsplit("@", 2)
+    if not all(parts):
+        return None
+    if len(parts) == 1:
+        return llm_id, None, ""
+    return (parts[0], None, parts[1]) if len(parts) == 2 else (parts[0], parts[1], parts[2])
+
+
+def _listed_name(account: Account, name: str, known: Mapping[str, Vendor]) -> str:
+    """Return the name under which the account lists the model, with or without the suffix; else the name as it is."""
+    vendor = known.get(account.factory, UNLISTED)
+    if name in account.models:
+        return name
+    short = vendor.without_suffix(name)
+    return next((listed for listed in account.models if vendor.without_suffix(listed) == short), name)
 
 
 def _by_bare_name(name: str, accounts: Sequence[Account], known: Mapping[str, Vendor]) -> Account:
     """The first active account that lists the model, else the first without a list whose vendor is known to have it."""
     active = [account for account in accounts if account.status == "active"]
-    listing = [account for account in active if name in account.models]
-    enabled = [account for account in listing if account.models[name].status == "active"]
+    listed = {id(account): _listed_name(account, name, known) for account in active}
+    listing = [account for account in active if listed[id(account)] in account.models]
+    enabled = [account for account in listing if account.models[listed[id(account)]].status == "active"]
     is_open = [
         account
         for account in active
@@ -142,7 +172,10 @@ def _instance(offered: Sequence[Account], instance: str | None, factory: str, na
     if instance in (None, "default") and len(active) == 1:
         return active[0]
     there = ", ".join(account.instance for account in offered)
-    message = f"Instance {instance or 'default'} of provider {factory} not found for model {name}. There is: {there}."
+    message = (
+        f"Instance {instance or 'default'} of provider {factory} not found for model {name}. There is: {there}. "
+        f"Name one of these, or add an account with this instance."
+    )
     raise _missing(message, factory, name)
 
 
@@ -151,26 +184,27 @@ def _instance(offered: Sequence[Account], instance: str | None, factory: str, na
 
 def _spec(llm_id: str, account: Account, name: str, vendor: Vendor, kind: str) -> ModelSpec:
     factory = account.factory
+    sent = vendor.without_suffix(name)
     model = account.models.get(name)
     if model is None:
         if account.models:
             raise _missing(
                 f"Model {name} is not enabled for provider {factory}. Enable it or pick another.", factory, name
             )
-        model = AccountModel(kinds=vendor.kinds_of(name) or frozenset({kind}))
+        model = AccountModel(kinds=vendor.kinds_of(sent) or frozenset({kind}))
     _check_status(account, model, name, kind)
     key, payload = unwrapped(account.api_key)
     extra = {**account.extra, **payload}
     own_families(extra)  # better here than in the middle of a run
-    is_tools = next((told for told in (model.is_tools, payload.get("is_tools")) if told is not None), vendor.is_tools)
+    is_tools = next((told for told in (model.is_tools, extra.get("is_tools")) if told is not None), vendor.is_tools)
     return ModelSpec(
         id=llm_id,
-        name=name,
+        name=sent,
         factory=factory,
         base_url=_base_url(account, vendor, name, extra),
         api_key=key,
         kinds=model.kinds,
-        context_tokens=model.context_tokens or vendor.context_of(name) or FALLBACK_CONTEXT,
+        context_tokens=model.context_tokens or vendor.context_of(sent) or FALLBACK_CONTEXT,
         is_tools=bool(is_tools),
         extra=extra,
         paced=_paced(account, model, name),

@@ -98,6 +98,19 @@ _WORDS: tuple[tuple[Code, tuple[str, ...]], ...] = (
 )
 LONGEST_BEGINNING = 200  # characters in which a status may lead; an error of many blanks would be read for minutes
 _LEADING_STATUS = re.compile(r"\W*(?:error code:?|http(?:/[\d.]+)?|status(?: code)?:?)?\s*([45]\d\d)\b", re.IGNORECASE)
+TOOLS_REFUSED = (
+    "(The server refuses tools for this model. Turn them on at the server; or declare the model without tools with "
+    '`easel models add ... --no-tools`, and let the Agent ask for tools in its prompt: "tool_mode": "prompt".)'
+)
+_TOOLS = r"\b(?:tool|function[\s_-]?call)"
+_NO_TOOLS = re.compile(
+    rf"(?:not|n't) support\w*[^.]{{0,40}}{_TOOLS}"  # Ollama: "gemma does not support tools"
+    rf"|no endpoints found that support[^.]{{0,40}}{_TOOLS}"  # OpenRouter
+    rf"|unsupported[^.]{{0,40}}{_TOOLS}"
+    rf"|{_TOOLS}[^.\[\]]{{0,60}}\brequires? --"  # vLLM and llama.cpp: a switch of the server is not set
+    rf"|{_TOOLS}[^.\[\]]{{0,60}}(?:not|n't) (?:be )?(?:supported|enabled|available)",
+    re.IGNORECASE,
+)
 _SHORT_SECRET = 8  # characters; shorter ones are ordinary words and are hidden only where they stand alone
 _LONGEST_DETAIL = 2000
 
@@ -127,6 +140,11 @@ def failure(
     """A CallFailed with the code that fits; overlong messages (a proxy's HTML page) are cut."""
     detail = " ".join(message.split()) if len(message) > _LONGEST_DETAIL else message.strip()
     return CallFailed(classify(message, status, names), detail[:_LONGEST_DETAIL], retry_after)
+
+
+def refuses_tools(message: str) -> bool:
+    """Return whether a failure says that the model, or the server as it runs, takes no tools."""
+    return _NO_TOOLS.search(message[:_LONGEST_DETAIL]) is not None
 
 
 def retry_after(headers: Mapping[str, str], now: datetime) -> float | None:

@@ -20,7 +20,7 @@ _SYSTEM_HEAVY = 0.8  # above this share of the two together, the system text is 
 
 _PIECE = re.compile(
     r"(?P<word>(?:[^\r\n\w]|_)?[^\W\d_]+)|(?P<digits>\d{1,3})"
-    r"|(?P<marks> ?(?:[^\s\w]|_)+[\r\n]*)|(?P<blank>\s*[\r\n]+|\s+(?!\S)|\s+)"
+    r"|(?P<marks> ?(?:[^\s\w]++|_++)++[\r\n]*)|(?P<blank>\s*[\r\n]+|\s+(?!\S)|\s+)"
 )
 _COMMON_WORD = 7  # letters; ASCII words up to here are nearly always one token
 _FURTHER_LETTER = 0.28  # each letter of an ASCII word beyond

@@ -82,7 +82,7 @@ def next_hop(hop: Hop, status: int, location: str) -> Hop:
     try:
         joined = hop.url.join(_printable(location))
     except (httpx2.InvalidURL, ValueError) as error:
-        raise AddressRefused(f"{hop.place} redirects to an invalid URL.") from error
+        raise AddressRefused(f"{hop.place} redirects to an invalid URL.", is_malformed=True) from error
     url = _bare(_refused_unless_http(joined))
     to_get = hop.method not in ("GET", "HEAD") and (status in (302, 303) or (status == 301 and hop.method == "POST"))
     stays = (url.scheme, url.host, url.port) == (hop.url.scheme, hop.url.host, hop.url.port)
@@ -102,7 +102,7 @@ def url_of(text: str) -> httpx2.URL:
     try:
         url = httpx2.URL(_printable(text))
     except (httpx2.InvalidURL, ValueError) as error:
-        raise AddressRefused(f"Invalid URL: {masked(str(error))}") from error
+        raise AddressRefused(f"Invalid URL: {masked(str(error))}", is_malformed=True) from error
     return _refused_unless_http(url)
 
 
@@ -139,11 +139,12 @@ def _parts(query: str) -> list[tuple[str, str, str]]:
 
 def _refused_unless_http(url: httpx2.URL) -> httpx2.URL:
     if url.scheme not in SCHEMES:
-        raise AddressRefused(f"Disallowed URL scheme: '{url.scheme}'. Only {list(SCHEMES)} are allowed.")
+        told = f"Disallowed URL scheme: '{url.scheme}'. Only {list(SCHEMES)} are allowed."
+        raise AddressRefused(told, is_malformed=True)
     if not url.host:
-        raise AddressRefused("URL is missing a host.")
+        raise AddressRefused("URL is missing a host.", is_malformed=True)
     if url.port is not None and not 0 < url.port < 65536:
-        raise AddressRefused(f"Invalid URL: there is no port {url.port}.")
+        raise AddressRefused(f"Invalid URL: there is no port {url.port}.", is_malformed=True)
     return url
 
 

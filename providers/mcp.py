@@ -19,7 +19,7 @@ from typing import Any
 
 import httpx2
 
-from canvas.errors import NodeFailure, ToolError
+from canvas.errors import HttpFailed, NodeFailure, ToolError
 from providers.hops import first_hop, masked
 from providers.mcp_headers import Filled, filled, secrets_of
 from providers.mcp_results import text_of
@@ -221,6 +221,11 @@ class Session:
             return McpUnreachable(self.server.told(failure.message))
         if timed_out:
             return McpUnreachable(f"Timeout initializing client_session for server {self.server.id}", retryable=True)
+        if isinstance(failure, HttpFailed):  # nobody is there, and no word about who we are was heard
+            told = self.server.told(failure.message)
+            return McpUnreachable(
+                f"Connection failed: {told} Check that the MCP server runs and that its URL is right."
+            )
         return McpUnreachable(NOT_CONNECTED)
 
     async def _listed(self, client: Any) -> dict[str, LiveTool]:

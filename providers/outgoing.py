@@ -21,13 +21,15 @@ from weakref import WeakKeyDictionary
 import httpcore2
 import httpx2
 
-from canvas.errors import AddressRefused, HttpFailed, ToolError
+from canvas.errors import AddressRefused, HostUnknown, HttpFailed, ToolError
 from providers import addresses
 from providers.addresses import Guard, Resolve, addresses_of
 from providers.guarded import GuardedTransport
-from providers.hops import REDIRECTS, Hop, first_hop, masked, next_hop, url_of
+from providers.hops import REDIRECTS, Hop, first_hop, masked, next_hop, place_of, url_of
 from providers.services import Answer, Call, Reply
 
+BROWSER = "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/140.0.0.0 Safari/537.36"
+"""What calls say that are made `as_browser`."""
 KEPT = 32  # idle connections of an event loop
 KEPT_SECONDS = 1.5  # servers close idle ones after 2 s or more; one that is closed while we write costs a failed call
 FIRST_TRIES_SECONDS = 4.0  # for each address of a host but the last, which may take all the time there is
@@ -45,6 +47,8 @@ _FAILURES = (
 class Outgoing:
     """One for a process, usable from any of its event loops. `timeout` is for calls that say nothing, in seconds.
 
+    `user_agent` is what every request says it comes from. Without one it is Easel with the `contact` of the deployment;
+    of calls that are `as_browser`, a browser.
     `names_behind_proxy`: whether a proxy may be given a name to look up itself. Where a proxy could see another network
     than we do, False allows only addresses.
     """
@@ -55,13 +59,15 @@ class Outgoing:
         *,
         timeout: float = _UNSAID,
         user_agent: str | None = None,
+        contact: str | None = None,
         names_behind_proxy: bool = True,
         tls: ssl.SSLContext | None = None,
         resolve: Resolve = addresses.looked_up,
     ) -> None:
         self._guard = guard
         self._timeout = timeout
-        self._user_agent = user_agent or default_user_agent()
+        self._user_agent = user_agent or default_user_agent(contact)
+        self._as_browser = user_agent or BROWSER
         self._names_behind_proxy = names_behind_proxy
         self._given_tls = tls
         self._resolve = resolve
@@ -71,7 +77,7 @@ class Outgoing:
 
     async def send(self, call: Call) -> Reply:
         """Raises AddressRefused, or HttpFailed when no whole answer came (`retryable` says whether more may help)."""
-        hop = first_hop(call, self._user_agent)
+        hop = self._first_hop(call)
         seconds = self._timeout if call.timeout is _UNSAID else call.timeout
         try:
             async with asyncio.timeout(seconds):
@@ -82,7 +88,7 @@ class Outgoing:
     @asynccontextmanager
     async def stream(self, call: Call) -> AsyncGenerator[Answer]:
         """The answer to a call, redirects not followed; `call.timeout` is for all of it. Raises like `send`."""
-        hop = first_hop(call, self._user_agent)
+        hop = self._first_hop(call)
         told: ToolError | None = None
         try:
             async with asyncio.timeout(call.timeout), self._answer(hop, call.proxy, call.trusted) as response:
@@ -106,6 +112,9 @@ class Outgoing:
         for pool in self._pools.pop(asyncio.get_running_loop(), {}).values():
             await pool.aclose()
 
+    def _first_hop(self, call: Call) -> Hop:
+        return first_hop(call, self._as_browser if call.as_browser else self._user_agent)
+
     async def _followed(self, hop: Hop, call: Call) -> Reply:
         trusted = call.trusted
         for left in range(call.redirects, -1, -1):
@@ -121,7 +130,10 @@ class Outgoing:
     @asynccontextmanager
     async def _answer(self, hop: Hop, proxy: str | None, trusted: bool) -> AsyncGenerator[httpx2.Response]:
         """The answer to one request, its body not yet read; the connection is free or closed afterwards."""
-        pool = await self._pool_by(proxy, hop, trusted) if proxy else self._pool(trusted)
+        try:
+            pool = await self._pool_by(proxy, hop, trusted) if proxy else self._pool(trusted)
+        except HostUnknown as error:
+            raise _unknown_host(hop.place, error) from error
         url = httpcore2.URL(
             scheme=hop.url.raw_scheme, host=hop.url.raw_host, port=hop.url.port, target=hop.url.raw_path
         )
@@ -133,7 +145,11 @@ class Outgoing:
             finally:
                 await answer.aclose()
         except _FAILURES as error:
+            if proxy and isinstance(error, httpcore2.ConnectError | httpcore2.ConnectTimeout):
+                raise _failure(f"The proxy {place_of(url_of(proxy))}", error) from error
             raise _failure(hop.place, error) from error
+        except HostUnknown as error:
+            raise _unknown_host(hop.place, error) from error
         except (AddressRefused, HttpFailed):
             raise
         except ToolError as error:  # the name of a host that is not checked could not be resolved
@@ -228,12 +244,13 @@ class _Body(httpx2.AsyncByteStream):
             yield part
 
 
-def default_user_agent() -> str:
-    """What we call ourselves where the deployment has no other name."""
+def default_user_agent(contact: str | None = None) -> str:
+    """Return the User-Agent of a deployment that has set none: product, version, and whom to write to."""
     try:
-        return f"easel/{version('easel')}"
+        product = f"easel/{version('easel')}"
     except PackageNotFoundError:  # run from a checkout that was never installed
-        return "easel"
+        product = "easel"
+    return f"{product} (+{contact})" if contact else product
 
 
 async def _read(response: httpx2.Response, hop: Hop, most: int) -> bytes:
@@ -276,12 +293,19 @@ def _too_large(hop: Hop, most: int) -> HttpFailed:
 def _translated(place: str, error: Exception) -> Exception:
     """Any error on the way as one of ours; what is none of the way stays what it is."""
     match error:
+        case HostUnknown():
+            return _unknown_host(place, error)
         case AddressRefused() | HttpFailed():
             return error
         case ToolError():
             return HttpFailed(error.message, retryable=error.retryable)
         case _:
             return _failure(place, error) if isinstance(error, _FAILURES) else error
+
+
+def _unknown_host(place: str, error: HostUnknown) -> HttpFailed:
+    """A name that nobody knows at present, which another try may find."""
+    return HttpFailed(f"{place}: {error.message}", retryable=True)
 
 
 def _failure(place: str, error: Exception) -> HttpFailed:

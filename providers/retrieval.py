@@ -18,6 +18,7 @@ from providers.services import Call, Http, Reply, Search
 SECONDS = 60.0  # of one request; the node's own limit is usually shorter
 TRIES = 3
 PAUSE = 0.2  # seconds before the second try, twice as long before the third
+UNAUTHORIZED = frozenset({401, 109})  # codes in an answer's body
 BUSY = frozenset({502, 503, 504})
 SHOWN = 200  # characters of an answer that is none
 
@@ -127,6 +128,11 @@ class RagflowServer:
         if not isinstance(body, Mapping) or (not reply.is_success and not body.get("message")):
             told = reply.content[:SHOWN].decode("utf-8", "replace")
             raise HttpFailed(f"HTTP {reply.status}: {told}", retryable=reply.status in BUSY, status=reply.status)
+        if body.get("code") in UNAUTHORIZED or "Authorization is not valid" in str(body.get("message")):
+            raise ToolError(
+                f"The RAGFlow server of EASEL_RAGFLOW_URL refuses the key: {body.get('message')} "
+                "An operator sets EASEL_RAGFLOW_API_KEY to a key of that server."
+            )
         if body.get("code") != 0:
             raise ToolError(str(body.get("message") or f"The knowledge base answers with code {body.get('code')}."))
         return body.get("data")

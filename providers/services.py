@@ -25,7 +25,7 @@ class Call:
     `timeout` is in seconds for the whole request, redirects included. `redirects` is how many are followed; each is
     checked like the first address. `trusted` is for addresses that a deployment's own settings name: they may be
     private, their redirects may not. `pace` is what the vendor asks of all its callers together; the wait for it comes
-    before the request and is no part of `timeout`.
+    before the request and is no part of `timeout`. `as_browser` is for vendors that answer browsers only.
     """
 
     method: str
@@ -42,6 +42,7 @@ class Call:
     trusted: bool = False
     most_bytes: int = MOST_BYTES
     pace: VendorPace | None = None
+    as_browser: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,6 +55,7 @@ class Vendor(BaseModel):
 
     base_url: str | None = None
     openai_url: str | None = None
+    suffix: str = ""
     dialect: str = "openai"
     limit_field: str = "max_completion_tokens"
     switches: frozenset[Switch] = frozenset()
@@ -65,6 +66,10 @@ class Vendor(BaseModel):
     embedding: Embedding = Embedding()
     ranking: Ranking = Ranking()
     speech: Voicing = Voicing()
+
+    def without_suffix(self, model: str) -> str:
+        """Return a model's name as its server knows it: RAGFlow stores some names with a suffix and never sends it."""
+        return model.removesuffix(self.suffix) or model
 
     @property
     def manners(self) -> Manners:
@@ -83,7 +88,7 @@ class Vendor(BaseModel):
         return next((kinds for pattern, kinds in self.kinds.items() if fnmatchcase(model, pattern)), None)
 
 
-UNLISTED = Vendor(is_tools=False, limit_field="max_tokens")
+UNLISTED = Vendor(limit_field="max_tokens")
 """A factory that we do not know, with a base URL of its own."""
 
 

@@ -29,7 +29,7 @@ from providers.chat import (
     UsageDelta,
 )
 from providers.cleaning import Cleaner, SpokenDelta, Thoughts, clean, without_reasoning
-from providers.failures import CallFailed, redact
+from providers.failures import TOOLS_REFUSED, CallFailed, redact, refuses_tools
 from providers.fitting import count_tokens, message_tokens
 
 log = structlog.get_logger()
@@ -127,7 +127,7 @@ class WiredModel:
             except CallFailed as failed:
                 wait = None if delivered else self._wait_before_next(request, repeats, failed)
                 if wait is None:
-                    yield self._error(failed)
+                    yield self._error(request, failed)
                     break
             await self._pace.sleep(wait)
         yield UsageDelta(spent)
@@ -145,7 +145,7 @@ class WiredModel:
                 spent += spoken.usage or Usage()
                 wait = self._wait_before_next(request, repeats, failed)
                 if wait is None:
-                    error = self._error(failed)
+                    error = self._error(request, failed)
                     return Completion(text=str(error), usage=spent, error=error)
                 await self._pace.sleep(wait)
             else:
@@ -183,8 +183,11 @@ class WiredModel:
         delay = None if request.retries is None else request.retry_delay
         return self._pace.wait_before_next(failed, repeats, model=self._spec.id, retries=request.retries, delay=delay)
 
-    def _error(self, failed: CallFailed) -> ErrorDelta:
-        return ErrorDelta(str(failed.code), redact(clean(failed.detail), *self._spec.secrets))
+    def _error(self, request: ChatRequest, failed: CallFailed) -> ErrorDelta:
+        detail = redact(clean(failed.detail), *self._spec.secrets)
+        if request.tools and refuses_tools(failed.detail):
+            detail = f"{detail} {TOOLS_REFUSED}"
+        return ErrorDelta(str(failed.code), detail)
 
 
 class _Speech:

@@ -16,8 +16,10 @@ from kombu.transport import pyamqp
 class Channel(pyamqp.Channel):
     """A channel that looks for a queue before it declares it."""
 
-    def queue_declare(self, queue: str = "", passive: bool = False, durable: bool = False, **given: Any) -> Any:
-        """Declare a queue. A durable one that is there already is taken as it is."""
+    def queue_declare(  # pyright: ignore[reportIncompatibleMethodOverride] (kombu gives everything by name)
+        self, queue: str = "", passive: bool = False, durable: bool = False, **given: Any
+    ) -> Any:
+        """Declare a queue. A durable one that is there already is used as it is."""
         if durable and not passive and queue:
             found = self._found(queue)
             if found is not None:
@@ -26,7 +28,8 @@ class Channel(pyamqp.Channel):
 
     def _found(self, queue: str) -> Any:
         """What RabbitMQ says of a queue; None if there is none. It closes the channel that asks for one in vain."""
-        asking: Any = self.connection.channel()
+        connection: Any = self.connection
+        asking: Any = connection.channel()
         try:
             return asking.queue_declare(queue, passive=True)
         except NotFound:

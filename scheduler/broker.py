@@ -27,6 +27,9 @@ ADVANCE = "scheduler.advance"
 START = "scheduler.start"
 
 SPARE_CONNECTIONS = 16  # beside the publishing threads: Flower's inspection takes a dozen, and waits for ever for one
+STARTS_AHEAD = (
+    1000  # messages that a scheduler takes from RabbitMQ: those with a countdown stay with it until it is over
+)
 VISIBILITY_TIMEOUT = 6 * 3600  # seconds; a message that is delivered twice claims nothing
 PUBLISHED_WITHIN = 0.5  # seconds, tried twice; who sends must not wait for a silent broker: the row is its own outbox
 RECONNECTS_EVERY = 1.0  # seconds, for ever; Celery itself waits longer and longer, and gives up after a while
@@ -84,6 +87,15 @@ def make_app(broker_url: str, *, publishers: int = 8, room: Room | None = None) 
         enable_utc=True,
     )
     return app
+
+
+def take_ahead(app: Celery, threads: int) -> None:
+    """Let a scheduler take more than its threads carry out, where prefetch counts cannot grow as messages must wait.
+
+    RabbitMQ counts per consumer, so a few starts with a countdown would keep all others from a scheduler.
+    """
+    if _is_amqp(app.conf.broker_url):
+        app.conf.worker_prefetch_multiplier = max(1, STARTS_AHEAD // threads)
 
 
 def _is_amqp(url: str) -> bool:

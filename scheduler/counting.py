@@ -11,12 +11,14 @@ def _nothing(*_: Any) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """run(status) · activation(component, outcome) · lost(attempts) · fold(seconds) · canary(seconds)
-    · refusal(scope, measure) · and of calls to models with a limit: waited() · postponed() · refused()
+    """run(status) · activation(component, outcome) · model_error(component) · lost(attempts) · fold(seconds)
+    · canary(seconds) · refusal(scope, measure) · and of calls to models with a limit: waited() · postponed()
+    · refused()
     """
 
     run: Callable[[str], None] = _nothing
     activation: Callable[[str, str], None] = _nothing
+    model_error: Callable[[str], None] = _nothing
     lost: Callable[[int], None] = _nothing
     fold: Callable[[float], None] = _nothing
     canary: Callable[[float], None] = _nothing

@@ -11,7 +11,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 import settings
 import telemetry
-from scheduler.broker import ADVANCE, START, make_app
+from scheduler.broker import ADVANCE, START, make_app, take_ahead
 from scheduler.coordinator import Coordinator
 from scheduler.counting import Counters
 from scheduler.hearing import GOODBYE, Hearing
@@ -31,6 +31,7 @@ telemetry.configure(_settings.log_level, _settings.log_format)
 _database_url, _redis_url, _broker_url = _settings.servers()
 
 app = make_app(_broker_url, publishers=_settings.scheduler_threads)
+take_ahead(app, _settings.scheduler_threads)
 _counters = Counters(**telemetry.counting())
 _lock_watchdog = LockWatchdog(_settings.deaf_after.total_seconds() + BEHIND_WATCHES)
 _coordinator: Coordinator | None = None

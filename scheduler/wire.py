@@ -11,6 +11,7 @@ from uuid import UUID
 from canvas import events
 from canvas.budget import UNPRICED, told_usage
 from canvas.graph import Canvas
+from canvas.notices import has_model_error
 from canvas.transcript import Event, Frame, Position, Said, message_data
 from store.events import Stored
 from store.ids import moment_of
@@ -34,7 +35,7 @@ class Wire:
                 yield position, {**self._envelope(events.MESSAGE, data), "turn": frame.turn.hex, "offset": at}
                 at = position.offset or 0
         elif frame.stored.name == events.RUN_FAILED:
-            yield frame.position, {**self.error_frame(str(frame.stored.body.get("error", ""))), "seq": frame.number}
+            yield frame.position, {**self._failed(frame.stored), "seq": frame.number}
         else:
             envelope = self._envelope(frame.stored.name, self._data(frame))
             yield frame.position, {**envelope, "seq": frame.number}
@@ -42,6 +43,23 @@ class Wire:
     def error_frame(self, message: str) -> dict[str, Any]:
         """How a failed turn ends (engine 5.6)."""
         return {"code": 500, "message": message, "data": False, **self.ids}
+
+    def _failed(self, stored: Stored) -> dict[str, Any]:
+        """The end of a failed turn: `message` names the node, `failure` has the same in parts."""
+        error = str(stored.body.get("error", ""))
+        number = self.canvas.numbers.get(stored.node_id or "")
+        if number is None:
+            return self.error_frame(error)
+        node = self.canvas.nodes[number]
+        code = str(stored.body.get("code") or "")
+        failure = {
+            "node_id": node.id,
+            "node_name": node.name,
+            "component": node.component,
+            "code": code,
+            "error": error,
+        }
+        return {**self.error_frame(self.canvas.error_of(node.id, error, code)), "failure": failure}
 
     @property
     def ids(self) -> dict[str, str]:
@@ -66,7 +84,8 @@ class Wire:
         node = self.canvas.nodes[number] if number is not None else None
         match stored.name:
             case events.NODE_STARTED if node is not None:
-                return events.node_started_data(node.id, node.name, node.component, at)
+                thoughts = events.thoughts_of(node.component, str(self.run.request.get("query") or ""))
+                return events.node_started_data(node.id, node.name, node.component, at, thoughts)
             case events.NODE_FINISHED if node is not None:
                 return events.node_finished_data(
                     node.id,
@@ -87,7 +106,9 @@ class Wire:
                 return stored.body
 
     def _finished(self, stored: Stored, at: float) -> dict[str, Any]:
+        failed = {"has_model_error": True} if has_model_error(self.run.usage) else {}
         return {
+            **failed,
             "inputs": self.run.request.get("inputs"),
             "outputs": stored.body.get("outputs", _public(stored.outputs)),
             "elapsed_time": max(0.0, at - moment_of(self.run.message_id).timestamp()),

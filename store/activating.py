@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Interval, bindparam, func, insert, text
+from sqlalchemy import Interval, bindparam, func, insert, literal_column, text
 
 from canvas.plan import Activation, Decision
 from canvas.state import RunStatus, Status, scope_text
@@ -20,24 +20,32 @@ from store.inbox import Written
 from store.schema import activations, beginning_of
 from store.transaction import Later, Transaction
 
-ACTIVATE = insert(activations).values(hinted_at=func.now())  # the hint follows the commit
-ACTIVATE_MANY = text("""
-    insert into activations (run_id, activated_rev, hinted_at, id, node_id, component, scope, ordinal, place, region,
-        wave, trail, limits, status, turn)
-    select :run_id, :revision, now(), u.id, u.node_id, u.component, u.scope, u.ordinal, u.place, u.region,
-        u.wave, cast(u.trail as json), cast(u.limits as json), u.status, u.turn
+AT_ONCE_SINCE = "to_timestamp(0)"
+"""What is ready and need not wait is due since ever, so that a clock that goes back keeps nobody from it."""
+ACTIVATE = insert(activations).values(  # the hint follows the commit
+    hinted_at=func.now(), not_before=literal_column(AT_ONCE_SINCE)
+)
+ACTIVATE_MANY = text(f"""
+    insert into activations (run_id, activated_rev, hinted_at, not_before, id, node_id, component, scope, ordinal,
+        place, region, wave, trail, limits, status, turn)
+    select :run_id, :revision, now(), {AT_ONCE_SINCE}, u.id, u.node_id, u.component, u.scope, u.ordinal, u.place,
+        u.region, u.wave, cast(u.trail as json), cast(u.limits as json), u.status, u.turn
     from unnest(cast(:id as uuid[]), cast(:node_id as text[]), cast(:component as text[]), cast(:scope as text[]),
         cast(:ordinal as int[]), cast(:place as bytea[]), cast(:region as bytea[]), cast(:wave as int[]),
         cast(:trail as text[]), cast(:limits as text[]), cast(:status as text[]), cast(:turn as uuid[]))
       as u(id, node_id, component, scope, ordinal, place, region, wave, trail, limits, status, turn)
-""")
+""")  # noqa: S608 (constants only)
 MANY = 3  # from so many on, one statement costs less than one for each
 AT_ONCE = 500
 ACTIVATE_TAKEN = insert(activations).values(
-    attempt=1, lease_until=func.now() + bindparam("lease", type_=Interval), started_at=func.now(), hinted_at=func.now()
+    attempt=1,
+    lease_until=func.now() + bindparam("lease", type_=Interval),
+    started_at=func.now(),
+    hinted_at=func.now(),
+    not_before=literal_column(AT_ONCE_SINCE),
 )
 PROMOTE = text(f"""
-    update activations a set status = 'ready', not_before = now(), hinted_at = now()
+    update activations a set status = 'ready', not_before = {AT_ONCE_SINCE}, hinted_at = now()
     from (
         select id from activations where run_id = :run_id and status = 'queued'
         order by {beginning_of("place")}, place limit :most
@@ -46,7 +54,8 @@ PROMOTE = text(f"""
 """)  # noqa: S608 (constants only)
 PROMOTE_TAKEN = text(f"""
     update activations a set status = 'running', attempt = attempt + 1, lease_id = :lease_id,
-        lease_until = now() + :lease, worker = :worker, started_at = now(), not_before = now(), hinted_at = now()
+        lease_until = now() + :lease, worker = :worker, started_at = now(), hinted_at = now(),
+        not_before = {AT_ONCE_SINCE}
     from (
         select id as next_id from activations where run_id = :run_id and status = 'queued'
         order by {beginning_of("place")}, place limit 1

@@ -9,9 +9,12 @@ from sqlalchemy import text
 from store.transaction import Transaction
 
 CAME_BACK = text("""
-    insert into canaries (queue, sent_at) values (:queue, :sent_at)
-    on conflict (queue) do update set sent_at = greatest(canaries.sent_at, excluded.sent_at)
+    insert into canaries (queue, sent_at)
+    select :queue, cast(:sent_at as timestamptz) where cast(:sent_at as timestamptz) <= now()
+    on conflict (queue) do update
+      set sent_at = greatest(case when canaries.sent_at <= now() then canaries.sent_at end, excluded.sent_at)
 """)
+"""One of a moment that is still to come proves nothing: the clock was ahead then. What it has left is overwritten."""
 LATEST = text("select sent_at from canaries where queue = :queue")
 
 REMEMBERED = text("select queue, sent_at from canaries where queue in ('sweeper:since', 'sweeper:seen')")
@@ -20,7 +23,7 @@ SEE = text("""
         insert into canaries (queue, sent_at) values ('sweeper:since', :since), ('sweeper:seen', :now)
         on conflict (queue) do update set sent_at = excluded.sent_at
     )
-    select sent_at from canaries where queue = :queue
+    select sent_at from canaries where queue = :queue and sent_at <= :now
 """)
 
 
@@ -33,7 +36,7 @@ class Sight:
 
 
 def came_back(tx: Transaction, queue: str, sent_at: datetime) -> None:
-    """A canary that was sent at this time has gone through the queue."""
+    """A canary that was sent at this time has gone through the queue. One from the future counts for nothing."""
     tx.run(CAME_BACK, queue=queue, sent_at=sent_at)
 
 

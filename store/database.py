@@ -162,9 +162,11 @@ class Database:
         return self._engine.raw_connection()
 
     def carry_out(self, work: Callable[[Transaction], T]) -> T:
-        """Work in a transaction, again from the beginning if the database stopped it before its commit.
+        """Work in a transaction, again from the beginning if the database has surely undone it.
 
-        For a lock that did not come, a deadlock, and a connection that had died in the pool.
+        For a lock that did not come and a deadlock, which may show only at the commit, since most statements are waited
+        for there; and for a connection that had died in the pool. What became of a commit whose connection has broken
+        nobody knows, so that is not repeated.
         """
         for further in reversed(range(TRIES)):
             is_done = False
@@ -174,7 +176,8 @@ class Database:
                     is_done = True
                 return result
             except DBAPIError as error:
-                if is_done or not further or not may_be_repeated(error):
+                is_unknown = is_done and error.connection_invalidated
+                if is_unknown or not further or not may_be_repeated(error):
                     raise
         raise AssertionError("unreachable: the last try returns or raises")
 

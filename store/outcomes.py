@@ -1,10 +1,12 @@
 """Outcomes as a column: what routing needs, without the values (they have rows of their own)."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, assert_never
 
+from canvas import notices
 from canvas.errors import StateError
+from canvas.notices import Notice
 from canvas.outcome import Chose, Expanded, Failed, Finished, Left, MessageEnd, Outcome, Repeated, Waiting
 
 
@@ -23,10 +25,18 @@ class Told:
 
 
 def to_column(
-    outcome: Outcome, *, error: str | None, retake: bool, spoke: bool, used: Mapping[str, int] | None = None
+    outcome: Outcome,
+    *,
+    error: str | None,
+    retake: bool,
+    spoke: bool,
+    used: Mapping[str, int] | None = None,
+    warnings: Sequence[Notice] = (),
 ) -> dict[str, Any]:
     """The JSON of an outcome; members that say nothing are left out."""
     data = _members(outcome)
+    if warnings:
+        data[notices.WARNINGS] = notices.to_column(warnings)
     data |= {"is": type(outcome).__name__, "retake": retake, "spoke": spoke, "used": used}
     if error is not None:
         data["told"] = error

@@ -1,16 +1,17 @@
 """What the sweeper finds: rows that wait for somebody who will not come. Each statement reads a partial index."""
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from uuid import UUID
 
-from sqlalchemy import text
+from sqlalchemy import Interval, bindparam, text
 
 from canvas.outcome import LOST, UNKNOWN, UNKNOWN_TEXT
 from store.activating import Hint
 from store.transaction import Transaction
 
 BATCH = 500
+LONGEST_LEASE = timedelta(minutes=15)  # of those whose workers renew them
 
 TRY_SWEEP = text("select pg_try_advisory_xact_lock(hashtextextended('easel:sweeper', 0)), now()")
 
@@ -25,23 +26,26 @@ SILENT = text(f"""
         end
     from (
         select run_id, id from activations
-        where status = 'running' and lease_until < now()
+        where status = 'running' and (lease_until < now() or lease_until > now() + :longest)
         order by run_id, id limit :most for no key update skip locked
     ) silent
     where a.run_id = silent.run_id and a.id = silent.id and a.status = 'running'
     returning a.run_id, a.id
-""")  # noqa: S608 (constants only)
+""").bindparams(bindparam("longest", type_=Interval))  # noqa: S608 (constants only)
+"""No lease is as long as that: its worker has renewed it last when the clock was ahead, and does so no more."""
 
 UNCLAIMED = text("""
     update activations a set hinted_at = now()
     from (
         select run_id, id from activations
-        where status = 'ready' and not_before <= now() and (hinted_at is null or hinted_at < :sent_before)
+        where status = 'ready' and not_before <= now()
+          and (hinted_at is null or hinted_at < :sent_before or hinted_at > now() + interval '15 s')
         order by hinted_at nulls first limit :most for no key update skip locked
     ) waiting
     where a.run_id = waiting.run_id and a.id = waiting.id
     returning a.run_id, a.id, a.component
 """)
+"""What was hinted in the future (more than a transaction takes) was hinted when the clock was ahead: once more."""
 
 UNSEEN = text("select distinct run_id from activations where status = 'reported' limit :most")
 
@@ -80,9 +84,9 @@ def try_sweep(tx: Transaction) -> tuple[bool, datetime]:
     return row[0], row[1]
 
 
-def silent_leases(tx: Transaction, most: int = BATCH) -> list[UUID]:
-    """Report lost workers in their name; the runs concerned."""
-    return list(dict.fromkeys(row[0] for row in tx.rows(SILENT, most=most)))
+def silent_leases(tx: Transaction, most: int = BATCH, longest: timedelta = LONGEST_LEASE) -> list[UUID]:
+    """Report lost workers in their name; the runs concerned. `longest`: longer than any lease may last."""
+    return list(dict.fromkeys(row[0] for row in tx.rows(SILENT, most=most, longest=longest)))
 
 
 def unclaimed(tx: Transaction, sent_before: datetime, most: int = BATCH) -> Sequence[Hint]:

@@ -180,11 +180,10 @@ def page(
         runs.c.status == status if status else true(),
         runs.c.id == (external_ids.find_run(tx, tenant_id, external_id) or UUID(int=0)) if external_id else true(),
     ]
-    found = tx.rows(
-        PAGE.where(*conditions).order_by(runs.c.created_at.desc(), runs.c.id.desc()).limit(limit).offset(offset),
-        of_tenant=tenant_id,
-    )
-    return [Glance(*row) for row in found], int(tx.scalar(COUNT.where(*conditions), of_tenant=tenant_id))
+    total = int(tx.scalar(COUNT.where(*conditions), of_tenant=tenant_id))
+    newest_first = PAGE.where(*conditions).order_by(runs.c.created_at.desc(), runs.c.id.desc())
+    found = tx.rows(newest_first.limit(limit).offset(offset), of_tenant=tenant_id)
+    return [Glance(*row) for row in found], max(total, offset + len(found) if found else 0)
 
 
 def step_count(tx: Transaction, run_id: UUID) -> int:

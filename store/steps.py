@@ -16,7 +16,7 @@ from canvas.events import Event
 from canvas.plan import Decision
 from canvas.state import RunStatus, Status
 from store import events, inbox, scopes, turns, values
-from store.activating import Hint, Own, activate
+from store.activating import AT_ONCE_SINCE, Hint, Own, activate
 from store.activations import Claim
 from store.encoding import decode, encode
 from store.outages import sqlstate
@@ -37,24 +37,26 @@ MOVE = text("""
         else ('An activation was not in the state that a decision has seen; as seen: ' || count(*))::int end
     from moved
 """)
-RETRY = text("""
+RETRY = text(f"""
     update activations set status = 'ready', lease_id = null, lease_until = null, outcome = null,
-        not_before = now(), hinted_at = now()
+        not_before = {AT_ONCE_SINCE}, hinted_at = now()
     where run_id = :run_id and id = any(cast(:ids as uuid[])) and status = 'ready'
     returning id, component
-""")
+""")  # noqa: S608 (constants only)
 POSTPONE = text("""
     update activations a set lease_id = null, lease_until = null, hinted_at = null,
         not_before = now() + make_interval(secs => m.seconds)
     from unnest(cast(:ids as uuid[]), cast(:seconds as float8[])) as m(id, seconds)
     where a.run_id = :run_id and a.id = m.id and a.status = 'ready'
 """)  # what it waits for stays in its outcome, for people; the sweeper sends it when it is due
-ANSWER = text("""
-    update activations set answers = :answers, lease_id = null, lease_until = null, not_before = now(),
+ANSWER = text(f"""
+    update activations set answers = :answers, lease_id = null, lease_until = null, not_before = {AT_ONCE_SINCE},
         hinted_at = now()
     where run_id = :run_id and id = any(cast(:ids as uuid[])) and status = 'ready'
     returning id, component
-""").bindparams(bindparam("answers", type_=activations.c.answers.type))
+""").bindparams(  # noqa: S608
+    bindparam("answers", type_=activations.c.answers.type)
+)
 CALL_OFF_ITEMS = text("""
     update activations a
     set called_off = true, status = 'reported', finished_at = now(),

@@ -107,6 +107,7 @@ class FakeContext:
     speaks: bool = False
     heard: bool = True
 
+    warnings: list[tuple[str, str]] = field(default_factory=list)  # (code, message) of what was told
     inputs: dict[str, Any] = field(default_factory=dict)  # what was noted
     pieces: list[str] = field(default_factory=list)  # what was said
     usage: Usage = field(default_factory=Usage)
@@ -177,6 +178,9 @@ class FakeContext:
         if llm_id not in self.models:
             raise ModelError(f'Model "{llm_id}" is not enabled for this tenant.')
         return self.models[llm_id]
+
+    def warn(self, code: str, message: str) -> None:
+        self.warnings.append((code, message))
 
     def spent(self, usage: Usage) -> None:
         self.usage += usage

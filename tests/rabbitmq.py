@@ -15,7 +15,7 @@ from uuid import uuid4
 import amqp
 
 FOLDER = Path("/usr/lib/rabbitmq/bin")
-UP_WITHIN = 120.0  # seconds; Erlang starts slowly on a busy machine
+UP_WITHIN = 240.0  # seconds; Erlang starts slowly on a busy machine
 
 
 @dataclass(frozen=True)

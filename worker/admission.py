@@ -41,6 +41,11 @@ class Admission:
         self._computing.discard(threading.get_ident())
         self._there_is_room()
 
+    def was_left_behind(self, thread: int) -> None:
+        """Nobody waits for what this thread still does; others take its place. It tells itself when it is back."""
+        self._computing.discard(thread)
+        self._there_is_room()
+
     @contextmanager
     def waits(self) -> Generator[None]:
         """This thread waits for something that needs no processor."""

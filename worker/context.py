@@ -11,6 +11,7 @@ import structlog
 from canvas import references
 from canvas.errors import ToolError, UnresolvedReference
 from canvas.graph import Kind, Node
+from canvas.notices import Notice
 from canvas.references import Ref
 from canvas.unknown import OnUnknown
 from components.file_texts import UnreadFile
@@ -23,7 +24,7 @@ from scheduler.versions import Compiled
 from store import conversations
 from store.activations import Claim
 from store.database import Database
-from worker import histories
+from worker import failures, histories
 from worker.acting import Acting
 from worker.keeping import Keeping
 from worker.patience import Patience
@@ -66,6 +67,7 @@ class WorkerContext:
     inputs: dict[str, Any] = field(default_factory=dict[str, Any])
     usage: Usage = field(default_factory=Usage)
     recalled: Usage = field(default_factory=Usage)  # of that, what earlier attempts had recorded
+    warnings: list[Notice] = field(default_factory=list[Notice])
     opening: str = ""  # what this node has said of its Message's text before its own
 
     # -- who and where ------------------------------------------------------------------------------------------
@@ -91,6 +93,10 @@ class WorkerContext:
         self.scope_item = claim.scope[-1][2] if claim.scope else 0
         self.repeats = Repeats(self.activation_id)
         self.services = replace(self.services, http=KeyedHttp(self.services.http, self.repeats, self.turns))
+
+    def warn(self, code: str, message: str) -> None:
+        self.warnings.append(Notice(code, failures.storable(message)))
+        self.log.warning("node_warned", node_id=self.node_id, code=code, detail=message)
 
     @property
     def log(self) -> Any:

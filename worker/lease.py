@@ -23,6 +23,7 @@ from canvas.errors import AttemptStopped, ExecutorError
 from scheduler.bus import Bus
 from store import activations
 from store.database import Database
+from worker.admission import ADMISSION
 from worker.loop import Loop
 
 log = structlog.get_logger()
@@ -31,6 +32,7 @@ TICK = 0.05  # seconds between looks at deadlines and graces
 LOOKS_APART = 0.05  # seconds between looks at cancel keys, whatever is claimed meanwhile
 DEAF = 1.0  # seconds between renewals while no calls to stop are heard: the rows are then all that tells of a cancel
 KEYS_AT_ONCE = 4  # runs that are cancelled side by side when many keys are found; each takes a few round trips
+AFTER_FAILURE = 1.0  # seconds until a thread goes on that has met what nobody expected
 LAST_REPORTS = 2.0  # seconds for the reports of attempts that were given back when the process goes down
 
 
@@ -49,6 +51,7 @@ class Attempt:
     is_lost: bool = False
     is_left_behind: bool = False
     is_over: bool = False
+    thread: int = field(default_factory=threading.get_ident)  # that carries it out
     abandon: Callable[[], None] | None = None  # report in its name
     postponed: tuple[float, str] | None = None  # until when (monotonic) it gave its place up, and what it waits for
     _task: "asyncio.Task[object] | None" = None
@@ -196,21 +199,38 @@ class Leases:
         for thread in self._threads:
             thread.join(timeout=2)
 
+    def look(self, passed: float) -> str | None:
+        """Why the process should end: one of the threads that its attempts rely on is there no more."""
+        ended = [thread.name for thread in self._threads if not thread.is_alive()]
+        return f"its thread {ended[0]} has ended" if ended and not self.is_closed else None
+
     def _keep(self) -> None:
         renewed = time.monotonic()
         while not self._ending.wait(TICK):
             now = time.monotonic()
             pause = self._renew_every if self.hears else min(DEAF, self._renew_every)
-            if now - renewed >= pause or self._renew_soon:
-                renewed, self._renew_soon = now, False
-                self._renew()
-            for attempt in self.held():
-                if attempt.deadline is not None and now >= attempt.deadline:
-                    attempt.stop("deadline", self._loop)
-                overdue = attempt.stopped is not None and now - attempt.stopped_at >= self._grace
-                if overdue and attempt.abandon and not attempt.is_reported and not attempt.is_left_behind:
-                    attempt.is_left_behind = True
-                    threading.Thread(target=self._leave_behind, args=(attempt,), daemon=True).start()
+            try:
+                if now - renewed >= pause or self._renew_soon:
+                    renewed, self._renew_soon = now, False
+                    self._renew()
+                self._stop_what_is_late(now)
+            except Exception as error:  # noqa: BLE001 (without renewals every attempt of the process would be lost)
+                self._has_failed(error)
+
+    def _stop_what_is_late(self, now: float) -> None:
+        for attempt in self.held():
+            if attempt.deadline is not None and now >= attempt.deadline:
+                attempt.stop("deadline", self._loop)
+            overdue = attempt.stopped is not None and now - attempt.stopped_at >= self._grace
+            if overdue and attempt.abandon and not attempt.is_reported and not attempt.is_left_behind:
+                threading.Thread(target=self._leave_behind, args=(attempt,), daemon=True).start()
+                attempt.is_left_behind = True  # where no thread is to be had, it is tried again
+
+    def _has_failed(self, error: Exception) -> None:
+        """Tell of what nobody expected, and wait a moment, lest it fills the log."""
+        thread = threading.current_thread().name
+        log.error("lease_thread_failed", thread=thread, error=f"{type(error).__name__}: {error}".partition("\n")[0])
+        self._ending.wait(AFTER_FAILURE)
 
     def _leave_behind(self, attempt: Attempt) -> None:
         """Report in the name of an attempt that does not let go; on a thread of its own, since renewals must go on."""
@@ -225,6 +245,7 @@ class Leases:
                 self._attempts.pop(attempt.lease_id, None)
                 if not attempt.is_over:
                     self._left_behind.add(attempt.lease_id)
+                    ADMISSION.was_left_behind(attempt.thread)
                 self._changed.notify_all()
 
     def _renew(self) -> None:
@@ -254,8 +275,11 @@ class Leases:
             while not self._ending.is_set():
                 self._look.wait(self._cancel_poll)
                 self._look.clear()
-                found = self._bus.cancelled(self._runs_at_hand())
-                list(cancels.map(self._cancel, found))
+                try:
+                    found = self._bus.cancelled(self._runs_at_hand())
+                    list(cancels.map(self._cancel, found))
+                except Exception as error:  # noqa: BLE001 (keys that are set later are still to be seen)
+                    self._has_failed(error)
                 self._ending.wait(LOOKS_APART)
 
     def _cancel(self, run_id: UUID) -> None:
@@ -289,3 +313,6 @@ class Leases:
                     log.warning("calls_not_heard", error=str(error))
                 self.hears = False
                 self._ending.wait(0.5)
+            except Exception as error:  # noqa: BLE001 (calls that come later are still to be heard)
+                self.hears = False
+                self._has_failed(error)

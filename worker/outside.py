@@ -27,6 +27,7 @@ class Reach:
     guard: Guard = field(default_factory=Guard)
     timeout: float = 15.0  # seconds of one request, where the caller does not say
     user_agent: str | None = None
+    contact: str | None = None  # whom vendors may write to
     base_urls: Mapping[str, str] = field(default_factory=dict[str, str])
     vendor_keys: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     speech_model: str | None = None
@@ -59,7 +60,7 @@ class Outside:
         self._library = library
         self._memories = memories
         self._mcp = mcp
-        self._http = Outgoing(reach.guard, timeout=reach.timeout, user_agent=reach.user_agent)
+        self._http = Outgoing(reach.guard, timeout=reach.timeout, user_agent=reach.user_agent, contact=reach.contact)
         self._ragflow = RagflowServer(self._http, *reach.ragflow) if reach.ragflow else None
         self._common = Services(
             self._http,

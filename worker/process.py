@@ -75,6 +75,7 @@ def _reach(
         guard=guard or _guard(settings),
         timeout=settings.http_timeout.total_seconds(),
         user_agent=settings.http_user_agent,
+        contact=settings.contact,
         base_urls=settings.tool_urls,
         vendor_keys=settings.vendor_keys,
         speech_model=settings.tts_model,

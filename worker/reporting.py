@@ -16,7 +16,9 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from canvas import budget
 from canvas.errors import ExecutorError, NodeFailure
-from canvas.outcome import POSTPONED, Failed, Left, Outcome
+from canvas.graph import Kind
+from canvas.notices import LONGEST, MODEL_ERRORS, WARNINGS, warnings_in
+from canvas.outcome import POSTPONED, Failed, Finished, Left, Outcome
 from canvas.state import ScopeKey, entry_text
 from components.context import THINK_END, THINK_START
 from providers.chat import Usage
@@ -304,14 +306,17 @@ class Reporting:
             error=outputs.get("_ERROR"),
             retake=context is not None and context.voice.retake and context.voice.is_message,
             spoke=context is not None and context.voice.has_spoken,
-            used=used,
+            warnings=context.warnings if context is not None else (),
         )
+        counted = self._counted(outcome, context, column)
+        if used is not None:
+            column["used"] = _sum(used, counted)
         outcome_column = self._held(column)
         assigned_rows = [{**self._row(), "name": name, "value": self._held(value)} for name, value in assigned.items()]
         stored = [large.values_row(claim.tenant_id, row) for row in values]
         variables = [large.variable_row(claim.tenant_id, row) for row in assigned_rows]
         size = self._size_of(stored, variables) if self._weight > LARGE else 0
-        return Written(outcome_column, usage, stored, variables, turn, size=size)
+        return Written(outcome_column, _sum(usage, counted), stored, variables, turn, size=size)
 
     def _size_of(self, values: Sequence[Mapping[str, Any]], variables: Sequence[Mapping[str, Any]]) -> int:
         """Characters that go into rows, if they are many: what lies in files takes the database no time."""
@@ -332,8 +337,17 @@ class Reporting:
             return usage, None
         recalled = _usage(context.recalled) if context is not None else {}
         fresh = {name: count - min(recalled.get(name, 0), told.get(name, 0)) for name, count in usage.items()}
-        total = {name: told.get(name, 0) + fresh.get(name, 0) for name in {**told, **fresh}}
-        return total, fresh
+        return _sum(told, fresh), fresh
+
+    def _counted(self, outcome: Outcome, context: WorkerContext | None, column: Mapping[str, Any]) -> dict[str, int]:
+        """What the run counts of a step beside its usage: warnings, and the error of a model that was its answer."""
+        error = column.get("told") if isinstance(outcome, Finished) else None
+        is_of_a_model = error is not None and context is not None and context.node.kind is Kind.MODEL
+        if is_of_a_model:
+            log.warning("model_error_is_the_answer", node_id=self.claim.node_id, error=str(error)[:LONGEST])
+            self.coordinator.dispatch.counters.model_error(self.claim.component)
+        counts = {WARNINGS: len(warnings_in(column)), MODEL_ERRORS: int(is_of_a_model)}
+        return {name: count for name, count in counts.items() if count}
 
     def _of_the_attempt(self, outcome: Outcome) -> dict[str, Any]:
         """Outputs that every attempt has."""
@@ -386,6 +400,10 @@ def _too_much(written: Written) -> NodeFailure:
         f"{_time_for(written.size).total_seconds():.0f} s, or end its connection. "
         "Make them smaller, or keep large values in files (EASEL_LARGE_VALUES=files)."
     )
+
+
+def _sum(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
+    return {name: one.get(name, 0) + other.get(name, 0) for name in {**one, **other}}
 
 
 def _usage(usage: Usage) -> dict[str, int]:

@@ -15,6 +15,7 @@ from store.activations import Claim
 from store.transaction import Transaction
 from store.values import Asked, Written
 from worker import values_seen
+from worker.admission import ADMISSION
 from worker.givens import Given, given
 from worker.lists import Lists
 from worker.reads import Collected, Reads, items_ref
@@ -189,4 +190,5 @@ def _files(of_the_turn: Given, compiled: Compiled, read_file: ReadFile) -> list[
     begin = compiled.document.entries["begin"].params
     layout = begin.get("layout_recognize")
     found = [read_file(file, layout if isinstance(layout, str) else "") for file in of_the_turn.base.get("files", ())]
-    return [file.text_blocking() if isinstance(file, UnreadFile) else file for file in found]
+    with ADMISSION.waits():  # child processes read them
+        return [file.text_blocking() if isinstance(file, UnreadFile) else file for file in found]

@@ -68,6 +68,7 @@ def worker() -> Worker:
         _worker = worker_of(_settings, coordinator, _redis_url)
         turning = Turning(_worker.loop, _worker.leases, _settings.deaf_after.total_seconds())
         Watch(turning, every=TURNS_WITHIN, ends=_ends).start()
+        Watch(_worker.leases, every=TURNS_WITHIN, ends=_ends).start()
         if _settings.metrics_port is not None:
             telemetry.serve_counters(_settings.metrics_port)
     return _worker

@@ -200,9 +200,12 @@ class _Player:
             ]
             history = snapshots.history_of(tx, row)
         shown = self.watcher.events_of(self.tenant_id, started.run_id, started.after)
+        error = ""
+        if row["status"] == RunStatus.FAILED:
+            error = self.watcher.error_of(self.tenant_id, started.run_id, started.after)
         waiting = next((event["data"] for event in shown if event["event"] == "user_inputs"), None)
         return Observed(
-            error=row["error"] if row["status"] == RunStatus.FAILED else "",
+            error=error,
             events=shown,
             answer="".join(map(_spoken, shown)),
             outputs=outputs,

@@ -3,11 +3,13 @@
 from typing import Any
 from uuid import UUID
 
-from canvas.transcript import Position
+from canvas.events import RUN_FAILED
+from canvas.transcript import Event, Frame, Position
 from cli.follow import Ears, Following
 from scheduler.versions import Versions
 from scheduler.wire import Wire
 from store.database import Database
+from store.events import Stored
 
 
 class Watcher:
@@ -20,10 +22,19 @@ class Watcher:
 
     def events_of(self, tenant_id: UUID, run_id: UUID, after: int) -> list[dict[str, Any]]:
         """{event, data} of a run's events after a number, with the spoken text where it was said."""
-        following = Following(self._database, tenant_id, run_id, self._ears, Position(after))
-        frames = list(following.now())
+        following, frames = self._read(tenant_id, run_id, after)
         with self._database.transaction() as tx:
             canvas = self._versions.canvas(tx, following.run.version_id)
         wire = Wire(following.run, canvas)
         shown = [envelope for frame in frames for _, envelope in wire.frames(frame)]
         return [{"event": frame["event"], "data": frame["data"]} for frame in shown if "event" in frame]
+
+    def error_of(self, tenant_id: UUID, run_id: UUID, after: int) -> str:
+        """The error that ended a run, in the component's own words, as RAGFlow tells it; "" if none did."""
+        _, frames = self._read(tenant_id, run_id, after)
+        ends = (frame.stored for frame in frames if isinstance(frame, Event) and frame.stored.name == RUN_FAILED)
+        return next((str(stored.body.get("error", "")) for stored in ends), "")
+
+    def _read(self, tenant_id: UUID, run_id: UUID, after: int) -> tuple[Following, list[Frame[Stored]]]:
+        following = Following(self._database, tenant_id, run_id, self._ears, Position(after))
+        return following, list(following.now())

@@ -235,11 +235,6 @@ class Tool(Generic[P]):
         return ToolRun(outputs, secrets.removed(error.details.get("answer"), hidden) or labelled, text, error.code)
 
 
-def timed_out(component: str, seconds: float) -> str:
-    """What is said of a call that has met the time limit of its component."""
-    return f"Operation timed out after {seconds:g} seconds. Raise COMPONENT_EXEC_TIMEOUT_{component.upper()}."
-
-
 def may_help(error: BaseException) -> bool:
     """Whether trying again may mend it (tools 1.8): what is refused, misconfigured or unreadable stays so."""
     return bool(getattr(error, "retryable", False))

@@ -19,6 +19,7 @@ from pydantic import field_validator
 from canvas.errors import AddressRefused, HttpFailed, NodeFailure, ToolError
 from components import charsets, main_text, page_html, page_markdown, page_text
 from components.context import NodeContext
+from components.refused_addresses import not_valid
 from components.templates import value_text
 from components.tools import web
 from components.tools.base import Argument, Tool, ToolParams, ToolResult
@@ -29,7 +30,6 @@ from providers.hops import url_of
 from providers.services import Call, Reply
 from providers.untrusted_work import in_untrusted_thread
 
-NOT_VALID = "URL not valid"
 LARGEST = 5 * 1024 * 1024  # bytes of a page
 LONGEST = 200_000  # characters of what is made of it
 _INLINE = re.compile(r"data:image/[\w.+-]{1,40};base64,[A-Za-z0-9+/=]*")
@@ -68,7 +68,8 @@ async def crawl(params: CrawlerParams, arguments: Mapping[str, Any], ctx: NodeCo
         html = page.text.encode("utf-8", "replace")
         text = await page_text.read_page(len(html), extracted, page.url, html, page.is_html, params.extract_type)
     except AddressRefused as error:
-        raise AddressRefused(NOT_VALID, answer=NOT_VALID, reason=error.message) from error
+        told = not_valid(error)
+        raise AddressRefused(told, answer=told, reason=error.message) from error
     except NodeFailure as error:
         told = f"An unexpected error occurred: {error.message}"
         raise ToolError(told, retryable=error.retryable, **{**error.details, "answer": told}) from error
@@ -84,7 +85,7 @@ def _checked(url: str) -> str:
 # -- two ways to a page -----------------------------------------------------------------------------------------------
 async def _by_http(url: str, params: CrawlerParams, ctx: NodeContext) -> Page:
     call = Call("GET", url, headers={"Accept": _ACCEPTED}, proxy=params.proxy or None, most_bytes=LARGEST)
-    reply = await web.fetch(ctx, CRAWLER.name, call)
+    reply = await web.fetch(ctx, CRAWLER.name, call, web.WHO_ASKS)
     kind = reply.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind == "application/pdf" or reply.content.startswith(b"%PDF-"):
         raise ToolError("it is a PDF, and only web pages and plain text are read.")

@@ -7,6 +7,7 @@ that is an error which another try may mend.
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from html import unescape
 from http import HTTPStatus
@@ -110,14 +111,14 @@ def _news_item(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 async def _fetched(call: Call, ctx: NodeContext) -> Reply:
-    reply = await web.fetch(ctx, "DuckDuckGo", call)
+    reply = await web.fetch(ctx, "DuckDuckGo", replace(call, as_browser=True), web.NO_PROGRAMS)
     if reply.status == HTTPStatus.ACCEPTED:
         raise _rate_limited()
     return reply
 
 
 def _rate_limited() -> HttpFailed:
-    return HttpFailed("rate limited", retryable=True)
+    return HttpFailed(f"rate limited {web.NO_PROGRAMS}", retryable=True)
 
 
 def _date(seconds: Any) -> Any:

@@ -15,7 +15,8 @@ from canvas.outcome import Failed, Finished, Outcome
 from components import templates
 from components.base import Component
 from components.context import NodeContext
-from components.tools.base import Apart, Argument, Tool, ToolParams, ToolRun, timed_out
+from components.time_limits import timed_out
+from components.tools.base import Apart, Argument, Tool, ToolParams, ToolRun
 from providers.work_time import WorkTime
 
 RESULT, SUPPRESSED = "result", "_SUPPRESSED_ERROR"
@@ -45,7 +46,7 @@ async def _carried_out(tool: Tool[Any], params: ToolParams, ctx: NodeContext) ->
         async with WorkTime(limit * _SHARE_OF_LIMIT):
             return await tool.run(params, _arguments(tool, params, ctx), ctx)
     except TimeoutError:
-        return ToolRun({}, None, timed_out(tool.name, limit), NodeTimeout.code)
+        return ToolRun({}, None, timed_out(limit, tool.name), NodeTimeout.code)
     except UnresolvedReference as unknown:
         return ToolRun({}, None, unknown.message, unknown.code)
 

@@ -26,6 +26,15 @@ MOST_BYTES = 10 * 1024 * 1024  # of one reply
 REDIRECTS = 5
 SHOWN = 200  # characters of a refusal's body
 
+WHO_ASKS = (
+    "(The vendor refuses requests that do not say who sends them: an operator sets EASEL_CONTACT to an URL or a mail "
+    "address.)"
+)
+NO_PROGRAMS = (
+    "(The vendor refuses programs, or this machine's address, at times: ask less often, or choose another tool. An "
+    "operator may set another HTTP_CLIENT_USER_AGENT.)"
+)
+_NOT_ADMITTED = frozenset({HTTPStatus.FORBIDDEN, HTTPStatus.TOO_MANY_REQUESTS})
 _MAY_PASS = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_EARLY, HTTPStatus.TOO_MANY_REQUESTS})
 
 
@@ -44,23 +53,25 @@ async def ask(ctx: NodeContext, tool: str, call: Call) -> Reply:
     )
 
 
-async def fetch(ctx: NodeContext, tool: str, call: Call) -> Reply:
-    """The vendor's answer of status 2xx. Raises HttpFailed for every other."""
+async def fetch(ctx: NodeContext, tool: str, call: Call, advice: str = "") -> Reply:
+    """The vendor's answer of status 2xx. Raises HttpFailed for every other, as `refusal` does."""
     reply = await ask(ctx, tool, call)
     if not reply.is_success:
-        raise refusal(reply)
+        raise refusal(reply, advice=advice)
     return reply
 
 
-def refusal(reply: Reply, message: str = "", *, wait: float | None = None) -> HttpFailed:
+def refusal(reply: Reply, message: str = "", *, wait: float | None = None, advice: str = "") -> HttpFailed:
     """An answer of the wrong status as an error, in the vendor's own words where the tool has found them.
 
-    `wait`: the tool knows that it passes, after so many seconds unless the answer has a `Retry-After`.
+    `wait`: the tool knows that it passes, after so many seconds unless the answer has a `Retry-After`. `advice` says
+    what may help where the vendor refuses programs that it does not know (403, 429).
     """
     asked = _retry_after(reply.headers.get("retry-after", ""))
+    told = f" {advice}" if advice and reply.status in _NOT_ADMITTED else ""
     may_pass = reply.status in _MAY_PASS or reply.status >= HTTPStatus.INTERNAL_SERVER_ERROR
     return HttpFailed(
-        message or f"HTTP {reply.status}: {text_of(reply)[:SHOWN]}",
+        (message or f"HTTP {reply.status}: {text_of(reply)[:SHOWN]}") + told,
         retryable=may_pass or wait is not None,
         status=reply.status,
         retry_after=wait if asked is None else asked,

@@ -1,7 +1,7 @@
 """Wikipedia: the introductions of the articles that fit a question, found with one request (row T10).
 
 DSL: `query`, `top_n`, `language`. Disambiguation pages are left out. The vendor asks for a User-Agent that says whom to
-contact: HTTP_CLIENT_USER_AGENT is where a deployment puts it.
+contact: EASEL_CONTACT is where a deployment puts it.
 """
 
 from collections.abc import Mapping
@@ -45,7 +45,7 @@ async def search(params: WikipediaParams, arguments: Mapping[str, Any], ctx: Nod
         "ppprop": "disambiguation",
     }
     call = Call("GET", f"https://{params.language}.wikipedia.org/w/api.php", params=asked)
-    pages = _pages(web.object_of(await web.fetch(ctx, "Wikipedia", call)))
+    pages = _pages(web.object_of(await web.fetch(ctx, "Wikipedia", call, web.WHO_ASKS)))
     hits = [Hit(page.get("title"), page.get("fullurl"), page["extract"]) for page in pages]
     formalized = await evidence.cite_hits(hits, ctx)
     rows = [{"title": hit.title, "url": hit.url, "extract": hit.content} for hit in hits]

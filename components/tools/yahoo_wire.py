@@ -35,29 +35,35 @@ class Yahoo:
         """What the vendor knows, by module; modules it does not have are missing."""
         params, headers = await self._admission()
         params["modules"] = ",".join(modules)
-        reply = await web.ask(self.ctx, TOOL, Call("GET", self._address(FACTS), params=params, headers=headers))
+        reply = await web.ask(self.ctx, TOOL, self._call(self._address(FACTS), params, headers))
         return _only_result(reply, "quoteSummary")
 
     async def month(self) -> Mapping[str, Any]:
         """Daily bars of the last month: `timestamp`, `meta`, `indicators`."""
         asked = {"range": "1mo", "interval": "1d"}
-        reply = await web.ask(self.ctx, TOOL, Call("GET", self._address(CHART), params=asked))
+        reply = await web.ask(self.ctx, TOOL, self._call(self._address(CHART), asked))
         return _only_result(reply, "chart")
 
     async def news(self) -> list[Any]:
         """Recent articles that mention the stock."""
         asked = {"q": self.symbol, "newsCount": MOST_NEWS, "quotesCount": 0}
-        reply = await web.fetch(self.ctx, TOOL, Call("GET", SEARCH, params=asked))
+        reply = await web.fetch(self.ctx, TOOL, self._call(SEARCH, asked), web.NO_PROGRAMS)
         return web.rows_of(web.object_of(reply).get("news"), "news")
 
     async def _admission(self) -> tuple[dict[str, Any], dict[str, str]]:
         """The crumb and the cookie. Without them the vendor is asked all the same, and says why it refuses."""
-        greeting = await web.ask(self.ctx, TOOL, Call("GET", COOKIE))
+        greeting = await web.ask(self.ctx, TOOL, self._call(COOKIE))
         cookies = "; ".join(_COOKIE.findall(greeting.headers.get("set-cookie", "")))
         headers = {"Cookie": cookies} if cookies else {}
-        reply = await web.ask(self.ctx, TOOL, Call("GET", CRUMB, headers=headers))
+        reply = await web.ask(self.ctx, TOOL, self._call(CRUMB, None, headers))
         crumb = web.text_of(reply).strip() if reply.is_success else ""
         return {"crumb": crumb} if 0 < len(crumb) <= _LONGEST_CRUMB and "<" not in crumb else {}, headers
+
+    def _call(
+        self, url: str, params: Mapping[str, Any] | None = None, headers: Mapping[str, str] | None = None
+    ) -> Call:
+        """A request as a browser sends it: the vendor answers no others."""
+        return Call("GET", url, params=params, headers=headers or {}, as_browser=True)
 
     def _address(self, base: str) -> str:
         return base + quote(self.symbol, safe="")
@@ -66,7 +72,7 @@ class Yahoo:
 def _only_result(reply: Reply, name: str) -> Mapping[str, Any]:
     """The one result in the vendor's envelope. Raises ToolError for an error in it, or an empty one."""
     if not reply.is_success:
-        raise web.refusal(reply, _said(reply, name))
+        raise web.refusal(reply, _said(reply, name), advice=web.NO_PROGRAMS)
     envelope = web.object_of(reply).get(name)
     envelope = envelope if isinstance(envelope, Mapping) else {}
     error, results = envelope.get("error"), envelope.get("result")

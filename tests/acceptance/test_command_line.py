@@ -125,6 +125,7 @@ def test_a_started_run_is_carried_out_shown_and_listed(easel: Easel):
     assert "workflow_finished" in followed.stdout.splitlines()[-1]
     assert "LLM:Check  check" in shown.stdout
     assert shown.stdout.index("item 0") < shown.stdout.index("item 1")
+    assert all(json.loads(line)["id"] == json.loads(line)["run"] for line in listed.stdout.splitlines())
     assert [json.loads(line)["run"] for line in listed.stdout.splitlines()] == [run]
 
 

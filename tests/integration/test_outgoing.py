@@ -150,6 +150,26 @@ def test_an_answer_of_any_status_is_read_whole():
     assert asked.headers["user-agent"] == "easel/test"
 
 
+@pytest.mark.parametrize(
+    ("said", "contact", "as_browser", "sent"),
+    [
+        (None, None, False, "easel/"),
+        (None, "https://ops.example", False, "(+https://ops.example)"),
+        (None, "https://ops.example", True, "Mozilla/5.0"),
+        ("mine/1", "https://ops.example", True, "mine/1"),
+    ],
+)
+def test_request_says_who_sends_it(said: str | None, contact: str | None, as_browser: bool, sent: str):
+    async def work() -> Asked:
+        http = Outgoing(HERE, user_agent=said, contact=contact)
+        async with Server(answers({"/": reply(b"")})) as server:
+            await http.send(Call("GET", server.url(), as_browser=as_browser))
+            await http.aclose()
+            return server.asked[0]
+
+    assert sent in carried_out(work).headers["user-agent"]
+
+
 def test_the_connection_goes_to_the_address_that_was_checked():
     resolve, names = resolver(["127.0.0.1"], ["10.255.255.1"])
 

@@ -183,7 +183,7 @@ def test_a_vendor_that_takes_too_long_is_left(server: HTTPServer, vendor: Vendor
         if has_begun.is_set():  # it is noted when it is answered, and then it is nothing of the next test's
             until(lambda: server.log)
 
-    assert "within 0.2 seconds" in error or "timed out after 0.2 seconds. Raise COMPONENT_EXEC_TIMEOUT_" in error
+    assert "within 0.2 seconds" in error or error.startswith("Operation timed out after 0.2 seconds")
 
 
 @each_vendor
@@ -193,7 +193,7 @@ def test_a_redirect_to_a_private_address_is_refused(server: HTTPServer, vendor: 
     error = error_in(outcome_of(server, vendor, max_retries=2))
 
     assert (
-        error == "URL not valid"
+        error.startswith("URL not valid: URL resolves to a non-public address (127.0.0.2)")
         if vendor.tool == "Crawler"
         else "redirects a request with a body" in error or ("non-public address (127.0.0.2)" in error)
     )

@@ -3,6 +3,7 @@
 import asyncio
 import io
 import wave
+from typing import Any
 
 import pytest
 
@@ -20,15 +21,15 @@ FACTORY = "OpenAI-API-Compatible"
 MODEL = f"m@{FACTORY}"
 
 
-def account(url: str = "http://model.test/v1", *kinds: str) -> Account:
+def account(url: str = "http://model.test/v1", *kinds: str, instance: str = "default") -> Account:
     models = {"m": AccountModel(kinds=frozenset(kinds or ("chat",)))}
-    return Account(FACTORY, base_url=url, api_key="sk-a-secret-key", models=models)
+    return Account(FACTORY, instance, base_url=url, api_key="sk-a-secret-key", models=models)
 
 
-def tried(kind: str, *plays: Play) -> tuple[Told, VendorServer]:
+def tried(kind: str, *plays: Play, model: str = MODEL, instance: str = "default") -> tuple[Told, VendorServer]:
     async def ask() -> tuple[Told, VendorServer]:
         async with vendor_server(*plays) as server:
-            spec, found = chosen(MODEL, [account(server.url, kind)])
+            spec, found = chosen(model, [account(server.url, kind, instance=instance)])
             assert found == kind
             http = Outgoing(Guard.parse())
             try:
@@ -87,6 +88,29 @@ def test_a_model_of_transcripts_hears_silence():
         assert recording.getnframes() / recording.getframerate() == SILENCE
 
 
+CALLS = [{"id": "c", "type": "function", "function": {"name": "report_ready", "arguments": "{}"}}]
+CALLED = {"choices": [{"message": {"content": None, "tool_calls": CALLS}, "finish_reason": "tool_calls"}]}
+READY = {"choices": [{"message": {"content": "ready"}, "finish_reason": "stop"}]}
+
+
+@pytest.mark.parametrize(
+    ("reply", "status", "tools"),
+    [
+        (CALLED, 200, "called"),
+        (READY, 200, "not called"),
+        ({"error": {"message": "m does not support tools"}}, 400, "refused"),
+    ],
+)
+def test_chat_model_tells_whether_it_calls_tools(reply: dict[str, Any], status: int, tools: str):
+    told, server = tried("chat", whole(READY), whole(reply, status))
+
+    assert (told.error, told.figures) == (None, {"tools": tools})
+    assert f"tools: {tools}" in told.text
+    assert "tools" not in server.requests[0].json
+    assert server.requests[1].json["tools"][0]["function"]["name"] == "report_ready"
+    assert ("--no-tools" in told.text) == (tools == "refused")
+
+
 @pytest.mark.parametrize("kind", ["chat", "embedding", "rerank", "tts", "asr"])
 def test_a_vendor_that_refuses_is_told_in_its_words_and_without_the_key(kind: str):
     told, server = tried(kind, whole({"error": {"message": "bad key sk-a-secret-key"}}, 401))
@@ -95,6 +119,26 @@ def test_a_vendor_that_refuses_is_told_in_its_words_and_without_the_key(kind: st
     assert "bad key" in told.error
     assert "sk-a-secret-key" not in told.error
     assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "play"),
+    [
+        ("chat", whole({"choices": [{"message": {"content": "ready"}, "finish_reason": "stop"}]})),
+        ("embedding", vectors([1.0, 0.0], [0.0, 1.0])),
+        ("rerank", ranks(0.1, 0.9)),
+        ("tts", whole(b"ID3-some-audio", content_type="audio/mpeg")),
+        ("asr", whole({"text": ""})),
+    ],
+)
+def test_server_of_a_model_that_ragflow_stored_with_a_suffix_sees_the_name_without_it(kind: str, play: Play):
+    told, server = tried(kind, play, model=f"m___OpenAI-API@{FACTORY}#admin", instance="admin")
+
+    assert told.error is None
+    assert server.requests
+    for request in server.requests:
+        assert b"___OpenAI-API" not in request.content
+        assert b'name="model"\r\n\r\nm\r\n' in request.content if kind == "asr" else request.json["model"] == "m"
 
 
 def test_a_kind_that_nothing_asks_and_a_model_that_is_not_so_are_refused():

@@ -234,7 +234,7 @@ def test_a_vendor_that_is_silent_ends_with_the_nodes_time(
     error = error_of(vendor, httpserver.url_for(""), limit=0.2)
     released.set()
 
-    assert error.startswith("Operation timed out after 0.2 seconds. Raise COMPONENT_EXEC_TIMEOUT_")
+    assert error.startswith("Operation timed out after 0.2 seconds. An operator can raise COMPONENT_EXEC_TIMEOUT_")
     assert time.monotonic() - began < PATIENCE / 2
 
 

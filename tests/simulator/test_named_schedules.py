@@ -378,6 +378,23 @@ def test_a_sweeper_that_dies_with_the_worker_adds_no_more_than_its_own_absence(t
     scene.comes_about(lambda: chaos.people.is_done, within=40)
 
 
+@pytest.mark.parametrize("seconds", [3600, -3600])
+@pytest.mark.parametrize("moment", ["ready", "running"])
+def test_a_clock_that_goes_an_hour_back_or_ahead_costs_no_more_than_a_lease(seconds: int, moment: str, theatre: Opened):
+    """A worker dies just then, with its lease, and with the hints that it had received."""
+    scene = theatre(TWO_BRANCHES, long_work("a", 5))
+    chaos = an_installation(scene)
+    node = "a" if moment == "running" else "begin"
+    scene.comes_about(lambda: scene.statuses.get(node) == moment, within=10)
+
+    scene.world.jumped += timedelta(seconds=seconds)
+    chaos.kill_worker()
+    took = scene.comes_about(lambda: chaos.people.is_done, within=60)
+
+    assert scene.run["status"] == "succeeded"
+    assert took < 45
+
+
 # -- one kills, others pay -------------------------------------------------------------------------------------------
 def test_what_kills_its_process_three_times_takes_none_of_127_innocents_along(theatre: Opened):
     """All 128 share the process that dies, twice. Who has two strikes is then claimed one at a time."""

@@ -1,7 +1,7 @@
 """Twins of the statements that folds and people's verbs make: runs, scopes, events, turns, conversations."""
 
 from collections.abc import Callable, Mapping
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -24,6 +24,7 @@ from store.activations import CLAIMED
 from tests.simulator.database import twin
 from tests.simulator.tables import STATEMENT_AT_MOST, Data, Row, Work, moved_on, refused, version_gone
 
+SINCE_EVER = datetime(1970, 1, 1, tzinfo=UTC)
 Holds = Callable[[Data], bool]
 Change = Callable[[Data], Data]
 
@@ -258,7 +259,7 @@ def activate(work: Work, **row: Any) -> int:
         work.server["activations"],
         (row["run_id"], row["id"]),
         row["run_id"],
-        {**DEFAULTS_OF_ACTIVATIONS, "not_before": work.now, "hinted_at": work.now, "created_at": work.now, **kept},
+        {**DEFAULTS_OF_ACTIVATIONS, "not_before": SINCE_EVER, "hinted_at": work.now, "created_at": work.now, **kept},
     )
     return 1
 
@@ -301,7 +302,7 @@ def _again(work: Work, run_id: UUID, ids: list[UUID], **changes: Any) -> list[di
         data = work.take(row, lambda a: a["status"] == "ready") if row is not None else None
         if row is not None and data is not None:
             fresh = {"status": "ready", "lease_id": None, "lease_until": None}
-            work.put(row, {**data, **fresh, "not_before": work.now, "hinted_at": work.now, **changes})
+            work.put(row, {**data, **fresh, "not_before": SINCE_EVER, "hinted_at": work.now, **changes})
             hit.append({"id": data["id"], "component": data["component"]})
     return hit
 
@@ -331,7 +332,7 @@ def promote(work: Work, run_id: UUID, most: int) -> list[dict[str, Any]]:
     for row, _ in sorted(found, key=lambda each: each[1]["place"])[:most]:
         data = work.take(row, anything)
         if data is not None:
-            work.put(row, {**data, "status": "ready", "not_before": work.now, "hinted_at": work.now})
+            work.put(row, {**data, "status": "ready", "not_before": SINCE_EVER, "hinted_at": work.now})
             hit.append({"id": data["id"], "component": data["component"]})
     return hit
 
@@ -350,7 +351,7 @@ def promote_taken(work: Work, run_id: UUID, lease_id: UUID, lease: timedelta, wo
                 "lease_until": work.now + lease,
                 "worker": worker,
                 "started_at": work.now,
-                "not_before": work.now,
+                "not_before": SINCE_EVER,
                 "hinted_at": work.now,
             }
             work.put(row, new)

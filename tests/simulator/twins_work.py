@@ -456,9 +456,9 @@ def try_sweep(work: Work) -> list[dict[str, Any]]:
 
 
 @twin(overdue.SILENT)
-def silent(work: Work, most: int, **more: Any) -> list[dict[str, Any]]:
+def silent(work: Work, most: int, longest: timedelta) -> list[dict[str, Any]]:
     def holds(a: Data) -> bool:
-        return a["status"] == "running" and a["lease_until"] < work.now
+        return a["status"] == "running" and not work.now <= a["lease_until"] <= work.now + longest
 
     found = sorted(_everywhere(work, "activations", holds), key=lambda each: (each[1]["run_id"], each[1]["id"]))
     lost = packed({"is": "Failed", "error": "The worker was lost.", "code": LOST, "retryable": True, "used": {}})
@@ -478,7 +478,9 @@ def silent(work: Work, most: int, **more: Any) -> list[dict[str, Any]]:
 def unclaimed(work: Work, sent_before: datetime, most: int) -> list[dict[str, Any]]:
     def holds(a: Data) -> bool:
         is_due = a["status"] == "ready" and a["not_before"] <= work.now
-        return is_due and (a["hinted_at"] is None or a["hinted_at"] < sent_before)
+        hinted_at = a["hinted_at"]
+        ahead = work.now + timedelta(seconds=15)
+        return is_due and (hinted_at is None or hinted_at < sent_before or hinted_at > ahead)
 
     found = sorted(
         _everywhere(work, "activations", holds),
@@ -589,8 +591,14 @@ def open_runs(work: Work, most: int) -> list[dict[str, Any]]:
 
 @twin(canaries.CAME_BACK)
 def came_back(work: Work, queue: str, sent_at: datetime) -> int:
+    if sent_at > work.now:
+        return 0
     new = {"queue": queue, "sent_at": sent_at}
-    work.upsert(work.server["canaries"], queue, None, new, lambda old: {**new, "sent_at": max(old["sent_at"], sent_at)})
+
+    def latest(old: Data) -> Data:
+        return new if old["sent_at"] > work.now else {**new, "sent_at": max(old["sent_at"], sent_at)}
+
+    work.upsert(work.server["canaries"], queue, None, new, latest)
     return 1
 
 
@@ -607,7 +615,10 @@ def remembered(work: Work) -> list[dict[str, Any]]:
 
 @twin(canaries.SEE)
 def see(work: Work, since: datetime, now: datetime, queue: str) -> list[dict[str, Any]]:
-    found = latest_canary(work, queue)  # both parts of the statement see what was there when it began
+    came = latest_canary(work, queue)
+    found = [
+        each for each in came if each["sent_at"] <= now
+    ]  # both parts of the statement see what was there when it began
     for name, moment in (("sweeper:since", since), ("sweeper:seen", now)):
         new = {"queue": name, "sent_at": moment}
         work.upsert(work.server["canaries"], name, None, new, lambda _, new=new: new)

@@ -6,14 +6,18 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
+from store import model_accounts
 from store.ids import new_id
-from tests.integration.api.conftest import Server
+from store.model_accounts import AccountRow
+from store.sealing import SealingKey
+from tests.integration.api.conftest import SECRET, Server
 from tests.integration.api.talking import (
     BROKEN,
     ECHO,
     FORM,
     MODEL,
     Client,
+    canvas,
     eventually,
     frames,
     message,
@@ -275,7 +279,64 @@ def test_openai_clients_are_told_of_forms_and_failures(client: Client) -> None:
     assert waiting.json()["error"]["cpn_id"] == "UserFillUp:0"
     assert failed.status_code == 500
     assert failed.json()["error"]["type"] == "server_error"
+    assert failed.json()["error"]["message"].startswith('Node "the VariableAssigner:0" (VariableAssigner:0): ')
     assert silent.json()["error"]["message"] == "You must provide at least one message."
+
+
+def test_error_of_a_run_names_its_node_in_the_chat_and_in_the_run_and_is_bare_where_ragflow_has_it(
+    client: Client,
+) -> None:
+    *_, finished, last, _ = client.stream(client.agent(BROKEN, "broken"))
+
+    failure = last.data["failure"]
+    named = f'Node "the VariableAssigner:0" (VariableAssigner:0): {failure["error"]}'
+    assert (last.data["code"], last.data["message"]) == (500, named)
+    assert (failure["node_id"], failure["component"]) == ("VariableAssigner:0", "VariableAssigner")
+    assert finished.data["data"]["error"] == failure["error"]
+    assert client.run(last.data["run_id"])["error"] == named
+
+
+def test_failed_model_is_marked_on_the_run_and_is_an_error_for_openai_clients(server: Server, client: Client) -> None:
+    gone = AccountRow("VLLM", base_url="http://127.0.0.1:1", models={"m": {"kinds": ["chat"], "is_tools": False}})
+    with server.database.transaction() as tx:
+        model_accounts.put(tx, client.tenant_id, gone, SealingKey.of(SECRET))
+    tool = {"component_name": "TavilySearch", "params": {"api_key": "k"}}
+    agent = client.agent(
+        canvas(
+            ("begin", "Begin", {}, ["Agent:0"]),
+            ("Agent:0", "Agent", {"llm_id": "m@VLLM", "prompts": "{sys.query}", "tools": [tool]}, ["Message:0"]),
+            ("Message:0", "Message", message("{Agent:0@content}"), []),
+        )
+    )
+    body = {"messages": [{"role": "user", "content": "x"}]}
+    url = f"/api/v1/openai/agents/{agent}/chat/completions"
+
+    *_, finished, _ = client.stream(agent)
+    whole = client.http.post(url, json=body)
+    with client.http.stream("POST", url, json={**body, "stream": True}) as response:
+        chunks = [json.loads(line[6:]) for line in response.iter_lines() if line.startswith("data: {")]
+
+    run = client.run(finished.data["run_id"])
+    (listed, *_) = client.http.get("/api/v1/runs", params={"session_id": run["session_id"]}).json()["runs"]
+    assert finished.data["data"]["has_model_error"] is True
+    assert (run["status"], run["has_model_error"], listed["has_model_error"]) == ("succeeded", True, True)
+    assert run["answer"].startswith("**ERROR**: CONNECTION_ERROR")
+    assert [(each["node_id"], each["code"]) for each in run["warnings"]] == [("Agent:0", "tools_not_offered")]
+    assert {"warnings", "model_errors"}.isdisjoint(run["usage"])
+    assert (whole.status_code, whole.json()["error"]["type"]) == (500, "model_error")
+    assert whole.json()["error"]["message"].startswith("**ERROR**: CONNECTION_ERROR")
+    assert whole.headers["x-should-retry"] == "false"
+    assert chunks[-1]["choices"][0]["finish_reason"] == "error"
+    assert chunks[-1]["choices"][0]["delta"]["error"]["type"] == "model_error"
+    assert (chunks[-1]["error"]["type"], chunks[-1]["error"]["code"]) == ("model_error", "model_error")
+
+
+def test_run_whose_model_answers_has_no_mark(client: Client) -> None:
+    *_, finished, _ = client.stream(client.agent(MODEL))
+
+    run = client.run(finished.data["run_id"])
+    assert "has_model_error" not in finished.data["data"]
+    assert (run["has_model_error"], run["warnings"]) == (False, [])
 
 
 def test_share_links_open_the_openai_route_only(server: Server, client: Client) -> None:

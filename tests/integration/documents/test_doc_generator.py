@@ -1,5 +1,6 @@
 """DocGenerator makes a file of a text and offers it for download."""
 
+import asyncio
 import base64
 import json
 import re
@@ -12,6 +13,7 @@ from canvas.errors import NodeFailure
 from canvas.outcome import Finished
 from components import doc_generator as module
 from components.doc_generator import DocGeneratorParams, doc_generator, file_name
+from components.documents import Layout, make_document, render
 from tests.fakes import FakeContext, run
 
 TEXT = {"content": "# T", "output_format": "html", "add_timestamp": False}
@@ -138,11 +140,11 @@ def test_a_reference_that_leads_nowhere_is_shown_and_the_document_is_made():
 def test_the_frame_reaches_the_document(monkeypatch: pytest.MonkeyPatch):
     layouts: list[Any] = []
 
-    def noted(text: str, output_format: str, layout: Any) -> bytes:
+    async def noted(text: str, output_format: str, layout: Any) -> bytes:
         layouts.append(layout)
         return b"x"
 
-    monkeypatch.setattr(module, "render", noted)
+    monkeypatch.setattr(module, "make_document", noted)
 
     made({"content": "a", "header_text": "H", "footer_text": "F", "watermark_text": "W", "font_size": 14.5})
     made({"content": "a", "add_page_numbers": False, "add_timestamp": False})
@@ -181,10 +183,21 @@ def test_nothing_to_write_is_a_failure():
 
 
 def test_a_document_that_cannot_be_made_fails_the_node(monkeypatch: pytest.MonkeyPatch):
-    def broken(*_: Any) -> bytes:
+    async def broken(*_: Any) -> bytes:
         raise NodeFailure("too long")
 
-    monkeypatch.setattr(module, "render", broken)
+    monkeypatch.setattr(module, "make_document", broken)
 
     with pytest.raises(NodeFailure, match=r"^Document generation failed: too long$"):
         run(doc_generator, TEXT, FakeContext())
+
+
+def test_a_document_is_the_same_from_a_process_of_its_own_as_from_here():
+    layout = Layout(header="H", footer="F", page_numbers=True, timestamp="Generated: now", font_size=14.5)
+
+    made_elsewhere = asyncio.run(make_document("# Title\n\ntext", "html", layout))
+    long = asyncio.run(make_document("# Title\n\n" + "text " * 10_000, "html", layout))
+
+    assert made_elsewhere == render("# Title\n\ntext", "html", layout)
+    assert long == render("# Title\n\n" + "text " * 10_000, "html", layout)
+    assert asyncio.run(make_document("# Title", "pdf", layout)).startswith(b"%PDF-")

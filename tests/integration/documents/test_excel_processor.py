@@ -4,6 +4,7 @@ import base64
 import io
 import re
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from pydantic import ValidationError
 from canvas import dsl
 from canvas.errors import NodeFailure, UnresolvedReference
 from canvas.outcome import Finished
-from components import tables
+from components import spreadsheets, tables
 from components.excel_processor import ExcelProcessorParams, excel_processor
 from tests.fakes import FakeContext, run
 
@@ -158,7 +159,11 @@ def test_a_reference_to_nothing_fails_the_node():
 
 
 def test_a_missing_library_fails_the_node(monkeypatch: pytest.MonkeyPatch):
+    async def here(function: Callable[..., Any], *arguments: Any) -> Any:
+        return function(*arguments)
+
     monkeypatch.setitem(sys.modules, "openpyxl", None)
+    monkeypatch.setattr(spreadsheets, "in_limited_process", here)
 
     with pytest.raises(NodeFailure, match=r"easel\[docs\]"):
         outputs(given(descriptor("x", "x.xlsx"), x=b""))

@@ -220,7 +220,7 @@ def test_a_failed_run_carries_out_what_began_with_the_failure_and_nothing_later(
     assert run.status == "failed"
     assert run.statuses == {"begin": "done", "one": "done", "two": "done"}
     assert run.events[-1].name == "run_failed"
-    assert run.row["error"] == "broken"
+    assert run.row["error"] == "Node one (Act): broken"
 
 
 def test_what_was_ready_when_a_run_ended_is_closed_and_stays_closed(bench: Bench):

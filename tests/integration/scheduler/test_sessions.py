@@ -20,7 +20,7 @@ from scheduler.lifecycle import Lifecycle
 from scheduler.requests import start_for
 from scheduler.sweep import Sweeper
 from scheduler.turn_start import Request
-from store import conversations, runs
+from store import conversations, overdue, runs
 from store.ids import new_id
 from store.schema import runs as run_rows
 from tests.builders import says
@@ -73,6 +73,43 @@ def test_the_order_is_that_of_acceptance_whatever_the_ids_say(bench: Bench):
     assert third.id < second.id
     assert first.row["finished_at"] <= second.row["started_at"]
     assert second.row["finished_at"] <= third.row["started_at"]
+
+
+def test_run_ends_without_looking_for_a_queued_run_in_every_week_if_none_is_queued(bench: Bench, sent: list[bytes]):
+    session, drawn = a_session(bench)
+    for number in range(2):
+        bench.begun(turn(bench, session, drawn, str(number)))
+        bench.play()
+
+    assert [sql for sql in sent if b"status = 'queued'" in sql and b"conversation_id = " in sql] == []
+
+    first, second = (bench.begun(turn(bench, session, drawn, on_busy="enqueue")) for _ in range(2))
+    bench.play()
+    assert [first.status, second.status] == ["succeeded", "succeeded"]
+    sent.clear()
+    third = bench.begun(turn(bench, session, drawn))
+    bench.play()
+
+    assert third.status == "succeeded"
+    assert [sql for sql in sent if b"status = 'queued'" in sql and b"conversation_id = " in sql] == []
+
+
+def test_run_that_a_previous_release_has_queued_begins_at_the_sweepers_next_look(bench: Bench):
+    session, drawn = a_session(bench)
+    first = bench.begun(turn(bench, session, drawn))
+    queued = bench.begun(turn(bench, session, drawn, on_busy="enqueue"))
+    with bench.database.transaction() as tx:
+        tx.run(text("update conversations set has_queue = false where id = :id"), id=session)
+    bench.play()
+    assert (first.status, queued.status) == ("succeeded", "queued")
+
+    with bench.database.transaction() as tx:
+        stuck = overdue.stuck(tx)
+    assert queued.id in stuck
+    bench.coordinator.advance_run(queued.id)
+    bench.play()
+
+    assert queued.status == "succeeded"
 
 
 def test_of_many_interrupts_at_once_the_newest_runs_and_none_is_left(bench: Bench):

@@ -12,6 +12,7 @@ from uuid import UUID
 import pytest
 import redis
 import structlog
+from sqlalchemy import text
 from sqlalchemy.exc import OperationalError
 from structlog.testing import capture_logs
 
@@ -74,6 +75,58 @@ def test_a_long_queue_is_not_made_longer(bench: Bench):
 
     assert len(bench.outbox.of(EXECUTE)) == 5
     assert len(bench.outbox.of(CANARY)) == 3
+
+
+def test_a_canary_from_the_future_has_nothing_sent_twice(bench: Bench):
+    """Such as was sent while the clock was ahead, or by somebody else."""
+    runs = [bench.start("begin -> work") for _ in range(5)]
+    with bench.database.transaction() as tx:
+        canaries.came_back(tx, "nodes", datetime(9999, 12, 31, tzinfo=UTC))
+        tx.run(text("insert into canaries (queue, sent_at) values ('nodes', now() + interval '1 h')"))  # of before
+    sweeper = Sweeper(bench.coordinator)
+
+    for _ in range(5):
+        sweeper.tick()
+
+    assert len(bench.outbox.of(EXECUTE)) == len(runs)
+    canary_sent(bench, timedelta(0))  # the next one counts again
+    with bench.database.transaction() as tx:
+        latest = canaries.latest(tx, "nodes")
+    assert latest is not None
+    assert latest <= datetime.now(UTC) + timedelta(seconds=5)
+
+
+def test_after_the_clock_has_gone_back_an_hour_everything_goes_on_at_once(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(sweep, "UNBROKEN", 0.0)
+    ready, lost = bench.start("begin -> work"), bench.start("begin -> work")
+    bench.claim(lost, "begin")
+    for run in (ready, lost):
+        in_an_hour(bench, run)  # as they were written by the clock of before
+    bench.outbox.lose()
+    sweeper = Sweeper(bench.coordinator)
+
+    sweeper.tick()
+    bench.play()
+
+    assert (ready.status, lost.status) == ("succeeded", "succeeded")
+    assert (ready.activation("begin").strikes, lost.activation("begin").strikes) == (0, 1)
+    assert len(bench.outbox.of(EXECUTE)) == 0
+    sweeper.tick()
+    assert len(bench.outbox.of(EXECUTE)) == 0
+
+
+IN_AN_HOUR = text("""
+    update activations set hinted_at = hinted_at + interval '1 h', lease_until = lease_until + interval '1 h',
+        not_before = case when not_before > now() - interval '1 d' then not_before + interval '1 h' else not_before end
+    where run_id = :run_id
+""")
+
+
+def in_an_hour(bench: Bench, run: Run) -> None:
+    with bench.database.transaction() as tx:
+        tx.run(IN_AN_HOUR, run_id=run.id)
 
 
 def test_canaries_do_not_pile_up_where_nobody_takes_them(bench: Bench):
@@ -167,7 +220,7 @@ def test_what_has_killed_three_workers_is_not_given_to_a_fourth(bench: Bench):
         sweeper.tick()
 
     assert run.status == "failed"
-    assert run.row["error"] == "The worker was lost."
+    assert run.row["error"] == "Node begin: The worker was lost."
     assert (run.activation("begin").attempt, run.activation("begin").strikes) == (3, 3)
     assert bench.try_claim(run, "begin") is None
 
@@ -547,9 +600,11 @@ def loops_once_over(sweeper: Sweeper, monkeypatch: pytest.MonkeyPatch, error: Ex
 
 
 def canary_sent(bench: Bench, ahead: timedelta) -> None:
-    """A canary came back that was sent so long after now."""
+    """A canary came back that was sent so long after what was hinted just now."""
     with bench.database.transaction() as tx:
-        canaries.came_back(tx, "nodes", datetime.now(UTC) + ahead)
+        if ahead > timedelta(0):
+            tx.run(activations.update().values(hinted_at=activations.c.hinted_at - ahead))
+        canaries.came_back(tx, "nodes", tx.scalar(text("select now()")) + min(ahead, timedelta(0)))
 
 
 def change(bench: Bench, run: Run, **values: Any) -> None:

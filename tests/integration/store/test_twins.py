@@ -451,7 +451,7 @@ class Author:
 
     def _sweep(self, *_: Any) -> Callable[[Side], Any]:
         sent_before = self.chance.choice((datetime(1970, 1, 1, tzinfo=UTC), datetime(2100, 1, 1, tzinfo=UTC)))
-        now = datetime(2031, 5, 1, tzinfo=UTC)
+        now = datetime(2020, 5, 1, tzinfo=UTC)
 
         def sweep(side: Side) -> Any:
             with side.database.transaction() as tx:
@@ -522,7 +522,7 @@ def test_every_statement_of_the_protocol_has_a_twin(module: ModuleType):
 def test_a_transaction_is_seen_when_it_has_committed(database: Database):
     def look(side: Side) -> Any:
         with side.database.transaction() as first:
-            canaries.came_back(first, "nodes", datetime(2031, 5, 1, tzinfo=UTC))
+            canaries.came_back(first, "nodes", datetime(2020, 5, 1, tzinfo=UTC))
             with side.database.transaction() as second:
                 before = canaries.latest(second, "nodes")
             mine = canaries.latest(first, "nodes")

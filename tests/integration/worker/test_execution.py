@@ -35,7 +35,7 @@ def test_what_a_component_raises_is_the_failure_of_its_node(bench: Bench):
 
     run = played(bench, work=broken)
 
-    assert (run.status, run.row["error"]) == ("failed", "division by zero")
+    assert (run.status, run.row["error"]) == ("failed", "Node work (Act): division by zero")
     assert run.statuses == {"begin": "done", "work": "done", "other": "done"}
     assert error_of(run, "work") == "division by zero"
     assert is_alive(bench)
@@ -47,7 +47,7 @@ def test_what_a_computing_component_raises_is_the_failure_of_its_node(bench: Ben
 
     run = played(bench, "begin -> compute", compute=broken)
 
-    assert (run.status, run.row["error"]) == ("failed", "The list is empty.")
+    assert (run.status, run.row["error"]) == ("failed", "Node compute: The list is empty.")
 
 
 @pytest.mark.parametrize("error", [SystemExit(1), KeyboardInterrupt(), asyncio.CancelledError(), RecursionError()])
@@ -78,7 +78,7 @@ def test_numbers_that_are_none_and_texts_that_are_broken_are_stored_as_what_they
 def test_an_error_that_cannot_be_written_is_told_as_far_as_it_can(bench: Bench):
     run = played(bench, work=lambda ctx: Failed("half \ud800, nul \x00"))
 
-    assert (run.status, run.row["error"]) == ("failed", "half \ufffd, nul \ufffd")
+    assert (run.status, run.row["error"]) == ("failed", "Node work (Act): half \ufffd, nul \ufffd")
 
 
 class Hostile:
@@ -130,7 +130,7 @@ def test_what_no_row_can_hold_fails_its_node_at_once(bench: Bench, what: str, wh
 def test_a_component_that_gives_back_no_outcome_fails_its_node(bench: Bench):
     run = played(bench, work=lambda ctx: None)
 
-    assert (run.status, run.row["error"]) == ("failed", "Act returned NoneType, which is no outcome.")
+    assert (run.status, run.row["error"]) == ("failed", "Node work (Act): Act returned NoneType, which is no outcome.")
 
 
 def test_a_message_may_speak_what_no_row_can_hold(bench: Bench):
@@ -145,7 +145,7 @@ def test_a_component_nobody_knows_fails_its_node(bench: Bench, monkeypatch: pyte
     run = bench.start("begin -> work", work={"component": "Teleporter"})
     bench.play()
 
-    assert (run.status, run.row["error"]) == ("failed", "Can't import Teleporter")
+    assert (run.status, run.row["error"]) == ("failed", "Node work (Teleporter): Can't import Teleporter")
 
 
 def test_a_default_value_and_a_goto_answer_a_failure(bench: Bench):
@@ -202,7 +202,7 @@ def test_a_component_that_waits_too_long_is_stopped_at_the_limit_that_is_named(b
     bench.play(limited(bench, 0.1))
 
     assert ended == ["work"]
-    assert run.row["error"] == "Act: timeout after 0.1s. Raise COMPONENT_EXEC_TIMEOUT_ACT."
+    assert run.row["error"] == "Node work (Act): Act: timeout after 0.1s. Raise COMPONENT_EXEC_TIMEOUT_ACT."
     assert run.activation("work").outcome["code"] == "node_timeout"
 
 

@@ -22,6 +22,7 @@ from store.activations import Claim
 from store.schema import runs as run_rows
 from store.statements import compiled
 from store.transaction import Behind, Transaction
+from store.weeks import Week
 from tests.builders import says
 from tests.integration.engine import Bench, Run, at_work, carried_out, reporting, until
 from worker.eager import Eager, Taking
@@ -53,9 +54,10 @@ def test_a_step_of_a_row_is_one_statement_and_nothing_else(bench: Bench, sent: l
 
     assert run.status == "succeeded"
     (step,) = told
-    assert step.startswith(b"with w0 as (UPDATE runs SET status")
-    assert b"UPDATE activations SET status" in step
-    assert b"INSERT INTO activations" in step
+    week = Week.of_run(run.id)
+    assert step.startswith(f"with w0 as (UPDATE {week.partition('runs')} SET status".encode())
+    assert f"UPDATE {week.partition('activations')} SET status".encode() in step
+    assert f"INSERT INTO {week.partition('activations')} ".encode() in step
 
 
 def test_where_others_may_have_reported_a_step_is_followed_by_a_look(bench: Bench, sent: list[bytes]):
@@ -63,7 +65,7 @@ def test_where_others_may_have_reported_a_step_is_followed_by_a_look(bench: Benc
 
     began_with_one_hint(bench, run)
 
-    look = compiled(inbox.HAS_REPORTED, {"of_run": run.id}).sql
+    look = compiled(inbox.HAS_REPORTED, {"of_run": run.id}, f"p{Week.of_run(run.id).name}").sql
     assert (sent.count(look), run.statuses["one"], run.statuses["two"]) == (2, "done", "ready")
 
 

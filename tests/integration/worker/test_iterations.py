@@ -163,7 +163,7 @@ def test_side_by_side_the_first_item_that_fails_is_named_and_nothing_is_collecte
 
     bench.play()
 
-    assert (run.status, run.row["error"]) == ("failed", "item 1: bad")
+    assert (run.status, run.row["error"]) == ("failed", "Node each (Iteration): item 1: bad")
     assert run.outputs("each").get("all") is None
 
 

@@ -60,7 +60,7 @@ def test_a_killer_fails_after_the_third_worker_and_all_its_neighbours_live(bench
     with a_life(bench, threads=8):
         until(lambda: honest.status == "succeeded")
 
-    assert (guilty.status, guilty.row["error"]) == ("failed", "The worker was lost.")
+    assert (guilty.status, guilty.row["error"]) == ("failed", "Node killer (Act): The worker was lost.")
     assert (guilty.activation("killer").attempt, guilty.activation("killer").strikes) == (3, 3)
     assert max(row.strikes for row in honest.activations) == 2
 
@@ -86,7 +86,7 @@ def test_a_killer_inside_an_iteration_fails_its_own_run_only(bench: Bench):
         killed.clear()
         bench.coordinator.advance_run(guilty.id)
 
-    assert (guilty.status, guilty.row["error"]) == ("failed", "The worker was lost.")
+    assert (guilty.status, guilty.row["error"]) == ("failed", "Node killer (Act): The worker was lost.")
     assert other.status == "succeeded"
 
 

@@ -12,12 +12,13 @@ import redis
 
 from canvas.errors import NotFound
 from canvas.outcome import Finished
-from store import runs
+from store import activations, runs
 from store.schema import activations as rows
 from tests.builders import says
 from tests.integration.engine import Bench, Run, at_work, until
 from tests.integration.worker.conftest import Patient
 from tests.integration.worker.provider import MODEL, hanging_model
+from worker import lease
 from worker.lease import Attempt
 from worker.reporting import Reporting
 
@@ -235,3 +236,56 @@ def test_what_has_reported_is_not_stopped_any_more(bench: Bench):
 def change(bench: Bench, run: Run, **values: Any) -> None:
     with bench.database.transaction() as tx:
         tx.run(rows.update().where(rows.c.run_id == run.id, rows.c.status == "running").values(**values))
+
+
+# -- threads that nobody may miss ------------------------------------------------------------------------------------
+@pytest.mark.parametrize("thread", ["easel-leases", "easel-keys", "easel-calls"])
+def test_a_lease_is_kept_after_a_thread_has_met_what_nobody_expected(
+    bench: Bench, patient: Patient, thread: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(lease, "AFTER_FAILURE", 0.05)
+    failed = threading.Event()
+    worker = bench.a_worker(lease=timedelta(milliseconds=600), **QUICK)
+    bus = bench.coordinator.dispatch.bus
+    owner, name = {
+        "easel-leases": (activations, "renew"),
+        "easel-keys": (bus, "cancelled"),
+        "easel-calls": (bus, "calls_to_stop"),
+    }[thread]
+    does = getattr(owner, name)
+
+    def once(*given: Any) -> Any:
+        if not failed.is_set():
+            failed.set()
+            raise RuntimeError("can't start new thread")
+        return does(*given)
+
+    run = patient.start("begin -> work")
+    with at_work(bench, worker):
+        patient.wait_for("work")
+        monkeypatch.setattr(owner, name, once)
+        if thread == "easel-calls":
+            bench.lifecycle.cancel_run(bench.tenant_id, patient.start("begin -> never").id)  # so that it looks again
+            failed.set()
+        assert failed.wait(10)
+        first = run.activation("work").lease_until
+        until(lambda: run.activation("work").lease_until > first + timedelta(milliseconds=600))
+        assert worker.leases.look(1.0) is None
+        bench.lifecycle.cancel_run(bench.tenant_id, run.id)
+        until(lambda: run.status == "cancelled")
+
+
+def test_a_process_ends_of_which_a_lease_thread_has_ended(bench: Bench, monkeypatch: pytest.MonkeyPatch):
+    class Fatal(BaseException):
+        pass
+
+    def renew(self: Any) -> None:
+        raise Fatal
+
+    monkeypatch.setattr(threading, "excepthook", lambda _: None)
+    monkeypatch.setattr(lease.Leases, "_renew", renew)
+    worker = bench.a_worker(**QUICK)
+
+    until(lambda: worker.leases.look(1.0) == "its thread easel-leases has ended")
+    worker.close()
+    assert worker.leases.look(1.0) is None

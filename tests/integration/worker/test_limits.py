@@ -78,7 +78,7 @@ def test_a_list_that_is_too_long_for_a_run_fails_it_before_the_first_item(bench:
     bench.play(bench.a_worker(limited))
 
     assert (run.status, run.events[-1].body["code"]) == ("failed", "too_many_activations")
-    assert "would be activation 1003 of this run, and 500 are allowed" in run.row["error"]
+    assert "would be activation 2003 of this run, and 500 are allowed" in run.row["error"]
     assert {row.node_id for row in run.activations} == {"begin", "each"}
     assert {row.status for row in run.activations} <= {"done", "closed"}
 

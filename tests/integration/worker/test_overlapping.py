@@ -95,7 +95,7 @@ def test_a_run_that_fails_in_an_item_tells_and_leaves_what_one_in_order_does(ben
     works(bench, fails=item)
     in_order, overlapping = played(bench, in_order=True), played(bench, in_order=False)
 
-    assert (overlapping.status, overlapping.row["error"]) == ("failed", f"bad {item}")
+    assert (overlapping.status, overlapping.row["error"]) == ("failed", f"Node a (Act): bad {item}")
     assert told(overlapping) == told(in_order)
     assert left(bench, overlapping) == left(bench, in_order)
     assert len(overlapping.activations) > len(in_order.activations)
@@ -118,7 +118,7 @@ def test_a_failed_item_ends_the_run_without_waiting_for_those_ahead_of_it(bench:
     with at_work(bench, worker, threads=4):
         until(lambda: run.status == "failed")
 
-    assert run.row["error"] == "bad"
+    assert run.row["error"] == "Node a (Act): bad"
 
 
 def test_a_cancelled_run_leaves_nothing_of_items_whose_turn_had_not_come(bench: Bench):
@@ -151,7 +151,7 @@ def test_side_by_side_the_first_item_that_fails_stops_those_behind_it(bench: Ben
     with at_work(bench, bench.a_worker(renew_every=timedelta(milliseconds=50)), threads=3):
         until(lambda: run.status == "failed")
 
-    assert run.row["error"] == "item 0: bad"
+    assert run.row["error"] == "Node each (Iteration): item 0: bad"
     assert sorted(begun) == [0, 1]
     assert left(bench, run)["each"] == {"all": None, "_ERROR": "item 0: bad"}
 

@@ -26,6 +26,8 @@ from scheduler.lifecycle import Lifecycle
 from scheduler.liveness import GIVES_UP, LOCK_HELD
 from scheduler.versions import Versions
 from tests.integration.engine import Bench, Run, until
+from worker import lease
+from worker.admission import Admission
 
 ROOT = Path(__file__).parents[3]
 SOON = 80.0  # seconds for whatever a process should do of itself, on a machine that has other things to do
@@ -164,15 +166,25 @@ def test_a_worker_whose_interpreter_is_locked_by_one_call_ends(programs: Program
     assert held.status == "running", "its lease is left to run out, which counts as a death"
 
 
-def test_a_worker_knows_its_threads_that_were_left_behind_until_they_come_back(bench: Bench):
+def test_a_worker_knows_its_threads_that_were_left_behind_until_they_come_back(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+):
     may_end = threading.Event()
     bench.does(compute=lambda ctx: may_end.wait(SOON) and Finished())
     run = bench.start("begin -> compute")
     worker = bench.a_worker(time_limit=no_time)
     bench.play(until=lambda: "compute" in run.statuses)
-    threading.Thread(target=worker.execute, args=(run.id, run.activation("compute").id), daemon=True).start()
+    counted = Admission(2)
+    monkeypatch.setattr(lease, "ADMISSION", counted)
+
+    def carry_out() -> None:
+        counted.begins()
+        worker.execute(run.id, run.activation("compute").id)
+
+    threading.Thread(target=carry_out, daemon=True).start()
 
     until(lambda: worker.leases.left_behind() == 1)
+    assert counted.room(lambda: None) == 2  # it takes nobody's place
     held = worker.leases.held()
     may_end.set()
 

@@ -161,6 +161,7 @@ def test_it_does_not_matter_where_the_wire_cuts(sizes: list[int]):
         ("INSERT INTO run_events (run_id) VALUES ($1) ON CONFLICT DO UPDATE SET x = 1", "insert run_events"),
         ("with due as (select id from runs for update skip locked) update activations set x", "update activations"),
         ("SELECT * FROM unnest($1) AS w JOIN LATERAL (SELECT 1 FROM node_values) AS v ON true", "select node_values"),
+        ("update activations_p2026w47 a set x from activations_p2026w47 o", "update activations"),
         ("delete from scopes where run_id = $1", "delete scopes"),
         ("-- why\nselect 1", "select"),
         ("BEGIN", "begin"),

@@ -231,7 +231,7 @@ def test_a_failed_item_begins_no_further_items():
     player = Player(EACH, script, seeded(1)).play()
 
     assert player.status is RunStatus.FAILED
-    assert player.error == "item 0: broken 0"
+    assert player.error == "Node each (Iteration): item 0: broken 0"
     assert len({row.scope for row in player.rows.values() if row.scope}) <= 3
 
 
@@ -272,7 +272,7 @@ def test_a_failure_one_after_another_ends_the_run():
     player = Player(EACH, script_of(each=items(3), a=fails_in(1))).play()
 
     assert player.status is RunStatus.FAILED
-    assert player.error == "broken 1"
+    assert player.error == "Node a (StringTransform): broken 1"
     assert player.path == ["begin", "each", "item", "a", "item", "a"]
 
 

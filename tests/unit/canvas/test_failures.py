@@ -1,8 +1,10 @@
 """What a failure leads to: another attempt, a goto, a default that is heard, or the end of the run (engine 4.5)."""
 
+from dataclasses import replace
+
 import pytest
 
-from canvas.outcome import POSTPONED, Failed
+from canvas.outcome import POSTPONED, UNKNOWN, Failed
 from canvas.recovery import MAX_STRIKES
 from canvas.state import RunStatus, Status
 from tests.builders import canvas_of, default, failed, goto, items, lost_once, rounds, script_of, seeded, usual
@@ -24,7 +26,7 @@ def test_a_node_that_kills_its_workers_is_given_up_after_three():
 
     assert player.status is RunStatus.FAILED
     assert player.row("a").attempt == MAX_STRIKES
-    assert player.error == "lease lost"
+    assert player.error == "Node a (StringTransform): lease lost"
 
 
 def test_a_join_waits_for_a_retry():
@@ -194,7 +196,7 @@ def test_a_failure_that_nobody_catches_ends_the_run():
     player = Player(canvas_of("begin -> a -> b"), script_of(a=failed("no"))).play()
 
     assert player.status is RunStatus.FAILED
-    assert player.error == "no"
+    assert player.error == "Node a (StringTransform): no"
     assert player.story[3:] == ["+a", "-a", "run_failed"]
     assert player.events[-1].body == {"error": "no", "code": "node_failure"}
     check_events(player)
@@ -220,7 +222,7 @@ def test_a_join_whose_last_branch_is_cut_off_by_a_failure_does_not_begin():
     player.report("a").report("b").play()
 
     assert player.path == ["begin", "a", "b"]
-    assert player.error == "broken"
+    assert player.error == "Node a (StringTransform): broken"
 
 
 def test_what_leads_to_the_failing_wave_is_carried_out_too():
@@ -248,7 +250,7 @@ def test_of_several_failures_in_a_wave_the_last_gives_the_error(order: tuple[str
 
     player.report(order[0]).report(order[1])
 
-    assert player.error == "last"
+    assert player.error == "Node b (StringTransform): last"
 
 
 def test_of_several_failures_the_earliest_wave_counts_whenever_it_is_known():
@@ -257,7 +259,7 @@ def test_of_several_failures_the_earliest_wave_counts_whenever_it_is_known():
 
     player.report("c").report("a")
 
-    assert player.error == "early"
+    assert player.error == "Node a (StringTransform): early"
 
 
 def test_a_default_that_is_heard_saves_nothing_after_another_nodes_earlier_failure():
@@ -268,7 +270,7 @@ def test_a_default_that_is_heard_saves_nothing_after_another_nodes_earlier_failu
     player.report("a").report("c")
 
     assert player.spoken == []
-    assert player.error == "early"
+    assert player.error == "Node a (StringTransform): early"
 
 
 def test_texts_of_the_failing_wave_are_heard_and_later_ones_are_not():
@@ -286,3 +288,22 @@ def test_an_open_form_does_not_keep_a_failed_run():
 
     assert player.status is RunStatus.FAILED
     assert player.row("form").status is Status.CLOSED
+
+
+def test_error_of_a_run_names_node_and_component_unless_it_does_so_already():
+    canvas = canvas_of("begin -> a")
+
+    assert canvas.error_of("a", "HTTP 401", "http_failed") == "Node a (StringTransform): HTTP 401"
+    assert canvas.error_of("a", "Node a (StringTransform): HTTP 401") == "Node a (StringTransform): HTTP 401"
+    assert (
+        canvas.error_of("a", "Whether a has happened is not known.", UNKNOWN) == "Whether a has happened is not known."
+    )
+    assert canvas.error_of("", "Nobody has answered the form in time.") == "Nobody has answered the form in time."
+
+
+def test_component_is_left_out_of_an_error_where_the_id_of_the_node_has_it():
+    node = replace(canvas_of("begin -> a").node("a"), id="TavilySearch:0", name="Search", component="TavilySearch")
+
+    assert node.title == 'Node "Search" (TavilySearch:0)'
+    assert replace(node, name="").title == "Node TavilySearch:0"
+    assert replace(node, id="x1").title == 'Node "Search" (x1, TavilySearch)'

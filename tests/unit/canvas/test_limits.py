@@ -9,7 +9,7 @@ from canvas.checkpoint import fill_run, run_to_json
 from canvas.errors import InvalidCanvas
 from canvas.plan import TOO_MANY
 from canvas.state import RunState, RunStatus
-from tests.builders import RUN_ID, canvas_of, default, goto, items, rounds, script_of, seeded
+from tests.builders import RUN_ID, canvas_of, chose, default, goto, items, rounds, script_of, seeded
 from tests.canvases_at_random import Story, stories
 from tests.player import Player
 
@@ -34,8 +34,21 @@ def test_a_list_that_is_too_long_fails_before_its_first_item():
 
     player = Player(canvas, script_of(each=items(10**7)), max_activations=100_000).play()
 
-    assert player.error.startswith('Node "item" (item) would be activation 10000003 of this run, and 100000 are')
+    assert player.error.startswith('Node "item" (item) would be activation 20000003 of this run, and 100000 are')
     assert player.ran == ["begin", "each"]
+
+
+@pytest.mark.parametrize(("number", "most"), [(400, 500), (125, 500), (124, 500)])
+def test_a_list_whose_items_cannot_all_fit_fails_before_its_first_item(number: int, most: int):
+    """Each item is a visit and three nodes; what may be chosen or not is not counted."""
+    canvas = canvas_of("begin -> each -> say", "each: item -> work, aside; work, aside -> pick; pick -> more, other")
+    script = script_of(each=items(number), pick=chose("more"))
+
+    player = Player(canvas, script, max_activations=most).play()
+
+    fits = 4 * number + 3 <= most
+    assert ("each" in player.ran, "work" in player.ran) == (True, fits)
+    assert "would be activation" in player.error
 
 
 @pytest.mark.parametrize("at_once", [1, 4])

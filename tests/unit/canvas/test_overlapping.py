@@ -112,7 +112,7 @@ def test_a_failure_ahead_of_its_turn_waits_for_the_items_before_it():
     assert player.status is RunStatus.RUNNING
     done(player, 0)
 
-    assert player.play().error == "broken 1"
+    assert player.play().error == "Node a (StringTransform): broken 1"
     assert player.story[-4:] == ["-item", "+a", "-a", "run_failed"]
 
 
@@ -122,7 +122,7 @@ def test_an_earlier_item_that_fails_later_is_the_one_that_counts():
 
     player.report("item", scope=nth(0)).report("a", scope=nth(0)).play()
 
-    assert player.error == "broken 0"
+    assert player.error == "Node a (StringTransform): broken 0"
     assert player.story[4:] == ["+item", "-item", "+a", "-a", "run_failed"]
 
 
@@ -164,7 +164,7 @@ def test_a_failure_inside_of_side_by_side_items_fails_their_container():
 
     player.report("item", scope=inner).report("a", scope=inner).play()
 
-    assert player.error == "item 0: broken"
+    assert player.error == "Node eachx (Iteration): item 0: broken"
 
 
 def test_a_cancelled_run_tells_nothing_of_items_whose_turn_had_not_come():

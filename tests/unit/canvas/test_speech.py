@@ -322,7 +322,7 @@ def test_a_turn_whose_model_fails_in_a_side_by_side_item_does_not_keep_the_other
 
     player.report("model").play()
 
-    assert (player.status, player.error) == (RunStatus.FAILED, "item 0: broken")
+    assert (player.status, player.error) == (RunStatus.FAILED, "Node each (Iteration): item 0: broken")
     assert player.spoken == ["sayb"]
     check_events(player)
 

@@ -1,5 +1,8 @@
 """Which commands there are, and how they end."""
 
+import subprocess
+import sys
+
 import pytest
 
 from canvas.errors import Conflict, InvalidCanvas, ModelError, NotFound, StateError
@@ -45,3 +48,13 @@ def test_a_command_that_is_mistyped_is_bad_input_and_a_similar_one_is_named(caps
 )
 def test_what_the_caller_can_mend_is_bad_input_and_the_rest_a_failure(error: Exception, code: Exit):
     assert exit_of(error) is code  # type: ignore[arg-type] (each is an ExecutorError)
+
+
+@pytest.mark.parametrize("command", ["cancel", "runs", "show", "explain", "events"])
+def test_command_about_a_run_loads_no_component(command: str):
+    module = COMMANDS[command].partition(":")[0]
+    code = f"import sys, cli.__main__, {module}; print([name for name in sys.modules if name.startswith('components')])"
+
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+
+    assert loaded == "[]\n"

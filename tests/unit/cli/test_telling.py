@@ -119,7 +119,7 @@ def test_a_node_that_fails_is_told_with_its_reason(canvas: Canvas, run: Glance, 
     speech.show(event(events.NODE_FINISHED, "LLM:0", {"error": "no account"}), run)
     speech.show(event(events.RUN_FAILED, "LLM:0", {"error": "no account"}), run)
 
-    assert capsys.readouterr().err == "✗ LLM:0 reply: no account\nfailed: no account\n"
+    assert capsys.readouterr().err == '✗ LLM:0 reply: no account\nfailed: Node "reply" (LLM:0): no account\n'
 
 
 def test_on_a_terminal_news_wait_until_the_line_of_the_answer_is_complete(

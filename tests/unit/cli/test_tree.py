@@ -55,3 +55,14 @@ def test_a_failure_shows_its_reason():
 
     assert list(tree.lines([failed], canvas, BEGUN)) == ["✗  begin  +0.00 s, 1.0 s  error: no account"]
     assert tree.rows([failed])[0]["error"] == "no account"
+
+
+def test_warning_of_a_step_stands_below_it_and_in_its_json():
+    canvas = compile_canvas(dsl.parse({"components": {"begin": {"obj": {"component_name": "Begin", "params": {}}}}}))
+    warned = {"is": "Finished", "warnings": [{"code": "tools_not_offered", "message": "no tools"}]}
+
+    shown = list(tree.lines([step("Agent:0", outcome=warned)], canvas, BEGUN))
+
+    assert shown == ["✓  Agent:0  +0.00 s, 1.0 s", "  ! tools_not_offered: no tools"]
+    assert tree.rows([step("Agent:0", outcome=warned)])[0]["warnings"] == warned["warnings"]
+    assert tree.rows([step("begin")])[0]["warnings"] == []

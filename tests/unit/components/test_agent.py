@@ -100,7 +100,8 @@ def test_a_model_that_cannot_call_tools_answers_without_them():
         outcome = run(agent, {"llm_id": "echo", "tools": [ECHO]}, ctx)
 
     assert outcome == Finished(outputs={"content": "Q"})
-    assert ctx.log.warnings == ["agent_works_without_tools"]
+    assert [code for code, _ in ctx.warnings] == ["tools_not_offered"]
+    assert "without its tools (echo_0)" in ctx.warnings[0][1]
 
 
 # -- at load ----------------------------------------------------------------------------------------------------------

@@ -298,7 +298,7 @@ def test_a_network_failure_is_tried_again_after_the_authors_pause(pauses: list[f
     outcome = run(invoke, {"url": "http://x", "max_retries": 2, "delay_after_error": 0.5}, ctx)
 
     assert isinstance(outcome, Finished)
-    assert outcome.outputs == {"result": "at last"}
+    assert outcome.outputs == {"result": "at last", "status_code": 200}
     assert len(http.calls) == 3
     assert pauses == [0.5, 0.5]
 
@@ -329,10 +329,63 @@ def test_a_refused_address_is_not_valid_and_not_tried_again(pauses: list[float])
     with pytest.raises(AddressRefused) as refused:
         run(invoke, {"url": "http://127.0.0.1/", "max_retries": 5}, ctx)
 
-    assert refused.value.message == "URL not valid"
+    assert refused.value.message.startswith("URL not valid: URL resolves to a non-public address (127.0.0.1)")
+    assert "EASEL_SSRF_ALLOW" in refused.value.message
     assert "127.0.0.1" in refused.value.details["reason"]
     assert len(http.calls) == 1
     assert invoke.owns_errors
+
+
+def test_address_that_is_none_is_told_in_the_words_of_ragflow(pauses: list[float]):
+    ctx, _ = world(failing(9, AddressRefused("Disallowed URL scheme: 'ftp'.", is_malformed=True)))
+
+    with pytest.raises(AddressRefused, match=r"^URL not valid$"):
+        run(invoke, {"url": "ftp://x/"}, ctx)
+
+
+def answering(*statuses: int, **headers: str) -> Callable[[Call], Reply]:
+    left = list(statuses)
+    return lambda call: Reply(left.pop(0) if len(left) > 1 else left[0], headers, b"", call.url)
+
+
+def test_status_of_the_answer_is_an_output():
+    ctx, _ = world(answering(404))
+
+    assert run(invoke, {"url": "http://x"}, ctx).outputs == {"result": "", "status_code": 404}
+
+
+def test_failure_of_the_server_is_asked_again_as_often_as_the_author_allows(pauses: list[float]):
+    for statuses, retries, asked, told in (
+        ((503, 200), 2, 2, 200),
+        ((500,), 2, 3, 500),
+        ((502,), 0, 1, 502),
+        ((404,), 5, 1, 404),
+    ):
+        ctx, http = world(answering(*statuses))
+
+        outcome = run(invoke, {"url": "http://x", "max_retries": retries}, ctx)
+
+        assert (outcome.outputs["status_code"], len(http.calls)) == (told, asked)
+
+
+def test_failure_of_a_server_that_looks_at_no_keys_is_not_asked_again(pauses: list[float]):
+    ctx, http = world(answering(503))
+
+    outcome = run(invoke, {"url": "http://x", "method": "post", "max_retries": 3, "on_unknown": "fail"}, ctx)
+
+    assert (outcome.outputs["status_code"], len(http.calls)) == (503, 1)
+
+
+def test_redirect_that_is_not_followed_is_a_warning_of_the_run_without_what_may_be_secret():
+    ctx, _ = world(answering(301, location="https://x.example/new?token=s3cret"))
+
+    outcome = run(invoke, {"url": "http://x.example/old"}, ctx)
+
+    ((code, told),) = ctx.warnings
+    assert outcome.outputs == {"result": "", "status_code": 301}
+    assert code == "redirect_not_followed"
+    assert "HTTP 301 leads to https://x.example/new, and Invoke follows no redirects" in told
+    assert "s3cret" not in told
 
 
 # -- parameters -------------------------------------------------------------------------------------------------

@@ -93,3 +93,12 @@ def test_a_random_choice_is_the_same_for_a_second_attempt():
     source = "{{ [1, 2, 3, 4, 5, 6] | random }}"
 
     assert rendered(source) == rendered(source)
+
+
+@pytest.mark.parametrize("text", ["a{{}}b", "a{{ }}b", "a{{- -}}b", "{{}}a{{ 'b' }}", "a{% raw %}{% endraw %}{{ }}b"])
+def test_empty_braces_stand_for_nothing(text: str):
+    assert rendered(text) == "ab"
+
+
+def test_empty_braces_that_are_text_stay():
+    assert rendered("{% raw %}{{}}{% endraw %}{{ '{{}}' }}") == "{{}}{{}}"

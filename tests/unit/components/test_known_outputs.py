@@ -34,7 +34,7 @@ def test_outputs_bear_the_names_that_the_author_gave(component: str, params: dic
 
 
 def test_a_default_value_becomes_a_result():
-    assert known("Invoke", exception_default_value="sorry") == {"result"}
+    assert known("Invoke", exception_default_value="sorry") == {"result", "status_code"}
     assert known("LLM", exception_default_value="sorry") == {"content", "thinking", "result"}
 
 

@@ -139,10 +139,10 @@ def test_no_more_calls_than_allowed_run_at_once(at_once: int, most: int):
 @pytest.mark.parametrize(
     ("limit", "own", "seconds", "told"),
     [
-        (None, 0.001, 60, "0.001 seconds. Raise COMPONENT_EXEC_TIMEOUT_F."),
-        (0.001, 600, 60, "0 seconds"),
-        (None, 600, 0.001, "0 seconds"),
-        (None, 600, -5, "0 seconds"),
+        (None, 0.001, 60, ". An operator can raise COMPONENT_EXEC_TIMEOUT_F."),
+        (0.001, 600, 60, ""),
+        (None, 600, 0.001, ". An operator can raise COMPONENT_EXEC_TIMEOUT_AGENT."),
+        (None, 600, -5, ". An operator can raise COMPONENT_EXEC_TIMEOUT_AGENT."),
     ],
 )
 def test_a_call_ends_with_its_own_time_or_with_the_agents(limit: float | None, own: float, seconds: float, told: str):
@@ -154,7 +154,7 @@ def test_a_call_ends_with_its_own_time_or_with_the_agents(limit: float | None, o
 
     done = carried_out(ctx, [function(never, limit=limit)], ("f_0", "{}"), seconds=seconds)
 
-    assert results(done) == [f"Operation timed out after {told}"]
+    assert results(done) == [f"Operation timed out after 0 seconds{told}"]
 
 
 @pytest.mark.parametrize(
@@ -271,3 +271,14 @@ def test_no_arguments_break_a_call(text: str):
     done = carried_out(FakeContext(), [echo(Calls())], ("echo_0", text))
 
     assert isinstance(done.used[0].text, str)
+
+
+@pytest.mark.parametrize(("name", "path"), [("Ask", "Ask"), ("", "Agent:0")])
+def test_trace_of_a_call_names_the_node_also_where_the_canvas_has_no_drawing(name: str, path: str):
+    async def call(arguments: Any, ctx: Any) -> ToolRun:
+        return ToolRun({}, "done")
+
+    ctx = FakeContext(node_id="Agent:0", name=name)
+    carried_out(ctx, [function(call)], ("f_0", "{}"))
+
+    assert [trace["path"].partition("-->")[0] for trace in ctx.traces] == [path]

@@ -66,7 +66,56 @@ def test_the_only_active_instance_stands_in_for_the_default():
 def test_several_instances_without_a_default_are_ambiguous():
     message = refusal("m@OpenAI", account("OpenAI", "m", instance="a"), account("OpenAI", "m", instance="b"))
 
-    assert message == "Instance default of provider OpenAI not found for model m. There is: a, b."
+    assert message == (
+        "Instance default of provider OpenAI not found for model m. There is: a, b. Name one of these, or add an "
+        "account with this instance."
+    )
+
+
+@pytest.mark.parametrize(
+    ("llm_id", "factory"),
+    [
+        ("m___VLLM@VLLM", "VLLM"),
+        ("m___OpenAI-API@OpenAI-API-Compatible", "OpenAI-API-Compatible"),
+        ("m___LocalAI@LocalAI", "LocalAI"),
+        ("org/m___HuggingFace@HuggingFace", "HuggingFace"),
+    ],
+)
+def test_suffix_of_a_stored_name_is_cut_whether_or_not_the_account_lists_the_model_with_it(llm_id: str, factory: str):
+    stored = llm_id.split("@")[0]
+    plain = stored.split("___")[0]
+
+    for names in ((), (stored,), (plain,)):
+        own = account(factory, *names, base_url="http://gpu:8000")
+        assert found(llm_id, own) == (plain, factory)
+        assert found(f"{plain}@{factory}", own) == (plain, factory)
+
+
+def test_suffix_is_cut_from_a_bare_name_that_an_account_lists():
+    assert found("m___VLLM", account("VLLM", "m", base_url="http://gpu:8000")) == ("m", "VLLM")
+
+
+def test_suffix_of_another_factory_is_a_part_of_the_name():
+    assert found("m___VLLM@OpenAI", account("OpenAI")) == ("m___VLLM", "OpenAI")
+    assert found("m___OpenAI-API@VLLM", account("VLLM", base_url="http://gpu:8000")) == ("m___OpenAI-API", "VLLM")
+
+
+def test_instance_behind_the_factory_names_the_account():
+    a = account("OpenAI-API-Compatible", "m", api_key="a", base_url="http://a:1")
+    b = account("OpenAI-API-Compatible", "m", instance="admin", api_key="b", base_url="http://b:1")
+
+    assert resolve("m___OpenAI-API@OpenAI-API-Compatible#admin", [a, b]).api_key == "b"
+    assert resolve("m@OpenAI-API-Compatible#default", [b, a]).api_key == "a"
+    assert resolve("nomic@q8_0@LM-Studio#x", [account("LM-Studio", instance="x", base_url="http://a:1")]).name == (
+        "nomic@q8_0"
+    )
+    assert "Instance other of provider OpenAI-API-Compatible not found for model m. There is: default, admin." in (
+        refusal("m@OpenAI-API-Compatible#other", a, b)
+    )
+
+
+def test_factory_with_a_number_sign_in_its_own_name_is_found():
+    assert found("m@Acme#2", account("Acme#2", "m", base_url="http://a:1")) == ("m", "Acme#2")
 
 
 def test_a_bare_name_is_searched_in_all_accounts():
@@ -95,7 +144,11 @@ def test_an_account_without_a_list_is_open_to_every_model():
     ("llm_id", "complaint"),
     [
         ("m@Acme", "Provider Acme not found for model m. Add an account for Acme."),
-        ("m@x@OpenAI", "Instance x of provider OpenAI not found for model m. There is: default."),
+        (
+            "m@x@OpenAI",
+            "Instance x of provider OpenAI not found for model m. There is: default. Name one of these, or add an "
+            "account with this instance.",
+        ),
         ("o@OpenAI", "Model o is not enabled for provider OpenAI. Enable it or pick another."),
         ("lost", "Provider not found for model lost. Write it as lost@Factory, or add an account with it."),
         ("", '"" is no model id. Write it as model@Factory.'),
@@ -172,17 +225,18 @@ def test_a_base_url_must_name_a_web_server(url: str):
 def test_an_unknown_factory_with_a_base_url_is_taken_for_compatible():
     spec = resolve("m@Mine", [account("Mine", "m", base_url="http://mine/v2")])
 
-    assert (spec.base_url, spec.is_tools, spec.context_tokens) == ("http://mine/v2", False, 8192)
+    assert (spec.base_url, spec.is_tools, spec.context_tokens) == ("http://mine/v2", True, 8192)
 
 
 def test_what_a_model_can_is_told_by_the_model_then_the_key_then_the_vendor():
-    wrapped = '{"api_key": "sk-1", "is_tools": true}'
+    wrapped = '{"api_key": "sk-1", "is_tools": false}'
     vllm = {"base_url": "http://gpu"}
 
-    assert not resolve("m@VLLM", [account("VLLM", "m", **vllm)]).is_tools
-    assert resolve("m@VLLM", [account("VLLM", "m", api_key=wrapped, **vllm)]).is_tools
-    told = Account("VLLM", models={"m": AccountModel(is_tools=False)}, api_key=wrapped, **vllm)
-    assert not resolve("m@VLLM", [told]).is_tools
+    assert resolve("m@VLLM", [account("VLLM", "m", **vllm)]).is_tools
+    assert not resolve("m@VLLM", [account("VLLM", "m", api_key=wrapped, **vllm)]).is_tools
+    assert not resolve("m@VLLM", [account("VLLM", "m", extra={"is_tools": False}, **vllm)]).is_tools
+    told = Account("VLLM", models={"m": AccountModel(is_tools=True)}, api_key=wrapped, **vllm)
+    assert resolve("m@VLLM", [told]).is_tools
 
 
 def test_the_room_of_a_model_is_told_by_the_account_then_the_vendor_then_8192():

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from providers.failures import Code, classify, failure, redact, retry_after
+from providers.failures import Code, classify, failure, redact, refuses_tools, retry_after
 
 NOON = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 
@@ -125,3 +125,32 @@ def test_no_message_keeps_a_key(before: str, key: str, after: str):
 def test_a_key_that_is_an_ordinary_word_is_hidden_only_where_it_stands_alone():
     assert redact("none of the keys is none", "none") == "*** of the keys is ***"
     assert redact("nonesuch", "none") == "nonesuch"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "registry.ollama.ai/library/gemma:2b does not support tools",
+        '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set',
+        "tools param requires --jinja flag",
+        "No endpoints found that support tool use.",
+        "Function calling is not enabled for this model",
+        "'tools' is not supported with this model.",
+    ],
+)
+def test_refusal_of_tools_is_known_by_the_words_of_common_servers(words: str):
+    assert refuses_tools(words)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "Invalid schema for function 'search': array schema missing items.",
+        "tools[0].function.name does not match the pattern",
+        "tools.0.custom.input_schema: Field required",
+        "The model is overloaded",
+        "n" * 100_000 + "not support",
+    ],
+)
+def test_other_failures_of_a_request_with_tools_are_no_refusal_of_tools(words: str):
+    assert not refuses_tools(words)

@@ -1,6 +1,7 @@
 """The outgoing client, as far as it needs no network: what it sends, and what it makes of a redirect."""
 
 import asyncio
+import socket
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 from canvas.errors import AddressRefused, HttpFailed
 from providers.addresses import Guard
 from providers.hops import Hop, first_hop, masked, masked_url, next_hop, secrets_of_url
-from providers.outgoing import Outgoing
+from providers.outgoing import Outgoing, default_user_agent
 from providers.services import Call
 
 HEADERS = {"Authorization": "Bearer s", "Cookie": "c=1", "X-Api-Key": "k", "Accept": "text/html", "Content-Type": "a/b"}
@@ -231,10 +232,28 @@ def test_a_vendor_whose_name_cannot_be_looked_up_now_may_be_asked_again():
 
     with pytest.raises(HttpFailed, match="name server away") as failed:
         asyncio.run(http.send(Call("GET", "http://vendor.example/", trusted=True)))
-    with pytest.raises(AddressRefused, match="name server away"):
+    with pytest.raises(HttpFailed, match="name server away") as by_an_author:
         asyncio.run(http.send(Call("GET", "http://vendor.example/")))
 
+    assert (failed.value.retryable, by_an_author.value.retryable) == (True, True)
+
+
+def test_requests_say_product_version_and_contact_unless_the_deployment_says_something_else():
+    assert default_user_agent().startswith("easel/")
+    assert default_user_agent("https://ops.example").endswith(" (+https://ops.example)")
+
+
+def test_proxy_that_is_down_is_named_and_not_the_target():
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        proxy = f"http://user:secret@127.0.0.1:{closed.getsockname()[1]}"
+
+    http = Outgoing(Guard(allow_any=True))
+    with pytest.raises(HttpFailed, match=r"^The proxy http://127\.0\.0\.1:\d+: cannot connect: ") as failed:
+        asyncio.run(http.send(Call("GET", "http://target.example/", proxy=proxy)))
+
     assert failed.value.retryable
+    assert "secret" not in failed.value.message
 
 
 @pytest.mark.parametrize(

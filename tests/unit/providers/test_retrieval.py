@@ -155,7 +155,11 @@ def test_a_name_that_nobody_has_is_no_dataset(answer: Reply):
     ("answer", "text"),
     [
         (reply({"code": 102, "message": "You don't own the dataset k9."}), "You don't own the dataset k9."),
-        (reply({"code": 109, "message": "Authentication error: API key is invalid!"}, 401), "API key is invalid"),
+        (
+            reply({"code": 109, "message": "Authentication error: API key is invalid!"}, 401),
+            r"server of EASEL_RAGFLOW_URL refuses the key: .*API key is invalid! .* sets EASEL_RAGFLOW_API_KEY",
+        ),
+        (reply({"code": 102, "message": "Authorization is not valid!"}), "EASEL_RAGFLOW_URL refuses the key"),
         (reply({"code": 500}), "answers with code 500"),
         (reply(b"<html>", 404), "HTTP 404: <html>"),
         (reply(b"[1]"), r"HTTP 200: \[1\]"),

@@ -115,6 +115,23 @@ def test_what_was_received_and_not_begun_takes_room(clock: Clock, monkeypatch: p
     assert Admission(3).room(not_called) == 2
 
 
+def test_a_thread_that_was_left_behind_takes_no_room(clock: Clock, elsewhere: Callable[[Callable[[], object]], None]):
+    at_work, calls, threads = Admission(1), list[str](), list[int]()
+
+    def begin() -> None:
+        at_work.begins()
+        threads.append(threading.get_ident())
+
+    elsewhere(begin)
+    assert at_work.room(lambda: calls.append("room")) == 0
+
+    at_work.was_left_behind(threads[0])
+    assert (calls, at_work.room(not_called)) == (["room"], 1)
+    elsewhere(at_work.ends)  # it is back, and takes up something else
+    elsewhere(begin)
+    assert at_work.room(lambda: None) == 0
+
+
 def test_whatever_the_threads_do_one_more_is_taken_after_a_while(clock: Clock):
     at_work = Admission(1)
     at_work.begins()

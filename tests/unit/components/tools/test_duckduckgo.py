@@ -134,7 +134,8 @@ def test_being_blocked_is_an_error_that_another_try_may_mend(blocked: Any, chann
     http = vendor(blocked)
     stored = {"query": "w", "channel": channel, "max_retries": 1, "delay_after_error": 0}
 
-    assert error_of(DUCKDUCKGO, stored, http) == "rate limited"
+    assert error_of(DUCKDUCKGO, stored, http).startswith("rate limited (The vendor refuses programs")
+    assert all(call.as_browser for call in http.calls)
     assert len(http.calls) == 2
 
 

@@ -163,7 +163,7 @@ def test_a_call_that_takes_too_long_fails_like_any_other_and_its_default_counts(
     )
 
     assert failed == Failed(
-        "Operation timed out after 0.01 seconds. Raise COMPONENT_EXEC_TIMEOUT_SEARCH.", "node_timeout"
+        "Operation timed out after 0.01 seconds. An operator can raise COMPONENT_EXEC_TIMEOUT_SEARCH.", "node_timeout"
     )
     assert isinstance(defaulted, Finished)
     assert defaulted.outputs["formalized_content"] == "later"

@@ -66,7 +66,11 @@ def test_no_articles_are_no_error():
     ("answer", "error"),
     [
         (json_reply({"error": {"code": "x", "info": "Search is down."}}), "Search is down."),
-        (reply("too many", 429), "HTTP 429: too many"),
+        (
+            reply("too many", 429),
+            "HTTP 429: too many (The vendor refuses requests that do not say who sends them: an operator sets "
+            "EASEL_CONTACT to an URL or a mail address.)",
+        ),
         (reply("<html>"), "The answer is no JSON: <html>"),
         (json_reply([1]), "The answer is no JSON object but list."),
     ],

@@ -1,0 +1,24 @@
+"""A canvas with what is wrong with it. It imports no component, so that commands without a canvas begin at once."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from canvas import dsl
+from canvas.document import Document
+from canvas.findings import Finding
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A canvas with its findings; `document` is None if the file holds none."""
+
+    document: Document | None
+    errors: Sequence[Finding]
+    warnings: Sequence[Finding]
+
+    @property
+    def stored(self) -> dict[str, Any]:
+        """The document as it is stored. Only for one that can run."""
+        assert self.document is not None
+        return dsl.dump(self.document)
