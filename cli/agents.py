@@ -1,18 +1,11 @@
-"""Agents on the command line: found by id or title, stored by title."""
+"""Agents on the command line: found by id or title."""
 
-from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from typing import Any
 from uuid import UUID
 
 from canvas.errors import NotFound
-from components import registry
-from settings import load
-from store import canvas_secrets, canvases, gallery, versions
-from store.canvas_secrets import CanvasSecrets
+from store import gallery
 from store.canvases import StoredCanvas
-from store.ids import new_id
-from store.sealing import SealingKey
 from store.transaction import Transaction
 
 
@@ -25,32 +18,3 @@ def find(tx: Transaction, tenant_id: UUID, named: str) -> StoredCanvas:
     if not found:
         raise NotFound(f'There is no agent "{named}". `easel agents` lists them; `easel import FILE` adds one.')
     return found[0]
-
-
-def put(tx: Transaction, tenant_id: UUID, title: str, dsl: dict[str, Any]) -> tuple[UUID, bool]:
-    """Store a document as the draft of the agent with that title; its id, and whether the agent is new.
-
-    Its secrets are sealed; a mask stands for the secret that the agent has. Raises InvalidCanvas for one it has not.
-    """
-    found, _ = gallery.page(tx, tenant_id, gallery.Wanted(title=title), limit=1)
-    if not found:
-        canvas_id = new_id()
-        sealed = secrets_of(tenant_id, canvas_id).sealed(dsl)
-        return canvases.create(tx, tenant_id, title, sealed, canvas_id=canvas_id), True
-    canvas_id = found[0].id
-    draft = canvases.get(tx, tenant_id, canvas_id).draft
-
-    def before() -> Iterator[Mapping[str, Any]]:
-        yield draft
-        yield from canvas_secrets.stored_documents(tx, tenant_id, canvas_id)
-
-    sealed = secrets_of(tenant_id, canvas_id).sealed(dsl, before)
-    if versions.digest_of(draft) != versions.digest_of(sealed):
-        canvases.update(tx, tenant_id, canvas_id, dsl=sealed)
-    return canvas_id, False
-
-
-def secrets_of(tenant_id: UUID, canvas_id: UUID) -> CanvasSecrets:
-    """The secrets of one canvas, under the key of this command's settings."""
-    key = SealingKey.of(load().sealing_secret())
-    return CanvasSecrets.of(key, tenant_id, canvas_id, registry.secret_fields)

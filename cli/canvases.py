@@ -6,7 +6,7 @@ import typer
 
 from canvas import drawing, dsl
 from cli import agents as named
-from cli import canvas_file, output
+from cli import canvas_file, drafts, output
 from cli.connection import opened, tenant_of
 from cli.options import LOCAL, AsJson, CanvasFile, OfTenant
 from settings import load
@@ -27,7 +27,7 @@ def import_file(
     wanted = (title or canvas_file.title_of(file)).strip()
     with opened() as connection, connection.database.transaction() as tx:
         tenant_id = tenant_of(tx, tenant)
-        agent_id, is_new = named.put(tx, tenant_id, wanted, judged.stored)
+        agent_id, is_new = drafts.put(tx, tenant_id, wanted, judged.stored)
         version = canvases.publish(tx, tenant_id, agent_id) if publish else None
     if as_json:
         output.say_json(
@@ -55,7 +55,7 @@ def export(
             stored = versions.latest_released(tx, tenant_id, found.id).dsl
         else:
             stored = canvases.get(tx, tenant_id, found.id).draft
-    secrets = named.secrets_of(tenant_id, found.id)
+    secrets = drafts.secrets_of(tenant_id, found.id)
     shown = secrets.opened(stored) if with_secrets else secrets.masked(stored)
     output.say_document(drawing.with_drawing(dsl.dump(dsl.parse(shown, max_bytes=dsl.MAX_BYTES))))
 

@@ -14,7 +14,7 @@ from kombu.exceptions import KombuError, OperationalError
 from sqlalchemy.exc import DBAPIError
 
 from canvas.errors import ExecutorError
-from cli import agents
+from cli import drafts
 from cli.servers import Found
 from components import registry
 from embedded import OLDEST_POSTGRES
@@ -293,7 +293,7 @@ def secrets_of_canvases(database: Database) -> Finding:
         return Finding(Level.OK, "canvas secrets", "none are sealed")
     tenant_id, canvas_id, draft = found
     try:
-        agents.secrets_of(tenant_id, canvas_id).opened(draft)
+        drafts.secrets_of(tenant_id, canvas_id).opened(draft)
     except CannotUnseal as error:
         advice = "Set EASEL_SECRET_KEY to the secret they were sealed with, or type them in again."
         return Finding(Level.FAIL, "canvas secrets", f"agent {canvas_id.hex}: {error.message}", advice)

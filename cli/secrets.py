@@ -2,7 +2,7 @@
 
 import typer
 
-from cli import agents, output
+from cli import drafts, output
 from cli.connection import opened
 from store import canvas_secrets
 
@@ -23,5 +23,5 @@ def seal() -> None:
             found = canvas_secrets.all_canvases(tx)
         for tenant_id, canvas_id in found:
             with connection.database.transaction() as tx:
-                number += canvas_secrets.seal_stored(tx, agents.secrets_of(tenant_id, canvas_id))
+                number += canvas_secrets.seal_stored(tx, drafts.secrets_of(tenant_id, canvas_id))
     output.tell(f"{number} documents of {len(found)} agents had secrets in the clear, which are sealed now.")

@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 from uuid import UUID
 
-from cli import agents, canvas_file
+from cli import agents, canvas_file, drafts
 from cli.connection import tenant_of
 from cli.inputs import Wanted
 from scheduler.accepting import Start
@@ -24,6 +24,6 @@ def chosen(tx: Transaction, wanted: Wanted, run_id: UUID) -> Start:
         start = start_of(tx, tenant_id, run_id, agent.id, wanted.options)
         canvas_file.must_run(f'Agent "{agent.title}"', versions.version(tx, start.version_id).dsl)
         return start
-    canvas_id, _ = agents.put(tx, tenant_id, canvas_file.title_of(Path(wanted.target)), wanted.judged.stored)
+    canvas_id, _ = drafts.put(tx, tenant_id, canvas_file.title_of(Path(wanted.target)), wanted.judged.stored)
     start = start_of(tx, tenant_id, run_id, canvas_id, wanted.options)
     return replace(start, version_id=versions.snapshot(tx, tenant_id, canvas_id).id)

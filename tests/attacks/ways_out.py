@@ -28,6 +28,7 @@ OURS: Mapping[str, frozenset[str]] = {
 """Packages that talk to the deployment's own servers, which no canvas can name."""
 
 SESSIONS = "a process for each database session, which its kernel limits and its worker ends"
+LIMITED = "a child process for data of others, with limits of memory and time"
 CHECKED = "connects to addresses that providers/addresses.py has checked"
 MODEL = "asks models over the transport of providers/transport.py, at addresses that providers/dialling.py has checked"
 SHAPES = "takes types and errors from the library, and connects to nothing"
@@ -43,6 +44,9 @@ WAYS_OUT: Mapping[str, Way] = {
     "providers/mail.py": _way("smtplib socket ssl", CHECKED),
     "providers/database_process.py": _way("ctypes fork() import_module() importlib socket", SESSIONS),
     "providers/database_sessions.py": _way("socket subprocess", SESSIONS),
+    "providers/limited_process.py": _way("socket subprocess", LIMITED),
+    "providers/limited_process_child.py": _way("ctypes import_module() importlib socket", LIMITED),
+    "providers/limited_process_wire.py": _way("socket", LIMITED),
     "providers/drivers.py": _way("importlib import_module()", CHECKED),
     "providers/sandbox_ssh.py": _way("socket create_connection() importlib import_module()", CHECKED),
     "providers/mcp.py": _way("httpx2 mcp", "the SDK's client, over the transport of providers/guarded.py"),

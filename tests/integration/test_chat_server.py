@@ -236,7 +236,7 @@ def test_a_model_that_cannot_call_tools_is_offered_none():
 
     async def steps() -> dict[str, Any]:
         async with serving(whole(said("ok"))) as server:
-            account = Account("VLLM", base_url=f"http://127.0.0.1:{server.port}/v1")
+            account = Account("VLLM", base_url=f"http://127.0.0.1:{server.port}/v1", extra={"is_tools": False})
             model = open_chat(resolve("m@VLLM", [account]))
             await model.complete(ChatRequest(ASK, tools=[tool]))
             return server.requests[0]

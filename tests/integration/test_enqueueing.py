@@ -216,9 +216,9 @@ def test_on_redis_no_log_no_event_and_no_inspection_shows_what_a_user_has_said(w
             listening.join(WITHIN)
         world.until("order-4711")
         assert world.until("wrong").status == "refused"
-        world.until_said("no such task is here")
+        world.until_said("no.such.task")
         scheduled = app.control.inspect(timeout=10).scheduled()
-        world.until_said("it is no message of Celery's protocol")
+        world.until_said("ContentDisallowed")
 
     assert "later" in json.dumps(scheduled)
     shown_by_event = received(events)[0]

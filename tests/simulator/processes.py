@@ -17,6 +17,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from canvas.errors import AttemptStopped, ExecutorError, StateError
 from canvas.graph import Canvas, Kind
+from canvas.notices import Notice
 from canvas.outcome import POSTPONED, Failed, Finished, Outcome
 from canvas.state import activation_id
 from providers.chat import Usage
@@ -316,7 +317,9 @@ class Context:
     def __init__(self, voice: Mouth, acting: Acting) -> None:
         self.voice = voice
         self.acting = acting
-        self.usage = Usage()
+        self.usage = self.recalled = Usage()
+        self.warnings: list[Notice] = []
+        self.node = SimpleNamespace(kind=Kind.PLAIN)
         self.inputs: dict[str, Any] = {}
         self.opening = ""
         self.slots = NoSlots()

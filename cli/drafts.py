@@ -1,0 +1,42 @@
+"""Drafts on the command line: stored under the title of their agent, with their secrets sealed."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+from uuid import UUID
+
+from components import registry
+from settings import load
+from store import canvas_secrets, canvases, gallery, versions
+from store.canvas_secrets import CanvasSecrets
+from store.ids import new_id
+from store.sealing import SealingKey
+from store.transaction import Transaction
+
+
+def put(tx: Transaction, tenant_id: UUID, title: str, dsl: dict[str, Any]) -> tuple[UUID, bool]:
+    """Store a document as the draft of the agent with that title; its id, and whether the agent is new.
+
+    Its secrets are sealed; a mask stands for the secret that the agent has. Raises InvalidCanvas for one it has not.
+    """
+    found, _ = gallery.page(tx, tenant_id, gallery.Wanted(title=title), limit=1)
+    if not found:
+        canvas_id = new_id()
+        sealed = secrets_of(tenant_id, canvas_id).sealed(dsl)
+        return canvases.create(tx, tenant_id, title, sealed, canvas_id=canvas_id), True
+    canvas_id = found[0].id
+    draft = canvases.get(tx, tenant_id, canvas_id).draft
+
+    def before() -> Iterator[Mapping[str, Any]]:
+        yield draft
+        yield from canvas_secrets.stored_documents(tx, tenant_id, canvas_id)
+
+    sealed = secrets_of(tenant_id, canvas_id).sealed(dsl, before)
+    if versions.digest_of(draft) != versions.digest_of(sealed):
+        canvases.update(tx, tenant_id, canvas_id, dsl=sealed)
+    return canvas_id, False
+
+
+def secrets_of(tenant_id: UUID, canvas_id: UUID) -> CanvasSecrets:
+    """The secrets of one canvas, under the key of this command's settings."""
+    key = SealingKey.of(load().sealing_secret())
+    return CanvasSecrets.of(key, tenant_id, canvas_id, registry.secret_fields)
