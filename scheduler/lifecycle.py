@@ -212,7 +212,7 @@ class Lifecycle:
         with self.coordinator.database.transaction() as tx:
             unmarked = budgets.unmarked(tx, tenant_id, written.scope_id if is_one else EACH)
         for run_id in unmarked:  # one by one: nobody holds two runs
-            self.coordinator.database.carry_out(lambda tx, run_id=run_id: budgets.mark(tx, tenant_id, run_id))
+            self._holding(run_id, lambda tx, run_id=run_id: (budgets.mark(tx, tenant_id, run_id), None))
 
     def _holding(self, run_id: UUID, verb: Callable[[Transaction], tuple[T, Applied | None]]) -> T:
         """Carry out a verb that holds a run; then tell others, and look."""

@@ -121,9 +121,10 @@ def take_over(
         return None
     previous_id: UUID | None = conversation["last_run"] if conversation["last_run"] != row["id"] else None
     previous = runs.read(tx, row["tenant_id"], previous_id) if previous_id is not None else None
+    document = versions.get(tx, row["version_id"]).document  # a run without it leaves nothing to go on from
     conversing.occupy(tx, row["conversation_id"], row["id"])
     request = Request.from_json(row["request"])
-    base = baseline(tx, versions.get(tx, row["version_id"]).document, previous)
+    base = baseline(tx, document, previous)
     base["globals"] |= turn_globals(base, request, datetime.now())  # local time, as upstream (engine 3.2)
     if request.files:
         base["files"] = list(request.files)

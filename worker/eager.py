@@ -66,6 +66,7 @@ class Taking:
     eager: Eager
     worker: str
     run_id: UUID
+    may_be_stored: bool = False  # a commit that wrote what was taken gave no answer
     _taken: Taken | None = None
 
     @property
@@ -104,6 +105,11 @@ class Taking:
         """What was kept begins where this step has ended."""
         if self.eager.next is not None:
             self.eager.next.left = left
+
+    def drop_unless_stored(self) -> None:
+        """Nothing was taken, so far as is known; what a commit without an answer may have taken stays registered."""
+        if not self.may_be_stored:
+            self.drop()
 
     def drop(self) -> None:
         """Nothing was taken."""

@@ -23,6 +23,7 @@ class Part:
     own: Own
     near: frozenset[str] | None  # keys of the scopes that its step reads; None: all
     is_stored: bool = False  # by another, together with his
+    may_be_stored: bool = False  # it was sent together with others, and an error came in place of an answer
     batch: "Sequence[Part]" = ()  # what is to be stored, once it is this one's turn
     _called: threading.Event | None = None  # of one that has to wait; few have
 

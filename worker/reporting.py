@@ -154,6 +154,8 @@ class Reporting:
             if len(turn.batch) > 1:
                 self._store_all(turn)
             if not part.is_stored:
+                if self.taking is not None:
+                    self.taking.may_be_stored = part.may_be_stored
                 self._store_alone(written, turn, rides_along=True)
         if part.is_stored:
             self.coordinator.dispatch.counters.activation(self.claim.component, str(written.outcome.get("is")))
@@ -174,6 +176,8 @@ class Reporting:
                         raise LeaseGone
         except Exception as error:  # noqa: BLE001 (each is repeated alone, and meets whatever it is again)
             log.info("reports_not_stored_together", reports=len(owns), error_type=type(error).__name__)
+            for part in turn.batch:
+                part.may_be_stored = True
             turn.call_others()
             return
         turn.end()
@@ -207,7 +211,7 @@ class Reporting:
         except Exception as error:
             if steps.has_moved_on(error) or (runs.is_held(error) and waits):
                 if self.taking is not None:
-                    self.taking.drop()
+                    self.taking.drop_unless_stored()
                 self._store_alone(written, turn, rides_along=rides_along, waits=not runs.is_held(error))
                 return
             if isinstance(error, LeaseGone) or inbox.is_refused(error) or (is_folding and self._is_too_late(error)):

@@ -9,7 +9,6 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from store import budgets, runs
 from store.transaction import Transaction
-from tests.simulator.database import SimulatedDatabase
 from tests.simulator.invariants import OVER
 from tests.simulator.people import People
 from tests.simulator.processes import Installation, WorkerProcess, scheduler_process, sweeper_process
@@ -211,7 +210,7 @@ class Chaos:
             world.at(0.2, self.budget_is_set)
             return
         run_id = known[int(len(known) * world.roll())]
-        database = SimulatedDatabase(self.installation.server)
+        coordinator = self.installation.coordinator()
 
         def mark(tx: Transaction) -> None:
             row = runs.lock(tx, run_id)
@@ -220,8 +219,11 @@ class Chaos:
                 budgets.mark(tx, row["tenant_id"], run_id)
 
         def set_limit() -> None:
-            with suppress(SQLAlchemyError):
-                database.carry_out(mark)
+            try:
+                with suppress(SQLAlchemyError):
+                    coordinator.database.carry_out(mark)
+            finally:
+                coordinator.look(run_id)  # as everyone does who held a run
 
         world.spawn(self.people.process, "sets a budget", set_limit)
 
