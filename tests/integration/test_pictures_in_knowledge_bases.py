@@ -11,10 +11,13 @@ from PIL import Image, ImageDraw
 from sqlalchemy import text
 
 from knowledge import page_transcripts
+from providers.accounts import AccountModel
+from providers.catalogue import Limits
 from store import knowledge_documents, tenants
 from store.database import Database
 from store.ids import new_id
 from tests.integration.knowledge_bases import EMBEDDING, EYES, Shop, Vendor
+from worker.models import Models
 
 
 @pytest.fixture
@@ -29,10 +32,10 @@ def seeing(database: Database, served: Vendor, tmp_path: Path) -> Shop:
     return a_shop(database, served, tmp_path, eyes=True)
 
 
-def a_shop(database: Database, served: Vendor, folder: Path, *, eyes: bool = False) -> Shop:
+def a_shop(database: Database, served: Vendor, folder: Path, *, eyes: bool = False, **more: AccountModel) -> Shop:
     with database.transaction() as tx:
         tenant_id = tenants.create_tenant(tx, f"tenant {new_id()}")
-    models = {**served.account.models, **({"eyes": EYES} if eyes else {})}
+    models = {**served.account.models, **({"eyes": EYES} if eyes else {}), **more}
     return Shop(database, tenant_id, folder, [replace(served.account, models=models)])
 
 
@@ -120,6 +123,22 @@ def test_a_scan_is_read_page_by_page_and_blank_pages_have_no_chunk(seeing: Shop,
     assert (document.status, document.chunks, document.expected) == ("done", 2, 2)
     assert served.embedded == [["Refunds take five days."], ["Holidays are thirty days."]]
     assert seeing.names("How many holidays?", most=1) == ["scan.pdf"]
+
+
+def test_a_model_of_the_kind_ocr_reads_scans_and_one_of_the_kind_vision_pictures(
+    database: Database, served: Vendor, tmp_path: Path
+) -> None:
+    ocr = {"letters": AccountModel(kinds=frozenset({"ocr"}))}
+    shop = a_shop(database, served, tmp_path, eyes=True, **ocr)
+    shop.models = Models(database, shop.accounts, Limits(), None)  # a worker's own ones
+    base = shop.base()
+    shop.add(base, "scan.pdf", scan("one"))
+    shop.add(base, "photo.png", written(picture(), "PNG"))
+    served.answers = ["Letters.", "A photograph."]
+
+    assert shop.read() == 2
+
+    assert [asked["model"] for asked in served.chatted] == ["letters", "eyes"]
 
 
 def test_a_page_that_was_read_is_not_paid_for_again_by_the_next_attempt(seeing: Shop, served: Vendor) -> None:
