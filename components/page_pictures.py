@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from io import BytesIO
 from typing import TYPE_CHECKING
 
-from components.file_kinds import Kind, kind_of, lacking, reading, unreadable
+from components.file_kinds import Kind, kind_of, lacking, reading, too_large, unreadable
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -82,6 +82,8 @@ def _opened(name: str, data: bytes) -> "Image":
     except UnidentifiedImageError as error:
         why = "is damaged, or in a format that cannot be shown to a model"
         raise unreadable(name, Kind.IMAGE, why, "Save it as PNG or JPEG, and upload that.") from error
+    except Image.DecompressionBombError as error:
+        raise too_large(name, Kind.IMAGE, "has more pixels than can be read") from error
 
 
 def _pdfium():

@@ -226,4 +226,6 @@ def test_a_picture_that_unpacks_to_far_too_many_pixels_fails(seeing: Shop) -> No
 
     assert seeing.read() == 1
 
-    assert seeing.document(added).status == "failed"
+    document = seeing.document(added)
+    assert document.status == "failed"
+    assert "has more pixels than can be read. Split it" in document.error
