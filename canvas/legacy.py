@@ -27,8 +27,8 @@ IMPLIED: Mapping[str, Mapping[str, Any]] = {
 
 _BY_LOWER_CASE = {old.lower(): old for old in RENAMED}
 _TEXTS_WITH_IDS = ("components", "history", "messages", "reference")
-_IN_BRACES = re.compile(r"(\{[ \t\n\r]*+)([A-Za-z0-9:_-]++)(@[A-Za-z0-9_.-]++[ \t\n\r]*+\})")
-_BARE = re.compile(r"([A-Za-z0-9:_-]++)(@[A-Za-z0-9_.-]++)")
+_IN_BRACES = re.compile(r"(\{[ \t\n\r]*+)([A-Za-z0-9:_-]++)(@[A-Za-z0-9_.\[\]-]++[ \t\n\r]*+\})")
+_BARE = re.compile(r"([A-Za-z0-9:_-]++)(@[A-Za-z0-9_.\[\]-]++)")
 
 Ids: TypeAlias = Mapping[str, str]
 Entry: TypeAlias = dict[str, Any]

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+_TYPES = frozenset({"array", "boolean", "integer", "null", "number", "object", "string"})  # of JSON schema
 _LEVELS = 100  # as deep as a request's body may be
 
 
@@ -24,8 +25,35 @@ class Offer:
 
 
 def offers_of(dsl: Any) -> Iterator[Offer]:
-    """Every tool of an MCP server that an Agent or sub-agent of a document names with a description or a schema."""
+    """Every tool of an MCP server that an Agent or sub-agent of a document names with a schema of its arguments."""
     yield from _offers(dsl, _LEVELS)
+
+
+def schema_in(told: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return the JSON schema of a tool's arguments as a document has it; None where the document has none.
+
+    Editors write it as `inputSchema`. `parameters` is understood too: a schema, or an object that has for each argument
+    its schema, in which `required` is true or false, or its type.
+    """
+    if isinstance(schema := told.get("inputSchema"), Mapping):
+        return schema
+    parameters = told.get("parameters")
+    if not isinstance(parameters, Mapping) or not parameters:
+        return None
+    if parameters.get("type") == "object" or isinstance(parameters.get("properties"), Mapping):
+        return parameters
+    properties = {str(name): _argument(said) for name, said in parameters.items()}
+    described = {str(name): said for name, said in parameters.items() if isinstance(said, Mapping)}
+    needed = [name for name, said in described.items() if said.get("required") is True]
+    return {"type": "object", "properties": properties, **({"required": needed} if needed else {})}
+
+
+def _argument(said: Any) -> dict[str, Any]:
+    if isinstance(said, Mapping):
+        return {name: value for name, value in said.items() if name != "required" or isinstance(value, list)}
+    if said in _TYPES:
+        return {"type": said}
+    return {"description": said} if isinstance(said, str) and said else {}
 
 
 def digest_of(description: str, schema: Mapping[str, Any]) -> bytes:
@@ -55,11 +83,6 @@ def _of_server(server: Any) -> Iterator[Offer]:
     for name, told in tools.items():
         if not isinstance(told, Mapping):
             continue
-        description, schema = str(told.get("description") or ""), told.get("inputSchema")
-        if description or isinstance(schema, Mapping):
-            yield Offer(
-                str(server.get("mcp_id") or ""),
-                str(name),
-                description,
-                schema if isinstance(schema, Mapping) else {"type": "object", "properties": {}},
-            )
+        schema = schema_in(told)
+        if schema is not None:
+            yield Offer(str(server.get("mcp_id") or ""), str(name), str(told.get("description") or ""), schema)

@@ -23,13 +23,14 @@ ALIASES = ("item", "index", "result")
 
 _BLANKS = " \t"
 _GLOBAL = r"(?i:sys|env)\.[A-Za-z0-9_.]++"
-_OUTPUT = r"[A-Za-z0-9_:]++@[A-Za-z0-9_.-]++"
+_OUTPUT = r"[A-Za-z0-9_:]++@[A-Za-z0-9_.-]++(?:\[-?[0-9]{1,18}+\][A-Za-z0-9_.-]*+)*+"
 # Possessive quantifiers: no part of a hostile text is looked at more than a few times.
 _REFERENCE = re.compile(rf"\{{[ \t]*+({_OUTPUT}|{_GLOBAL})[ \t]*+\}}")
 _EITHER = re.compile(rf"\{{[ \t]*+({_OUTPUT}|{_GLOBAL}|(?i:item|index|result))[ \t]*+\}}")
 _BARE_GLOBAL = re.compile(r"(?:sys|env)\.[^\s@]+")
 _BARE_OUTPUT = re.compile(r"[^\s@][^\n@]*@[^\s@][^\n@]*")
 _INDEX = re.compile(r"-?[0-9]{1,18}")
+_BRACKETS = re.compile(r"\[(-?[0-9]{1,18})\]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,13 +99,13 @@ def parse(expression: str) -> Ref | None:
 def pointer(expression: str) -> Ref:
     """Where a lookup of this text goes, whatever it says: without `@` it names a global, the first `@` ends the node.
 
-    Globals have no paths: `env.user.name` is one name.
+    Globals have no paths: `env.user.name` is one name. An index in brackets is a step of a path, `x[0].y` is `x.0.y`.
     """
     inner = expression.strip("{} \t\r\n")
     node, at, rest = inner.partition("@")
     if not at:
         return _alias_or_global(inner)
-    root, *path = rest.split(".")
+    root, *path = _BRACKETS.sub(r".\1", rest).split(".")
     return Ref(node, root, tuple(path))
 
 

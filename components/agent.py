@@ -36,6 +36,7 @@ from components.tool_set import (
     of_mcp,
     of_tool,
     schema_of,
+    with_pinned_schema,
 )
 from components.tools.base import ToolRun
 
@@ -137,6 +138,8 @@ def functions_of(params: AgentParams) -> dict[str, Function]:
 
 async def _answer(params: AgentParams, ctx: NodeContext, question: str | None = None) -> Outcome:
     """Answer the node's own prompts, or the question of the Agent above."""
+    if params.mcp:
+        params = params.model_copy(update={"mcp": [await with_pinned_schema(tool, ctx) for tool in params.mcp]})
     functions = functions_of(params)
     if not functions:
         return await answer_to(params, ctx, await assemble(params, ctx, question=question))

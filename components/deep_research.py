@@ -4,8 +4,8 @@ DSL: what an LLM reads, and `tools` (those of an Agent that bring sources: Retri
 (what is researched), `depth` (1 to 4), `answers` (false: the evidence alone), `empty_response` (instead of an answer
 where nothing was found).
 
-Lines of progress are thoughts: heard in the turn of a Message, and else in `thinking`. An Agent with `deep_research`
-does the same before it answers (components/agent_answers.py).
+Lines of progress are thoughts: heard in the turn of a Message, and else, or without an answer, in `thinking`. An Agent
+with `deep_research` does the same before it answers (components/agent_answers.py).
 """
 
 from collections.abc import Mapping, Sequence
@@ -77,7 +77,8 @@ async def deep_research(params: DeepResearchParams, ctx: NodeContext) -> Outcome
     question = templates.format_text(value_text(params.query), ctx.lookup).strip()
     ctx.note_input("query", question)
     model = await ctx.model(params.llm_id)
-    listener = Aloud(ctx, model) if ctx.speaks and ctx.heard else Quietly(ctx, model)
+    is_aloud = params.answers and ctx.speaks and ctx.heard  # without an answer `content` is empty, progress included
+    listener = Aloud(ctx, model) if is_aloud else Quietly(ctx, model)
     try:
         outputs = await _carried_out(question, params, ctx, model, listener)
     except NodeFailure as failure:

@@ -13,7 +13,6 @@ import math
 import re
 from datetime import datetime
 from typing import Any
-from urllib.parse import urlencode
 
 from pydantic import Field, field_validator
 
@@ -23,6 +22,7 @@ from components import templates
 from components.base import Params, component
 from components.context import NodeContext
 from components.documents import EXTENSIONS, MIME_TYPES, Layout, make_document, without_reasoning
+from components.produced_links import links_to_file
 
 FORMATS = ("pdf", "docx", "txt", "markdown", "html")
 SMALLEST_FONT = 12
@@ -147,12 +147,9 @@ def _layout(params: DocGeneratorParams, begun: datetime) -> Layout:
 
 def _download(file: dict[str, Any], data: bytes, params: DocGeneratorParams) -> dict[str, Any]:
     """What a Message offers its reader: the file's particulars and where to get it."""
-    address = f"/api/v1/agents/attachments/{file['doc_id']}"
-    query = urlencode({"ext": params.output_format, "mime_type": file["mime_type"]})
     return {
         **file,
         **({"base64": base64.b64encode(data).decode()} if len(data) <= INLINE_BYTES else {}),
-        "preview_url": f"{address}/preview?{query}",
-        "download_url": f"{address}/download?{query}",
+        **links_to_file(str(file["doc_id"]), params.output_format, str(file["mime_type"])),
         "include_download_info_in_content": bool(params.include_download_info_in_content),
     }

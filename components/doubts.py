@@ -144,10 +144,17 @@ def _categorize(params: Params) -> Iterator[Doubt]:
         yield Doubt("llm_id", "no_model", f"no model is chosen, {_FAILS}. Choose one")
 
 
+def _searxng(params: Params) -> Iterator[Doubt]:
+    if not str(params.get("searxng_url") or "").strip():
+        reason = "it has no address, so the node finds nothing. Name an instance"
+        yield Doubt("searxng_url", "no_address", reason)
+
+
 _BY_COMPONENT: Mapping[str, Callable[[Params], Iterator[Doubt]]] = {
     "Categorize": _categorize,
     "Iteration": _iteration,
     "Loop": _loop,
+    "SearXNG": _searxng,
     "Switch": _switch,
     "VariableAssigner": _assigner,
 }

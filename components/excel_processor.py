@@ -20,7 +20,10 @@ from components import spreadsheets, tables
 from components.base import Params, component
 from components.context import NodeContext
 from components.file_kinds import FileUnreadable, Kind, LibraryMissing, check_size, unreadable
+from components.json_in_text import read_json
+from components.produced_links import links_to_file
 from components.tables import Table
+from providers.cleaning import without_reasoning
 from providers.untrusted_work import in_untrusted_thread
 
 OPERATIONS = ("read", "merge", "transform", "output")
@@ -28,7 +31,9 @@ FORMATS: Mapping[str, str] = {"xlsx": spreadsheets.XLSX, "csv": spreadsheets.CSV
 ROWS_SHOWN = 10  # of a table that was read
 MERGED_ROWS_SHOWN = 20
 NAMES_SHOWN = 5
+SHOWN_OF_VALUE = 200  # characters, in an error
 _DATA_URI = re.compile(r"data:([^;,]*)(?:;[^;,]*)*;base64,", re.IGNORECASE)
+_FENCED = re.compile(r"```(?:json)?[ \t]*\n(.*?)```", re.DOTALL | re.IGNORECASE)
 _NOT_IN_A_NAME = re.compile(r'[\\/:*?"<>|\x00-\x1f]')
 
 
@@ -82,7 +87,7 @@ async def excel_processor(params: ExcelProcessorParams, ctx: NodeContext) -> Fin
         case "merge":
             outputs = await _merge(params, ctx)
         case "transform":
-            outputs = await in_untrusted_thread(_transform, _given(params, ctx))
+            outputs = await in_untrusted_thread(_transform, await _data(params, ctx))
         case _:
             outputs = await _write(params, ctx)
     return Finished(outputs={"data": {}, "summary": "", "markdown": "", **outputs})
@@ -151,13 +156,13 @@ def _transform(value: Any) -> dict[str, Any]:
 
 
 async def _write(params: ExcelProcessorParams, ctx: NodeContext) -> dict[str, Any]:
-    value = _given(params, ctx)
+    value = await _data(params, ctx)
     ending = str(params.output_format)
     name = f"{_file_name(str(params.output_filename or ''), ending)}.{ending}"
     try:
         sheets = await in_untrusted_thread(tables.of_value, value)
         if not sheets:
-            return {"summary": "No data to write: rows, or an object with lists of rows, are needed."}
+            return _not_written("No data to write: rows, or an object with lists of rows, are needed.", value)
         if list(sheets) == [tables.ONLY_SHEET] and params.sheet_name:
             sheets = {str(params.sheet_name): sheets[tables.ONLY_SHEET]}
         if ending == "csv":
@@ -167,12 +172,33 @@ async def _write(params: ExcelProcessorParams, ctx: NodeContext) -> dict[str, An
     except NodeFailure as failure:
         if failure.retryable or isinstance(failure, LibraryMissing):
             raise
-        return {"summary": f"{name} was not made: {failure.message}"}
+        return {"summary": f"{name} was not made: {failure.message}", "errors": [failure.message]}
     rows = sum(len(table.rows) for table in sheets.values())
     return {
         "summary": f"Generated {name} with {len(sheets)} sheet(s), {rows} total rows",
-        "attachment": {"doc_id": saved["doc_id"], "format": ending, "file_name": name},
+        "attachment": _attachment(saved, ending, name),
     }
+
+
+def _attachment(saved: Mapping[str, Any], ending: str, name: str) -> dict[str, Any]:
+    """The file as other nodes know it, and as a Message offers it to its reader."""
+    doc_id, mime_type = saved["doc_id"], FORMATS[ending]
+    file = {"filename": name, "mime_type": mime_type, "size": saved["size"]}
+    return {
+        "doc_id": doc_id,
+        "format": ending,
+        "file_name": name,
+        **file,
+        **links_to_file(str(doc_id), ending, mime_type),
+    }
+
+
+def _not_written(why: str, value: Any) -> dict[str, Any]:
+    if value is None or value == "":
+        return {"summary": why}
+    shown = tables.text_of(value)
+    beginning = shown[:SHOWN_OF_VALUE] + ("..." if len(shown) > SHOWN_OF_VALUE else "")
+    return {"summary": why, "errors": [f"No file was made of this value, which has no rows: {beginning}"]}
 
 
 def _content(sheets: Mapping[str, Table], ending: str) -> bytes:
@@ -182,8 +208,25 @@ def _content(sheets: Mapping[str, Table], ending: str) -> bytes:
 # -- what it is given -------------------------------------------------------------------------------------------------
 
 
+async def _data(params: ExcelProcessorParams, ctx: NodeContext) -> Any:
+    """The value to transform or to write. A text that is JSON, as models write it, stands for its value."""
+    value = _given(params, ctx)
+    if not isinstance(value, str):
+        return value
+    found = await in_untrusted_thread(_json_in, value)
+    return value if found is None else found
+
+
+def _json_in(text: str) -> Any:
+    """The object or array that a text is, a fence around it and reasoning before it aside; None for other texts."""
+    bare = without_reasoning(text).strip()
+    fenced = _FENCED.search(bare)
+    bare = fenced[1].strip() if fenced else bare
+    return read_json(bare) if bare.startswith(("{", "[")) else None
+
+
 def _given(params: ExcelProcessorParams, ctx: NodeContext) -> Any:
-    """The value to transform or to write: what a reference points at, or what the canvas itself holds."""
+    """The value that a reference points at, or that the canvas itself holds."""
     source = params.transform_data
     if not isinstance(source, str):
         return source

@@ -37,6 +37,7 @@ class Kind(StrEnum):
 
 
 REMEDIES: Mapping[Kind, str] = {
+    Kind.IMAGE: "Upload its text, or show it to a model that sees.",
     Kind.SLIDES: "Save it as PDF, and upload that.",
     Kind.OLD_OFFICE: "Save it as .docx, .xlsx or PDF, and upload that.",
     Kind.OTHER_DOCUMENT: "Save it as .docx or PDF, and upload that.",

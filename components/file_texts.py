@@ -5,9 +5,9 @@ size (texts, images) or that are small (`SMALL_PAGE`).
 """
 
 import base64
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from canvas.errors import NodeFailure
 from components import spreadsheets
@@ -23,11 +23,14 @@ from components.file_kinds import (
     too_large,
     unreadable,
 )
+from components.page_pictures import count_pages, pages_as_images
 from components.page_text import SMALL_PAGE, text_of_page
-from components.pdf_text import pdf_parts
+from components.pdf_text import WITHOUT_TEXT, pdf_parts
 from components.word_text import word_parts
 from providers.limited_process import ResourceLimitExceeded, in_limited_process, in_limited_process_blocking
 from providers.untrusted_work import in_untrusted_thread
+
+T = TypeVar("T")
 
 MOST_CHARACTERS = 2_000_000  # of a file's text; more than any model reads
 CUT = f"\n[The rest of the file is left out: a file reads as {MOST_CHARACTERS:,} characters at most.]"
@@ -49,6 +52,18 @@ class UnreadFile:
         """What `whole_text` gives, without harm to this process."""
         return await self._read(whole_text, most)
 
+    async def count_pages(self) -> int:
+        """Return how many pages a picture or a PDF has."""
+        return await self._in_child(count_pages)
+
+    async def pages_as_images(self, first: int, count: int) -> Sequence[str]:
+        """Return pages of a picture or a PDF as data URIs, `count` of them from `first` on."""
+        return await self._in_child(pages_as_images, first, count)
+
+    @property
+    def kind(self) -> Kind:
+        return kind_of(self.name, self.mime_type, self.data)
+
     def text_blocking(self) -> str:
         """The same as `text`, for a thread that may wait."""
         if self._is_harmless():
@@ -59,14 +74,18 @@ class UnreadFile:
             raise self._too_costly(limit) from limit
 
     async def _read(self, read: Callable[..., str], *more: Any) -> str:
-        place = in_untrusted_thread if self._is_harmless() else in_limited_process
+        if self._is_harmless():
+            return await in_untrusted_thread(read, self.name, self.mime_type, self.data, *more)
+        return await self._in_child(read, *more)
+
+    async def _in_child(self, work: Callable[..., T], *more: Any) -> T:
         try:
-            return await place(read, self.name, self.mime_type, self.data, *more)
+            return await in_limited_process(work, self.name, self.mime_type, self.data, *more)
         except ResourceLimitExceeded as limit:
             raise self._too_costly(limit) from limit
 
     def _is_harmless(self) -> bool:
-        match kind_of(self.name, self.mime_type, self.data):
+        match self.kind:
             case Kind.TEXT | Kind.IMAGE:
                 return True
             case Kind.HTML:
@@ -77,7 +96,7 @@ class UnreadFile:
     def _too_costly(self, limit: ResourceLimitExceeded) -> NodeFailure:
         if limit.retryable:
             return limit
-        kind = kind_of(self.name, self.mime_type, self.data)
+        kind = self.kind
         why = f"cannot be read within its limits. {limit.message}"
         return unreadable(self.name, kind, why, "Split it, or save it as text, and upload that.")
 
@@ -102,11 +121,12 @@ def file_text(name: str, mime_type: str, data: bytes) -> str:
     check_size(name, kind, data)
     if kind is Kind.IMAGE:
         return image(image_type(name, mime_type, data), data)
-    return block(name, _shortened(_parts(kind, name, data)))
+    text = _shortened(_parts(kind, name, data))
+    return block(name, WITHOUT_TEXT if kind is Kind.PDF and not text else text)
 
 
 def whole_text(name: str, mime_type: str, data: bytes, most: int) -> str:
-    """All of a file's text, without its name. Computes for long on some files: see `UnreadFile.whole`.
+    """All of a file's text, without its name; "" for a scanned PDF. Computes for long on some: see `UnreadFile.whole`.
 
     Raises what `file_text` does; FileTooLarge also for a text of more than `most` characters, which is never cut.
     """

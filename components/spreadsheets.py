@@ -11,6 +11,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import date, datetime, time
+from itertools import islice
 from typing import Any
 
 from canvas.errors import NodeFailure
@@ -36,6 +37,10 @@ _NO_VALUE = frozenset([
 ])  # fmt: skip
 _WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
 _NUMBER = re.compile(r"[+-]?(?:[0-9]{1,18}(?:\.[0-9]{0,40})?|\.[0-9]{1,40})(?:[eE][+-]?[0-9]{1,3})?")
+_DECIMAL_COMMA = re.compile(r"[+-]?[0-9]{1,18}(?:,[0-9]{1,40})?")  # as in countries whose CSV files have semicolons
+_DELIMITERS = (",", ";", "\t", "|")
+_SEPARATOR = re.compile(r"sep=([,;\t|])", re.IGNORECASE)
+LINES_COMPARED = 20
 _TRUTH = {"True": True, "TRUE": True, "true": True, "False": False, "FALSE": False, "false": False}
 _UNTITLED = re.compile(r"[\\/*?:\[\]\x00-\x1f]")
 _UNWRITABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff\ud800-\udfff]")
@@ -176,19 +181,40 @@ class _Room:
 def _csv_grid(name: str, data: bytes) -> list[list[Any]]:
     """Lines that are not blank; a column whose values are all numbers, or all truth values, has them as such."""
     with reading(name, Kind.TEXT):
-        lines = [line for line in csv.reader(io.StringIO(decoded(data), newline="")) if line]
+        text = decoded(data)
+        delimiter, text = _delimited(text)
+        lines = [line for line in csv.reader(io.StringIO(text, newline=""), delimiter=delimiter) if line]
     if sum(map(len, lines)) > MOST_CELLS:
         raise too_large(name, Kind.TEXT, f"has more than {MOST_CELLS:,} cells")
     width = max(map(len, lines), default=0)
-    body = [_typed([line[column] if column < len(line) else "" for line in lines[1:]]) for column in range(width)]
+    columns = [[line[at] if at < len(line) else "" for line in lines[1:]] for at in range(width)]
+    body = [_typed(texts, delimiter) for texts in columns]
     return [*lines[:1], *map(list, zip(*body, strict=True))]
 
 
-def _typed(texts: list[str]) -> list[Any]:
+def _delimited(text: str) -> tuple[str, str]:
+    """The sign between the cells of a CSV file, and the file without Excel's line `sep=;`, which says so.
+
+    A comma, unless the file's first lines have equally many cells, more than one, with another sign alone.
+    """
+    first, _, rest = text.partition("\n")
+    if (said := _SEPARATOR.fullmatch(first.strip())) is not None:
+        return said[1], rest
+    for delimiter in _DELIMITERS:
+        lines = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
+        widths = {len(line) for line in islice((line for line in lines if line), LINES_COMPARED)}
+        if len(widths) == 1 and widths != {1}:
+            return delimiter, text
+    return ",", text
+
+
+def _typed(texts: list[str], delimiter: str) -> list[Any]:
     values = [text for text in texts if text not in _NO_VALUE]
     if values and all(text in _TRUTH for text in values):
         return [_TRUTH.get(text) for text in texts]
     numbers = [text.strip() for text in values]
+    if delimiter == ";" and values and all(map(_DECIMAL_COMMA.fullmatch, numbers)) and "," in "".join(numbers):
+        return [None if text in _NO_VALUE else float(text.strip().replace(",", ".")) for text in texts]
     for pattern, number in ((_WHOLE, int), (_NUMBER, float)):
         if values and all(pattern.fullmatch(text) for text in numbers):
             return [None if text in _NO_VALUE else number(text) for text in texts]

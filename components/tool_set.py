@@ -7,13 +7,14 @@ makes an `Entry` of it, and `of_tool`, `of_mcp` make the functions when the Agen
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 from pydantic import ValidationError
 
 from canvas import names
 from canvas.errors import NodeFailure
+from canvas.mcp_offers import schema_in
 from components import tools
 from components.base import Effect
 from components.context import NodeContext
@@ -22,6 +23,7 @@ from components.tools.on_canvas import resolved
 from providers.services import McpCall
 
 AGENT = "Agent"
+NO_ARGUMENTS: Mapping[str, Any] = {"type": "object", "properties": {}}
 MCP_SECONDS = 620.0  # to open a session, to list, and the longest call that a server's row may allow
 
 CallFunction: TypeAlias = Callable[[Mapping[str, Any], NodeContext], Awaitable[ToolRun]]
@@ -53,12 +55,15 @@ class Function:
 
 @dataclass(frozen=True, slots=True)
 class McpTool:
-    """A tool of an MCP server, as it was stored with the Agent. `name` is the server's own."""
+    """A tool of an MCP server, as it was stored with the Agent. `name` is the server's own.
+
+    Where the Agent has no `schema`, the pinned one counts: see `with_pinned_schema`.
+    """
 
     server: str
     name: str
     description: str
-    schema: Mapping[str, Any]
+    schema: Mapping[str, Any] | None
 
 
 def entry_of(stored: Any, check_agent: Callable[[Any], Any]) -> Entry:
@@ -89,13 +94,12 @@ def mcp_tools(stored: Any) -> list[McpTool]:
             raise ValueError("[Agent] MCP: each is an object with mcp_id and tools by name")
         for name, told in (server.get("tools") or {}).items():
             described = told if isinstance(told, Mapping) else {}
-            schema = described.get("inputSchema")
             found.append(
                 McpTool(
                     server=str(server.get("mcp_id") or ""),
                     name=str(name),
                     description=str(described.get("description") or ""),
-                    schema=schema if isinstance(schema, Mapping) else {"type": "object", "properties": {}},
+                    schema=schema_in(described),
                 )
             )
     return found
@@ -122,6 +126,20 @@ def of_tool(entry: Entry, number: int) -> Function:
     )
 
 
+async def with_pinned_schema(tool: McpTool, ctx: NodeContext) -> McpTool:
+    """Return the tool with the words that were pinned when somebody saw it, if the Agent has no schema of its own."""
+    if tool.schema is not None or ctx.services.mcp is None:
+        return tool
+    try:
+        pinned = await ctx.services.mcp.pinned(tool.server, tool.name)
+    except NodeFailure:
+        pinned = None  # an unknown server: calling the tool says so
+    if pinned is None:
+        ctx.log.warning("mcp_tool_without_schema", server=tool.server, tool=tool.name)
+        return tool
+    return replace(tool, description=tool.description or pinned.description, schema=pinned.schema)
+
+
 def of_mcp(tool: McpTool, number: int, headers: Mapping[str, str] | None = None) -> Function:
     """The function that calls a tool of an MCP server, with the Agent's own headers."""
     name = numbered(tool.name, number)
@@ -129,7 +147,7 @@ def of_mcp(tool: McpTool, number: int, headers: Mapping[str, str] | None = None)
     async def call(arguments: Mapping[str, Any], ctx: NodeContext) -> ToolRun:
         return await _call_mcp(tool, arguments, {**(headers or {}), **ctx.caller_headers()}, ctx)
 
-    schema = schema_of(name, tool.description, tool.schema)
+    schema = schema_of(name, tool.description, tool.schema or NO_ARGUMENTS)
     return Function(name, tool.name, "MCP", schema, call, limit=MCP_SECONDS, effect="unsafe")
 
 
@@ -159,7 +177,7 @@ async def _call_mcp(
     if servers is None:
         text = f"MCP server {tool.server} is not configured for this tenant."
         return ToolRun({}, text, text)
-    call = McpCall(tool.server, tool.name, arguments, tool.description, tool.schema, headers)
+    call = McpCall(tool.server, tool.name, arguments, tool.description, tool.schema or NO_ARGUMENTS, headers)
     try:
         return ToolRun({}, await servers.call(call))
     except NodeFailure as failure:

@@ -14,9 +14,11 @@ from uuid import UUID
 import structlog
 
 from canvas.errors import ExecutorError, NodeFailure, NotFound
+from components.file_kinds import Kind
 from components.file_texts import UnreadFile
-from knowledge import chunking, packed
+from knowledge import chunking, packed, page_transcripts
 from knowledge.models import Models
+from knowledge.page_transcripts import nothing_seen, open_page_reader
 from providers.embedding import Embedder
 from providers.limited_process import OWNER, in_limited_process
 from providers.metering import EXHAUSTED
@@ -46,6 +48,11 @@ class LeaseLost(Exception):
 def storage_of(blobs: Blobs, base_id: UUID) -> Blobs:
     """Where the bytes of a base's documents lie."""
     return blobs.part(PLACE).part(base_id.hex)
+
+
+async def _chunks(taken: Taken, text: str) -> Sequence[str]:
+    place = in_untrusted_thread if len(text) <= SHORT else in_limited_process
+    return await place(chunking.chunks_of, text, dict(taken.parser))
 
 
 class Ingestion:
@@ -121,14 +128,33 @@ class Ingestion:
     # -- the work -------------------------------------------------------------------------------------------------
     async def _read(self, taken: Taken) -> None:
         file = await asyncio.to_thread(self._file, taken)
-        text = await file.whole(MOST_CHARACTERS)
-        place = in_untrusted_thread if len(text) <= SHORT else in_limited_process
-        texts = await place(chunking.chunks_of, text, dict(taken.parser))
+        text = await file.whole(MOST_CHARACTERS) if file.kind is not Kind.IMAGE else ""
         model = taken.embedding_model
         embedder = await self._models.embedder(taken.tenant_id, model) if model else None
+        if not text and file.kind in page_transcripts.KINDS:
+            await self._read_pages(taken, file, embedder)
+            return
+        texts = await _chunks(taken, text)
         for start in range(taken.chunks, len(texts), AT_ONCE):
             part = texts[start : start + AT_ONCE]
             await self._store(taken, start, part, len(texts), embedder)
+
+    async def _read_pages(self, taken: Taken, file: UnreadFile, embedder: Embedder | None) -> None:
+        """Read a picture or a scan by a model, page by page, from the first page that is not stored.
+
+        A model does not say the same twice, so the chunks of a page are stored together, and with them that the page
+        was read.
+        """
+        reader = await open_page_reader(file, self._models, taken.tenant_id)
+        stored = taken.chunks
+        for page in range(taken.read_pages, reader.pages):
+            texts = await _chunks(taken, await reader.text_of(page))
+            read = page + 1
+            expected = -(-(stored + len(texts)) * reader.pages // read)
+            await self._store(taken, stored, texts, expected, embedder, read_pages=read)
+            stored += len(texts)
+        if not stored:
+            raise nothing_seen(reader)
 
     def _file(self, taken: Taken) -> UnreadFile:
         if self._blobs is None:
@@ -137,9 +163,16 @@ class Ingestion:
         return UnreadFile(taken.name, taken.mime_type, data)
 
     async def _store(
-        self, taken: Taken, start: int, texts: Sequence[str], expected: int, embedder: Embedder | None
+        self,
+        taken: Taken,
+        start: int,
+        texts: Sequence[str],
+        expected: int,
+        embedder: Embedder | None,
+        *,
+        read_pages: int = 0,
     ) -> None:
-        embedded = await embedder.embed(texts) if embedder is not None else None
+        embedded = await embedder.embed(texts) if embedder is not None and texts else None
 
         def store() -> None:
             vectors = [packed.vector(vector) for vector in embedded.vectors] if embedded else [None] * len(texts)
@@ -150,9 +183,10 @@ class Ingestion:
             with self._database.transaction() as tx:
                 if not documents.hold(tx, taken):
                     raise LeaseLost
-                chunk_rows.add(tx, taken.tenant_id, taken.base_id, taken.id, made)
+                if made:
+                    chunk_rows.add(tx, taken.tenant_id, taken.base_id, taken.id, made)
                 tokens = embedded.tokens if embedded else 0
-                documents.grown(tx, taken, more=len(made), expected=expected, tokens=tokens)
+                documents.grown(tx, taken, more=len(made), expected=expected, tokens=tokens, read_pages=read_pages)
 
         await asyncio.to_thread(store)
 

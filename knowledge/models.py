@@ -28,7 +28,9 @@ class Models(Protocol):
     Whatever is asked of them is paid by the attempt that asks, or by the tenant (providers/metering.py).
     """
 
-    async def open(self, tenant_id: UUID, llm_id: str) -> ChatModel: ...
+    async def open(self, tenant_id: UUID, llm_id: str, kind: str = "chat") -> ChatModel:
+        """A model that is asked by chat; `kind` is what its account must say of it: `vision` and `ocr` see."""
+        ...
 
     async def embedder(self, tenant_id: UUID, llm_id: str) -> Embedder: ...
 
@@ -96,8 +98,8 @@ class TenantModels:
         self._spending = spending or Spending()
         self._longest_wait = longest_wait
 
-    async def open(self, tenant_id: UUID, llm_id: str) -> ChatModel:
-        spec = resolve(llm_id, await self._accounts(tenant_id))
+    async def open(self, tenant_id: UUID, llm_id: str, kind: str = "chat") -> ChatModel:
+        spec = resolve(llm_id, await self._accounts(tenant_id), kind=kind)
         model = open_chat(spec, self._limits, gate=self._gate(tenant_id, spec))
         payer = payer_of(tenant_id, self._database, self._spending, self._longest_wait)
         return PaidModel(PricedModel(model, self._spending.prices.of(spec)), payer)

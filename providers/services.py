@@ -207,6 +207,14 @@ class McpCall:
     headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
 
 
+@dataclass(frozen=True, slots=True)
+class McpWords:
+    """What a model is told of a tool of an MCP server."""
+
+    description: str
+    schema: Mapping[str, Any]
+
+
 class Mcp(Protocol):
     """The MCP servers of a tenant, for one attempt: a session opens with the first call that needs it (tools 7)."""
 
@@ -215,6 +223,10 @@ class Mcp(Protocol):
 
         Those say that nothing was called: the server is unknown or away, the tool is not allowed, or has changed.
         """
+        ...
+
+    async def pinned(self, server: str, tool: str) -> McpWords | None:
+        """What a tool was when somebody saw it; None if nobody has. Raises ToolError for an unknown server."""
         ...
 
     async def close(self) -> None:

@@ -1,8 +1,8 @@
 """The references of a turn: which evidence answers may cite, under which numbers (tools 1.6, [DIST]).
 
 Numbers are given out in the rows of the run, under a lock of the turn, so that two nodes never give one to different
-chunks. Evidence that is found again, by a second attempt for instance, keeps its number and counts once. Of documents
-of one name the same is shown in every run that has found them: their order follows from what was found.
+chunks. Evidence that is found again, by a second attempt for instance, keeps its number and counts once. Of a document
+that several searches of a turn find, the first entry stays as it is, its count included (as upstream).
 """
 
 from collections import defaultdict
@@ -11,7 +11,7 @@ from hashlib import sha256
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import bindparam, func, select, text
+from sqlalchemy import bindparam, func, null, select, text, union_all
 from sqlalchemy.dialects.postgresql import insert
 
 from canvas import citing
@@ -20,9 +20,15 @@ from store.schema import citations, cited_documents
 from store.transaction import Transaction
 
 ONE_AT_A_TIME = text("select pg_advisory_xact_lock(hashtextextended(cast(:message_id as text), 0))")
-TAKEN = select(citations.c.chunk_id, citations.c.number).where(
-    citations.c.run_id == bindparam("of_run"), citations.c.message_id == bindparam("of_message")
+TAKEN = union_all(
+    select(citations.c.chunk_id, citations.c.number).where(
+        citations.c.run_id == bindparam("of_run"), citations.c.message_id == bindparam("of_message")
+    ),
+    select(cited_documents.c.name, null()).where(
+        cited_documents.c.run_id == bindparam("of_run"), cited_documents.c.message_id == bindparam("of_message")
+    ),
 )
+"""The chunks of a turn with their numbers, and the names of its documents without any."""
 ADD_CHUNKS = insert(citations)
 ADD_DOCUMENTS = insert(cited_documents).on_conflict_do_nothing()
 CHUNKS = (
@@ -39,7 +45,11 @@ DOCUMENTS_OF_RUNS = (
     select(cited_documents.c.run_id, cited_documents.c.name, cited_documents.c.document)
     .where(cited_documents.c.run_id == func.any(bindparam("run_ids")))
     .order_by(
-        cited_documents.c.run_id, cited_documents.c.name, cited_documents.c.finding, cited_documents.c.activation_id
+        cited_documents.c.run_id,
+        cited_documents.c.message_id,
+        cited_documents.c.name,
+        cited_documents.c.finding,
+        cited_documents.c.activation_id,
     )
 )
 DOCUMENTS = (
@@ -62,7 +72,9 @@ def cite(
     A chunk has `chunk_id`, which is no part of what is kept; a document has `doc_name`.
     """
     tx.run(ONE_AT_A_TIME, message_id=str(message_id))
-    numbers: dict[str, int] = dict(tx.rows(TAKEN, of_run=run_id, of_message=message_id))  # pyright: ignore[reportArgumentType] (rows are pairs)
+    taken = tx.rows(TAKEN, of_run=run_id, of_message=message_id)
+    numbers: dict[str, int] = {chunk_id: number for chunk_id, number in taken if number is not None}
+    known = {name for name, number in taken if number is None}
     bodies = {str(chunk["chunk_id"]): _kept(chunk) for chunk in reversed(chunks)}
     new = citing.allotted([str(chunk["chunk_id"]) for chunk in chunks], numbers)
     tx.write_many(
@@ -92,6 +104,7 @@ def cite(
                 "document": document,
             }
             for name, document in named.items()
+            if name not in known
         ],
     )
     numbers |= new
@@ -99,11 +112,11 @@ def cite(
 
 
 def references(tx: Transaction, run_id: UUID, message_id: UUID) -> dict[str, Any]:
-    """The turn's references: {"chunks": {number: chunk}, "doc_aggs": {name: document}}; counts of a name add up."""
+    """The turn's references: {"chunks": {number: chunk}, "doc_aggs": {name: document}}."""
     chunks = {str(number): chunk for number, chunk in tx.rows(CHUNKS, of_run=run_id, of_message=message_id)}
     documents: dict[str, Any] = {}
     for name, document in tx.rows(DOCUMENTS, of_run=run_id, of_message=message_id):
-        _add(documents, name, document)
+        documents.setdefault(name, document)
     return {"chunks": chunks, "doc_aggs": documents}
 
 
@@ -115,20 +128,9 @@ def of_runs(tx: Transaction, run_ids: Collection[UUID]) -> dict[UUID, dict[str, 
     for run_id, number, chunk in tx.rows(OF_RUNS, run_ids=list(run_ids)):
         told[run_id]["chunks"].setdefault(str(number), chunk)
     for run_id, name, document in tx.rows(DOCUMENTS_OF_RUNS, run_ids=list(run_ids)):
-        _add(told[run_id]["doc_aggs"], name, document)
+        told[run_id]["doc_aggs"].setdefault(name, document)
     return dict(told)
-
-
-def _add(documents: dict[str, Any], name: str, document: dict[str, Any]) -> None:
-    known = documents.setdefault(name, document)
-    if known is not document:
-        known["count"] = _count(known) + _count(document)
 
 
 def _kept(chunk: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in chunk.items() if name != "chunk_id"}
-
-
-def _count(document: Mapping[str, Any]) -> int:
-    count = document.get("count")
-    return count if isinstance(count, int) else 1

@@ -58,6 +58,7 @@ class Taken:
     sha256: bytes
     generation: int
     chunks: int  # stored by whoever had it before
+    read_pages: int  # likewise, of a picture or scan that a model reads page by page
     tries: int
     embedding_model: str
     language: str
@@ -131,15 +132,15 @@ BEGIN = (
     sa.update(documents)
     .where(*_this_document, documents.c.status != "pending")
     .values(
-        status="pending", error="", generation=documents.c.generation + 1, chunks=0, expected=0, tokens=0, tries=0,
-        lease_id=None, lease_until=None, updated_at=func.now(),
+        status="pending", error="", generation=documents.c.generation + 1, chunks=0, expected=0, read_pages=0, tokens=0,
+        tries=0, lease_id=None, lease_until=None, updated_at=func.now(),
     )
     .returning(documents.c.id)
 )  # fmt: skip
 STOP = (
     sa.update(documents)
     .where(*_this_document, documents.c.status == "pending")
-    .values(status="uploaded", chunks=0, expected=0, tokens=0, lease_id=None, updated_at=func.now())
+    .values(status="uploaded", chunks=0, expected=0, read_pages=0, tokens=0, lease_id=None, updated_at=func.now())
     .returning(documents.c.id)
 )
 DELETE = sa.delete(documents).where(*_this_document).returning(documents.c.sha256)
@@ -155,8 +156,8 @@ TAKE = text("""
         order by tries, updated_at for update skip locked limit 1
     ) oldest, knowledge_bases b
     where d.id = oldest.id and b.id = d.base_id
-    returning d.id, d.tenant_id, d.base_id, d.lease_id, d.name, d.mime_type, d.sha256, d.generation, d.chunks, d.tries,
-        b.embedding_model, b.language, b.parser
+    returning d.id, d.tenant_id, d.base_id, d.lease_id, d.name, d.mime_type, d.sha256, d.generation, d.chunks,
+        d.read_pages, d.tries, b.embedding_model, b.language, b.parser
 """)
 WAITING = text("""
     select count(*) from knowledge_documents
@@ -167,7 +168,7 @@ RENEW = text(f"update knowledge_documents set lease_until = clock_timestamp() + 
 HOLD = text(f"select id from knowledge_documents where {_IS_OURS} for update")  # noqa: S608
 GROWN = text(f"""
     update knowledge_documents set chunks = chunks + :more, expected = :expected, tokens = tokens + :tokens,
-        updated_at = clock_timestamp() where {_IS_OURS}
+        read_pages = :read_pages, updated_at = clock_timestamp() where {_IS_OURS}
 """)  # noqa: S608
 END = text(f"""
     update knowledge_documents set status = :status, error = :error, lease_id = null, lease_until = null,
@@ -338,9 +339,9 @@ def hold(tx: Transaction, taken: Taken) -> bool:
     return bool(tx.rows(HOLD, **_key(taken)))
 
 
-def grown(tx: Transaction, taken: Taken, *, more: int, expected: int, tokens: int) -> None:
-    """Note chunks that were stored, of how many, and what embedding them cost."""
-    tx.run(GROWN, **_key(taken), more=more, expected=expected, tokens=tokens)
+def grown(tx: Transaction, taken: Taken, *, more: int, expected: int, tokens: int, read_pages: int = 0) -> None:
+    """Note chunks that were stored, of how many, what embedding them cost, and how many pages a model has read."""
+    tx.run(GROWN, **_key(taken), more=more, expected=expected, tokens=tokens, read_pages=read_pages)
 
 
 def end(tx: Transaction, taken: Taken, status: str, error: str = "") -> bool:

@@ -44,6 +44,7 @@ knowledge_documents = Table(
     Column("generation", Integer, nullable=False, server_default="0"),  # one more whenever its chunks are made anew
     Column("chunks", Integer, nullable=False, server_default="0"),  # stored so far
     Column("expected", Integer, nullable=False, server_default="0"),  # 0: not known yet
+    Column("read_pages", Integer, nullable=False, server_default="0"),  # of a picture or scan, by a model
     Column("tokens", BigInteger, nullable=False, server_default="0"),
     Column("tries", Integer, nullable=False, server_default="0"),
     Column("lease_id", Uuid),

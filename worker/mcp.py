@@ -17,9 +17,10 @@ from canvas.errors import ExecutorError, NotFound, ToolError
 from canvas.mcp_offers import digest_of
 from providers.mcp import CLOSED, LiveTool, McpServer, Session
 from providers.outgoing import Outgoing
-from providers.services import McpCall
+from providers.services import McpCall, McpWords
 from store import mcp_pins, mcp_servers, sealed_headers
 from store.database import Database
+from store.mcp_pins import Pin
 from store.mcp_servers import ServerRow
 from store.sealing import CannotUnseal, SealingKey
 
@@ -90,6 +91,15 @@ class AttemptMcp:
         known = self._session(row, call.headers)
         await self._check(known, row, call)
         return await known.session.call(call.tool, call.arguments)
+
+    async def pinned(self, server: str, tool: str) -> McpWords | None:
+        row = await self._row(server)
+        pins = await asyncio.to_thread(self._pins, row.id)
+        return next((McpWords(pin.description, pin.schema) for pin in pins if pin.name == tool), None)
+
+    def _pins(self, server_id: UUID) -> list[Pin]:
+        with self._database.transaction() as tx:
+            return mcp_pins.pins(tx, self._tenant_id, server_id)
 
     async def close(self) -> None:
         self._is_closed = True

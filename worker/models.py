@@ -36,7 +36,7 @@ class _Known:
 
     accounts: tuple[Account, ...]
     until: float  # on the monotonic clock
-    models: dict[str, ChatModel] = field(default_factory=dict[str, ChatModel])
+    models: dict[tuple[str, str], ChatModel] = field(default_factory=dict[tuple[str, str], ChatModel])  # kind, id
 
 
 class Models:
@@ -65,25 +65,25 @@ class Models:
         self._reading: dict[UUID, threading.Lock] = {}  # by tenant: one reads, and whoever asks meanwhile waits for it
         self._lock = threading.Lock()
 
-    async def open(self, tenant_id: UUID, llm_id: str) -> ChatModel:
+    async def open(self, tenant_id: UUID, llm_id: str, kind: str = "chat") -> ChatModel:
         """A chat model by id, for steps that no component sees: its calls are paid by the attempt that takes them.
 
         Raises ModelError, which says what is missing.
         """
-        return PaidModel(await self.unpaid(tenant_id, llm_id), self._payer(tenant_id))
+        return PaidModel(await self.unpaid(tenant_id, llm_id, kind), self._payer(tenant_id))
 
-    async def unpaid(self, tenant_id: UUID, llm_id: str) -> ChatModel:
+    async def unpaid(self, tenant_id: UUID, llm_id: str, kind: str = "chat") -> ChatModel:
         """A chat model by id, for a component, whose context sees to who pays. Raises ModelError."""
         script = self._script(tenant_id)
         if script is not None:
             return open_chat(scripted_spec(llm_id), self._limits, scripted=script, pace=self._pace)
         known = self._known(tenant_id) or await asyncio.to_thread(self._asked, tenant_id)
-        model = known.models.get(llm_id)
+        model = known.models.get((kind, llm_id))
         if model is None:
-            spec = resolve(llm_id, known.accounts)
+            spec = resolve(llm_id, known.accounts, kind=kind)
             model = open_chat(spec, self._limits, gate=self._gate(tenant_id, spec))
             if not model.spec.stand_in:  # whose rules are read anew for each call, and which costs nothing
-                model = known.models[llm_id] = PricedModel(model, self._spending.prices.of(model.spec))
+                model = known.models[kind, llm_id] = PricedModel(model, self._spending.prices.of(model.spec))
         return model
 
     async def embedder(self, tenant_id: UUID, llm_id: str) -> Embedder:

@@ -15,6 +15,7 @@ from components.json_in_text import read_json
 MOST_ACTIONS = 8  # of one reply; what a model plans further ahead seldom fits the page it then finds
 LONGEST_SHOWN = 100  # characters of an argument that the model reads again
 LONGEST_WAIT = 10.0  # seconds
+_RESULT_NAMES = ("text", "answer", "content", "summary", "message", "output", "response", "value")
 
 
 class _Action(BaseModel):
@@ -90,8 +91,18 @@ class Download(_Action):
 
 
 class Done(_Action):
+    """`result` is the answer; models also call it `text`, `answer` and so on."""
+
     action: Literal["done"]
     result: Any = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _named_otherwise(cls, given: Any) -> Any:
+        if not isinstance(given, Mapping) or given.get("result") is not None:
+            return given
+        other = next((given[name] for name in _RESULT_NAMES if given.get(name) is not None), None)
+        return {**given, "result": other}
 
 
 PageAction: TypeAlias = Goto | Click | Type | Select | Scroll | Back | Wait | Upload | Download
@@ -141,7 +152,8 @@ def _action(item: Any) -> Action:
         raise BadReply(f"An action is a JSON object, and {str(item)[:100]!r} is none.")
     if "action" not in item and len(named := [name for name in item if name in _NAMES]) == 1:
         arguments = item[named[0]]
-        item = {**(arguments if isinstance(arguments, Mapping) else {}), "action": named[0]}
+        bare = {"result": arguments} if named[0] == "done" else {}
+        item = {**(arguments if isinstance(arguments, Mapping) else bare), "action": named[0]}
     try:
         return _ACTION.validate_python(item)
     except ValidationError as error:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import zip_longest
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from canvas.errors import NodeFailure
 from components.documents.pictures import Picture, embedded
@@ -34,6 +34,7 @@ class Span:
     link: str = ""
 
 
+Alignment: TypeAlias = Literal["left", "center", "right"]
 Inline: TypeAlias = Span | Picture
 Inlines: TypeAlias = tuple[Inline, ...]
 
@@ -81,10 +82,14 @@ class Listing:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table; every row is as long as the header."""
+    """A table; every row is as long as the header, and so is `alignments`."""
 
     header: tuple[Inlines, ...]
     rows: tuple[tuple[Inlines, ...], ...]
+    alignments: tuple[Alignment, ...] = ()
+
+    def alignment(self, column: int) -> Alignment:
+        return self.alignments[column] if column < len(self.alignments) else "left"
 
 
 Block: TypeAlias = Heading | Paragraph | Code | Rule | Quote | Listing | Table
@@ -169,8 +174,11 @@ def _listing(opening: "Token", tokens: "Iterator[Token]") -> Listing:
 def _table(tokens: "Iterator[Token]") -> Table:
     rows: list[tuple[Inlines, ...]] = []
     cells: list[Inlines] = []
+    alignments: list[Alignment] = []
     for token in tokens:
         match token.type:
+            case "th_open":
+                alignments.append(_alignment(token))
             case "inline":
                 cells.append(_inlines(token))
             case "tr_close":
@@ -180,7 +188,18 @@ def _table(tokens: "Iterator[Token]") -> Table:
                 break
             case _:
                 pass
-    return Table(rows[0], tuple(rows[1:]))
+    return Table(rows[0], tuple(rows[1:]), tuple(alignments))
+
+
+def _alignment(token: "Token") -> Alignment:
+    """How a column stands, by the colons of the line below its head (`:-:`, `--:`)."""
+    match str(token.attrs.get("style", "")):
+        case "text-align:right":
+            return "right"
+        case "text-align:center":
+            return "center"
+        case _:
+            return "left"
 
 
 def _inlines(token: "Token") -> Inlines:

@@ -1,11 +1,12 @@
 """PDF: blocks laid out on paper, line by line."""
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import assert_never
 
 from components.documents.blocks import (
+    Alignment,
     Block,
     Code,
     Heading,
@@ -28,6 +29,7 @@ _DEEPEST = 12  # steps; what is nested deeper stands no further in
 _PIXEL = 25.4 / 96
 _NARROWEST = 4.0  # size of the letters in a very wide table
 _PADDING = 1.2  # of a table's cells
+_SHIFTS: Mapping[Alignment, float] = {"left": 0.0, "center": 0.5, "right": 1.0}  # of the room beside a line
 
 
 def pdf(blocks: Sequence[Block], layout: Layout) -> bytes:
@@ -182,11 +184,12 @@ class _Writer:
         header = [self._cells(cell, bold=True) for cell in table.header]
         rows = [[self._cells(cell) for cell in row] for row in table.rows]
         widths = _widths([header, *rows], size, self._width)
-        self._row(header, widths, size, shade=230)
+        shifts = [_SHIFTS[table.alignment(column)] for column in range(columns)]
+        self._row(header, widths, shifts, size, shade=230)
         for row in rows:
             if self.paper.make_room(size * _LEADING):
-                self._row(header, widths, size, shade=230)
-            self._row(row, widths, size)
+                self._row(header, widths, shifts, size, shade=230)
+            self._row(row, widths, shifts, size)
         self._gap(0.6)
 
     def _cells(self, content: Inlines, bold: bool = False) -> list[Cell]:
@@ -195,7 +198,12 @@ class _Writer:
         return self.paper.cells([replace(span, bold=span.bold or bold) for span in spans])
 
     def _row(
-        self, row: Sequence[Sequence[Cell]], widths: Sequence[float], size: float, shade: int | None = None
+        self,
+        row: Sequence[Sequence[Cell]],
+        widths: Sequence[float],
+        shifts: Sequence[float],
+        size: float,
+        shade: int | None = None,
     ) -> None:
         lines = [
             broken(cell, (width - 2 * _PADDING) / length(1, size)) for cell, width in zip(row, widths, strict=True)
@@ -207,9 +215,10 @@ class _Writer:
             if shade is not None:
                 self.paper.shade(self._left, sum(widths), size * _LEADING, shade)
             x = self._left
-            for cell, width in zip(lines, widths, strict=True):
+            for cell, width, shift in zip(lines, widths, shifts, strict=True):
                 if number < len(cell):
-                    self.paper.write(cell[number], x + _PADDING, size)
+                    free = width - 2 * _PADDING - sum(length(run.width, size) for run in cell[number])
+                    self.paper.write(cell[number], x + _PADDING + max(0.0, free) * shift, size)
                 x += width
             self.paper.y += size * _LEADING
         self.paper.shade(self._left, sum(widths), 0.2, 180)

@@ -189,6 +189,7 @@ class _Writer:
         properties.insert_element_before(rule, "w:spacing", "w:ind")
 
     def _table(self, table: Table) -> None:
+        from docx.enum.text import WD_ALIGN_PARAGRAPH
         from docx.oxml.table import CT_Tbl
         from docx.shared import Cm
         from docx.text.paragraph import Paragraph as WordParagraph
@@ -203,8 +204,10 @@ class _Writer:
         element.tblPr.style = "TableGrid"
         self._end.addprevious(element)
         for number, (line, row) in enumerate(zip(element.tr_lst, rows, strict=True)):
-            for box, cell in zip(line.tc_lst, row, strict=True):
+            for column, (box, cell) in enumerate(zip(line.tc_lst, row, strict=True)):
                 paragraph = WordParagraph(box.p_lst[0], self._document._body)  # pyright: ignore[reportPrivateUsage]
+                if (alignment := table.alignment(column)) != "left":
+                    paragraph.alignment = WD_ALIGN_PARAGRAPH[alignment.upper()]
                 self._inlines(paragraph, cell, bold=number == 0)
         self._paragraph("NoSpacing")  # two tables in a row would grow together
 

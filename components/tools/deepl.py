@@ -1,7 +1,8 @@
 """DeepL: translation of a text.
 
-DSL: `query`, `auth_key`, `source_lang`, `target_lang`. Keys that end in `:fx` belong to the vendor's free service. What
-may pass is tried again twice, whatever the node says, and the error itself begins with `DeepL error: `, as upstream.
+DSL: `query`, `auth_key`, `source_lang` (`auto`, ours: the vendor finds it out), `target_lang`. Keys that end in `:fx`
+belong to the vendor's free service. What may pass is tried again twice, whatever the node says, and the error itself
+begins with `DeepL error: `, as upstream.
 """
 
 from collections.abc import Mapping
@@ -19,7 +20,8 @@ _COMMON = (
     *("AR", "BG", "CS", "DA", "DE", "EL", "ES", "ET", "FI", "FR", "HU", "ID", "IT", "JA", "KO", "LT", "LV", "NB"),
     *("NL", "PL", "RO", "RU", "SK", "SL", "SV", "TR", "UK", "ZH"),
 )
-SOURCES = (*_COMMON, "EN", "PT")
+DETECTED = "auto"
+SOURCES = (*_COMMON, "EN", "PT", DETECTED)
 TARGETS = (*_COMMON, "EN-GB", "EN-US", "PT-BR", "PT-PT")
 
 
@@ -40,7 +42,7 @@ async def translate(params: DeepLParams, arguments: Mapping[str, Any], ctx: Node
         headers={"Authorization": f"DeepL-Auth-Key {key}"},
         json={
             "text": [value_text(arguments["query"])],
-            "source_lang": params.source_lang,
+            **({} if params.source_lang == DETECTED else {"source_lang": params.source_lang}),
             "target_lang": params.target_lang,
         },
     )

@@ -106,6 +106,7 @@ def _letter(params: EmailParams, arguments: Mapping[str, Any], ctx: NodeContext)
         subject=value_text(arguments.get("subject")),
         html=value_text(arguments.get("content")),
         key=ctx.activation_id,
+        names=letter.names_in(arguments.get("cc_email")) | letter.names_in(arguments["to_email"]),
     )
 
 

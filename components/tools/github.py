@@ -56,8 +56,9 @@ def _wait(reply: Reply) -> float | None:
 
 
 def _hit(row: Mapping[str, Any]) -> Hit:
-    """A repository without description reads `None`, as upstream."""
-    return Hit(row.get("name"), row.get("html_url"), f"{row.get('description')}\n stars:{row.get('watchers')}")
+    """The description, if there is one, and a line with the stars."""
+    stars = f" stars:{value_text(row.get('watchers'))}"
+    return Hit(row.get("name"), row.get("html_url"), f"{value_text(row.get('description'))}\n{stars}".lstrip("\n"))
 
 
 GITHUB = Tool(

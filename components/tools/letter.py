@@ -5,8 +5,8 @@ an encoded word, and an address has none of the characters that addresses do not
 """
 
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from email.charset import BASE64, Charset
 from email.header import Header
@@ -41,7 +41,10 @@ _WORDS.header_encoding = BASE64
 
 @dataclass(frozen=True, slots=True)
 class Letter:
-    """What is sent. `to` and `cc` share no address; `key` is the same whenever the same letter is sent once more."""
+    """What is sent. `to` and `cc` share no address; `key` is the same whenever the same letter is sent once more.
+
+    `names` has the recipients' names by address, as far as they were given.
+    """
 
     sender: str
     sender_name: str
@@ -50,6 +53,7 @@ class Letter:
     subject: str
     html: str
     key: str
+    names: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @property
     def recipients(self) -> list[str]:
@@ -68,18 +72,31 @@ def addresses_in(value: Any, *, but: Iterable[str] = ()) -> list[str]:
     Between them stand commas, semicolons or new lines; a name may stand before one, `Ann Lee <ann@example.com>`. A list
     may be one that a model has written as JSON.
     """
-    given = listed(value)
     known = {address.lower() for address in but}
     found: list[str] = []
-    for text in given if isinstance(given, list | tuple) else (given,):
-        for part in _PARTS.findall(value_text(text)):
-            if not part.strip():
-                continue
-            address = address_of(part)
-            if address.lower() not in known:
-                known.add(address.lower())
-                found.append(address)
+    for part in _parts(value):
+        address = address_of(part)
+        if address.lower() not in known:
+            known.add(address.lower())
+            found.append(address)
     return found
+
+
+def names_in(value: Any) -> dict[str, str]:
+    """The names that stand before addresses, by address; the first one where an address comes again."""
+    names: dict[str, str] = {}
+    for part in _parts(value):
+        before, mark, _ = part.strip().rpartition("<")
+        name = _one_line(before.strip().strip('"').replace('\\"', '"'))[:LONGEST_NAME].strip()
+        if mark and name:
+            names.setdefault(address_of(part), name)
+    return names
+
+
+def _parts(value: Any) -> Iterator[str]:
+    given = listed(value)
+    for text in given if isinstance(given, list | tuple) else (given,):
+        yield from (part for part in _PARTS.findall(value_text(text)) if part.strip())
 
 
 def address_of(text: str) -> str:
@@ -102,14 +119,18 @@ def written(letter: Letter, now: datetime) -> bytes:
     boundary = sha256(f"boundary\n{letter.key}".encode()).hexdigest()[:40]
     whole = MIMEMultipart("alternative", boundary=f"=_{boundary}")
     whole["From"] = _named(letter.sender_name, letter.sender)
-    whole["To"] = ", ".join(letter.to)
+    whole["To"] = _addressed(letter.to, letter.names)
     if letter.cc:
-        whole["Cc"] = ", ".join(letter.cc)
+        whole["Cc"] = _addressed(letter.cc, letter.names)
     whole["Subject"] = _header(_one_line(letter.subject)[:LONGEST_SUBJECT] or NO_SUBJECT)
     whole["Date"] = format_datetime(now)
     whole["Message-ID"] = letter.message_id
     whole.attach(MIMEText(clean(letter.html) if letter.html.strip() else NO_CONTENT, "html", "utf-8"))
     return whole.as_bytes(policy=compat32.clone(linesep="\r\n"))
+
+
+def _addressed(addresses: Sequence[str], names: Mapping[str, str]) -> str:
+    return ", ".join(_named(names.get(address, ""), address) for address in addresses)
 
 
 def _named(name: str, address: str) -> str:

@@ -31,6 +31,7 @@ def _line(cells: Sequence[str]) -> str:
 
 def _column(name: str, values: Sequence[Any]) -> list[str]:
     """Head, rule and cells of one column, all of the same width."""
+    name = _escaped(name)
     given = [value for value in values if value is not None]
     is_numeric = bool(given) and all(_is_number(value) for value in given)
     cells = [_shown(value, is_numeric) for value in values]
@@ -51,7 +52,12 @@ def _shown(value: Any, is_numeric: bool) -> str:
         return "nan" if is_numeric else ""
     if isinstance(value, float) and is_numeric:
         return f"{value:g}" if math.isfinite(value) else str(value)
-    return " ".join(str(value).split("\n"))
+    return _escaped(" ".join(str(value).split("\n")))
+
+
+def _escaped(text: str) -> str:
+    """A text in which no pipe ends a cell."""
+    return text.replace("|", "\\|")
 
 
 def _in_line(cells: Sequence[str]) -> list[str]:

@@ -5,6 +5,7 @@ search without hits is empty rather than an error, and an abstract is given whol
 """
 
 from collections.abc import Mapping
+from itertools import chain
 from typing import Annotated, Any, ClassVar
 from xml.etree.ElementTree import Element
 
@@ -109,7 +110,10 @@ def _author(author: Element) -> str:
 def _doi(article: Element) -> str:
     """The article's own: its list of references has a list of ids for each."""
     own = article.iterfind("PubmedData/ArticleIdList/ArticleId")
-    return next((text_of(found) for found in own if found.get("IdType") == "doi"), "")
+    listed = (text_of(found) for found in own if found.get("IdType") == "doi")
+    places = article.iterfind("MedlineCitation/Article/ELocationID")
+    located = (text_of(at) for at in places if at.get("EIdType") == "doi" and at.get("ValidYN") != "N")
+    return next((doi for doi in chain(listed, located) if doi), "")
 
 
 def _abstract(article: Element) -> str:

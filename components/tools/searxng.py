@@ -18,6 +18,10 @@ from components.tools.parameters import positive
 from providers.services import Call, Reply
 
 SECONDS = 10.0
+WITHOUT_ADDRESS = (
+    "SearXNG was not asked, because it has no address. Give the address of an instance as searxng_url, or tell the "
+    "user that the author of this canvas has to set it."
+)
 
 
 class SearXNGParams(ToolParams):
@@ -28,7 +32,7 @@ class SearXNGParams(ToolParams):
 async def search(params: SearXNGParams, arguments: Mapping[str, Any], ctx: NodeContext) -> ToolResult:
     url = _instance(params, arguments, ctx)
     if not url:
-        return ToolResult({"formalized_content": ""}, answer="")
+        return ToolResult({"formalized_content": ""}, answer=WITHOUT_ADDRESS)
     rows = _rows(await _asked(url, value_text(arguments["query"]), ctx))[: params.top_n]
     hits = (Hit(row.get("title"), row.get("url"), row.get("content")) for row in rows if isinstance(row, Mapping))
     formalized = await evidence.cite_hits(hits, ctx)

@@ -115,4 +115,5 @@ def _shown(value: Any, as_fraction: bool) -> str:
 
 
 def _one_line(text: str) -> str:
-    return " ".join(text.splitlines())
+    """A text as a cell of a table: one line, its pipes escaped as Markdown wants them."""
+    return " ".join(text.splitlines()).replace("|", "\\|")

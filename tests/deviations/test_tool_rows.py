@@ -24,10 +24,10 @@ from components.tools.wikipedia import WIKIPEDIA
 from providers.mcp_headers import filled
 from providers.mcp_results import text_of
 from providers.scripted import Script
-from providers.services import McpCall, Services
+from providers.services import McpCall, McpWords, Services
 from tests.deviations.told import states
 from tests.fakes import FakeContext, FakeHttp, no_network, run
-from tests.unit.components.agents import ECHO, Calls, ask, calls, echo_tool, known
+from tests.unit.components.agents import ECHO, Calls, Log, ask, calls, echo_tool, known
 from tests.unit.components.tools.vendors import by_model, by_path, error_of, json_reply, outputs_of, reply, vendor
 
 
@@ -237,7 +237,7 @@ def test_every_item_of_a_result_counts():
 @states("T17")
 def test_an_agent_closes_the_sessions_it_has_opened_also_where_it_fails():
     servers = Servers()
-    ctx = FakeContext(globals={"sys.query": "Q"}, services=Services(FakeHttp(no_network), mcp=servers))
+    ctx = FakeContext(globals={"sys.query": "Q"}, services=Services(FakeHttp(no_network), mcp=servers), log=Log())
     script = Script([{**calls(("add_0", {"a": 1})), "times": 1}, {"error": "**ERROR**: AUTH_ERROR - no"}])
 
     outcome, _ = ask(script, ctx, mcp=[{"mcp_id": "s1", "tools": {"add": {}}}])
@@ -255,6 +255,9 @@ class Servers:
     async def call(self, call: McpCall) -> str:
         self.seen.append(call.tool)
         return "3"
+
+    async def pinned(self, server: str, tool: str) -> McpWords | None:
+        return None
 
     async def close(self) -> None:
         self.seen.append("closed")

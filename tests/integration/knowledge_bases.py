@@ -27,6 +27,7 @@ from store.knowledge_documents import Document
 
 EMBEDDING = "vectors@OpenAI-API-Compatible"
 RANKS = "ranks@OpenAI-API-Compatible"
+EYES = AccountModel(kinds=frozenset({"vision"}))
 CHAT = "talk@OpenAI-API-Compatible"
 
 

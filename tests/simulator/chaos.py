@@ -219,10 +219,9 @@ class Chaos:
                 budgets.mark(tx, row["tenant_id"], run_id)
 
         def set_limit() -> None:
-            try:
-                with suppress(SQLAlchemyError):
-                    coordinator.database.carry_out(mark)
-            finally:
+            with suppress(SQLAlchemyError):
+                coordinator.database.carry_out(mark)
+            with suppress(SQLAlchemyError):
                 coordinator.look(run_id)  # as everyone does who held a run
 
         world.spawn(self.people.process, "sets a budget", set_limit)

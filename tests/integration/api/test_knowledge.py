@@ -128,6 +128,19 @@ def test_an_upload_waits_until_somebody_wants_it_read(
     assert bytes_back.content == b"# Holidays\nThirty days."
 
 
+def test_a_picture_that_no_model_can_read_fails_with_the_reason_over_http(storing: Server, client: Client) -> None:
+    dataset = created(client)["id"]
+    png = b"\x89PNG\r\n\x1a\n" + bytes(8)
+    (document,) = uploaded(client, dataset, ("photo.png", png))
+    parsed(client, dataset, document["id"])
+
+    assert read(storing, client) == 1
+
+    (listed,) = client.http.get(f"/api/v1/datasets/{dataset}/documents?name=photo.png").json()["data"]["docs"]
+    assert (listed["run"], listed["progress"], listed["chunk_count"]) == ("FAIL", -1, 0)
+    assert 'The file "photo.png" (image) has no text, and no model of the kind vision or ocr' in listed["progress_msg"]
+
+
 def test_words_that_were_looked_for_are_marked_where_the_request_wants_it(
     client: Client, stocked: tuple[str, str]
 ) -> None:

@@ -83,7 +83,9 @@ def test_quotes_hold_blocks():
 def test_rows_of_a_table_are_as_long_as_its_header():
     (table,) = blocks_of("|A|B|\n|-|:-:|\n|1|\n|1|2|3|")
 
-    assert table == Table(((Span("A"),), (Span("B"),)), (((Span("1"),), ()), ((Span("1"),), (Span("2"),))))
+    assert table == Table(
+        ((Span("A"),), (Span("B"),)), (((Span("1"),), ()), ((Span("1"),), (Span("2"),))), ("left", "center")
+    )
 
 
 def test_html_in_a_text_is_text():

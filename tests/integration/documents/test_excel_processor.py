@@ -16,6 +16,7 @@ from canvas.errors import NodeFailure, UnresolvedReference
 from canvas.outcome import Finished
 from components import spreadsheets, tables
 from components.excel_processor import ExcelProcessorParams, excel_processor
+from components.message import message
 from tests.fakes import FakeContext, run
 
 PEOPLE = [["id", "name"], [1, "a"], [2, "b"]]
@@ -282,7 +283,8 @@ def test_sheets_are_written_into_a_workbook():
     assert [(page.title, page["A1"].value, page["A2"].value) for page in pages] == [("A", "x", 1), ("B_1", "y", "=1+1")]
     assert pages[1]["A2"].data_type == "s"
     assert found["summary"] == "Generated report.xlsx with 2 sheet(s), 2 total rows"
-    assert found["attachment"] == {"doc_id": next(iter(ctx.saved)), "format": "xlsx", "file_name": "report.xlsx"}
+    told = {"doc_id": next(iter(ctx.saved)), "format": "xlsx", "file_name": "report.xlsx"}
+    assert found["attachment"].items() >= told.items()
 
 
 def test_of_several_sheets_a_csv_file_has_the_first():
@@ -322,6 +324,53 @@ def test_what_has_no_rows_is_not_written(value: Any):
     assert found["summary"].startswith("No data to write")
     assert "attachment" not in found
     assert not ctx.saved
+
+
+@pytest.mark.parametrize("value", ["The year was good.", 5, {}])
+def test_a_value_without_rows_is_named_among_the_errors(value: Any):
+    found = written(FakeContext(), value)
+
+    assert found["errors"] == [f"No file was made of this value, which has no rows: {tables.text_of(value)}"]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        '[{"name": "Ann", "age": 3}, {"name": "Bo"}]',
+        'Here it is:\n```json\n[{"name": "Ann", "age": 3}, {"name": "Bo"}]\n```\nAnything else?',
+        '<think>[]</think>[{"name": "Ann", "age": 3}, {"name": "Bo",}]',
+        '{"Sheet1": [{"name": "Ann", "age": 3}, {"name": "Bo"}]}',
+    ],
+)
+def test_json_text_of_a_model_becomes_a_file(answer: str):
+    ctx = FakeContext()
+
+    found = written(ctx, answer)
+
+    assert found["summary"] == "Generated output.xlsx with 1 sheet(s), 2 total rows"
+    [page] = load_workbook(io.BytesIO(saved(ctx)[1])).worksheets
+    assert list(page.values) == [("name", "age"), ("Ann", 3), ("Bo", None)]
+
+
+def test_json_text_of_a_model_is_made_ready():
+    ctx = FakeContext(globals={"env.d": '```json\n[{"a": 1}]\n```'})
+
+    assert outputs(ctx, operation="transform", transform_data="env.d")["data"] == [{"a": 1}]
+
+
+def test_a_message_offers_the_file_that_was_made_as_a_download():
+    ctx = FakeContext()
+    attachment = written(ctx, [{"a": 1}], output_filename="sales", output_format="csv")["attachment"]
+    ctx.values["X"] = {"attachment": attachment}
+
+    told = run(message, {"content": ["Your file: {X@attachment}"]}, ctx)
+
+    assert isinstance(told, Finished)
+    assert told.outputs["content"] == "Your file: "
+    [offered] = told.outputs["downloads"]
+    assert (offered["filename"], offered["mime_type"], offered["size"]) == ("sales.csv", "text/csv", 4)
+    place = f"/api/v1/agents/attachments/{offered['doc_id']}/download"
+    assert offered["download_url"] == f"{place}?ext=csv&mime_type=text%2Fcsv"
 
 
 def test_a_file_that_cannot_be_made_is_told_in_the_summary():

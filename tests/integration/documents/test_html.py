@@ -5,7 +5,16 @@ from selectolax.lexbor import LexborHTMLParser
 from components.documents import Layout, render
 
 
-def test_markdown_becomes_an_html_fragment():
+def test_markdown_becomes_an_html_page_that_names_its_charset_and_title():
+    shown = render("Of cats\n\n# Cats & <dogs>\n\nGrüße", "html").decode()
+
+    assert shown.startswith('<!DOCTYPE html>\n<html>\n<head>\n<meta charset="utf-8">')
+    assert "<title>Cats &amp; &lt;dogs&gt;</title>" in shown
+    assert "<p>Grüße</p>" in shown
+    assert "<title>Document</title>" in render("No heading", "html").decode()
+
+
+def test_markdown_becomes_html():
     page = LexborHTMLParser(render("# T\n\na **b** ~~c~~\n\n|x|\n|-|\n|1|", "html").decode())
 
     shown = {tag: node.text() for tag in ("h1", "strong", "s", "th", "td") if (node := page.css_first(tag))}
@@ -21,7 +30,7 @@ def test_html_and_scripts_in_a_text_do_nothing():
 def test_the_timestamp_is_the_first_paragraph():
     stamped = Layout(timestamp="Generated: now")
 
-    assert render("# T", "html", stamped) == b"<p>Generated: now</p>\n<h1>T</h1>\n"
+    assert b"<body>\n<p>Generated: now</p>\n<h1>T</h1>\n</body>" in render("# T", "html", stamped)
     assert render("# T", "markdown", stamped) == b"Generated: now\n\n# T\n"
 
 

@@ -147,3 +147,18 @@ def test_no_text_is_an_empty_page():
     (page,) = pages("")
 
     assert page.extract_text() == ""
+
+
+def test_columns_of_a_table_stand_as_their_colons_say():
+    text = "| left | centre | right |\n|:--|:-:|--:|\n| a | b | c |\n| wider | wider text | 1,000,000 |\n"
+    starts: dict[str, float] = {}
+
+    def note(words: str, _: object, matrix: list[float], *__: object) -> None:
+        if words.strip():
+            starts[words.strip()] = matrix[4]
+
+    pages(text)[0].extract_text(visitor_text=note)
+
+    assert starts["a"] == pytest.approx(starts["wider"], abs=1)
+    assert starts["b"] > starts["wider text"] + 5
+    assert starts["c"] > starts["1,000,000"] + 20

@@ -8,7 +8,7 @@ import pytest
 from canvas.errors import NodeFailure
 from components.documents import EXTENSIONS, MIME_TYPES, render, rendering
 
-BEGINS = {"pdf": b"%PDF", "docx": b"PK", "txt": b"T\n", "markdown": b"# T", "html": b"<h1>T", "xlsx": b"PK"}
+BEGINS = {"pdf": b"%PDF", "docx": b"PK", "txt": b"T\n", "markdown": b"# T", "html": b"<!DOCTYPE html>", "xlsx": b"PK"}
 
 
 @pytest.mark.parametrize("output_format", list(MIME_TYPES))

@@ -98,6 +98,23 @@ def test_a_column_of_a_csv_file_is_of_one_type(texts: list[str], values: list[An
     assert [row["a"] for row in rows_of("\n".join(lines).encode(), "A.CSV")] == values
 
 
+@pytest.mark.parametrize(
+    ("text", "rows"),
+    [
+        ("name;price\nAnn;1,5\nBo;2", [{"name": "Ann", "price": 1.5}, {"name": "Bo", "price": 2.0}]),
+        ("sep=;\r\na;b, c\r\n1;x\r\n", [{"a": 1, "b, c": "x"}]),
+        ("a\tb\n1\t2,5\n", [{"a": 1, "b": "2,5"}]),
+        ("a|b\n1|2", [{"a": 1, "b": 2}]),
+        ('a;b\n"1;2";3', [{"a": "1;2", "b": 3}]),
+        ("a,b\n1;2,3;4", [{"a": "1;2", "b": "3;4"}]),
+        ("a;b,c\n1;2,3", [{"a;b": "1;2", "c": 3}]),
+        ("note\nx; y\nz", [{"note": "x; y"}, {"note": "z"}]),
+    ],
+)
+def test_a_csv_file_may_have_semicolons_tabs_or_bars_between_its_cells(text: str, rows: list[Any]):
+    assert rows_of(text.encode(), "a.csv") == rows
+
+
 def test_a_csv_file_may_be_ragged_and_in_another_encoding():
     data = "名,b\n\n张,1,2\n李".encode("gb18030")
 

@@ -8,6 +8,7 @@ import io
 import docx
 import pytest
 from docx.document import Document
+from docx.enum.text import WD_ALIGN_PARAGRAPH
 from docx.oxml.ns import qn
 
 from components.documents import Layout, render
@@ -82,6 +83,13 @@ def test_tables_have_a_bold_header():
 
     assert [[cell.text for cell in row.cells] for row in table.rows] == [["A", "B"], ["1", "2"], ["3", ""]]
     assert [run.bold for cell in table.rows[0].cells for run in cell.paragraphs[0].runs] == [True, True]
+
+
+def test_columns_of_a_table_stand_as_their_colons_say():
+    [table] = opened("| a | b | c |\n|---|:-:|--:|\n| 1 | 2 | 3 |").tables
+
+    found = [cell.paragraphs[0].alignment for cell in table.rows[1].cells]
+    assert found == [None, WD_ALIGN_PARAGRAPH.CENTER, WD_ALIGN_PARAGRAPH.RIGHT]
 
 
 def test_a_table_wider_than_word_allows_is_lines_of_text():

@@ -24,7 +24,7 @@ from store.partitions import is_partition
 from store.schema import metadata
 from tests import services as test_services
 
-REVISIONS = [f"{number:04}" for number in range(1, 17)]
+REVISIONS = [f"{number:04}" for number in range(1, 18)]
 
 
 @pytest.fixture

@@ -139,6 +139,22 @@ def test_a_canvas_that_says_what_the_server_says_may_call_it(bench: Bench, servi
     assert results(played(bench, serving, DONE, ADDS, server=server)) == ["3"]
 
 
+@pytest.mark.parametrize("told", [{}, {"description": "Adds."}, {"parameters": ADD}])
+def test_a_tool_that_a_canvas_has_without_input_schema_is_offered_with_its_arguments(
+    bench: Bench, serving: Serving, told: Mapping[str, Any]
+):
+    server = registered(bench, serving)
+    with bench.database.transaction() as tx:
+        mcp_pins.approve(tx, bench.tenant_id, server, "add", "Adds two numbers.", ADD)
+
+    mcp = [{"mcp_id": server.hex, "tools": {"add": told}}]
+    assert results(played(bench, serving, DONE, ADDS, server=server, mcp=mcp)) == ["3"]
+    played(bench, serving, {"reply": "[]"}, server=server, mcp=mcp, tool_mode="prompt")
+
+    assert bench.script is not None
+    assert "integer" in str([request.messages for request in bench.script.requests])
+
+
 def test_only_tools_that_the_tenant_allows_are_called(bench: Bench, serving: Serving):
     server = registered(bench, serving, allowed=["boom"])
 

@@ -52,7 +52,7 @@ def test_balanced_braces_belong_to_the_reference_and_everything_else_stays_text(
 @pytest.mark.parametrize(
     "text",
     [
-        *("{x}", "{a-b@c}", "{a@b[0]}", "{a@b@c}", "{env.a-b}", "{sys.x@y}", "{}", "{item}"),
+        *("{x}", "{a-b@c}", "{a@b@c}", "{env.a-b}", "{sys.x@y}", "{}", "{item}"),
         *("{{ sys_query | upper }}", "{{ sys.query | upper }}", "{% for i in range(3) %}{{ i }}{% endfor %}"),
     ],
 )
@@ -216,3 +216,26 @@ def test_hostile_texts_of_a_megabyte_take_no_time(text: str):
     references.names_in([text])
 
     assert time.process_time() - began < 5
+
+
+@pytest.mark.parametrize(
+    ("text", "ref"),
+    [
+        ("{a@items[0].name}", Ref("a", "items", ("0", "name"))),
+        ("{{ a@items[0] }}", Ref("a", "items", ("0",))),
+        ("{a@rows[-1][2]}", Ref("a", "rows", ("-1", "2"))),
+        ("{a@x.rows[1].y.z[3]}", Ref("a", "x", ("rows", "1", "y", "z", "3"))),
+    ],
+)
+def test_an_index_in_brackets_is_a_step_of_a_path(text: str, ref: Ref):
+    [found] = references.find(f"I say {text}!")
+
+    assert found.ref == ref
+    assert references.parse(text) == references.parse(text.strip("{ }")) == ref
+    assert references.walk({"items": [{"name": "Ann"}]}, references.pointer("a@v[0]").path) is None
+    assert references.walk([["x"]], references.pointer("a@v[0][0]").path) == "x"
+
+
+@pytest.mark.parametrize("text", ["{a@x[y]}", "{a@x[]}", "{a@x[0}", "{a@[0]}", "{a@x[1.5]}", "{item[0]}"])
+def test_other_brackets_are_no_reference(text: str):
+    assert references.find(text, with_aliases=True) == []

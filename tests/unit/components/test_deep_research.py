@@ -278,6 +278,16 @@ def test_the_evidence_alone_takes_no_answer():
     assert len(script.requests) == 1
 
 
+def test_the_evidence_alone_says_nothing_before_a_message():
+    ctx = FakeContext(globals={"sys.query": "Prices?"}, speaks=True)
+
+    outcome, *_ = researched(Finder(), ENOUGH, ctx=ctx, answers=False)
+
+    assert isinstance(outcome, Finished)
+    assert (outcome.outputs["content"], ctx.said) == ("", "")
+    assert "<retrieving>" in outcome.outputs["thinking"]
+
+
 def test_the_answer_is_made_from_numbered_evidence():
     _, ctx, script = researched(Finder(), ENOUGH, ANSWER, sys_prompt="You are brief.")
 

@@ -112,6 +112,12 @@ def test_a_categorize_without_a_model_is_doubted():
     assert doubted("Categorize", {"llm_id": "echo"}) == []
 
 
+@pytest.mark.parametrize("url", [None, "", " "])
+def test_a_searxng_without_an_address_is_doubted(url: str | None):
+    assert doubted("SearXNG", {"searxng_url": url}) == [("no_address", "searxng_url")]
+    assert doubted("SearXNG", {"searxng_url": "{env.searx}"}) == []
+
+
 @pytest.mark.parametrize(
     ("component", "params", "told"),
     [

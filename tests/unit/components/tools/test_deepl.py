@@ -29,6 +29,16 @@ def test_a_text_is_translated():
     assert outputs_of(DEEPL, node(), vendor(HELLO)) == {"formalized_content": "Hello"}
 
 
+def test_the_vendor_finds_the_language_out_where_the_author_says_auto():
+    http, told = vendor(HELLO), vendor(HELLO)
+
+    outputs_of(DEEPL, node(source_lang="auto"), http)
+    outputs_of(DEEPL, node(), told)
+
+    assert http.calls[0].json == {"text": ["你好"], "target_lang": "EN-GB"}
+    assert told.calls[0].json["source_lang"] == "ZH"
+
+
 @pytest.mark.parametrize(("key", "host"), [(KEY, "api.deepl.com"), (f"{KEY}:fx", "api-free.deepl.com")])
 def test_the_key_tells_which_service_it_is_for(key: str, host: str):
     http = vendor(HELLO)

@@ -23,7 +23,7 @@ def test_repositories_become_evidence_and_json():
     assert outputs["json"] == [WIDGET, BLANK]
     assert outputs["formalized_content"] == (
         "\nID: 336\n├── Title: widget\n├── URL: https://github.com/acme/widget\n└── Content:\nA widget kit\n stars:42\n"
-        "\nID: 471\n├── Title: blank\n├── URL: https://github.com/acme/blank\n└── Content:\nNone\n stars:7"
+        "\nID: 345\n├── Title: blank\n├── URL: https://github.com/acme/blank\n└── Content:\n stars:7"
     )
 
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from canvas.errors import ToolError
-from components.tools.letter import Letter, address_of, addresses_in, written
+from components.tools.letter import Letter, address_of, addresses_in, names_in, written
 
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
 LETTER = Letter("me@example.com", "Ann", ["a@x.test"], ["c@x.test"], "Hello", "<p>Hi</p>", "activation-1")
@@ -63,6 +63,23 @@ def test_a_letter_says_who_writes_to_whom_and_about_what():
     [part] = message.iter_parts()
     assert (part.get_content_type(), part.get_content_charset()) == ("text/html", "utf-8")
     assert part.get_payload(decode=True) == b"<p>Hi</p>"
+
+
+def test_recipients_are_addressed_by_their_names():
+    given = ['"Lee, Ann" <ann@x.test>; Jörg <joerg@x.test>', "bob@x.test, Robert <bob@x.test>"]
+    names = names_in(given)
+
+    addressed = replace(LETTER, to=addresses_in(given), cc=["cy@x.test"], names=names | {"cy@x.test": "Cy\r\nBcc: x"})
+    message = message_from_bytes(written(addressed, NOON), policy=policy.default)
+
+    assert names == {"ann@x.test": "Lee, Ann", "joerg@x.test": "Jörg", "bob@x.test": "Robert"}
+    assert [(to.display_name, to.addr_spec) for to in message["To"].addresses] == [
+        ("Lee, Ann", "ann@x.test"),
+        ("Jörg", "joerg@x.test"),
+        ("Robert", "bob@x.test"),
+    ]
+    assert [to.addr_spec for to in message["Cc"].addresses] == ["cy@x.test"]
+    assert message.keys() == HEADERS
 
 
 def test_a_letter_without_subject_and_content_says_so():

@@ -29,3 +29,7 @@ def test_a_cell_is_one_line_and_a_missing_one_is_blank():
 
 def test_a_table_without_rows_has_its_head():
     assert pipe_table(["name"], []) == "| name   |\n|:-------|"
+
+
+def test_a_pipe_in_a_cell_or_a_name_ends_no_cell():
+    assert pipe_table(["a|b"], [["x|y"]]) == "| a\\|b   |\n|:-------|\n| x\\|y   |"

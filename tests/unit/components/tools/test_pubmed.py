@@ -27,17 +27,17 @@ CONTENT = (
 )
 
 
-def articles(abstract: str, title: str = "Widgets in mice") -> Any:
+def articles(abstract: str, title: str = "Widgets in mice", more: str = "", own_doi: str = "10.1/w") -> Any:
     return reply(
         f"""<?xml version="1.0"?><!DOCTYPE PubmedArticleSet PUBLIC "-//NLM//DTD//EN" "https://dtd.test/p.dtd">
 <PubmedArticleSet><PubmedArticle><MedlineCitation><PMID>1</PMID><Article>
 <Journal><JournalIssue><Volume>12</Volume><Issue>3</Issue></JournalIssue><Title>J Widget</Title></Journal>
-<ArticleTitle>{title}</ArticleTitle><Pagination><MedlinePgn>45-9</MedlinePgn></Pagination>
+<ArticleTitle>{title}</ArticleTitle>{more}<Pagination><MedlinePgn>45-9</MedlinePgn></Pagination>
 <Abstract>{abstract}</Abstract><AuthorList><Author><LastName>Lee</LastName><ForeName>Ann</ForeName></Author>
 <Author><LastName>Li</LastName><ForeName>Bo</ForeName></Author></AuthorList></Article></MedlineCitation>
 <PubmedData><ReferenceList><Reference><ArticleIdList><ArticleId IdType="doi">10.9/other</ArticleId></ArticleIdList>
 </Reference></ReferenceList><ArticleIdList><ArticleId IdType="pubmed">1</ArticleId>
-<ArticleId IdType="doi">10.1/w</ArticleId></ArticleIdList></PubmedData></PubmedArticle></PubmedArticleSet>"""
+<ArticleId IdType="doi">{own_doi}</ArticleId></ArticleIdList></PubmedData></PubmedArticle></PubmedArticleSet>"""
     )
 
 
@@ -52,6 +52,20 @@ def test_articles_become_evidence_and_json():
         f"\nID: 262\n├── Title: Widgets in mice\n├── URL: https://pubmed.ncbi.nlm.nih.gov/1\n└── Content:\n{CONTENT}"
     )
     assert outputs["json"][0]["doi"] == "10.1/w"
+
+
+@pytest.mark.parametrize(
+    ("own", "located", "doi"),
+    [
+        ("10.1/w", '<ELocationID EIdType="doi">10.2/e</ELocationID>', "10.1/w"),
+        ("", '<ELocationID EIdType="pii">S1</ELocationID><ELocationID EIdType="doi">10.2/e</ELocationID>', "10.2/e"),
+        ("", '<ELocationID EIdType="doi" ValidYN="N">10.2/e</ELocationID>', "-"),
+    ],
+)
+def test_a_doi_is_found_in_both_places_where_articles_have_it(own: str, located: str, doi: str):
+    outputs = outputs_of(PUBMED, {"query": "mice"}, pubmed(articles(PLAIN, more=located, own_doi=own)))
+
+    assert outputs["json"][0]["doi"] == doi
 
 
 def test_a_search_that_answers_in_json_is_understood():

@@ -61,6 +61,12 @@ def test_without_a_query_or_an_instance_nobody_is_asked(missing: dict[str, Any])
     assert outputs_of(SEARXNG, node(**missing), FakeHttp(no_network)) == {"formalized_content": ""}
 
 
+def test_a_model_reads_that_no_instance_is_named():
+    done = by_model(SEARXNG, {}, {"query": "w", "searxng_url": ""}, FakeHttp(no_network))
+
+    assert str(done.answer).startswith("SearXNG was not asked, because it has no address.")
+
+
 def test_the_authors_instance_goes_before_the_models():
     own, other = vendor(FOUND), vendor(FOUND)
     arguments = {"query": "w", "searxng_url": "https://other.test"}

@@ -82,3 +82,11 @@ def test_booleans_and_objects_are_text_in_a_table_and_lines_are_one():
     told = text_table(Rows(["ok", "doc", "text"], [(True, {"a": 1}, "a\nb")]))
 
     assert told.splitlines()[2] == '| True | {"a": 1} | a b    |'
+
+
+def test_a_pipe_in_a_cell_or_a_name_ends_no_cell():
+    assert text_table(Rows(["a|b", "n"], [("x|y", 1)])).splitlines() == [
+        "| a\\|b   |   n |",
+        "|:-------|----:|",
+        "| x\\|y   |   1 |",
+    ]
