@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from tempfile import TemporaryFile
+from urllib.parse import parse_qs, urlsplit
 
 import redis
 from celery import Celery
@@ -152,13 +153,14 @@ def redis_server(url: str) -> Finding:
     try:
         with closing(redis.Redis.from_url(url, socket_timeout=2, socket_connect_timeout=2)) as client:
             about: dict[str, str] = client.info("server")  # pyright: ignore[reportAssignmentType] (sync client)
-    except (redis.RedisError, ValueError) as error:
-        return Finding(Level.FAIL, "redis", f"does not answer: {error}", "Check REDIS_URL and the server.")
+    except (redis.RedisError, ValueError, OSError) as error:
+        advice = _tls_advice(error, "REDIS_URL") or "Check REDIS_URL and the server."
+        return Finding(Level.FAIL, "redis", f"does not answer: {error}", advice)
     name = "Valkey" if "valkey_version" in about else "Redis"
     version = str(about.get("valkey_version") or about.get("redis_version") or "0")
     if int(version.split(".")[0]) < OLDEST_REDIS:
         return Finding(Level.FAIL, "redis", f"{name} {version}", f"Use Redis {OLDEST_REDIS} or later, or Valkey.")
-    return Finding(Level.OK, "redis", f"{name} {version}")
+    return _verified(Finding(Level.OK, "redis", f"{name} {version}"), url)
 
 
 def broker(app: Celery) -> Finding:
@@ -168,9 +170,26 @@ def broker(app: Celery) -> Finding:
             connection.ensure_connection(max_retries=1, timeout=2)
             kind = connection.transport.driver_type
     except (KombuError, OperationalError, OSError, redis.RedisError) as error:
-        advice = "Check CELERY_BROKER_URL (REDIS_URL, if that is not set) and the server."
+        names = "CELERY_BROKER_URL (REDIS_URL, if that is not set)"
+        advice = _tls_advice(error, names) or f"Check {names} and the server."
         return Finding(Level.FAIL, "broker", f"does not answer: {error}", advice)
-    return Finding(Level.OK, "broker", kind)
+    return _verified(Finding(Level.OK, "broker", kind), app.conf.broker_url)
+
+
+def _tls_advice(error: Exception, names: str) -> str:
+    """What to do about a certificate that was refused; nothing for another error."""
+    if "CERTIFICATE_VERIFY_FAILED" not in str(error):
+        return ""
+    return f"Name the authority that signed the server's certificate in {names}: ?ssl_ca_certs=/path/to/ca.pem"
+
+
+def _verified(finding: Finding, url: str) -> Finding:
+    """The finding; a warning if the URL switches the verification of the server's certificate off."""
+    named = parse_qs(urlsplit(url).query)
+    if "none" not in named.get("ssl_cert_reqs", []):
+        return finding
+    advice = "Whoever answers gets the password and the messages: use ssl_ca_certs in place of ssl_cert_reqs=none."
+    return Finding(Level.WARN, finding.about, f"{finding.found}; its certificate is not verified", advice)
 
 
 def workers(app: Celery, found: Found) -> Finding:
