@@ -23,7 +23,9 @@ from scheduler.broker import NODES, RUNS
 from settings import Settings
 from store import canaries, canvas_secrets, migrate, model_accounts, server, tenants
 from store.database import Database
+from store.poolers import StatementsMixed, advice_of
 from store.sealing import CannotUnseal, SealingKey
+from store.server import Server
 
 TRIED_PYTHON = (3, 11), (3, 13)  # from, to
 OLDEST_REDIS = 6
@@ -113,7 +115,11 @@ def database(database: Database, settings: Settings) -> Iterator[Finding]:
             skew = about.clock - (asked + (datetime.now(UTC) - asked) / 2)
     except DBAPIError as error:
         reason = " ".join(str(error.orig).split())
-        yield Finding(Level.FAIL, "database", f"does not answer: {reason}", "Check DATABASE_URL and the server.")
+        if isinstance(error.orig, StatementsMixed):
+            yield Finding(Level.FAIL, "database", reason)
+        else:
+            advice = advice_of(error) or "Check DATABASE_URL and the server."
+            yield Finding(Level.FAIL, "database", f"does not answer: {reason}", advice)
         return
     if about.major < OLDEST_POSTGRES:
         advice = f"Use PostgreSQL {OLDEST_POSTGRES} or later."
@@ -124,8 +130,21 @@ def database(database: Database, settings: Settings) -> Iterator[Finding]:
         yield Finding(Level.FAIL, "migrations", f"missing: {', '.join(missing)}", "Run `easel migrate`.")
     else:
         yield Finding(Level.OK, "migrations", f"at {migrate.head()}")
+    if about.is_pooled:
+        yield pooler(about)
     yield clocks(skew)
     yield connections(about.max_connections, settings)
+
+
+def pooler(about: Server) -> Finding:
+    """Whether time limits, which a pooler does not pass on, are those of the role."""
+    if about.has_time_limits:
+        return Finding(Level.OK, "pooler", "keeps prepared statements apart; time limits are set")
+    advice = (
+        "Give them to the role: alter role easel set statement_timeout = '10s', and the others of docs/operations.md"
+        " (PgBouncer). Without them a process that stands still keeps its run."
+    )
+    return Finding(Level.WARN, "pooler", "drops the time limits that processes ask for", advice)
 
 
 def clocks(skew: timedelta) -> Finding:
@@ -212,16 +231,23 @@ def sweeper(database: Database, found: Found) -> Finding:
     if found.is_embedded and found.up is None:
         return Finding(Level.OK, "sweeper", "none; `easel run` brings its own, `easel up` keeps one running")
     with database.transaction() as tx:
-        running = server.connections(tx).get("easel-sweeper", 0)
+        sight = canaries.remembered(tx)
         came_back = canaries.latest(tx, NODES)
         clock = server.about(tx).clock
-    if not running:
+    if sight is None or clock - sight.seen > LATE:
         advice = "Start `easel sweeper`: without it, lost messages and silent workers are never noticed."
-        return Finding(Level.FAIL, "sweeper", "none is connected to the database", advice)
+        found_at = "none has ever worked here" if sight is None else f"none has worked for {_age(clock - sight.seen)}"
+        return Finding(Level.FAIL, "sweeper", found_at, advice)
+    worked = f"worked {_age(clock - sight.seen)} ago"
     if came_back is None or clock - came_back > LATE:
         advice = "The queue of nodes is long or nobody takes from it: start more `easel worker`."
-        return Finding(Level.WARN, "sweeper", f"connected; no canary came back within {LATE.seconds} s", advice)
-    return Finding(Level.OK, "sweeper", "connected; its canaries come back")
+        return Finding(Level.WARN, "sweeper", f"{worked}; no canary came back within {LATE.seconds} s", advice)
+    return Finding(Level.OK, "sweeper", f"{worked}; its canaries come back")
+
+
+def _age(age: timedelta) -> str:
+    seconds = max(0, round(age.total_seconds()))
+    return f"{seconds} s" if seconds < 120 else f"{timedelta(seconds=seconds)} h"
 
 
 def models(database: Database, settings: Settings) -> Finding:

@@ -24,7 +24,7 @@ from scheduler.counting import Counters
 from scheduler.housekeeping import Retention, keep_house
 from scheduler.lifecycle import Lifecycle
 from scheduler.liveness import BEHIND_WATCHES, Beat, LockWatchdog, Watch, give_up
-from scheduler.process import coordinator_of
+from scheduler.process import coordinator_of, refuse_pooler
 from store import budgets, canaries, knowledge_documents, memory_extractions, overdue
 from store.canaries import Sight
 from store.storage import large_values_of
@@ -214,6 +214,7 @@ def main() -> None:
             configured.files_dir, configured.files_url, configured.s3_endpoint, keeps=configured.values_in_files
         ),
     )
+    refuse_pooler(coordinator.database)
     if configured.metrics_port is not None:
         telemetry.serve_counters(configured.metrics_port)
     beat = Beat("the sweeper", at_most=configured.deaf_after.total_seconds())

@@ -1,12 +1,13 @@
 """The scheduler's Celery app: `celery -A scheduler.tasks worker -Q runs -P threads`."""
 
 import time
+from contextlib import closing
 from typing import Any
 from uuid import UUID
 
 import structlog
 from celery.exceptions import Reject
-from celery.signals import worker_ready, worker_shutdown
+from celery.signals import worker_init, worker_ready, worker_shutdown
 from sqlalchemy.exc import SQLAlchemyError
 
 import settings
@@ -17,8 +18,9 @@ from scheduler.counting import Counters
 from scheduler.hearing import GOODBYE, Hearing
 from scheduler.lifecycle import Lifecycle
 from scheduler.liveness import BEHIND_WATCHES, LockWatchdog, give_up
-from scheduler.process import coordinator_of
+from scheduler.process import coordinator_of, refuse_pooler
 from scheduler.start_messages import carry_out, read
+from store.database import Database
 from store.outages import is_outage
 from store.storage import large_values_of
 
@@ -85,6 +87,13 @@ def start(*args: Any, **options: Any) -> None:
         log.warning("start_put_back", run_id=str(message.ids.get("run_id"))[:64], error=reason)
         time.sleep(AGAIN)
         raise Reject(reason, requeue=True) from error
+
+
+@worker_init.connect
+def _look(**_: Any) -> None:
+    database = Database(_database_url, pool_size=1, application="easel-scheduler")  # its own comes after any fork
+    with closing(database):
+        refuse_pooler(database)
 
 
 @worker_ready.connect

@@ -3,13 +3,14 @@
 import gc
 import sys
 import threading
+from contextlib import closing
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
 import structlog
 from celery.exceptions import Reject
-from celery.signals import worker_process_init, worker_ready, worker_shutdown, worker_shutting_down
+from celery.signals import worker_init, worker_process_init, worker_ready, worker_shutdown, worker_shutting_down
 
 import settings
 import telemetry
@@ -18,8 +19,9 @@ from scheduler.broker import CANARY, EXECUTE, EXTRACT, INGEST, make_app
 from scheduler.counting import Counters
 from scheduler.hearing import GOODBYE, Hearing
 from scheduler.liveness import BEHIND_WATCHES, LockWatchdog, Watch, give_up
-from scheduler.process import coordinator_of
+from scheduler.process import coordinator_of, refuse_pooler
 from store import canaries
+from store.database import Database
 from store.storage import large_values_of
 from worker.admission import ADMISSION
 from worker.lease import LAST_REPORTS
@@ -98,6 +100,13 @@ def ingest() -> None:
 def extract() -> None:
     """Look through what memories were told."""
     worker().extract()
+
+
+@worker_init.connect
+def _look(**_: Any) -> None:
+    database = Database(_database_url, pool_size=1, application="easel-worker")  # the worker's own comes after any fork
+    with closing(database):
+        refuse_pooler(database)
 
 
 @worker_ready.connect
