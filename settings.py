@@ -217,8 +217,10 @@ class Settings(BaseSettings):
     api_pool: int = Field(default=8, gt=0)
     """Database connections, and threads for routes, of an API process."""
     metrics_port: int | None = Field(default=None, ge=1, le=65535)
-    """Port on which workers and schedulers show their counters; None: not at all. The API shows its own at /metrics,
-    to whom `open_metrics` says."""
+    """Port on which workers, schedulers and sweepers show their counters, or the next free one of the 20 from there on;
+    None: not at all. The API shows its own at /metrics, to whom `open_metrics` says."""
+    metrics_host: str = "127.0.0.1"
+    """Address on which they do: this machine alone unless somebody decides otherwise, since they ask for no token."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Literal["console", "json"] = "console"
     """Lines for people, or one JSON object per fact for machines."""

@@ -1,8 +1,10 @@
 """What `easel doctor` checks: each function looks at one thing, and says what to do where it is not well."""
 
+import http.client
+import re
 import sys
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
@@ -26,6 +28,7 @@ from store.database import Database
 from store.poolers import StatementsMixed, advice_of
 from store.sealing import CannotUnseal, SealingKey
 from store.server import Server
+from telemetry import METRICS_PORTS, VERSION
 
 TRIED_PYTHON = (3, 11), (3, 13)  # from, to
 OLDEST_REDIS = 6
@@ -51,6 +54,11 @@ class Finding:
     about: str
     found: str
     advice: str = ""
+
+
+def release() -> Finding:
+    """Which release this is."""
+    return Finding(Level.OK, "easel", VERSION)
 
 
 def python() -> Finding:
@@ -265,6 +273,33 @@ def models(database: Database, settings: Settings) -> Finding:
         return Finding(Level.OK, "models", f"{rows} accounts in the database")
     advice = "Only the stand-ins `echo` and `scripted` answer. `easel models add VENDOR` adds a real one."
     return Finding(Level.WARN, "models", "no account", advice)
+
+
+def metrics(settings: Settings) -> Finding:
+    """Which processes of this machine show their counters, and where."""
+    port = settings.metrics_port
+    if port is None:
+        return Finding(Level.OK, "metrics", "the API's alone (EASEL_METRICS_PORT)")
+    ports = range(port, min(port + METRICS_PORTS, 65536))
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(settings.metrics_host, settings.metrics_host)  # noqa: S104 (read, not bound)
+    shown = [f"{process} at {host}:{at}" for at in ports if (process := _process_at(host, at)) is not None]
+    if shown:
+        return Finding(Level.OK, "metrics", ", ".join(shown))
+    advice = (
+        "Give EASEL_METRICS_PORT and EASEL_METRICS_HOST to workers, schedulers and sweepers; they log `metrics_served`."
+    )
+    return Finding(Level.WARN, "metrics", f"nobody shows any on {host}, ports {ports[0]} to {ports[-1]}", advice)
+
+
+def _process_at(host: str, port: int) -> str | None:
+    """Which process of ours shows its counters there, and its version; None if none does."""
+    connection = http.client.HTTPConnection(host, port, timeout=1)
+    with closing(connection), suppress(OSError, http.client.HTTPException):
+        connection.request("GET", "/metrics")
+        page = connection.getresponse().read().decode(errors="replace")
+        found = re.search(r'^easel_process_info\{process="(\w+)",version="([^"]+)"\}', page, re.MULTILINE)
+        return f"{found[1]} {found[2]}" if found else None
+    return None
 
 
 def share_links(database: Database) -> Finding:

@@ -192,6 +192,7 @@ def main() -> None:
     """Run a sweeper until a signal ends it."""
     configured = settings.load()
     telemetry.configure(configured.log_level, configured.log_format)
+    telemetry.introduce("sweeper")
     database_url, redis_url, broker_url = configured.servers()
     ending = threading.Event()
 
@@ -216,7 +217,7 @@ def main() -> None:
     )
     refuse_pooler(coordinator.database)
     if configured.metrics_port is not None:
-        telemetry.serve_counters(configured.metrics_port)
+        telemetry.serve_counters(configured.metrics_port, configured.metrics_host)
     beat = Beat("the sweeper", at_most=configured.deaf_after.total_seconds())
     Watch(beat, every=TICK, ends=lambda reason: give_up(reason, lambda: None, within=0)).start()
     LockWatchdog(configured.deaf_after.total_seconds() + BEHIND_WATCHES).start()

@@ -7,12 +7,13 @@ from uuid import UUID
 
 import structlog
 from celery.exceptions import Reject
-from celery.signals import worker_init, worker_ready, worker_shutdown
+from celery.signals import after_setup_logger, celeryd_init, worker_ready, worker_shutdown
 from sqlalchemy.exc import SQLAlchemyError
 
 import settings
 import telemetry
 from scheduler.broker import ADVANCE, START, make_app
+from scheduler.celery_output import begin_quietly
 from scheduler.coordinator import Coordinator
 from scheduler.counting import Counters
 from scheduler.hearing import GOODBYE, Hearing
@@ -57,7 +58,7 @@ def coordinator() -> Coordinator:
             ),
         )
         if _settings.metrics_port is not None:
-            telemetry.serve_counters(_settings.metrics_port)
+            telemetry.serve_counters(_settings.metrics_port, _settings.metrics_host)
     return _coordinator
 
 
@@ -89,16 +90,23 @@ def start(*args: Any, **options: Any) -> None:
         raise Reject(reason, requeue=True) from error
 
 
-@worker_init.connect
-def _look(**_: Any) -> None:
-    database = Database(_database_url, pool_size=1, application="easel-scheduler")  # its own comes after any fork
-    with closing(database):
-        refuse_pooler(database)
+@after_setup_logger.connect
+def _keep_level(loglevel: int, **_: Any) -> None:
+    telemetry.keep_level(_settings.log_level, loglevel)
+
+
+@celeryd_init.connect
+def _begin(instance: Any, **_: Any) -> None:
+    telemetry.introduce("scheduler")
+    begin_quietly(instance, _settings.log_format)
+    with closing(Database(_database_url, pool_size=1, application="easel-scheduler")) as database:
+        refuse_pooler(database)  # the process's own pool comes after any fork
 
 
 @worker_ready.connect
 def _start(**_: Any) -> None:
     _lock_watchdog.start()
+    coordinator()  # whose counters are to be seen before the first task
 
 
 @worker_shutdown.connect

@@ -30,7 +30,7 @@ def version() -> tuple[int, ...]:
 @contextmanager
 def running(folder: Path, database_url: str, **settings: str) -> Generator[str]:
     """The URL of a database behind a PgBouncer with these settings."""
-    found, url, port = program(), urlsplit(database_url), _free_port()
+    found, url, port = program(), urlsplit(database_url), free_port()
     assert found is not None
     name = url.path.removeprefix("/")
     own = {"pool_mode": "transaction", "ignore_startup_parameters": "options", **settings}
@@ -58,7 +58,8 @@ def running(folder: Path, database_url: str, **settings: str) -> Generator[str]:
         server.wait(30)
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port that nobody has at this moment."""
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         return one.getsockname()[1]

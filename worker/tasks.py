@@ -10,12 +10,20 @@ from uuid import UUID
 
 import structlog
 from celery.exceptions import Reject
-from celery.signals import worker_init, worker_process_init, worker_ready, worker_shutdown, worker_shutting_down
+from celery.signals import (
+    after_setup_logger,
+    celeryd_init,
+    worker_process_init,
+    worker_ready,
+    worker_shutdown,
+    worker_shutting_down,
+)
 
 import settings
 import telemetry
 from providers.connections import warm_up
 from scheduler.broker import CANARY, EXECUTE, EXTRACT, INGEST, make_app
+from scheduler.celery_output import begin_quietly
 from scheduler.counting import Counters
 from scheduler.hearing import GOODBYE, Hearing
 from scheduler.liveness import BEHIND_WATCHES, LockWatchdog, Watch, give_up
@@ -71,7 +79,7 @@ def worker() -> Worker:
         turning = Turning(_worker.loop, _worker.leases, _settings.deaf_after.total_seconds())
         Watch(turning, every=TURNS_WITHIN, ends=_ends).start()
         if _settings.metrics_port is not None:
-            telemetry.serve_counters(_settings.metrics_port)
+            telemetry.serve_counters(_settings.metrics_port, _settings.metrics_host)
     return _worker
 
 
@@ -102,11 +110,17 @@ def extract() -> None:
     worker().extract()
 
 
-@worker_init.connect
-def _look(**_: Any) -> None:
-    database = Database(_database_url, pool_size=1, application="easel-worker")  # the worker's own comes after any fork
-    with closing(database):
-        refuse_pooler(database)
+@after_setup_logger.connect
+def _keep_level(loglevel: int, **_: Any) -> None:
+    telemetry.keep_level(_settings.log_level, loglevel)
+
+
+@celeryd_init.connect
+def _begin(instance: Any, **_: Any) -> None:
+    telemetry.introduce("worker")
+    begin_quietly(instance, _settings.log_format)
+    with closing(Database(_database_url, pool_size=1, application="easel-worker")) as database:
+        refuse_pooler(database)  # the process's own pool comes after any fork
 
 
 @worker_ready.connect
