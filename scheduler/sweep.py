@@ -21,7 +21,7 @@ import telemetry
 from scheduler.broker import make_app
 from scheduler.coordinator import Coordinator
 from scheduler.counting import Counters
-from scheduler.housekeeping import Retention, keep_house
+from scheduler.housekeeping import Retention, keep_house_alone
 from scheduler.lifecycle import Lifecycle
 from scheduler.liveness import BEHIND_WATCHES, Beat, LockWatchdog, Watch, give_up
 from scheduler.process import coordinator_of, refuse_pooler
@@ -120,7 +120,7 @@ class Sweeper:
         """Beside the ticks, since a week of runs may take a minute to go; not again while it is still being done."""
         if self._house is None or not self._house.is_alive():
             given = (self.coordinator.database, now, self.keeping)
-            self._house = threading.Thread(target=keep_house, args=given, name="easel-house", daemon=True)
+            self._house = threading.Thread(target=keep_house_alone, args=given, name="easel-house", daemon=True)
             self._house.start()
 
     def _look_rarely(self) -> None:
