@@ -261,14 +261,14 @@ def _age(age: timedelta) -> str:
 def models(database: Database, settings: Settings) -> Finding:
     """Whether anybody but the stand-ins can answer, and whether the stored keys open."""
     with database.transaction() as tx:
-        rows = 0
+        rows, closed = 0, list[str]()
+        key = SealingKey.of(settings.sealing_secret())
         for tenant in tenants.all_tenants(tx):
-            try:
-                key = SealingKey.of(settings.sealing_secret())
-                rows += len(model_accounts.accounts_of(tx, tenant.id, key))
-            except ExecutorError as error:
-                advice = "Set EASEL_SECRET_KEY to the secret they were sealed with, or add the accounts anew."
-                return Finding(Level.FAIL, "models", error.message, advice)
+            rows += len(model_accounts.accounts_of(tx, tenant.id))
+            closed += [f"{tenant.name}: {vendor} ({at})" for vendor, at in model_accounts.closed(tx, tenant.id, key)]
+    if closed:
+        advice = "Set EASEL_SECRET_KEY to the secret they were sealed with, or add the accounts anew."
+        return Finding(Level.FAIL, "models", f"keys of accounts do not open: {', '.join(closed)}", advice)
     if rows or settings.models_file is not None:
         return Finding(Level.OK, "models", f"{rows} accounts in the database")
     advice = "Only the stand-ins `echo` and `scripted` answer. `easel models add VENDOR` adds a real one."
