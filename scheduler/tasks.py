@@ -1,7 +1,6 @@
 """The scheduler's Celery app: `celery -A scheduler.tasks worker -Q runs -P threads`."""
 
 import time
-from contextlib import closing
 from typing import Any
 from uuid import UUID
 
@@ -13,15 +12,14 @@ from sqlalchemy.exc import SQLAlchemyError
 import settings
 import telemetry
 from scheduler.broker import ADVANCE, START, make_app
-from scheduler.celery_output import begin_quietly
+from scheduler.celery_start import begin
 from scheduler.coordinator import Coordinator
 from scheduler.counting import Counters
 from scheduler.hearing import GOODBYE, Hearing
 from scheduler.lifecycle import Lifecycle
 from scheduler.liveness import BEHIND_WATCHES, LockWatchdog, give_up
-from scheduler.process import coordinator_of, refuse_pooler
+from scheduler.process import coordinator_of
 from scheduler.start_messages import carry_out, read
-from store.database import Database
 from store.outages import is_outage
 from store.storage import large_values_of
 
@@ -98,9 +96,7 @@ def _keep_level(loglevel: int, **_: Any) -> None:
 @celeryd_init.connect
 def _begin(instance: Any, **_: Any) -> None:
     telemetry.introduce("scheduler")
-    begin_quietly(instance, _settings.log_format)
-    with closing(Database(_database_url, pool_size=1, application="easel-scheduler")) as database:
-        refuse_pooler(database)  # the process's own pool comes after any fork
+    begin("scheduler", instance, _settings.log_format, _database_url)
 
 
 @worker_ready.connect

@@ -3,7 +3,6 @@
 import gc
 import sys
 import threading
-from contextlib import closing
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -23,13 +22,12 @@ import settings
 import telemetry
 from providers.connections import warm_up
 from scheduler.broker import CANARY, EXECUTE, EXTRACT, INGEST, make_app
-from scheduler.celery_output import begin_quietly
+from scheduler.celery_start import begin
 from scheduler.counting import Counters
 from scheduler.hearing import GOODBYE, Hearing
 from scheduler.liveness import BEHIND_WATCHES, LockWatchdog, Watch, give_up
-from scheduler.process import coordinator_of, refuse_pooler
+from scheduler.process import coordinator_of
 from store import canaries
-from store.database import Database
 from store.storage import large_values_of
 from worker.admission import ADMISSION
 from worker.lease import LAST_REPORTS
@@ -118,9 +116,7 @@ def _keep_level(loglevel: int, **_: Any) -> None:
 @celeryd_init.connect
 def _begin(instance: Any, **_: Any) -> None:
     telemetry.introduce("worker")
-    begin_quietly(instance, _settings.log_format)
-    with closing(Database(_database_url, pool_size=1, application="easel-worker")) as database:
-        refuse_pooler(database)  # the process's own pool comes after any fork
+    begin("worker", instance, _settings.log_format, _database_url)
 
 
 @worker_ready.connect

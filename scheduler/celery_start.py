@@ -1,14 +1,25 @@
-"""What Celery prints about itself, kept out of logs that machines read. For processes that Celery starts."""
+"""How a process that Celery starts begins: what it refuses, and without what Celery prints about itself."""
 
 import os
 import warnings
+from contextlib import closing
 from typing import Any
 
 import celery.apps.worker as celery_program
 import structlog
 from celery.exceptions import SecurityWarning
 
+from scheduler.process import refuse_pooler
+from store.database import Database
+
 log = structlog.get_logger()
+
+
+def begin(process: str, instance: Any, log_format: str, database_url: str) -> None:
+    """Keep the log in its form, and end the process if it could not work through the pooler before its database."""
+    begin_quietly(instance, log_format)
+    with closing(Database(database_url, pool_size=1, application=f"easel-{process}")) as database:
+        refuse_pooler(database)  # the process's own pool comes after any fork
 
 
 def begin_quietly(instance: Any, log_format: str) -> None:
