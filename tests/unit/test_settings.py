@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import SecretStr
 
 import settings
 from settings import InvalidSettings, Settings
@@ -226,7 +227,7 @@ def test_a_secret_is_made_once_and_kept_where_only_its_owner_reads(tmp_path: Pat
 
 
 def test_a_secret_that_is_set_is_used_and_leaves_no_file(tmp_path: Path) -> None:
-    found = Settings(home=tmp_path / "new", secret_key="sixteen letters!")
+    found = Settings(home=tmp_path / "new", secret_key=SecretStr("sixteen letters!"))
 
     assert found.sealing_secret() == "sixteen letters!"
     assert not (tmp_path / "new").exists()
