@@ -17,6 +17,7 @@ from math import inf
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Annotated, Any, Literal
+from urllib.parse import parse_qs, urlsplit
 
 from pydantic import (
     AfterValidator,
@@ -31,6 +32,7 @@ from pydantic import (
 from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+SECRET_CHARACTERS = 16
 UNITS = {"ms": 0.001, "": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}  # in seconds
 
 TIME_LIMITS: Mapping[str, float] = {  # seconds; a component named here does not ask COMPONENT_EXEC_TIMEOUT
@@ -92,10 +94,27 @@ def _tool_urls_in_environment() -> Mapping[str, str]:
     return {name: url for name, url in found.items() if url}
 
 
+def _says_how_to_verify(url: str) -> str:
+    """The URL of a Redis or a broker, whose `ssl_cert_reqs` every library reads alike."""
+    for value in parse_qs(urlsplit(url).query).get("ssl_cert_reqs", []):
+        if value not in ("required", "none"):
+            raise ValueError("ssl_cert_reqs takes required, which is the default, or none")
+    return url
+
+
+def _long_enough(secret: SecretStr) -> SecretStr:
+    """The secret, if nobody can guess it."""
+    length = len(secret.get_secret_value())
+    if length < SECRET_CHARACTERS:
+        raise ValueError(f"{SECRET_CHARACTERS} characters or more are needed, not {length}")
+    return secret
+
+
 Duration = Annotated[timedelta, BeforeValidator(_duration), Field(gt=timedelta(0))]
 PostgresUrl = Annotated[str, Field(pattern=r"^postgres(ql(\+psycopg)?)?://"), AfterValidator(_driven)]
 Folder = Annotated[Path, AfterValidator(_expanded)]
-RedisUrl = Annotated[str, Field(pattern=r"^rediss?://")]
+RedisUrl = Annotated[str, Field(pattern=r"^rediss?://"), AfterValidator(_says_how_to_verify)]
+BrokerUrl = Annotated[str, AfterValidator(_says_how_to_verify)]
 
 
 class InvalidSettings(Exception):
@@ -133,11 +152,11 @@ class Settings(BaseSettings):
     """PostgreSQL. None: the embedded one."""
     redis_url: RedisUrl | None = Field(default=None, repr=False, validation_alias=_or("REDIS_URL"))
     """Redis or Valkey for hints, echoes and pieces. None: the embedded one."""
-    broker_url: str | None = Field(
+    broker_url: BrokerUrl | None = Field(
         default_factory=lambda data: data.get("redis_url"), repr=False, validation_alias=_or("CELERY_BROKER_URL")
     )
     """Celery's broker, where that is not the Redis above."""
-    secret_key: SecretStr | None = Field(default=None, min_length=16)
+    secret_key: Annotated[SecretStr, AfterValidator(_long_enough)] | None = None
     """What secrets in the database are sealed with: 16 characters or more, since a guessable one seals nothing."""
 
     # -- API ------------------------------------------------------------------------------------------------------
@@ -198,8 +217,10 @@ class Settings(BaseSettings):
     api_pool: int = Field(default=8, gt=0)
     """Database connections, and threads for routes, of an API process."""
     metrics_port: int | None = Field(default=None, ge=1, le=65535)
-    """Port on which workers and schedulers show their counters; None: not at all. The API shows its own at /metrics,
-    to whom `open_metrics` says."""
+    """Port on which workers, schedulers and sweepers show their counters, or the next free one of the 20 from there on;
+    None: not at all. The API shows its own at /metrics, to whom `open_metrics` says."""
+    metrics_host: str = "127.0.0.1"
+    """Address on which they do: this machine alone unless somebody decides otherwise, since they ask for no token."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Literal["console", "json"] = "console"
     """Lines for people, or one JSON object per fact for machines."""
@@ -385,7 +406,8 @@ def load() -> Settings:
         return Settings()
     except ValidationError as error:
         defects = [defect for defect in error.errors() if defect["type"] != "default_factory_not_called"]
-        raise InvalidSettings("\n".join(f"{_variable(defect)}: {defect['msg']}" for defect in defects)) from None
+        lines = (f"{_variable(defect)}: {defect['msg'].removeprefix('Value error, ')}" for defect in defects)
+        raise InvalidSettings("\n".join(lines)) from None
 
 
 def _variable(defect: ErrorDetails) -> str:

@@ -9,15 +9,29 @@ A fact is an event with fields, never a sentence. Entry points call this; code b
 it has something to count. Labels come from closed sets, never from canvases or tenants: each value is a time series.
 """
 
+import errno
 import logging
 import sys
 from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import structlog
-from prometheus_client import CONTENT_TYPE_LATEST, Counter, Histogram, generate_latest, start_http_server
+from prometheus_client import CONTENT_TYPE_LATEST, Counter, Gauge, Histogram, generate_latest, start_http_server
 from structlog.typing import EventDict, Processor
 
+
+def _installed_version() -> str:
+    try:
+        return version("easel")
+    except PackageNotFoundError:  # a source tree that was never installed
+        return "unknown"
+
+
+VERSION = _installed_version()
+METRICS_PORTS = 20  # ports from EASEL_METRICS_PORT on, one for each process of a machine
+
+PROCESS = Gauge("easel_process_info", "What this process is, and of which release", ["process", "version"])
 RUNS = Counter("easel_runs", "Runs that ended, by their last status", ["status"])
 ACTIVATIONS = Counter("easel_activations", "Attempts reported, by component and outcome", ["component", "outcome"])
 MODEL_ERRORS = Counter(
@@ -72,6 +86,7 @@ def configure(level: str, log_format: str) -> None:
         )
     )
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    logging.captureWarnings(log_format == "json")  # Python prints its warnings otherwise, as lines that are no JSON
     for talkative in ("httpx2", "httpcore2", "openai"):  # a line for every request, with its URL
         logging.getLogger(talkative).setLevel(max(logging.WARNING, logging.getLogger().level))
 
@@ -147,9 +162,41 @@ def counting() -> dict[str, Callable[..., None]]:
     }
 
 
-def serve_counters(port: int, host: str = "127.0.0.1") -> None:
-    """Show this process's counters at http://host:port/metrics, from a thread of its own."""
-    start_http_server(port, host)
+def keep_level(level: str, of_celery: int) -> None:
+    """Log what `level` says, after Celery has given the process its own level (`-l`, warning by default).
+
+    Celery's lines keep that one: at info there are two for each node.
+    """
+    logging.getLogger().setLevel(level.upper())
+    for name in ("celery", "kombu", "amqp"):
+        logging.getLogger(name).setLevel(max(of_celery, logging.getLogger().level))
+
+
+def introduce(process: str) -> None:
+    """Log what this process is ("worker") and of which release, as its first line, and show it among its counters."""
+    PROCESS.labels(process, VERSION).set(1)
+    structlog.get_logger("telemetry").info("process_started", process=process, version=VERSION)
+
+
+def serve_counters(port: int, host: str = "127.0.0.1") -> int | None:
+    """Show this process's counters at http://host:port/metrics, from a thread of its own; return the port.
+
+    Where the port is taken, the next free one is used, so that the processes of a machine share a setting. A process
+    whose counters cannot be shown works all the same: the reason is logged, and the result is None.
+    """
+    log = structlog.get_logger("telemetry")
+    for candidate in range(port, min(port + METRICS_PORTS, 65536)):
+        try:
+            start_http_server(candidate, host)
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                continue
+            log.error("metrics_not_served", host=host, port=candidate, error=str(error))
+            return None
+        log.info("metrics_served", host=host, port=candidate)
+        return candidate
+    log.error("metrics_not_served", host=host, port=port, error=f"{METRICS_PORTS} ports from there on are taken")
+    return None
 
 
 def counters() -> tuple[bytes, str]:

@@ -165,6 +165,7 @@ def create_app(figures: Figures | None = None) -> FastAPI:
 
     app = FastAPI(  # no pages of FastAPI's: they load scripts from another host
         title="Easel",
+        version=telemetry.VERSION,
         description="Runs agent canvases, durably.",
         lifespan=lifespan,
         openapi_url=None,
@@ -191,6 +192,7 @@ def create_app(figures: Figures | None = None) -> FastAPI:
 def _from_environment() -> Figures:
     configured = settings.load()
     telemetry.configure(configured.log_level, configured.log_format)
+    telemetry.introduce("api")
     database_url, redis_url, broker_url = configured.servers()
     return Figures(
         database_url,

@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
@@ -96,8 +96,21 @@ def _imported(name: str) -> Any:
 app = typer.Typer(cls=Commands, add_completion=False, pretty_exceptions_enable=False, no_args_is_help=True)
 
 
+def _tell_version(is_asked: bool) -> None:
+    if is_asked:
+        from telemetry import VERSION  # nobody else here needs what comes with it
+
+        output.say(f"easel {VERSION}")
+        raise typer.Exit
+
+
 @app.callback()
-def easel() -> None:
+def easel(
+    _version: Annotated[
+        bool,
+        typer.Option("--version", help="Show the version and exit.", callback=_tell_version, is_eager=True),
+    ] = False,
+) -> None:
     """Run agent canvases: RAGFlow graphs, executed durably on Celery, Redis and PostgreSQL."""
 
 

@@ -1,12 +1,15 @@
 """What `easel doctor` checks: each function looks at one thing, and says what to do where it is not well."""
 
+import http.client
+import re
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from tempfile import TemporaryFile
+from urllib.parse import parse_qs, urlsplit
 
 import redis
 from celery import Celery
@@ -23,8 +26,10 @@ from scheduler.broker import NODES, RUNS
 from settings import Settings
 from store import canaries, canvas_secrets, migrate, model_accounts, server, tenants
 from store.database import Database
+from store.poolers import StatementsMixed, advice_of
 from store.sealing import CannotUnseal, SealingKey
-from store.server import Locks
+from store.server import Locks, Server
+from telemetry import METRICS_PORTS, VERSION
 
 TRIED_PYTHON = (3, 11), (3, 13)  # from, to
 OLDEST_REDIS = 6
@@ -55,6 +60,11 @@ class Finding:
     about: str
     found: str
     advice: str = ""
+
+
+def release() -> Finding:
+    """Which release this is."""
+    return Finding(Level.OK, "easel", VERSION)
 
 
 def python() -> Finding:
@@ -148,7 +158,11 @@ def database(database: Database, settings: Settings) -> Iterator[Finding]:
             skew = about.clock - (asked + (datetime.now(UTC) - asked) / 2)
     except DBAPIError as error:
         reason = " ".join(str(error.orig).split())
-        yield Finding(Level.FAIL, "database", f"does not answer: {reason}", "Check DATABASE_URL and the server.")
+        if isinstance(error.orig, StatementsMixed):
+            yield Finding(Level.FAIL, "database", reason)
+        else:
+            advice = advice_of(error) or "Check DATABASE_URL and the server."
+            yield Finding(Level.FAIL, "database", f"does not answer: {reason}", advice)
         return
     if about.major < OLDEST_POSTGRES:
         advice = f"Use PostgreSQL {OLDEST_POSTGRES} or later."
@@ -159,11 +173,24 @@ def database(database: Database, settings: Settings) -> Iterator[Finding]:
         yield Finding(Level.FAIL, "migrations", f"missing: {', '.join(missing)}", "Run `easel migrate`.")
     else:
         yield Finding(Level.OK, "migrations", f"at {migrate.head()}")
+    if about.is_pooled:
+        yield pooler(about)
     yield clocks(skew)
     yield connections(about.max_connections, settings)
     if not missing:
         with database.transaction() as tx:
             yield locks(server.locks(tx), about.max_connections, settings)
+
+
+def pooler(about: Server) -> Finding:
+    """Whether time limits, which a pooler does not pass on, are those of the role."""
+    if about.has_time_limits:
+        return Finding(Level.OK, "pooler", "keeps prepared statements apart; time limits are set")
+    advice = (
+        "Give them to the role: alter role easel set statement_timeout = '10s', and the others of docs/operations.md"
+        " (PgBouncer). Without them a process that stands still keeps its run."
+    )
+    return Finding(Level.WARN, "pooler", "drops the time limits that processes ask for", advice)
 
 
 def clocks(skew: timedelta) -> Finding:
@@ -205,13 +232,14 @@ def redis_server(url: str) -> Finding:
     try:
         with closing(redis.Redis.from_url(url, socket_timeout=2, socket_connect_timeout=2)) as client:
             about: dict[str, str] = client.info("server")  # pyright: ignore[reportAssignmentType] (sync client)
-    except (redis.RedisError, ValueError) as error:
-        return Finding(Level.FAIL, "redis", f"does not answer: {error}", "Check REDIS_URL and the server.")
+    except (redis.RedisError, ValueError, OSError) as error:
+        advice = _tls_advice(error, "REDIS_URL") or "Check REDIS_URL and the server."
+        return Finding(Level.FAIL, "redis", f"does not answer: {error}", advice)
     name = "Valkey" if "valkey_version" in about else "Redis"
     version = str(about.get("valkey_version") or about.get("redis_version") or "0")
     if int(version.split(".")[0]) < OLDEST_REDIS:
         return Finding(Level.FAIL, "redis", f"{name} {version}", f"Use Redis {OLDEST_REDIS} or later, or Valkey.")
-    return Finding(Level.OK, "redis", f"{name} {version}")
+    return _verified(Finding(Level.OK, "redis", f"{name} {version}"), url)
 
 
 def broker(app: Celery) -> Finding:
@@ -221,9 +249,26 @@ def broker(app: Celery) -> Finding:
             connection.ensure_connection(max_retries=1, timeout=2)
             kind = connection.transport.driver_type
     except (KombuError, OperationalError, OSError, redis.RedisError) as error:
-        advice = "Check CELERY_BROKER_URL (REDIS_URL, if that is not set) and the server."
+        names = "CELERY_BROKER_URL (REDIS_URL, if that is not set)"
+        advice = _tls_advice(error, names) or f"Check {names} and the server."
         return Finding(Level.FAIL, "broker", f"does not answer: {error}", advice)
-    return Finding(Level.OK, "broker", kind)
+    return _verified(Finding(Level.OK, "broker", kind), app.conf.broker_url)
+
+
+def _tls_advice(error: Exception, names: str) -> str:
+    """What to do about a certificate that was refused; nothing for another error."""
+    if "CERTIFICATE_VERIFY_FAILED" not in str(error):
+        return ""
+    return f"Name the authority that signed the server's certificate in {names}: ?ssl_ca_certs=/path/to/ca.pem"
+
+
+def _verified(finding: Finding, url: str) -> Finding:
+    """The finding; a warning if the URL switches the verification of the server's certificate off."""
+    named = parse_qs(urlsplit(url).query)
+    if "none" not in named.get("ssl_cert_reqs", []):
+        return finding
+    advice = "Whoever answers gets the password and the messages: use ssl_ca_certs in place of ssl_cert_reqs=none."
+    return Finding(Level.WARN, finding.about, f"{finding.found}; its certificate is not verified", advice)
 
 
 def workers(app: Celery, found: Found) -> Finding:
@@ -246,33 +291,67 @@ def sweeper(database: Database, found: Found) -> Finding:
     if found.is_embedded and found.up is None:
         return Finding(Level.OK, "sweeper", "none; `easel run` brings its own, `easel up` keeps one running")
     with database.transaction() as tx:
-        running = server.connections(tx).get("easel-sweeper", 0)
+        sight = canaries.remembered(tx)
         came_back = canaries.latest(tx, NODES)
         clock = server.about(tx).clock
-    if not running:
+    if sight is None or clock - sight.seen > LATE:
         advice = "Start `easel sweeper`: without it, lost messages and silent workers are never noticed."
-        return Finding(Level.FAIL, "sweeper", "none is connected to the database", advice)
+        found_at = "none has ever worked here" if sight is None else f"none has worked for {_age(clock - sight.seen)}"
+        return Finding(Level.FAIL, "sweeper", found_at, advice)
+    worked = f"worked {_age(clock - sight.seen)} ago"
     if came_back is None or clock - came_back > LATE:
         advice = "The queue of nodes is long or nobody takes from it: start more `easel worker`."
-        return Finding(Level.WARN, "sweeper", f"connected; no canary came back within {LATE.seconds} s", advice)
-    return Finding(Level.OK, "sweeper", "connected; its canaries come back")
+        return Finding(Level.WARN, "sweeper", f"{worked}; no canary came back within {LATE.seconds} s", advice)
+    return Finding(Level.OK, "sweeper", f"{worked}; its canaries come back")
+
+
+def _age(age: timedelta) -> str:
+    seconds = max(0, round(age.total_seconds()))
+    return f"{seconds} s" if seconds < 120 else f"{timedelta(seconds=seconds)} h"
 
 
 def models(database: Database, settings: Settings) -> Finding:
     """Whether anybody but the stand-ins can answer, and whether the stored keys open."""
     with database.transaction() as tx:
-        rows = 0
+        rows, closed = 0, list[str]()
+        key = SealingKey.of(settings.sealing_secret())
         for tenant in tenants.all_tenants(tx):
-            try:
-                key = SealingKey.of(settings.sealing_secret())
-                rows += len(model_accounts.accounts_of(tx, tenant.id, key))
-            except ExecutorError as error:
-                advice = "Set EASEL_SECRET_KEY to the secret they were sealed with, or add the accounts anew."
-                return Finding(Level.FAIL, "models", error.message, advice)
+            rows += len(model_accounts.accounts_of(tx, tenant.id))
+            closed += [f"{tenant.name}: {vendor} ({at})" for vendor, at in model_accounts.closed(tx, tenant.id, key)]
+    if closed:
+        advice = "Set EASEL_SECRET_KEY to the secret they were sealed with, or add the accounts anew."
+        return Finding(Level.FAIL, "models", f"keys of accounts do not open: {', '.join(closed)}", advice)
     if rows or settings.models_file is not None:
         return Finding(Level.OK, "models", f"{rows} accounts in the database")
     advice = "Only the stand-ins `echo` and `scripted` answer. `easel models add VENDOR` adds a real one."
     return Finding(Level.WARN, "models", "no account", advice)
+
+
+def metrics(settings: Settings) -> Finding:
+    """Which processes of this machine show their counters, and where."""
+    port = settings.metrics_port
+    if port is None:
+        return Finding(Level.OK, "metrics", "the API's alone (EASEL_METRICS_PORT)")
+    ports = range(port, min(port + METRICS_PORTS, 65536))
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(settings.metrics_host, settings.metrics_host)  # noqa: S104 (read, not bound)
+    shown = [f"{process} at {host}:{at}" for at in ports if (process := _process_at(host, at)) is not None]
+    if shown:
+        return Finding(Level.OK, "metrics", ", ".join(shown))
+    advice = (
+        "Give EASEL_METRICS_PORT and EASEL_METRICS_HOST to workers, schedulers and sweepers; they log `metrics_served`."
+    )
+    return Finding(Level.WARN, "metrics", f"nobody shows any on {host}, ports {ports[0]} to {ports[-1]}", advice)
+
+
+def _process_at(host: str, port: int) -> str | None:
+    """Which process of ours shows its counters there, and its version; None if none does."""
+    connection = http.client.HTTPConnection(host, port, timeout=1)
+    with closing(connection), suppress(OSError, http.client.HTTPException):
+        connection.request("GET", "/metrics")
+        page = connection.getresponse().read().decode(errors="replace")
+        found = re.search(r'^easel_process_info\{process="(\w+)",version="([^"]+)"\}', page, re.MULTILINE)
+        return f"{found[1]} {found[2]}" if found else None
+    return None
 
 
 def share_links(database: Database) -> Finding:

@@ -1,5 +1,8 @@
 """The database: `easel migrate`."""
 
+from sqlalchemy.exc import OperationalError
+
+from canvas.errors import ExecutorError
 from cli import output, servers
 from cli.connection import only_errors
 from settings import load
@@ -13,7 +16,13 @@ def migrate() -> None:
     with servers.found(settings, need_redis=False) as found:
         database_url = found.settings.database_url
         assert database_url is not None
-        applied = migrations.upgrade(database_url)
+        try:
+            applied = migrations.upgrade(database_url)
+        except OperationalError as error:
+            reason = " ".join(str(error.orig).split())
+            raise ExecutorError(
+                f"The database cannot be migrated: {reason} Check DATABASE_URL and the server."
+            ) from error
     for revision in applied:
         output.say(f"applied {revision}")
     output.tell(f"The database is at {migrations.head()}{'' if applied else ' already'}.")

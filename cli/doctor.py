@@ -39,6 +39,7 @@ def doctor(as_json: AsJson = False) -> None:
 
 def examine() -> Iterator[Finding]:
     """All findings, one after another; what rests on something that fails is not looked at."""
+    yield checks.release()
     yield checks.python()
     try:
         settings = load()
@@ -72,6 +73,7 @@ def _examine_servers(found: Found) -> Iterator[Finding]:
         yield broker
         if broker.level is Level.OK:
             yield checks.workers(app, found)
+        yield checks.metrics(found.settings)
         if all(finding.level is not Level.FAIL for finding in findings):
             yield checks.sweeper(database, found)
             yield checks.models(database, found.settings)

@@ -34,6 +34,7 @@ STAND_INS = (
     {"model": "echo", "vendor": HOUSE, "from": "built in", "status": "stand-in: answers with its input"},
     {"model": "scripted", "vendor": HOUSE, "from": "built in", "status": "stand-in: replays rules"},
 )
+KEY_DOES_NOT_OPEN = "its key does not open with EASEL_SECRET_KEY"
 Vendor = Annotated[str, typer.Argument(help="The vendor, as in model@VENDOR.", metavar="VENDOR")]
 Instance = Annotated[str, typer.Option(help="Which of several accounts with the vendor.", metavar="NAME")]
 
@@ -45,11 +46,12 @@ def list_models(tenant: OfTenant = LOCAL, as_json: AsJson = False) -> None:
         with connection.database.transaction() as tx:
             tenant_id = tenant_of(tx, tenant)
             rows = model_accounts.accounts_of(tx, tenant_id)
+            sealing = SealingKey.of(connection.found.settings.sealing_secret())
+            closed = set(model_accounts.closed(tx, tenant_id, sealing))
         file = connection.found.settings.models_file
         shared = accounts_from_toml(file) if file else ()
-    listed = [_listed(each, "database") for each in accounts_in(rows, tenant_id)] + [
-        _listed(it, str(file)) for it in shared
-    ]
+    own = [_listed(it, "database", (it.factory, it.instance) in closed) for it in accounts_in(rows, tenant_id)]
+    listed = [*own, *(_listed(it, str(file)) for it in shared)]
     columns = ("model", "vendor", "instance", "from", "status", "limits")
     output.table([row for rows in listed for row in rows] + [*STAND_INS], columns, as_json=as_json)
 
@@ -157,16 +159,20 @@ async def _ask(connection: Connection, tenant_id: UUID, spec: ModelSpec, kind: s
         await http.aclose()
 
 
-def _listed(account: Account, source: str) -> Sequence[dict[str, Any]]:
-    """A row for each model of an account; one for all of the vendor's where it names none."""
+def _listed(account: Account, source: str, is_closed: bool = False) -> Sequence[dict[str, Any]]:
+    """A row for each model of an account; one for all of the vendor's where it names none.
+
+    `is_closed`: its key does not open, so every call to its models fails.
+    """
+    of_account = KEY_DOES_NOT_OPEN if is_closed else account.status
     place = {"vendor": account.factory, "instance": account.instance, "from": source}
     if not account.models:
-        return [{"model": "(all of the vendor)", **place, "status": account.status, "limits": _limits(account.rates)}]
+        return [{"model": "(all of the vendor)", **place, "status": of_account, "limits": _limits(account.rates)}]
     return [
         {
             "model": name,
             **place,
-            "status": model.status if account.status == "active" else account.status,
+            "status": model.status if of_account == "active" else of_account,
             "limits": _limits(model) if model.told else _limits(account.rates),
         }
         for name, model in account.models.items()

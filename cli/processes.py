@@ -7,6 +7,7 @@ Each only starts the program that does the work, on the servers of DATABASE_URL 
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from ipaddress import ip_address
 from typing import Annotated, NoReturn
 
@@ -15,6 +16,7 @@ import typer
 from canvas.errors import InvalidRequest
 from cli import home
 from settings import InvalidSettings, Settings, load
+from store.database import Database
 
 CELERY_OPTIONS = ("--without-gossip", "--without-mingle")  # nor -E: Flower switches events on where it runs
 
@@ -28,6 +30,8 @@ def api(
     settings = load()
     os.environ.update(environment(settings))
     load.cache_clear()  # the application reads its settings anew, now with the servers named
+    with closing(Database(load().servers()[0], pool_size=1, application="easel-api")) as database:
+        database.refuse_pooler()
     uvicorn.run(
         "api.app:create_app",
         factory=True,

@@ -38,6 +38,8 @@ def runs(
         named, _ = gallery.page(tx, tenant_id, gallery.Wanted(ids=sorted({run.canvas_id for run in found})), limit=1000)
     titles = {canvas.id: canvas.title for canvas in named}
     rows = [{**_row(run), "agent": titles.get(run.canvas_id, "")} for run in found]
+    if not as_json:
+        rows = [{**row, "query": asked(run.request)} for row, run in zip(rows, found, strict=True)]
     named_by_others = ("external_id",) if any(run.external_id for run in found) else ()
     if not as_json:
         rows = [{**row, "status": _status(run)} for row, run in zip(rows, found, strict=True)]
@@ -79,6 +81,15 @@ def show(run: Run, tenant: OfTenant = LOCAL, as_json: AsJson = False) -> None:
         output.say(line)
 
 
+def asked(request: Mapping[str, Any]) -> str:
+    """What a person has last given to a run: its query, or what was filled into a form ("name: Ada, city: Rome")."""
+    if request.get("query"):
+        return str(request["query"])
+    fields = request.get("inputs") or {}
+    values = {name: given.get("value") if isinstance(given, Mapping) else given for name, given in fields.items()}
+    return ", ".join(f"{name}: {value}" for name, value in values.items())
+
+
 def _row(run: Glance) -> dict[str, Any]:
     return {
         "id": run.id.hex,
@@ -90,6 +101,7 @@ def _row(run: Glance) -> dict[str, Any]:
         "version": _hex(run.version_id),
         "status": run.status,
         "query": run.request.get("query"),
+        "inputs": run.request.get("inputs") or None,
         "created": run.created_at,
         "started": run.started_at,
         "finished": run.finished_at,

@@ -66,6 +66,11 @@ def up(
                 announcement.announce(home.Up(url, os.getpid(), token, database_url, redis_url))
                 output.say(f"ready {url} token={token}")
                 output.tell(f"logs in {settings.home / home.LOGS}; Ctrl-C stops everything", DIM)
+                pages = ", ".join(f"{name} {at}" for name, at in metrics_ports(found).items())
+                if pages:
+                    output.tell(
+                        f"counters on {settings.metrics_host}: {pages}; `easel doctor` shows who has which", DIM
+                    )
             while not ending.wait(LOOK_EVERY):
                 _tend(servers, children)
         finally:
@@ -139,8 +144,22 @@ def _children(settings: Settings, port: int) -> list[Child]:
         "scheduler": [*scheduler_program(settings), "-n", "scheduler@%h"],
         "sweeper": sweeper_program(),
     }
-    logs = settings.home / home.LOGS
-    return [Child(name, argv, environment, logs / f"{name}.log") for name, argv in programs.items()]
+    logs, ports = settings.home / home.LOGS, metrics_ports(settings)
+    return [
+        Child(name, argv, {**environment, **_metrics(ports.get(name))}, logs / f"{name}.log")
+        for name, argv in programs.items()
+    ]
+
+
+def metrics_ports(settings: Settings) -> dict[str, int]:
+    """The port of each process's counters, none where they are not asked for; the API shows its own at /metrics."""
+    if settings.metrics_port is None:
+        return {}
+    return {name: settings.metrics_port + at for at, name in enumerate(("worker", "scheduler", "sweeper"))}
+
+
+def _metrics(port: int | None) -> dict[str, str]:
+    return {} if port is None else {"EASEL_METRICS_PORT": str(port)}
 
 
 def _tend(servers: embedded.Services, children: Sequence[Child]) -> None:

@@ -5,6 +5,7 @@ Messages are hints: nothing we promise rests on the broker's acknowledgements, t
 
 from collections.abc import Callable
 from functools import partial
+from ssl import CERT_REQUIRED
 from typing import Any
 
 from celery import Celery
@@ -27,9 +28,8 @@ ADVANCE = "scheduler.advance"
 START = "scheduler.start"
 
 SPARE_CONNECTIONS = 16  # beside the publishing threads: Flower's inspection takes a dozen, and waits for ever for one
-STARTS_AHEAD = (
-    1000  # messages that a scheduler takes from RabbitMQ: those with a countdown stay with it until it is over
-)
+STARTS_AHEAD = 1000  # messages of RabbitMQ that a scheduler takes: those with a countdown stay with it until it is over
+VERIFIED = {"ssl_cert_reqs": CERT_REQUIRED}  # kombu itself would verify nothing; scheduler/amqp_transport.py: amqps
 VISIBILITY_TIMEOUT = 6 * 3600  # seconds; a message that is delivered twice claims nothing
 PUBLISHED_WITHIN = 0.5  # seconds, tried twice; who sends must not wait for a silent broker: the row is its own outbox
 RECONNECTS_EVERY = 1.0  # seconds, for ever; Celery itself waits longer and longer, and gives up after a while
@@ -83,6 +83,7 @@ def make_app(broker_url: str, *, publishers: int = 8, room: Room | None = None) 
         broker_connection_max_retries=None,
         broker_channel_error_retry=True,  # of a Redis that is busy, full or a replica: Celery would end the process
         broker_connection_timeout=2,
+        broker_use_ssl=VERIFIED if broker_url.startswith("rediss") else False,  # what the URL says comes before it
         broker_transport_options=_transport(is_amqp, room),
         enable_utc=True,
     )

@@ -13,7 +13,7 @@ from uuid import UUID
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
-from store import budgets, external_ids, idempotency, partitions, retention, versions
+from store import budgets, canaries, external_ids, idempotency, partitions, retention, versions
 from store.blobs import Blobs
 from store.database import Database
 from store.ids import first_id_at
@@ -37,6 +37,18 @@ class Retention:
 
     kept: timedelta
     blobs: Blobs | None = None
+
+
+def keep_house_alone(database: Database, now: datetime, keeping: Retention | None = None) -> bool:
+    """Do all of it, unless another sweeper is at it: False then."""
+    claimed_at = _tried(lambda: _in_transaction(database, canaries.claim_house), None)
+    if claimed_at is None:
+        return False
+    try:
+        keep_house(database, now, keeping)
+    finally:
+        _tried(lambda: _in_transaction(database, lambda tx: canaries.release_house(tx, claimed_at)), None)
+    return True
 
 
 def keep_house(database: Database, now: datetime, keeping: Retention | None = None) -> None:
@@ -177,6 +189,11 @@ def _delete_files(database: Database, blobs: Blobs, before: datetime, now: datet
                 after, gone = retention.delete_files(tx, blobs, after, end, made_before)
             deleted += gone
     return deleted
+
+
+def _in_transaction(database: Database, work: Callable[[Transaction], T]) -> T:
+    with database.transaction() as tx:
+        return work(tx)
 
 
 def _in_batches(database: Database, work: Callable[[Transaction], int], size: int, most: int | None = None) -> int:

@@ -1,9 +1,12 @@
 """What every process that folds is put together from."""
 
+import sys
 from datetime import timedelta
 
+import structlog
 from celery import Celery
 
+from canvas.errors import ExecutorError
 from scheduler.bus import Bus
 from scheduler.coordinator import Coordinator
 from scheduler.counting import Counters
@@ -11,6 +14,8 @@ from scheduler.dispatch import Dispatch
 from scheduler.versions import Versions
 from store.database import Database
 from store.large_values import NOWHERE, LargeValues
+
+log = structlog.get_logger()
 
 
 def coordinator_of(
@@ -37,3 +42,12 @@ def coordinator_of(
         max_running=max_running,
         max_activations=max_activations,
     )
+
+
+def refuse_pooler(database: Database) -> None:
+    """End the process with one line if it could not work through the pooler that DATABASE_URL leads to."""
+    try:
+        database.refuse_pooler()
+    except ExecutorError as error:
+        log.error("pooler_refused", error=error.message)
+        sys.exit(1)

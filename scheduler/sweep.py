@@ -21,10 +21,10 @@ import telemetry
 from scheduler.broker import make_app
 from scheduler.coordinator import Coordinator
 from scheduler.counting import Counters
-from scheduler.housekeeping import Retention, keep_house
+from scheduler.housekeeping import Retention, keep_house_alone
 from scheduler.lifecycle import Lifecycle
 from scheduler.liveness import BEHIND_WATCHES, Beat, LockWatchdog, Watch, give_up
-from scheduler.process import coordinator_of
+from scheduler.process import coordinator_of, refuse_pooler
 from store import budgets, canaries, knowledge_documents, memory_extractions, overdue
 from store.canaries import Sight
 from store.storage import large_values_of
@@ -121,7 +121,7 @@ class Sweeper:
         """Beside the ticks, since a week of runs may take a minute to go; not again while it is still being done."""
         if self._house is None or not self._house.is_alive():
             given = (self.coordinator.database, now, self.keeping)
-            self._house = threading.Thread(target=keep_house, args=given, name="easel-house", daemon=True)
+            self._house = threading.Thread(target=keep_house_alone, args=given, name="easel-house", daemon=True)
             self._house.start()
 
     def _look_rarely(self) -> None:
@@ -193,6 +193,7 @@ def main() -> None:
     """Run a sweeper until a signal ends it."""
     configured = settings.load()
     telemetry.configure(configured.log_level, configured.log_format)
+    telemetry.introduce("sweeper")
     database_url, redis_url, broker_url = configured.servers()
     ending = threading.Event()
 
@@ -215,8 +216,9 @@ def main() -> None:
             configured.files_dir, configured.files_url, configured.s3_endpoint, keeps=configured.values_in_files
         ),
     )
+    refuse_pooler(coordinator.database)
     if configured.metrics_port is not None:
-        telemetry.serve_counters(configured.metrics_port)
+        telemetry.serve_counters(configured.metrics_port, configured.metrics_host)
     beat = Beat("the sweeper", at_most=configured.deaf_after.total_seconds())
     Watch(beat, every=TICK, ends=lambda reason: give_up(reason, lambda: None, within=0)).start()
     LockWatchdog(configured.deaf_after.total_seconds() + BEHIND_WATCHES).start()

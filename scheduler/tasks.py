@@ -6,12 +6,13 @@ from uuid import UUID
 
 import structlog
 from celery.exceptions import Reject
-from celery.signals import worker_ready, worker_shutdown
+from celery.signals import after_setup_logger, celeryd_init, worker_ready, worker_shutdown
 from sqlalchemy.exc import SQLAlchemyError
 
 import settings
 import telemetry
 from scheduler.broker import ADVANCE, START, make_app, take_ahead
+from scheduler.celery_start import begin
 from scheduler.coordinator import Coordinator
 from scheduler.counting import Counters
 from scheduler.hearing import GOODBYE, Hearing
@@ -56,7 +57,7 @@ def coordinator() -> Coordinator:
             ),
         )
         if _settings.metrics_port is not None:
-            telemetry.serve_counters(_settings.metrics_port)
+            telemetry.serve_counters(_settings.metrics_port, _settings.metrics_host)
     return _coordinator
 
 
@@ -88,9 +89,21 @@ def start(*args: Any, **options: Any) -> None:
         raise Reject(reason, requeue=True) from error
 
 
+@after_setup_logger.connect
+def _keep_level(loglevel: int, **_: Any) -> None:
+    telemetry.keep_level(_settings.log_level, loglevel)
+
+
+@celeryd_init.connect
+def _begin(instance: Any, **_: Any) -> None:
+    telemetry.introduce("scheduler")
+    begin("scheduler", instance, _settings.log_format, _database_url)
+
+
 @worker_ready.connect
 def _start(**_: Any) -> None:
     _lock_watchdog.start()
+    coordinator()  # whose counters are to be seen before the first task
 
 
 @worker_shutdown.connect

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from sqlalchemy import text
 
@@ -25,6 +25,14 @@ SEE = text("""
     )
     select sent_at from canaries where queue = :queue and sent_at <= :now
 """)
+
+HOUSE_CLAIMED_FOR = timedelta(minutes=10)  # by a sweeper that may have been killed since
+CLAIM_HOUSE = text("""
+    insert into canaries (queue, sent_at) values ('sweeper:house', now())
+    on conflict (queue) do update set sent_at = excluded.sent_at where canaries.sent_at < now() - :claimed_for
+    returning sent_at
+""")
+RELEASE_HOUSE = text("delete from canaries where queue = 'sweeper:house' and sent_at = :claimed_at")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,3 +64,16 @@ def remembered(tx: Transaction) -> Sight | None:
 def see(tx: Transaction, sight: Sight, queue: str) -> datetime | None:
     """Leave what was seen for the next sweeper, and read what `latest` reads: one round trip for both."""
     return tx.scalar(SEE, since=sight.since, now=sight.seen, queue=queue)
+
+
+def claim_house(tx: Transaction) -> datetime | None:
+    """Claim what only one sweeper at a time should do beside its ticks; None if another one is at it.
+
+    A row rather than a lock of PostgreSQL's: the work has many transactions, and a pooler keeps no locks between them.
+    """
+    return tx.scalar(CLAIM_HOUSE, claimed_for=HOUSE_CLAIMED_FOR)
+
+
+def release_house(tx: Transaction, claimed_at: datetime) -> None:
+    """End a claim, unless it was too old and another sweeper has its own by now."""
+    tx.run(RELEASE_HOUSE, claimed_at=claimed_at)

@@ -13,10 +13,11 @@ from typing import Any, TypeVar, cast
 
 import psycopg
 from sqlalchemy import Engine, PoolProxiedConnection, create_engine, event, text
-from sqlalchemy.exc import (
-    DBAPIError,
-)
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as NoConnectionFree
 
+from canvas.errors import ExecutorError
+from store import poolers
 from store.encoding import decode, encode
 from store.large_values import NOWHERE, LargeValues
 from store.outages import may_be_repeated
@@ -74,6 +75,13 @@ class Database:
         self.pruning = Pruning()
         self.pool_size = pool_size
         limits = {**_SERVER_LIMITS, **({"plan_cache_mode": "force_generic_plan"} if plans_once else {})}
+        given = {
+            **_CLIENT_LIMITS,
+            "application_name": application,
+            "options": " ".join(f"-c {name}={value}" for name, value in limits.items()),
+        }
+        self._given = given
+        self._keeps_statements_apart = False  # until a connection of this process has shown it
         self._engine: Engine = create_engine(
             url,
             pool_size=pool_size,
@@ -85,14 +93,11 @@ class Database:
             isolation_level="AUTOCOMMIT",  # transactions begin and end by statements of their own, in the pipeline
             json_serializer=encode,
             json_deserializer=decode,
-            connect_args={
-                **_CLIENT_LIMITS,
-                "application_name": application,
-                "options": " ".join(f"-c {name}={value}" for name, value in limits.items()),
-            },
+            connect_args=given,
         )
         self._broken_at = 0.0  # when a connection was found dead: those of before are not trusted any more
         event.listen(self._engine, "connect", _prepare)
+        event.listen(self._engine, "connect", self._check_pooler)
 
     @contextmanager
     def transaction(self) -> Generator[Transaction]:
@@ -127,7 +132,9 @@ class Database:
         try:
             pooled = self._pooled()
         except psycopg.Error as error:
-            raise translated(error, is_gone=True) from error
+            advice = poolers.advice_of(error)
+            said = psycopg.OperationalError(f"{error} {advice}") if advice else error
+            raise translated(said, is_gone=True) from error
         connection = cast(Connection, pooled.driver_connection)
         try:
             if self.pruning.must_be_read():
@@ -192,6 +199,31 @@ class Database:
             tx.run(WRITE_NOTHING)
             tx.run(LITTLE_MEMORY)
             tx.scalar(SPILL)
+
+    def refuse_pooler(self) -> None:
+        """Raise ExecutorError if DATABASE_URL leads to a pooler that this process cannot work through.
+
+        A database that is away raises nothing: processes wait for it, and look at the pooler with the first connection.
+        """
+        try:
+            self.ping()
+        except (DBAPIError, NoConnectionFree) as error:
+            cause = getattr(error, "orig", None)
+            if isinstance(cause, poolers.StatementsMixed) or (cause is not None and poolers.advice_of(cause)):
+                raise ExecutorError(" ".join(str(cause).split())) from error
+
+    def _check_pooler(self, connection: Any, record: Any) -> None:
+        """See to it that a pooler keeps prepared statements apart, with the first connection of this pool."""
+        if self._keeps_statements_apart:
+            return
+        arguments, given = self._engine.dialect.create_connect_args(self._engine.url)
+        try:
+            self._keeps_statements_apart = not poolers.is_pooled(connection) or poolers.keeps_statements_apart(
+                lambda: psycopg.connect(*arguments, **{**given, **self._given})
+            )
+        except BaseException:
+            connection.close()
+            raise
 
     def close(self) -> None:
         """Close every pooled connection."""

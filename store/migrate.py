@@ -5,6 +5,7 @@ fine. Everything happens in one transaction, under a lock of that transaction: o
 waits and then finds nothing to do. The connection must be a direct one, not a pooler's.
 """
 
+from contextlib import closing
 from pathlib import Path
 from typing import cast
 
@@ -26,7 +27,12 @@ NOW = select(func.now())
 
 
 def upgrade(database_url: str) -> list[str]:
-    """Apply what is missing and make this week's partitions; the revisions applied, oldest first."""
+    """Apply what is missing and make this week's partitions; the revisions applied, oldest first.
+
+    Raises ExecutorError if DATABASE_URL leads to a pooler through which the processes could not work.
+    """
+    with closing(Database(database_url, pool_size=1, application="easel-migrate")) as database:
+        database.refuse_pooler()
     engine = create_engine(database_url, poolclass=NullPool)
     with engine.begin() as connection:
         wire = cast(Connection, connection.connection.driver_connection)

@@ -80,6 +80,17 @@ def accounts_of(tx: Transaction, tenant_id: UUID, key: SealingKey | None = None)
     return [_account(tenant_id, row, key) for row in tx.rows(ACCOUNTS_OF, tenant_id=tenant_id)]
 
 
+def closed(tx: Transaction, tenant_id: UUID, key: SealingKey) -> list[tuple[str, str]]:
+    """The accounts of a tenant whose keys do not open with this one, as vendor and instance."""
+    found: list[tuple[str, str]] = []
+    for row in tx.rows(ACCOUNTS_OF, tenant_id=tenant_id):
+        try:
+            _account(tenant_id, row, key)
+        except CannotUnseal:
+            found.append((row.factory, row.instance))
+    return found
+
+
 def remove(tx: Transaction, tenant_id: UUID, factory: str, instance: str = "default") -> None:
     """Forget an account and its key. Raises NotFound if the tenant has no such account."""
     if not tx.run(REMOVE, tenant_id=tenant_id, factory=factory, instance=instance):

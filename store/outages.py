@@ -8,6 +8,8 @@ import re
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as NoConnectionFree
 
+from store.poolers import StatementsMixed, advice_of
+
 _PASSING = ("40001", "40P01", "55P03")  # serialization, deadlock, a lock that did not come in time
 _AWAY = ("08", "53", "57", "58")  # connection; disk, memory or connections used up; an operator's doing; its files
 READ_ONLY = "25006"
@@ -42,6 +44,10 @@ def trouble(error: BaseException) -> str:
     if isinstance(error, NoConnectionFree):
         return "has no connection free for this process"
     state, said = sqlstate(error) or "", _said(error)
+    if isinstance(getattr(error, "orig", None), StatementsMixed):
+        return "is behind a pooler that mixes prepared statements up"
+    if advice_of(error):
+        return "is behind a pooler that refuses our options"
     if state == "53100" or (_is_of_files(error) and re.search("too large|No space|quota", said)):
         return "has no room left on its disk"
     if state == READ_ONLY:

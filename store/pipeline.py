@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Any
 
 import psycopg
-from psycopg import generators
+from psycopg import capabilities, generators
 from psycopg.adapt import PyFormat, Transformer
 from psycopg.errors import error_from_result
 from psycopg.pq import ExecStatus, TransactionStatus
@@ -22,6 +22,9 @@ Connection = psycopg.Connection[Any]
 PREPARED_FROM = 2  # uses of a statement on one connection; most that are used again are used all the time
 MOST_PREPARED = 100  # statements of one connection; each costs the server memory
 MOST_COUNTED = 1000  # statements of one connection whose uses are counted
+
+CLOSES = capabilities.has_send_close_prepared()
+"""Whether libpq (17 or later) has a message for it. PgBouncer translates names in messages, and none in DEALLOCATE."""
 
 _FAILED, _SKIPPED = ExecStatus.FATAL_ERROR, ExecStatus.PIPELINE_ABORTED
 Key = tuple[bytes, tuple[int, ...]]
@@ -160,7 +163,10 @@ class Pipeline:
         return name
 
     def _deallocate(self, name: bytes) -> None:
-        self._pgconn.send_query_params(b"deallocate " + name, None)
+        if CLOSES:
+            self._pgconn.send_close_prepared(name)
+        else:
+            self._pgconn.send_query_params(b"deallocate " + name, None)
         self._sent.append(Deallocation(name))
 
     def _replies(self) -> Generator[Any, Any, PGresult | None]:

@@ -1,4 +1,4 @@
-"""The database server itself: its clock, its limits, and which of our processes are connected. For diagnosis only."""
+"""The database server itself: its clock, its limits, and whether a pooler is before it. For diagnosis only."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -9,7 +9,8 @@ from store.transaction import Transaction
 
 ABOUT = text("""
     select current_setting('server_version') as version, current_setting('server_version_num')::int / 10000 as major,
-        current_setting('max_connections')::int as max_connections, clock_timestamp() as clock
+        current_setting('max_connections')::int as max_connections, clock_timestamp() as clock,
+        pg_backend_pid() as backend_pid, current_setting('statement_timeout') <> '0' as has_time_limits
 """)
 LOCKS = text("""
     select cast(current_setting('max_locks_per_transaction') as int)
@@ -23,10 +24,6 @@ LOCKS = text("""
         group by name
     ) partitioned
 """)
-APPLICATIONS = text("""
-    select application_name, count(*) from pg_stat_activity
-    where datname = current_database() and application_name like 'easel-%' group by application_name order by 1
-""")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +34,19 @@ class Server:
     major: int
     max_connections: int
     clock: datetime
+    is_pooled: bool
+    """Whether somebody between here and there shares connections."""
+    has_time_limits: bool
+    """Whether a statement may not run for ever: what processes ask for when they connect has arrived, or a role's."""
 
 
 def about(tx: Transaction) -> Server:
     """The server of this transaction."""
     row = tx.one_or_none(ABOUT)
     assert row is not None
-    return Server(**row)
+    found = dict(row)
+    is_pooled = found.pop("backend_pid") != tx.connection.info.backend_pid
+    return Server(**found, is_pooled=is_pooled)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +67,3 @@ def locks(tx: Transaction) -> Locks:
     row = tx.one_or_none(LOCKS)
     assert row is not None
     return Locks(row["room"], row["weeks"] or 0, row["of_runs"], row["of_all"])
-
-
-def connections(tx: Transaction) -> dict[str, int]:
-    """How many connections each kind of our processes has to this database ("easel-worker": 8)."""
-    return {row[0]: row[1] for row in tx.rows(APPLICATIONS)}

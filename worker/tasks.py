@@ -9,12 +9,20 @@ from uuid import UUID
 
 import structlog
 from celery.exceptions import Reject
-from celery.signals import worker_process_init, worker_ready, worker_shutdown, worker_shutting_down
+from celery.signals import (
+    after_setup_logger,
+    celeryd_init,
+    worker_process_init,
+    worker_ready,
+    worker_shutdown,
+    worker_shutting_down,
+)
 
 import settings
 import telemetry
 from providers.connections import warm_up
 from scheduler.broker import CANARY, EXECUTE, EXTRACT, INGEST, make_app
+from scheduler.celery_start import begin
 from scheduler.counting import Counters
 from scheduler.hearing import GOODBYE, Hearing
 from scheduler.liveness import BEHIND_WATCHES, LockWatchdog, Watch, give_up
@@ -70,7 +78,7 @@ def worker() -> Worker:
         Watch(turning, every=TURNS_WITHIN, ends=_ends).start()
         Watch(_worker.leases, every=TURNS_WITHIN, ends=_ends).start()
         if _settings.metrics_port is not None:
-            telemetry.serve_counters(_settings.metrics_port)
+            telemetry.serve_counters(_settings.metrics_port, _settings.metrics_host)
     return _worker
 
 
@@ -99,6 +107,17 @@ def ingest() -> None:
 def extract() -> None:
     """Look through what memories were told."""
     worker().extract()
+
+
+@after_setup_logger.connect
+def _keep_level(loglevel: int, **_: Any) -> None:
+    telemetry.keep_level(_settings.log_level, loglevel)
+
+
+@celeryd_init.connect
+def _begin(instance: Any, **_: Any) -> None:
+    telemetry.introduce("worker")
+    begin("worker", instance, _settings.log_format, _database_url)
 
 
 @worker_ready.connect

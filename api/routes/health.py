@@ -27,9 +27,9 @@ PATIENCE = 3.0  # seconds for all checks together; whoever asks has a limit of i
 
 
 @router.get("/healthz")
-def alive() -> Response:
-    """The process answers."""
-    return json_reply({"status": "ok"})
+def alive(request: Request) -> Response:
+    """The process answers, and says of which release it is."""
+    return json_reply({"status": "ok", "version": request.app.version})
 
 
 class Readiness:

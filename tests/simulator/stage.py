@@ -217,7 +217,7 @@ def _replacements() -> Generator[tuple[Any, str, Any]]:
     yield lease, "ThreadPoolExecutor", _of_this_thread(Pool, ThreadPoolExecutor)
     yield lease, "TICK", LOOKED_AFTER_EVERY
     yield lease, "LOOKS_APART", LOOKED_AFTER_EVERY
-    yield sweep, "keep_house", _keep_no_house
+    yield sweep, "keep_house_alone", _keep_no_house
 
 
 @contextmanager

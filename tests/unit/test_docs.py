@@ -153,7 +153,7 @@ def test_the_table_has_no_setting_that_the_code_lacks() -> None:
     assert set(told) - {variable for variable, _ in variables()} == set()
 
 
-@pytest.mark.parametrize("package", ["scheduler", "worker", "components", "providers"])
+@pytest.mark.parametrize("package", ["api", "scheduler", "worker", "components", "providers"])
 def test_every_warning_and_error_in_the_logs_is_explained(package: str) -> None:
     sources = [path.read_text(encoding="utf-8") for path in (ROOT / package).rglob("*.py")]
     said = {line for source in sources for line in re.findall(r'log\.(?:warning|error)\(\s*"(\w+)"', source)}

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import SecretStr
 
 import settings
 from settings import InvalidSettings, Settings
@@ -226,7 +227,7 @@ def test_a_secret_is_made_once_and_kept_where_only_its_owner_reads(tmp_path: Pat
 
 
 def test_a_secret_that_is_set_is_used_and_leaves_no_file(tmp_path: Path) -> None:
-    found = Settings(home=tmp_path / "new", secret_key="sixteen letters!")
+    found = Settings(home=tmp_path / "new", secret_key=SecretStr("sixteen letters!"))
 
     assert found.sealing_secret() == "sixteen letters!"
     assert not (tmp_path / "new").exists()
@@ -281,3 +282,24 @@ def test_a_bucket_that_makes_no_sense_is_refused_at_the_start(monkeypatch: pytes
 
     with pytest.raises(settings.InvalidSettings, match="EASEL_FILES_URL"):
         settings.load()
+
+
+@pytest.mark.parametrize("name", ["REDIS_URL", "CELERY_BROKER_URL"])
+def test_verification_that_libraries_would_read_differently_is_refused(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv(name, "rediss://:secret@h:1/0?ssl_cert_reqs=CERT_NONE")
+
+    with pytest.raises(InvalidSettings, match="ssl_cert_reqs takes required, which is the default, or none") as refused:
+        settings.load()
+
+    assert "secret" not in str(refused.value)
+
+
+def test_short_secret_key_is_refused_in_characters(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EASEL_SECRET_KEY", "short")
+
+    with pytest.raises(InvalidSettings, match="EASEL_SECRET_KEY: 16 characters or more are needed, not 5") as refused:
+        settings.load()
+
+    assert "short" not in str(refused.value)

@@ -10,6 +10,7 @@ from structlog.testing import capture_logs
 from api.app import Figures
 from store import tenants
 from store.database import Database
+from telemetry import VERSION
 from tests.integration.api.conftest import Server, serving
 from tests.integration.api.talking import ECHO, MODEL, Client, names_of, text_of
 
@@ -58,7 +59,7 @@ def test_a_process_without_a_database_lives_and_is_not_ready(figures: Figures) -
         asked = httpx2.get(f"{url}/api/v1/agents", headers={"Authorization": "Bearer x"})
         run = httpx2.get(f"{url}/api/v1/runs", headers={"Authorization": "Bearer x"})
 
-    assert alive.json() == {"status": "ok"}
+    assert alive.json() == {"status": "ok", "version": VERSION}
     assert ready.status_code == 503
     assert ready.json()["checks"]["database"] == "does not answer"
     assert (asked.status_code, asked.json()["code"]) == (503, 105)

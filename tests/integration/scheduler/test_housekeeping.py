@@ -1,12 +1,17 @@
 """What is done now and then: what is past its day goes, however much of it there is."""
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from datetime import UTC, datetime
 
 from sqlalchemy import text
+from structlog.testing import capture_logs
 
-from scheduler.housekeeping import keep_house
-from store import idempotency
+from scheduler.housekeeping import keep_house, keep_house_alone
+from store import canaries, idempotency, partitions
 from store.database import Database
+from store.schema import PARTITIONED
 
 MANY = 2 * idempotency.BATCH + 1
 
@@ -15,6 +20,7 @@ OFFER = text("""
     select '00000000-0000-0000-0000-000000000007', 'runs', 'key ' || n, '', now() - make_interval(hours => :hours)
     from generate_series(1, :many) n
 """)
+MAKE_OLD = text("update canaries set sent_at = sent_at - make_interval(mins => 11) where queue = 'sweeper:house'")
 LEFT = text("select count(*) from idempotency_keys")
 
 
@@ -36,3 +42,36 @@ def test_keys_of_today_are_kept(database: Database):
 
     with database.transaction() as tx:
         assert tx.scalar(LEFT) == 3
+
+
+def test_two_sweepers_that_start_on_a_fresh_database_do_not_collide(database_url: str):
+    both, now = threading.Barrier(2), datetime.now(UTC)
+
+    def keep(_: int) -> None:
+        with closing(Database(database_url, pool_size=2)) as own:
+            own.ping()
+            both.wait(60)
+            keep_house_alone(own, now)
+
+    with capture_logs() as lines, ThreadPoolExecutor(2) as threads:
+        list(threads.map(keep, range(2)))
+
+    assert [line for line in lines if line["log_level"] != "info"] == []
+    with closing(Database(database_url)) as database, database.transaction() as tx:
+        assert [partitions.lacking(tx, table, now) for table in PARTITIONED] == [[] for _ in PARTITIONED]
+
+
+def test_house_is_left_to_the_sweeper_that_is_at_it(database: Database):
+    with database.transaction() as tx:
+        canaries.claim_house(tx)
+
+    assert not keep_house_alone(database, datetime.now(UTC))
+
+
+def test_house_that_a_killed_sweeper_had_claimed_is_kept_by_another_one(database: Database):
+    with database.transaction() as tx:
+        canaries.claim_house(tx)
+        tx.run(MAKE_OLD)
+
+    assert keep_house_alone(database, datetime.now(UTC))
+    assert keep_house_alone(database, datetime.now(UTC))

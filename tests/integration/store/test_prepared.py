@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 from sqlalchemy import text
@@ -118,3 +119,20 @@ def test_statements_that_make_room_in_a_pipeline_that_fails_do_not_leak(
         assert [tx.scalar(kind, n=10) for kind in kinds] == list(range(10, 0, -1))
 
     assert prepared(one_connection) <= 3
+
+
+def test_statement_that_makes_room_is_closed_by_a_message_that_poolers_understand(
+    one_connection: Database, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    monkeypatch.setattr(pipeline, "MOST_PREPARED", 2)
+    trace = tmp_path / "trace"
+    with trace.open("wb") as out, one_connection.statements() as tx:
+        tx.connection.pgconn.trace(out.fileno())
+        for number in range(4):
+            for _ in range(2):
+                tx.scalar(text(f"select {number} + cast(:one as int)"), one=1)
+        tx.connection.pgconn.untrace()
+
+    told = trace.read_text().lower()
+    assert "close" in told
+    assert "deallocate" not in told

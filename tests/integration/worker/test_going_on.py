@@ -185,6 +185,20 @@ def test_activation_that_its_thread_does_not_execute_is_no_longer_registered(ben
     assert run.activation("work").status == "running"  # until its lease expires
 
 
+@pytest.mark.parametrize("may_be_stored", [True, False])
+def test_activation_of_a_commit_without_an_answer_stays_registered_when_its_report_is_tried_again(
+    bench: Bench, may_be_stored: bool
+):
+    run, _, eager = about_to_report(bench)
+    taking = Taking(eager, "worker", run.id)
+    lease_id = taking.taker.take(run.activation("begin").id)
+    taking.may_be_stored = may_be_stored
+
+    taking.drop_unless_stored()
+
+    assert [attempt.lease_id for attempt in bench.worker.leases.held()] == [lease_id] * may_be_stored
+
+
 def test_what_was_taken_by_a_commit_whose_answer_got_lost_is_carried_out_at_once(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ):

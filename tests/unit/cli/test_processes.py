@@ -21,8 +21,9 @@ from cli.__main__ import main
 from cli.checks import Level, clocks, connections, secret_key
 from cli.children import Child
 from cli.processes import api, environment, scheduler_program, worker_program
-from cli.up import free_port
+from cli.up import free_port, metrics_ports
 from settings import InvalidSettings, Settings
+from telemetry import VERSION
 
 PATIENCE = 10.0  # seconds
 
@@ -286,3 +287,16 @@ def test_the_doctor_warns_of_clocks_apart_and_of_a_key_that_others_lack(named: S
     assert clocks(timedelta(seconds=-3)).level is Level.WARN
     assert secret_key(named).level is Level.WARN
     assert secret_key(named.model_copy(update={"database_url": None})).level is Level.OK
+
+
+def test_up_gives_the_counters_of_each_process_a_port() -> None:
+    assert metrics_ports(Settings(metrics_port=9100)) == {"worker": 9100, "scheduler": 9101, "sweeper": 9102}
+    assert metrics_ports(Settings(metrics_port=None)) == {}
+
+
+def test_version_option_shows_the_release(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+
+    assert ended.value.code == 0
+    assert capsys.readouterr().out == f"easel {VERSION}\n"

@@ -1,0 +1,60 @@
+"""What `easel doctor` finds out by asking the servers."""
+
+from collections.abc import Generator
+from contextlib import closing
+from datetime import timedelta
+
+import pytest
+from sqlalchemy import text
+
+from cli import checks
+from cli.checks import Finding, Level
+from cli.servers import Found
+from settings import Settings
+from store import canaries
+from store.canaries import Sight
+from store.database import Database
+
+
+@pytest.fixture
+def database(database_url: str) -> Generator[Database]:
+    with closing(Database(database_url, pool_size=2)) as opened:
+        yield opened
+
+
+def test_sweeper_that_worked_a_moment_ago_is_there_whoever_is_connected(database: Database) -> None:
+    seen_by_a_sweeper(database, ago=timedelta(seconds=2))
+
+    finding = sweeper(database)
+
+    assert finding.level is Level.OK
+    assert finding.found.startswith("worked 2 s ago")
+
+
+def test_sweeper_that_stopped_is_missed_although_a_pooler_keeps_its_connection(
+    database: Database, database_url: str
+) -> None:
+    seen_by_a_sweeper(database, ago=timedelta(minutes=5))
+    with closing(Database(database_url, application="easel-sweeper")) as kept:
+        kept.ping()
+
+        finding = sweeper(database)
+
+    assert finding.level is Level.FAIL
+    assert finding.found == "none has worked for 0:05:00 h"
+    assert "easel sweeper" in finding.advice
+
+
+def test_sweeper_is_missed_where_none_has_ever_worked(database: Database) -> None:
+    assert sweeper(database).found == "none has ever worked here"
+
+
+def seen_by_a_sweeper(database: Database, ago: timedelta) -> None:
+    with database.transaction() as tx:
+        seen = tx.scalar(text("select now()")) - ago
+        canaries.see(tx, Sight(seen, seen), "nodes")
+        canaries.came_back(tx, "nodes", seen)
+
+
+def sweeper(database: Database) -> Finding:
+    return checks.sweeper(database, Found(Settings()))

@@ -1,0 +1,65 @@
+"""`easel models list`, and what `easel doctor` says about keys."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cli import checks
+from cli.checks import Level
+from settings import Settings
+from store import model_accounts, tenants
+from store.database import Database
+from store.model_accounts import AccountRow
+from store.sealing import SealingKey
+from tests.integration.command_line import SECRET, Easel, easel_on
+
+OTHER = "another secret that is long"
+
+
+@pytest.fixture
+def database(database_url: str) -> Iterator[Database]:
+    database = Database(database_url)
+    yield database
+    database.close()
+
+
+@pytest.fixture
+def easel(
+    database: Database,
+    redis_url: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> Iterator[Easel]:
+    with easel_on(database, redis_url, tmp_path, monkeypatch, capsys) as easel:
+        yield easel
+
+
+def test_list_says_which_keys_do_not_open(easel: Easel, database: Database):
+    store_account(database, "OpenAI", SECRET)
+    store_account(database, "Mistral", OTHER)
+
+    _, listed, _ = easel("models", "list")
+
+    status_of = {line.split()[1]: line for line in listed.splitlines()}
+    assert "does not open with EASEL_SECRET_KEY" in status_of["Mistral"]
+    assert "active" in status_of["OpenAI"]
+
+
+def test_doctor_names_every_account_whose_key_does_not_open(easel: Easel, database: Database):
+    store_account(database, "OpenAI", SECRET)
+    for vendor in ("Mistral", "Anthropic"):
+        store_account(database, vendor, OTHER)
+
+    finding = checks.models(database, Settings())
+
+    assert finding.level is Level.FAIL
+    assert "local: Anthropic (default), local: Mistral (default)" in finding.found
+    assert "OpenAI" not in finding.found
+
+
+def store_account(database: Database, vendor: str, secret: str) -> None:
+    account = AccountRow(vendor, "default", None, "a key", {"model-1": {"kinds": ["chat"], "status": "active"}}, {})
+    with database.transaction() as tx:
+        model_accounts.put(tx, tenants.ensure_tenant(tx, "local"), account, SealingKey.of(secret))

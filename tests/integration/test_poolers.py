@@ -1,0 +1,143 @@
+"""PgBouncer before PostgreSQL: what mixes prepared statements up is refused at the start, by everybody."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Generator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from fastapi.testclient import TestClient
+from sqlalchemy import text
+from sqlalchemy.exc import OperationalError
+
+from api.app import Figures, create_app
+from canvas.errors import ExecutorError
+from cli import checks
+from cli.checks import Level
+from settings import Settings
+from store import migrate
+from store.database import Database
+from tests import pgbouncer
+
+pytestmark = pytest.mark.skipif(pgbouncer.program() is None, reason="needs Debian's pgbouncer")
+OLD_ONLY = pytest.mark.skipif(
+    pgbouncer.program() is not None and pgbouncer.version() >= (1, 21), reason="this PgBouncer keeps statements apart"
+)
+MIXES = "mixes prepared statements up"
+
+
+@pytest.fixture
+def mixing(tmp_path: Path, database_url: str) -> Generator[str]:
+    """A database behind a PgBouncer that shares connections and statements."""
+    with pgbouncer.running(tmp_path, database_url, max_prepared_statements="") as url:
+        yield url
+
+
+@pytest.fixture
+def by_session(tmp_path: Path, database_url: str) -> Generator[str]:
+    with pgbouncer.running(tmp_path, database_url, pool_mode="session") as url:
+        yield url
+
+
+@OLD_ONLY
+def test_pooler_that_mixes_statements_up_is_refused_with_advice(mixing: str) -> None:
+    with closing(Database(mixing)) as database, pytest.raises(ExecutorError, match=MIXES) as refused:
+        database.refuse_pooler()
+
+    assert "PgBouncer 1.22 or later with max_prepared_statements" in refused.value.message
+
+
+@OLD_ONLY
+def test_no_statement_goes_through_a_pooler_that_mixes_them_up(mixing: str) -> None:
+    with closing(Database(mixing)) as database:
+        for _ in range(2):
+            with pytest.raises(OperationalError, match=MIXES), database.transaction() as tx:
+                tx.scalar(text("select 1"))
+
+
+@OLD_ONLY
+def test_pooler_of_a_single_connection_is_refused_too(tmp_path: Path, database_url: str) -> None:
+    one = {"default_pool_size": "1", "max_db_connections": "1"}
+    behind = pgbouncer.running(tmp_path, database_url, **one)
+
+    with behind as url, closing(Database(url)) as database, pytest.raises(ExecutorError, match=MIXES):
+        database.refuse_pooler()
+
+
+def test_pooler_that_shares_by_session_is_used(by_session: str) -> None:
+    with closing(Database(by_session)) as database:
+        database.refuse_pooler()
+
+        with database.transaction() as tx:
+            assert tx.scalar(text("select 1")) == 1
+
+
+def test_process_is_not_refused_where_a_session_pool_is_used_up(tmp_path: Path, database_url: str) -> None:
+    behind = pgbouncer.running(tmp_path, database_url, pool_mode="session", default_pool_size="2")
+
+    with behind as url, closing(Database(url, pool_size=1)) as database, database.transaction() as tx:
+        assert tx.scalar(text("select 1")) == 1
+
+
+def test_pooler_that_refuses_options_is_named(tmp_path: Path, database_url: str) -> None:
+    behind, says = pgbouncer.running(tmp_path, database_url, ignore_startup_parameters=""), "This is PgBouncer"
+
+    with behind as url, closing(Database(url)) as database, pytest.raises(ExecutorError, match=says) as refused:
+        database.refuse_pooler()
+
+    assert "ignore_startup_parameters = options" in refused.value.message
+
+
+@OLD_ONLY
+def test_migration_refuses_a_pooler_that_mixes_statements_up(mixing: str) -> None:
+    with pytest.raises(ExecutorError, match=MIXES):
+        migrate.upgrade(mixing)
+
+
+@OLD_ONLY
+def test_doctor_fails_for_a_pooler_that_mixes_statements_up(mixing: str) -> None:
+    with closing(Database(mixing)) as database:
+        findings = list(checks.database(database, Settings()))
+
+    assert [finding.level for finding in findings] == [Level.FAIL]
+    assert MIXES in findings[0].found
+    assert "1.22" in findings[0].found
+
+
+def test_doctor_warns_where_time_limits_do_not_arrive(by_session: str) -> None:
+    with closing(Database(by_session)) as database:
+        findings = {finding.about: finding for finding in checks.database(database, Settings())}
+
+    assert findings["pooler"].level is Level.WARN
+    assert "alter role" in findings["pooler"].advice
+    assert "statement_timeout" in findings["pooler"].advice
+
+
+@OLD_ONLY
+def test_api_is_not_ready_behind_a_pooler_that_mixes_statements_up(mixing: str, redis_url: str) -> None:
+    with TestClient(create_app(Figures(mixing, redis_url, redis_url))) as client:
+        reply = client.get("/readyz")
+
+    assert reply.status_code == 503
+    assert reply.json()["checks"]["database"] == "is behind a pooler that mixes prepared statements up"
+
+
+@OLD_ONLY
+@pytest.mark.parametrize("process", ["api", "worker", "scheduler", "sweeper", "migrate"])
+def test_process_ends_with_one_line_behind_a_pooler_that_mixes_statements_up(
+    mixing: str, redis_url: str, process: str, tmp_path: Path
+) -> None:
+    ended = run(process, mixing, redis_url, tmp_path)
+
+    assert ended.returncode == 1, ended.stderr
+    assert MIXES in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+def run(process: str, database_url: str, redis_url: str, home: Path) -> "subprocess.CompletedProcess[str]":
+    environment = {**os.environ, "DATABASE_URL": database_url, "REDIS_URL": redis_url, "EASEL_HOME": str(home)}
+    environment["EASEL_API_PORT"] = "0"
+    program = [sys.executable, "-m", "cli", process]
+    return subprocess.run(program, env=environment, capture_output=True, text=True, timeout=120)

@@ -1,0 +1,100 @@
+"""What processes show of themselves: their counters, on a port of each."""
+
+import re
+import socket
+import urllib.request
+from collections.abc import Iterator
+
+import pytest
+from structlog.testing import capture_logs
+
+import telemetry
+from cli import checks
+from cli.checks import Level
+from settings import Settings
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    """The first of two ports of which somebody else has it, and nobody the next one."""
+    for _ in range(100):
+        with socket.create_server(("127.0.0.1", 0)) as taken, socket.socket() as next_one:
+            first = taken.getsockname()[1]
+            try:
+                next_one.bind(("127.0.0.1", first + 1))
+            except (OSError, OverflowError):
+                continue
+            next_one.close()
+            yield first
+            return
+    pytest.fail("no two ports in a row are free")
+
+
+def test_taken_port_moves_counters_to_the_next_one(port: int) -> None:
+    with capture_logs() as lines:
+        chosen = telemetry.serve_counters(port)
+
+    assert chosen is not None
+    assert chosen > port
+    assert {"event": "metrics_served", "host": "127.0.0.1", "port": chosen, "log_level": "info"} in lines
+    assert b"easel_activations" in page("127.0.0.1", chosen)
+
+
+def test_counters_are_shown_on_the_address_that_is_set(port: int) -> None:
+    chosen = telemetry.serve_counters(port, "127.0.0.2")
+
+    assert chosen is not None
+    assert b"easel_activations" in page("127.0.0.2", chosen)
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.3", chosen), timeout=5)
+
+
+def test_process_goes_on_where_every_port_is_taken(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(telemetry, "METRICS_PORTS", 1)
+
+    with capture_logs() as lines:
+        chosen = telemetry.serve_counters(port)
+
+    assert chosen is None
+    assert [line["event"] for line in lines] == ["metrics_not_served"]
+
+
+def test_process_goes_on_where_the_address_is_not_of_this_machine(port: int) -> None:
+    with capture_logs() as lines:
+        chosen = telemetry.serve_counters(port + 1, "192.0.2.1")
+
+    assert chosen is None
+    assert [line["event"] for line in lines] == ["metrics_not_served"]
+
+
+def test_doctor_lists_who_shows_counters_and_where(port: int) -> None:
+    telemetry.introduce("worker")
+    chosen = telemetry.serve_counters(port)
+
+    finding = checks.metrics(Settings(metrics_port=port))
+
+    assert finding.level is Level.OK
+    assert re.search(rf"\w+ {re.escape(telemetry.VERSION)} at 127\.0\.0\.1:{chosen}\b", finding.found)
+
+
+def test_doctor_warns_where_nobody_shows_counters(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checks, "METRICS_PORTS", 1)
+
+    finding = checks.metrics(Settings(metrics_port=port + 1))
+
+    assert finding.level is Level.WARN
+    assert "EASEL_METRICS_HOST" in finding.advice
+
+
+def test_first_line_of_a_process_says_what_it_is_and_of_which_release() -> None:
+    with capture_logs() as lines:
+        telemetry.introduce("worker")
+
+    assert lines == [
+        {"event": "process_started", "process": "worker", "version": telemetry.VERSION, "log_level": "info"}
+    ]
+
+
+def page(host: str, port: int) -> bytes:
+    with urllib.request.urlopen(f"http://{host}:{port}/metrics", timeout=30) as reply:
+        return reply.read()
