@@ -63,6 +63,8 @@ WAYS_OUT: Mapping[str, Way] = {
     "providers/aws.py": _way("botocore httpx2 importlib", MODEL),
     "providers/bedrock.py": _way("httpx2", MODEL),
     "store/s3_blobs.py": _way("importlib import_module()", "the deployment's own bucket"),
+    "scheduler/amqp_transport.py": _way("ssl", "options of TLS to the deployment's own broker"),
+    "scheduler/broker.py": _way("ssl", "options of TLS to the deployment's own broker"),
     "scheduler/envelope.py": _way("socket", "the name of this machine"),
     "scheduler/hearing.py": _way("socket", "options of connections to the deployment's own Redis"),
     "worker/runtime.py": _way("socket", "the name of this machine"),

@@ -6,21 +6,22 @@ from typing import Any
 
 import pytest
 from sqlalchemy import text
+from sqlalchemy.exc import OperationalError
 
 from canvas.outcome import Finished
 from store import database as database_module
 from store.database import Database
 from tests.builders import says
-from tests.integration.engine import Bench, at_work, until
+from tests.integration.engine import Bench, Run, at_work, until
 from worker import reporting
 from worker.allowance import Allowance
 
 BIG = "x" * (reporting.LARGE + 1)
-SHORT = timedelta(milliseconds=250)
+SHORT = timedelta(seconds=1)
 
 SLOW = text("""
     create function store_slowly() returns trigger language plpgsql as $$
-    begin perform pg_sleep(0.6); return new; end $$
+    begin perform pg_sleep(1.6); return new; end $$
 """)
 WHEN_LARGE = text("""
     create trigger slowly before insert on node_values for each row
@@ -50,6 +51,14 @@ def leaves(outputs: Any, assign: Any = None) -> Any:
     return lambda ctx: Finished(outputs=outputs, assign=assign or {})
 
 
+def status_of(run: Run) -> str:
+    """A run's status; empty where the reader itself took longer than the server allows."""
+    try:
+        return run.status
+    except OperationalError:
+        return ""
+
+
 @pytest.mark.parametrize("rides_along", [True, False])
 def test_a_large_report_is_given_time_by_its_size(bench: Bench, rides_along: bool):
     bench.does(work=leaves({"text": BIG}))
@@ -71,7 +80,7 @@ def test_a_report_that_is_too_much_for_the_database_fails_its_node_and_the_run_e
     run = bench.start("begin -> work -> say", say=says("never"))
 
     with at_work(bench, bench.a_worker(ride_along=rides_along)):
-        until(lambda: run.status == "failed")
+        until(lambda: status_of(run) == "failed")
 
     assert "take the database longer than" in run.row["error"]
     assert "EASEL_LARGE_VALUES" in run.row["error"]

@@ -87,7 +87,7 @@ VENDORS: Sequence[Vendor] = (
     Vendor(
         "GitHub",
         {"/repositories": {"total_count": 1, "items": [{"name": "w", "html_url": "u", "description": None}]}},
-        "None\n stars:None",
+        "Content:\n stars:",
         {"access_token": KEY},
     ),
     Vendor(
