@@ -29,7 +29,8 @@ SEE = text("""
 HOUSE_CLAIMED_FOR = timedelta(minutes=10)  # by a sweeper that may have been killed since
 CLAIM_HOUSE = text("""
     insert into canaries (queue, sent_at) values ('sweeper:house', now())
-    on conflict (queue) do update set sent_at = excluded.sent_at where canaries.sent_at < now() - :claimed_for
+    on conflict (queue) do update set sent_at = excluded.sent_at
+        where canaries.sent_at < now() - :claimed_for or canaries.sent_at > now()
     returning sent_at
 """)
 RELEASE_HOUSE = text("delete from canaries where queue = 'sweeper:house' and sent_at = :claimed_at")

@@ -104,7 +104,12 @@ _is_named_by_author = exists().where(
     versions.c.id == select(_reader.c.version_id).where(_reader.c.id == bindparam("reader")).scalar_subquery(),
     func.strpos(func.replace(cast(versions.c.dsl, Text), "-", ""), func.replace(cast(files.c.id, Text), "-", "")) > 0,
 )
-FILE_FOR_RUN = FILE.where(or_(_link_of_reader.is_(None), _came_by(_link_of_reader), _is_named_by_author))
+_is_of_no_link = exists().where(
+    conversations.c.id
+    == select(_reader.c.conversation_id).where(_reader.c.id == bindparam("reader")).scalar_subquery(),
+    conversations.c.token_id.is_(None),
+)
+FILE_FOR_RUN = FILE.where(or_(_is_of_no_link, _came_by(_link_of_reader), _is_named_by_author))
 """A file as far as a run may read it: one of a share link reads what came by the link, and what its document names."""
 
 

@@ -47,7 +47,8 @@ SHOWN = text("""
 OF_DOCUMENT = text("""
     select position, text, count(*) over () as total from knowledge_chunks
     where tenant_id = :tenant_id and document_id = :document_id
-        and (cast(:position as int) is null or position = :position) and text ilike :like
+        and (cast(:position as int) is null or position = :position)
+        and (:like = '%%' or text ilike :like)
     order by position limit :most offset :skipped
 """)
 WITH_HEADINGS = text("""

@@ -77,14 +77,14 @@ TURNS_SINCE = (
 
 SAID_IN = (
     select(turns.c.run_id, turns.c.text)
-    .where(turns.c.run_id == func.any(bindparam("some", type_=ARRAY(Uuid))), turns.c.opened_at.is_not(None))
+    .where(turns.c.run_id == func.any(bindparam("run_ids", type_=ARRAY(Uuid))), turns.c.opened_at.is_not(None))
     .order_by(turns.c.run_id, turns.c.opened_at)
 )
 
 MOVED = text("""
     select r.id, r.status, r.last_event, t.id as turn, t.epoch, char_length(t.text) as length
     from runs r left join turns t on t.run_id = r.id and t.id = r.turn
-    where r.id = any(cast(:some as uuid[]))
+    where r.id = any(cast(:run_ids as uuid[]))
 """)
 
 
@@ -220,12 +220,12 @@ def read(tx: Transaction, tenant_id: UUID, run_id: UUID, number: int) -> Reading
 
 def moved(tx: Transaction, run_ids: Sequence[UUID]) -> list[Moved]:
     """How far some runs are."""
-    return [Moved(*row) for row in tx.rows(MOVED, some=list(run_ids))]
+    return [Moved(*row) for row in tx.rows(MOVED, run_ids=list(run_ids))]
 
 
 def said_in(tx: Transaction, run_ids: Sequence[UUID]) -> dict[UUID, str]:
     """All that was said in some runs, turn after turn."""
     said: dict[UUID, str] = {}
-    for run_id, part in tx.rows(SAID_IN, some=list(run_ids)):
+    for run_id, part in tx.rows(SAID_IN, run_ids=list(run_ids)):
         said[run_id] = said.get(run_id, "") + part
     return said

@@ -100,6 +100,13 @@ class Joint:
             if not waiting:
                 del self._waiting[run_id]
                 return
-            batch, self._waiting[run_id] = waiting[:MOST], waiting[MOST:]
+            count = _together(waiting)
+            batch, self._waiting[run_id] = waiting[:count], waiting[count:]
         batch[0].batch = batch
         batch[0].call()
+
+
+def _together(waiting: Sequence[Part]) -> int:
+    """Return how many of the first reports are stored together. A large report goes alone: it takes its time."""
+    large = next((at for at, part in enumerate(waiting[:MOST]) if part.own.written.size), MOST)
+    return max(1, min(large, len(waiting)))

@@ -189,6 +189,9 @@ def _history(tx: Transaction, claim: Claim) -> list[str]:
 def _files(of_the_turn: Given, compiled: Compiled, read_file: ReadFile) -> list[str]:
     begin = compiled.document.entries["begin"].params
     layout = begin.get("layout_recognize")
-    found = [read_file(file, layout if isinstance(layout, str) else "") for file in of_the_turn.base.get("files", ())]
-    with ADMISSION.waits():  # child processes read them
-        return [file.text_blocking() if isinstance(file, UnreadFile) else file for file in found]
+    texts: list[str] = []
+    for descriptor in of_the_turn.base.get("files", ()):  # one by one: not all of them are in memory at once
+        file = read_file(descriptor, layout if isinstance(layout, str) else "")
+        with ADMISSION.waits():  # a child process reads it
+            texts.append(file.text_blocking() if isinstance(file, UnreadFile) else file)
+    return texts

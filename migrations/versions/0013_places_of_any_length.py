@@ -14,10 +14,7 @@ from alembic import op
 revision = "0013"
 down_revision = "0012"
 
-PARTITIONS = sa.text(
-    "select inhrelid::regclass::text from pg_inherits where inhparent = to_regclass(:parent)"
-    " order by inhrelid::regclass::text like '%_default', 1"
-)
+PARTITIONS = sa.text("select inhrelid::regclass::text from pg_inherits where inhparent = to_regclass(:parent)")
 BEGINNING = "substr(place, 1, 1024)"
 INDEXES = (
     ("node_values", "ix_node_values_latest", "ix_node_values_place", f"run_id, node_id, {BEGINNING}", ""),
@@ -34,10 +31,19 @@ INDEXES = (
 
 def upgrade() -> None:
     connection = op.get_bind()
-    op.add_column("conversations", sa.Column("has_queue", sa.Boolean, nullable=False, server_default=sa.text("true")))
+    partitions = [
+        (partition.removeprefix(table), partition, columns, condition)
+        for table, _, _, columns, condition in INDEXES
+        for (partition,) in connection.execute(PARTITIONS, {"parent": table}).all()
+    ]
+    partitions.sort(
+        key=lambda each: (each[0] == "_default", each[0])
+    )  # weeks that nobody writes to any more come first
+    for _, partition, columns, condition in partitions:
+        op.execute(f"create index on {partition} ({columns}){condition}")
     for table, _, name, columns, condition in INDEXES:
-        for (partition,) in connection.execute(PARTITIONS, {"parent": table}).all():
-            op.execute(f"create index on {partition} ({columns}){condition}")
         op.execute(f"create index {name} on {table} ({columns}){condition}")
     for _, old, _, _, _ in INDEXES:
         op.execute(f"drop index {old}")
+    # last, since whoever starts or ends a run waits from here on
+    op.add_column("conversations", sa.Column("has_queue", sa.Boolean, nullable=False, server_default=sa.text("true")))

@@ -20,6 +20,7 @@ OFFER = text("""
     select '00000000-0000-0000-0000-000000000007', 'runs', 'key ' || n, '', now() - make_interval(hours => :hours)
     from generate_series(1, :many) n
 """)
+MAKE_LATER = text("update canaries set sent_at = now() + interval '1 hour' where queue = 'sweeper:house'")
 MAKE_OLD = text("update canaries set sent_at = sent_at - make_interval(mins => 11) where queue = 'sweeper:house'")
 LEFT = text("select count(*) from idempotency_keys")
 
@@ -66,6 +67,14 @@ def test_house_is_left_to_the_sweeper_that_is_at_it(database: Database):
         canaries.claim_house(tx)
 
     assert not keep_house_alone(database, datetime.now(UTC))
+
+
+def test_house_that_was_claimed_before_the_clock_went_back_is_kept_by_another_one(database: Database):
+    with database.transaction() as tx:
+        canaries.claim_house(tx)
+        tx.run(MAKE_LATER)
+
+    assert keep_house_alone(database, datetime.now(UTC))
 
 
 def test_house_that_a_killed_sweeper_had_claimed_is_kept_by_another_one(database: Database):

@@ -21,8 +21,9 @@ PATIENCE = 10.0  # seconds for what another thread does
 class Comer(Part):
     """A report that shows when it waits."""
 
-    def __init__(self, run_id: UUID = ONE) -> None:
-        super().__init__(Own(cast(Any, SimpleNamespace(run_id=run_id)), cast(Any, None)), frozenset({""}))
+    def __init__(self, run_id: UUID = ONE, *, size: int = 0) -> None:
+        written = cast(Any, SimpleNamespace(size=size))
+        super().__init__(Own(cast(Any, SimpleNamespace(run_id=run_id)), written), frozenset({""}))
         self.waits = threading.Event()
 
     def wait(self) -> None:
@@ -75,6 +76,18 @@ def test_one_of_those_who_come_meanwhile_stores_all_of_them(threads: ThreadPoolE
 
     assert [each.result(PATIENCE) for each in came] == [False, False, False]
     assert stored == [parts]
+
+
+def test_large_report_is_stored_alone(threads: ThreadPoolExecutor):
+    joint, stored = Joint(), list[Sequence[Part]]()
+    first, second, large, last = parts = [Comer(), Comer(), Comer(size=10_000_000), Comer()]
+
+    with joint.turn(Comer()):
+        came = come(joint, threads, *parts, stored=stored)
+
+    for each in came:
+        each.result(PATIENCE)
+    assert stored == [[first, second], [large], [last]]
 
 
 def test_who_has_committed_lets_the_next_one_go_before_what_comes_after_the_commit(threads: ThreadPoolExecutor):
