@@ -8,6 +8,9 @@ Replies show a mask, `••••` with eight digits that tell secrets of a can
 mask keeps the secret that it stands for, wherever its node was moved. Sealed text in a document from outside is kept
 where the canvas holds it already, and refused elsewhere: nobody who has copied a row can have it opened. Sealed text in
 parameters that nobody declares (their plugin is not loaded) is masked and kept too.
+
+References within a secret (`Bearer sk-live {sys.user_id}`) are filled after it was opened. They stand behind the sealed
+value once more, readable, so that whoever orders nodes or prepares values sees them.
 """
 
 import hashlib
@@ -35,7 +38,7 @@ from store.transaction import Transaction
 PREFIX = "easel-sealed:1:"
 _MASKED = "••••"
 _MASK = re.compile(_MASKED + r"[0-9a-f]{8}")
-_SEALED = re.compile(re.escape(PREFIX) + r"[A-Za-z0-9_-]*")
+_SEALED = re.compile(re.escape(PREFIX) + r"[A-Za-z0-9_-]*(?: \{[^{}\s]*\})*")
 
 _NOWHERE = ("", "")  # component and field of sealed text in parameters that nobody declares
 _NO_KEY = "this process has no sealing key for secrets. Set EASEL_SECRET_KEY."
@@ -184,14 +187,14 @@ class CanvasSecrets:
         if self.cipher is None:
             raise InvalidCanvas(f"{place}: {_NO_KEY}", node=place.node, field=place.field)
         body = self.cipher.encrypt(json.dumps(value).encode(), [self._belongs_to(place)])
-        return PREFIX + urlsafe_b64encode(body).decode().rstrip("=")
+        return PREFIX + urlsafe_b64encode(body).decode().rstrip("=") + _references_in(value)
 
     def _open(self, place: Place, value: Any) -> Any:
         if not is_sealed(value):
             return value  # stored before secrets were sealed
         if self.cipher is None:
             raise CannotUnseal(f"{place}: {_NO_KEY}")
-        body = value.removeprefix(PREFIX)
+        body = value.removeprefix(PREFIX).partition(" ")[0]
         try:
             sealed = urlsafe_b64decode(body + "=" * (-len(body) % 4))
             return json.loads(self.cipher.decrypt(sealed, [self._belongs_to(place)]))
@@ -207,6 +210,12 @@ class CanvasSecrets:
 
 def _mask(sealed: str) -> str:
     return f"{_MASKED}{hashlib.sha256(sealed.encode()).hexdigest()[:8]}"
+
+
+def _references_in(value: Any) -> str:
+    """What a secret refers to, each in braces behind a blank."""
+    found = references.find(value, with_aliases=True) if isinstance(value, str) else []
+    return "".join(f" {{{expression}}}" for expression in dict.fromkeys(each.expression for each in found))
 
 
 def _refusal(text: str) -> str:

@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from canvas import dsl
+from canvas import dsl, references
 from canvas.errors import InvalidCanvas
 from canvas.secret_fields import Declared, Place
 from components import registry
@@ -207,14 +207,75 @@ def test_a_secret_without_a_key_is_not_stored():
         of(None).sealed(document())
 
 
-@pytest.mark.parametrize("value", ["{env.key}", "env.key", "Bearer {env.key}", "{begin@key}", "", "  ", None, True, []])
+TEMPLATES = [
+    "pa{result}ss",
+    "env.prod123",
+    "env.key",
+    "Bearer sk-live {sys.user_id}",
+    "Bearer sk-live{env.key}",
+    "sk-live {env.key}",
+    "{env.user}:{begin@password}",
+    "Bearer {env.key} sk-live",
+    "Bearer",
+]
+
+
+@pytest.mark.parametrize("value", TEMPLATES)
+def test_a_value_that_is_more_than_a_reference_is_sealed(value: str):
+    stored = of().sealed({"components": {"Invoke:0": node("Invoke", headers={"Authorization": value})}})
+
+    assert value not in json.dumps(stored)
+    assert "sk-live" not in json.dumps(stored)
+    assert value not in json.dumps(of().masked(stored))
+    assert "easel-sealed" not in json.dumps(of(None).masked(stored))
+
+
+def test_the_references_within_a_sealed_value_are_still_seen():
+    written = {"components": {"Invoke:0": node("Invoke", headers={"X": "sk {Agent:0@key} {env.a}{{ env.a }} {item}"})}}
+    stored = of().sealed(written)
+
+    assert references.names_in(stored) == references.names_in(written)
+    assert references.names_in(stored).nodes == {("Agent:0", "key")}
+    assert of().sealed(of().masked(stored), lambda: [stored]) == stored
+    assert of().opened(stored) == written
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["X-PAT", "X-Signature", "X-JWT", "X-Pass", "X-Bearer", "DSN", "Ocp-Apim-Subscription-Key", "Authorization", "X"],
+)
+def test_every_header_that_is_not_known_to_be_harmless_is_sealed(name: str):
+    headers = {name: "of-a-header", "Accept": "text/html", "content-type": "text/plain", "User-Agent": "easel"}
+    stored = of().sealed({"components": {"a": node("Invoke", headers=headers)}})
+
+    kept = stored["components"]["a"]["obj"]["params"]["headers"]
+    assert "of-a-header" not in json.dumps(stored)
+    assert {**kept, name: "of-a-header"} == headers
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "{env.key}",
+        "{{ env.key }}",
+        " Bearer  {env.key}",
+        "token {begin@key}",
+        "{begin@key}",
+        "{item}",
+        "",
+        "  ",
+        None,
+        True,
+        [],
+    ],
+)
 def test_references_and_what_is_empty_are_no_secrets(value: Any):
     written = {"components": {"Tavily:0": node("TavilySearch", api_key=value)}}
 
     assert of().sealed(written)["components"] == written["components"]
 
 
-@pytest.mark.parametrize("value", ["a@b", 12345, 1.5, "•••", "é{x}", "xxx"])
+@pytest.mark.parametrize("value", ["a@b", 12345, 1.5, "•••", "é{x}", "xxx", *TEMPLATES])
 def test_other_values_are_sealed_and_come_back_as_they_were(value: Any):
     written = {"components": {"ExeSQL:0": node("ExeSQL", password=value)}}
     stored = of().sealed(written)
