@@ -1,7 +1,7 @@
 """Where a document holds secrets: parameters that components declare, in entries, in tools of Agents, in the drawing.
 
-Values that refer to something else (`{env.key}`) are no secrets themselves. Nothing here knows how a secret is sealed:
-`change` says what becomes of each.
+Values that are a reference in whole (`{env.key}`, `Bearer {env.key}`) are no secrets themselves. Nothing here knows how
+a secret is sealed: `change` says what becomes of each.
 """
 
 import json
@@ -12,8 +12,22 @@ from typing import Any
 
 from canvas import references
 
-_GLOBAL = re.compile(r"(?i:sys|env)\.[A-Za-z0-9_.]+")
-_SECRET_HEADER = re.compile(r"auth|token|key|secret|cookie|password|credential|session", re.IGNORECASE)
+HARMLESS_HEADERS = frozenset(
+    {
+        "accept",
+        "accept-charset",
+        "accept-encoding",
+        "accept-language",
+        "cache-control",
+        "content-encoding",
+        "content-language",
+        "content-type",
+        "user-agent",
+    }
+)
+"""Names of HTTP headers, in lower case, whose values are no secrets. Every other header may hold one."""
+
+_SCHEME = re.compile(r"(?:api-?key|basic|bearer|digest|key|negotiate|oauth|token)[ \t]+", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +151,7 @@ def _change_field(params: dict[str, Any], steps: list[str], place: Place, change
 
 
 def _headers(place: Place, written: Any, change: Change) -> Any:
-    """Headers with the values changed whose names tell of secrets: an object, or its JSON text."""
+    """Headers with the values changed of all that are not known to be harmless: an object, or its JSON text."""
     if isinstance(written, str):
         try:
             parsed = json.loads(written)
@@ -149,15 +163,28 @@ def _headers(place: Place, written: Any, change: Change) -> Any:
         return written
     return {
         name: change(replace(place, field=f"{place.field}.{name.lower()}"), value)
-        if isinstance(name, str) and _SECRET_HEADER.search(name) and is_secret(value)
+        if isinstance(name, str) and name.strip().lower() not in HARMLESS_HEADERS and is_secret(value)
         else value
         for name, value in written.items()
     }
 
 
 def is_secret(value: Any) -> bool:
-    """Whether a value is one itself: not empty, and no reference to another."""
+    """Whether a value is one itself: not empty, and no reference in whole.
+
+    A reference is in braces, maybe behind the word of an authentication scheme. A text without braces that only looks
+    like one (`env.prod123`) may as well be a password, and a text with more than a reference holds that in the clear.
+    """
     if isinstance(value, str):
-        is_reference = _GLOBAL.fullmatch(value.strip()) is not None or references.find(value, with_aliases=True)
-        return bool(value.strip()) and not is_reference
+        text = value.strip()
+        return bool(text) and not _is_reference(_without_scheme(text))
     return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_reference(text: str) -> bool:
+    return any(found.start == 0 and found.end == len(text) for found in references.find(text, with_aliases=True))
+
+
+def _without_scheme(text: str) -> str:
+    scheme = _SCHEME.match(text)
+    return text[scheme.end() :] if scheme is not None else text

@@ -1,10 +1,11 @@
 """Drafts on the command line: stored under the title of their agent, with their secrets sealed."""
 
 from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import Any
 from uuid import UUID
 
-from components import registry
+from components import plugins, registry
 from settings import load
 from store import canvas_secrets, canvases, gallery, versions
 from store.canvas_secrets import CanvasSecrets
@@ -37,6 +38,13 @@ def put(tx: Transaction, tenant_id: UUID, title: str, dsl: dict[str, Any]) -> tu
 
 
 def secrets_of(tenant_id: UUID, canvas_id: UUID) -> CanvasSecrets:
-    """The secrets of one canvas, under the key of this command's settings."""
+    """The secrets of one canvas, under the key of this command's settings; plugins declare secrets too."""
+    _know_plugins(load().allowed_plugins)
     key = SealingKey.of(load().sealing_secret())
     return CanvasSecrets.of(key, tenant_id, canvas_id, registry.secret_fields)
+
+
+@cache
+def _know_plugins(allowed: frozenset[str]) -> None:
+    """Load the plugins once in a process, however many canvases a command goes through."""
+    plugins.load(allowed)

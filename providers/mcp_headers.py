@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from string import Template
 
+from canvas.secret_fields import HARMLESS_HEADERS
 from providers.hops import secrets_of_url
 
 _BARE = "bearer"
 _SHORTEST = 4  # characters of a secret; anything shorter would take ordinary words out of texts
-_NO_SECRETS = frozenset({"accept", "accept-language", "content-type", "user-agent"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ def filled(templates: Mapping[str, str], variables: Mapping[str, str], custom: M
 
 def secrets_of(headers: Mapping[str, str], variables: Mapping[str, str], url: str = "") -> tuple[str, ...]:
     """What may show in no text: values of variables, of headers (also without their scheme) and of the address."""
-    sent = [value for name, value in headers.items() if name.lower() not in _NO_SECRETS]
+    sent = [value for name, value in headers.items() if name.lower() not in HARMLESS_HEADERS]
     bare = (value.partition(" ")[2].strip() for value in sent)
     values = {*variables.values(), *sent, *bare, *secrets_of_url(url)}
     return tuple(sorted((value for value in values if len(value) >= _SHORTEST), key=lambda value: (-len(value), value)))

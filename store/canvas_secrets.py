@@ -5,8 +5,12 @@ key. It opens in the same parameter of the same component of the same canvas onl
 the same document is the same text, so a save that changes nothing makes no version.
 
 Replies show a mask, `••••` with eight digits that tell secrets of a canvas apart. A document that comes back with a
-mask keeps the secret that it stands for, wherever its node was moved. What looks sealed in a document from outside is
-taken for a plain value: nobody who has copied a row can have it opened.
+mask keeps the secret that it stands for, wherever its node was moved. Sealed text in a document from outside is kept
+where the canvas holds it already, and refused elsewhere: nobody who has copied a row can have it opened. Sealed text in
+parameters that nobody declares (their plugin is not loaded) is masked and kept too.
+
+References within a secret (`Bearer sk-live {sys.user_id}`) are filled after it was opened. They stand behind the sealed
+value once more, readable, so that whoever orders nodes or prepares values sees them.
 """
 
 import hashlib
@@ -23,6 +27,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESSIV
 from sqlalchemy import bindparam, select
 
+from canvas import references
 from canvas.errors import InvalidCanvas
 from canvas.secret_fields import Declarations, Place, changed, changed_params
 from store.encoding import encode
@@ -33,7 +38,9 @@ from store.transaction import Transaction
 PREFIX = "easel-sealed:1:"
 _MASKED = "••••"
 _MASK = re.compile(_MASKED + r"[0-9a-f]{8}")
+_SEALED = re.compile(re.escape(PREFIX) + r"[A-Za-z0-9_-]*(?: \{[^{}\s]*\})*")
 
+_NOWHERE = ("", "")  # component and field of sealed text in parameters that nobody declares
 _NO_KEY = "this process has no sealing key for secrets. Set EASEL_SECRET_KEY."
 
 CANVAS_IDS = select(canvases.c.tenant_id, canvases.c.id).order_by(canvases.c.id)
@@ -62,8 +69,8 @@ OLD_DOCUMENTS = select(versions.c.dsl).where(*_its_versions).order_by(versions.c
 
 
 def is_mask(value: Any) -> bool:
-    """Whether a value is what replies show in a secret's place."""
-    return isinstance(value, str) and _MASK.fullmatch(value) is not None
+    """Whether a value is what replies show in a secret's place; blanks around it do not count."""
+    return isinstance(value, str) and _MASK.fullmatch(value.strip()) is not None
 
 
 def is_sealed(value: Any) -> bool:
@@ -102,26 +109,32 @@ class CanvasSecrets:
     ) -> dict[str, Any]:
         """A document from outside as it is stored. `before` gives the canvas's stored documents, for masks.
 
-        Raises InvalidCanvas for a mask that stands for no secret of this canvas, CannotUnseal without a key.
+        Raises InvalidCanvas for a mask or a sealed text that stands for no secret of this canvas, for a mask among
+        other characters, and without a key.
         """
         kept: dict[tuple[str, str, str], str] = {}
         further = map(self._masks, before())
 
-        def seal(place: Place, value: Any) -> str:
-            if not is_mask(value):
-                return self._seal(place, value)
-            wanted = (place.component, place.field, value)
+        def known(component: str, field: str, text: str) -> str | None:
+            wanted = (component, field, text)
             while (found := kept.get(wanted)) is None and (more := next(further, None)) is not None:
                 kept.update(more)
-            if found is None:
-                raise InvalidCanvas(
-                    f"{place} is masked, and this canvas has no secret that the mask stands for. Type the secret in.",
-                    node=place.node,
-                    field=place.field,
-                )
             return found
 
-        return changed(document, self.declared, seal)
+        def seal(place: Place, value: Any) -> str:
+            text = value.strip() if isinstance(value, str) else ""
+            if not is_sealed(text) and _MASKED not in text:
+                return self._seal(place, value)
+            if (found := known(place.component, place.field, text)) is not None:
+                return found
+            raise InvalidCanvas(f"{place} {_refusal(text)}", node=place.node, field=place.field)
+
+        def restored(text: str) -> str:
+            return _MASK.sub(lambda mask: known(*_NOWHERE, mask[0]) or mask[0], text)
+
+        sealed = changed(document, self.declared, seal)
+        is_masked = any(_MASKED in text for text in references.texts_in(sealed))
+        return _with_texts(sealed, restored) if is_masked else sealed
 
     def completed(self, document: Mapping[str, Any]) -> dict[str, Any]:
         """A stored document with those secrets sealed that are not yet."""
@@ -135,7 +148,10 @@ class CanvasSecrets:
                 return f"{_MASKED}{'0' * 8}"  # without a key nobody can tell what it would stand for
             return _mask(self._kept(place, value))
 
-        return changed(document, self.declared, mask)
+        shown = changed(document, self.declared, mask)
+        if not holds_sealed(shown):
+            return shown
+        return _with_texts(shown, lambda text: _SEALED.sub(lambda sealed: _mask(sealed[0]), text))
 
     def opened(self, document: Mapping[str, Any]) -> dict[str, Any]:
         """A stored document with its secrets as they are. Raises CannotUnseal, which names node and field."""
@@ -146,15 +162,22 @@ class CanvasSecrets:
         return changed_params(place, params, self.declared, self._open)
 
     def _masks(self, document: Mapping[str, Any]) -> dict[tuple[str, str, str], str]:
-        """What the masks of a stored document stand for, by component, field and mask."""
+        """What masks and sealed texts stand for in a stored document, by component, field and text.
+
+        Sealed texts in parameters that nobody declares have no component and no field.
+        """
         found: dict[tuple[str, str, str], str] = {}
 
         def note(place: Place, value: Any) -> str:
             sealed = self._kept(place, value)
             found[place.component, place.field, _mask(sealed)] = sealed
-            return sealed
+            found[place.component, place.field, sealed] = sealed
+            return ""
 
-        changed(document, self.declared, note)
+        rest = changed(document, self.declared, note)
+        for text in references.texts_in(rest):
+            for sealed in _SEALED.findall(text):
+                found[*_NOWHERE, _mask(sealed)] = sealed
         return found
 
     def _kept(self, place: Place, value: Any) -> str:
@@ -164,14 +187,14 @@ class CanvasSecrets:
         if self.cipher is None:
             raise InvalidCanvas(f"{place}: {_NO_KEY}", node=place.node, field=place.field)
         body = self.cipher.encrypt(json.dumps(value).encode(), [self._belongs_to(place)])
-        return PREFIX + urlsafe_b64encode(body).decode().rstrip("=")
+        return PREFIX + urlsafe_b64encode(body).decode().rstrip("=") + _references_in(value)
 
     def _open(self, place: Place, value: Any) -> Any:
         if not is_sealed(value):
             return value  # stored before secrets were sealed
         if self.cipher is None:
             raise CannotUnseal(f"{place}: {_NO_KEY}")
-        body = value.removeprefix(PREFIX)
+        body = value.removeprefix(PREFIX).partition(" ")[0]
         try:
             sealed = urlsafe_b64decode(body + "=" * (-len(body) % 4))
             return json.loads(self.cipher.decrypt(sealed, [self._belongs_to(place)]))
@@ -187,6 +210,34 @@ class CanvasSecrets:
 
 def _mask(sealed: str) -> str:
     return f"{_MASKED}{hashlib.sha256(sealed.encode()).hexdigest()[:8]}"
+
+
+def _references_in(value: Any) -> str:
+    """What a secret refers to, each in braces behind a blank."""
+    found = references.find(value, with_aliases=True) if isinstance(value, str) else []
+    return "".join(f" {{{expression}}}" for expression in dict.fromkeys(each.expression for each in found))
+
+
+def _refusal(text: str) -> str:
+    """Why a value that is masked or sealed is not stored, and what to do."""
+    if is_mask(text):
+        return "is masked, and this canvas has no secret that the mask stands for. Type the secret in."
+    if is_sealed(text):
+        return f"begins with {PREFIX}, and this canvas holds no such secret there. Type the secret in as it is."
+    return f"has {_MASKED} among other characters, so it is no mask. Type the secret in whole."
+
+
+def _with_texts(value: Any, change: Callable[[str], str]) -> Any:
+    """A JSON value with every text changed, but for keys; the given one stays as it is."""
+    match value:
+        case str():
+            return change(value)
+        case Mapping():
+            return {key: _with_texts(member, change) for key, member in value.items()}
+        case list() | tuple():
+            return [_with_texts(item, change) for item in value]
+        case _:
+            return value
 
 
 # -- what is stored ---------------------------------------------------------------------------------------------------

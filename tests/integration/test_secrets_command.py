@@ -1,21 +1,40 @@
 """`easel import`, `export`, `secrets seal`: keys in stored canvases are sealed, and shown where that is asked for."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import contextmanager
+from importlib.metadata import EntryPoint
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 from uuid import UUID
 
 import pytest
 from sqlalchemy import text
 
 import settings
-from cli import checks
+from cli import checks, drafts
+from components import plugins, registry, tools
+from components.tools.base import Tool, ToolParams, ToolResult
 from store import canvases, tenants, versions
 from store.database import Database
 from tests.integration.command_line import Easel, easel_on
 
 KEY = "tvly-1234567890"
+
+
+class KeyedParams(ToolParams):
+    """The parameters of a plugin that asks for a key."""
+
+    secrets: ClassVar[tuple[str, ...]] = ("api_key",)
+
+    api_key: Any = ""
+
+
+async def _nothing(params: KeyedParams, arguments: Mapping[str, Any], ctx: Any) -> ToolResult:
+    return ToolResult({})
+
+
+KEYED = Tool("KeyedTool", "keyed_tool", KeyedParams, "Keyed.", {}, _nothing, "pure")
 
 
 @pytest.fixture
@@ -135,6 +154,41 @@ def test_versions_of_an_agent_that_is_gone_are_sealed_too(easel: Easel, database
     _, _, err = easel("secrets", "seal")
 
     assert err == "1 documents of 1 agents had secrets in the clear, which are sealed now.\n"
+
+
+def test_secrets_that_a_plugin_declares_are_sealed_and_exported_masked(
+    easel: Easel, database: Database, monkeypatch: pytest.MonkeyPatch
+):
+    with _offered(monkeypatch):
+        monkeypatch.setenv("EASEL_PLUGINS", "keyed")
+        settings.load.cache_clear()
+        written = document()
+        written["components"]["TavilySearch:0"]["obj"]["component_name"] = "KeyedTool"
+        with database.transaction() as tx:
+            agent = canvases.create(tx, tenants.ensure_tenant(tx, "local"), "keyed", written)
+        _, in_the_clear, _ = easel("export", "keyed")
+        _, _, told = easel("secrets", "seal")
+        _, plain, _ = easel("export", "keyed", "--with-secrets")
+
+    assert KEY not in in_the_clear
+    assert told == "2 documents of 1 agents had secrets in the clear, which are sealed now.\n"
+    assert KEY not in drafted(database, agent)
+    assert KEY in plain
+
+
+@contextmanager
+def _offered(monkeypatch: pytest.MonkeyPatch) -> Generator[None]:
+    """The plugin is installed, and loaded by nobody yet."""
+    known: list[dict[str, Any]] = [tools._by_name, registry._by_name, plugins._loaded]
+    before = [dict(each) for each in known]
+    entry = EntryPoint("keyed", f"{__name__}:KEYED", plugins.GROUP)
+    monkeypatch.setattr(plugins, "entry_points", lambda group: [entry])
+    drafts._know_plugins.cache_clear()
+    yield
+    drafts._know_plugins.cache_clear()
+    for each, was in zip(known, before, strict=True):
+        each.clear()
+        each.update(was)
 
 
 def test_the_doctor_tries_whether_secrets_open_with_this_key(

@@ -38,7 +38,7 @@ def asked(httpserver: HTTPServer) -> HTTPServer:
 
 def drawn(bench: Bench, server: HTTPServer) -> tuple[UUID, UUID]:
     """A canvas whose Invoke sends a sealed header."""
-    headers = json.dumps({"Authorization": SECRET, "X-Open": "shown"})
+    headers = json.dumps({"Authorization": SECRET, "Accept-Language": "shown"})
     params = {"url": f"http://127.0.0.1:{server.port}/asked", "method": "get", "headers": headers}
     document: dict[str, Any] = {
         "components": {
@@ -64,7 +64,11 @@ def test_a_node_sends_the_secret_that_its_canvas_holds_sealed(bench: Bench, aske
     run = played(bench, asked, KEY)
 
     ((request, _),) = asked.log
-    assert (run.status, request.headers["Authorization"], request.headers["X-Open"]) == ("succeeded", SECRET, "shown")
+    assert (run.status, request.headers["Authorization"], request.headers["Accept-Language"]) == (
+        "succeeded",
+        SECRET,
+        "shown",
+    )
     with bench.database.transaction() as tx:
         held = tx.scalar(HELD)
     assert "shown" in held

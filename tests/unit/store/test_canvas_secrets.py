@@ -6,9 +6,9 @@ from uuid import UUID
 
 import pytest
 
-from canvas import dsl
+from canvas import dsl, references
 from canvas.errors import InvalidCanvas
-from canvas.secret_fields import Place
+from canvas.secret_fields import Declared, Place
 from components import registry
 from components.tools import TOOLS
 from store.canvas_secrets import CanvasSecrets, holds_sealed, is_mask
@@ -136,13 +136,54 @@ def test_a_mask_of_another_canvas_or_another_parameter_stands_for_nothing():
     assert refused.value.details["node"] == "Tavily:0"
 
 
-def test_sealed_text_from_outside_is_taken_for_a_plain_value():
-    stolen = of().sealed(document())["components"]["Tavily:0"]["obj"]["params"]["api_key"]
-    given = {"components": {"Tavily:0": node("TavilySearch", api_key=stolen)}}
+def test_sealed_text_from_outside_is_kept_where_it_stood_and_refused_elsewhere():
+    stored = of().sealed(document())
+    sealed = stored["components"]["Tavily:0"]["obj"]["params"]["api_key"]
 
-    opened = of().opened(of().sealed(given))
+    assert of().sealed(stored, lambda: [stored]) == stored
+    for component, field, before in (("TavilySearch", "api_key", []), ("ExeSQL", "password", [stored])):
+        with pytest.raises(InvalidCanvas, match="begins with easel-sealed") as refused:
+            of().sealed({"components": {"x": node(component, **{field: sealed})}}, lambda before=before: before)
+        assert (refused.value.details["node"], refused.value.details["field"]) == ("x", field)
 
-    assert opened["components"]["Tavily:0"]["obj"]["params"]["api_key"] == stolen
+
+def test_a_secret_of_a_component_that_nobody_declares_any_more_is_masked_and_kept():
+    stored = of().sealed(document())
+
+    def declared(name: str) -> Declared | None:
+        return None if name in ("tavily", "TavilySearch", "Invoke") else registry.secret_fields(name)
+
+    without = CanvasSecrets(TENANT, CANVAS, declared, of().cipher)
+    shown = without.masked(stored)
+
+    assert "easel-sealed" not in json.dumps(shown)
+    assert is_mask(shown["components"]["Tavily:0"]["obj"]["params"]["api_key"])
+    assert shown == of().masked(stored)
+    assert without.sealed(shown, lambda: [stored]) == stored
+
+
+@pytest.mark.parametrize("blanks", ["{}", " {}", "{}\n", "\t{} "])
+def test_a_mask_with_blanks_around_it_keeps_its_secret(blanks: str):
+    stored = of().sealed(document())
+    back = of().masked(stored)
+    params = back["components"]["ExeSQL:0"]["obj"]["params"]
+    params["password"] = blanks.format(params["password"])
+
+    assert of().sealed(back, lambda: [stored]) == stored
+
+
+@pytest.mark.parametrize("written", ["Bearer {}", "{}x", "••••", "x••••", "{}{}", "••••12345G78"])
+def test_a_mask_among_other_characters_is_refused_by_node_and_field(written: str):
+    stored = of().sealed(document())
+    back = of().masked(stored)
+    headers = back["components"]["Agent:0"]["obj"]["params"]["custom_header"]
+    headers["Authorization"] = written.format(*[headers["Authorization"]] * 2)
+
+    with pytest.raises(InvalidCanvas, match=r"among other characters.*Type the secret in whole") as refused:
+        of().sealed(back, lambda: [stored])
+
+    assert refused.value.details["node"] == "Agent:0"
+    assert refused.value.details["field"] == "custom_header.authorization"
 
 
 @pytest.mark.parametrize(
@@ -166,14 +207,75 @@ def test_a_secret_without_a_key_is_not_stored():
         of(None).sealed(document())
 
 
-@pytest.mark.parametrize("value", ["{env.key}", "env.key", "Bearer {env.key}", "{begin@key}", "", "  ", None, True, []])
+TEMPLATES = [
+    "pa{result}ss",
+    "env.prod123",
+    "env.key",
+    "Bearer sk-live {sys.user_id}",
+    "Bearer sk-live{env.key}",
+    "sk-live {env.key}",
+    "{env.user}:{begin@password}",
+    "Bearer {env.key} sk-live",
+    "Bearer",
+]
+
+
+@pytest.mark.parametrize("value", TEMPLATES)
+def test_a_value_that_is_more_than_a_reference_is_sealed(value: str):
+    stored = of().sealed({"components": {"Invoke:0": node("Invoke", headers={"Authorization": value})}})
+
+    assert value not in json.dumps(stored)
+    assert "sk-live" not in json.dumps(stored)
+    assert value not in json.dumps(of().masked(stored))
+    assert "easel-sealed" not in json.dumps(of(None).masked(stored))
+
+
+def test_the_references_within_a_sealed_value_are_still_seen():
+    written = {"components": {"Invoke:0": node("Invoke", headers={"X": "sk {Agent:0@key} {env.a}{{ env.a }} {item}"})}}
+    stored = of().sealed(written)
+
+    assert references.names_in(stored) == references.names_in(written)
+    assert references.names_in(stored).nodes == {("Agent:0", "key")}
+    assert of().sealed(of().masked(stored), lambda: [stored]) == stored
+    assert of().opened(stored) == written
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["X-PAT", "X-Signature", "X-JWT", "X-Pass", "X-Bearer", "DSN", "Ocp-Apim-Subscription-Key", "Authorization", "X"],
+)
+def test_every_header_that_is_not_known_to_be_harmless_is_sealed(name: str):
+    headers = {name: "of-a-header", "Accept": "text/html", "content-type": "text/plain", "User-Agent": "easel"}
+    stored = of().sealed({"components": {"a": node("Invoke", headers=headers)}})
+
+    kept = stored["components"]["a"]["obj"]["params"]["headers"]
+    assert "of-a-header" not in json.dumps(stored)
+    assert {**kept, name: "of-a-header"} == headers
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "{env.key}",
+        "{{ env.key }}",
+        " Bearer  {env.key}",
+        "token {begin@key}",
+        "{begin@key}",
+        "{item}",
+        "",
+        "  ",
+        None,
+        True,
+        [],
+    ],
+)
 def test_references_and_what_is_empty_are_no_secrets(value: Any):
     written = {"components": {"Tavily:0": node("TavilySearch", api_key=value)}}
 
     assert of().sealed(written)["components"] == written["components"]
 
 
-@pytest.mark.parametrize("value", ["a@b", 12345, 1.5, "••••", "é{x}", "xxx"])
+@pytest.mark.parametrize("value", ["a@b", 12345, 1.5, "•••", "é{x}", "xxx", *TEMPLATES])
 def test_other_values_are_sealed_and_come_back_as_they_were(value: Any):
     written = {"components": {"ExeSQL:0": node("ExeSQL", password=value)}}
     stored = of().sealed(written)
