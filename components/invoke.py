@@ -44,6 +44,7 @@ _HEADER_NAME = re.compile(r"\{[ \t]*+([a-zA-Z_][a-zA-Z0-9_.@-]*+)[ \t]*+\}")
 class InvokeParams(Params):
     default_outputs = ("result",)
     later_outputs = ("status_code",)
+    secrets = ("proxy",)  # its address may hold a name and a password
     secret_headers = ("headers",)
 
     url: Any = Field(default="", validate_default=True)

@@ -1,6 +1,7 @@
 """Secrets of canvases: workers open what a node needs, and nothing that a run leaves behind holds them."""
 
 import json
+from base64 import b64encode
 from typing import Any
 from uuid import UUID
 
@@ -19,6 +20,7 @@ from worker.outside import Reach
 
 KEY = SealingKey.of("a secret that is long")
 SECRET = "of-invoke-1234567890"
+PASSWORD = "of-the-proxy-1234567890"
 HELD = text("""
     select string_agg(whole, ' ') from (
         select runs::text as whole from runs union all select activations::text from activations
@@ -36,10 +38,10 @@ def asked(httpserver: HTTPServer) -> HTTPServer:
     return httpserver
 
 
-def drawn(bench: Bench, server: HTTPServer) -> tuple[UUID, UUID]:
+def drawn(bench: Bench, server: HTTPServer, **further: Any) -> tuple[UUID, UUID]:
     """A canvas whose Invoke sends a sealed header."""
     headers = json.dumps({"Authorization": SECRET, "Accept-Language": "shown"})
-    params = {"url": f"http://127.0.0.1:{server.port}/asked", "method": "get", "headers": headers}
+    params = {"url": f"http://127.0.0.1:{server.port}/asked", "method": "get", "headers": headers, **further}
     document: dict[str, Any] = {
         "components": {
             "begin": {"obj": {"component_name": "Begin", "params": {}}, "downstream": ["Invoke:0"]},
@@ -54,8 +56,8 @@ def drawn(bench: Bench, server: HTTPServer) -> tuple[UUID, UUID]:
         return canvas_id, versions.snapshot(tx, bench.tenant_id, canvas_id).id
 
 
-def played(bench: Bench, server: HTTPServer, key: SealingKey | None) -> Run:
-    run = bench.start(drawn=drawn(bench, server))
+def played(bench: Bench, server: HTTPServer, key: SealingKey | None, **further: Any) -> Run:
+    run = bench.start(drawn=drawn(bench, server, **further))
     bench.play(bench.a_worker(sealing_key=key, reach=Reach(guard=Guard.parse(allowed="127.0.0.1"))))
     return run
 
@@ -73,6 +75,17 @@ def test_a_node_sends_the_secret_that_its_canvas_holds_sealed(bench: Bench, aske
         held = tx.scalar(HELD)
     assert "shown" in held
     assert SECRET not in held
+
+
+def test_a_node_goes_by_the_proxy_whose_password_its_canvas_holds_sealed(bench: Bench, asked: HTTPServer):
+    run = played(bench, asked, KEY, proxy=f"http://ann:{PASSWORD}@127.0.0.1:{asked.port}")
+
+    ((request, _),) = asked.log
+    assert run.status == "succeeded"
+    assert request.headers["Proxy-Authorization"] == f"Basic {b64encode(f'ann:{PASSWORD}'.encode()).decode()}"
+    with bench.database.transaction() as tx:
+        held = tx.scalar(HELD)
+    assert PASSWORD not in held
 
 
 @pytest.mark.parametrize("key", [SealingKey.of("another secret that is long"), None])

@@ -26,6 +26,7 @@ SECRETS = {
     "jwt": "hook-jwt",
     "hmac": "hook-hmac",
     "header": "Bearer of-invoke",
+    "proxy": "http://ann:of-the-proxy@proxy:3128",
     "mcp": "Bearer of-mcp",
 }
 
@@ -56,7 +57,11 @@ def document() -> dict[str, Any]:
             "Agent:0": node(
                 "Agent", tools=[tool("nested"), sub_agent], custom_header={"Authorization": SECRETS["mcp"], "X-A": "b"}
             ),
-            "Invoke:0": node("Invoke", headers=json.dumps({"Authorization": SECRETS["header"], "Accept": "text/html"})),
+            "Invoke:0": node(
+                "Invoke",
+                headers=json.dumps({"Authorization": SECRETS["header"], "Accept": "text/html"}),
+                proxy=SECRETS["proxy"],
+            ),
         },
         "graph": {"nodes": [{"id": "Tavily:0", "data": {"label": "TavilySearch", "name": "Search", "form": search}}]},
     }
