@@ -30,24 +30,30 @@ V = TypeVar("V", bound=BaseModel)
 
 async def canvas_body(request: Request, edge: TheEdge) -> dict[str, Any]:
     """A body that may bring a canvas."""
-    return _object(await _bytes(request, edge.max_canvas_bytes, "EASEL_MAX_CANVAS_BYTES"))
+    return await _taken_apart(await _bytes(request, edge.max_canvas_bytes, "EASEL_MAX_CANVAS_BYTES"))
 
 
 async def small_body(request: Request, edge: TheEdge) -> dict[str, Any]:
     """Any other body."""
-    return _object(await _bytes(request, edge.max_body_bytes, "EASEL_MAX_BODY_BYTES"))
+    return await _taken_apart(await _bytes(request, edge.max_body_bytes, "EASEL_MAX_BODY_BYTES"))
 
 
 async def chat_body(request: Request, edge: TheEdge) -> dict[str, Any]:
     """A body of an OpenAI client, with pictures in it. Its size is in the request's state, for who takes them out."""
     data = await _bytes(request, max(LARGEST_CHAT, edge.max_body_bytes), "these routes")
     setattr(request.state, SIZE, len(data))
-    return _object(data) if len(data) <= LARGE else await in_thread(lambda: _object(data))
+    return await _taken_apart(data)
 
 
 CanvasBody = Annotated[dict[str, Any], Depends(canvas_body)]
 SmallBody = Annotated[dict[str, Any], Depends(small_body)]
 ChatBody = Annotated[dict[str, Any], Depends(chat_body)]
+
+
+def with_query(body: Mapping[str, Any], **query: str) -> dict[str, Any]:
+    """A body with what stands in the address; what the body says itself comes first, and null says nothing."""
+    given = {name: value for name, value in query.items() if value}
+    return given | {name: value for name, value in body.items() if value is not None}
 
 
 def checked(model: type[M], body: Mapping[str, Any]) -> M:
@@ -155,6 +161,10 @@ def _refuse_constant(name: str) -> Any:
 async def _bytes(request: Request, limit: int, setting: str) -> bytes:
     message = f"request body too large: more than the {limit} bytes that {setting} allows."
     return await read_body(request, limit, lambda _: Refused(ARGUMENT, message, status=413))
+
+
+async def _taken_apart(body: bytes) -> dict[str, Any]:
+    return _object(body) if len(body) <= LARGE else await in_thread(lambda: _object(body))
 
 
 def _object(body: bytes) -> dict[str, Any]:

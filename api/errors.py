@@ -301,8 +301,14 @@ def failed(request: Request, failure: Failure) -> Response:
         case Style.RAGFLOW:
             body = {"code": failure.wire_code, "message": failure.message, "data": failure.data}
             real = failure.strict_status or failure.status
-            status = failure.wire_status or (real if wants_real_statuses(request) else 200)
+            is_told = failure.status >= 500 and getattr(request.state, "tells_own_failures", False)
+            status = failure.wire_status or (real if is_told or wants_real_statuses(request) else 200)
             return json_reply(body, status, failure.headers)
+
+
+def tell_own_failures(request: Request) -> None:
+    """Answer with a real status what goes wrong here: who sends this request takes a 200 for its delivery."""
+    request.state.tells_own_failures = True
 
 
 def starts(request: Request, run: RunOfRequest) -> None:

@@ -2,8 +2,8 @@
 
 `easel api` gives this protocol to uvicorn. A client has 10 s for the head of a request, from the connection or the
 head's first byte on. A body must not fall behind 1 KiB a second for more than 20 s; while the application does not
-read, nothing counts. Bare line feeds, folded headers, and a length that is given twice or beside `Transfer-Encoding`
-are a 400: a proxy may read such a request as two (request smuggling).
+read, nothing counts. Bare line feeds, folded headers, and a length that is no number, or is given twice or beside
+`Transfer-Encoding`, are a 400: a proxy may read such a request as two (request smuggling).
 """
 
 import asyncio
@@ -34,10 +34,13 @@ def check_head(received: bytes) -> None:
 
 def _check_length(head: bytes) -> None:
     request, *headers = head.split(b"\r\n")
-    names = [header.partition(b":")[0].strip().lower() for header in headers]
-    lengths, encodings = names.count(b"content-length"), names.count(b"transfer-encoding")
-    if lengths + encodings > 1 or (encodings and request.endswith(b"HTTP/1.0")):
+    fields = [header.partition(b":")[::2] for header in headers]
+    lengths = [value.strip(b" \t") for name, value in fields if name.strip().lower() == b"content-length"]
+    encodings = sum(name.strip().lower() == b"transfer-encoding" for name, _ in fields)
+    if len(lengths) + encodings > 1 or (encodings and request.endswith(b"HTTP/1.0")):
         raise h11.RemoteProtocolError("The length of the body is ambiguous.")
+    if not all(length.isdigit() for length in lengths):  # h11 would take `5, 5`
+        raise h11.RemoteProtocolError("Content-Length is not a number.")
 
 
 class StrictConnection(h11.Connection):

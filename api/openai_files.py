@@ -14,10 +14,10 @@ from uuid import UUID
 
 from api.auth import Principal
 from api.edge import Edge, in_thread
-from api.errors import UnsupportedParameter
+from api.errors import ARGUMENT, Refused, UnsupportedParameter
 from api.openai_schemas import ChatMessage
 from api.replies import id_of
-from api.uploads import OCTETS, Incoming, fetched, file_name, mime_type_of, shown
+from api.uploads import LARGEST, OCTETS, FileTooLarge, Incoming, fetched, file_name, mime_type_of, shown
 from canvas.errors import InvalidRequest, NotFound
 from providers.services import Http
 from store import files
@@ -88,17 +88,44 @@ def attachments_of(number: int, message: ChatMessage) -> Attachments:
 async def stored(http: Http, edge: Edge, principal: Principal, attachments: Attachments) -> list[dict[str, Any]]:
     """The files as the turn names them (http-api 6.1). Addresses are checked like any that a canvas reaches.
 
-    Raises InvalidRequest for an upload that is not there, Refused for an address that cannot be fetched.
+    Raises InvalidRequest for an upload that is not there, Refused for an address that cannot be fetched, and for files
+    that are too large together.
     """
-    parts = [await fetched(http, part.url) if isinstance(part, Address) else part for part in attachments.parts]
-    return await in_thread(lambda: _stored(edge, principal, parts))
+    left = LARGEST - sum(len(part.data) for part in attachments.parts if isinstance(part, Incoming))
+    if left < 0:
+        raise _too_large()
+    kept: list[Kept | UUID] = []
+    for part in attachments.parts:  # one after the other, since each may be as large as all may be together
+        if isinstance(part, UUID):
+            kept.append(part)
+            continue
+        file = await _kept(http, edge, part, left)
+        kept.append(file)
+        left -= file.size if isinstance(part, Address) else 0
+    return await in_thread(lambda: _noted(edge, principal, kept))
 
 
-def _stored(edge: Edge, principal: Principal, parts: Sequence[Incoming | UUID]) -> list[dict[str, Any]]:
-    kept = [
-        part if isinstance(part, UUID) else Kept(part.name, part.mime_type, len(part.data), edge.storage.put(part.data))
-        for part in parts
-    ]
+async def _kept(http: Http, edge: Edge, part: Incoming | Address, left: int) -> Kept:
+    """A new file, stored; one at an address has at most `left` bytes."""
+    file = await _fetched(http, part, left) if isinstance(part, Address) else part
+    sha256 = await in_thread(lambda: edge.storage.put(file.data))
+    return Kept(file.name, file.mime_type, len(file.data), sha256)
+
+
+async def _fetched(http: Http, address: Address, left: int) -> Incoming:
+    try:
+        return await fetched(http, address.url, left)
+    except FileTooLarge as error:
+        raise _too_large() from error
+
+
+def _too_large() -> Refused:
+    most = f"The files of a message may have at most {LARGEST} bytes together."
+    message = f"{most} Upload the large ones, and name their `file_id`."
+    return Refused(ARGUMENT, message, status=413)
+
+
+def _noted(edge: Edge, principal: Principal, kept: Sequence[Kept | UUID]) -> list[dict[str, Any]]:
     token_id = principal.link.token_id if principal.link is not None else None
     with edge.database.transaction() as tx:
         rows = [

@@ -162,7 +162,9 @@ class Completion(Turn):
     agent_id: str | None = None
     stream: Flag = False
     return_trace: Flag = False
-    events: str | None = Field(default=None, description="`compact`: text, ends of nodes, forms and usage only")
+    events: Literal["", "compact"] | None = Field(
+        default=None, description="`compact`: text, ends of nodes, forms and usage only"
+    )
     openai_compatible: Flag = Field(default=False, alias="openai-compatible")
 
 

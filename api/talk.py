@@ -5,6 +5,8 @@ does not stop its run unless it has asked for that.
 """
 
 import asyncio
+import hashlib
+import json
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
@@ -23,7 +25,7 @@ from api.once import key_of
 from api.replies import id_of
 from api.sse import BEAT, DONE, HEADERS, MEDIA_TYPE, Until, Wired, ended, line
 from canvas import events
-from canvas.errors import NotFound
+from canvas.errors import NotAllowed, NotFound
 from canvas.transcript import Position
 from scheduler.accepting import Start, Started
 from scheduler.listening import Subscription
@@ -187,7 +189,10 @@ def chosen(
             raise Refused(FORBIDDEN, "A share link runs the published version. Leave out `version`.", data=False)
         options = {**options, "release": True}
         route = link.key_route(route)
+    headers = headers_of(edge, principal, custom_header)
     options = {**options, "user_id": str(options.get("user_id") or principal.user_id)}
+    if headers:  # tells requests with one key apart
+        options["custom_header_sha256"] = _digest_of(custom_header)
     with edge.database.transaction() as tx:
         first = repeated(tx, tenant_id, agent, options, route) if agent is not None else None
         if first is not None:
@@ -206,18 +211,29 @@ def chosen(
         start = _start_of(tx, tenant_id, agent, options, route)
         edge.checked.version(tx, edge.versions, start.version_id)
     extra = {name: options[name] for name in ("cancel_on_disconnect",) if options.get(name)}
-    extra |= headers_of(edge, principal, custom_header)
+    extra |= headers
     token_id = link.token_id if link is not None else None
     return replace(start, request=replace(start.request, options=extra), token_id=token_id)
 
 
 def headers_of(edge: Edge, principal: Principal, custom_header: Mapping[str, Any] | None) -> dict[str, str]:
-    """The option of a request that has a caller's headers for MCP servers, sealed. Raises Refused without a key."""
+    """The option of a request that has a caller's headers for MCP servers, sealed. Raises Refused without a key.
+
+    A share link has none: they would stand in for the tenant's own. Raises NotAllowed.
+    """
     if not custom_header:
         return {}
+    if principal.link is not None:
+        message = "A share link sends no headers to MCP servers. Leave out `custom_header`."
+        raise NotAllowed(message, field="custom_header")
     if edge.sealing_key is None:
         raise Refused(DATA, "This API has no sealing key, so it takes no custom_header. Set EASEL_SECRET_KEY.")
     return sealed_headers.sealed(edge.sealing_key, principal.tenant_id, custom_header)
+
+
+def _digest_of(custom_header: Mapping[str, Any] | None) -> str:
+    """SHA-256 of a caller's headers, whose values are kept nowhere but sealed."""
+    return hashlib.sha256(json.dumps(custom_header, sort_keys=True).encode()).hexdigest()
 
 
 def _start_of(tx: Transaction, tenant_id: UUID, agent: UUID, options: Mapping[str, Any], route: str) -> Start:

@@ -16,7 +16,7 @@ from starlette.formparsers import MultiPartException, MultiPartParser
 
 from api.bodies import declared_size
 from api.errors import ARGUMENT, DATA, Refused
-from canvas.errors import NodeFailure
+from canvas.errors import AnswerTooLarge, NodeFailure
 from providers.services import Call, Http
 from store.blobs import Blobs
 from store.files import Kept, StoredFile
@@ -39,6 +39,10 @@ class Incoming:
     name: str
     mime_type: str
     data: bytes = field(repr=False)
+
+
+class FileTooLarge(Refused):
+    """The file at an address has more bytes than are taken."""
 
 
 @asynccontextmanager
@@ -72,10 +76,12 @@ def keep(blobs: Blobs, file: UploadFile) -> Kept:
     return Kept(name, mime_type_of(file.content_type or "") or guessed_type(name), size, sha256)
 
 
-async def fetched(http: Http, url: str) -> Incoming:
+async def fetched(http: Http, url: str, most_bytes: int = LARGEST) -> Incoming:
     """The file at an address, which is checked like any that a canvas reaches. Raises Refused."""
     try:
-        reply = await http.send(Call("GET", url, redirects=REDIRECTS, timeout=FETCH_SECONDS, most_bytes=LARGEST))
+        reply = await http.send(Call("GET", url, redirects=REDIRECTS, timeout=FETCH_SECONDS, most_bytes=most_bytes))
+    except AnswerTooLarge as failure:
+        raise FileTooLarge(DATA, failure.message) from failure
     except NodeFailure as failure:  # a refused address, or no whole answer
         raise Refused(DATA, failure.message) from failure
     if not reply.is_success:

@@ -92,6 +92,10 @@ class HttpFailed(ToolError):
     code = "http_failed"
 
 
+class AnswerTooLarge(HttpFailed):
+    """An answer has more bytes than its caller takes."""
+
+
 class NodeTimeout(NodeFailure):
     """A node's time limit has passed."""
 

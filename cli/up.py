@@ -23,7 +23,7 @@ import typer
 from sqlalchemy.exc import SQLAlchemyError
 
 import embedded
-from canvas.errors import Conflict, ExecutorError
+from canvas.errors import Conflict, ExecutorError, InvalidRequest
 from cli import home, output
 from cli.children import Child, stop_all
 from cli.connection import only_errors, tenant_of
@@ -39,15 +39,17 @@ T = TypeVar("T")
 LOOK_EVERY = 0.1  # seconds
 COMES_UP_WITHIN = 60.0  # seconds
 LETS_GO_WITHIN = 10.0  # seconds; the API of an `easel up` that was killed lets go of its port
+LARGEST_PORT = 65535
 TOKEN_NAME = "easel up"  # noqa: S105 (what the token is called in lists)
 
 
 def up(
-    port: Annotated[int | None, typer.Option(help="Of the API; 0 takes a free one.", min=0, max=65535)] = None,
+    port: Annotated[int | None, typer.Option(help="Of the API; 0 takes a free one.", min=0, max=LARGEST_PORT)] = None,
 ) -> None:
     """Run everything on this machine until Ctrl-C."""
     settings = load()
     only_errors(settings)
+    metrics_ports(settings)
     ending = _signals()
     with home.held(settings.home) as announcement, own_servers(settings, ending) as servers:
         if ending.is_set():
@@ -152,10 +154,21 @@ def _children(settings: Settings, port: int) -> list[Child]:
 
 
 def metrics_ports(settings: Settings) -> dict[str, int]:
-    """The port of each process's counters, none where they are not asked for; the API shows its own at /metrics."""
-    if settings.metrics_port is None:
+    """The port of each process's counters, none where they are not asked for; the API shows its own at /metrics.
+
+    Raises InvalidRequest where there are too few ports from the first one on.
+    """
+    first = settings.metrics_port
+    if first is None:
         return {}
-    return {name: settings.metrics_port + at for at, name in enumerate(("worker", "scheduler", "sweeper"))}
+    names = ("worker", "scheduler", "sweeper")
+    last = first + len(names) - 1
+    if last > LARGEST_PORT:
+        raise InvalidRequest(
+            f"EASEL_METRICS_PORT is {first}. `easel up` takes the ports {first} to {last} for counters, and "
+            f"there is none above {LARGEST_PORT}. Name a port up to {LARGEST_PORT - len(names) + 1}."
+        )
+    return {name: first + at for at, name in enumerate(names)}
 
 
 def _metrics(port: int | None) -> dict[str, str]:

@@ -21,7 +21,7 @@ from weakref import WeakKeyDictionary
 import httpcore2
 import httpx2
 
-from canvas.errors import AddressRefused, HostUnknown, HttpFailed, ToolError
+from canvas.errors import AddressRefused, AnswerTooLarge, HostUnknown, HttpFailed, ToolError
 from providers import addresses
 from providers.addresses import Guard, Resolve, addresses_of
 from providers.guarded import GuardedTransport
@@ -286,8 +286,8 @@ async def _unpacked(response: httpx2.Response, hop: Hop, most: int) -> AsyncGene
             yield part
 
 
-def _too_large(hop: Hop, most: int) -> HttpFailed:
-    return HttpFailed(f"{hop.place}: the answer is larger than {most:,} bytes.")
+def _too_large(hop: Hop, most: int) -> AnswerTooLarge:
+    return AnswerTooLarge(f"{hop.place}: the answer is larger than {most:,} bytes.")
 
 
 def _translated(place: str, error: Exception) -> Exception:

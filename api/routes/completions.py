@@ -8,7 +8,7 @@ from fastapi.responses import Response
 
 from api import openai_wire
 from api.auth import Caller, Principal
-from api.bodies import SmallBody, checked, described
+from api.bodies import SmallBody, checked, described, with_query
 from api.edge import Edge, TheEdge, in_thread
 from api.errors import ARGUMENT, Refused, UnsupportedParameter, strict_status
 from api.replies import json_reply, result
@@ -22,7 +22,7 @@ from scheduler.requests import LATEST
 router = APIRouter(tags=["chat"])
 
 ROUTE = "completions"  # of idempotency keys, under either path
-_OPENAI = "openai-compatible"
+OPENAI_FLAG = "openai-compatible"
 
 
 @router.post("/agents/chat/completions", openapi_extra=described(Completion))
@@ -30,7 +30,7 @@ async def complete(
     request: Request, edge: TheEdge, principal: Caller, body: SmallBody, events: str = "", release: str = ""
 ) -> Response:
     """Say something to an agent; the answer as one object, or as server-sent events with `stream`."""
-    return await _complete(request, edge, principal, with_query(body, events, release))
+    return await _complete(request, edge, principal, with_query(body, events=events, release=release))
 
 
 @router.post("/agents/{agent_id}/completions", openapi_extra=described(Completion), deprecated=True)
@@ -44,7 +44,8 @@ async def complete_by_path(
     release: str = "",
 ) -> Response:
     """The same, with the agent's id in the path."""
-    return await _complete(request, edge, principal, {**with_query(body, events, release), "agent_id": agent_id})
+    given = with_query(body, events=events, release=release)
+    return await _complete(request, edge, principal, {**given, "agent_id": agent_id})
 
 
 @router.post("/agents/{agent_id}/run", openapi_extra=described(Running))
@@ -59,9 +60,9 @@ async def run(
     user_input: str = "",
 ) -> Response:
     """Run what is published, the draft where nothing is, or the `version` of that id (`draft` for the draft)."""
-    if truthy(body.get(_OPENAI)):
+    if truthy(body.get(OPENAI_FLAG)):
         speak(request, Style.OPENAI)
-        raise UnsupportedParameter(f"`{_OPENAI}` is for /agents/chat/completions.", field=_OPENAI)
+        raise UnsupportedParameter(f"`{OPENAI_FLAG}` is for /agents/chat/completions.", field=OPENAI_FLAG)
     wanted = checked(Running, body)
     said = next((text for text in (user_input, wanted.user_input, wanted.message) if text), None)
     given: dict[str, Any] = {}
@@ -77,23 +78,19 @@ async def run(
 
 
 async def _complete(request: Request, edge: Edge, principal: Principal, body: Mapping[str, Any]) -> Response:
-    if truthy(body.get(_OPENAI)):
+    if truthy(body.get(OPENAI_FLAG)):
         speak(request, Style.OPENAI)
         if not body.get("agent_id"):
             raise InvalidRequest("`agent_id` is required.", field="agent_id")
         return await openai_wire.answer(request, edge, principal, str(body["agent_id"]), body)
     if body.get("messages") is not None:
-        raise UnsupportedParameter(f'`messages` are read with `"{_OPENAI}": true`. Else use `query`.', field="messages")
+        raise UnsupportedParameter(
+            f'`messages` are read with `"{OPENAI_FLAG}": true`. Else use `query`.', field="messages"
+        )
     wanted = checked(Completion, body)
     if not wanted.agent_id:
         raise Refused(ARGUMENT, "`agent_id` is required.")
     return await answer_turn(request, edge, principal, wanted.agent_id, wanted, body, ROUTE)
-
-
-def with_query(body: Mapping[str, Any], events: str, release: str) -> dict[str, Any]:
-    """A body with what stands in the address; what the body says itself comes first."""
-    query = {name: value for name, value in (("events", events), ("release", release)) if value}
-    return query | {name: value for name, value in body.items() if value is not None}
 
 
 async def answer_turn(

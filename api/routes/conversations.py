@@ -8,7 +8,7 @@ from fastapi.responses import Response
 
 from api import sessions
 from api.auth import Caller, Principal
-from api.bodies import SmallBody, checked, described, warnings_of
+from api.bodies import SmallBody, checked, described, warnings_of, with_query
 from api.cancelling import cancel_open_runs
 from api.edge import Edge, TheEdge
 from api.errors import ARGUMENT, Refused, absent
@@ -38,8 +38,7 @@ def create_session(
     release: str = "",
 ) -> Response:
     """Begin a conversation on the draft, or with `release` on the latest published version."""
-    query = {name: value for name, value in (("user_id", user_id), ("release", release)) if value}
-    wanted = checked(NewSession, {**query, **body})
+    wanted = checked(NewSession, with_query(body, user_id=user_id, release=release))
     with once.transaction(edge.database) as tx:
         try:
             stored = canvases.get(tx, principal.tenant_id, id_or_nobodys(agent_id))

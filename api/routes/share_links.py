@@ -7,14 +7,15 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from api.auth import Anyone, Principal
-from api.bodies import SmallBody, checked, described
+from api.bodies import SmallBody, checked, described, with_query
 from api.edge import Edge, TheEdge, in_thread
-from api.errors import absent
+from api.errors import UnsupportedParameter, absent
 from api.findings import parsed
 from api.replies import id_of, result
-from api.routes.completions import answer_turn, with_query
-from api.schemas import Completion, Flag
+from api.routes.completions import OPENAI_FLAG, answer_turn
+from api.schemas import Completion, Flag, truthy
 from api.sessions import prologue_of
+from api.styles import Style, speak
 from canvas.document import Document
 from canvas.errors import NotFound
 from components import fields
@@ -61,7 +62,12 @@ async def complete(
     release: str = "",
 ) -> Response:
     """Say something to an agent; server-sent events, or one object with `stream: false`."""
-    body = with_query(body, events, release)
+    if truthy(body.get(OPENAI_FLAG)):
+        speak(request, Style.OPENAI)
+        raise UnsupportedParameter(
+            f"`{OPENAI_FLAG}` is not for share links. Use /openai/chat/completions.", field=OPENAI_FLAG
+        )
+    body = with_query(body, events=events, release=release)
     wanted = checked(SharedCompletion, body)
     await in_thread(lambda: _stored(edge, principal, agent_id))
     return await answer_turn(request, edge, principal, agent_id, wanted, body, ROUTE, with_tags=False)

@@ -1,7 +1,8 @@
 """Runs started by webhooks: let in, map the payload, start, reply; and the trace of tests (http-api 7).
 
 The public route runs the published version, and nobody logs in: the webhook's own security block decides. `/test` runs
-the draft for its owner. What is refused before a run starts is answered with 400 and `{"code": 400, "message"}`.
+the draft for its owner. What is refused before a run starts is answered with 400 and `{"code": 400, "message"}`; what
+goes wrong here with a status from 500 on, since senders count a 200 as delivered.
 """
 
 import hashlib
@@ -19,7 +20,7 @@ from api import webhook_trace
 from api.auth import Caller, Principal
 from api.bodies import read_body
 from api.edge import Edge, TheEdge, in_thread
-from api.errors import ARGUMENT, CONFLICT, Refused, absent
+from api.errors import ARGUMENT, CONFLICT, Refused, absent, tell_own_failures
 from api.once import key_of
 from api.parameters import AnyQueryRoute
 from api.replies import id_of, json_reply, success
@@ -132,6 +133,7 @@ async def poll_tests(
 async def _answered(
     request: Request, edge: Edge, webhooks: Webhooks, agent_id: str, principal: Principal | None
 ) -> Response:
+    tell_own_failures(request)
     try:
         hook = await in_thread(lambda: _hook(edge, agent_id, principal))
         payload = await _payload(request, webhooks, hook)

@@ -197,6 +197,17 @@ def test_a_turn_that_is_sent_again_is_told_again_from_its_beginning(client: Clie
     assert client.http.get("/api/v1/runs", params={"agent_id": body["agent_id"]}).json()["total"] == 1
 
 
+def test_a_turn_with_other_headers_under_its_key_is_another_request(client: Client) -> None:
+    body = {"agent_id": client.agent(ECHO), "query": "hi", "custom_header": {"X-Who": "ada", "X-Of": "easel"}}
+    turned = {**body, "custom_header": {"X-Of": "easel", "X-Who": "ada"}}
+    other = {**body, "custom_header": {"X-Who": "bob", "X-Of": "easel"}}
+
+    first, again, refused = (post(client, "/agents/chat/completions", each) for each in (body, turned, other))
+
+    assert first.json() == again.json()
+    assert refused.status_code == 409
+
+
 def test_a_stream_that_is_asked_for_again_while_it_goes_on_is_the_same_stream(lonely: Client) -> None:
     body = {"agent_id": lonely.agent(ECHO), "query": "hi", "stream": True}
     send = partial(lonely.http.stream, "POST", "/api/v1/agents/chat/completions", json=body, headers=KEY)

@@ -12,8 +12,11 @@ import pytest
 from openai import AsyncOpenAI, OpenAI
 from pytest_httpserver import HTTPServer
 from sqlalchemy.exc import TimeoutError as PoolTimeout
+from werkzeug import Response
 
+from api import openai_files
 from providers.addresses import Guard
+from store.blobs import LocalBlobs
 from tests.integration.api.conftest import Server, serving
 from tests.integration.api.talking import BROKEN, ECHO, FORM, Client, canvas, message
 
@@ -347,6 +350,60 @@ def test_a_picture_at_an_address_is_fetched_once_for_all_that_send_it_under_one_
     assert again == first
     assert (file["name"], file["size"]) == ("dot.png", len(PIXEL))
     assert len(httpserver.log) == 1
+
+
+def picture(data: bytes) -> Any:
+    return {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{base64.b64encode(data).decode()}"}}
+
+
+def test_files_at_addresses_that_are_too_large_together_are_refused(
+    client: Client, httpserver: HTTPServer, home: Path, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(openai_files, "LARGEST", 5 * len(PIXEL) // 2)
+    httpserver.expect_request("/dot.png").respond_with_data(PIXEL, content_type="image/png")
+    at_address: Any = {"type": "image_url", "image_url": {"url": httpserver.url_for("/dot.png")}}
+    figures = replace(server.figures, files_dir=home / "files", guard=Guard.parse(allow_any=True))
+
+    with serving(figures) as url, OpenAI(base_url=f"{url}/api/v1/openai", api_key=client.token) as api:
+        agent = client.agent(ECHO)
+
+        def send(*content: Any) -> Any:
+            asked: Any = [{"role": "user", "content": content}]
+            return api.chat.completions.with_raw_response.create(model=agent, messages=asked)
+
+        run_id = send(picture(PIXEL), at_address).headers["x-run-id"]
+        with pytest.raises(openai.APIStatusError) as refused:
+            send(at_address, picture(PIXEL), at_address)
+
+    assert [file["size"] for file in client.run(run_id)["request"]["files"]] == [len(PIXEL)] * 2
+    assert refused.value.status_code == 413
+    assert f"at most {5 * len(PIXEL) // 2} bytes together" in str(refused.value)
+    assert len(runs_of(client, agent)) == 1
+
+
+def test_files_at_addresses_are_fetched_and_stored_one_after_the_other(
+    client: Client, httpserver: HTTPServer, home: Path, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps: list[str] = []
+    put = LocalBlobs.put
+
+    def noted(blobs: LocalBlobs, data: bytes) -> bytes:
+        steps.append("stored")
+        return put(blobs, data)
+
+    def answer(_: Any) -> Response:
+        steps.append("fetched")
+        return Response(PIXEL, content_type="image/png")
+
+    monkeypatch.setattr(LocalBlobs, "put", noted)
+    httpserver.expect_request("/dot.png").respond_with_handler(answer)
+    asked: Any = [{"type": "image_url", "image_url": {"url": httpserver.url_for("/dot.png")}}] * 2
+    figures = replace(server.figures, files_dir=home / "files", guard=Guard.parse(allow_any=True))
+
+    with serving(figures) as url, OpenAI(base_url=f"{url}/api/v1/openai", api_key=client.token) as api:
+        api.chat.completions.create(model=client.agent(ECHO), messages=[{"role": "user", "content": asked}])
+
+    assert steps == ["fetched", "stored"] * 2
 
 
 def test_a_picture_may_be_larger_than_other_bodies_and_text_may_not(client: Client, api: OpenAI) -> None:

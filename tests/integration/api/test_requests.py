@@ -119,6 +119,33 @@ def test_events_in_the_address_of_a_turn_shorten_the_list(client: Client) -> Non
     assert "workflow_started" not in shared.text
 
 
+@pytest.mark.parametrize("path", ["agents/chat/completions", "agents/{agent}/run", "agentbots/{agent}/completions"])
+def test_a_list_of_events_that_nobody_knows_is_refused(lonely: Client, path: str) -> None:
+    agent = lonely.agent(ECHO)
+    body = {"agent_id": agent, "query": "hi", "events": "short"}
+
+    reply = lonely.http.post(f"/api/v1/{path.format(agent=agent)}", json=body)
+
+    assert reply.status_code == 400
+    assert "`events`" in reply.json()["message"]
+    assert "compact" in reply.json()["message"]
+
+
+def test_null_in_the_body_leaves_the_address_its_say(lonely: Client) -> None:
+    agent = lonely.agent(ECHO)
+
+    def begun(**body: Any) -> Any:
+        path = f"/api/v1/agents/{agent}/sessions"
+        return lonely.http.post(path, params={"release": "true", "user_id": "ada"}, json=body).json()
+
+    unpublished = begun(release=None)
+    lonely.http.post(f"/api/v1/agents/{agent}/publish", json={})
+    named = begun(release=None, user_id=None)
+
+    assert unpublished["code"] == 102  # the draft would do without `release`
+    assert named["data"]["user_id"] == "ada"
+
+
 def test_run_timeout_is_the_seconds_of_the_budget(client: Client) -> None:
     agent = client.agent(FORM)
 

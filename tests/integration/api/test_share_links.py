@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
+import httpx2
 import pytest
 from sqlalchemy.engine import make_url
 
@@ -77,6 +78,32 @@ def test_a_share_link_streams_unless_it_is_asked_not_to(share: Share) -> None:
 
     assert text_of(streamed) == "You said: hi"
     assert whole["data"]["data"]["content"] == "You said: hi"
+
+
+@pytest.mark.parametrize("path", ["agentbots/{agent}/completions", "openai/agents/{agent}/chat/completions"])
+def test_a_share_link_sends_no_headers_to_the_tenants_servers(share: Share, client: Client, path: str) -> None:
+    agent, guest = share(ECHO, "agent")
+    said = {"messages": [{"role": "user", "content": "hi"}]} if "openai" in path else {"query": "hi", "stream": False}
+
+    def send(custom_header: dict[str, str]) -> httpx2.Response:
+        return guest.http.post(f"/api/v1/{path.format(agent=agent)}", json={**said, "custom_header": custom_header})
+
+    assert send({}).headers["x-run-id"]
+    refused = send({"Authorization": "Bearer theirs"})
+
+    assert "A share link sends no headers to MCP servers. Leave out `custom_header`." in refused.text
+    assert refused.status_code == (403 if "openai" in path else 200)
+    assert "openai" in path or refused.json()["code"] == 103
+    assert client.http.get("/api/v1/runs", params={"agent_id": agent}).json()["total"] == 1
+
+
+def test_a_share_link_in_openais_words_is_told_its_path(share: Share) -> None:
+    agent, guest = share(ECHO, "agent")
+
+    refused = guest.http.post(f"/api/v1/agentbots/{agent}/completions", json={"query": "hi", "openai-compatible": True})
+
+    assert refused.status_code == 400
+    assert "Use /openai/chat/completions" in refused.json()["error"]["message"]
 
 
 def test_a_share_link_goes_on_in_its_session_and_answers_forms(share: Share) -> None:

@@ -11,9 +11,12 @@ import httpx2
 import jwt
 import pytest
 import redis
+from structlog.testing import capture_logs
 
 from api.token_bucket import BucketsAway, TokenBuckets
+from store.canvas_secrets import CanvasSecrets
 from store.ids import new_id
+from store.sealing import CannotUnseal
 from tests.attacks.files import evasive_html
 from tests.integration.api.conftest import Server
 from tests.integration.api.talking import ECHO, Client, canvas, eventually
@@ -275,6 +278,25 @@ def test_credentials_are_asked_for(client: Client, stranger: httpx2.Client) -> N
 
     assert with_it.json()["message"] == "in"
     assert refusal(stranger.post(f"/agents/{agent}/webhook")) == "Missing Bearer token"
+
+
+def test_a_call_that_fails_here_is_not_told_to_be_delivered(
+    client: Client, stranger: httpx2.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent = published(client, webhook("in", schema={}, security={"auth_type": "jwt", "jwt": {"secret": SECRET}}))
+
+    def sealed_by_another(*_: Any) -> None:
+        raise CannotUnseal("The secret was sealed with another key.")
+
+    def broken(*_: Any) -> None:
+        raise ZeroDivisionError
+
+    for fails in (sealed_by_another, broken):
+        monkeypatch.setattr(CanvasSecrets, "opened_params", fails)
+        with capture_logs():  # a traceback with all locals takes longer to draw than a client waits
+            reply = stranger.post(f"/agents/{agent}/webhook")
+        assert reply.status_code == 500
+        assert reply.json()["code"] == 100
 
 
 def test_of_the_hops_behind_a_proxy_only_those_count_that_are_trusted(client: Client, stranger: httpx2.Client) -> None:

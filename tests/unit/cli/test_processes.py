@@ -15,7 +15,7 @@ import uvicorn
 from uvicorn.server import ServerState
 
 import settings
-from canvas.errors import Conflict, ExecutorError
+from canvas.errors import Conflict, ExecutorError, InvalidRequest
 from cli import children, home
 from cli.__main__ import main
 from cli.checks import Level, clocks, connections, secret_key
@@ -292,6 +292,12 @@ def test_the_doctor_warns_of_clocks_apart_and_of_a_key_that_others_lack(named: S
 def test_up_gives_the_counters_of_each_process_a_port() -> None:
     assert metrics_ports(Settings(metrics_port=9100)) == {"worker": 9100, "scheduler": 9101, "sweeper": 9102}
     assert metrics_ports(Settings(metrics_port=None)) == {}
+
+
+def test_up_refuses_counters_on_ports_that_there_are_not() -> None:
+    assert metrics_ports(Settings(metrics_port=65533))["sweeper"] == 65535
+    with pytest.raises(InvalidRequest, match="Name a port up to 65533"):
+        metrics_ports(Settings(metrics_port=65534))
 
 
 def test_version_option_shows_the_release(capsys: pytest.CaptureFixture[str]) -> None:
