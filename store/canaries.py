@@ -30,9 +30,9 @@ HOUSE_CLAIMED_FOR = timedelta(minutes=10)  # by a sweeper that may have been kil
 CLAIM_HOUSE = text("""
     insert into canaries (queue, sent_at) values ('sweeper:house', now())
     on conflict (queue) do update set sent_at = excluded.sent_at
-        where canaries.sent_at < now() - :claimed_for or canaries.sent_at > now()
+    where canaries.sent_at < now() - :claimed_for or canaries.sent_at > now() + :claimed_for
     returning sent_at
-""")
+""")  # a claim from the future is of a clock that went back; one of a moment ahead began after this transaction
 RELEASE_HOUSE = text("delete from canaries where queue = 'sweeper:house' and sent_at = :claimed_at")
 
 
