@@ -134,8 +134,12 @@ def test_a_cancelled_attempt_learns_of_it_from_its_row(bench: Bench, patient: Pa
     with at_work(bench, worker):  # it renews only because it cannot hear the call
         patient.wait_for("work")
         Lifecycle(cut_off(bench, silent)).cancel_run(bench.tenant_id, run.id)
+        accepted = time.monotonic()
         until(lambda: patient.stopped == ["work"])
+        learned = time.monotonic() - accepted
         until(lambda: run.status == "cancelled")
+
+    assert learned < 5
 
 
 # -- who listens -----------------------------------------------------------------------------------------------------
