@@ -4,11 +4,12 @@ import io
 import sys
 import zipfile
 from collections.abc import Callable, Iterable
+from types import SimpleNamespace
 
 import pytest
 from docx import Document
 from openpyxl import Workbook
-from pypdf import PdfWriter
+from pypdf import PageObject, PdfWriter
 from pypdf.generic import DecodedStreamObject, DictionaryObject, NameObject
 
 from canvas.errors import NodeFailure
@@ -103,10 +104,21 @@ def test_of_a_very_long_pdf_the_first_pages_are_read(monkeypatch: pytest.MonkeyP
     assert text_of("a.pdf", pdf("1", "2", "3")) == "1\n\n2\n\n[Only the first 2 of 3 pages were read.]"
 
 
-def test_a_pdf_that_takes_too_long_is_read_as_far_as_time_allows(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(pdf_text, "MOST_SECONDS", -1.0)
+def test_a_pdf_whose_pages_take_25_seconds_each_is_read_for_a_minute(monkeypatch: pytest.MonkeyPatch):
+    clock = 0.0
+    extract_text = PageObject.extract_text
 
-    assert text_of("a.pdf", pdf("1", "2", "3")) == "1\n\n[The 2 pages after page 1 took too long to read.]"
+    def extract_slowly(page: PageObject) -> str:
+        nonlocal clock
+        clock += 25.0
+        return extract_text(page)
+
+    monkeypatch.setattr(PageObject, "extract_text", extract_slowly)
+    monkeypatch.setattr(pdf_text, "time", SimpleNamespace(monotonic=lambda: clock))
+
+    text = text_of("a.pdf", pdf("1", "2", "3", "4", "5"))
+
+    assert text == "1\n\n2\n\n3\n\n[The 2 pages after page 3 took too long to read.]"
 
 
 def test_a_word_document_reads_in_the_order_it_is_written():
