@@ -17,12 +17,14 @@ def migrate() -> None:
         database_url = found.settings.database_url
         assert database_url is not None
         try:
-            applied = migrations.upgrade(database_url)
+            applied = migrations.upgrade(
+                database_url,
+                on_applied=lambda revision: output.say(f"applied {revision}"),
+                on_wait=lambda: output.tell("Waiting for another migration of this database to end."),
+            )
         except OperationalError as error:
             reason = " ".join(str(error.orig).split())
             raise ExecutorError(
                 f"The database cannot be migrated: {reason} Check DATABASE_URL and the server."
             ) from error
-    for revision in applied:
-        output.say(f"applied {revision}")
     output.tell(f"The database is at {migrations.head()}{'' if applied else ' already'}.")

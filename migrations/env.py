@@ -20,7 +20,9 @@ def _is_ours(name: str | None, kind: str, _parents: object) -> bool:
 
 
 def _migrate(connection: Connection) -> None:
-    context.configure(connection=connection, target_metadata=metadata, include_name=_is_ours)
+    context.configure(
+        connection=connection, target_metadata=metadata, include_name=_is_ours, transaction_per_migration=True
+    )
     with context.begin_transaction():
         context.run_migrations()
 

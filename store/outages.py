@@ -16,7 +16,9 @@ READ_ONLY = "25006"
 QUERY_CANCELED = "57014"
 _TOO_LONG = ("25P03", "25P04")  # a transaction that idled, or lasted; its connection is gone
 _NO_TABLE = "42P01"
+_CHECK = "23514"
 _WEEK = re.compile(r"\w_p\d{4}w\d{2}\b")
+_OF_DEFAULT = re.compile(r'_default" violates partition constraint')
 _FILES = re.compile(r"could not (extend|write|create|open|read|seek|truncate|fsync|fdatasync|stat)\b")
 
 
@@ -89,7 +91,12 @@ def took_too_long(error: BaseException) -> bool:
 
 def may_be_repeated(error: DBAPIError) -> bool:
     """Whether a transaction that ended with this error may begin again at once."""
-    return error.connection_invalidated or sqlstate(error) in _PASSING or names_a_week_that_is_gone(error)
+    return (
+        error.connection_invalidated
+        or sqlstate(error) in _PASSING
+        or names_a_week_that_is_gone(error)
+        or _missed_a_week_that_was_made(error)
+    )
 
 
 def names_a_week_that_is_gone(error: BaseException) -> bool:
@@ -98,3 +105,11 @@ def names_a_week_that_is_gone(error: BaseException) -> bool:
     Repeated, the statement names the tables as they are, and finds what there is.
     """
     return sqlstate(error) == _NO_TABLE and _WEEK.search(_said(error)) is not None
+
+
+def _missed_a_week_that_was_made(error: BaseException) -> bool:
+    """Whether a row went to a default partition while the partition of its week was attached (`store.partitions`).
+
+    PostgreSQL chooses the partition before it waits for the lock. Repeated, the statement finds the week.
+    """
+    return sqlstate(error) == _CHECK and _OF_DEFAULT.search(_said(error)) is not None

@@ -1,6 +1,6 @@
 """Ids that other services give their runs, and lists of runs by the time at which the runs were accepted.
 
-Building the index keeps writers from `runs` meanwhile: about a second for a million runs.
+The indexes are built partition by partition before, the oldest week first: writers of one week wait meanwhile.
 """
 
 import sqlalchemy as sa
@@ -9,11 +9,23 @@ from alembic import op
 revision = "0015"
 down_revision = "0014"
 
+PARTITIONS = sa.text(
+    "select inhrelid::regclass::text from pg_inherits where inhparent = to_regclass('runs') order by 1"
+)
+
+
+def prepare(connection: sa.Connection) -> list[str]:
+    """Return statements that build the index of each partition; weeks that nobody writes to any more come first."""
+    partitions = [partition for (partition,) in connection.execute(PARTITIONS).all()]
+    partitions.sort(key=lambda partition: (partition == "runs_default", partition))
+    newest = [
+        f"create index if not exists ix_{partition}_newest on {partition} (tenant_id, created_at, id)"
+        for partition in partitions
+    ]
+    return [*newest, "create index if not exists ix_runs_default_created_at on runs_default (created_at)"]
+
 
 def upgrade() -> None:
-    op.add_column("runs", sa.Column("external_id", sa.Text()))
-    op.create_index("ix_runs_newest", "runs", ["tenant_id", "created_at", "id"])
-    op.create_index("ix_runs_default_created_at", "runs_default", ["created_at"])
     op.create_table(
         "external_ids",
         sa.Column("tenant_id", sa.Uuid(), nullable=False),
@@ -25,3 +37,6 @@ def upgrade() -> None:
     )
     op.create_index("ix_external_ids_run_id", "external_ids", ["run_id"])
     op.create_index("ix_external_ids_created_at", "external_ids", ["created_at"])
+    op.add_column("runs", sa.Column("external_id", sa.Text()))  # takes the strongest lock first, and takes it once
+    op.create_index("ix_runs_newest", "runs", ["tenant_id", "created_at", "id"])
+    op.create_index("ix_runs_default_created_at", "runs_default", ["created_at"], if_not_exists=True)

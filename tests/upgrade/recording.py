@@ -79,7 +79,7 @@ class Recording:
 
     def make_tables(self, url: str) -> None:
         """Give an empty database the tables of the release."""
-        _make_tables(url, self.release["revision"])
+        make_tables(url, self.release["revision"])
 
     def write_rows(self, url: str) -> None:
         """Write what the release has written, into its own tables or into newer ones; times are moved to just now."""
@@ -112,7 +112,7 @@ def connected(url: str) -> "psycopg.Connection[Any]":
     return psycopg.connect(url.replace("+psycopg", ""))
 
 
-def _make_tables(url: str, revision: str) -> None:
+def make_tables(url: str, revision: str) -> None:
     """The tables of a release, as its migrations make them."""
     config = Config()
     config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))

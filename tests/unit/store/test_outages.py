@@ -5,7 +5,7 @@ import pytest
 from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.exc import TimeoutError as NoConnectionFree
 
-from store.outages import is_outage, trouble
+from store.outages import is_outage, may_be_repeated, trouble
 
 
 def an_error(original: BaseException) -> DBAPIError:
@@ -67,3 +67,14 @@ def test_errors_that_come_from_elsewhere_are_judged_too():
     assert is_outage(OperationalError("select 1", {}, Exception("server closed the connection")))
     assert not is_outage(ValueError("no database at all"))
     assert trouble(TimeoutError("no answer in time")) == "does not answer"
+
+
+@pytest.mark.parametrize(
+    ("said", "is_repeated"),
+    [
+        ('new row for relation "variables_default" violates partition constraint', True),
+        ('new row for relation "variables_default" violates check constraint "ck_of_somebody"', False),
+    ],
+)
+def test_row_that_missed_the_partition_of_its_week_may_be_written_again(said: str, is_repeated: bool):
+    assert may_be_repeated(an_error(psycopg.errors.CheckViolation(said))) is is_repeated
