@@ -213,13 +213,13 @@ class Database:
                 raise ExecutorError(" ".join(str(cause).split())) from error
 
     def _check_pooler(self, connection: Any, record: Any) -> None:
-        """See to it that a pooler keeps prepared statements apart, with the first connection of this pool."""
+        """See to it that a pooler keeps prepared statements apart, with the first connection to a server."""
         if self._keeps_statements_apart:
             return
         arguments, given = self._engine.dialect.create_connect_args(self._engine.url)
         try:
-            self._keeps_statements_apart = not poolers.is_pooled(connection) or poolers.keeps_statements_apart(
-                lambda: psycopg.connect(*arguments, **{**given, **self._given})
+            self._keeps_statements_apart = poolers.check(
+                connection, lambda: psycopg.connect(*arguments, **{**given, **self._given})
             )
         except BaseException:
             connection.close()

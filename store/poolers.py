@@ -20,6 +20,7 @@ Connection = psycopg.Connection[Any]
 
 NEIGHBOURS = 4  # connections that take the first one's place at the server; others may be quicker to take it
 ANSWERS_WITHIN = 2.0  # seconds; a pool may be used up, which proves nothing
+TRY_AGAIN_AFTER = 30.0  # seconds after a try that proved nothing: each takes seconds, and connections of a pool used up
 ADVICE = (
     "Use PgBouncer 1.22 or later with max_prepared_statements = 200 and ignore_startup_parameters = options, or"
     " pool_mode = session, or connect to PostgreSQL directly."
@@ -28,12 +29,35 @@ OPTIONS_ADVICE = "This is PgBouncer. Set ignore_startup_parameters = options the
 _NO_OPTIONS = "unsupported startup parameter"
 _DONE = (ExecStatus.COMMAND_OK, ExecStatus.TUPLES_OK)
 
+Address = tuple[str, int, str, str]  # where a server is, the database, the role: a pooler has a pool for each
+_keep_apart: set[Address] = set()
+_next_try_at: dict[Address, float] = {}
+
 
 class StatementsMixed(psycopg.OperationalError):
     """The pooler between this process and PostgreSQL mixes the prepared statements of its clients up."""
 
     def __init__(self) -> None:
         super().__init__(f"The pooler in DATABASE_URL mixes prepared statements up, which would corrupt runs. {ADVICE}")
+
+
+def check(connection: Connection, connect: Callable[[], Connection]) -> bool:
+    """Return whether prepared statements are known to be kept apart; False: it could not be tried, nor lately.
+
+    A process tries each server until it knows, at most every TRY_AGAIN_AFTER. Raises StatementsMixed, each time, if
+    statements are mixed up: a pooler may be set right while the process waits.
+    """
+    info = connection.info
+    address = info.hostaddr or info.host, info.port, info.dbname, info.user
+    if address in _keep_apart:
+        return True
+    if time.monotonic() < _next_try_at.get(address, 0.0):
+        return False
+    if is_pooled(connection) and not keeps_statements_apart(connect):
+        _next_try_at[address] = time.monotonic() + TRY_AGAIN_AFTER
+        return False
+    _keep_apart.add(address)
+    return True
 
 
 def is_pooled(connection: Connection) -> bool:
@@ -54,13 +78,17 @@ def keeps_statements_apart(connect: Callable[[], Connection]) -> bool:
     name = b"easel_check_%s" % secrets.token_hex(6).encode()
     with ExitStack() as opened:
         first = opened.enter_context(closing(connect()))
-        _prepare(first, name, b"select pg_backend_pid(), 'first'")
+        if not _prepare(first, name, b"select pg_backend_pid(), 'first'"):
+            return False
         home = _execute(first, name)
+        if home is None:
+            return False
         for _ in range(NEIGHBOURS):
             neighbour = opened.enter_context(closing(connect()))
             if _ask(neighbour, lambda pgconn: pgconn.send_query(b"begin")) is None:
                 return False
-            _prepare(neighbour, name, b"select pg_backend_pid(), 'neighbour'")
+            if not _prepare(neighbour, name, b"select pg_backend_pid(), 'neighbour'"):
+                return False
             took_place = _execute(neighbour, name, b"neighbour") == home
             now_at = _execute(first, name)
             if took_place or (now_at is not None and now_at != home):
@@ -75,10 +103,12 @@ def advice_of(error: BaseException) -> str:
     return OPTIONS_ADVICE if _NO_OPTIONS in str(error) else ""
 
 
-def _prepare(connection: Connection, name: bytes, sql: bytes) -> None:
+def _prepare(connection: Connection, name: bytes, sql: bytes) -> bool:
+    """Prepare a statement; return False if no connection of PostgreSQL came free. Raises StatementsMixed."""
     result = _ask(connection, lambda pgconn: pgconn.send_prepare(name, sql))
     if result is not None and result.status not in _DONE:
         raise StatementsMixed
+    return result is not None
 
 
 def _execute(connection: Connection, name: bytes, says: bytes = b"first") -> bytes | None:

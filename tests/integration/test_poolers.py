@@ -3,7 +3,7 @@
 import os
 import subprocess
 import sys
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import closing
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from canvas.errors import ExecutorError
 from cli import checks
 from cli.checks import Level
 from settings import Settings
-from store import migrate
+from store import migrate, poolers
 from store.database import Database
 from tests import pgbouncer
 
@@ -79,6 +79,55 @@ def test_process_is_not_refused_where_a_session_pool_is_used_up(tmp_path: Path, 
 
     with behind as url, closing(Database(url, pool_size=1)) as database, database.transaction() as tx:
         assert tx.scalar(text("select 1")) == 1
+
+
+@pytest.fixture
+def tries(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """What came of each try whether a pooler keeps statements apart."""
+    came_of, really = list[bool](), poolers.keeps_statements_apart
+
+    def keeps_statements_apart(connect: Callable[[], poolers.Connection]) -> bool:
+        came_of.append(really(connect))
+        return came_of[-1]
+
+    monkeypatch.setattr(poolers, "keeps_statements_apart", keeps_statements_apart)
+    return came_of
+
+
+def answers_twice_at_once(database: Database) -> bool:
+    with database.transaction() as one, database.transaction() as other:
+        return one.scalar(text("select 1")) == other.scalar(text("select 1"))
+
+
+def test_pool_that_is_used_up_is_not_tried_again_with_each_connection(
+    tmp_path: Path, database_url: str, tries: list[bool]
+) -> None:
+    behind = pgbouncer.running(tmp_path, database_url, pool_mode="session", default_pool_size="2")
+
+    with behind as url, closing(Database(url, pool_size=2)) as database:
+        assert answers_twice_at_once(database)
+
+    assert tries == [False]
+
+
+def test_pool_that_was_used_up_is_tried_again_after_a_while(
+    tmp_path: Path, database_url: str, tries: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(poolers, "TRY_AGAIN_AFTER", 0.0)
+    behind = pgbouncer.running(tmp_path, database_url, pool_mode="session", default_pool_size="2")
+
+    with behind as url, closing(Database(url, pool_size=2)) as database:
+        assert answers_twice_at_once(database)
+
+    assert tries == [False, False]
+
+
+def test_pooler_is_tried_once_for_all_pools_of_a_process(by_session: str, tries: list[bool]) -> None:
+    for _ in range(2):
+        with closing(Database(by_session)) as database:
+            database.refuse_pooler()
+
+    assert tries == [True]
 
 
 def test_pooler_that_refuses_options_is_named(tmp_path: Path, database_url: str) -> None:
