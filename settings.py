@@ -33,6 +33,7 @@ from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 SECRET_CHARACTERS = 16
+LONGEST_LEASE = timedelta(minutes=10)  # store/overdue.py: what ends later than 15 minutes from now is no lease
 UNITS = {"ms": 0.001, "": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}  # in seconds
 
 TIME_LIMITS: Mapping[str, float] = {  # seconds; a component named here does not ask COMPONENT_EXEC_TIMEOUT
@@ -175,7 +176,10 @@ class Settings(BaseSettings):
 
     # -- the protocol's figures -----------------------------------------------------------------------------------
     lease: Duration = timedelta(seconds=10)
-    """How long a worker may be silent before its attempts are given to others: the delay after a worker's death."""
+    """How long a worker may be silent before its attempts are given to others: the delay after a worker's death.
+
+    `LONGEST_LEASE` at most, since sweepers, which may have other settings, take a longer one for a mistake of a clock.
+    """
     renew_every: Duration = timedelta(seconds=3)
     """How often a worker renews its leases: two renewals may be lost before the lease is."""
     cancel_poll: Duration = timedelta(milliseconds=500)
@@ -317,6 +321,10 @@ class Settings(BaseSettings):
     def _hold_together(self) -> "Settings":
         if self.lease <= 2 * self.renew_every:
             raise ValueError("a lease outlives two renewals: make EASEL_LEASE more than twice EASEL_RENEW_EVERY")
+        if self.lease > LONGEST_LEASE:
+            raise ValueError(
+                "sweepers take a longer lease for a mistake of a clock: make EASEL_LEASE 10 minutes or less"
+            )
         if self.cancel_poll >= self.lease:
             raise ValueError("cancel keys are looked for within a lease: make EASEL_CANCEL_POLL less than EASEL_LEASE")
         if self.retention is not None and self.retention < timedelta(days=1):

@@ -52,7 +52,6 @@ class Sweeper:
     harmless: float = HARMLESS
     beat: Callable[[], None] = lambda: None  # told again and again that the sweeper gets on
     keeping: Retention | None = None
-    longest_lease: timedelta = overdue.LONGEST_LEASE
     _ticks: int = 0
     _since: tuple[float, datetime] | None = None  # since when the database is seen without a break (ours, its own)
     _last: tuple[float, datetime] | None = None
@@ -84,7 +83,7 @@ class Sweeper:
             if not is_ours:
                 return False
             if self._is_unbroken():
-                lost = overdue.silent_leases(tx, longest=self.longest_lease)
+                lost = overdue.silent_leases(tx)
             came_back = canaries.see(tx, Sight(since, now), "nodes")
             most = overdue.BATCH
             if self._has_forgotten:
@@ -225,8 +224,7 @@ def main() -> None:
     log.info("sweeper_started")
     harmless = configured.lease - 2 * configured.renew_every
     keeping = Retention(configured.retention, coordinator.database.large.blobs) if configured.retention else None
-    longest = max(overdue.LONGEST_LEASE, 10 * configured.lease)
-    Sweeper(coordinator, harmless.total_seconds(), beat.beat, keeping, longest).run(ending)
+    Sweeper(coordinator, harmless.total_seconds(), beat.beat, keeping).run(ending)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from store.activating import Hint
 from store.transaction import Transaction
 
 BATCH = 500
-LONGEST_LEASE = timedelta(minutes=15)  # of those whose workers renew them
+BEYOND_ANY_LEASE = timedelta(minutes=15)  # settings refuse one above 10, whatever those of the sweeper say
 
 TRY_SWEEP = text("select pg_try_advisory_xact_lock(hashtextextended('easel:sweeper', 0)), now()")
 
@@ -84,8 +84,8 @@ def try_sweep(tx: Transaction) -> tuple[bool, datetime]:
     return row[0], row[1]
 
 
-def silent_leases(tx: Transaction, most: int = BATCH, longest: timedelta = LONGEST_LEASE) -> list[UUID]:
-    """Report lost workers in their name; the runs concerned. `longest`: longer than any lease may last."""
+def silent_leases(tx: Transaction, most: int = BATCH, longest: timedelta = BEYOND_ANY_LEASE) -> list[UUID]:
+    """Report lost workers in their name; the runs concerned. `longest`: longer than any worker's lease may last."""
     return list(dict.fromkeys(row[0] for row in tx.rows(SILENT, most=most, longest=longest)))
 
 

@@ -99,9 +99,9 @@ def test_servers_fill_in_what_is_not_named_only() -> None:
 def test_a_duration_is_seconds_or_names_its_unit(
     monkeypatch: pytest.MonkeyPatch, written: str, meant: timedelta
 ) -> None:
-    monkeypatch.setenv("EASEL_LEASE", written)
+    monkeypatch.setenv("EASEL_FORM_EXPIRY", written)
 
-    assert settings.load().lease == meant
+    assert settings.load().form_expiry == meant
 
 
 @pytest.mark.parametrize(
@@ -109,6 +109,7 @@ def test_a_duration_is_seconds_or_names_its_unit(
     [
         ({"EASEL_LEASE": "6", "EASEL_RENEW_EVERY": "3"}, "a lease outlives two renewals"),
         ({"EASEL_CANCEL_POLL": "10"}, "within a lease"),
+        ({"EASEL_LEASE": "601"}, "make EASEL_LEASE 10 minutes or less"),
         ({"EASEL_DEAF_AFTER": "10"}, "a canary may be lost"),
         ({"EASEL_LEASE": "soon"}, "EASEL_LEASE"),
         ({"EASEL_GRACE": "0"}, "EASEL_GRACE"),

@@ -24,6 +24,7 @@ from scheduler.coordinator import Coordinator
 from scheduler.dispatch import Dispatch
 from scheduler.sweep import Sweeper
 from scheduler.versions import Versions
+from settings import LONGEST_LEASE
 from store import canaries, overdue
 from store.database import Database
 from store.schema import activations, runs
@@ -229,6 +230,16 @@ def test_what_has_killed_three_workers_is_not_given_to_a_fourth(bench: Bench):
 def test_a_lease_that_holds_is_left_alone(bench: Bench):
     run = bench.start("begin -> work")
     bench.claim(run, "begin", lease=timedelta(seconds=5))
+
+    Sweeper(bench.coordinator).tick()
+
+    assert run.statuses == {"begin": "running"}
+
+
+@pytest.mark.usefixtures("trusting")
+def test_lease_as_long_as_a_worker_may_set_it_is_left_alone_by_a_sweeper_with_other_settings(bench: Bench):
+    run = bench.start("begin -> work")
+    bench.claim(run, "begin", lease=LONGEST_LEASE)
 
     Sweeper(bench.coordinator).tick()
 
