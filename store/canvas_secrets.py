@@ -49,12 +49,15 @@ ORPHANED_IDS = (
     .where(versions.c.canvas_id.not_in(select(canvases.c.id)))
     .distinct()
 )
-A_SEALED_DRAFT = (
+RECENT_DRAFTS = (
     select(canvases.c.tenant_id, canvases.c.id, canvases.c.draft)
-    .where(sa.cast(canvases.c.draft, sa.Text).like(bindparam("sign")))
     .order_by(canvases.c.updated_at.desc())
-    .limit(1)
+    .limit(bindparam("most"))
+    .subquery()
 )
+SEALED_DRAFT = (
+    select(RECENT_DRAFTS).where(sa.cast(RECENT_DRAFTS.c.draft, sa.Text).like(bindparam("sign"))).limit(1)
+)  # the limit within comes first, so no more drafts than that are read, and none behind the first that has the sign
 _this_canvas = (canvases.c.tenant_id == bindparam("of_tenant"), canvases.c.id == bindparam("of_canvas"))
 _its_versions = (versions.c.tenant_id == bindparam("of_tenant"), versions.c.canvas_id == bindparam("of_canvas"))
 DRAFT = select(canvases.c.draft).where(*_this_canvas).with_for_update()
@@ -248,9 +251,9 @@ def stored_documents(tx: Transaction, tenant_id: UUID, canvas_id: UUID) -> Itera
     return (row.dsl for row in tx.rows(OLD_DOCUMENTS, of_tenant=tenant_id, of_canvas=canvas_id))
 
 
-def a_sealed_draft(tx: Transaction) -> tuple[UUID, UUID, Mapping[str, Any]] | None:
-    """Tenant, id and draft of the canvas with sealed secrets that was changed last; None if there is none."""
-    rows = tx.rows(A_SEALED_DRAFT, sign=f"%{PREFIX}%")
+def a_sealed_draft(tx: Transaction, most: int) -> tuple[UUID, UUID, Mapping[str, Any]] | None:
+    """Tenant, id and draft of a canvas with sealed secrets, of the `most` changed last; None if there is none."""
+    rows = tx.rows(SEALED_DRAFT, sign=f"%{PREFIX}%", most=most)
     return (rows[0].tenant_id, rows[0].id, rows[0].draft) if rows else None
 
 

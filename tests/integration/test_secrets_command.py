@@ -204,3 +204,20 @@ def test_the_doctor_tries_whether_secrets_open_with_this_key(
 
     assert [each.level for each in (nothing, same_key, another_key)] == ["OK", "OK", "FAIL"]
     assert '"api_key" of TavilySearch does not open' in another_key.found
+
+
+def test_doctor_searches_only_the_canvases_that_were_changed_last(
+    easel: Easel, database: Database, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(checks, "MOST_DRAFTS", 1)
+    easel("import", str(file))
+    with_secret = checks.secrets_of_canvases(database)
+    plain = document()
+    del plain["components"]["TavilySearch:0"]["obj"]["params"]["api_key"]
+    (tmp_path / "plain.json").write_text(json.dumps(plain))
+
+    easel("import", str(tmp_path / "plain.json"))
+    behind_it = checks.secrets_of_canvases(database)
+
+    assert (with_secret.level, with_secret.found) == ("OK", "they open")
+    assert (behind_it.level, behind_it.found) == ("OK", "none in the 1 canvases that were changed last")
