@@ -83,7 +83,7 @@ def migrated_template(database_url: str, home: Path) -> str:
     name = f"easel_template_{_digest_of_migrations()}"
     with (home / "template.lock").open("a+") as lock, _administration(database_url) as connection:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not lock.tell():
+        if not lock.seek(0, os.SEEK_END):  # as it is now, not as it was when this process opened it
             if not connection.execute("select 1 from pg_database where datname = %s", [name]).fetchone():
                 _create(connection, name)
             upgrade(with_database(database_url, name))
