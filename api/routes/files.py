@@ -16,11 +16,10 @@ from api.errors import absent, no_access
 from api.once import Keyed, by_files
 from api.replies import id_of, success
 from api.routes.agents import canvas_of
-from api.uploads import LONGEST_NAME, OCTETS, Incoming, fetched, guessed_type, keep, mime_type_of, shown, uploaded
+from api.uploads import LONGEST_NAME, OCTETS, fetched, guessed_type, keep, mime_type_of, shown, uploaded
 from canvas.errors import NotFound
 from providers.services import Http
 from store import files
-from store.blobs import Blobs
 from store.files import Kept, StoredFile
 
 router = APIRouter(tags=["files"])
@@ -76,7 +75,7 @@ async def upload(
         await in_thread(lambda: once.look(edge.database))
         if url and len(found) == 1:
             wanted = await fetched(http, url)
-            kept = [await in_thread(lambda: _kept(blobs, wanted))]
+            kept = [await in_thread(lambda: files.store(blobs, wanted.name, wanted.mime_type, wanted.data))]
         else:
             kept = await in_thread(lambda: [keep(blobs, file) for file in found])
     return await in_thread(lambda: _noted(edge, principal, once, kept))
@@ -88,10 +87,6 @@ def _see_agent(edge: Edge, principal: Principal, agent_id: str) -> None:
         raise no_access()
     with edge.database.transaction() as tx:
         canvas_of(tx, principal, agent_id)
-
-
-def _kept(blobs: Blobs, file: Incoming) -> Kept:
-    return Kept(file.name, file.mime_type, len(file.data), blobs.put(file.data))
 
 
 def _noted(edge: Edge, principal: Principal, once: Keyed, kept: list[Kept]) -> Response:

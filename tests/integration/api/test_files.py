@@ -185,7 +185,8 @@ def produced(client: Client, storing: Server, run_id: UUID, name: str, kind: str
     assert storing.figures.files_dir is not None
     blobs, file_id = LocalBlobs(storing.figures.files_dir), new_id()
     with storing.database.transaction() as tx:
-        files.put(tx, client.tenant_id, blobs, file_id, name, kind.partition(";")[0], b"bytes", run_id=run_id)
+        kept = files.store(blobs, name, kind.partition(";")[0], b"bytes")
+        files.put(tx, client.tenant_id, file_id, kept, run_id=run_id)
     return f"{file_id.hex}.{name.rpartition('.')[2]}"
 
 
@@ -196,7 +197,9 @@ def test_files_of_others_and_files_that_are_gone_are_not_there(
     theirs = stored(other, other.agent(ECHO))
     other.http.close()
     with storing.database.transaction() as tx:
-        gone = files.add(tx, client.tenant_id, LocalBlobs(tmp_path), "gone.txt", "text/plain", b"elsewhere").id.hex
+        gone = files.note(
+            tx, client.tenant_id, files.store(LocalBlobs(tmp_path), "gone.txt", "text/plain", b"elsewhere")
+        ).id.hex
 
     for file_id in (theirs, gone, "0" * 32, "nonsense", ""):
         reply = client.http.get("/api/v1/agents/download", params={"id": file_id})
