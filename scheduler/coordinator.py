@@ -23,7 +23,7 @@ from canvas.graph import Canvas
 from canvas.outcome import Chose, Finished
 from canvas.plan import Decision
 from canvas.state import Failing, Report, RunState, RunStatus
-from scheduler import turn_start
+from scheduler import external_keys, turn_start
 from scheduler.dispatch import Dispatch
 from scheduler.verdicts import Verdicts
 from scheduler.versions import Versions
@@ -389,6 +389,8 @@ class Coordinator:
             answered = decision.run.status is RunStatus.SUCCEEDED and last is not None
             answer = (last[1], last[2]) if answered and last is not None else None
             applied.next_run = conversing.run_ended(tx, row, last=answer, error=decision.error)
+            if external_keys.may_have_names(row):
+                applied.forget_names = external_keys.Names(tx, row, self.database, self.dispatch.bus).forget
         return applied
 
 

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import bindparam, delete, literal_column, select, tuple_, update
+from sqlalchemy import bindparam, delete, literal_column, select, text, tuple_, update
 from sqlalchemy.dialects.postgresql import insert
 
 from canvas.errors import Conflict, InvalidRequest
@@ -55,6 +55,13 @@ RUN = select(runs.c.tenant_id).where(runs.c.id == bindparam("of_run"))
 DROP_REFUSED = delete(runs).where(
     runs.c.id == bindparam("of_run"), runs.c.status == literal_column(f"'{RunStatus.REFUSED}'")
 )
+KEYS_OF_RUN = text("select array(select key from external_ids where run_id = :run_id)")
+OPEN_RUNS_NAMED = text("""
+    select r.id from runs r
+    where r.status in ('queued', 'running', 'waiting', 'stopping') and r.id <> :besides
+      and (r.id = :as_id or r.external_id = :written
+        or exists (select from external_ids x where x.run_id = r.id and x.key = :key))
+""")
 _GONE = (
     select(external_ids.c.tenant_id, external_ids.c.key)
     .where(
@@ -164,6 +171,15 @@ def started_run(tx: Transaction, tenant_id: UUID, written: str) -> UUID | None:
 def point(tx: Transaction, tenant_id: UUID, external: External, run_id: UUID) -> None:
     """Let an external id that this transaction has claimed lead to another run."""
     tx.run(POINT, of_tenant=tenant_id, of_key=external.key, new_run=run_id, new_digest=external.digest)
+
+
+def open_runs_named(tx: Transaction, written: str, besides: UUID) -> list[UUID]:
+    """The open runs of all tenants that an external id means, but for one: a cancel key names no tenant.
+
+    Reads the open runs, so it is for the rare case that such a key is set.
+    """
+    named = {"written": written, "key": key_of(written), "as_id": uuid_of(written) or UUID(int=0)}
+    return [run_id for (run_id,) in tx.rows(OPEN_RUNS_NAMED, **named, besides=besides)]
 
 
 def is_free(tx: Transaction, run_id: UUID) -> bool:

@@ -1,6 +1,6 @@
 """Starts that other services send: any id names its run, and a refusal is found under that id."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -199,6 +199,88 @@ def test_a_start_forgets_a_cancel_key_that_was_set_before_it(bench: Bench, agent
         send(bench, str(bench.tenant_id), "order-4711", str(agent))
 
         assert client.get("order-4711-cancel") is None
+
+
+@pytest.fixture
+def keys(bench: Bench) -> Iterator[redis.Redis]:
+    """The keys of other programs."""
+    with redis.Redis.from_url(bench.redis_url) as client:
+        yield client
+
+
+def test_a_start_of_another_tenant_with_the_same_id_loses_no_cancel_and_is_not_cancelled_by_it(
+    bench: Bench, agent: UUID, written: str, keys: redis.Redis
+):
+    other = bench.a_tenant()
+    others_agent, _ = bench.draw("begin -> work", tenant_id=other)
+    send(bench, str(bench.tenant_id), written, str(agent))
+    keys.set(f"{written}-cancel", "x")
+
+    send(bench, str(other), written, str(others_agent))
+    Sweeper(bench.coordinator).tick()
+
+    assert there(bench, written).status == "cancelled"
+    own_id_is_the_key = str(there(bench, written).id) == written
+    assert there(bench, written, other).status == ("cancelled" if own_id_is_the_key else "running")
+
+
+def test_a_start_that_is_queued_forgets_a_cancel_key_that_was_set_before_it(
+    bench: Bench, agent: UUID, keys: redis.Redis
+):
+    send(bench, str(bench.tenant_id), "first", str(agent))
+    session = str(there(bench, "first").conversation_id)
+    keys.set("second-cancel", "x")
+
+    send(bench, str(bench.tenant_id), "second", str(agent), session_id=session, on_busy="enqueue")
+    Sweeper(bench.coordinator).tick()
+
+    assert there(bench, "second").status == "queued"
+
+
+def test_the_end_of_a_run_forgets_the_cancel_keys_of_its_external_id(
+    bench: Bench, agent: UUID, written: str, keys: redis.Redis
+):
+    send(bench, str(bench.tenant_id), written, str(agent))
+    keys.set(f"{written}-cancel", "x")  # too late: nobody looks at it any more
+
+    bench.play()
+
+    assert there(bench, written).status == "succeeded"
+    assert keys.get(f"{written}-cancel") is None
+
+
+def test_the_end_of_a_run_loses_no_cancel_of_another_tenants_run_with_the_same_id(
+    bench: Bench, agent: UUID, keys: redis.Redis
+):
+    other = bench.a_tenant()
+    others_agent, _ = bench.draw("begin -> form -> work", form=FORM, tenant_id=other)
+    send(bench, str(other), "order-4711", str(others_agent))
+    bench.play()
+    send(bench, str(bench.tenant_id), "order-4711", str(agent))
+    keys.set("order-4711-cancel", "x")
+
+    bench.play()
+    Sweeper(bench.coordinator).tick()
+
+    assert there(bench, "order-4711").status == "succeeded"
+    assert there(bench, "order-4711", other).status == "cancelled"
+    assert keys.keys("*-cancel") == []
+
+
+def test_a_run_is_cancelled_by_the_id_that_an_answer_came_with_and_forgets_its_key(bench: Bench, keys: redis.Redis):
+    run = bench.start("begin -> form -> work", form=FORM)
+    bench.play()
+    keys.set("answer-1-cancel", "x")  # of before
+    answer = (str(bench.tenant_id), "answer-1", str(run.row["canvas_id"]))
+    send(bench, *answer, session_id=str(run.conversation_id), query="Ada")
+    Sweeper(bench.coordinator).tick()
+    assert run.status == "running"
+
+    keys.set("answer-1-cancel", "x")
+    Sweeper(bench.coordinator).tick()
+
+    assert run.status == "cancelled"
+    assert keys.keys("*-cancel") == []
 
 
 # -- lists -----------------------------------------------------------------------------------------------------------
