@@ -151,13 +151,37 @@ def test_the_same_id_of_two_tenants_is_two_runs(bench: Bench, agent: UUID, writt
 
 
 def test_a_run_of_an_earlier_release_is_found_under_its_id_and_is_not_started_again(bench: Bench, agent: UUID):
-    old = uuid4()
+    old, asked = uuid4(), {"query": "Hello", "inputs": None, "files": [], "user_id": "ada"}
     with bench.database.transaction() as tx:
-        add_run(tx, bench.tenant_id, run_id=old)
-    send(bench, str(bench.tenant_id), str(old), str(agent))
+        add_run(tx, bench.tenant_id, run_id=old, canvas_id=agent, request=asked)
 
+    with structlog.testing.capture_logs() as logs:
+        send(bench, str(bench.tenant_id), str(old), str(agent), query="Hello", user_id="ada")
+
+    assert [line for line in logs if line["event"] == "start_refused"] == []
     assert count(bench) == 1
     assert there(bench, str(old)).id == old
+
+
+@pytest.mark.parametrize("differs", ["agent", "query", "inputs", "files", "user_id"])
+def test_another_request_with_the_own_id_of_a_run_is_refused_and_leaves_the_run_as_it_is(
+    bench: Bench, agent: UUID, differs: str
+):
+    old = new_id()
+    with bench.database.transaction() as tx:
+        add_run(tx, bench.tenant_id, run_id=old, canvas_id=agent, request={"query": "Hello"})
+    others = {"query": "Bye", "inputs": {"name": "Ada"}, "files": [{"id": "f", "name": "a.txt"}], "user_id": "ada"}
+    options = {"query": "Hello", **({differs: others[differs]} if differs in others else {})}
+    asked_of = bench.draw("begin -> work")[0] if differs == "agent" else agent
+
+    with structlog.testing.capture_logs() as logs:
+        send(bench, str(bench.tenant_id), str(old), str(asked_of), **options)
+
+    (line,) = [line for line in logs if line["event"] == "start_refused"]
+    assert (line["code"], "belongs to another request" in line["error"]) == ("conflict", True)
+    assert count(bench) == 1
+    run = there(bench, str(old))
+    assert (run.id, run.request["query"], run.canvas_id) == (old, "Hello", agent)
 
 
 def test_an_answer_to_a_form_is_found_under_the_id_that_it_was_sent_with(bench: Bench):
