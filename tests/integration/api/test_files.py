@@ -190,6 +190,22 @@ def produced(client: Client, storing: Server, run_id: UUID, name: str, kind: str
     return f"{file_id.hex}.{name.rpartition('.')[2]}"
 
 
+@pytest.mark.parametrize(
+    "path", ["agents/download?id={id}&", "agents/attachments/{id}/download?", "document/download/{id}?"]
+)
+def test_a_download_that_names_the_creator_gives_files_of_that_creator_alone(
+    client: Client, agent: str, path: str
+) -> None:
+    upload = client.http.post(f"/api/v1/agents/{agent}/upload", files={"file": ("a.txt", b"Hello")}).json()["data"]
+    url = f"/api/v1/{path.format(id=upload['id'])}"
+
+    for creator in (upload["created_by"], str(client.tenant_id), ""):
+        assert client.http.get(f"{url}created_by={creator}").content == b"Hello"
+    other = client.http.get(f"{url}created_by={new_id().hex}")
+
+    assert other.json() == {"code": 102, "message": "document not found", "data": None}
+
+
 def test_files_of_others_and_files_that_are_gone_are_not_there(
     client: Client, storing: Server, agent: str, tmp_path: Path
 ) -> None:
