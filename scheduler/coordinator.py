@@ -31,6 +31,7 @@ from store import activations, conversing, inbox, outcomes, runs, scopes, steps,
 from store.activating import Own
 from store.activations import Claim
 from store.database import Database
+from store.large_values import LargeValues, ReadFirst
 from store.outages import is_outage
 from store.steps import Applied, AsLeft
 from store.transaction import Transaction
@@ -87,9 +88,15 @@ class Coordinator:
 
     def _try_step(self, run_id: UUID) -> Applied | None:
         """Fold in a transaction of its own; None if somebody holds the run."""
+        return self.database.reading_ahead(lambda large: self._step(run_id, large))
+
+    def _step(self, run_id: UUID, large: LargeValues) -> Applied | None:
         try:
             with self.database.transaction() as tx:
+                tx.large = large
                 return self.try_fold(tx, run_id)
+        except ReadFirst:
+            raise
         except Exception as error:  # whatever a bug of ours raises must not keep a cancelled run from its end
             if not is_contradiction(error):
                 raise
