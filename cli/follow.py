@@ -97,7 +97,7 @@ class Following:
         """Read the rows until there is nothing more to read."""
         is_whole = False
         while not is_whole:
-            with self.database.transaction() as tx:
+            with self.database.statements() as tx:  # large values are read from the storage in between
                 reading = overview.read(tx, self.tenant_id, self.run_id, transcript.after)
             if reading is None:
                 raise NotFound(f"There is no run {self.run_id}. `easel runs` lists them.")

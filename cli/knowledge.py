@@ -146,17 +146,20 @@ def rm(
         with connection.database.transaction() as tx:
             known, _ = knowledge_documents.page(tx, tenant_id, found.id, most=10**6)
         chosen = [_named(each, known) for each in documents] if documents else known
-        for document in chosen:
+        blobs = connection.database.large.blobs
+        storage = storage_of(blobs, found.id) if blobs is not None else None
+        for document in chosen:  # bytes first: whoever is stopped in between can delete again
+            if storage is not None:
+                storage.discard(document.sha256)
             with connection.database.transaction() as tx:
-                hashes = knowledge_documents.delete(tx, tenant_id, found.id, [document.id])
-            if connection.database.large.blobs is not None:
-                for sha256 in hashes:
-                    storage_of(connection.database.large.blobs, found.id).discard(sha256)
+                knowledge_documents.delete(tx, tenant_id, found.id, [document.id])
         if not documents:
+            if storage is not None:
+                storage.clear()
             with connection.database.transaction() as tx:
                 knowledge_bases.delete(tx, tenant_id, found.id)
-            if connection.database.large.blobs is not None:
-                storage_of(connection.database.large.blobs, found.id).clear()
+            if storage is not None:  # what was uploaded into the base meanwhile
+                storage.clear()
     output.tell(f"{len(chosen)} documents are gone." if documents else f'"{found.name}" is gone.')
 
 

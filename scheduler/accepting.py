@@ -13,6 +13,7 @@ from uuid import UUID
 from canvas.checkpoint import run_to_json
 from canvas.errors import Conflict, NotFound
 from canvas.state import RunState, RunStatus
+from scheduler import external_keys
 from scheduler.coordinator import Coordinator
 from scheduler.turn_start import Request, turn_globals
 from scheduler.verdicts import Answered, going_on, taken_apart
@@ -110,14 +111,15 @@ def accept(
     is_interrupt = busy is not None and start.on_busy == "interrupt"
     superseded = conversing.not_over(tx, started.conversation_id) if is_interrupt else ()
     row = _create(coordinator, tx, start, started, is_interrupt=is_interrupt)
+    bus = coordinator.dispatch.bus
+    if start.external is not None:
+        external_keys.forget(tx, bus, [start.external.text], started.run_id)  # before the commit: later ones count
     if busy is not None:
         conversing.queue(tx, conversation, started.conversation_id)
         return replace(started, queued=True), None, superseded
     applied = coordinator.set_going(tx, row, conversation)
     if not is_new or start.conversation_id is not None:  # else nobody knows yet what to cancel
-        bus = coordinator.dispatch.bus
-        name = start.external.text if start.external is not None else None
-        bus.clear_cancel_keys(started.run_id, started.conversation_id, name)  # before the commit: later ones count
+        bus.clear_cancel_keys(started.run_id, started.conversation_id)  # before the commit: later ones count
     return started, applied, ()
 
 

@@ -7,7 +7,7 @@ its next renewal.
 import asyncio
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 from uuid import UUID
@@ -52,16 +52,23 @@ def channel(run_id: UUID) -> str:
     return f"easel:run:{run_id}"
 
 
-def cancel_keys(run_id: UUID, conversation_id: UUID, external_id: str | None = None) -> tuple[str, ...]:
-    """Keys that cancel a run, whoever sets them: run and session id, with and without hyphens, and the external id."""
-    named = external_keys(external_id) if external_id is not None else ()
-    return (f"{run_id}-cancel", f"{run_id.hex}-cancel", *named, *session_keys(conversation_id))
+def cancel_keys(run_id: UUID, conversation_id: UUID, names: Collection[str] = ()) -> tuple[str, ...]:
+    """Keys that cancel a run, whoever sets them: run and session id, with and without hyphens, and its external ids."""
+    named = [key for name in names for key in external_keys(name)]
+    return (*run_keys(run_id), *dict.fromkeys(named), *session_keys(conversation_id))
+
+
+def run_keys(run_id: UUID) -> tuple[str, str]:
+    """Keys of a run's own id."""
+    return f"{run_id}-cancel", f"{run_id.hex}-cancel"
 
 
 def external_keys(external_id: str) -> tuple[str, ...]:
-    """Keys that cancel the run of an external id; of one that is a UUID with and without hyphens."""
+    """Keys that cancel the run of an external id; of one that is a UUID with and without hyphens, in both cases."""
     parsed = uuid_of(external_id)
-    spelled = (external_id, str(parsed), parsed.hex) if parsed is not None else (external_id,)
+    spelled: tuple[str, ...] = (external_id,)
+    if parsed is not None:
+        spelled = (external_id, str(parsed), parsed.hex, str(parsed).upper(), parsed.hex.upper())
     return tuple(f"{each}-cancel" for each in dict.fromkeys(spelled))
 
 
@@ -134,26 +141,36 @@ class Bus:
         """Mark a run as cancelled for whoever looks at keys."""
         self._ask(lambda: self._redis.set(f"{run_id}-cancel", "x", ex=seconds))
 
-    def clear_cancel_keys(self, run_id: UUID, conversation_id: UUID, external_id: str | None = None) -> None:
-        """Forget cancels of a run that is over, or about to start."""
-        self._ask(lambda: self._redis.delete(*cancel_keys(run_id, conversation_id, external_id)))
+    def clear_cancel_keys(self, run_id: UUID, conversation_id: UUID) -> None:
+        """Forget cancels of a run that is over, or about to start. External ids: scheduler/external_keys.py."""
+        self.delete_keys(cancel_keys(run_id, conversation_id))
+
+    def delete_keys(self, keys: Collection[str]) -> None:
+        """Delete keys."""
+        if keys:
+            self._ask(lambda: self._redis.delete(*keys))
+
+    def which_are_set(self, keys: Sequence[str]) -> set[str]:
+        """Of these keys, those that are set; none if Redis cannot tell."""
+        values: Any = self._ask(lambda: self._redis.mget(keys)) if keys else None
+        return {key for key, value in zip(keys, values or [], strict=False) if value is not None}
 
     def show_trace(self, task_id: UUID, message_id: UUID, told: Sequence[Mapping[str, Any]]) -> None:
         """Show a turn's tool calls under the key that readers of RAGFlow's know (engine 5.7), for ten minutes."""
         shown = json.dumps(told, ensure_ascii=False)
         self._ask(lambda: self._redis.set(f"{task_id.hex}-{message_id.hex}-logs", shown, ex=TRACE_KEPT))
 
-    def cancelled(self, runs: Mapping[UUID, UUID], names: Mapping[UUID, str] | None = None) -> set[UUID]:
+    def cancelled(self, runs: Mapping[UUID, UUID], names: Mapping[UUID, Collection[str]] | None = None) -> set[UUID]:
         """Of these runs (run -> conversation), the ones that a key cancels; those that Redis can tell of.
 
-        `names`: external ids of those runs that have one.
+        `names`: external ids of those runs that have some.
         """
         asked = list(runs.items())
         named = names or {}
         found: set[UUID] = set()
         for first in range(0, len(asked), ASKED_AT_ONCE):
             part = asked[first : first + ASKED_AT_ONCE]
-            keys = [(run, key) for run, of in part for key in cancel_keys(run, of, named.get(run))]
+            keys = [(run, key) for run, of in part for key in cancel_keys(run, of, named.get(run, ()))]
             values: Any = self._ask(lambda keys=keys: self._redis.mget([key for _, key in keys]))
             if values is None:
                 break

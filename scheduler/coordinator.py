@@ -23,7 +23,7 @@ from canvas.graph import Canvas
 from canvas.outcome import Chose, Finished
 from canvas.plan import Decision
 from canvas.state import Failing, Report, RunState, RunStatus
-from scheduler import turn_start
+from scheduler import external_keys, turn_start
 from scheduler.dispatch import Dispatch
 from scheduler.verdicts import Verdicts
 from scheduler.versions import Versions
@@ -31,6 +31,7 @@ from store import activations, conversing, inbox, outcomes, runs, scopes, steps,
 from store.activating import Own
 from store.activations import Claim
 from store.database import Database
+from store.large_values import LargeValues, ReadFirst
 from store.outages import is_outage
 from store.steps import Applied, AsLeft
 from store.transaction import Transaction
@@ -87,9 +88,15 @@ class Coordinator:
 
     def _try_step(self, run_id: UUID) -> Applied | None:
         """Fold in a transaction of its own; None if somebody holds the run."""
+        return self.database.reading_ahead(lambda large: self._step(run_id, large))
+
+    def _step(self, run_id: UUID, large: LargeValues) -> Applied | None:
         try:
             with self.database.transaction() as tx:
+                tx.large = large
                 return self.try_fold(tx, run_id)
+        except ReadFirst:
+            raise
         except Exception as error:  # whatever a bug of ours raises must not keep a cancelled run from its end
             if not is_contradiction(error):
                 raise
@@ -389,6 +396,8 @@ class Coordinator:
             answered = decision.run.status is RunStatus.SUCCEEDED and last is not None
             answer = (last[1], last[2]) if answered and last is not None else None
             applied.next_run = conversing.run_ended(tx, row, last=answer, error=decision.error)
+            if external_keys.may_have_names(row):
+                applied.forget_names = external_keys.Names(tx, row, self.database, self.dispatch.bus).forget
         return applied
 
 

@@ -66,6 +66,8 @@ class Dispatch:
             self.counters.run(applied.status)
         if applied.is_over and applied.conversation_id is not None:
             self.bus.clear_cancel_keys(applied.run_id, applied.conversation_id)
+        if applied.forget_names is not None:
+            applied.forget_names()
         if applied.next_run is not None:
             self.advance(applied.next_run)
 

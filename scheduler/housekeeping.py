@@ -17,6 +17,7 @@ from store import budgets, canaries, external_ids, idempotency, partitions, rete
 from store.blobs import Blobs
 from store.database import Database
 from store.ids import first_id_at
+from store.retention import LargeAnswersLeft, UnneededFiles
 from store.schema import PARTITIONED
 from store.transaction import Transaction
 from store.weeks import Week
@@ -151,8 +152,7 @@ def _can_go(database: Database, week: Week, before: datetime) -> bool:
     """Part the runs of a week from their conversations; False as soon as one of them is still needed."""
     first: UUID | None = week.first
     while first is not None:
-        with database.transaction() as tx:
-            parted = retention.part(tx, first, week.end, before)
+        parted = _parted(database, lambda tx, first=first: retention.part(tx, first, week.end, before))
         if not parted.can_go:
             return False
         first = parted.next
@@ -163,8 +163,7 @@ def _delete_strays(database: Database, before: datetime) -> int:
     """The same for runs that no week covers, some at a time; how many runs that were."""
     after: tuple[datetime, UUID] | None = (LONG_AGO, NO_ID)
     while after is not None:
-        with database.transaction() as tx:
-            after = retention.part_strays(tx, after, before)
+        after = _parted(database, lambda tx, after=after: retention.part_strays(tx, after, before))
     gone = _in_batches(database, lambda tx: partitions.drop_strays(tx, before), partitions.STRAYS_AT_ONCE)
     for table in PARTITIONED:
         if table != "runs":
@@ -185,10 +184,37 @@ def _delete_files(database: Database, blobs: Blobs, before: datetime, now: datet
     for first, end, made_before in ((NO_ID, first_id_at(before), now + WELL_AHEAD), (beyond, LAST_ID, before)):
         after: tuple[UUID, UUID] | None = (first, NO_ID)
         while after is not None:
-            with database.transaction() as tx:
-                after, gone = retention.delete_files(tx, blobs, after, end, made_before)
-            deleted += gone
+            with database.statements() as tx:
+                found = retention.find_unneeded_files(tx, after, end, made_before)
+            deleted += _delete_batch(database, blobs, found)
+            after = found.last
     return deleted
+
+
+def _delete_batch(database: Database, blobs: Blobs, found: UnneededFiles) -> int:
+    """Delete the bytes of files outside of a transaction, then their rows; how many files.
+
+    Bytes that somebody has just put again stay with their row until the next time. Where the storage fails, the rows of
+    what was deleted until then go before the error is raised.
+    """
+    discarded: list[bytes] = []
+    try:
+        for sha256 in found.unnamed:
+            if blobs.discard(sha256):
+                discarded.append(sha256)
+    finally:
+        with database.transaction() as tx:
+            deleted = retention.delete_files(tx, found, discarded)
+    return deleted
+
+
+def _parted(database: Database, part: Callable[[Transaction], T]) -> T:
+    """Part a batch of runs from their conversations; large answers are moved first, outside of the transaction."""
+    while True:
+        try:
+            return _in_transaction(database, part)
+        except LargeAnswersLeft as left:
+            retention.keep_large_answers(database, left)
 
 
 def _in_transaction(database: Database, work: Callable[[Transaction], T]) -> T:

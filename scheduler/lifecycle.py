@@ -18,6 +18,7 @@ from canvas.budget import EXCEEDED, SECONDS, out_of_time
 from canvas.errors import InvalidRequest, NotFound
 from canvas.expiry import reason_of_expiry
 from canvas.state import RunStatus
+from scheduler import external_keys
 from scheduler.accepting import ON_BUSY, NotWaiting, Start, Started, WaitsNow, accept, answer, first_of, repeated
 from scheduler.coordinator import Coordinator, is_contradiction
 from scheduler.turn_start import Request
@@ -100,6 +101,8 @@ class Lifecycle:
                 return repeated(tx, tenant_id, first), None
             if row["status"] != RunStatus.WAITING:
                 raise NotWaiting(f"Run {run_id} does not wait for input; it is {row['status']}.", status=row["status"])
+            if external is not None:  # before the commit: keys that are set later count
+                external_keys.forget(tx, self.coordinator.dispatch.bus, [external.text], run_id)
             try:
                 return started, answer(self.coordinator, tx, row, request, started, budget)
             except VersionGone as gone:  # the turn is accepted, and ends with the reason

@@ -95,7 +95,8 @@ def start_for(
     A turn that answers a form starts no run: the external id leads to the run that goes on. Raises InvalidRequest for
     what the caller can mend, Conflict if another request has this external id.
     """
-    external = External(external_id, _digest(canvas_id, _storable(options)))
+    options = _storable(options)
+    external = External(external_id, _digest(canvas_id, options), canvas_id, _request(options).to_json())
     with lifecycle.coordinator.database.transaction() as tx:
         first = external_ids.started_before(tx, tenant_id, external)
         if first is not None:

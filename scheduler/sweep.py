@@ -8,7 +8,7 @@ tick twice is only wasteful; a failing item never stops the tick.
 import signal
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
@@ -174,9 +174,9 @@ class Sweeper:
         for run_id in dict.fromkeys(runs):
             self._carefully(run_id, self.coordinator.advance_run)
 
-    def _cancel(self, open_runs: Mapping[UUID, tuple[UUID, str | None]]) -> None:
+    def _cancel(self, open_runs: Mapping[UUID, tuple[UUID, Collection[str]]]) -> None:
         conversations = {run_id: conversation_id for run_id, (conversation_id, _) in open_runs.items()}
-        names = {run_id: name for run_id, (_, name) in open_runs.items() if name is not None}
+        names = {run_id: names for run_id, (_, names) in open_runs.items() if names}
         for run_id in self.coordinator.dispatch.bus.cancelled(conversations, names):
             self._carefully(run_id, Lifecycle(self.coordinator).cancel_by_key)
 

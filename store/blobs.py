@@ -43,7 +43,10 @@ class Blobs(Protocol):
         ...
 
     def discard(self, sha256: bytes) -> bool:
-        """Remove bytes that no row names any more; False if they are to stay, or are not here."""
+        """Remove bytes that no row names any more; True if they are not here (now, or already before).
+
+        False: somebody has just put them, for a row to come, and they stay.
+        """
         ...
 
     def is_there(self) -> bool:
@@ -95,21 +98,21 @@ class LocalBlobs:
         return data
 
     def discard(self, sha256: bytes) -> bool:
-        """Remove bytes that no row names any more; False if somebody has just put them again, for a row to come.
+        """Remove bytes that no row names any more; False if somebody has just put them, for a row to come.
 
-        Taken aside first: who puts them from then on writes them anew, and who did so before is seen by the time.
+        Taken aside first: who puts them from then on writes them anew, and who did so before is seen by the time. What
+        a process has left aside that died here is dealt with first.
         """
         place = self._place(sha256)
+        for aside in place.parent.glob(f"{place.name}.*"):
+            _settle_aside(aside, place)
+        if _is_young(place):
+            return False
         aside = place.with_name(f"{place.name}.{secrets.token_hex(4)}")
-        try:
+        with suppress(FileNotFoundError):
             place.rename(aside)
-        except FileNotFoundError:
-            return False
-        if time.time() - aside.stat().st_mtime < IN_HAND.total_seconds():
-            aside.replace(place)
-            return False
-        aside.unlink()
-        return True
+            _settle_aside(aside, place)
+        return not place.exists()
 
     def is_there(self) -> bool:
         """Whether the folder is there: it is made with the first file."""
@@ -156,6 +159,23 @@ def _touch(place: Path) -> bool:
     except FileNotFoundError:
         return False
     return True
+
+
+def _is_young(place: Path) -> bool:
+    """Whether a file was put so recently that its row may be still to come."""
+    try:
+        return time.time() - place.stat().st_mtime < IN_HAND.total_seconds()
+    except FileNotFoundError:
+        return False
+
+
+def _settle_aside(aside: Path, place: Path) -> None:
+    """Remove a file that was taken aside; put it back if it is young, and nobody has written it anew."""
+    with suppress(FileNotFoundError):  # another process has dealt with it meanwhile
+        if _is_young(aside) and not place.exists():
+            aside.replace(place)
+        else:
+            aside.unlink()
 
 
 def _make(folder: Path) -> None:

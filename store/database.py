@@ -8,6 +8,7 @@ so every transaction has server-side limits; client and server keep-alives notic
 import time
 from collections.abc import Callable, Generator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any, TypeVar, cast
 
@@ -19,7 +20,7 @@ from sqlalchemy.exc import TimeoutError as NoConnectionFree
 from canvas.errors import ExecutorError
 from store import poolers
 from store.encoding import decode, encode
-from store.large_values import NOWHERE, LargeValues
+from store.large_values import NOWHERE, LargeValues, ReadFirst
 from store.outages import may_be_repeated
 from store.pipeline import Connection, Prepared
 from store.pruning import WEEKS, Pruning
@@ -173,12 +174,28 @@ class Database:
 
         For a lock that did not come and a deadlock, which may show only at the commit, since most statements are waited
         for there; and for a connection that had died in the pool. What became of a commit whose connection has broken
-        nobody knows, so that is not repeated.
+        nobody knows, so that is not repeated. Large values that the work needs are read outside of the transaction.
         """
+        return self.reading_ahead(lambda large: self._carried_out(work, large))
+
+    def reading_ahead(self, work: Callable[[LargeValues], T]) -> T:
+        """Do work whose transactions take the large values that it is given; again for each value that it lacks.
+
+        Such a value is read from the file storage while no transaction is open. Raises ValueGone.
+        """
+        ahead: dict[str, Any] = {}
+        while True:
+            try:
+                return work(replace(self.large, ahead=ahead))
+            except ReadFirst as needed:
+                ahead[needed.key] = self.large.read(needed)
+
+    def _carried_out(self, work: Callable[[Transaction], T], large: LargeValues) -> T:
         for further in reversed(range(TRIES)):
             is_done = False
             try:
                 with self.transaction() as tx:
+                    tx.large = large
                     result = work(tx)
                     is_done = True
                 return result

@@ -6,12 +6,13 @@ with every spelling of a UUID (hyphens, upper case) made one.
 """
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import bindparam, delete, literal_column, select, tuple_, update
+from sqlalchemy import bindparam, delete, literal_column, select, text, tuple_, update
 from sqlalchemy.dialects.postgresql import insert
 
 from canvas.errors import Conflict, InvalidRequest
@@ -50,11 +51,22 @@ POINT = (
 )
 RUN_OF_TENANT = select(runs.c.id).where(runs.c.id == bindparam("of_run"), runs.c.tenant_id == bindparam("of_tenant"))
 _refused = literal_column(f"'{RunStatus.REFUSED}'")
-STARTED_RUN = RUN_OF_TENANT.where(runs.c.status != _refused)
+STARTED_RUN = select(runs.c.id, runs.c.canvas_id, runs.c.request, runs.c.first_event).where(
+    runs.c.id == bindparam("of_run"), runs.c.tenant_id == bindparam("of_tenant"), runs.c.status != _refused
+)
+SHOWN = ("query", "inputs", "files", "user_id", "chat_template_kwargs")
+"""What the row of a run shows of the request that started it."""
 RUN = select(runs.c.tenant_id).where(runs.c.id == bindparam("of_run"))
 DROP_REFUSED = delete(runs).where(
     runs.c.id == bindparam("of_run"), runs.c.status == literal_column(f"'{RunStatus.REFUSED}'")
 )
+KEYS_OF_RUN = text("select array(select key from external_ids where run_id = :run_id)")
+OPEN_RUNS_NAMED = text("""
+    select r.id from runs r
+    where r.status in ('queued', 'running', 'waiting', 'stopping') and r.id <> :besides
+      and (r.id = :as_id or r.external_id = :written
+        or exists (select from external_ids x where x.run_id = r.id and x.key = :key))
+""")
 _GONE = (
     select(external_ids.c.tenant_id, external_ids.c.key)
     .where(
@@ -70,10 +82,12 @@ FORGET = delete(external_ids).where(tuple_(external_ids.c.tenant_id, external_id
 
 @dataclass(frozen=True, slots=True)
 class External:
-    """An external id, as its sender wrote it, and the SHA-256 of the request that it came with."""
+    """An external id, as its sender wrote it, and the request that it came with: SHA-256, agent, and what runs show."""
 
     text: str
     digest: bytes
+    canvas_id: UUID
+    request: Mapping[str, Any]
 
     @property
     def key(self) -> str:
@@ -129,7 +143,7 @@ def started_before(tx: Transaction, tenant_id: UUID, external: External) -> UUID
     """
     found = tx.one_or_none(READ, of_tenant=tenant_id, of_key=external.key)
     if found is None:
-        return started_run(tx, tenant_id, external.text)
+        return _started_by(tx, tenant_id, external)
     return _compared(external, found["run_id"], found["digest"])
 
 
@@ -147,7 +161,7 @@ def claim(tx: Transaction, tenant_id: UUID, external: External, run_id: UUID) ->
             tx.run(DROP_REFUSED, of_run=found["run_id"])
             point(tx, tenant_id, external, run_id)
             return None
-        earlier = started_run(tx, tenant_id, external.text)
+        earlier = _started_by(tx, tenant_id, external)
         if earlier is not None:
             return earlier
         values = {"tenant_id": tenant_id, "key": external.key, "run_id": run_id, "digest": external.digest}
@@ -155,15 +169,39 @@ def claim(tx: Transaction, tenant_id: UUID, external: External, run_id: UUID) ->
             return None
 
 
-def started_run(tx: Transaction, tenant_id: UUID, written: str) -> UUID | None:
+def started_run(tx: Transaction, tenant_id: UUID, written: str) -> Mapping[str, Any] | None:
     """The tenant's run whose own id is the external one: from an earlier release, or started over HTTP."""
     parsed = uuid_of(written)
-    return tx.scalar(STARTED_RUN, of_run=parsed, of_tenant=tenant_id) if parsed is not None else None
+    return tx.one_or_none(STARTED_RUN, of_run=parsed, of_tenant=tenant_id) if parsed is not None else None
+
+
+def _started_by(tx: Transaction, tenant_id: UUID, external: External) -> UUID | None:
+    """The run whose own id is the external one, if this request may have started it. Raises Conflict for another one.
+
+    No digest is known of such a run: the agent is compared, and in its first turn what the row shows of the request.
+    """
+    row = started_run(tx, tenant_id, external.text)
+    if row is None:
+        return None
+    is_first_turn = row["first_event"] <= 1
+    differs = any((row["request"].get(name) or None) != (external.request.get(name) or None) for name in SHOWN)
+    if row["canvas_id"] != external.canvas_id or (is_first_turn and differs):
+        raise _is_of_another_request(external, row["id"])
+    return row["id"]
 
 
 def point(tx: Transaction, tenant_id: UUID, external: External, run_id: UUID) -> None:
     """Let an external id that this transaction has claimed lead to another run."""
     tx.run(POINT, of_tenant=tenant_id, of_key=external.key, new_run=run_id, new_digest=external.digest)
+
+
+def open_runs_named(tx: Transaction, written: str, besides: UUID) -> list[UUID]:
+    """The open runs of all tenants that an external id means, but for one: a cancel key names no tenant.
+
+    Reads the open runs, so it is for the rare case that such a key is set.
+    """
+    named = {"written": written, "key": key_of(written), "as_id": uuid_of(written) or UUID(int=0)}
+    return [run_id for (run_id,) in tx.rows(OPEN_RUNS_NAMED, **named, besides=besides)]
 
 
 def is_free(tx: Transaction, run_id: UUID) -> bool:
@@ -184,8 +222,11 @@ def _compared(external: External, run_id: UUID, digest: bytes | None) -> UUID | 
     if digest is None:
         return None
     if digest != external.digest:
-        raise Conflict(
-            f'The run id "{external.text}" belongs to another request. Use a new id for a new request.',
-            run_id=str(run_id),
-        )
+        raise _is_of_another_request(external, run_id)
     return run_id
+
+
+def _is_of_another_request(external: External, run_id: UUID) -> Conflict:
+    return Conflict(
+        f'The run id "{external.text}" belongs to another request. Use a new id for a new request.', run_id=str(run_id)
+    )

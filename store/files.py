@@ -1,6 +1,7 @@
 """Uploads and produced documents: a row says what a file is, its bytes lie under the hash of their content.
 
-Bytes are written before the row, so that a row never points at nothing; the same content is stored once.
+Bytes are written before the row, so that a row never points at nothing; the same content is stored once. Nothing that
+has a transaction talks to the storage of the bytes: a slow bucket would outlast the time that a transaction may idle.
 """
 
 from collections.abc import Mapping
@@ -113,22 +114,6 @@ FILE_FOR_RUN = FILE.where(or_(_is_of_no_link, _came_by(_link_of_reader), _is_nam
 """A file as far as a run may read it: one of a share link reads what came by the link, and what its document names."""
 
 
-def add(
-    tx: Transaction,
-    tenant_id: UUID,
-    blobs: Blobs,
-    name: str,
-    mime_type: str,
-    data: bytes,
-    *,
-    created_by: str = "",
-    run_id: UUID | None = None,
-) -> StoredFile:
-    """Store a file; `run_id` names the run that produced it."""
-    kept = Kept(name, mime_type, len(data), blobs.put(data))
-    return note(tx, tenant_id, kept, created_by=created_by, run_id=run_id)
-
-
 def note(
     tx: Transaction,
     tenant_id: UUID,
@@ -154,26 +139,16 @@ def note(
     return StoredFile(*row)
 
 
-def put(
-    tx: Transaction,
-    tenant_id: UUID,
-    blobs: Blobs,
-    file_id: UUID,
-    name: str,
-    mime_type: str,
-    data: bytes,
-    *,
-    run_id: UUID,
-) -> None:
-    """Store a file under an id of the caller's; what was there under it before is replaced."""
+def put(tx: Transaction, tenant_id: UUID, file_id: UUID, kept: Kept, *, run_id: UUID) -> None:
+    """Give a file whose bytes are stored a row under an id of the caller's; a row that is there is replaced."""
     tx.run(
         PUT,
         id=file_id,
         tenant_id=tenant_id,
-        name=name,
-        mime_type=mime_type,
-        size=len(data),
-        sha256=blobs.put(data),
+        name=kept.name,
+        mime_type=kept.mime_type,
+        size=kept.size,
+        sha256=kept.sha256,
         created_by="",
         run_id=run_id,
     )
@@ -192,17 +167,17 @@ def get(tx: Transaction, tenant_id: UUID, file_id: UUID, *, token_id: UUID | Non
     return _found(row)
 
 
-def read(
-    tx: Transaction, tenant_id: UUID, blobs: Blobs, file_id: UUID, *, for_run: UUID | None = None
-) -> tuple[StoredFile, bytes]:
-    """A file with its bytes. Raises NotFound, for another tenant's as well.
+def get_for_run(tx: Transaction, tenant_id: UUID, file_id: UUID, run_id: UUID) -> StoredFile:
+    """What is known of a file that a run reads. Raises NotFound, for another tenant's as well.
 
     A run of a share link's session reads files that came by the link, and those that its document names.
     """
-    given = {"tenant_id": tenant_id, "file_id": file_id}
-    row = tx.one_or_none(FILE, **given) if for_run is None else tx.one_or_none(FILE_FOR_RUN, **given, reader=for_run)
-    file = _found(row)
-    return file, blobs.get(file.sha256)
+    return _found(tx.one_or_none(FILE_FOR_RUN, tenant_id=tenant_id, file_id=file_id, reader=run_id))
+
+
+def store(blobs: Blobs, name: str, mime_type: str, data: bytes) -> Kept:
+    """Store the bytes of a file. Not inside of a transaction: a storage may be slow."""
+    return Kept(name, mime_type, len(data), blobs.put(data))
 
 
 def _found(row: Mapping[str, Any] | None) -> StoredFile:

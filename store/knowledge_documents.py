@@ -143,7 +143,8 @@ STOP = (
     .values(status="uploaded", chunks=0, expected=0, read_pages=0, tokens=0, lease_id=None, updated_at=func.now())
     .returning(documents.c.id)
 )
-DELETE = sa.delete(documents).where(*_this_document).returning(documents.c.sha256)
+CONTENTS = sa.select(documents.c.sha256).where(*_this_document)
+DELETE = sa.delete(documents).where(*_this_document)
 CLEAR = text("delete from knowledge_chunks where tenant_id = :tenant_id and document_id = any(cast(:ids as uuid[]))")
 
 TAKE = text("""
@@ -294,12 +295,16 @@ def stop(tx: Transaction, tenant_id: UUID, base_id: UUID, ids: Sequence[UUID]) -
     return len(stopped)
 
 
-def delete(tx: Transaction, tenant_id: UUID, base_id: UUID, ids: Sequence[UUID]) -> list[bytes]:
-    """Delete documents with their chunks; the hashes of their bytes, which nobody names any more."""
-    gone = [bytes(row.sha256) for row in tx.rows(DELETE, of_tenant=tenant_id, of_base=base_id, ids=list(ids))]
-    if gone:
+def contents(tx: Transaction, tenant_id: UUID, base_id: UUID, ids: Sequence[UUID]) -> list[bytes]:
+    """The hashes of the bytes of documents. No two documents of a base have the same."""
+    rows = tx.rows(CONTENTS, of_tenant=tenant_id, of_base=base_id, ids=list(ids)) if ids else ()
+    return [bytes(row.sha256) for row in rows]
+
+
+def delete(tx: Transaction, tenant_id: UUID, base_id: UUID, ids: Sequence[UUID]) -> None:
+    """Delete documents with their chunks. Their bytes go before (`contents`), outside of the transaction."""
+    if ids and tx.run(DELETE, of_tenant=tenant_id, of_base=base_id, ids=list(ids)):
         knowledge_bases.touch(tx, tenant_id, base_id)
-    return gone
 
 
 def _forget_chunks(tx: Transaction, tenant_id: UUID, base_id: UUID, ids: list[UUID]) -> None:

@@ -33,13 +33,26 @@ Aside = Mapping[str, Any]
 """Values in files, by name: [week/tenant/hash, bytes of the JSON]."""
 
 
+class ReadFirst(Exception):
+    """A transaction needs a value from the file storage: it is to be read outside, and the transaction repeated."""
+
+    def __init__(self, what: str, key: str, size: int) -> None:
+        super().__init__(f"{what} ({size:,} bytes) lies in the file storage, which no transaction waits for.")
+        self.what, self.key, self.size = what, key, size
+
+
 @dataclass(frozen=True, slots=True)
 class LargeValues:
-    """A process's way to them. `blobs` None: it has no file storage; `keeps`: what it writes goes there."""
+    """A process's way to them. `blobs` None: it has no file storage; `keeps`: what it writes goes there.
+
+    `ahead`: of a transaction that does not wait for the storage, the values that were read for it; others raise
+    ReadFirst. None: each value is read when it is asked for.
+    """
 
     blobs: Blobs | None = None
     keeps: bool = False
     from_bytes: int = LARGE
+    ahead: Mapping[str, Any] | None = None
 
     # -- writing --------------------------------------------------------------------------------------------------
     def values_row(self, tenant_id: UUID, row: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -113,7 +126,15 @@ class LargeValues:
         """A variable from the columns `value` and `large`."""
         return self._read(f'The value of "{name}"', *large["value"]) if large and value is None else value
 
+    def read(self, needed: ReadFirst) -> Any:
+        """The value that a transaction needs. Raises ValueGone if its file is not to be had."""
+        return self._read(needed.what, needed.key, needed.size)
+
     def _read(self, what: str, key: str, size: int) -> Any:
+        if self.ahead is not None:
+            if key not in self.ahead:
+                raise ReadFirst(what, key, size)
+            return self.ahead[key]
         if self.blobs is None:
             raise ValueGone(
                 f"{what} ({size:,} bytes) lies in the file storage, and this process has none. "

@@ -1,6 +1,6 @@
 """What the sweeper finds: rows that wait for somebody who will not come. Each statement reads a partial index."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 from uuid import UUID
 
@@ -73,8 +73,9 @@ STILL = text("""
     order by id limit :most
 """)  # one by one, so that each reads its partial index
 OPEN = text("""
-    select id, conversation_id, external_id from runs
-    where status in ('queued', 'running', 'waiting', 'stopping') limit :most
+    select r.id, r.conversation_id, r.external_id,
+      array(select x.key from external_ids x where x.run_id = r.id) as keys
+    from runs r where r.status in ('queued', 'running', 'waiting', 'stopping') limit :most
 """)
 
 
@@ -122,6 +123,9 @@ def standing_still(tx: Transaction, most: int = BATCH) -> list[UUID]:
     return [row[0] for row in tx.rows(STILL, most=most)]
 
 
-def open_runs(tx: Transaction, most: int = 10_000) -> dict[UUID, tuple[UUID, str | None]]:
-    """Runs that are not over, with their conversations and their external ids (None: the run has none)."""
-    return {row[0]: (row[1], row[2]) for row in tx.rows(OPEN, most=most)}
+def open_runs(tx: Transaction, most: int = 10_000) -> dict[UUID, tuple[UUID, Collection[str]]]:
+    """Runs that are not over, with their conversations and the external ids that they were started or answered with."""
+    return {
+        run_id: (conversation_id, {*keys, external_id} if external_id is not None else keys)
+        for run_id, conversation_id, external_id, keys in tx.rows(OPEN, most=most)
+    }

@@ -4,9 +4,13 @@ A conversation goes when nobody has spoken in it for the time that runs are kept
 before a week is dropped the answers of its runs move into the messages that showed them. A file that a run has made
 goes when both its run and the conversation it was shown in are gone. Each function takes a bounded batch, for a
 transaction of its own.
+
+Nothing here talks to the file storage inside of a transaction: a slow bucket would outlast the time that a transaction
+may idle. Bytes go before the rows that name them, so that a crash leaves a row for the next time, and not bytes
+without a name.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
@@ -15,7 +19,7 @@ import structlog
 from sqlalchemy import text
 
 from canvas.errors import ValueGone
-from store.blobs import Blobs
+from store.database import Database
 from store.encoding import encode
 from store.transaction import Transaction
 
@@ -59,7 +63,7 @@ LARGE_ANSWERS = text("""
 """)
 KEEP_ANSWER = text("""
     update conversation_messages set content = cast(:content as json), activation_id = null, node_id = null
-    where conversation_id = :conversation_id and number = :number
+    where conversation_id = :conversation_id and number = :number and content is null
 """)
 TENANTS = text("select id from tenants")
 HAS_RUNS = text("select exists (select from runs where id >= :first and id < :end)")
@@ -78,8 +82,14 @@ FILES_LEFT = text("""
       and f.created_at < :made_before
     order by f.run_id, f.id limit :most
 """)
-DELETE_FILES = text("delete from files where id = any(cast(:ids as uuid[])) returning sha256")
-STILL_NAMED = text("select distinct sha256 from files where sha256 = any(cast(:hashes as bytea[]))")
+NAMED_BY_OTHERS = text("""
+    select distinct sha256 from files where sha256 = any(cast(:hashes as bytea[])) and id <> all(cast(:ids as uuid[]))
+""")
+DELETE_FILES = text("delete from files where id = any(cast(:ids as uuid[]))")
+DELETE_FILES_OF_OTHERS = text("""
+    delete from files f where f.id = any(cast(:ids as uuid[]))
+      and exists (select from files o where o.sha256 = f.sha256 and o.id <> all(cast(:ids as uuid[])))
+""")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,11 +100,37 @@ class Parted:
     can_go: bool
 
 
+class LargeAnswersLeft(Exception):
+    """Conversations that go on still show answers of these runs from the file storage: `keep_large_answers` first."""
+
+    def __init__(self, conversations: Sequence[UUID], run_ids: Sequence[UUID]) -> None:
+        super().__init__(f"{len(conversations)} conversations show large answers of {len(run_ids)} runs.")
+        self.conversations = conversations
+        self.run_ids = run_ids
+
+
+@dataclass(frozen=True, slots=True)
+class UnneededFiles:
+    """Files of a batch that nobody can ask for. `last`: (run, file) that was seen last; None: there are no more.
+
+    `contents`: their ids by the hash of their bytes. `shared`: the hashes that other files have as well.
+    """
+
+    last: tuple[UUID, UUID] | None
+    contents: Mapping[bytes, Sequence[UUID]]
+    shared: frozenset[bytes]
+
+    @property
+    def unnamed(self) -> Sequence[bytes]:
+        """The hashes whose bytes may go."""
+        return sorted(self.contents.keys() - self.shared)
+
+
 def part(tx: Transaction, first: UUID, end: UUID, before: datetime) -> Parted:
     """Part up to 500 runs of a range from their conversations.
 
     Conversations that nobody has touched since `before` are deleted, others take their answers over. A run cannot go
-    while its conversation would begin its next turn from what it left.
+    while its conversation would begin its next turn from what it left. Raises LargeAnswersLeft.
     """
     found = tx.rows(RUNS, first=first, end=end, most=BATCH)
     if not found:
@@ -106,7 +142,7 @@ def part(tx: Transaction, first: UUID, end: UUID, before: datetime) -> Parted:
 def part_strays(tx: Transaction, after: tuple[datetime, UUID], before: datetime) -> tuple[datetime, UUID] | None:
     """The same for up to 500 runs that no week covers and that were accepted before `before`: where the next begin.
 
-    None: there are no more. Their ids tell no time, so they come in the order of acceptance.
+    None: there are no more. Their ids tell no time, so they come in the order of acceptance. Raises LargeAnswersLeft.
     """
     found = tx.rows(STRAY_RUNS, after=after[0], id=after[1], before=before, most=BATCH)
     if found:
@@ -115,33 +151,38 @@ def part_strays(tx: Transaction, after: tuple[datetime, UUID], before: datetime)
 
 
 def _part(tx: Transaction, found: Sequence[tuple[UUID, UUID]], before: datetime) -> bool:
-    """Part runs from their conversations; whether all of these runs can go."""
+    """Part runs from their conversations; whether all of these runs can go. Raises LargeAnswersLeft."""
     ids = [run_id for run_id, _ in found]
     conversations = sorted({conversation_id for _, conversation_id in found})
     idle = [conversation_id for (conversation_id,) in tx.rows(IDLE, ids=conversations, before=before)]
     if idle:
         tx.run(FORGET, ids=idle)
-    _keep_large_answers(tx, conversations, ids)
+    left = {row.conversation_id for row in tx.rows(LARGE_ANSWERS, conversations=conversations, ids=ids)}
+    if left:
+        raise LargeAnswersLeft(sorted(left), ids)
     tx.run(KEEP_ANSWERS, conversations=conversations, ids=ids)
     return not tx.scalar(GO_ON, conversations=conversations, ids=ids)
 
 
-def _keep_large_answers(tx: Transaction, conversations: Sequence[UUID], ids: Sequence[UUID]) -> None:
-    """Move answers that lie in files into their messages, whole: the files go with the week.
+def keep_large_answers(database: Database, left: LargeAnswersLeft) -> None:
+    """Move answers that lie in the file storage into their messages, whole: the storage is cleared with the week.
 
-    Raises OSError if the storage is out of reach. What is gone from it for good goes from the answer.
+    Each is read outside of a transaction, and written by one statement. Raises OSError if the storage is out of reach.
+    What is gone from it for good goes from the answer.
     """
-    for conversation_id, number, node_id, outputs, large in tx.rows(
-        LARGE_ANSWERS, conversations=conversations, ids=ids
-    ):
-        if not tx.large.is_within_reach():
-            raise OSError("The file storage is out of reach. Give the sweeper EASEL_FILES_DIR or EASEL_FILES_URL.")
+    large = database.large
+    if not large.is_within_reach():
+        raise OSError("The file storage is out of reach. Give the sweeper EASEL_FILES_DIR or EASEL_FILES_URL.")
+    with database.statements() as tx:
+        found = tx.rows(LARGE_ANSWERS, conversations=left.conversations, ids=left.run_ids)
+    for conversation_id, number, node_id, outputs, aside in found:
         try:
-            content = tx.large.outputs(node_id, outputs, large)
+            content = large.outputs(node_id, outputs, aside)
         except ValueGone as error:
             log.error("value_gone", error=error.message)
             content = outputs
-        tx.run(KEEP_ANSWER, content=encode(content), conversation_id=conversation_id, number=number)
+        with database.statements() as tx:
+            tx.run(KEEP_ANSWER, content=encode(content), conversation_id=conversation_id, number=number)
 
 
 def clear_values(tx: Transaction, before: datetime, now: datetime) -> int:
@@ -165,29 +206,31 @@ def forget_unused(tx: Transaction, before: datetime) -> int:
     return tx.run(FORGET, ids=unused) if unused else 0
 
 
-def delete_files(
-    tx: Transaction, blobs: Blobs, after: tuple[UUID, UUID], end: UUID, made_before: datetime
-) -> tuple[tuple[UUID, UUID] | None, int]:
-    """Look at 500 files of runs below `end` and delete those nobody can ask for: the last one seen, and how many.
+def find_unneeded_files(tx: Transaction, after: tuple[UUID, UUID], end: UUID, made_before: datetime) -> UnneededFiles:
+    """Look at 500 files of runs below `end`, and return those that nobody can ask for.
 
-    None: there are no more. Files that were made later than `made_before` stay.
-
-    Their bytes go before the commit: a crash in between leaves a row for the next time, not bytes without a name.
+    Files that were made later than `made_before` are needed.
     """
     found = tx.rows(FILES_LEFT, end=end, last_run=after[0], last_file=after[1], made_before=made_before, most=BATCH)
-    if not found:
-        return None, 0
-    gone = [file_id for file_id, _, _, is_needed in found if not is_needed]
-    hashes = _deleted(tx, gone)
-    for sha256 in hashes:
-        blobs.discard(sha256)
-    return (found[-1][1], found[-1][0]), len(gone)
+    contents: dict[bytes, list[UUID]] = {}
+    for file_id, _, sha256, is_needed in found:
+        if not is_needed:
+            contents.setdefault(bytes(sha256), []).append(file_id)
+    others = frozenset[bytes]()
+    if contents:
+        ids = [file_id for files in contents.values() for file_id in files]
+        rows = tx.rows(NAMED_BY_OTHERS, hashes=sorted(contents), ids=ids)
+        others = frozenset(bytes(sha256) for (sha256,) in rows)
+    return UnneededFiles((found[-1][1], found[-1][0]) if found else None, contents, others)
 
 
-def _deleted(tx: Transaction, file_ids: Sequence[UUID]) -> list[bytes]:
-    """Delete files; the hashes that no other file has."""
-    if not file_ids:
-        return []
-    hashes = {bytes(sha256) for (sha256,) in tx.rows(DELETE_FILES, ids=file_ids)}
-    named = {bytes(sha256) for (sha256,) in tx.rows(STILL_NAMED, hashes=sorted(hashes))}
-    return sorted(hashes - named)
+def delete_files(tx: Transaction, files: UnneededFiles, discarded: Iterable[bytes]) -> int:
+    """Delete the rows of files whose bytes are gone, or belong to other files as well; return how many.
+
+    `discarded`: the hashes whose bytes are gone. A row whose content lost its last other file meanwhile stays for the
+    next time, since it alone names those bytes then.
+    """
+    gone = [file_id for sha256 in discarded for file_id in files.contents[sha256]]
+    shared = [file_id for sha256 in sorted(files.shared) for file_id in files.contents[sha256]]
+    deleted = tx.run(DELETE_FILES, ids=gone) if gone else 0
+    return deleted + (tx.run(DELETE_FILES_OF_OTHERS, ids=shared) if shared else 0)

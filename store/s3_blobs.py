@@ -81,9 +81,11 @@ class S3Blobs:
         return data
 
     def discard(self, sha256: bytes) -> bool:
-        """Delete bytes that no row names any more; False if somebody has just put them again, for a row to come."""
+        """Delete bytes that no row names any more; False if somebody has just put them, for a row to come."""
         age = self._age(sha256)
-        if age is None or age < IN_HAND.total_seconds():
+        if age is None:
+            return True
+        if age < IN_HAND.total_seconds():
             return False
         with _asking():
             self.client.delete_object(Bucket=self.bucket, Key=self._key(sha256))

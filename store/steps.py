@@ -131,6 +131,7 @@ class Applied:
     left: AsLeft | None = None  # for the step behind it
     is_last_at_work: bool = False  # nothing is at work or ready but what was taken, so nobody can report meanwhile
     rewrites: bool = False  # whether outputs were written that are not those of the reports
+    forget_names: Callable[[], None] | None = None  # forgets cancel keys of the external ids of a run that is over
 
     def merge(self, later: "Applied") -> None:
         """Add what a later decision of the same transaction has written."""
@@ -142,6 +143,7 @@ class Applied:
         self.conversation_id = later.conversation_id or self.conversation_id
         self.next_run = later.next_run or self.next_run
         self.calls_off = self.calls_off or later.calls_off
+        self.forget_names = later.forget_names or self.forget_names
 
 
 def apply(

@@ -39,12 +39,13 @@ class Keeping:
     def _read(self, descriptor: Mapping[str, Any]) -> bytes:
         named = next((str(descriptor[key]) for key in _ID_KEYS if descriptor.get(key)), "")
         try:
-            with self.database.transaction() as tx:
-                _, data = files.read(tx, self.claim.tenant_id, self._storage(), UUID(named), for_run=self.claim.run_id)
+            file_id, blobs = UUID(named), self._storage()
+            with self.database.statements() as tx:
+                file = files.get_for_run(tx, self.claim.tenant_id, file_id, self.claim.run_id)
+            return blobs.get(file.sha256)
         except (NotFound, ValueError) as error:
             name = descriptor.get("name") or descriptor.get("filename") or named
             raise NodeFailure(f'The file "{name}" is not there. Upload it again.') from error
-        return data
 
     async def save(self, name: str, data: bytes, mime_type: str, place: str) -> Mapping[str, Any]:
         """Keep a produced file; the same name and place of the same activation is the same file."""
@@ -53,9 +54,10 @@ class Keeping:
     def _save(self, name: str, data: bytes, mime_type: str, place: str) -> Mapping[str, Any]:
         name = failures.storable(name)
         file_id = uuid5(self.claim.id, f"{place}/{name}")
-        blobs, claim = self._storage(), self.claim
+        claim = self.claim
+        kept = files.store(self._storage(), name, mime_type, data)
         with self.database.transaction() as tx:
-            files.put(tx, claim.tenant_id, blobs, file_id, name, mime_type, data, run_id=claim.run_id)
+            files.put(tx, claim.tenant_id, file_id, kept, run_id=claim.run_id)
         return {"doc_id": file_id.hex, "filename": name, "mime_type": mime_type, "size": len(data)}
 
     def _storage(self) -> Blobs:

@@ -46,7 +46,12 @@ class Purse:
     _has_asked: bool = False
 
     async def is_limited(self) -> bool:
-        """Whether a budget counts for the next call. One that has begun to count goes on counting."""
+        """Whether a budget counts for the next call. One that has begun to count goes on counting.
+
+        Each call but the first reads the run's row by its key, since a budget that is set in the middle of a run holds
+        from the next call. No other statement is sent at that moment: renewals come every few seconds, and what an
+        Agent records comes before its tools have worked. One round trip is little beside a call of a model.
+        """
         if not self.known and self._has_asked:
             self.known = await asyncio.to_thread(self._look)
         self._has_asked = True

@@ -158,7 +158,7 @@ class Reporting:
                     self.taking.may_be_stored = part.may_be_stored
                 self._store_alone(written, turn, rides_along=True)
         if part.is_stored:
-            self.coordinator.dispatch.counters.activation(self.claim.component, str(written.outcome.get("is")))
+            self._count(written)
 
     def _store_all(self, turn: Turn) -> None:
         """Store what waits for the same run; if anything of it cannot be stored, each is to find out for itself."""
@@ -227,13 +227,23 @@ class Reporting:
                 raise
         if turn is not None:
             turn.end()
-        coordinator.dispatch.counters.activation(claim.component, str(written.outcome.get("is")))
+        self._count(written)
         if not rides_along:
             coordinator.dispatch.advance(claim.run_id)
         elif applied is None:  # somebody held the run: once more, now that the report is visible
             coordinator.advance_run(claim.run_id)
         else:
             self._go_on(applied, written)
+
+    def _count(self, written: Written) -> None:
+        """Count a report that is stored, for the operator's metrics and log."""
+        counters, claim = self.coordinator.dispatch.counters, self.claim
+        counters.activation(claim.component, str(written.outcome.get("is")))
+        if written.usage.get(MODEL_ERRORS, 0) > claim.told_usage.get(MODEL_ERRORS, 0):
+            log.warning(
+                "model_error_is_the_answer", node_id=claim.node_id, error=str(written.outcome.get("told"))[:LONGEST]
+            )
+            counters.model_error(claim.component)
 
     def _own(self, written: Written) -> Own:
         return Own(self.claim, written, self.taking.taker if self.taking is not None else None)
@@ -347,9 +357,6 @@ class Reporting:
         """What the run counts of a step beside its usage: warnings, and the error of a model that was its answer."""
         error = column.get("told") if isinstance(outcome, Finished) else None
         is_of_a_model = error is not None and context is not None and context.node.kind is Kind.MODEL
-        if is_of_a_model:
-            log.warning("model_error_is_the_answer", node_id=self.claim.node_id, error=str(error)[:LONGEST])
-            self.coordinator.dispatch.counters.model_error(self.claim.component)
         counts = {WARNINGS: len(warnings_in(column)), MODEL_ERRORS: int(is_of_a_model)}
         return {name: count for name, count in counts.items() if count}
 

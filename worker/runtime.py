@@ -177,9 +177,10 @@ class _Files:
             raise NodeFailure("This worker has no file storage. Set EASEL_FILES_DIR.")
         name = str(descriptor.get("name") or descriptor.get("id"))
         try:
-            with self.database.transaction() as tx:
-                file_id = UUID(str(descriptor.get("id")))
-                stored, data = files.read(tx, tenant_id, self.blobs, file_id, for_run=run_id)
+            file_id = UUID(str(descriptor.get("id")))
+            with self.database.statements() as tx:
+                stored = files.get_for_run(tx, tenant_id, file_id, run_id)
+            data = self.blobs.get(stored.sha256)
         except (NotFound, ValueError) as error:
             raise NodeFailure(f'The file "{name}" is not there. Upload it again.') from error
         return UnreadFile(name, str(descriptor.get("mime_type") or stored.mime_type), data)

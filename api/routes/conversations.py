@@ -77,7 +77,7 @@ def list_sessions(
     dsl: str = "true",
 ) -> Response:
     """One page of an agent's conversations, the latest change first unless asked otherwise."""
-    with edge.database.transaction() as tx:
+    with edge.database.statements() as tx:  # large values are read from the storage in between
         canvas = canvas_of(tx, principal, agent_id)
         found, total = conversations.page(
             tx,
@@ -108,7 +108,7 @@ def list_sessions(
 @router.get("/{session_id}")
 def get_session(edge: TheEdge, principal: Caller, agent_id: str, session_id: str) -> Response:
     """One conversation with its document."""
-    with edge.database.transaction() as tx:
+    with edge.database.statements() as tx:  # large values are read from the storage in between
         return success(sessions.raw(tx, edge, _session(tx, principal, agent_id, session_id)))
 
 

@@ -219,9 +219,11 @@ def delete_base(edge: Edge, base: Base) -> None:
             knowledge_documents.delete(tx, base.tenant_id, base.id, [document.id for document in found])
         if not found:
             break
+    if edge.blobs is not None:  # before the base, which names it: whoever is stopped in between can ask for it again
+        storage_of(edge.blobs, base.id).clear()
     with edge.database.transaction() as tx:
         knowledge_bases.delete(tx, base.tenant_id, base.id)
-    if edge.blobs is not None:
+    if edge.blobs is not None:  # what was uploaded into the base meanwhile
         storage_of(edge.blobs, base.id).clear()
 
 

@@ -172,25 +172,30 @@ def change(edge: TheEdge, principal: Caller, body: SmallBody, dataset_id: str, d
 def delete(edge: TheEdge, principal: Caller, body: SmallBody, dataset_id: str) -> Response:
     """Delete documents with their chunks: `ids`, or everything with `delete_all`."""
     wanted = checked(Some, body)
-    with edge.database.transaction() as tx:
+    with edge.database.statements() as tx:
         base = base_of(tx, principal, dataset_id)
-        if not wanted.delete_all or wanted.ids:
-            _delete(edge, tx, base, _owned(tx, base, required_ids(wanted.ids, "ids")))
-            return success(None)
+        ids = _owned(tx, base, required_ids(wanted.ids, "ids")) if not wanted.delete_all or wanted.ids else None
+    if ids is not None:
+        _delete(edge, base, ids)
+        return success(None)
     while True:  # some at a time, since a statement has ten seconds
-        with edge.database.transaction() as tx:
+        with edge.database.statements() as tx:
             found, _ = knowledge_documents.page(tx, principal.tenant_id, base.id, most=AT_ONCE)
-            _delete(edge, tx, base, [document.id for document in found])
+        _delete(edge, base, [document.id for document in found])
         if not found:
             return success(None)
 
 
-def _delete(edge: Edge, tx: Transaction, base: Base, ids: list[UUID]) -> None:
-    hashes = knowledge_documents.delete(tx, base.tenant_id, base.id, ids)
+def _delete(edge: Edge, base: Base, ids: list[UUID]) -> None:
+    """Delete the bytes of documents, then their rows: whoever is stopped in between can ask for it again."""
     if edge.blobs is not None:
+        with edge.database.statements() as tx:
+            contents = knowledge_documents.contents(tx, base.tenant_id, base.id, ids)
         storage = storage_of(edge.blobs, base.id)
-        for sha256 in hashes:
+        for sha256 in contents:
             storage.discard(sha256)
+    with edge.database.transaction() as tx:
+        knowledge_documents.delete(tx, base.tenant_id, base.id, ids)
 
 
 # -- chunks -----------------------------------------------------------------------------------------------------------

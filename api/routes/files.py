@@ -16,11 +16,10 @@ from api.errors import absent, no_access
 from api.once import Keyed, by_files
 from api.replies import id_of, success
 from api.routes.agents import canvas_of
-from api.uploads import LONGEST_NAME, OCTETS, Incoming, fetched, guessed_type, keep, mime_type_of, shown, uploaded
+from api.uploads import LONGEST_NAME, OCTETS, fetched, guessed_type, keep, mime_type_of, shown, uploaded
 from canvas.errors import NotFound
 from providers.services import Http
 from store import files
-from store.blobs import Blobs
 from store.files import Kept, StoredFile
 
 router = APIRouter(tags=["files"])
@@ -76,7 +75,7 @@ async def upload(
         await in_thread(lambda: once.look(edge.database))
         if url and len(found) == 1:
             wanted = await fetched(http, url)
-            kept = [await in_thread(lambda: _kept(blobs, wanted))]
+            kept = [await in_thread(lambda: files.store(blobs, wanted.name, wanted.mime_type, wanted.data))]
         else:
             kept = await in_thread(lambda: [keep(blobs, file) for file in found])
     return await in_thread(lambda: _noted(edge, principal, once, kept))
@@ -88,10 +87,6 @@ def _see_agent(edge: Edge, principal: Principal, agent_id: str) -> None:
         raise no_access()
     with edge.database.transaction() as tx:
         canvas_of(tx, principal, agent_id)
-
-
-def _kept(blobs: Blobs, file: Incoming) -> Kept:
-    return Kept(file.name, file.mime_type, len(file.data), blobs.put(file.data))
 
 
 def _noted(edge: Edge, principal: Principal, once: Keyed, kept: list[Kept]) -> Response:
@@ -109,9 +104,14 @@ def _noted(edge: Edge, principal: Principal, once: Keyed, kept: list[Kept]) -> R
 
 
 @router.get("/agents/download")
-def download(edge: TheEdge, principal: Caller, id: str = "") -> Response:  # noqa: A002 - the name on the wire
-    """The bytes of an uploaded file."""
-    file, data = _read(edge, principal, id)
+def download(
+    edge: TheEdge,
+    principal: Caller,
+    id: str = "",  # noqa: A002 - the name on the wire
+    created_by: str = "",
+) -> Response:
+    """The bytes of an uploaded file; with `created_by`, which RAGFlow's clients send, only if the file is theirs."""
+    file, data = _read(edge, principal, id, created_by)
     return reply_with(data, OCTETS, file.name, is_inline=False)
 
 
@@ -126,19 +126,26 @@ def download_attachment(
     mime_type: str = "",
     filename: str = "",
     disposition: str = "",
+    created_by: str = "",
 ) -> Response:
     """A file that a run has produced; shown in the browser with `disposition=inline`, unless it is a page."""
-    file, data = _read(edge, principal, attachment_id)
+    file, data = _read(edge, principal, attachment_id, created_by)
     kind = _type(mime_type, ext)
     return reply_with(data, kind, filename or file.name, is_inline=disposition == "inline" and not _is_page(kind, ext))
 
 
 @router.get("/agents/attachments/{attachment_id}/preview")
 def preview_attachment(
-    edge: TheEdge, principal: Caller, attachment_id: str, ext: str = "", mime_type: str = "", filename: str = ""
+    edge: TheEdge,
+    principal: Caller,
+    attachment_id: str,
+    ext: str = "",
+    mime_type: str = "",
+    filename: str = "",
+    created_by: str = "",
 ) -> Response:
     """The same, shown in the browser."""
-    file, data = _read(edge, principal, attachment_id)
+    file, data = _read(edge, principal, attachment_id, created_by)
     kind = _type(mime_type, ext)
     return reply_with(data, kind, filename or file.name, is_inline=not _is_page(kind, ext))
 
@@ -156,14 +163,19 @@ def show_artifact(edge: TheEdge, principal: Anyone, name: str, session_id: str =
     return reply_with(data, kind, file.name, is_inline=kind in _PICTURES)
 
 
-def _read(edge: Edge, principal: Principal, written: str) -> tuple[StoredFile, bytes]:
-    """A file of the caller with its bytes: of a share link one that came by it. Raises Refused."""
+def _read(edge: Edge, principal: Principal, written: str, created_by: str = "") -> tuple[StoredFile, bytes]:
+    """A file of the caller with its bytes: of a share link one that came by it. Raises Refused.
+
+    `created_by`: whose file it must be, as uploads and descriptors show it, or the tenant; "": anybody's of the tenant.
+    """
     file_id = id_of(written)
     if file_id is None:
         raise absent(UNKNOWN)
     token_id = principal.link.token_id if principal.link is not None else None
     with edge.database.transaction() as tx:
         file = files.get(tx, principal.tenant_id, file_id, token_id=token_id)
+    if created_by not in ("", file.created_by) and id_of(created_by) != principal.tenant_id:
+        raise absent(UNKNOWN)
     try:
         return file, edge.storage.get(file.sha256)
     except NotFound:

@@ -191,7 +191,7 @@ class _Player:
         raise TimeoutError(f"The run {started.run_id} did not end within {PATIENCE:g} s.")
 
     def _observed(self, started: Started, row: Mapping[str, Any]) -> Observed:
-        with self.engine.database.transaction() as tx:
+        with self.engine.database.statements() as tx:
             outputs = snapshots.outputs_of(tx, self.engine.coordinator.versions, row, registry.default_outputs)
             known = snapshots.globals_of(tx, row)
             known["sys.files"] = [

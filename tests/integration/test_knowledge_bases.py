@@ -8,11 +8,15 @@ from dataclasses import dataclass
 from datetime import timedelta
 from itertools import chain
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 from uuid import UUID
 
 import pytest
 from sqlalchemy import text
 
+from api.routes.datasets import delete_base
+from api.routes.documents import _delete  # pyright: ignore[reportPrivateUsage]
 from canvas.errors import ToolError
 from knowledge.ingestion import storage_of
 from knowledge.models import TenantModels
@@ -24,6 +28,7 @@ from store.database import Database
 from store.ids import new_id
 from tests.integration.engine import until
 from tests.integration.knowledge_bases import CHAT, EMBEDDING, RANKS, Shop, Vendor
+from tests.integration.store.slow_storage import SlowStorage
 
 REFUNDS = "Refunds take five days, after which the money is there."
 WAITS = text("""
@@ -420,7 +425,8 @@ def test_what_is_deleted_or_added_is_noticed_by_the_next_question(library: Shop)
         (base,) = knowledge_bases.named(tx, library.tenant_id, [], ["policies"])
         found, _ = knowledge_documents.page(tx, library.tenant_id, base.id, name="2019.txt")
         library.names("refunds")
-        gone = knowledge_documents.delete(tx, library.tenant_id, base.id, [found[0].id])
+        gone = knowledge_documents.contents(tx, library.tenant_id, base.id, [found[0].id])
+        knowledge_documents.delete(tx, library.tenant_id, base.id, [found[0].id])
     library.add(base.id, "2026.txt", "Refunds take no time.")
     library.read()
 
@@ -483,7 +489,9 @@ def test_another_tenant_finds_nothing_by_name_id_or_document(library: Shop, serv
 
         assert knowledge_bases.named(tx, stranger.tenant_id, [base.id], ["policies"]) == []
         assert knowledge_documents.some(tx, stranger.tenant_id, base.id, ids) == []
-        assert knowledge_documents.delete(tx, stranger.tenant_id, base.id, ids) == []
+        assert knowledge_documents.contents(tx, stranger.tenant_id, base.id, ids) == []
+        knowledge_documents.delete(tx, stranger.tenant_id, base.id, ids)
+        assert knowledge_documents.page(tx, library.tenant_id, base.id)[0] == documents
         assert knowledge_documents.begin(tx, stranger.tenant_id, base.id, ids) == 0
         assert knowledge_documents.take(tx, new_id(), timedelta(seconds=1), stranger.tenant_id) is None
         assert knowledge_chunks.searchable(tx, stranger.tenant_id, base.id) == {}
@@ -492,3 +500,20 @@ def test_another_tenant_finds_nothing_by_name_id_or_document(library: Shop, serv
         assert knowledge_chunks.owned(tx, stranger.tenant_id, [base.id], ids) == set()
     assert list(knowledge_chunks.read(library.database, stranger.tenant_id, dict.fromkeys(ids, 1))) == []
     assert library.names("refunds")
+
+
+def test_bytes_of_documents_are_deleted_while_no_transaction_is_open(library: Shop) -> None:
+    bucket = SlowStorage(library.blobs, library.database.url)
+    edge: Any = SimpleNamespace(database=library.database, blobs=bucket)
+    with library.database.transaction() as tx:
+        (base,) = knowledge_bases.named(tx, library.tenant_id, [], ["policies"])
+        base = knowledge_bases.get(tx, library.tenant_id, base.id)
+        found, _ = knowledge_documents.page(tx, library.tenant_id, base.id)
+
+    _delete(edge, base, [document.id for document in found[:2]])
+    delete_base(edge, base)
+
+    assert bucket.record.calls == ["discard", "discard", "clear", "clear"]
+    assert bucket.record.open == []
+    with library.database.transaction() as tx:
+        assert knowledge_bases.named(tx, library.tenant_id, [base.id], []) == []

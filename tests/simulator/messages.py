@@ -3,7 +3,7 @@
 They stand where the Celery app and Redis are: `Dispatch` sends through them as it does in production.
 """
 
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -164,17 +164,20 @@ class SimulatedBus(Bus):
         if self._tried():
             self.redis.keys.add(f"{run_id}-cancel")
 
-    def clear_cancel_keys(self, run_id: UUID, conversation_id: UUID, external_id: str | None = None) -> None:
+    def delete_keys(self, keys: Collection[str]) -> None:
         if self._tried():
-            self.redis.keys.difference_update(cancel_keys(run_id, conversation_id, external_id))
+            self.redis.keys.difference_update(keys)
+
+    def which_are_set(self, keys: Sequence[str]) -> set[str]:
+        return self.redis.keys.intersection(keys) if self._tried() else set()
 
     def show_trace(self, task_id: UUID, message_id: UUID, told: Sequence[Mapping[str, Any]]) -> None:
         self._tried()
 
-    def cancelled(self, runs: Mapping[UUID, UUID], names: Mapping[UUID, str] | None = None) -> set[UUID]:
+    def cancelled(self, runs: Mapping[UUID, UUID], names: Mapping[UUID, Collection[str]] | None = None) -> set[UUID]:
         if not runs or not self._tried() or not self.redis.keys:
             return set()
-        found = {run: cancel_keys(run, of, (names or {}).get(run)) for run, of in runs.items()}
+        found = {run: cancel_keys(run, of, (names or {}).get(run, ())) for run, of in runs.items()}
         return {run for run, keys in found.items() if not self.redis.keys.isdisjoint(keys)}
 
     def is_session_cancelled(self, conversation_id: UUID) -> bool:

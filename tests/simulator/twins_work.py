@@ -5,7 +5,17 @@ from typing import Any
 from uuid import UUID
 
 from canvas.outcome import LOST, UNKNOWN, UNKNOWN_TEXT
-from store import activations, budgets, canaries, inbox, knowledge_documents, memory_extractions, overdue, values
+from store import (
+    activations,
+    budgets,
+    canaries,
+    external_ids,
+    inbox,
+    knowledge_documents,
+    memory_extractions,
+    overdue,
+    values,
+)
 from tests.simulator.database import twin
 from tests.simulator.tables import Data, Row, Work, lease_is_gone
 from tests.simulator.twins_runs import LIVE_TURN, Change, Holds, anything, by_id, packed, unpacked
@@ -586,7 +596,13 @@ NOT_OVER = ("queued", "running", "waiting", "stopping")
 
 @twin(overdue.OPEN)
 def open_runs(work: Work, most: int) -> list[dict[str, Any]]:
-    return _runs(work, most, lambda run: run["status"] in NOT_OVER, "id", "conversation_id", "external_id")
+    found = _runs(work, most, lambda run: run["status"] in NOT_OVER, "id", "conversation_id", "external_id")
+    return [{**run, "keys": []} for run in found]  # nobody in the simulator is another service
+
+
+@twin(external_ids.KEYS_OF_RUN)
+def keys_of_run(work: Work, run_id: UUID) -> list[dict[str, Any]]:
+    return [{"keys": []}]
 
 
 @twin(canaries.CAME_BACK)

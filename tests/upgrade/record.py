@@ -215,7 +215,7 @@ def leave_beside(bench: Bench, runs: Mapping[str, Run]) -> dict[str, Any]:
         _, token = tenants.create_token(tx, tenant, "recorded")
         account = model_accounts.AccountRow("OpenAI", api_key=API_KEY, models={"m": {"kinds": ["chat"]}})
         model_accounts.put(tx, tenant, account, SealingKey.of(SECRET))
-        file = files.add(tx, tenant, LocalBlobs(Path(folder)), "note.txt", "text/plain", FILE)
+        file = files.note(tx, tenant, files.store(LocalBlobs(Path(folder)), "note.txt", "text/plain", FILE))
         citations.cite(tx, finished.id, message_id, finished.activation("model").id, [FOUND], [{"doc_name": "Prices"}])
         return {
             "tenant": str(tenant),

@@ -109,7 +109,7 @@ def test_ids_of_others_are_answered_like_ids_of_nobody(
     with lonely_server.database.transaction() as tx:
         fields = ServerFields("theirs", "http://127.0.0.1:1/mcp", "sse")
         server = mcp_servers.add(tx, owner.tenant_id, fields, SealingKey.of(SECRET))
-        file = files.add(tx, owner.tenant_id, LocalBlobs(tmp_path), "a.txt", "text/plain", b"a")
+        file = files.note(tx, owner.tenant_id, files.store(LocalBlobs(tmp_path), "a.txt", "text/plain", b"a"))
         base = knowledge_bases.create(tx, owner.tenant_id, "x", embedding_model="echo", parser={})
         document, _ = knowledge_documents.add(tx, owner.tenant_id, base, "a.txt", "text/plain", 1, b"a" * 32)
         memory = memories.create(

@@ -62,8 +62,8 @@ def answer(lonely: Client, lonely_server: Server, tmp_path: Path) -> Iterator[An
     figures, database, blobs = lonely_server.figures, lonely_server.database, LocalBlobs(tmp_path)
     run_id, turn = UUID(lonely.start(lonely.agent(ECHO))["run_id"]), new_id()
     with database.transaction() as tx:
-        audio = files.add(tx, lonely.tenant_id, blobs, "speech-2.mp3", "audio/mpeg", b"\x01\x02")
-        text = files.add(tx, lonely.tenant_id, blobs, "secret.txt", "text/plain", b"no audio")
+        audio = files.note(tx, lonely.tenant_id, files.store(blobs, "speech-2.mp3", "audio/mpeg", b"\x01\x02"))
+        text = files.note(tx, lonely.tenant_id, files.store(blobs, "secret.txt", "text/plain", b"no audio"))
         said = "One. Two." + "".join(f"{AUDIO_START}{name.hex}{AUDIO_END}" for name in (new_id(), text.id, audio.id))
         of = {"run_id": run_id, "turn": turn}
         told = [Event("node_started", {}, turn, NODE), Event("message_end", {}, turn, NODE)]

@@ -185,8 +185,25 @@ def produced(client: Client, storing: Server, run_id: UUID, name: str, kind: str
     assert storing.figures.files_dir is not None
     blobs, file_id = LocalBlobs(storing.figures.files_dir), new_id()
     with storing.database.transaction() as tx:
-        files.put(tx, client.tenant_id, blobs, file_id, name, kind.partition(";")[0], b"bytes", run_id=run_id)
+        kept = files.store(blobs, name, kind.partition(";")[0], b"bytes")
+        files.put(tx, client.tenant_id, file_id, kept, run_id=run_id)
     return f"{file_id.hex}.{name.rpartition('.')[2]}"
+
+
+@pytest.mark.parametrize(
+    "path", ["agents/download?id={id}&", "agents/attachments/{id}/download?", "document/download/{id}?"]
+)
+def test_a_download_that_names_the_creator_gives_files_of_that_creator_alone(
+    client: Client, agent: str, path: str
+) -> None:
+    upload = client.http.post(f"/api/v1/agents/{agent}/upload", files={"file": ("a.txt", b"Hello")}).json()["data"]
+    url = f"/api/v1/{path.format(id=upload['id'])}"
+
+    for creator in (upload["created_by"], str(client.tenant_id), ""):
+        assert client.http.get(f"{url}created_by={creator}").content == b"Hello"
+    other = client.http.get(f"{url}created_by={new_id().hex}")
+
+    assert other.json() == {"code": 102, "message": "document not found", "data": None}
 
 
 def test_files_of_others_and_files_that_are_gone_are_not_there(
@@ -196,7 +213,9 @@ def test_files_of_others_and_files_that_are_gone_are_not_there(
     theirs = stored(other, other.agent(ECHO))
     other.http.close()
     with storing.database.transaction() as tx:
-        gone = files.add(tx, client.tenant_id, LocalBlobs(tmp_path), "gone.txt", "text/plain", b"elsewhere").id.hex
+        gone = files.note(
+            tx, client.tenant_id, files.store(LocalBlobs(tmp_path), "gone.txt", "text/plain", b"elsewhere")
+        ).id.hex
 
     for file_id in (theirs, gone, "0" * 32, "nonsense", ""):
         reply = client.http.get("/api/v1/agents/download", params={"id": file_id})

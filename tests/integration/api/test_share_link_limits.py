@@ -290,7 +290,7 @@ def test_runs_of_a_share_link_read_what_came_by_it_and_what_the_author_named(own
     def is_readable(file_id: str, run_id: UUID) -> bool:
         try:
             with sharing.database.transaction() as tx:
-                files.read(tx, owner.tenant_id, blobs_of(sharing), UUID(file_id), for_run=run_id)
+                files.get_for_run(tx, owner.tenant_id, UUID(file_id), run_id)
         except NotFound:
             return False
         return True
@@ -472,7 +472,8 @@ def produced(server: Server, client: Client, run_id: UUID) -> str:
     """A file that a run has produced."""
     file_id = new_id()
     with server.database.transaction() as tx:
-        files.put(tx, client.tenant_id, blobs_of(server), file_id, "a.txt", "text/plain", b"bytes", run_id=run_id)
+        kept = files.store(blobs_of(server), "a.txt", "text/plain", b"bytes")
+        files.put(tx, client.tenant_id, file_id, kept, run_id=run_id)
     return file_id.hex
 
 

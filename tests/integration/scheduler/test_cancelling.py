@@ -122,9 +122,9 @@ def test_a_turn_clears_the_keys_of_before_and_a_new_session_has_none(bench: Benc
     cleared: list[UUID] = []
     clear = Bus.clear_cancel_keys
 
-    def clearing(bus: Bus, run_id: UUID, session: UUID, external_id: str | None = None) -> None:
+    def clearing(bus: Bus, run_id: UUID, session: UUID) -> None:
         cleared.append(session)
-        clear(bus, run_id, session, external_id)
+        clear(bus, run_id, session)
 
     monkeypatch.setattr(Bus, "clear_cancel_keys", clearing)
     first = bench.start("begin -> work")

@@ -167,16 +167,16 @@ def test_runs_that_no_week_covers_go_by_the_same_rules(database: Database):
 def test_files_of_runs_go_with_them_unless_others_have_the_same_content(database: Database, blobs: LocalBlobs):
     with database.transaction() as tx:
         _, run_id = _conversation(tx, "Hello", {"content": "Hi"}, at=OLD)
-        made = files.add(tx, TENANT, blobs, "report.pdf", "application/pdf", b"made", run_id=run_id)
-        files.add(tx, TENANT, blobs, "logo.png", "image/png", b"shared", run_id=run_id)
-        upload = files.add(tx, TENANT, blobs, "logo.png", "image/png", b"shared")
+        made = files.note(tx, TENANT, files.store(blobs, "report.pdf", "application/pdf", b"made"), run_id=run_id)
+        files.note(tx, TENANT, files.store(blobs, "logo.png", "image/png", b"shared"), run_id=run_id)
+        upload = files.note(tx, TENANT, files.store(blobs, "logo.png", "image/png", b"shared"))
     _age(blobs, made.sha256, upload.sha256)
 
     _let_go(database, blobs)
 
     with database.transaction() as tx:
         assert tx.scalar(COUNT_FILES) == 1
-        assert files.read(tx, TENANT, blobs, upload.id)[1] == b"shared"
+        assert blobs.get(files.get(tx, TENANT, upload.id).sha256) == b"shared"
     assert [path.name for path in blobs.folder.glob("*/*")] == [upload.sha256.hex()]
 
 
@@ -184,14 +184,14 @@ def test_a_file_stays_as_long_as_its_conversation(database: Database, blobs: Loc
     with database.transaction() as tx:
         conversation, run_id = _conversation(tx, "Hello", {"content": "Hi"}, at=OLD)
         tx.run(TOUCHED, id=conversation, at=NOW, last=None)
-        made = files.add(tx, TENANT, blobs, "report.pdf", "application/pdf", b"made", run_id=run_id)
+        made = files.note(tx, TENANT, files.store(blobs, "report.pdf", "application/pdf", b"made"), run_id=run_id)
     _age(blobs, made.sha256)
 
     _let_go(database, blobs)
 
     with database.transaction() as tx:
         assert runs.read(tx, TENANT, run_id) is None
-        assert files.read(tx, TENANT, blobs, made.id)[1] == b"made"
+        assert blobs.get(files.get(tx, TENANT, made.id).sha256) == b"made"
 
 
 def test_bytes_that_were_put_again_a_moment_ago_are_not_deleted(blobs: LocalBlobs):
@@ -207,7 +207,9 @@ def test_bytes_that_were_put_again_a_moment_ago_are_not_deleted(blobs: LocalBlob
 def test_files_stay_where_nobody_can_reach_their_bytes(database: Database, tmp_path: Path):
     with database.transaction() as tx:
         _, run_id = _conversation(tx, "Hello", {"content": "Hi"}, at=OLD)
-        files.add(tx, TENANT, LocalBlobs(tmp_path), "report.pdf", "application/pdf", b"made", run_id=run_id)
+        files.note(
+            tx, TENANT, files.store(LocalBlobs(tmp_path), "report.pdf", "application/pdf", b"made"), run_id=run_id
+        )
 
     _let_go(database, LocalBlobs(tmp_path / "elsewhere"))
 

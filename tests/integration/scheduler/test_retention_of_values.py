@@ -17,6 +17,7 @@ from store.large_values import LargeValues
 from store.schema import node_values
 from store.tenant_schema import conversation_messages, tenants
 from tests.integration.store.rows import add_run
+from tests.integration.store.slow_storage import SlowStorage
 
 NOW = datetime.now(UTC)
 OLD, KEPT = NOW - timedelta(days=60), timedelta(days=30)
@@ -111,6 +112,21 @@ def test_a_conversation_that_goes_on_keeps_its_long_answers_when_their_files_go(
     with database.transaction() as tx:
         assert not tx.rows(select(node_values.c.run_id).where(node_values.c.run_id == run_id))
         assert conversations.history(tx, conversation, 1, 1) == [{"role": "assistant", "content": {"content": TEXT}}]
+
+
+def test_long_answers_are_moved_while_no_transaction_is_open(database_url: str, database: Database, tmp_path: Path):
+    _, conversation = a_run(database, touched=NOW)
+    a_run(database)  # of a conversation that goes: nobody reads its answer
+    bucket = SlowStorage(LocalBlobs(tmp_path), database_url)
+    slow = Database(database_url, large=LargeValues(bucket, keeps=True))
+
+    keep_house(slow, NOW, Retention(KEPT, bucket))
+
+    slow.close()
+    assert files_in(tmp_path) == []
+    assert (bucket.record.calls.count("get"), bucket.record.open) == (1, [])
+    with database.transaction() as tx:
+        assert conversations.history(tx, conversation, 1, 1)[0]["content"] == {"content": TEXT}
 
 
 def test_a_sweeper_that_does_not_see_the_storage_lets_no_long_answer_go(database: Database, tmp_path: Path):

@@ -1,6 +1,6 @@
 """Starts that other services send: any id names its run, and a refusal is found under that id."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -151,13 +151,37 @@ def test_the_same_id_of_two_tenants_is_two_runs(bench: Bench, agent: UUID, writt
 
 
 def test_a_run_of_an_earlier_release_is_found_under_its_id_and_is_not_started_again(bench: Bench, agent: UUID):
-    old = uuid4()
+    old, asked = uuid4(), {"query": "Hello", "inputs": None, "files": [], "user_id": "ada"}
     with bench.database.transaction() as tx:
-        add_run(tx, bench.tenant_id, run_id=old)
-    send(bench, str(bench.tenant_id), str(old), str(agent))
+        add_run(tx, bench.tenant_id, run_id=old, canvas_id=agent, request=asked)
 
+    with structlog.testing.capture_logs() as logs:
+        send(bench, str(bench.tenant_id), str(old), str(agent), query="Hello", user_id="ada")
+
+    assert [line for line in logs if line["event"] == "start_refused"] == []
     assert count(bench) == 1
     assert there(bench, str(old)).id == old
+
+
+@pytest.mark.parametrize("differs", ["agent", "query", "inputs", "files", "user_id"])
+def test_another_request_with_the_own_id_of_a_run_is_refused_and_leaves_the_run_as_it_is(
+    bench: Bench, agent: UUID, differs: str
+):
+    old = new_id()
+    with bench.database.transaction() as tx:
+        add_run(tx, bench.tenant_id, run_id=old, canvas_id=agent, request={"query": "Hello"})
+    others = {"query": "Bye", "inputs": {"name": "Ada"}, "files": [{"id": "f", "name": "a.txt"}], "user_id": "ada"}
+    options = {"query": "Hello", **({differs: others[differs]} if differs in others else {})}
+    asked_of = bench.draw("begin -> work")[0] if differs == "agent" else agent
+
+    with structlog.testing.capture_logs() as logs:
+        send(bench, str(bench.tenant_id), str(old), str(asked_of), **options)
+
+    (line,) = [line for line in logs if line["event"] == "start_refused"]
+    assert (line["code"], "belongs to another request" in line["error"]) == ("conflict", True)
+    assert count(bench) == 1
+    run = there(bench, str(old))
+    assert (run.id, run.request["query"], run.canvas_id) == (old, "Hello", agent)
 
 
 def test_an_answer_to_a_form_is_found_under_the_id_that_it_was_sent_with(bench: Bench):
@@ -199,6 +223,88 @@ def test_a_start_forgets_a_cancel_key_that_was_set_before_it(bench: Bench, agent
         send(bench, str(bench.tenant_id), "order-4711", str(agent))
 
         assert client.get("order-4711-cancel") is None
+
+
+@pytest.fixture
+def keys(bench: Bench) -> Iterator[redis.Redis]:
+    """The keys of other programs."""
+    with redis.Redis.from_url(bench.redis_url) as client:
+        yield client
+
+
+def test_a_start_of_another_tenant_with_the_same_id_loses_no_cancel_and_is_not_cancelled_by_it(
+    bench: Bench, agent: UUID, written: str, keys: redis.Redis
+):
+    other = bench.a_tenant()
+    others_agent, _ = bench.draw("begin -> work", tenant_id=other)
+    send(bench, str(bench.tenant_id), written, str(agent))
+    keys.set(f"{written}-cancel", "x")
+
+    send(bench, str(other), written, str(others_agent))
+    Sweeper(bench.coordinator).tick()
+
+    assert there(bench, written).status == "cancelled"
+    own_id_is_the_key = str(there(bench, written).id) == written
+    assert there(bench, written, other).status == ("cancelled" if own_id_is_the_key else "running")
+
+
+def test_a_start_that_is_queued_forgets_a_cancel_key_that_was_set_before_it(
+    bench: Bench, agent: UUID, keys: redis.Redis
+):
+    send(bench, str(bench.tenant_id), "first", str(agent))
+    session = str(there(bench, "first").conversation_id)
+    keys.set("second-cancel", "x")
+
+    send(bench, str(bench.tenant_id), "second", str(agent), session_id=session, on_busy="enqueue")
+    Sweeper(bench.coordinator).tick()
+
+    assert there(bench, "second").status == "queued"
+
+
+def test_the_end_of_a_run_forgets_the_cancel_keys_of_its_external_id(
+    bench: Bench, agent: UUID, written: str, keys: redis.Redis
+):
+    send(bench, str(bench.tenant_id), written, str(agent))
+    keys.set(f"{written}-cancel", "x")  # too late: nobody looks at it any more
+
+    bench.play()
+
+    assert there(bench, written).status == "succeeded"
+    assert keys.get(f"{written}-cancel") is None
+
+
+def test_the_end_of_a_run_loses_no_cancel_of_another_tenants_run_with_the_same_id(
+    bench: Bench, agent: UUID, keys: redis.Redis
+):
+    other = bench.a_tenant()
+    others_agent, _ = bench.draw("begin -> form -> work", form=FORM, tenant_id=other)
+    send(bench, str(other), "order-4711", str(others_agent))
+    bench.play()
+    send(bench, str(bench.tenant_id), "order-4711", str(agent))
+    keys.set("order-4711-cancel", "x")
+
+    bench.play()
+    Sweeper(bench.coordinator).tick()
+
+    assert there(bench, "order-4711").status == "succeeded"
+    assert there(bench, "order-4711", other).status == "cancelled"
+    assert keys.keys("*-cancel") == []
+
+
+def test_a_run_is_cancelled_by_the_id_that_an_answer_came_with_and_forgets_its_key(bench: Bench, keys: redis.Redis):
+    run = bench.start("begin -> form -> work", form=FORM)
+    bench.play()
+    keys.set("answer-1-cancel", "x")  # of before
+    answer = (str(bench.tenant_id), "answer-1", str(run.row["canvas_id"]))
+    send(bench, *answer, session_id=str(run.conversation_id), query="Ada")
+    Sweeper(bench.coordinator).tick()
+    assert run.status == "running"
+
+    keys.set("answer-1-cancel", "x")
+    Sweeper(bench.coordinator).tick()
+
+    assert run.status == "cancelled"
+    assert keys.keys("*-cancel") == []
 
 
 # -- lists -----------------------------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """Rows that other parts of the product write, as small as the tables allow."""
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
@@ -22,6 +23,7 @@ def add_run(
     conversation_id: UUID | None = None,
     status: str = "succeeded",
     accepted_at: datetime | None = None,
+    request: Mapping[str, Any] | None = None,
 ) -> UUID:
     """A run of some version, over unless said otherwise, accepted when its id says so; of an id without a time: now."""
     made = run_id or new_id()
@@ -37,7 +39,7 @@ def add_run(
             status=status,
             engine=1,
             state={},
-            request={},
+            request=dict(request or {}),
             base={},
             usage={},
             created_at=accepted_at or by_id,

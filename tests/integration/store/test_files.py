@@ -17,19 +17,23 @@ def test_a_file_comes_back_with_its_bytes_and_what_is_known_of_it(database: Data
     blobs, run_id = LocalBlobs(tmp_path), new_id()
 
     with database.transaction() as tx:
-        added = files.add(
-            tx, tenant_id, blobs, "répört.pdf", "application/pdf", b"%PDF", created_by="ann", run_id=run_id
+        added = files.note(
+            tx, tenant_id, files.store(blobs, "répört.pdf", "application/pdf", b"%PDF"), created_by="ann", run_id=run_id
         )
 
     with database.transaction() as tx:
-        assert files.read(tx, tenant_id, blobs, added.id) == (added, b"%PDF")
+        assert files.get(tx, tenant_id, added.id) == added
+    assert blobs.get(added.sha256) == b"%PDF"
     assert (added.name, added.mime_type, added.size) == ("répört.pdf", "application/pdf", 4)
     assert (added.created_by, added.run_id) == ("ann", run_id)
 
 
 def test_the_same_bytes_uploaded_twice_are_two_files(database: Database, tenant_id: UUID, tmp_path: Path):
     with database.transaction() as tx:
-        one, other = (files.add(tx, tenant_id, LocalBlobs(tmp_path), "logo.png", "image/png", b"png") for _ in range(2))
+        one, other = (
+            files.note(tx, tenant_id, files.store(LocalBlobs(tmp_path), "logo.png", "image/png", b"png"))
+            for _ in range(2)
+        )
 
     assert one.id != other.id
     assert one.sha256 == other.sha256
@@ -38,18 +42,18 @@ def test_the_same_bytes_uploaded_twice_are_two_files(database: Database, tenant_
 def test_another_tenants_file_is_not_found(database: Database, tenant_id: UUID, other_tenant_id: UUID, tmp_path: Path):
     blobs = LocalBlobs(tmp_path)
     with database.transaction() as tx:
-        added = files.add(tx, tenant_id, blobs, "private.txt", "text/plain", b"private")
+        added = files.note(tx, tenant_id, files.store(blobs, "private.txt", "text/plain", b"private"))
 
     with database.transaction() as tx:
         with pytest.raises(NotFound, match="document not found"):
             files.get(tx, other_tenant_id, added.id)
         with pytest.raises(NotFound, match="document not found"):
-            files.read(tx, other_tenant_id, blobs, added.id)
+            files.get_for_run(tx, other_tenant_id, added.id, new_id())
 
 
 def test_a_file_whose_upload_was_rolled_back_is_not_found(database: Database, tenant_id: UUID, tmp_path: Path):
     with suppress(RuntimeError), database.transaction() as tx:
-        added = files.add(tx, tenant_id, LocalBlobs(tmp_path), "half.txt", "text/plain", b"half")
+        added = files.note(tx, tenant_id, files.store(LocalBlobs(tmp_path), "half.txt", "text/plain", b"half"))
         raise RuntimeError
 
     with pytest.raises(NotFound), database.transaction() as tx:

@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any, NoReturn
 from uuid import uuid4
@@ -15,8 +16,10 @@ from structlog.testing import CapturingLogger
 
 from canvas.errors import NodeFailure
 from canvas.outcome import Failed, Finished, Outcome
+from components import registry
 from components.context import NodeContext
 from scheduler.coordinator import Coordinator
+from scheduler.counting import Counters
 from store.inbox import Written
 from store.schema import activations as rows
 from tests.builders import default, goto, says
@@ -333,6 +336,27 @@ def test_a_report_under_a_lease_that_somebody_else_has_now_leaves_nothing(bench:
 
     assert run.statuses["work"] == "running"
     assert run.outputs("work") == {}
+
+
+@pytest.mark.parametrize("is_stored", [True, False])
+def test_a_model_error_that_is_the_answer_is_counted_when_its_report_is_stored(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, is_stored: bool
+):
+    counted: list[str] = []
+    bench.coordinator.dispatch.counters = Counters(model_error=counted.append)
+
+    async def answer_with_an_error(params: Any, ctx: NodeContext) -> Finished:
+        if not is_stored:
+            with bench.database.transaction() as tx:
+                tx.run(rows.update().where(rows.c.run_id == run.id, rows.c.node_id == "model").values(lease_id=uuid4()))
+        return Finished(outputs={"content": "**ERROR**: away", "_ERROR": "away"})
+
+    run = bench.start("begin -> model")
+    monkeypatch.setitem(registry.COMPONENTS, "llm", replace(registry.COMPONENTS["llm"], run=answer_with_an_error))
+    bench.play()
+
+    assert run.statuses["model"] == ("done" if is_stored else "running")
+    assert counted == (["LLM"] if is_stored else [])
 
 
 def test_a_worker_that_wakes_up_long_after_its_lease_is_refused_and_no_step_is_said_to_have_failed(

@@ -70,9 +70,9 @@ def test_audio_follows_the_text_of_its_turn_and_the_files_are_the_tenants(bench:
     ids = IN_MARKERS.findall(run.said)
     assert run.said == TEXT + "".join(f"{AUDIO_START}{name}{AUDIO_END}" for name in ids)
     with bench.database.transaction() as tx:
-        found = [files.read(tx, bench.tenant_id, LocalBlobs(tmp_path), UUID(name)) for name in ids]
-    assert [data.decode() for _, data in found] == ["So: Forty-two.", "你好。", "Bye."]
-    assert {file.mime_type for file, _ in found} == {"audio/mpeg"}
+        found = [files.get(tx, bench.tenant_id, UUID(name)) for name in ids]
+    assert [LocalBlobs(tmp_path).get(file.sha256).decode() for file in found] == ["So: Forty-two.", "你好。", "Bye."]
+    assert {file.mime_type for file in found} == {"audio/mpeg"}
     assert [turn.epoch for turn in run.turns] == [0]
     assert "message_reset" not in run.told
 

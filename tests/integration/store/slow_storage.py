@@ -1,0 +1,74 @@
+"""A file storage that is slow, fails when told to, and notes transactions that are open while somebody talks to it."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import BinaryIO, TypeVar
+
+import psycopg
+
+from store.blobs import Blobs, StorageAway
+
+T = TypeVar("T")
+
+OPEN = """
+    select query from pg_stat_activity
+    where datname = current_database() and pid <> pg_backend_pid() and xact_start is not null
+      and backend_type = 'client backend'
+"""
+
+
+@dataclass
+class Record:
+    """What happened: the calls, and the last statements of transactions that were open meanwhile."""
+
+    calls: list[str] = field(default_factory=list[str])
+    open: list[str] = field(default_factory=list[str])
+
+
+@dataclass
+class SlowStorage:
+    """A storage around another one. `slowness`: seconds of each call. `breaks_at`: how many calls are answered."""
+
+    inner: Blobs
+    database_url: str
+    slowness: float = 0.0
+    breaks_at: int | None = None
+    record: Record = field(default_factory=Record)
+
+    def put(self, data: bytes) -> bytes:
+        return self._call("put", lambda: self.inner.put(data))
+
+    def put_file(self, file: BinaryIO) -> tuple[bytes, int]:
+        return self._call("put_file", lambda: self.inner.put_file(file))
+
+    def get(self, sha256: bytes) -> bytes:
+        return self._call("get", lambda: self.inner.get(sha256))
+
+    def discard(self, sha256: bytes) -> bool:
+        return self._call("discard", lambda: self.inner.discard(sha256))
+
+    def is_there(self) -> bool:
+        return self._call("is_there", self.inner.is_there)
+
+    def part(self, name: str) -> "SlowStorage":
+        return SlowStorage(self.inner.part(name), self.database_url, self.slowness, self.breaks_at, self.record)
+
+    def parts(self) -> list[str]:
+        return self._call("parts", self.inner.parts)
+
+    def clear(self) -> int:
+        return self._call("clear", self.inner.clear)
+
+    def _call(self, name: str, work: Callable[[], T]) -> T:
+        with psycopg.connect(_plain(self.database_url), autocommit=True) as connection:
+            self.record.open += [query for (query,) in connection.execute(OPEN)]
+        self.record.calls.append(name)
+        if self.breaks_at is not None and len(self.record.calls) > self.breaks_at:
+            raise StorageAway("The file storage: out of service")
+        time.sleep(self.slowness)
+        return work()
+
+
+def _plain(url: str) -> str:
+    return url.replace("postgresql+psycopg://", "postgresql://")

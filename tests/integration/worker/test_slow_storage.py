@@ -1,0 +1,71 @@
+"""Files and large values while the file storage is slow: nobody waits for it inside of a transaction."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from store import files
+from store.blobs import LocalBlobs
+from store.database import Database
+from store.large_values import LargeValues
+from tests.integration.engine import Bench
+from tests.integration.store.slow_storage import SlowStorage
+from worker.keeping import Keeping
+from worker.runtime import _Files  # pyright: ignore[reportPrivateUsage]
+
+TEXT = "It was a dark and stormy night; " * 40_000  # 1.28 MB
+
+
+@pytest.fixture
+def bucket(database: Database, tmp_path: Path) -> SlowStorage:
+    return SlowStorage(LocalBlobs(tmp_path), database.url)
+
+
+def test_an_upload_is_read_while_no_transaction_is_open(bench: Bench, database: Database, bucket: SlowStorage):
+    run = bench.start("begin -> work")
+    kept = files.store(bucket.inner, "a.txt", "text/plain", b"Hello")
+    with database.transaction() as tx:
+        upload = files.note(tx, bench.tenant_id, kept)
+
+    read = _Files(database, bucket).read(bench.tenant_id, run.id, {"id": str(upload.id), "name": "a.txt"}, "")
+
+    assert read.data == b"Hello"
+    assert (bucket.record.calls, bucket.record.open) == (["get"], [])
+
+
+def test_a_component_saves_and_reads_a_file_while_no_transaction_is_open(
+    bench: Bench, database: Database, bucket: SlowStorage
+):
+    run = bench.start("begin -> work")
+    keeping = Keeping(bench.claim(run, "begin"), database, bucket, bench.coordinator.dispatch.bus)
+
+    async def save_and_read() -> bytes:
+        saved = await keeping.save("report.txt", b"made", "text/plain", "0")
+        return await keeping.read(saved)
+
+    assert asyncio.run(save_and_read()) == b"made"
+    assert (bucket.record.calls, bucket.record.open) == (["put", "get"], [])
+
+
+@pytest.mark.parametrize("is_queued", [False, True])
+def test_a_turn_takes_large_inputs_of_the_turn_before_while_no_transaction_is_open(
+    bench: Bench, database: Database, bucket: SlowStorage, monkeypatch: pytest.MonkeyPatch, is_queued: bool
+):
+    monkeypatch.setattr(database, "large", LargeValues(bucket, keeps=True))
+    begin = {"inputs": {"name": {"name": "Name", "type": "line"}}}
+    first = bench.start("begin -> work", begin=begin, inputs={"name": {"value": TEXT, "type": "line"}})
+    row = first.row
+    if not is_queued:
+        bench.play()
+    follow = bench.a_start(
+        drawn=(row["canvas_id"], row["version_id"]), conversation_id=first.conversation_id, on_busy="enqueue"
+    )
+
+    second = bench.begun(follow)
+    bench.play()
+
+    assert (first.status, second.status) == ("succeeded", "succeeded")
+    assert second.row["base"]["inputs"]["name"] == TEXT
+    assert "get" in bucket.record.calls
+    assert bucket.record.open == []
