@@ -2,7 +2,8 @@
 
 Every exception becomes a Failure, which each style words in its own way (api/styles.py). RAGFlow's routes answer 200
 with a code in an envelope, unless the client asks for real statuses with the header `X-Http-Status: strict` (http-api
-1.3); a body or canvas that makes no sense is a 400 in every case, in the same envelope. Our own routes, and those for
+1.3); a query, body or canvas that makes no sense is a 400 in every case, and a body that is too large a 413, in the
+same envelope. Our own routes, and those for
 clients of OpenAI's API, answer with real statuses. What is nobody's fault but ours carries a request id and no text.
 """
 
@@ -197,7 +198,7 @@ def _refused(request: Request, error: Exception) -> Response:
         wire_code=error.code,
         details=error.data if isinstance(error.data, dict) else {},
         data=error.data,
-        wire_status=error.status,
+        wire_status=error.status or (real if error.code == ARGUMENT else None),
         strict_status=real,
     )
     return failed(request, failure)
@@ -255,7 +256,9 @@ def _invalid_parameters(request: Request, error: Exception) -> Response:
     first = error.errors()[0]
     where = ".".join(str(step) for step in first["loc"])
     details = {"field": str(first["loc"][-1])}
-    return failed(request, Failure(400, InvalidRequest.code, f"{where}: {first['msg']}", ARGUMENT, details))
+    return failed(
+        request, Failure(400, InvalidRequest.code, f"{where}: {first['msg']}", ARGUMENT, details, wire_status=400)
+    )
 
 
 def _http(request: Request, error: Exception) -> Response:

@@ -1,6 +1,5 @@
 """Replies: RAGFlow's envelopes (http-api 1.3), and values in the spelling of its wire."""
 
-import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -9,8 +8,7 @@ from uuid import UUID
 from fastapi.responses import Response
 
 from store.encoding import encode
-
-_ID = re.compile(r"[0-9a-fA-F]{32}|[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+from store.external_ids import uuid_of
 
 
 def json_reply(body: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
@@ -53,4 +51,4 @@ def id_or_nobodys(text: Any) -> UUID:
 
 def id_of(text: Any) -> UUID | None:
     """The id that a client has written, with or without hyphens; None for what is none."""
-    return UUID(text) if isinstance(text, str) and _ID.fullmatch(text) else None
+    return uuid_of(text) if isinstance(text, str) else None

@@ -137,7 +137,8 @@ async def _bounded(request: Request) -> AsyncGenerator[bytes]:
 
 
 def _too_large() -> Refused:
-    return Refused(ARGUMENT, "request body too large.")
+    message = f"request body too large: more than the {LARGEST} bytes that an upload may have."
+    return Refused(ARGUMENT, message, status=413)
 
 
 def _missing() -> Refused:

@@ -1,6 +1,5 @@
 """Drafts on the command line: stored under the title of their agent, with their secrets sealed."""
 
-from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
 from uuid import UUID
@@ -25,13 +24,8 @@ def put(tx: Transaction, tenant_id: UUID, title: str, dsl: dict[str, Any]) -> tu
         sealed = secrets_of(tenant_id, canvas_id).sealed(dsl)
         return canvases.create(tx, tenant_id, title, sealed, canvas_id=canvas_id), True
     canvas_id = found[0].id
-    draft = canvases.get(tx, tenant_id, canvas_id).draft
-
-    def before() -> Iterator[Mapping[str, Any]]:
-        yield draft
-        yield from canvas_secrets.stored_documents(tx, tenant_id, canvas_id)
-
-    sealed = secrets_of(tenant_id, canvas_id).sealed(dsl, before)
+    draft = canvases.lock(tx, tenant_id, canvas_id).draft
+    sealed = canvas_secrets.seal_saved(tx, secrets_of(tenant_id, canvas_id), dsl, draft)
     if versions.digest_of(draft) != versions.digest_of(sealed):
         canvases.update(tx, tenant_id, canvas_id, dsl=sealed)
     return canvas_id, False

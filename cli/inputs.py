@@ -14,6 +14,7 @@ from canvas.storable import copied
 from canvas.unknown import AGAIN, EVERY, HAPPENED, OUTCOME
 from cli.judged import Judged
 from settings import UNITS
+from store.external_ids import uuid_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,10 +92,10 @@ def duration_of(text: str, option: str) -> timedelta:
 
 def id_of(text: str, what: str) -> UUID:
     """An id, with hyphens or without. Raises InvalidRequest for anything else."""
-    try:
-        return UUID(text)
-    except ValueError:
-        raise InvalidRequest(f"{text!r} is not the id of a {what}.") from None
+    parsed = uuid_of(text)
+    if parsed is None:
+        raise InvalidRequest(f"{text!r} is not the id of a {what}.")
+    return parsed
 
 
 def _object(written: str) -> Mapping[str, Any]:

@@ -39,10 +39,9 @@ def runs(
     titles = {canvas.id: canvas.title for canvas in named}
     rows = [{**_row(run), "agent": titles.get(run.canvas_id, "")} for run in found]
     if not as_json:
-        rows = [{**row, "query": asked(run.request)} for row, run in zip(rows, found, strict=True)]
+        shown = ({"query": asked(run.request), "status": _status(run)} for run in found)
+        rows = [{**row, **more} for row, more in zip(rows, shown, strict=True)]
     named_by_others = ("external_id",) if any(run.external_id for run in found) else ()
-    if not as_json:
-        rows = [{**row, "status": _status(run)} for row, run in zip(rows, found, strict=True)]
     columns = ("run", *named_by_others, "agent", "status", "created", "took", "query")
     output.table(rows, columns, as_json=as_json, empty="There are no runs. `easel run FILE` makes one.")
     if total > len(rows) and not as_json:

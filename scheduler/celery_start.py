@@ -2,17 +2,43 @@
 
 import os
 import warnings
+from collections.abc import Callable
 from contextlib import closing
 from typing import Any
 
 import celery.apps.worker as celery_program
 import structlog
 from celery.exceptions import SecurityWarning
+from celery.signals import after_setup_logger, celeryd_init
 
 from scheduler.process import refuse_pooler
 from store.database import Database
 
 log = structlog.get_logger()
+
+
+def connect_start(
+    process: str,
+    *,
+    log_format: str,
+    database_url: str,
+    keep_level: Callable[[int], None],
+    introduce: Callable[[str], None],
+) -> None:
+    """Have Celery begin a process of ours: its first log line (`introduce`), what `begin` does, and the log's level.
+
+    `keep_level` gets the level that Celery has set. Call it once, where the module of the process is imported.
+    """
+
+    def level_is_set(loglevel: int, **_: Any) -> None:
+        keep_level(loglevel)
+
+    def process_begins(instance: Any, **_: Any) -> None:
+        introduce(process)
+        begin(process, instance, log_format, database_url)
+
+    after_setup_logger.connect(level_is_set, weak=False)
+    celeryd_init.connect(process_begins, weak=False)
 
 
 def begin(process: str, instance: Any, log_format: str, database_url: str) -> None:

@@ -12,7 +12,7 @@ from celery.worker import state
 from celery.worker.consumer import Consumer as CelerysConsumer
 from kombu.log import get_logger
 
-from scheduler.malformed import not_understood
+from scheduler.malformed import is_of_broker, not_understood
 
 _acknowledgements = get_logger(__name__)
 
@@ -30,16 +30,11 @@ class Consumer(CelerysConsumer):
             try:
                 deliver(message)
             except Exception as error:
-                if self.is_of_broker(error) or _is_ending():
+                if is_of_broker(error, (*self.connection_errors, *self.channel_errors)) or _is_ending():
                     raise  # the connection has broken, or there are no threads any more: the message goes back
                 self._drop(message, error)
 
         return delivered
-
-    def is_of_broker(self, error: BaseException) -> bool:
-        """Whether an error says something about the connection rather than about a message."""
-        of_broker = (*self.connection_errors, *self.channel_errors)
-        return isinstance(error, of_broker) and not isinstance(error, KeyError)  # kombu counts it among them
 
     def on_unknown_message(self, body: Any, message: Any) -> None:
         """It names no task."""

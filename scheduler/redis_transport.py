@@ -28,7 +28,7 @@ from kombu.utils.encoding import bytes_to_str
 from kombu.utils.json import loads
 
 from scheduler.broker import Room
-from scheduler.malformed import FIRST_BYTES, not_understood
+from scheduler.malformed import FIRST_BYTES, is_of_broker, not_understood
 
 MOST_AT_ONCE = 16  # hints that one command takes; what others cannot have meanwhile
 LOOKS_EVERY = 0.05  # seconds, for room, where nobody tells that there is some
@@ -155,7 +155,7 @@ class Channel(redis.Channel):
             message = _decoded(raw)
             self.connection._deliver(message, queue)
         except Exception as error:
-            if self._is_of_connection(error):
+            if is_of_broker(error, self.connection_errors):
                 raise
             not_understood(queue, error, bytes=len(raw), begins=repr(raw[:FIRST_BYTES]))
 
@@ -166,13 +166,10 @@ class Channel(redis.Channel):
         except Empty:
             raise
         except Exception as error:
-            if self._is_of_connection(error):
+            if is_of_broker(error, self.connection_errors):
                 raise
             not_understood("sent to all", error)
             raise Empty from error
-
-    def _is_of_connection(self, error: Exception) -> bool:
-        return isinstance(error, self.connection_errors) and not isinstance(error, KeyError)  # kombu counts it in
 
     def _come(self, asked_for: int, options: dict[str, Any]) -> tuple[str, Sequence[bytes]]:
         """A queue, and messages of it. Raises Empty if there are none."""

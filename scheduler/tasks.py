@@ -1,18 +1,19 @@
 """The scheduler's Celery app: `celery -A scheduler.tasks worker -Q runs -P threads`."""
 
 import time
+from functools import partial
 from typing import Any
 from uuid import UUID
 
 import structlog
 from celery.exceptions import Reject
-from celery.signals import after_setup_logger, celeryd_init, worker_ready, worker_shutdown
+from celery.signals import worker_ready, worker_shutdown
 from sqlalchemy.exc import SQLAlchemyError
 
 import settings
 import telemetry
 from scheduler.broker import ADVANCE, START, make_app, take_ahead
-from scheduler.celery_start import begin
+from scheduler.celery_start import connect_start
 from scheduler.coordinator import Coordinator
 from scheduler.counting import Counters
 from scheduler.hearing import GOODBYE, Hearing
@@ -89,15 +90,13 @@ def start(*args: Any, **options: Any) -> None:
         raise Reject(reason, requeue=True) from error
 
 
-@after_setup_logger.connect
-def _keep_level(loglevel: int, **_: Any) -> None:
-    telemetry.keep_level(_settings.log_level, loglevel)
-
-
-@celeryd_init.connect
-def _begin(instance: Any, **_: Any) -> None:
-    telemetry.introduce("scheduler")
-    begin("scheduler", instance, _settings.log_format, _database_url)
+connect_start(
+    "scheduler",
+    log_format=_settings.log_format,
+    database_url=_database_url,
+    keep_level=partial(telemetry.keep_level, _settings.log_level),
+    introduce=telemetry.introduce,
+)
 
 
 @worker_ready.connect

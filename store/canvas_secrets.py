@@ -17,7 +17,7 @@ import hashlib
 import json
 import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
@@ -246,9 +246,21 @@ def _with_texts(value: Any, change: Callable[[str], str]) -> Any:
 # -- what is stored ---------------------------------------------------------------------------------------------------
 
 
-def stored_documents(tx: Transaction, tenant_id: UUID, canvas_id: UUID) -> Iterable[Mapping[str, Any]]:
-    """The documents of a canvas's versions, the newest first."""
-    return (row.dsl for row in tx.rows(OLD_DOCUMENTS, of_tenant=tenant_id, of_canvas=canvas_id))
+def seal_saved(
+    tx: Transaction, secrets: CanvasSecrets, document: Mapping[str, Any], draft: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return a document that is saved over a draft with its secrets sealed.
+
+    A mask in it stands for a secret of that draft, or of a version, the newest first; versions are read only for a mask
+    that the draft does not explain. Raises InvalidCanvas as `CanvasSecrets.sealed` does.
+    """
+
+    def before() -> Iterator[Mapping[str, Any]]:
+        yield draft
+        for row in tx.rows(OLD_DOCUMENTS, of_tenant=secrets.tenant_id, of_canvas=secrets.canvas_id):
+            yield row.dsl
+
+    return secrets.sealed(document, before)
 
 
 def a_sealed_draft(tx: Transaction, most: int) -> tuple[UUID, UUID, Mapping[str, Any]] | None:

@@ -65,6 +65,7 @@ SHOWN = select(
 
 _this_canvas = (canvases.c.tenant_id == bindparam("of_tenant"), canvases.c.id == bindparam("canvas_id"))
 CANVAS = SHOWN.add_columns(canvases.c.draft).where(*_this_canvas)
+LOCKED_CANVAS = CANVAS.with_for_update(of=canvases)
 LOCK = select(canvases.c.id).where(*_this_canvas).with_for_update()
 INSERT = (
     insert(canvases)
@@ -128,10 +129,15 @@ def create(
 
 def get(tx: Transaction, tenant_id: UUID, canvas_id: UUID) -> StoredCanvas:
     """A canvas with its draft. Raises NotFound, for another tenant's as well."""
-    row = tx.one_or_none(CANVAS, of_tenant=tenant_id, canvas_id=canvas_id)
-    if row is None:
-        raise NotFound("canvas not found.")
-    return StoredCanvas(**row)
+    return _found(tx.one_or_none(CANVAS, of_tenant=tenant_id, canvas_id=canvas_id))
+
+
+def lock(tx: Transaction, tenant_id: UUID, canvas_id: UUID) -> StoredCanvas:
+    """Return a canvas with its draft, which nobody else changes until this transaction ends.
+
+    A draft that is written from what was read of it is read like this. Raises NotFound, for another tenant's as well.
+    """
+    return _found(tx.one_or_none(LOCKED_CANVAS, of_tenant=tenant_id, canvas_id=canvas_id))
 
 
 def update(
@@ -207,6 +213,12 @@ def delete(tx: Transaction, tenant_id: UUID, canvas_id: UUID) -> None:
     tx.run(DELETE_CONVERSATIONS, of_tenant=tenant_id, canvas_id=canvas_id)
     versions.delete_all(tx, tenant_id, canvas_id)
     tx.run(DELETE, of_tenant=tenant_id, canvas_id=canvas_id)
+
+
+def _found(row: Mapping[str, Any] | None) -> StoredCanvas:
+    if row is None:
+        raise NotFound("canvas not found.")
+    return StoredCanvas(**row)
 
 
 def _is_taken(title: str) -> Conflict:

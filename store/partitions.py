@@ -38,7 +38,7 @@ from sqlalchemy.dialects.postgresql import ARRAY
 from canvas.state import RunStatus
 from store.ids import first_id_at
 from store.schema import PARTITIONED, metadata, runs
-from store.transaction import Transaction
+from store.transaction import SET_LIMIT, Transaction
 from store.weeks import Week
 
 OPEN = tuple(status.value for status in RunStatus if not status.is_over)
@@ -63,7 +63,6 @@ WAIT_FOR_LOCK = 0.2
 SMALL = 32 * 1024 * 1024  # bytes of a default partition that is read in some 50 ms
 FEW = 2_000  # rows that are moved in less than a tenth of a second
 
-LIMIT = text("select set_config(:name, :milliseconds, true)")
 NO_LIMITS = text("""
     select set_config(name, '0', true) from pg_settings where name in ('statement_timeout', 'transaction_timeout')
 """)
@@ -129,7 +128,7 @@ def make(tx: Transaction, table: str, week: Week) -> None:
 
 def keep_out(tx: Transaction, table: str, week: Week) -> None:
     """Refuse rows of a week in the default partition from now on."""
-    tx.run(LIMIT, name="lock_timeout", milliseconds=_milliseconds(WAIT_FOR_LOCK))
+    tx.run(SET_LIMIT, limit="lock_timeout", milliseconds=_milliseconds(WAIT_FOR_LOCK))
     column = _run_id(metadata.tables[table]).name
     check = f"{column} < '{week.first}' or {column} >= '{week.end}'"
     tx.run(text(f"alter table {table}_default add constraint {_check_of(table, week)} check ({check}) not valid"))
@@ -151,7 +150,7 @@ def let_in(tx: Transaction, table: str) -> int:
     """Take back what `keep_out` has left, here or in a process that was killed; how many checks that were."""
     left = [name for (name,) in tx.rows(CHECKS, table=f"{table}_default")]
     if left:
-        tx.run(LIMIT, name="lock_timeout", milliseconds=_milliseconds(WAIT_FOR_LOCK))
+        tx.run(SET_LIMIT, limit="lock_timeout", milliseconds=_milliseconds(WAIT_FOR_LOCK))
     for name in left:
         tx.run(text(f"alter table {table}_default drop constraint {name}"))
     return len(left)
@@ -219,7 +218,7 @@ def _make(tx: Transaction, table: str, week: Week, *, most: float | None = None,
         tx.run(text(f"alter table {name} set (fillfactor = {ROOM[table]})"))
     ends_at = time.monotonic() + most if most is not None else None
     if ends_at is not None:
-        tx.run(LIMIT, name="lock_timeout", milliseconds=_milliseconds(WAIT_FOR_LOCK))
+        tx.run(SET_LIMIT, limit="lock_timeout", milliseconds=_milliseconds(WAIT_FOR_LOCK))
     tx.run(text(f"lock table {table}_default in access exclusive mode"))
     if moves:
         default, partition = _twin(table, f"{table}_default"), _twin(table, name)
@@ -235,7 +234,7 @@ def _limit(tx: Transaction, ends_at: float | None) -> None:
     """Give the next statement what is left of the time for which others wait."""
     if ends_at is not None:
         left = max(0.001, ends_at - time.monotonic())
-        tx.run(LIMIT, name="statement_timeout", milliseconds=_milliseconds(left))
+        tx.run(SET_LIMIT, limit="statement_timeout", milliseconds=_milliseconds(left))
 
 
 def _milliseconds(seconds: float) -> str:

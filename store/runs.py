@@ -23,7 +23,7 @@ from store.budget_tables import LIMITED
 from store.outages import sqlstate
 from store.schema import runs
 from store.scopes import Known
-from store.transaction import Later, Transaction
+from store.transaction import SET_LIMIT, Later, Transaction
 
 LOCK_NOT_AVAILABLE = "55P03"
 
@@ -34,7 +34,6 @@ TRY_LOCK = _whose.with_for_update(key_share=True, skip_locked=True)
 """A row that is locked comes as it is by then, whatever the statement saw when it began."""
 LOCK_SOON = _whose.with_for_update(key_share=True)
 WAIT_LOCK = text("select id from runs where id = :run_id for no key update")
-WAIT_AT_MOST = text("select set_config('lock_timeout', :milliseconds, true)")
 READ = select(runs).where(runs.c.id == bindparam("of_run"))
 GIVEN = select(runs.c.request, runs.c.base).where(runs.c.id == bindparam("of_run"))
 READ_OF_TENANT = READ.where(runs.c.tenant_id == bindparam("of_tenant"))
@@ -137,9 +136,10 @@ def lock_soon(tx: Transaction, run_id: UUID, patience: timedelta) -> Callable[[]
 
     Whoever waits for the row finds out if that was not enough (`is_held`); then nothing behind it is carried out.
     """
-    tx.later(WAIT_AT_MOST, milliseconds=str(max(1, int(patience.total_seconds() * 1000))))  # 0 would be for ever
+    milliseconds = str(max(1, int(patience.total_seconds() * 1000)))  # 0 would be for ever
+    tx.later(SET_LIMIT, limit="lock_timeout", milliseconds=milliseconds)
     row = tx.later(LOCK_SOON, of_run=run_id)
-    tx.later(WAIT_AT_MOST, milliseconds="0")  # for ever, as far as this limit is concerned
+    tx.later(SET_LIMIT, limit="lock_timeout", milliseconds="0")  # for ever, as far as this limit is concerned
     return lambda: _readable(row)
 
 
@@ -150,7 +150,7 @@ def is_held(error: BaseException) -> bool:
 
 def lock(tx: Transaction, run_id: UUID, *, patience: timedelta = timedelta(seconds=2)) -> Mapping[str, Any] | None:
     """Wait for a run (the verbs of people only); None if there is no such run."""
-    tx.scalar(WAIT_AT_MOST, milliseconds=str(int(patience.total_seconds() * 1000)))
+    tx.scalar(SET_LIMIT, limit="lock_timeout", milliseconds=str(int(patience.total_seconds() * 1000)))
     if tx.scalar(WAIT_LOCK, run_id=run_id) is None:
         return None
     return _readable(tx.later(READ, of_run=run_id))

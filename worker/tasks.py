@@ -4,14 +4,13 @@ import gc
 import sys
 import threading
 from datetime import datetime
+from functools import partial
 from typing import Any
 from uuid import UUID
 
 import structlog
 from celery.exceptions import Reject
 from celery.signals import (
-    after_setup_logger,
-    celeryd_init,
     worker_process_init,
     worker_ready,
     worker_shutdown,
@@ -22,7 +21,7 @@ import settings
 import telemetry
 from providers.connections import warm_up
 from scheduler.broker import CANARY, EXECUTE, EXTRACT, INGEST, make_app
-from scheduler.celery_start import begin
+from scheduler.celery_start import connect_start
 from scheduler.counting import Counters
 from scheduler.hearing import GOODBYE, Hearing
 from scheduler.liveness import BEHIND_WATCHES, LockWatchdog, Watch, give_up
@@ -109,15 +108,13 @@ def extract() -> None:
     worker().extract()
 
 
-@after_setup_logger.connect
-def _keep_level(loglevel: int, **_: Any) -> None:
-    telemetry.keep_level(_settings.log_level, loglevel)
-
-
-@celeryd_init.connect
-def _begin(instance: Any, **_: Any) -> None:
-    telemetry.introduce("worker")
-    begin("worker", instance, _settings.log_format, _database_url)
+connect_start(
+    "worker",
+    log_format=_settings.log_format,
+    database_url=_database_url,
+    keep_level=partial(telemetry.keep_level, _settings.log_level),
+    introduce=telemetry.introduce,
+)
 
 
 @worker_ready.connect

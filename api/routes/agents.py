@@ -1,6 +1,6 @@
 """Canvases: list, create, get, update, delete; their versions and publishing (http-api 2)."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
 
@@ -224,13 +224,17 @@ def publish(edge: TheEdge, principal: Caller, agent_id: str, body: CanvasBody, o
         return once.keep(tx, success({**version_row(version), "warnings": shown(warnings)}))
 
 
-def canvas_of(tx: Transaction, principal: Principal, agent_id: str) -> StoredCanvas:
-    """The caller's canvas. Raises Refused; missing and foreign ones answer alike."""
+def canvas_of(tx: Transaction, principal: Principal, agent_id: str, *, locked: bool = False) -> StoredCanvas:
+    """The caller's canvas; `locked` where its draft is to be written from what is read here.
+
+    Raises Refused; missing and foreign ones answer alike.
+    """
     canvas_id = id_of(agent_id)
     if canvas_id is None:
         raise no_access()
+    read = canvases.lock if locked else canvases.get
     try:
-        return canvases.get(tx, principal.tenant_id, canvas_id)
+        return read(tx, principal.tenant_id, canvas_id)
     except NotFound:
         raise no_access() from None
 
@@ -258,12 +262,8 @@ def _sealed(tx: Transaction, edge: Edge, stored: StoredCanvas, document: Documen
     """The given document as it is stored. Raises InvalidCanvas for a mask that stands for nothing."""
     if document is None:
         return None
-
-    def before() -> Iterator[Mapping[str, Any]]:
-        yield stored.draft
-        yield from canvas_secrets.stored_documents(tx, stored.tenant_id, stored.id)
-
-    return edge.secrets_of(stored.tenant_id, stored.id).sealed(document.raw, before)
+    secrets = edge.secrets_of(stored.tenant_id, stored.id)
+    return canvas_secrets.seal_saved(tx, secrets, document.raw, stored.draft)
 
 
 def _missing(tx: Transaction, edge: Edge, principal: Principal, document: Document) -> list[Finding]:

@@ -14,7 +14,7 @@ from components import templates
 from components.json_in_text import read_json, repaired
 from providers.failures import classify
 
-MOST_SECONDS = 5.0  # of computing
+MOST_SECONDS = 15.0  # of computing
 
 
 def node(component: str = "Message", *downstream: str, **params: Any) -> dict[str, Any]:

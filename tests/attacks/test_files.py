@@ -23,7 +23,7 @@ from providers import limited_process
 from providers.limited_process import OWNER, ProcessLimits, ProcessPool
 from tests.attacks.files import ENTITY, FILES, MIB, evasive_html, external, laughing, many_members, quadratic
 
-MOST_SECONDS = 6.0  # of computing
+MOST_SECONDS = 15.0  # of computing
 MOST_MEMORY = 1024 * MIB  # of addresses, beyond what the process has to begin with
 OUTSIDE = ("root:", "/bin/", "haha" * 100)
 
@@ -117,7 +117,7 @@ def test_a_small_page_is_read_in_a_moment_whatever_it_is():
 
     file_text("evasive.html", "text/html", evasive_html(SMALL_PAGE))
 
-    assert process_time() - began < 1.0
+    assert process_time() - began < 5.0
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from providers.echo import echo_of
 from providers.fitting import count_tokens
 from tests.fakes import FakeContext, run
 
-MOST_SECONDS = 3.0  # of computing; each takes a fraction of one on a machine that has nothing else to do
+MOST_SECONDS = 10.0  # of computing; each takes a fraction of one on a machine that has nothing else to do
 LONG = 200_000
 
 

@@ -38,6 +38,15 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     return sent
 
 
+@pytest.fixture
+def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The pauses that kombu and the client of Redis make between tries from now on, which are not waited for."""
+    made: list[float] = []
+    for sleep in ("kombu.utils.functional.sleep", "redis.retry.sleep"):
+        monkeypatch.setattr(sleep, made.append)
+    return made
+
+
 @pytest.fixture(scope="module")
 def one_vendor() -> Iterator[Vendor]:
     """A vendor of models for a module."""

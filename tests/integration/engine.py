@@ -50,7 +50,7 @@ from tests import builders
 from worker.reporting import LeaseGone, Reporting
 from worker.runtime import Figures, Worker
 
-PATIENCE = 20.0  # seconds for a fact that other threads or processes bring about
+PATIENCE = 60.0  # seconds for a fact that other threads or processes bring about
 LEASE = timedelta(seconds=10)
 _OF_WORKERS = ("time_limit", "read_file", "blobs", "reach", "sealing_key", "spending")
 REDIS_AWAY = "redis://127.0.0.1:1/0"

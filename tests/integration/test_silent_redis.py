@@ -1,17 +1,18 @@
 """Redis takes connections and answers nothing: everybody goes on, soon, and a cancel is kept all the same."""
 
-import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 
 import pytest
 import redis
 
 from scheduler.broker import make_app
-from scheduler.bus import DEAF_AFTER, Bus
+from scheduler.bus import Bus
 from scheduler.coordinator import Coordinator
 from scheduler.dispatch import Dispatch
 from scheduler.lifecycle import Lifecycle
+from scheduler.silence import Silence
 from scheduler.sweep import Sweeper
 from scheduler.versions import Versions
 from store.activating import Hint
@@ -21,8 +22,8 @@ from tests.integration.engine import Bench, at_work, until
 from tests.integration.silent import Line, black_hole, line_to
 from tests.integration.worker.conftest import Patient
 
-QUICK = 2.5  # seconds that a busy machine may take for what is meant to take one
 NEVER = timedelta(hours=1)
+ONCE = 3  # waits: for the broker, for the bus, and of the thread that sends echoes over the bus meanwhile
 
 
 @pytest.fixture
@@ -44,15 +45,29 @@ def patient(bench: Bench) -> Iterator[Patient]:
     patient.let_go()
 
 
+@pytest.fixture
+def waits(monkeypatch: pytest.MonkeyPatch) -> list[Silence]:
+    """Who has waited in vain, each time. The clock of silence stands still, so nobody may wait a second time."""
+    seen: list[Silence] = []
+    begins = Silence.begins
+
+    def noted(silence: Silence) -> None:
+        seen.append(silence)
+        begins(silence)
+
+    monkeypatch.setattr("scheduler.silence.time", SimpleNamespace(monotonic=lambda: 0.0))
+    monkeypatch.setattr(Silence, "begins", noted)
+    return seen
+
+
 def cut_off(bench: Bench, silent: str) -> Coordinator:
     """A coordinator whose broker and bus never answer."""
     return Coordinator(bench.database, Dispatch(make_app(silent), Bus(silent)), Versions())
 
 
 # -- who sends -------------------------------------------------------------------------------------------------------
-def test_the_bus_is_waited_for_once_and_then_left_alone(silent: str):
+def test_the_bus_is_waited_for_once_and_then_left_alone(silent: str, waits: list[Silence]):
     bus, run_id = Bus(silent), new_id()
-    began = time.monotonic()
 
     for number in range(50):
         bus.echo(run_id, number)
@@ -60,7 +75,7 @@ def test_the_bus_is_waited_for_once_and_then_left_alone(silent: str):
         bus.clear_cancel_keys(run_id, new_id())
         assert bus.cancelled({run_id: new_id()}) == set()
 
-    assert time.monotonic() - began < QUICK
+    assert 1 <= len(waits) <= ONCE
 
 
 def test_a_call_to_stop_is_tried_although_redis_has_kept_silent(silent: str, redis_url: str):
@@ -75,15 +90,14 @@ def test_a_call_to_stop_is_tried_although_redis_has_kept_silent(silent: str, red
     assert until(lambda: next(calls)) == run_id
 
 
-def test_the_broker_is_waited_for_once_and_then_left_alone(silent: str):
+def test_the_broker_is_waited_for_once_and_then_left_alone(silent: str, waits: list[Silence]):
     dispatch, run_id = Dispatch(make_app(silent), Bus(silent)), new_id()
-    began = time.monotonic()
 
     for _ in range(20):
         dispatch.flush(Applied(run_id, hints=[Hint(run_id, new_id(), "LLM")], is_over=True, next_run=new_id()))
         dispatch.canary(datetime.now(UTC))
 
-    assert time.monotonic() - began < QUICK
+    assert 1 <= len(waits) <= ONCE
 
 
 def test_hints_go_out_again_once_the_broker_is_back(line: Line, redis_url: str):
@@ -101,27 +115,24 @@ def test_hints_go_out_again_once_the_broker_is_back(line: Line, redis_url: str):
         until(arrives)
 
 
-def test_the_sweeper_keeps_its_pace(bench: Bench, silent: str):
+def test_the_sweeper_keeps_its_pace(bench: Bench, silent: str, waits: list[Silence]):
     sweeper = Sweeper(cut_off(bench, silent))
     bench.start("begin -> work")
-    sweeper.tick()
-    began = time.monotonic()
 
-    for _ in range(3):
+    for _ in range(4):
         assert sweeper.tick()
 
-    assert time.monotonic() - began < 3 * QUICK
+    assert 1 <= len(waits) <= ONCE
 
 
 # -- who cancels -----------------------------------------------------------------------------------------------------
-def test_a_cancel_is_accepted_soon(bench: Bench, silent: str):
+def test_a_cancel_is_accepted_soon(bench: Bench, silent: str, waits: list[Silence]):
     run = bench.start("begin -> work")
     bench.claim(run, "begin")
-    began = time.monotonic()
 
     status = Lifecycle(cut_off(bench, silent)).cancel_run(bench.tenant_id, run.id)
 
-    assert time.monotonic() - began < QUICK
+    assert 1 <= len(waits) <= ONCE
     assert status == run.status == "stopping"
     assert run.activation("begin").called_off
 
@@ -134,12 +145,8 @@ def test_a_cancelled_attempt_learns_of_it_from_its_row(bench: Bench, patient: Pa
     with at_work(bench, worker):  # it renews only because it cannot hear the call
         patient.wait_for("work")
         Lifecycle(cut_off(bench, silent)).cancel_run(bench.tenant_id, run.id)
-        accepted = time.monotonic()
         until(lambda: patient.stopped == ["work"])
-        learned = time.monotonic() - accepted
         until(lambda: run.status == "cancelled")
-
-    assert learned < 5
 
 
 # -- who listens -----------------------------------------------------------------------------------------------------
@@ -147,12 +154,9 @@ def test_a_listener_notices_that_its_line_is_dead(line: Line):
     calls = Bus(line.url).calls_to_stop()
     assert next(calls) is None
     line.goes_dead()
-    began = time.monotonic()
 
     with pytest.raises(redis.RedisError):
         until(lambda: next(calls))
-
-    assert time.monotonic() - began < DEAF_AFTER + QUICK
 
 
 def test_a_worker_hears_calls_again_once_its_line_is_back(bench: Bench, patient: Patient, line: Line):
@@ -167,7 +171,7 @@ def test_a_worker_hears_calls_again_once_its_line_is_back(bench: Bench, patient:
         line.is_back()
         until(lambda: worker.leases.hears)
         bench.lifecycle.cancel_run(bench.tenant_id, run.id)
-        until(lambda: patient.stopped == ["work"], seconds=5)
+        until(lambda: patient.stopped == ["work"])
 
 
 def test_a_call_that_was_lost_while_nobody_heard_is_made_good_when_the_worker_hears_again(

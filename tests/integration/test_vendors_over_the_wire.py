@@ -7,7 +7,6 @@ import asyncio
 import json
 import re
 import threading
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,7 +17,7 @@ from werkzeug import Request, Response
 
 from canvas.outcome import Failed, Finished
 from components import tools
-from components.tools.base import Tool
+from components.tools.base import LONGEST_WAIT, Tool
 from components.tools.on_canvas import on_canvas
 from providers.addresses import Guard
 from providers.outgoing import Outgoing
@@ -29,7 +28,7 @@ KEY = "vendor-key-0123456789"
 TITLE, URL, TEXT = "Widget prices rise", "https://example.com/a", "Widget prices rose 4% in May."
 BLOCK = f"\nID: 373\n├── Title: {TITLE}\n├── URL: {URL}\n└── Content:\n{TEXT}"
 ANYWHERE = re.compile(".*")
-PATIENCE = 10.0  # seconds; nothing here takes that long unless it is broken
+PATIENCE = 50.0  # seconds that a node has; less than the longest pause between two tries
 
 
 @dataclass(frozen=True)
@@ -205,12 +204,10 @@ def test_a_vendor_that_refuses_is_asked_once_and_its_echo_of_the_key_is_taken_ou
 @every_vendor
 def test_a_crowded_vendor_is_asked_again_when_it_says(vendor: Vendor, httpserver: HTTPServer):
     httpserver.expect_oneshot_request(ANYWHERE).respond_with_data("busy", 429, {"Retry-After": "0"})
-    began = time.monotonic()
 
-    outcome, _ = node_of(vendor, serve(httpserver, vendor.found), max_retries=1, delay_after_error=30)
+    outcome, _ = node_of(vendor, serve(httpserver, vendor.found), max_retries=1, delay_after_error=LONGEST_WAIT)
 
-    assert isinstance(outcome, Finished), outcome
-    assert time.monotonic() - began < PATIENCE
+    assert isinstance(outcome, Finished), outcome  # and not out of time
 
 
 @pytest.fixture
@@ -224,18 +221,21 @@ def released() -> Iterator[threading.Event]:
 def test_a_vendor_that_is_silent_ends_with_the_nodes_time(
     vendor: Vendor, httpserver: HTTPServer, released: threading.Event
 ):
-    def silent(_: Request) -> Response:
+    answered: list[str] = []
+
+    def silent(request: Request) -> Response:
         released.wait(PATIENCE)
+        answered.append(request.path)
         return Response("{}")
 
     httpserver.expect_request(ANYWHERE).respond_with_handler(silent)
-    began = time.monotonic()
 
     error = error_of(vendor, httpserver.url_for(""), limit=0.2)
+    before_the_end = list(answered)
     released.set()
 
     assert error.startswith("Operation timed out after 0.2 seconds. An operator can raise COMPONENT_EXEC_TIMEOUT_")
-    assert time.monotonic() - began < PATIENCE / 2
+    assert before_the_end == []
 
 
 @every_vendor

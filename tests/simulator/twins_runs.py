@@ -17,6 +17,7 @@ from store import (
     runs,
     scopes,
     steps,
+    transaction,
     turns,
     versions,
 )
@@ -135,8 +136,9 @@ def wait_lock(work: Work, run_id: UUID) -> list[dict[str, Any]]:
     return [{"id": run_id}]
 
 
-@twin(runs.WAIT_AT_MOST)
-def wait_at_most(work: Work, milliseconds: str) -> list[dict[str, Any]]:
+@twin(transaction.SET_LIMIT)
+def set_limit(work: Work, limit: str, milliseconds: str) -> list[dict[str, Any]]:
+    assert limit == "lock_timeout", limit
     work.lock_timeout = int(milliseconds) / 1000 or STATEMENT_AT_MOST
     return [{"set_config": milliseconds}]
 

@@ -253,7 +253,8 @@ def test_an_upload_ends_where_it_is_too_large(client: Client, agent: str, monkey
     endless = client.http.post(url, content=iter([head, *([b"x" * 500] * 4)]), headers=kind)
 
     for reply in (announced, endless):
-        assert reply.json() == {"code": 101, "message": "request body too large.", "data": None}
+        message = "request body too large: more than the 1000 bytes that an upload may have."
+        assert (reply.status_code, reply.json()) == (413, {"code": 101, "message": message, "data": None})
 
 
 def test_what_lies_at_an_address_is_stored_in_place_of_the_one_file(

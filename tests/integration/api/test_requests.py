@@ -197,9 +197,100 @@ def test_an_agent_may_be_sent_back_as_it_was_shown(lonely: Client) -> None:
 def test_a_value_that_would_narrow_or_order_nothing_is_refused(
     lonely: Client, path: str, params: dict[str, str]
 ) -> None:
-    reply = lonely.http.get(f"/api/v1{path}", params=params).json()
+    reply = lonely.http.get(f"/api/v1{path}", params=params)
 
-    assert reply["code"] == 101
+    assert (reply.status_code, reply.json()["code"]) == (400, 101)
+
+
+INVALID_QUERIES = [
+    ("GET", "/agents", {"page_size": "101"}),
+    ("GET", "/agents", {"id": ",".join(["0" * 32] * 101)}),
+    ("GET", "/agents/{agent}/sessions", {"from_date": "yesterday"}),
+    ("GET", "/agents/{agent}/sessions", {"page_size": "101"}),
+    ("GET", "/agents/{agent}/webhook/logs", {"since_ts": "now"}),
+    ("GET", "/datasets", {"page_size": "101"}),
+    ("GET", "/datasets/{dataset}/documents", {"create_time_from": "-1"}),
+    ("GET", "/datasets/{dataset}/documents", {"create_time_to": "now"}),
+    ("GET", "/memories", {"page_size": "101"}),
+    ("GET", "/messages", {"limit": "0"}),
+    ("GET", "/messages/search", {"similarity_threshold": "2"}),
+    ("DELETE", "/agents/{agent}/versions/{agent}", {"force": "perhaps"}),
+]
+
+
+@pytest.mark.parametrize("headers", [{}, {"X-Http-Status": "strict"}], ids=["usual", "strict"])
+@pytest.mark.parametrize(("method", "path", "params"), INVALID_QUERIES)
+def test_invalid_query_of_a_route_of_ragflows_is_400_in_its_envelope(
+    lonely: Client, method: str, path: str, params: dict[str, str], headers: dict[str, str]
+) -> None:
+    agent = lonely.agent(ECHO)
+    dataset = lonely.http.post("/api/v1/datasets", json={"name": "d"}).json()["data"]["id"]
+
+    url = f"/api/v1{path.format(agent=agent, dataset=dataset)}"
+    reply = lonely.http.request(method, url, params=params, headers=headers)
+
+    assert (reply.status_code, reply.json()["code"]) == (400, 101)
+    assert reply.json()["data"] is None
+
+
+@pytest.mark.parametrize("params", [{"page_size": "101"}, {"page_size": "101", "status": "failed"}])
+def test_invalid_query_of_a_route_of_ours_is_400_with_a_word_for_its_code(
+    lonely: Client, params: dict[str, str]
+) -> None:
+    reply = lonely.http.get("/api/v1/runs", params=params)
+
+    assert (reply.status_code, reply.json()["code"]) == (400, "invalid_request")
+
+
+ARGUMENTS = [
+    ("POST", "/agents", {"title": "x"}, "No DSL data in request."),
+    ("POST", "/agents", {"title": " ", "dsl": ECHO}, "No title in request."),
+    ("PUT", "/agents/{agent}", {"title": " "}, "No title in request."),
+    ("POST", "/agents/chat/completions", {"query": "x"}, "`agent_id` is required."),
+    ("PATCH", "/tasks/{agent}", {"action": "go"}, "Unknown action 'go'. Use \"stop\"."),
+    ("POST", "/agents/test_db_connection", {"db_type": "mysql"}, None),
+]
+
+
+@pytest.mark.parametrize(("method", "path", "body", "message"), ARGUMENTS)
+def test_body_that_lacks_an_argument_is_400_in_the_envelope_of_ragflow(
+    lonely: Client, method: str, path: str, body: dict[str, Any], message: str | None
+) -> None:
+    reply = lonely.http.request(method, f"/api/v1{path.format(agent=lonely.agent(ECHO))}", json=body)
+
+    assert (reply.status_code, reply.json()["code"]) == (400, 101)
+    assert message is None or reply.json()["message"] == message
+
+
+TOO_LARGE = [
+    ("/agents", 101),
+    ("/agents/{agent}", 101),
+    ("/agents/{agent}/sessions", 101),
+    ("/datasets/{dataset}/documents", 101),
+    ("/agents/{agent}/runs", "invalid_request"),
+    ("/budgets", "invalid_request"),
+]
+
+
+@pytest.mark.parametrize("is_announced", [True, False], ids=["announced", "chunked"])
+@pytest.mark.parametrize(("path", "code"), TOO_LARGE)
+def test_request_that_is_too_large_is_413_in_the_words_of_its_route(
+    lonely: Client, path: str, code: int | str, is_announced: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("api.uploads.LARGEST", 2_000_000)
+    dataset = lonely.http.post("/api/v1/datasets", json={"name": "d"}).json()["data"]["id"]
+    url = f"/api/v1{path.format(agent=lonely.agent(ECHO), dataset=dataset)}"
+    method = "PUT" if path in ("/agents/{agent}", "/budgets") else "POST"
+    is_upload = path.endswith("documents")
+    kind = "multipart/form-data; boundary=x" if is_upload else "application/json"
+    head = b'--x\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\n' if is_upload else b""
+    content = head + b" " * 2_100_000
+
+    sent: Any = content if is_announced else (content[at : at + 50_000] for at in range(0, len(content), 50_000))
+    reply = lonely.http.request(method, url, content=sent, headers={"Content-Type": kind})
+
+    assert (reply.status_code, reply.json()["code"]) == (413, code), reply.text
+    assert reply.json()["message"].startswith("request body too large: more than the ")
 
 
 def test_every_reference_in_the_openapi_document_leads_somewhere() -> None:

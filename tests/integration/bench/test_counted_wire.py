@@ -76,7 +76,7 @@ def test_a_slower_wire_adds_its_delay_to_each_round_trip(laid: Wires, redis_url:
         client.ping()
         took = time.monotonic() - began
 
-    assert 0.08 <= took < 2
+    assert took >= 0.08
 
 
 def test_what_was_delayed_arrives_whole_and_in_order_when_the_wire_gets_faster(laid: Wires, redis_url: str):

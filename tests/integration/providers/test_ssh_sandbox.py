@@ -201,9 +201,9 @@ def test_what_a_program_leaves_running_does_not_keep_anybody_waiting(machine: Ss
     )
 
     started = time.monotonic()
-    pid = run(sandbox(machine, work), script).value
+    pid = run(sandbox(machine, work), script, timeout=200).value
 
-    assert time.monotonic() - started < PATIENCE / 2
+    assert time.monotonic() - started < 100
     assert is_gone(pid)
 
 

@@ -2,7 +2,6 @@
 
 import base64
 import json
-import time
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
@@ -178,16 +177,15 @@ def test_of_a_broker_elsewhere_the_bus_tells_nothing(dispatch: Dispatch, server:
 
 
 @pytest.mark.parametrize("is_straight", [True, False])
-def test_nothing_raises_or_lingers_while_redis_is_away(is_straight: bool):
+def test_nothing_raises_or_lingers_while_redis_is_away(is_straight: bool, pauses: list[float]):
     dispatch = Dispatch(make_app(REDIS_AWAY), Bus(REDIS_AWAY), is_straight=is_straight)
     run_id = new_id()
-    began = time.monotonic()
 
     dispatch.flush(Applied(run_id, [Hint(run_id, new_id(), "LLM")], [(1, Event("a"))], is_over=True, next_run=new_id()))
     dispatch.canary(datetime.now(UTC))
 
     assert dispatch.bus.cancelled({run_id: new_id()}) == set()
-    assert time.monotonic() - began < 1
+    assert sum(pauses) == 0
 
 
 @pytest.mark.parametrize("spelling", ["{run}-cancel", "{session}-cancel", "{run.hex}-cancel", "{session.hex}-cancel"])

