@@ -50,6 +50,22 @@ def pytest_configure_node(node: Any) -> None:
     node.workerinput["easel_home"] = str(node.config.stash[HOME])
 
 
+@pytest.fixture(scope="module", autouse=True)
+def logging_of_a_module() -> Iterator[None]:
+    """Restore the configuration of structlog: a level that one module has set would hide log lines from another."""
+    before = structlog.get_config()
+    yield
+    structlog.configure(**before)
+
+
+@pytest.fixture(autouse=True)
+def logging_of_a_test() -> Iterator[None]:
+    """Restore the configuration of structlog that the test found."""
+    before = structlog.get_config()
+    yield
+    structlog.configure(**before)
+
+
 @pytest.fixture(scope="session")
 def services(pytestconfig: pytest.Config) -> Services:
     """The servers of this run: `services.database_url` is for administration, `database_url` is what a test wants."""

@@ -50,10 +50,11 @@ def database(database_url: str) -> Iterator[Database]:
 
 
 def make_weeks(database: Database, moment: datetime, weeks: int = 0) -> None:
-    """Make the partitions of a week and of some weeks behind it."""
+    """Make the partitions of a week and of some weeks behind it, a few at a time: the server ends long transactions."""
     for table in PARTITIONED:
-        with database.transaction() as tx:
-            partitions.ensure(tx, moment, weeks=weeks, tables=[table])
+        for week in range(weeks + 1):
+            with database.transaction() as tx:
+                partitions.ensure(tx, moment + timedelta(weeks=week), weeks=0, tables=[table])
     database.pruning.forget()
 
 
