@@ -154,8 +154,9 @@ def test_an_agent_that_must_wait_does_not_repeat_the_calls_it_has_recorded(vendo
     assert run.said.endswith("Fine.")
 
 
-def test_only_asking_counts_towards_a_tools_time(vendor: Vendor):
+def test_only_asking_counts_towards_a_tools_time(vendor: Vendor, monkeypatch: pytest.MonkeyPatch):
     vendor.minute = 40.0
+    monkeypatch.setattr("worker.patience.IN_PLACE", 2000.0)  # so that all wait at their places
     runs = [vendor.searched() for _ in range(4)]
     limit = 2 * vendor.scaled(PREPRINTS.seconds)  # the last of them waits for three times its pace
 
