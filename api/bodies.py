@@ -14,7 +14,7 @@ from pydantic import BaseModel, ValidationError
 from api.edge import TheEdge, in_thread
 from api.errors import ARGUMENT, Refused, UnknownParameter
 from api.schemas import Body
-from canvas import storable
+from canvas.document import json_checks
 from canvas.errors import InvalidRequest
 
 LARGE = 1024 * 1024  # bytes of a body that is taken apart in a thread, since every stream waits for the event loop
@@ -177,8 +177,8 @@ def _object(body: bytes) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise InvalidRequest("The request body must be a JSON object.")
     try:
-        return storable.copied(value)
-    except storable.Unstorable as error:
+        return json_checks.copied(value)
+    except json_checks.Unstorable as error:
         message = f"The request body cannot be stored. {error.where}: {error.reason}."
         raise InvalidRequest(message, field=error.field) from None
 

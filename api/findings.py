@@ -6,10 +6,10 @@ from threading import Lock
 from typing import Any
 from uuid import UUID
 
-from canvas import dsl
-from canvas.document import Document
+from canvas.document import parsing
+from canvas.document.document import Document
 from canvas.errors import InvalidCanvas
-from canvas.findings import Finding, errors_of
+from canvas.validation.findings import Finding, errors_of
 from components import chosen_models, chosen_sources
 from components.checking import errors_in
 from knowledge import entries
@@ -72,7 +72,7 @@ def missing_sources(tx: Transaction, tenant_id: UUID, document: Document, *, els
 
 def parsed(source: str | Mapping[str, Any], max_bytes: int) -> Document:
     """The document that a request brings. Raises InvalidCanvas."""
-    return dsl.parse(source, max_bytes=max_bytes)
+    return parsing.parse(source, max_bytes=max_bytes)
 
 
 class Checked:

@@ -12,7 +12,7 @@ from pydantic import BeforeValidator, Field
 from api.errors import DATA, Refused
 from api.replies import date, milliseconds
 from api.schemas import SHOWN, Body, Flag, NoEffect, Text
-from canvas.mcp_offers import digest_of
+from canvas.document.mcp_tools import digest_of
 from providers.hops import masked_url
 from providers.mcp import MOST_TOOLS, SERVER_TYPES, LiveTool
 from store.mcp_pins import Pin

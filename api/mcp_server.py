@@ -26,8 +26,8 @@ from api.errors import DATA, Refused, Unauthorized
 from api.mcp_tools import Answer
 from api.once import key_of
 from api.talk import Talk, Told, begin, chosen
-from canvas import events
 from canvas.errors import InvalidRequest
+from canvas.events import run_events
 from providers.outgoing import default_user_agent
 from store import mcp_agents
 from store.mcp_agents import ExposedAgent
@@ -40,7 +40,7 @@ CANCELS = "x-cancel-on-disconnect"
 FIRST_MODERN = "2026"  # versions of the protocol are dates
 
 _PRINCIPAL = "easel.principal"
-_TOLD = {events.NODE_STARTED: "started", events.NODE_FINISHED: "finished"}
+_TOLD = {run_events.NODE_STARTED: "started", run_events.NODE_FINISHED: "finished"}
 
 
 class McpEndpoint:

@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from api.talk import Told
-from canvas import dsl, events
+from canvas.document import parsing
 from canvas.errors import InvalidCanvas
+from canvas.events import run_events
 from components import fields
 from store.mcp_agents import ExposedAgent
 
@@ -71,10 +72,10 @@ def options_of(agent: ExposedAgent, arguments: Mapping[str, Any]) -> dict[str, A
 def answer_of(told: Told, session_id: str, run_id: str) -> Answer:
     """What a turn came to."""
     ids = {"session_id": session_id, "run_id": run_id}
-    if not told.last or told.name == events.RUN_FAILED:
+    if not told.last or told.name == run_events.RUN_FAILED:
         return Answer(str(told.last.get("message") or "The run has failed."), is_error=True)
     data: Mapping[str, Any] = told.last["data"]
-    if told.name == events.USER_INPUTS:
+    if told.name == run_events.USER_INPUTS:
         asked = ", ".join(data.get("inputs") or {}) or "an answer"
         text = "\n".join(part for part in (told.content, str(data.get("tips") or "")) if part)
         hint = f"The agent waits for: {asked}. Call again with these and session_id {session_id}."
@@ -91,7 +92,7 @@ def answer_of(told: Told, session_id: str, run_id: str) -> Answer:
 def _form(document: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of a document's Begin, by name; none for a document that is no canvas any more."""
     try:
-        return fields.schema(dsl.parse(document).begin_params.get("inputs"))
+        return fields.schema(parsing.parse(document).begin_params.get("inputs"))
     except InvalidCanvas:
         return {}
 

@@ -24,8 +24,8 @@ from api.replies import json_reply
 from api.sse import BEAT, Wired
 from api.styles import Style, speak
 from api.talk import Chosen, Talk, TalkResponse, Told, begin, chosen, gathered, ids_of, ignored_headers, keyed, spoken
-from canvas import events
 from canvas.errors import InvalidRequest
+from canvas.events import run_events
 from providers.fitting import count_tokens
 from scheduler.accepting import Start
 from store.encoding import encode
@@ -139,17 +139,17 @@ async def _lines(talk: Talk, agent_id: str, prompt: int, *, with_usage: bool) ->
 def _deltas(wired: Wired) -> list[tuple[dict[str, Any], str | None]]:
     data = wired.body["data"]
     match wired.name:
-        case events.MESSAGE:
+        case run_events.MESSAGE:
             return [({"content": spoken(data)}, None)]
-        case events.MESSAGE_END:
+        case run_events.MESSAGE_END:
             return [({"content": "", "reference": data.get("reference") or {}}, None)]
-        case events.WORKFLOW_FINISHED if data.get("has_model_error"):
+        case run_events.WORKFLOW_FINISHED if data.get("has_model_error"):
             return [(_error(MODEL_FAILED, "model_error", "model_error"), "error")]
-        case events.WORKFLOW_FINISHED:
+        case run_events.WORKFLOW_FINISHED:
             return [({"content": None}, "stop")]
-        case events.USER_INPUTS:
+        case run_events.USER_INPUTS:
             return [({"content": None, "waiting_for_user": _question(data)}, "waiting_for_user")]
-        case events.RUN_FAILED:
+        case run_events.RUN_FAILED:
             return [(_error(wired.body["message"], "server_error", "run_failed"), "error")]
         case _:
             return []
@@ -194,11 +194,11 @@ def _data(body: dict[str, Any]) -> bytes:
 
 
 def _completion(request: Request, told: Told, talk: Talk, agent_id: str, prompt: int) -> Response:
-    if told.name == events.USER_INPUTS:
+    if told.name == run_events.USER_INPUTS:
         question = _question(told.last["data"])
         return failed(request, Failure(409, "waiting_for_user", "The agent waits for input.", DATA, question))
-    if told.name != events.WORKFLOW_FINISHED or told.was_cancelled:
-        reason = str(told.last.get("message") or events.CANCELLED_TEXT)
+    if told.name != run_events.WORKFLOW_FINISHED or told.was_cancelled:
+        reason = str(told.last.get("message") or run_events.CANCELLED_TEXT)
         if told.was_cancelled:
             return failed(request, Failure(409, "run_cancelled", reason, SERVER))
         return failed(request, Failure(500, "run_failed", reason, SERVER))

@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from canvas.errors import InvalidRequest
-from canvas.unknown import OUTCOME
+from canvas.graph.uncertain_outcomes import OUTCOME
 
 
 def truthy(value: Any) -> Any:

@@ -8,9 +8,9 @@ from uuid import UUID
 
 from api.edge import Edge
 from api.replies import date, milliseconds
-from canvas import reset
-from canvas.document import Document
-from canvas.transcript import tagged
+from canvas.document import defaults
+from canvas.document.document import Document
+from canvas.events.stream_sequencer import tagged
 from components import registry
 from scheduler import snapshots
 from store import citations, conversations, overview, runs
@@ -119,7 +119,7 @@ def _cited(references: Mapping[str, Any]) -> list[dict[str, Any]]:
 def dsl_of(tx: Transaction, edge: Edge, session: Conversation) -> dict[str, Any]:
     """The session's document with the values, globals and history that its last run has left."""
     document = edge.versions.to_show(tx, session.version_id).document
-    composed = copy.deepcopy(dict(reset.fresh(document).raw))
+    composed = copy.deepcopy(dict(defaults.fresh(document).raw))
     composed = edge.secrets_of(session.tenant_id, session.canvas_id).masked(composed)
     row = runs.read(tx, session.tenant_id, session.last_run) if session.last_run else None
     if row is None or not row["base"]:

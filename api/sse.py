@@ -25,9 +25,9 @@ from api.errors import TokenEnded
 from api.readings import Readings
 from api.replies import id_of
 from canvas.errors import ExecutorError
-from canvas.events import LAST_OF_A_TURN, MESSAGE, USER_INPUTS
-from canvas.state import RunStatus
-from canvas.transcript import Event, Frame, Position, Said, Transcript
+from canvas.events.run_events import LAST_OF_A_TURN, MESSAGE, USER_INPUTS
+from canvas.events.stream_sequencer import Event, Frame, Position, Said, Transcript
+from canvas.state.run_state import RunStatus
 from scheduler.listening import Heard, Listening, Subscription
 from scheduler.wire import Wire
 from store import files, overview, tenants

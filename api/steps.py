@@ -7,10 +7,10 @@ from uuid import UUID
 
 from api.replies import iso
 from canvas.budget import stopped_by, told_account, told_usage
-from canvas.graph import Canvas, asker
-from canvas.notices import has_model_error, warnings_in
-from canvas.state import RunStatus, scope_key
-from canvas.transcript import tagged
+from canvas.events.run_warnings import has_model_error, warnings_in
+from canvas.events.stream_sequencer import tagged
+from canvas.graph.canvas import Canvas, asker
+from canvas.state.run_state import RunStatus, scope_key
 from scheduler import snapshots
 from scheduler.versions import Versions
 from store import budgets, overview, runs

@@ -24,9 +24,9 @@ from api.errors import DATA, FORBIDDEN, Refused, TokenEnded, absent, no_access
 from api.once import key_of
 from api.replies import id_of
 from api.sse import BEAT, DONE, HEADERS, MEDIA_TYPE, Until, Wired, ended, line
-from canvas import events
 from canvas.errors import NotAllowed, NotFound
-from canvas.transcript import Position
+from canvas.events import run_events
+from canvas.events.stream_sequencer import Position
 from scheduler.accepting import Start, Started
 from scheduler.listening import Subscription
 from scheduler.requests import ROUTE, repeated, start_of
@@ -41,7 +41,7 @@ Chosen = Start | Started
 """What a request asks for: a start, or what an earlier request with its key was told."""
 
 _TAGS = ("<think>", "</think>")
-_COMPACT = frozenset({events.MESSAGE, events.MESSAGE_END, events.MESSAGE_RESET, events.NODE_FINISHED})
+_COMPACT = frozenset({run_events.MESSAGE, run_events.MESSAGE_END, run_events.MESSAGE_RESET, run_events.NODE_FINISHED})
 
 
 @dataclass(slots=True)
@@ -101,16 +101,16 @@ class Told:
         """Take in the next envelope."""
         data = wired.body["data"]
         match wired.name:
-            case events.MESSAGE:
+            case run_events.MESSAGE:
                 self.said.setdefault(wired.body["turn"], []).append((wired.body["offset"], spoken(data)))
-            case events.MESSAGE_RESET:
+            case run_events.MESSAGE_RESET:
                 said, keep = self.said.get(data["turn"], []), data["keep"]
                 self.said[data["turn"]] = [(at, _first(text, keep - at)) for at, text in said if at < keep]
-            case events.MESSAGE_END:
+            case run_events.MESSAGE_END:
                 _merge(self.reference, data.get("reference") or {})
-            case events.NODE_FINISHED:
+            case run_events.NODE_FINISHED:
                 self._finished(data)
-            case events.USER_INPUTS | events.WORKFLOW_FINISHED | events.RUN_FAILED:
+            case run_events.USER_INPUTS | run_events.WORKFLOW_FINISHED | run_events.RUN_FAILED:
                 self.last, self.name = wired.body, wired.name
             case _:
                 pass
@@ -119,7 +119,7 @@ class Told:
     def was_cancelled(self) -> bool:
         """Whether the run was stopped before the turn had come to its end."""
         data = self.last.get("data")
-        return isinstance(data, Mapping) and data.get("outputs") == events.CANCELLED_TEXT
+        return isinstance(data, Mapping) and data.get("outputs") == run_events.CANCELLED_TEXT
 
     @property
     def content(self) -> str:
@@ -348,11 +348,11 @@ async def _lines(talk: Talk, compact: bool, return_trace: bool) -> AsyncGenerato
 def compacted(wired: Wired, trace: list[dict[str, Any]] | None) -> Wired | None:
     """An envelope of the short list (mode C of RAGFlow), or None."""
     data: dict[str, Any] = {}
-    if wired.name in _COMPACT or wired.name in (events.USER_INPUTS, events.RUN_FAILED):
-        if wired.name != events.NODE_FINISHED or trace is None:
+    if wired.name in _COMPACT or wired.name in (run_events.USER_INPUTS, run_events.RUN_FAILED):
+        if wired.name != run_events.NODE_FINISHED or trace is None:
             return wired
         data = {**wired.body["data"], "trace": trace}
-    elif wired.name == events.WORKFLOW_FINISHED:
+    elif wired.name == run_events.WORKFLOW_FINISHED:
         data = {"usage": wired.body["data"]["usage"]}
     else:
         return None

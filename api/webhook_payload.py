@@ -19,7 +19,7 @@ from starlette.formparsers import MultiPartException, MultiPartParser
 from api.bodies import json_of
 from api.uploads import file_name
 from api.webhook_security import texts
-from canvas import storable
+from canvas.document import json_checks
 from canvas.errors import InvalidCanvas, InvalidRequest, NodeFailure
 from components.file_texts import UnreadFile
 from providers.untrusted_work import in_untrusted_thread
@@ -222,7 +222,7 @@ def cast(text: str, kind: str) -> Any:
 def _value_in(text: str) -> Any:
     """The JSON value of a text; None if there is none that could be stored."""
     try:
-        return storable.copied({"": json_of(text)})[""]
+        return json_checks.copied({"": json_of(text)})[""]
     except (ValueError, RecursionError, InvalidCanvas):
         return None
 
@@ -233,7 +233,7 @@ def _number(text: str) -> int | float | None:
     except ValueError:
         pass
     else:
-        return whole if storable.SMALLEST <= whole <= storable.LARGEST else None
+        return whole if json_checks.SMALLEST <= whole <= json_checks.LARGEST else None
     try:
         number = float(text)
     except ValueError:
@@ -280,7 +280,7 @@ def type_of(value: Any) -> str:
 
 def _storable(sent: Mapping[str, Any]) -> dict[str, Any]:
     try:
-        return storable.copied(sent)
-    except storable.Unstorable as error:
+        return json_checks.copied(sent)
+    except json_checks.Unstorable as error:
         message = f"The request cannot be stored. {error.where}: {error.reason}."
         raise InvalidRequest(message, field=error.field) from None

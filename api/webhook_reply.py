@@ -9,7 +9,7 @@ from fastapi.responses import Response
 from api.bodies import json_of
 from api.talk import Told
 from canvas.errors import InvalidRequest
-from canvas.events import CANCELLED_TEXT, RUN_FAILED
+from canvas.events.run_events import CANCELLED_TEXT, RUN_FAILED
 from scheduler.accepting import Started
 from store.encoding import encode
 

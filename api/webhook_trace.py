@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any
 
 from api.sse import Wired
-from canvas.events import CANCELLED_TEXT, MESSAGE, MESSAGE_END, RUN_FAILED, USER_INPUTS, WORKFLOW_FINISHED
+from canvas.events.run_events import CANCELLED_TEXT, MESSAGE, MESSAGE_END, RUN_FAILED, USER_INPUTS, WORKFLOW_FINISHED
 from store.webhook_calls import Trial
 
 STEP = 0.000001  # seconds between events that were stored together: times tell them apart, as numbers do

@@ -22,7 +22,7 @@ from sqlalchemy import text
 import embedded
 import local
 import settings
-from canvas import dsl
+from canvas.document import parsing
 from scheduler.accepting import Start
 from scheduler.turn_start import Request
 from store import canvases, migrate, partitions, runs, tenants, versions
@@ -71,7 +71,7 @@ class Growing:
     def version(self, components: Mapping[str, Any]) -> Made:
         """A version of a canvas of these components."""
         with self.database.transaction() as tx:
-            document = dsl.parse({"components": components})
+            document = parsing.parse({"components": components})
             canvas_id = canvases.create(tx, self.tenant, f"growth {new_id().hex}", document.raw)
             return Made(canvas_id, versions.snapshot(tx, self.tenant, canvas_id).id)
 

@@ -21,8 +21,8 @@ from sqlalchemy import text
 from bench import past
 from bench.cells import shown
 from bench.growing import Growing, Made, chain, iterating, merging, node, stage, wide
-from canvas import dsl
-from canvas.graph import compile_canvas
+from canvas.document import parsing
+from canvas.graph.canvas import compile_canvas
 from scheduler.housekeeping import let_go
 from store import activations, conversations, events, inbox, overdue, overview, runs, scopes, values
 from store.database import Database
@@ -309,7 +309,7 @@ def _compiling(components: dict[str, Any]) -> float:
     try:
         for _ in range(BATCHES):
             began = time.thread_time()
-            compile_canvas(dsl.parse({"components": components}))
+            compile_canvas(parsing.parse({"components": components}))
             took.append(time.thread_time() - began)
     finally:
         gc.enable()

@@ -106,7 +106,7 @@ class Failed:
 
     @property
     def is_unknown(self) -> bool:
-        """Whether the attempt may have acted, and nobody knows (canvas/unknown.py)."""
+        """Whether the attempt may have acted, and nobody knows (canvas/graph/uncertain_outcomes.py)."""
         return self.code == UNKNOWN
 
     @property

@@ -1,6 +1,6 @@
 """`easel cancel`: stop a run. It imports little, so that it begins at once."""
 
-from canvas.state import RunStatus
+from canvas.state.run_state import RunStatus
 from cli import output
 from cli.connection import opened, run_of, tenant_of
 from cli.options import LOCAL, AsJson, OfTenant, Run

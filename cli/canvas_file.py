@@ -5,10 +5,10 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from canvas import dsl
-from canvas.document import Document
+from canvas.document import parsing
+from canvas.document.document import Document
 from canvas.errors import InvalidCanvas, InvalidRequest
-from canvas.findings import Finding, errors_of, named
+from canvas.validation.findings import Finding, errors_of, named
 from cli import output
 from cli.judged import Judged
 from cli.output import RED, YELLOW
@@ -38,7 +38,7 @@ def accepted(path: Path, max_bytes: int) -> Judged:
 def must_run(what: str, draft: Mapping[str, Any]) -> None:
     """Raises InvalidCanvas if a stored draft cannot run, with every error in its message."""
     _know_plugins()
-    document = dsl.parse(draft, max_bytes=dsl.MAX_BYTES)
+    document = parsing.parse(draft, max_bytes=parsing.MAX_BYTES)
     _refuse(what, Judged(document, [_told(document, finding) for finding in errors_in(document)], []))
 
 
@@ -94,7 +94,7 @@ def _counted(things: Sized, what: str) -> str:
 
 
 def _judged(source: bytes | Mapping[str, Any], max_bytes: int) -> Judged:
-    document = dsl.parse(source, max_bytes=max_bytes)
+    document = parsing.parse(source, max_bytes=max_bytes)
     findings = [_told(document, finding) for finding in findings_of(document)]
     errors = errors_of(findings)
     return Judged(document, errors, [finding for finding in findings if finding.severity == "warning"])

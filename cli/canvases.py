@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from canvas import drawing, dsl
+from canvas.document import drawing, parsing
 from cli import agents as named
 from cli import canvas_file, drafts, output
 from cli.connection import opened, tenant_of
@@ -57,7 +57,7 @@ def export(
             stored = canvases.get(tx, tenant_id, found.id).draft
     secrets = drafts.secrets_of(tenant_id, found.id)
     shown = secrets.opened(stored) if with_secrets else secrets.masked(stored)
-    output.say_document(drawing.with_drawing(dsl.dump(dsl.parse(shown, max_bytes=dsl.MAX_BYTES))))
+    output.say_document(drawing.with_drawing(parsing.dump(parsing.parse(shown, max_bytes=parsing.MAX_BYTES))))
 
 
 def publish(agent: Agent, tenant: OfTenant = LOCAL, as_json: AsJson = False) -> None:

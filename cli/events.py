@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
-from canvas import events as names
-from canvas.graph import Canvas
-from canvas.transcript import Frame, Position, Said, tagged
+from canvas.events import run_events as names
+from canvas.events.stream_sequencer import Frame, Position, Said, tagged
+from canvas.graph.canvas import Canvas
 from cli import output
 from cli.connection import opened, run_of, tenant_of
 from cli.follow import Ears, Following

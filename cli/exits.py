@@ -3,7 +3,7 @@
 from enum import IntEnum
 
 from canvas.errors import ExecutorError, InvalidRequest
-from canvas.state import RunStatus
+from canvas.state.run_state import RunStatus
 
 
 class Exit(IntEnum):

@@ -1,8 +1,8 @@
 """`easel explain`: the one thing a run waits for, who owns it, and when it will move."""
 
 from canvas.errors import NotFound
-from canvas.explain import Explanation, WaitsFor, explain, explain_refusal, told
-from canvas.state import RunStatus
+from canvas.events.explain import Explanation, WaitsFor, explain, explain_refusal, told
+from canvas.state.run_state import RunStatus
 from cli import output
 from cli.connection import opened, run_of, tenant_of
 from cli.options import LOCAL, AsJson, OfTenant, Run

@@ -14,8 +14,8 @@ from uuid import UUID
 import redis
 
 from canvas.errors import NotFound
-from canvas.state import RunStatus
-from canvas.transcript import Frame, Position, Transcript
+from canvas.events.stream_sequencer import Frame, Position, Transcript
+from canvas.state.run_state import RunStatus
 from scheduler.bus import channel
 from store import overview
 from store.database import Database

@@ -9,9 +9,9 @@ from typing import Any, NoReturn
 from uuid import UUID
 
 from canvas.budget import limits_of
+from canvas.document.json_checks import copied
 from canvas.errors import InvalidCanvas, InvalidRequest
-from canvas.storable import copied
-from canvas.unknown import AGAIN, EVERY, HAPPENED, OUTCOME
+from canvas.graph.uncertain_outcomes import AGAIN, EVERY, HAPPENED, OUTCOME
 from cli.judged import Judged
 from settings import UNITS
 from store.external_ids import uuid_of

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from canvas import dsl
-from canvas.document import Document
-from canvas.findings import Finding
+from canvas.document import parsing
+from canvas.document.document import Document
+from canvas.validation.findings import Finding
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,4 +21,4 @@ class Judged:
     def stored(self) -> dict[str, Any]:
         """The document as it is stored. Only for one that can run."""
         assert self.document is not None
-        return dsl.dump(self.document)
+        return parsing.dump(self.document)

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from canvas.document import Document
-from canvas.findings import Finding
+from canvas.document.document import Document
+from canvas.validation.findings import Finding
 from cli import models
 from cli.connection import opened, tenant_of
 from components import chosen_models, chosen_sources

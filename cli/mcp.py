@@ -9,8 +9,8 @@ from uuid import UUID
 
 import typer
 
+from canvas.document.mcp_tools import digest_of
 from canvas.errors import InvalidRequest, NodeFailure, NotFound
-from canvas.mcp_offers import digest_of
 from cli import agents as named
 from cli import output
 from cli.connection import Connection, opened, tenant_of

@@ -8,8 +8,8 @@ import typer
 
 from canvas.budget import UNPRICED, told_usage
 from canvas.errors import NotFound
-from canvas.notices import has_model_error
-from canvas.state import RunStatus
+from canvas.events.run_warnings import has_model_error
+from canvas.state.run_state import RunStatus
 from cli import agents, output, tree
 from cli.connection import opened, run_of, tenant_of
 from cli.options import (

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from canvas.document import Document
+from canvas.document.document import Document
 from canvas.errors import ModelError
 from providers.catalogue import resolve
 

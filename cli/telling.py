@@ -8,12 +8,12 @@ import sys
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from canvas import events
 from canvas.budget import stopped_by
-from canvas.graph import Canvas
-from canvas.notices import WARNINGS, has_model_error
-from canvas.transcript import THINK_END, THINK_START, Event, Frame, Said, without_audio
-from canvas.unknown import OUTCOME, OUTPUTS
+from canvas.events import run_events
+from canvas.events.run_warnings import WARNINGS, has_model_error
+from canvas.events.stream_sequencer import THINK_END, THINK_START, Event, Frame, Said, without_audio
+from canvas.graph.canvas import Canvas
+from canvas.graph.uncertain_outcomes import OUTCOME, OUTPUTS
 from cli import output
 from cli.output import DIM, GREEN, RED, YELLOW
 from scheduler.wire import Wire
@@ -118,29 +118,29 @@ class Speech:
     def _note(self, frame: Event[Stored], run: Glance) -> None:
         stored = frame.stored
         match stored.name:
-            case events.NODE_FINISHED:
+            case run_events.NODE_FINISHED:
                 self._tell(*finished_line(stored, self._canvas))
-            case events.MESSAGE_END:
+            case run_events.MESSAGE_END:
                 self._complete()
-            case events.MESSAGE_RESET:
+            case run_events.MESSAGE_RESET:
                 self._complete()
                 self._tell(f"the answer is taken back to its first {frame.keep} characters and said anew", YELLOW)
-            case events.USER_INPUTS:
+            case run_events.USER_INPUTS:
                 self._complete()
                 for line in form_lines(stored.body, run.id.hex):
                     output.tell(line)
-            case events.RUN_FAILED:
+            case run_events.RUN_FAILED:
                 self._complete()
                 error, code = (str(stored.body.get(name) or "") for name in ("error", "code"))
                 output.tell(f"failed: {self._canvas.error_of(stored.node_id or '', error, code)}", RED)
-            case events.WORKFLOW_FINISHED:
+            case run_events.WORKFLOW_FINISHED:
                 self._complete()
                 self._tell_end(stored, run)
             case _:
                 pass
 
     def _tell_end(self, stored: Stored, run: Glance) -> None:
-        if stored.body.get("outputs") == events.CANCELLED_TEXT:
+        if stored.body.get("outputs") == run_events.CANCELLED_TEXT:
             output.tell("cancelled", YELLOW)
             return
         if not self._has_answered:

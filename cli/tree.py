@@ -4,9 +4,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from canvas.graph import Canvas
-from canvas.notices import warnings_in
-from canvas.state import ScopeKey, Status, scope_key
+from canvas.events.run_warnings import warnings_in
+from canvas.graph.canvas import Canvas
+from canvas.state.run_state import ScopeKey, Status, scope_key
 from cli import output
 from store.overview import Step
 

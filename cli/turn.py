@@ -13,8 +13,8 @@ from uuid import UUID
 
 import local
 from canvas.budget import limits_of
-from canvas.state import RunStatus
-from canvas.transcript import Position
+from canvas.events.stream_sequencer import Position
+from canvas.state.run_state import RunStatus
 from cli import connection, output, starting
 from cli.connection import Connection, run_of, tenant_of
 from cli.exits import OF_STATUS, Exit

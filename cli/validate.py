@@ -8,9 +8,9 @@ from typing import Annotated, Any, TypeAlias
 
 import typer
 
-from canvas.document import Document
+from canvas.document.document import Document
 from canvas.errors import InvalidRequest
-from canvas.findings import Finding
+from canvas.validation.findings import Finding
 from cli import canvas_file, output
 from cli.canvas_file import Judged
 from cli.exits import Exit

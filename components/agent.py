@@ -14,8 +14,8 @@ from typing import Any, ClassVar
 
 from pydantic import ConfigDict, Field, ValidationInfo, field_validator
 
-from canvas import references
-from canvas.drawing import MAX_AGENT_DEPTH
+from canvas.document import references
+from canvas.document.drawing import MAX_AGENT_DEPTH
 from canvas.outcome import Failed, Finished, Outcome
 from components import templates
 from components.agent_answers import AgentAnswer, Answering

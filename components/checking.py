@@ -7,9 +7,9 @@ Whether the models are there depends on whose canvas it is; `chosen_models` look
 from collections.abc import Iterator
 from itertools import chain, islice
 
-from canvas import validation
-from canvas.document import Document
-from canvas.findings import Finding, errors_of
+from canvas.document.document import Document
+from canvas.validation import check
+from canvas.validation.findings import Finding, errors_of
 from components import doubts, known_outputs, registry
 
 MOST = 1000  # warnings; whoever has more has another problem
@@ -17,7 +17,7 @@ MOST = 1000  # warnings; whoever has more has another problem
 
 def findings_of(document: Document) -> list[Finding]:
     """Every finding, errors first: across nodes, in their parameters, and what keeps it from being compiled."""
-    errors, suspicions = validation.check(document, known_outputs.outputs_of)
+    errors, suspicions = check.check(document, known_outputs.outputs_of)
     warnings = list(islice(chain(suspicions, doubts.about(document)), MOST + 1))
     if len(warnings) > MOST:
         warnings[MOST:] = [Finding("warning", None, None, f"There is more than these {MOST} warnings.", "more")]
@@ -26,7 +26,7 @@ def findings_of(document: Document) -> list[Finding]:
 
 def errors_in(document: Document) -> list[Finding]:
     """Only what keeps a canvas from running, found faster."""
-    errors, _ = validation.check(document)
+    errors, _ = check.check(document)
     return [*errors, *_of_parameters(document)]
 
 

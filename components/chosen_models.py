@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from canvas.document import Document, Entry
+from canvas.document.document import Document, Entry
 from canvas.errors import ModelError
-from canvas.findings import Finding, warning
+from canvas.validation.findings import Finding, warning
 from components.agent_answers import without_tools
 from providers.accounts import Account
 from providers.catalogue import resolve

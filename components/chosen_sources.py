@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from canvas.document import Document
-from canvas.findings import Finding, warning
+from canvas.document.document import Document
+from canvas.validation.findings import Finding, warning
 
 _LISTS = {"dataset_ids": "datasets", "kb_ids": "datasets", "memory_ids": "memories"}
 

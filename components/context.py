@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol
 
-from canvas.unknown import OnUnknown
+from canvas.graph.uncertain_outcomes import OnUnknown
 from providers.chat import ChatModel, Usage
 from providers.services import Services
 
@@ -194,8 +194,9 @@ class NodeContext(Protocol):
     def unrepeatable(self) -> AbstractAsyncContextManager[None]:
         """Around work that may not be done twice, and the record of what came of it.
 
-        A worker that is lost meanwhile leaves the question whether it has happened (canvas/unknown.py). Entering waits
-        for the disk; an attempt that has lost its lease ends there.
+        A worker that is lost meanwhile leaves the question whether it has happened
+        (canvas/graph/uncertain_outcomes.py). Entering waits for the disk; an attempt that has lost its lease ends
+        there.
         """
         ...
 

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 from pydantic import field_validator
 
-from canvas.drawing import values_of
+from canvas.document.drawing import values_of
 from canvas.errors import NodeFailure
 from canvas.outcome import Finished
 from components import templates

@@ -13,9 +13,9 @@ from typing import Any, TypeAlias
 from jinja2 import TemplateSyntaxError
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from canvas.document import Document, Entry
-from canvas.findings import Finding, warning
-from canvas.reading import REFERENCE_OPERATORS, rows
+from canvas.document.document import Document, Entry
+from canvas.validation.findings import Finding, warning
+from canvas.validation.reference_scan import REFERENCE_OPERATORS, rows
 from components import templates
 from components.comparison import ORDER_OPERATORS, SAME_AS, TEXT_OPERATORS
 from components.variable_assigner import WITHOUT_PARAMETER

@@ -18,8 +18,9 @@ from typing import Any
 
 from pydantic import Field, field_validator
 
-from canvas import references, unknown
+from canvas.document import references
 from canvas.errors import AddressRefused, HttpFailed, NodeFailure
+from canvas.graph import uncertain_outcomes
 from canvas.outcome import Finished
 from components import templates
 from components.base import Effect, Params, component
@@ -97,7 +98,7 @@ def time_limit(params: InvokeParams) -> float:
 
 def effect_here(params: InvokeParams) -> Effect:
     """Whoever says what follows an unknown outcome knows that the server does not look at keys."""
-    if not unknown.is_unsaid((params.model_extra or {}).get(unknown.FIELD)):
+    if not uncertain_outcomes.is_unsaid((params.model_extra or {}).get(uncertain_outcomes.FIELD)):
         return "unsafe"
     return "idempotent" if params.method == "get" else "keyed"
 

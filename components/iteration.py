@@ -10,8 +10,8 @@ the engine may let items overlap where nobody can tell; this file has no part in
 from collections.abc import Mapping
 from typing import Any
 
-from canvas import side_by_side
 from canvas.errors import NodeFailure
+from canvas.graph import parallel_items
 from canvas.outcome import Expanded, Left, Repeated
 from components.base import Params, component
 from components.context import NodeContext
@@ -30,7 +30,7 @@ class IterationParams(Params):
     @property
     def concurrency(self) -> int:
         """How many items run side by side."""
-        return max(1, side_by_side.at_once({"max_concurrency": self.max_concurrency}))
+        return max(1, parallel_items.at_once({"max_concurrency": self.max_concurrency}))
 
     @property
     def collecting(self) -> list[str]:

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from canvas.document import Entry
-from canvas.reading import rows
+from canvas.document.document import Entry
+from canvas.validation.reference_scan import rows
 from components import fields, registry, tools
 
 

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from canvas.errors import ModelError
-from canvas.graph import structured_schema
+from canvas.graph.canvas import structured_schema
 from canvas.outcome import Failed, Finished, Outcome
 from components.base import component
 from components.context import NodeContext

@@ -20,9 +20,9 @@ from typing import Any
 
 from pydantic import Field, field_validator
 
+from canvas.document.references import Found, Ref
 from canvas.errors import ExecutorError
 from canvas.outcome import Finished, MessageEnd
-from canvas.references import Found, Ref
 from components import message_file, templates
 from components.base import Effect, Params, component
 from components.context import AUDIO_END, AUDIO_START, THINK_END, THINK_START, NodeContext

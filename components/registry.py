@@ -11,9 +11,9 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from canvas.document import Document, Entry
-from canvas.names import canonical
-from canvas.secret_fields import Declared
+from canvas.document.component_names import canonical
+from canvas.document.document import Document, Entry
+from canvas.document.secret_fields import Declared
 from components import tools
 from components.agent import agent
 from components.answer import answer

@@ -17,9 +17,9 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeAlias
 
-from canvas import references
+from canvas.document import references
+from canvas.document.references import Found
 from canvas.errors import UnresolvedReference
-from canvas.references import Found
 from components import jinja
 
 Lookup: TypeAlias = Callable[[str], Any]

@@ -12,9 +12,9 @@ from typing import Any, TypeAlias
 
 from pydantic import ValidationError
 
-from canvas import names
+from canvas.document import component_names
+from canvas.document.mcp_tools import schema_in
 from canvas.errors import NodeFailure
-from canvas.mcp_offers import schema_in
 from components import tools
 from components.base import Effect
 from components.context import NodeContext
@@ -72,7 +72,7 @@ def entry_of(stored: Any, check_agent: Callable[[Any], Any]) -> Entry:
         stored = {"component_name": stored}
     if not isinstance(stored, Mapping) or not isinstance(stored.get("component_name"), str):
         raise ValueError("[Agent] Tools: each is an object with component_name, name and params")
-    component = names.canonical(stored["component_name"])
+    component = component_names.canonical(stored["component_name"])
     name = str(stored.get("name") or component)
     params = stored.get("params")
     given = {} if params is None else params

@@ -11,8 +11,8 @@ from typing import Any
 
 from pydantic import field_validator
 
-from canvas import expiry
 from canvas.outcome import Finished, Waiting
+from canvas.routing import form_expiry
 from components import fields, templates
 from components.base import Params, component
 from components.context import NodeContext
@@ -29,7 +29,7 @@ class UserFillUpParams(Params):
     @field_validator("expires_after")
     @classmethod
     def _some_time(cls, expires_after: Any) -> Any:
-        expiry.expires_after({"expires_after": expires_after})
+        form_expiry.expires_after({"expires_after": expires_after})
         return expires_after
 
 

@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from canvas import references
+from canvas.document import references
 from canvas.errors import NodeFailure
 from canvas.outcome import Finished
 from components import templates

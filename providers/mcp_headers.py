@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from string import Template
 
-from canvas.secret_fields import HARMLESS_HEADERS
+from canvas.document.secret_fields import HARMLESS_HEADERS
 from providers.hops import secrets_of_url
 
 _BARE = "bearer"

@@ -10,9 +10,9 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from canvas.checkpoint import run_to_json
 from canvas.errors import Conflict, NotFound
-from canvas.state import RunState, RunStatus
+from canvas.state.checkpoint import run_to_json
+from canvas.state.run_state import RunState, RunStatus
 from scheduler import external_keys
 from scheduler.coordinator import Coordinator
 from scheduler.turn_start import Request, turn_globals

@@ -16,13 +16,13 @@ from uuid import UUID
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
-from canvas import decide
 from canvas.budget import EXCEEDED
-from canvas.events import CANCELLED_TEXT, RUN_FAILED, WORKFLOW_FINISHED, Event
-from canvas.graph import Canvas
+from canvas.events.run_events import CANCELLED_TEXT, RUN_FAILED, WORKFLOW_FINISHED, Event
+from canvas.graph.canvas import Canvas
 from canvas.outcome import Chose, Finished
-from canvas.plan import Decision
-from canvas.state import Failing, Report, RunState, RunStatus
+from canvas.routing import decide
+from canvas.routing.decision import Decision
+from canvas.state.run_state import Failing, Report, RunState, RunStatus
 from scheduler import external_keys, turn_start
 from scheduler.dispatch import Dispatch
 from scheduler.verdicts import Verdicts

@@ -16,8 +16,8 @@ from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from canvas.budget import EXCEEDED, SECONDS, out_of_time
 from canvas.errors import InvalidRequest, NotFound
-from canvas.expiry import reason_of_expiry
-from canvas.state import RunStatus
+from canvas.routing.form_expiry import reason_of_expiry
+from canvas.state.run_state import RunStatus
 from scheduler import external_keys
 from scheduler.accepting import ON_BUSY, NotWaiting, Start, Started, WaitsNow, accept, answer, first_of, repeated
 from scheduler.coordinator import Coordinator, is_contradiction

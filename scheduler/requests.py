@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
-from canvas import storable
 from canvas.budget import limits_of
+from canvas.document import json_checks
 from canvas.errors import InvalidRequest, NotFound
 from scheduler import accepting
 from scheduler.accepting import ON_BUSY, Start, Started
@@ -165,8 +165,8 @@ def check_size(options: Mapping[str, Any], most_bytes: int) -> None:
 def _storable(options: Mapping[str, Any]) -> dict[str, Any]:
     """The options as JSON that every row takes: other services send them over Celery, past any edge."""
     try:
-        return storable.copied(options)
-    except storable.Unstorable as error:
+        return json_checks.copied(options)
+    except json_checks.Unstorable as error:
         raise InvalidRequest(f'"{error.field}" cannot be stored: {error.reason}.') from None
 
 

@@ -7,10 +7,10 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from canvas import collecting, side_by_side
-from canvas.document import Entry
-from canvas.graph import Canvas, Kind
-from canvas.state import RunStatus, entry_text, scope_key
+from canvas.document.document import Entry
+from canvas.graph import container_outputs, parallel_items
+from canvas.graph.canvas import Canvas, Kind
+from canvas.state.run_state import RunStatus, entry_text, scope_key
 from scheduler.versions import Versions
 from store import conversations, scopes, turns, values
 from store.transaction import Transaction
@@ -48,18 +48,18 @@ def _add_open_containers(
 ) -> None:
     """An Iteration that did not end shows what its passes had collected so far; side by side they leave nothing."""
     for node in canvas.nodes:
-        refs = collecting.collected_by(canvas, node) if node.kind is Kind.ITERATION else {}
-        if not refs or side_by_side.at_once(node.params) > 1:
+        refs = container_outputs.collected_by(canvas, node) if node.kind is Kind.ITERATION else {}
+        if not refs or parallel_items.at_once(node.params) > 1:
             continue
         visit = canvas.nodes[canvas.items[node.number]]
         scope = scopes.last_of(tx, row["id"], visit.id)
         if scope is None:
             continue
         key = scope_key(scope)
-        children = collecting.children_collected(refs)
+        children = container_outputs.children_collected(refs)
         passes = values.of_passes(tx, row["id"], entry_text(key), children, row["revision"])
         before = {child: dict.fromkeys(shown.get(child, {})) for child in children}
-        shown[node.id] |= collecting.collect(refs, passes, key[-1][2], before)
+        shown[node.id] |= container_outputs.collect(refs, passes, key[-1][2], before)
 
 
 def globals_of(tx: Transaction, row: Mapping[str, Any]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ import structlog
 from celery.worker.request import Request
 from sqlalchemy.exc import SQLAlchemyError
 
-from canvas import storable
+from canvas.document import json_checks
 from canvas.errors import ExecutorError, InvalidRequest
 from scheduler.lifecycle import Lifecycle
 from scheduler.requests import check_options, check_size, start_for
@@ -184,6 +184,6 @@ def _shown(message: Message) -> dict[str, Any]:
     query = message.options.get("query")
     shown = {"query": query[:SHOWN] if isinstance(query, str) else None, "agent": str(message.ids.get("agent_id"))[:64]}
     try:
-        return storable.copied(shown)
+        return json_checks.copied(shown)
     except InvalidRequest:
         return {"query": None}

@@ -11,8 +11,8 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from canvas import reset
-from canvas.document import Document
+from canvas.document import defaults
+from canvas.document.document import Document
 from canvas.errors import NotFound
 from scheduler.versions import Versions
 from store import conversing, runs, values
@@ -65,7 +65,7 @@ def baseline(tx: Transaction, document: Document, previous: Mapping[str, Any] | 
     `inputs` are Begin's, the only ones that stay (engine 3.4).
     """
     if previous is None:
-        fresh = reset.fresh_globals(document)
+        fresh = defaults.fresh_globals(document)
         del fresh["sys.history"], fresh["sys.files"]
         return {"globals": fresh, "values": {}, "files": [], "inputs": {}}
     base = previous["base"]

@@ -1,4 +1,5 @@
-"""What a person says about nodes that nobody knows to have acted (canvas/unknown.py), found among a turn's answers.
+"""What a person says about nodes that nobody knows to have acted (canvas/graph/uncertain_outcomes.py), found among a
+turn's answers.
 
 Each such node asks under the name of its own: `Browser:0.outcome` is "happened" or "again", `Browser:0.outputs` what it
 has brought. Its bare id speaks for all items in which it asks, `*` for everything that is asked.
@@ -11,9 +12,9 @@ from uuid import UUID
 
 from canvas.budget import stopped_by
 from canvas.errors import InvalidRequest
-from canvas.graph import Canvas
-from canvas.state import scope_key
-from canvas.unknown import AGAIN, EVERY, HAPPENED, OUTCOME, OUTPUTS, label
+from canvas.graph.canvas import Canvas
+from canvas.graph.uncertain_outcomes import AGAIN, EVERY, HAPPENED, OUTCOME, OUTPUTS, label
+from canvas.state.run_state import scope_key
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from threading import Lock
 from uuid import UUID
 
-from canvas import dsl
-from canvas.document import Document
-from canvas.graph import NO_NODES, Canvas, compile_canvas
+from canvas.document import parsing
+from canvas.document.document import Document
+from canvas.graph.canvas import NO_NODES, Canvas, compile_canvas
 from store import versions
 from store.transaction import Transaction
 from store.versions import VersionGone
@@ -53,7 +53,7 @@ class Versions:
 
     def _compile(self, tx: Transaction, version_id: UUID) -> Compiled:
         try:
-            document = dsl.parse(versions.version(tx, version_id).dsl)
+            document = parsing.parse(versions.version(tx, version_id).dsl)
             compiled = Compiled(document, compile_canvas(document))
             with self._lock:
                 self._compiled[version_id] = compiled

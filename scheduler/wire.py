@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from canvas import events
 from canvas.budget import UNPRICED, told_usage
-from canvas.graph import Canvas
-from canvas.notices import has_model_error
-from canvas.transcript import Event, Frame, Position, Said, message_data
+from canvas.events import run_events
+from canvas.events.run_warnings import has_model_error
+from canvas.events.stream_sequencer import Event, Frame, Position, Said, message_data
+from canvas.graph.canvas import Canvas
 from store.events import Stored
 from store.ids import moment_of
 from store.overview import Glance
@@ -32,9 +32,9 @@ class Wire:
         if isinstance(frame, Said):
             at = (frame.position.offset or 0) - len(frame.text)
             for position, data in message_data(frame):
-                yield position, {**self._envelope(events.MESSAGE, data), "turn": frame.turn.hex, "offset": at}
+                yield position, {**self._envelope(run_events.MESSAGE, data), "turn": frame.turn.hex, "offset": at}
                 at = position.offset or 0
-        elif frame.stored.name == events.RUN_FAILED:
+        elif frame.stored.name == run_events.RUN_FAILED:
             yield frame.position, {**self._failed(frame.stored), "seq": frame.number}
         else:
             envelope = self._envelope(frame.stored.name, self._data(frame))
@@ -68,7 +68,7 @@ class Wire:
         return {"task_id": session, "session_id": session, "run_id": self.run.id.hex}
 
     def _envelope(self, name: str, data: Mapping[str, Any]) -> dict[str, Any]:
-        return events.envelope(
+        return run_events.envelope(
             name,
             data,
             message_id=self.run.message_id.hex,
@@ -83,11 +83,11 @@ class Wire:
         number = self.canvas.numbers.get(stored.node_id or "")
         node = self.canvas.nodes[number] if number is not None else None
         match stored.name:
-            case events.NODE_STARTED if node is not None:
-                thoughts = events.thoughts_of(node.component, str(self.run.request.get("query") or ""))
-                return events.node_started_data(node.id, node.name, node.component, at, thoughts)
-            case events.NODE_FINISHED if node is not None:
-                return events.node_finished_data(
+            case run_events.NODE_STARTED if node is not None:
+                thoughts = run_events.thoughts_of(node.component, str(self.run.request.get("query") or ""))
+                return run_events.node_started_data(node.id, node.name, node.component, at, thoughts)
+            case run_events.NODE_FINISHED if node is not None:
+                return run_events.node_finished_data(
                     node.id,
                     node.name,
                     node.component,
@@ -96,11 +96,11 @@ class Wire:
                     outputs=_public(stored.outputs),
                     error=stored.body.get("error"),
                 )
-            case events.MESSAGE_END:
-                return events.message_end_data(stored.body)
-            case events.MESSAGE_RESET:
+            case run_events.MESSAGE_END:
+                return run_events.message_end_data(stored.body)
+            case run_events.MESSAGE_RESET:
                 return {"turn": _hex(stored.activation), "epoch": frame.epoch, "keep": frame.keep}
-            case events.WORKFLOW_FINISHED:
+            case run_events.WORKFLOW_FINISHED:
                 return self._finished(stored, at)
             case _:
                 return stored.body

@@ -12,8 +12,8 @@ from uuid import UUID
 
 from sqlalchemy import Interval, bindparam, func, insert, literal_column, text
 
-from canvas.plan import Activation, Decision
-from canvas.state import RunStatus, Status, scope_text
+from canvas.routing.decision import Activation, Decision
+from canvas.state.run_state import RunStatus, Status, scope_text
 from store.activations import CLAIMED, Claim, claim_of
 from store.encoding import encode
 from store.inbox import Written

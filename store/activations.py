@@ -25,8 +25,8 @@ from sqlalchemy import (
     update,
 )
 
-from canvas.place import Place
-from canvas.state import ScopeKey, scope_key
+from canvas.state.order_key import Place
+from canvas.state.run_state import ScopeKey, scope_key
 from store.schema import activations, runs
 from store.transaction import Transaction
 

@@ -27,9 +27,9 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESSIV
 from sqlalchemy import bindparam, select
 
-from canvas import references
+from canvas.document import references
+from canvas.document.secret_fields import Declarations, Place, changed, changed_params
 from canvas.errors import InvalidCanvas
-from canvas.secret_fields import Declarations, Place, changed, changed_params
 from store.encoding import encode
 from store.sealing import CannotUnseal, SealingKey
 from store.tenant_schema import canvases, versions

@@ -14,7 +14,7 @@ from uuid import UUID
 from sqlalchemy import bindparam, func, null, select, text, union_all
 from sqlalchemy.dialects.postgresql import insert
 
-from canvas import citing
+from canvas.events import citation_numbers
 from store.encoding import encode
 from store.schema import citations, cited_documents
 from store.transaction import Transaction
@@ -76,7 +76,7 @@ def cite(
     numbers: dict[str, int] = {chunk_id: number for chunk_id, number in taken if number is not None}
     known = {name for name, number in taken if number is None}
     bodies = {str(chunk["chunk_id"]): _kept(chunk) for chunk in reversed(chunks)}
-    new = citing.allotted([str(chunk["chunk_id"]) for chunk in chunks], numbers)
+    new = citation_numbers.allotted([str(chunk["chunk_id"]) for chunk in chunks], numbers)
     tx.write_many(
         ADD_CHUNKS,
         [

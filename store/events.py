@@ -11,7 +11,7 @@ from uuid import UUID
 
 from sqlalchemy import bindparam, insert, text
 
-from canvas.events import Event
+from canvas.events.run_events import Event
 from store.encoding import encode
 from store.schema import run_events
 from store.transaction import Transaction

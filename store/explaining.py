@@ -6,9 +6,9 @@ from uuid import UUID
 
 from sqlalchemy import text
 
-from canvas.checkpoint import fill_run
-from canvas.explain import Ahead, Alive, Facts
-from canvas.state import RunState, RunStatus, Status
+from canvas.events.explain import Ahead, Alive, Facts
+from canvas.state.checkpoint import fill_run
+from canvas.state.run_state import RunState, RunStatus, Status
 from store import canaries
 from store.transaction import Transaction
 

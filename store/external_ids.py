@@ -16,7 +16,7 @@ from sqlalchemy import bindparam, delete, literal_column, select, text, tuple_, 
 from sqlalchemy.dialects.postgresql import insert
 
 from canvas.errors import Conflict, InvalidRequest
-from canvas.state import RunStatus
+from canvas.state.run_state import RunStatus
 from store.ids import new_id
 from store.schema import runs
 from store.tenant_schema import external_ids

@@ -14,7 +14,7 @@ from sqlalchemy import bindparam, func, literal_column, select, update
 from sqlalchemy.dialects.postgresql import insert
 
 from canvas.outcome import LOST, UNKNOWN, UNKNOWN_TEXT, Failed
-from canvas.state import Report, scope_key
+from canvas.state.run_state import Report, scope_key
 from store import outcomes
 from store.activations import HELD, IS, MINE, Claim, place_of
 from store.encoding import encode

@@ -13,7 +13,7 @@ from uuid import UUID
 from sqlalchemy import bindparam, delete, func, select
 from sqlalchemy.dialects.postgresql import insert
 
-from canvas.mcp_offers import digest_of, offers_of
+from canvas.document.mcp_tools import digest_of, offers_of
 from store.mcp_schema import mcp_servers as servers
 from store.mcp_schema import mcp_tools as tools
 from store.transaction import Transaction

@@ -42,7 +42,7 @@ mcp_tools = Table(
     Column("tenant_id", Uuid, nullable=False),
     Column("description", Text, nullable=False),
     Column("schema", JSON, nullable=False),
-    Column("digest", LargeBinary, nullable=False),  # canvas/mcp_offers.py, of the two before it
+    Column("digest", LargeBinary, nullable=False),  # canvas/document/mcp_tools.py, of the two before it
     stamp("seen_at"),
 )
 

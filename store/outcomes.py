@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, assert_never
 
-from canvas import notices
 from canvas.errors import StateError
-from canvas.notices import Notice
+from canvas.events import run_warnings
+from canvas.events.run_warnings import Notice
 from canvas.outcome import Chose, Expanded, Failed, Finished, Left, MessageEnd, Outcome, Repeated, Waiting
 
 
@@ -36,7 +36,7 @@ def to_column(
     """The JSON of an outcome; members that say nothing are left out."""
     data = _members(outcome)
     if warnings:
-        data[notices.WARNINGS] = notices.to_column(warnings)
+        data[run_warnings.WARNINGS] = run_warnings.to_column(warnings)
     data |= {"is": type(outcome).__name__, "retake": retake, "spoke": spoke, "used": used}
     if error is not None:
         data["told"] = error

@@ -199,8 +199,8 @@ def steps_of(tx: Transaction, run_id: UUID) -> list[Step]:
 def read(tx: Transaction, tenant_id: UUID, run_id: UUID, number: int) -> Reading | None:
     """Events after a number and the turns that had not been closed before it; None for an unknown run.
 
-    In this order: turns must not be older than events (canvas/transcript.py), nor events than the run's status. The
-    three go out together, for one round trip.
+    In this order: turns must not be older than events (canvas/events/stream_sequencer.py), nor events than the run's
+    status. The three go out together, for one round trip.
     """
     run = tx.later(GLANCE, of_tenant=tenant_id, of_run=run_id)
     events = tx.later(AFTER, run_id=run_id, after=number, upto=number + READ_AT_ONCE, most=READ_AT_ONCE)

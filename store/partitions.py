@@ -35,7 +35,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import ARRAY
 
-from canvas.state import RunStatus
+from canvas.state.run_state import RunStatus
 from store.ids import first_id_at
 from store.schema import PARTITIONED, metadata, runs
 from store.transaction import SET_LIMIT, Transaction

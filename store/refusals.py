@@ -10,8 +10,8 @@ from uuid import UUID
 
 from sqlalchemy import bindparam, func, insert, literal_column, update
 
-from canvas.checkpoint import run_to_json
-from canvas.state import ENGINE, RunState, RunStatus
+from canvas.state.checkpoint import run_to_json
+from canvas.state.run_state import ENGINE, RunState, RunStatus
 from store import external_ids
 from store.ids import new_id
 from store.schema import runs

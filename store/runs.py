@@ -11,13 +11,8 @@ from uuid import UUID
 
 from sqlalchemy import Boolean, bindparam, func, insert, or_, select, text, update
 
-from canvas.checkpoint import fill_run
-from canvas.state import (
-    ENGINE,
-    Report,
-    RunState,
-    RunStatus,
-)
+from canvas.state.checkpoint import fill_run
+from canvas.state.run_state import ENGINE, Report, RunState, RunStatus
 from store import scopes
 from store.budget_tables import LIMITED
 from store.outages import sqlstate

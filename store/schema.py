@@ -83,14 +83,16 @@ runs = Table(
     Column("conversation_id", Uuid, nullable=False),
     Column("previous_run", Uuid),  # the run of the conversation whose state this one begins from
     Column("message_id", Uuid, nullable=False),  # of the current turn's events
-    Column("status", Text, nullable=False),  # canvas/state.py
+    Column("status", Text, nullable=False),  # canvas/state/run_state.py
     Column("engine", Integer, nullable=False),  # number of the rules that decide
     Column("revision", Integer, nullable=False, server_default="0"),
     Column("last_event", Integer, nullable=False, server_default="0"),
     Column("first_event", Integer, nullable=False, server_default="1"),  # of the current turn
     Column("asked", Text),  # cancel
     Column("turn", Uuid),  # whose text readers show now
-    Column("state", JSON, nullable=False),  # canvas/state.py: places in use, turns to come, open forms, the failure
+    Column(
+        "state", JSON, nullable=False
+    ),  # canvas/state/run_state.py: places in use, turns to come, open forms, the failure
     Column("request", JSON, nullable=False),  # query, inputs, files, user_id, webhook_payload of the current turn
     Column("base", JSON, nullable=False),  # globals and values the run began with
     Column("history_upto", Integer, nullable=False, server_default="0"),  # messages of the conversation it may read
@@ -120,7 +122,7 @@ scopes = Table(
     metadata,
     Column("run_id", Uuid, primary_key=True),
     Column("key", Text, primary_key=True),  # "" or "Iteration:A#0.3/Loop:B#0.1"
-    Column("state", JSON, nullable=False),  # canvas/state.py
+    Column("state", JSON, nullable=False),  # canvas/state/run_state.py
     postgresql_partition_by="RANGE (run_id)",
 )
 
@@ -133,12 +135,12 @@ activations = Table(
     Column("component", Text, nullable=False),
     Column("scope", Text, nullable=False),
     Column("ordinal", Integer, nullable=False),
-    Column("place", LargeBinary, nullable=False),  # canvas/place.py: sorts in canonical order
+    Column("place", LargeBinary, nullable=False),  # canvas/state/order_key.py: sorts in canonical order
     Column("region", LargeBinary, nullable=False),
     Column("wave", Integer, nullable=False),
     Column("trail", JSON, nullable=False),
     Column("limits", JSON),  # [[region, revision], ...] what it may read of enclosing regions; null: activated_rev
-    Column("status", Text, nullable=False),  # canvas/state.py
+    Column("status", Text, nullable=False),  # canvas/state/run_state.py
     Column("attempt", Integer, nullable=False, server_default="0"),
     Column("strikes", Integer, nullable=False, server_default="0"),
     Column("lease_id", Uuid),

@@ -8,9 +8,9 @@ from uuid import UUID
 from sqlalchemy import bindparam, delete, func, select, text
 from sqlalchemy.dialects.postgresql import insert
 
-from canvas.checkpoint import scope_from_json, scope_to_json
-from canvas.plan import Decision
-from canvas.state import Report, Scope, ScopeKey, entry_text, scope_key, scope_text
+from canvas.routing.decision import Decision
+from canvas.state.checkpoint import scope_from_json, scope_to_json
+from canvas.state.run_state import Report, Scope, ScopeKey, entry_text, scope_key, scope_text
 from store.encoding import decode, encode
 from store.schema import beginning_of, scopes
 from store.transaction import Transaction

@@ -11,10 +11,10 @@ from uuid import UUID
 
 from sqlalchemy import bindparam, literal_column, select, text, update
 
-from canvas.checkpoint import run_to_json
-from canvas.events import Event
-from canvas.plan import Decision
-from canvas.state import RunStatus, Status
+from canvas.events.run_events import Event
+from canvas.routing.decision import Decision
+from canvas.state.checkpoint import run_to_json
+from canvas.state.run_state import RunStatus, Status
 from store import events, inbox, scopes, turns, values
 from store.activating import AT_ONCE_SINCE, Hint, Own, activate
 from store.activations import Claim

@@ -16,8 +16,8 @@ from uuid import UUID
 
 from sqlalchemy import bindparam, text, update
 
-from canvas.place import Place
-from canvas.state import entry_text, scope_key
+from canvas.state.order_key import Place
+from canvas.state.run_state import entry_text, scope_key
 from store.encoding import encode
 from store.schema import beginning_of, node_values
 from store.transaction import Transaction
@@ -307,7 +307,8 @@ def inputs_of(tx: Transaction, run_id: UUID, node_id: str) -> dict[str, Any]:
 def inherit(tx: Transaction, run_id: UUID, activation_id: UUID) -> None:
     """A failed activation that had no sight of the passes before it shows what they have left, as any other does.
 
-    For items that overlap (canvas/side_by_side.py), in the fold that tells of the failure, when those have ended.
+    For items that overlap (canvas/graph/parallel_items.py), in the fold that tells of the failure, when those have
+    ended.
     """
     for node_id, mine, large, before, large_before in tx.rows(LEFT_BEFORE, run_id=run_id, activation_id=activation_id):
         aside = (large or {}).get("outputs", {})

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from sqlalchemy import bindparam, func, select
 
-from canvas.events import MESSAGE_END
+from canvas.events.run_events import MESSAGE_END
 from store.ids import first_id_at
 from store.schema import run_events, runs
 from store.tenant_schema import canvases

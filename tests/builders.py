@@ -17,11 +17,11 @@ from itertools import pairwise
 from typing import Any, TypeAlias
 from uuid import UUID
 
-from canvas.document import Document, Entry
-from canvas.graph import Canvas, Kind, compile_canvas
+from canvas.document.document import Document, Entry
+from canvas.graph.canvas import Canvas, Kind, compile_canvas
 from canvas.outcome import Chose, Expanded, Failed, Finished, Left, Outcome, Repeated, Waiting
-from canvas.place import Place
-from canvas.state import Report, RunState, RunStatus, Scope, ScopeKey, activation_id
+from canvas.state.order_key import Place
+from canvas.state.run_state import Report, RunState, RunStatus, Scope, ScopeKey, activation_id
 
 RUN_ID = UUID("01890000-0000-7000-8000-000000000001")
 TOP: ScopeKey = ()

@@ -12,8 +12,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from canvas.document import Document, Entry
-from canvas.graph import Canvas, Kind, Node, compile_canvas
+from canvas.document.document import Document, Entry
+from canvas.graph.canvas import Canvas, Kind, Node, compile_canvas
 from canvas.outcome import Expanded, Outcome, Repeated
 from tests.builders import At, Params, chose, component_of, default, failed, goto, usual
 

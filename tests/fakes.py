@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any
 
-from canvas import references
+from canvas.document import references
 from canvas.errors import ModelError, NodeFailure, UnresolvedReference
+from canvas.graph.uncertain_outcomes import OnUnknown
 from canvas.outcome import Outcome
-from canvas.unknown import OnUnknown
 from components.base import Component
 from providers.chat import ChatModel, Usage
 from providers.services import Call, Reply, Services

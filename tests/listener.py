@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from uuid import UUID
 
-from canvas.events import (
+from canvas.events.run_events import (
     MESSAGE_END,
     NODE_FINISHED,
     NODE_STARTED,
@@ -13,7 +13,7 @@ from canvas.events import (
     Event,
 )
 from canvas.outcome import Failed
-from canvas.state import RunStatus, activation_id
+from canvas.state.run_state import RunStatus, activation_id
 from tests.builders import RUN_ID
 from tests.player import Player, Row
 

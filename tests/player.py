@@ -2,7 +2,7 @@
 
 It keeps activations, scopes and turns as the store would, reports what a script says in an order and grouping that a
 random source chooses, stops runs as the coordinator does, and holds every decision against the tables of
-`canvas/state.py` and the invariants of a run. State goes through JSON between every two decisions.
+`canvas/state/run_state.py` and the invariants of a run. State goes through JSON between every two decisions.
 """
 
 import json
@@ -13,19 +13,14 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from uuid import UUID
 
-from canvas.checkpoint import fill_run, run_to_json, scope_from_json, scope_to_json
-from canvas.decide import begin, conclude, decide, resume
-from canvas.events import (
-    MESSAGE_END,
-    NODE_FINISHED,
-    NODE_STARTED,
-    Event,
-)
-from canvas.graph import Canvas
+from canvas.events.run_events import MESSAGE_END, NODE_FINISHED, NODE_STARTED, Event
+from canvas.graph.canvas import Canvas
 from canvas.outcome import Expanded, Failed, Finished, Outcome, Waiting
-from canvas.place import Place
-from canvas.plan import Decision
-from canvas.state import (
+from canvas.routing.decide import begin, conclude, decide, resume
+from canvas.routing.decision import Decision
+from canvas.state.checkpoint import fill_run, run_to_json, scope_from_json, scope_to_json
+from canvas.state.order_key import Place
+from canvas.state.run_state import (
     ACTIVATION_MOVES,
     RUN_MOVES,
     Report,

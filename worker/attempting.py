@@ -16,11 +16,11 @@ from uuid import UUID
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
+from canvas.document.references import Ref
+from canvas.document.secret_fields import Place
 from canvas.errors import AttemptStopped, BudgetExceeded, ExecutorError, NodeFailure
-from canvas.graph import Node
+from canvas.graph.canvas import Node
 from canvas.outcome import OVER_BUDGET, POSTPONED, UNKNOWN, UNKNOWN_TEXT, Failed, Finished, Outcome
-from canvas.references import Ref
-from canvas.secret_fields import Place
 from components import message, registry, tools
 from components.base import Component, Effect
 from components.file_texts import UnreadFile

@@ -8,12 +8,12 @@ from typing import Any, Protocol, cast
 
 import structlog
 
-from canvas import references
+from canvas.document import references
+from canvas.document.references import Ref
 from canvas.errors import ToolError, UnresolvedReference
-from canvas.graph import Kind, Node
-from canvas.notices import Notice
-from canvas.references import Ref
-from canvas.unknown import OnUnknown
+from canvas.events.run_warnings import Notice
+from canvas.graph.canvas import Kind, Node
+from canvas.graph.uncertain_outcomes import OnUnknown
 from components.file_texts import UnreadFile
 from providers.budgeted import BudgetedModel
 from providers.chat import ChatModel, Usage

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from canvas.errors import ExecutorError, NodeFailure, NodeTimeout
-from canvas.graph import Kind, Node
+from canvas.graph.canvas import Kind, Node
 from canvas.outcome import Chose, Failed, Finished, Outcome
 from components.base import Component
 from components.variable_assigner import AssignmentFailed

@@ -13,8 +13,8 @@ from uuid import UUID
 
 import structlog
 
+from canvas.document.mcp_tools import digest_of
 from canvas.errors import ExecutorError, NotFound, ToolError
-from canvas.mcp_offers import digest_of
 from providers.mcp import CLOSED, LiveTool, McpServer, Session
 from providers.outgoing import Outgoing
 from providers.services import McpCall, McpWords

@@ -4,9 +4,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from canvas import collecting, references, side_by_side
-from canvas.graph import Canvas, Kind, Node
-from canvas.references import Ref
+from canvas.document import references
+from canvas.document.references import Ref
+from canvas.graph import container_outputs, parallel_items
+from canvas.graph.canvas import Canvas, Kind, Node
 from components import tools
 
 ALWAYS = frozenset({"sys.query", "sys.files", "sys.chat_template_kwargs"})
@@ -86,7 +87,7 @@ def _starts_afresh(canvas: Canvas, node: Node) -> bool:
     Nobody misses it, for such nodes set all their outputs anew.
     """
     parent = canvas.nodes[node.parent] if node.parent is not None else None
-    return parent is not None and side_by_side.waves_of_a_pass(canvas, parent) > 0
+    return parent is not None and parallel_items.waves_of_a_pass(canvas, parent) > 0
 
 
 def _collects(canvas: Canvas, node: Node, nodes: Collection[str]) -> dict[str, Collected]:
@@ -95,9 +96,9 @@ def _collects(canvas: Canvas, node: Node, nodes: Collection[str]) -> dict[str, C
     for number in canvas.containers_of(node.number):
         container = canvas.nodes[number]
         is_visit = canvas.items[number] == node.number
-        is_watched = container.id in nodes and side_by_side.at_once(container.params) <= 1
+        is_watched = container.id in nodes and parallel_items.at_once(container.params) <= 1
         if container.kind is Kind.ITERATION and (is_visit or is_watched):
-            found[container.id] = collecting.collected_by(canvas, container)
+            found[container.id] = container_outputs.collected_by(canvas, container)
     return found
 
 

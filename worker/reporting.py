@@ -16,10 +16,10 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from canvas import budget
 from canvas.errors import ExecutorError, NodeFailure
-from canvas.graph import Kind
-from canvas.notices import LONGEST, MODEL_ERRORS, WARNINGS, warnings_in
+from canvas.events.run_warnings import LONGEST, MODEL_ERRORS, WARNINGS, warnings_in
+from canvas.graph.canvas import Kind
 from canvas.outcome import POSTPONED, Failed, Finished, Left, Outcome
-from canvas.state import ScopeKey, entry_text
+from canvas.state.run_state import ScopeKey, entry_text
 from components.context import THINK_END, THINK_START
 from providers.chat import Usage
 from scheduler.coordinator import Coordinator

@@ -3,10 +3,11 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from canvas import collecting, references, side_by_side
-from canvas.document import Entry
-from canvas.graph import Kind, Node
-from canvas.state import ScopeKey, entry_text
+from canvas.document import references
+from canvas.document.document import Entry
+from canvas.graph import container_outputs, parallel_items
+from canvas.graph.canvas import Kind, Node
+from canvas.state.run_state import ScopeKey, entry_text
 from components.file_texts import UnreadFile
 from scheduler.snapshots import history_line
 from scheduler.versions import Compiled
@@ -136,7 +137,7 @@ class Slots:
         """Whether the list has an element for this visit. Side by side every item has, and a last visit comes after."""
         claim, canvas = self._claim, self._compiled.canvas
         container = canvas.node(claim.scope[-1][0])
-        if side_by_side.at_once(container.params) > 1:
+        if parallel_items.at_once(container.params) > 1:
             return claim.place.wave == 0
         ref = items_ref(canvas, container)
         if ref.node is None:
@@ -153,8 +154,8 @@ class Slots:
         """The lists of one container, up to the pass of a scope."""
         claim, canvas = self._claim, self._compiled.canvas
         container = canvas.node(container_id)
-        is_side_by_side = side_by_side.at_once(container.params) > 1
-        children = collecting.children_collected(refs)
+        is_side_by_side = parallel_items.at_once(container.params) > 1
+        children = container_outputs.children_collected(refs)
         if is_side_by_side:
             children = [child.id for child in canvas.children(container.number)]
         if not children:
@@ -162,10 +163,10 @@ class Slots:
         count, entry = scope[-1][2], entry_text(scope)
         passes = values.of_passes(tx, claim.run_id, entry, children, claim.activated_rev, before=count)
         before = None if is_side_by_side else self._before(tx, entry, children)
-        collected: dict[str, list[Any]] = collecting.collect(refs, passes, count, before)
+        collected: dict[str, list[Any]] = container_outputs.collect(refs, passes, count, before)
         if is_side_by_side:
             item_node = canvas.nodes[canvas.items[container.number]]
-            collected["_result"] = collecting.per_item(passes, item_node.id, count)
+            collected["_result"] = container_outputs.per_item(passes, item_node.id, count)
         return collected
 
     def _before(self, tx: Transaction, entry: str, children: Sequence[str]) -> dict[str, dict[str, Any]]:

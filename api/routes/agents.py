@@ -17,10 +17,10 @@ from api.once import OnceByCanvas
 from api.paging import ThePage, is_true, listed, order_of
 from api.replies import date, id_of, id_or_nobodys, milliseconds, success
 from api.schemas import CanvasFields, Publishing
-from canvas import legacy
-from canvas.document import Document
+from canvas.document import legacy
+from canvas.document.document import Document
 from canvas.errors import Conflict, NotFound
-from canvas.findings import Finding
+from canvas.validation.findings import Finding
 from components.checking import findings_of, refusals_of
 from store import canvas_secrets, canvases, gallery, versions
 from store.canvases import StoredCanvas

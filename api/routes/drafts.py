@@ -12,8 +12,9 @@ from api.errors import absent
 from api.findings import parsed
 from api.replies import success
 from api.routes.agents import canvas_of
-from canvas import reading, reset
-from canvas.document import Entry
+from canvas.document import defaults
+from canvas.document.document import Entry
+from canvas.validation import reference_scan
 from components import fields
 from store import canvases
 
@@ -27,7 +28,7 @@ def reset_draft(edge: TheEdge, principal: Caller, agent_id: str) -> Response:
     """Empty what a draft keeps of runs, and put its variables back to what they are declared as; the document."""
     with edge.database.transaction() as tx:
         stored = canvas_of(tx, principal, agent_id, locked=True)
-        document = reset.fresh(parsed(stored.draft, edge.max_canvas_bytes))
+        document = defaults.fresh(parsed(stored.draft, edge.max_canvas_bytes))
         canvases.put_draft(tx, principal.tenant_id, stored.id, document.raw)
     return success(edge.secrets_of(principal.tenant_id, stored.id).masked(document.raw))
 
@@ -46,5 +47,5 @@ def input_form(edge: TheEdge, principal: Caller, agent_id: str, component_id: st
 def _form(entry: Entry) -> Mapping[str, Any]:
     if entry.component.lower() in _ASKING:
         return fields.schema(entry.params.get("inputs"))
-    names = [read.ref.expression for read in reading.reads(entry) if not read.is_target]
+    names = [read.ref.expression for read in reference_scan.reads(entry) if not read.is_target]
     return {name: {"type": "line", "name": name} for name in names}

@@ -20,12 +20,12 @@ from api.sse import BEAT, HEADERS, MEDIA_TYPE, Until, ended, line
 from api.steps import run_row, run_whole
 from api.styles import OwnRoute
 from api.talk import Talk, Told, begin, chosen, follow, gathered, headers_of, ids_of, keyed
-from canvas import explain
 from canvas.budget import limits_of
 from canvas.errors import InvalidRequest, NotFound
-from canvas.events import RUN_FAILED, USER_INPUTS
-from canvas.state import RunStatus
-from canvas.transcript import Position
+from canvas.events import explain
+from canvas.events.run_events import RUN_FAILED, USER_INPUTS
+from canvas.events.stream_sequencer import Position
+from canvas.state.run_state import RunStatus
 from scheduler.turn_start import Request as Said
 from store import explaining, external_ids, overview
 from store.encoding import encode

@@ -16,7 +16,7 @@ from api.routes.completions import OPENAI_FLAG, answer_turn
 from api.schemas import Completion, Flag, truthy
 from api.sessions import prologue_of
 from api.styles import Style, speak
-from canvas.document import Document
+from canvas.document.document import Document
 from canvas.errors import NotFound
 from components import fields
 from components.begin import MODES

@@ -30,10 +30,10 @@ from api.webhook_payload import Delivery, body_of, content_type_of, payload_of
 from api.webhook_reply import template_of, told_reply
 from api.webhook_security import Knock, admit, credential_headers, texts, too_large
 from api.webhook_trace import Trace, page_of, trace_of
-from canvas.document import BEGIN
+from canvas.document.document import BEGIN
+from canvas.document.secret_fields import Place
 from canvas.errors import Conflict, InvalidCanvas, InvalidRequest
-from canvas.secret_fields import Place
-from canvas.transcript import Position
+from canvas.events.stream_sequencer import Position
 from providers.limited_process import OWNER
 from providers.untrusted_work import in_untrusted_thread
 from scheduler.accepting import Start, Started

@@ -17,9 +17,10 @@ from uuid import UUID
 
 import embedded
 import local
-from canvas import dsl, validation
+from canvas.document import parsing
 from canvas.errors import ExecutorError, InvalidCanvas
-from canvas.state import RunStatus
+from canvas.state.run_state import RunStatus
+from canvas.validation import check
 from cli.conformance.cases import Case, CaseRun
 from cli.conformance.compare import Observed, Played, Refusal, compare
 from cli.conformance.fixtures import HttpFixture
@@ -115,10 +116,10 @@ def play(engine: local.Engine, fixtures: Fixtures, case: Case) -> Played | Refus
     """Load the document and carry out the runs, one after another."""
     with HttpFixture(case.http) as http:
         try:
-            document = dsl.parse(case.document_at(http.base))
+            document = parsing.parse(case.document_at(http.base))
         except InvalidCanvas as refused:
             return Refusal(str(refused))
-        errors = validation.errors_of(findings_of(document))
+        errors = check.errors_of(findings_of(document))
         if errors:
             return Refusal(errors[0].message)
         with engine.database.transaction() as tx:

@@ -3,8 +3,8 @@
 from typing import Any
 from uuid import UUID
 
-from canvas.events import RUN_FAILED
-from canvas.transcript import Event, Frame, Position
+from canvas.events.run_events import RUN_FAILED
+from canvas.events.stream_sequencer import Event, Frame, Position
 from cli.follow import Ears, Following
 from scheduler.versions import Versions
 from scheduler.wire import Wire

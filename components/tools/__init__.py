@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from canvas import names
+from canvas.document import component_names
 from components.tools.akshare import AKSHARE
 from components.tools.arxiv import ARXIV
 from components.tools.base import Tool
@@ -62,7 +62,7 @@ _LISTED: tuple[Tool[Any], ...] = (
     *RETIRED,
 )
 _ALIASES: Mapping[str, Tool[Any]] = {
-    alias.lower(): tool for tool in _LISTED for alias in names.TOOLS.get(tool.name, ())
+    alias.lower(): tool for tool in _LISTED for alias in component_names.TOOLS.get(tool.name, ())
 }
 
 _by_name: dict[str, Tool[Any]] = {

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from canvas import dsl, references, validation
+from canvas.document import parsing, references
 from canvas.errors import InvalidCanvas, UnresolvedReference
-from canvas.graph import compile_canvas
+from canvas.graph.canvas import compile_canvas
+from canvas.validation import check
 from components import templates
 from components.json_in_text import read_json, repaired
 from providers.failures import classify
@@ -51,12 +52,12 @@ REFUSED = {
     "nul in a key": canvas(globals={"a\x00": 1}),
     "no object": "[]",
     "no components": {"components": 7},
-    "many nodes": canvas(components={f"n{n}": node() for n in range(dsl.MAX_NODES + 1)}),
+    "many nodes": canvas(components={f"n{n}": node() for n in range(parsing.MAX_NODES + 1)}),
     "many edges": canvas(components={f"n{n}": node("Message", *(f"n{m}" for m in range(300))) for n in range(300)}),
     "not json": "{'components': __import__('os').system('id')}",
     "yaml": "!!python/object/apply:os.system ['id']",
     "pickle": b"\x80\x04cos\nsystem\n.",
-    "too many bytes": " " * (dsl.MAX_BYTES + 1),
+    "too many bytes": " " * (parsing.MAX_BYTES + 1),
 }
 
 
@@ -65,7 +66,7 @@ def test_a_canvas_that_cannot_be_kept_is_refused_in_words(name: str):
     began = process_time()
 
     with pytest.raises(InvalidCanvas):
-        dsl.parse(REFUSED[name])
+        parsing.parse(REFUSED[name])
 
     assert process_time() - began < MOST_SECONDS
 
@@ -76,13 +77,13 @@ def test_a_strange_name_is_a_name_and_nothing_more(name: str):
     written = canvas(globals={name: 1}, variables={name: {"type": "string", "value": "v"}})
     written["components"][name] = node("Message", name, "Message:0", **{name: f"{{{name}@{name}}}", "content": [name]})
 
-    document = dsl.parse(json.dumps(written))
+    document = parsing.parse(json.dumps(written))
     with suppress(InvalidCanvas):
-        validation.check(document)
+        check.check(document)
         compile_canvas(document)
 
-    assert dsl.dump(document)["globals"][name] in (1, "v")
-    assert name in dsl.dump(document)["components"]
+    assert parsing.dump(document)["globals"][name] in (1, "v")
+    assert name in parsing.dump(document)["components"]
 
 
 def test_nodes_in_circles_and_without_an_end_compile_in_time():
@@ -90,7 +91,7 @@ def test_nodes_in_circles_and_without_an_end_compile_in_time():
     circle = {f"n{n}": node("Message", f"n{(n + 1) % number}", f"n{(n * 7) % number}") for n in range(number)}
     began = process_time()
 
-    compile_canvas(dsl.parse(canvas(components={"begin": node("Begin", "n0"), **circle})))
+    compile_canvas(parsing.parse(canvas(components={"begin": node("Begin", "n0"), **circle})))
 
     assert process_time() - began < MOST_SECONDS
 
@@ -100,7 +101,7 @@ def test_nodes_that_are_each_others_parents_are_refused(length: int):
     ring = {f"I:{n}": {**node("Iteration"), "parent_id": f"I:{(n + 1) % length}"} for n in range(length)}
 
     with pytest.raises(InvalidCanvas):
-        compile_canvas(dsl.parse(canvas(components={"begin": node("Begin"), **ring})))
+        compile_canvas(parsing.parse(canvas(components={"begin": node("Begin"), **ring})))
 
 
 PATHS = (
@@ -146,7 +147,7 @@ def test_a_canvas_full_of_braces_compiles_in_time(piece: str):
     began = process_time()
 
     with suppress(InvalidCanvas):
-        compile_canvas(dsl.parse(canvas(components=nodes, globals={"sys.query": text})))
+        compile_canvas(parsing.parse(canvas(components=nodes, globals={"sys.query": text})))
 
     assert process_time() - began < MOST_SECONDS
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from canvas import legacy
+from canvas.document import legacy
 from components.context import THINK_END, THINK_START
 from components.message import message
 from components.page_text import text_of_page

@@ -12,7 +12,8 @@ from uuid import UUID
 
 import pytest
 
-from canvas import dsl, validation
+from canvas.document import parsing
+from canvas.validation import check
 from cli.conformance.cases import load_case
 from cli.conformance.compare import Observed, Played, Refusal
 from cli.conformance.runner import Fixtures, play
@@ -67,14 +68,14 @@ def test_every_canvas_of_theirs_is_here():
 
 @pytest.mark.parametrize("name", [name for name in CANVASES if name not in REFUSED])
 def test_it_is_valid(name: str):
-    document = dsl.parse(document_of(name))
+    document = parsing.parse(document_of(name))
 
-    assert [str(error) for error in validation.errors_of(findings_of(document))] == []
+    assert [str(error) for error in check.errors_of(findings_of(document))] == []
 
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_their_executor_refuses_is_refused_with_the_same_reason(name: str):
-    errors = validation.errors_of(findings_of(dsl.parse(document_of(name))))
+    errors = check.errors_of(findings_of(parsing.parse(document_of(name))))
 
     assert any(REFUSED[name] in error.message for error in errors)
 

@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
-from canvas import dsl, validation
+from canvas.document import parsing
 from canvas.errors import InvalidCanvas
+from canvas.validation import check
 from components.checking import findings_of
 from tests.deviations.told import Stage, Told, drawn, recorded, says, states
 
@@ -13,7 +14,7 @@ from tests.deviations.told import Stage, Told, drawn, recorded, says, states
 def refusal_of(document: Any) -> str:
     """Why a document is refused; "" if it is accepted."""
     try:
-        errors = validation.errors_of(findings_of(dsl.parse(document)))
+        errors = check.errors_of(findings_of(parsing.parse(document)))
     except InvalidCanvas as refused:
         return refused.message
     return errors[0].message if errors else ""

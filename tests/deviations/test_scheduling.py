@@ -2,7 +2,7 @@
 
 import pytest
 
-from canvas.state import MAX_ORDINAL, RunStatus
+from canvas.state.run_state import MAX_ORDINAL, RunStatus
 from tests.builders import canvas_of, chose, script_of
 from tests.deviations.told import Stage, Told, drawn, makes, says, states, switches
 from tests.player import Player

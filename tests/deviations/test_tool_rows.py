@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from canvas.citing import allotted
 from canvas.errors import AddressRefused, HttpFailed, ToolError
+from canvas.events.citation_numbers import allotted
 from canvas.outcome import Failed, Finished
 from components.context import NodeContext
 from components.tools import tavily

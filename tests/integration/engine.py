@@ -22,7 +22,7 @@ from uuid import UUID, uuid4
 
 from sqlalchemy import select
 
-from canvas.document import Document
+from canvas.document.document import Document
 from canvas.outcome import Finished, Outcome
 from components import registry
 from components.base import Component, Params

@@ -6,7 +6,7 @@ from typing import Any
 from uuid import UUID
 
 from canvas.outcome import UNKNOWN
-from canvas.state import ACTIVATION_MOVES, RUN_MOVES, RunStatus, Status, scope_key
+from canvas.state.run_state import ACTIVATION_MOVES, RUN_MOVES, RunStatus, Status, scope_key
 from tests.simulator import stories
 from tests.simulator.stories import Play
 from tests.simulator.tables import Change, Data, Row, Server, Watch, Work

@@ -16,10 +16,10 @@ from uuid import UUID
 from sqlalchemy.exc import SQLAlchemyError
 
 from canvas.errors import AttemptStopped, ExecutorError, StateError
-from canvas.graph import Canvas, Kind
-from canvas.notices import Notice
+from canvas.events.run_warnings import Notice
+from canvas.graph.canvas import Canvas, Kind
 from canvas.outcome import POSTPONED, Failed, Finished, Outcome
-from canvas.state import activation_id
+from canvas.state.run_state import activation_id
 from providers.chat import Usage
 from scheduler.broker import ADVANCE, CANARY, NODES, RUNS
 from scheduler.coordinator import Ahead, Coordinator

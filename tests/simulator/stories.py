@@ -7,10 +7,10 @@ from functools import cache
 from typing import Any
 from uuid import UUID
 
-from canvas.document import Document
-from canvas.graph import Canvas, Kind
+from canvas.document.document import Document
+from canvas.graph.canvas import Canvas, Kind
 from canvas.outcome import Outcome
-from canvas.state import RunStatus, ScopeKey, scope_text
+from canvas.state.run_state import RunStatus, ScopeKey, scope_text
 from tests.builders import At, canvas_of, chose, failed, says, script_of, usual
 from tests.canvases_at_random import story_at_random
 from tests.player import Player, seeded

@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 
 from canvas.outcome import Finished
-from canvas.state import activation_id
+from canvas.state.run_state import activation_id
 from scheduler.accepting import Start
 from scheduler.broker import EXECUTE, NODES
 from scheduler.coordinator import Coordinator

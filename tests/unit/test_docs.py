@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from pydantic import AliasChoices
 
-from canvas import dsl, events, names
+from canvas.document import component_names, parsing
+from canvas.events import run_events
 from components import registry, tools
 from components.base import Component, Params
 from components.tools.base import Tool, ToolParams
@@ -258,12 +259,12 @@ def test_every_example_is_a_node_without_findings() -> None:
     for name in LISTED:
         for example in EXAMPLES.findall(told_of(name)):
             node = {"obj": {"component_name": name, "params": json.loads(example)}, "downstream": []}
-            assert registry.check(dsl.parse({"components": {"begin": node}})) == [], name
+            assert registry.check(parsing.parse({"components": {"begin": node}})) == [], name
 
 
 def test_what_is_not_there_yet_is_named_and_nothing_else() -> None:
     told = marked(section(DSL, "## Not there yet"))
-    lacking = (set(names.COMPONENTS) | set(names.TOOLS)) - set(LISTED)
+    lacking = (set(component_names.COMPONENTS) | set(component_names.TOOLS)) - set(LISTED)
 
     assert lacking - told == set()
     assert told & set(LISTED) == set()
@@ -274,10 +275,10 @@ def test_what_is_not_there_yet_is_named_and_nothing_else() -> None:
 
 @pytest.mark.skipif(not EVENTS.exists(), reason="events are described on another page")
 def test_every_event_is_described() -> None:
-    wire_names = {value for name, value in vars(events).items() if name.isupper() and isinstance(value, str)}
+    wire_names = {value for name, value in vars(run_events).items() if name.isupper() and isinstance(value, str)}
     told = EVENTS.read_text(encoding="utf-8")
 
-    assert {name for name in wire_names - {events.CANCELLED_TEXT} if name not in told} == set()
+    assert {name for name in wire_names - {run_events.CANCELLED_TEXT} if name not in told} == set()
 
 
 def test_every_test_that_a_guarantee_names_exists() -> None:

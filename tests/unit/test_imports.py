@@ -92,8 +92,8 @@ def test_every_module_of_ours_is_in_the_table() -> None:
 @pytest.mark.parametrize(
     ("path", "source"),
     [
-        ("canvas/decide.py", "import store"),
-        ("canvas/decide.py", "from settings import load"),
+        ("canvas/routing/decide.py", "import store"),
+        ("canvas/routing/decide.py", "from settings import load"),
         ("store/runs.py", "from components.base import Params"),
         ("scheduler/coordinator.py", "def f():\n    import components.registry"),
         ("scheduler/coordinator.py", "if TYPE_CHECKING:\n    from worker import execution"),

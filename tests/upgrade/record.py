@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 from sqlalchemy import func, select
 
-from canvas.state import ENGINE
+from canvas.state.run_state import ENGINE
 from embedded import Services
 from providers.scripted import Script
 from scheduler.turn_start import Request

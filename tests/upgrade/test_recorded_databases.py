@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 from sqlalchemy import text
 
-from canvas.state import ENGINE
+from canvas.state.run_state import ENGINE
 from embedded import Services
 from scheduler.accepting import Start
 from scheduler.turn_start import Request

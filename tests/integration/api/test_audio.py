@@ -10,8 +10,8 @@ import pytest
 
 from api.readings import Readings
 from api.sse import Streams, Until, Wired
-from canvas.events import Event
-from canvas.transcript import AUDIO_END, AUDIO_START, Position
+from canvas.events.run_events import Event
+from canvas.events.stream_sequencer import AUDIO_END, AUDIO_START, Position
 from scheduler.listening import Listening
 from scheduler.versions import Versions
 from store import events, files, turns

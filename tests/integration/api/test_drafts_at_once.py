@@ -9,8 +9,8 @@ import pytest
 from pydantic import SecretStr
 from sqlalchemy import text
 
-from canvas import reset
-from canvas.document import Document
+from canvas.document import defaults
+from canvas.document.document import Document
 from cli import drafts
 from settings import Settings
 from store import canvases
@@ -60,7 +60,7 @@ def test_save_during_a_reset_waits_and_is_the_draft(
     lonely: Client, lonely_server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     agent = lonely.agent(USED)
-    fresh = reset.fresh
+    fresh = defaults.fresh
 
     with ThreadPoolExecutor(1) as threads:
         saves: list[Any] = []
@@ -70,7 +70,7 @@ def test_save_during_a_reset_waits_and_is_the_draft(
             eventually(lambda: waiters(lonely_server.database) or saves[0].done(), bool, SECONDS)
             return fresh(document)
 
-        monkeypatch.setattr(reset, "fresh", after_a_save_came)
+        monkeypatch.setattr(defaults, "fresh", after_a_save_came)
         emptied = lonely.http.post(f"/api/v1/agents/{agent}/reset").json()["data"]
         saved = saves[0].result(SECONDS).json()
 

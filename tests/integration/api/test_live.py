@@ -10,7 +10,7 @@ import pytest
 import redis
 from sqlalchemy import text
 
-from canvas.events import Event
+from canvas.events.run_events import Event
 from scheduler.bus import channel
 from store import events, turns
 from store.database import Database

@@ -11,7 +11,7 @@ import pytest
 from openpyxl import Workbook, load_workbook
 from pydantic import ValidationError
 
-from canvas import dsl
+from canvas.document import parsing
 from canvas.errors import NodeFailure, UnresolvedReference
 from canvas.outcome import Finished
 from components import spreadsheets, tables
@@ -407,7 +407,7 @@ def unfolded(params: dict[str, Any]) -> dict[str, Any]:
         "begin": {"obj": {"component_name": "Begin", "params": {}}, "downstream": ["E:1"], "upstream": []},
         "E:1": {"obj": {"component_name": "ExcelProcessor", "params": params}, "downstream": [], "upstream": ["begin"]},
     }
-    return dict(dsl.parse({"components": nodes}).entries["E:1"].params)
+    return dict(parsing.parse({"components": nodes}).entries["E:1"].params)
 
 
 def test_a_grid_is_written_as_one_sheet_of_the_name_it_is_given():

@@ -8,10 +8,10 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from canvas import decide
 from canvas.errors import StateError
 from canvas.outcome import Failed, Finished
-from canvas.state import ENGINE
+from canvas.routing import decide
+from canvas.state.run_state import ENGINE
 from providers.chat import Usage
 from scheduler.broker import ADVANCE, EXECUTE
 from scheduler.coordinator import Coordinator

@@ -12,7 +12,7 @@ import pytest
 import redis
 from celery.signals import before_task_publish
 
-from canvas.events import Event
+from canvas.events.run_events import Event
 from scheduler.broker import NODES, RUNS, make_app
 from scheduler.bus import Bus, channel
 from scheduler.dispatch import Dispatch

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from canvas.explain import Explanation, explain
+from canvas.events.explain import Explanation, explain
 from scheduler.lifecycle import Lifecycle
 from scheduler.sweep import Sweeper
 from store import canaries, explaining

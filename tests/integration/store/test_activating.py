@@ -8,8 +8,8 @@ from uuid import uuid4
 import pytest
 from sqlalchemy import select
 
-from canvas.plan import Decision
-from canvas.state import RunStatus
+from canvas.routing.decision import Decision
+from canvas.state.run_state import RunStatus
 from store import activating, runs
 from store.activating import MANY, Own, Taker
 from store.activations import Claim

@@ -2,7 +2,7 @@
 
 import pytest
 
-from canvas.events import Event
+from canvas.events.run_events import Event
 from canvas.outcome import Finished
 from store import events
 from store.ids import new_id

@@ -10,9 +10,9 @@ from psycopg.errors import LockNotAvailable
 from sqlalchemy import func, select, text, update
 from sqlalchemy.exc import DataError, OperationalError
 
-from canvas.events import Event
-from canvas.plan import Decision
-from canvas.state import ENGINE, Status
+from canvas.events.run_events import Event
+from canvas.routing.decision import Decision
+from canvas.state.run_state import ENGINE, Status
 from store import runs, steps
 from store.ids import new_id
 from store.schema import runs as rows

@@ -12,7 +12,7 @@ import pytest
 import redis
 
 from bench.limited_server import LimitedServer
-from canvas.explain import explain
+from canvas.events.explain import explain
 from providers.accounts import Account, AccountModel
 from providers.rates import Rates
 from scheduler.counting import Counters

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from canvas import side_by_side
+from canvas.graph import parallel_items
 from canvas.outcome import Finished
 from components import registry
 from components.context import NodeContext
@@ -28,9 +28,9 @@ PARAMS: Mapping[str, Any] = {
 @pytest.fixture(autouse=True)
 def independent_acts(monkeypatch: pytest.MonkeyPatch) -> None:
     """What tests let nodes do counts as what may overlap; three at once."""
-    monkeypatch.setattr(side_by_side, "INDEPENDENT", side_by_side.INDEPENDENT | {"act"})
-    monkeypatch.setattr(side_by_side, "QUIET", side_by_side.QUIET | {"act"})
-    monkeypatch.setattr(side_by_side, "AT_ONCE", 3)
+    monkeypatch.setattr(parallel_items, "INDEPENDENT", parallel_items.INDEPENDENT | {"act"})
+    monkeypatch.setattr(parallel_items, "QUIET", parallel_items.QUIET | {"act"})
+    monkeypatch.setattr(parallel_items, "AT_ONCE", 3)
 
 
 def works(bench: Bench, count: int = 5, *, fails: int = -1) -> None:

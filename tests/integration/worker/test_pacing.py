@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import providers
 
-SCRIPT = (Path(providers.__file__).parent / "pacing.lua").read_text()
+SCRIPT = (Path(providers.__file__).parent / "models" / "limits" / "rate_limiter.lua").read_text()
 MINUTE = 60_000  # milliseconds
 NAMES = ("state", "queue", "due", "log", "cost", "slots", "tags")
 

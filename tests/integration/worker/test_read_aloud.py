@@ -11,7 +11,7 @@ from uuid import UUID
 
 from sqlalchemy import select
 
-from canvas.transcript import AUDIO_END, AUDIO_START
+from canvas.events.stream_sequencer import AUDIO_END, AUDIO_START
 from providers.scripted import Script
 from providers.services import Services
 from store import conversations, files

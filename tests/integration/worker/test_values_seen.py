@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import select
 
 from canvas.outcome import Chose, Failed, Finished, Outcome, Waiting
-from canvas.state import ScopeKey, scope_text
+from canvas.state.run_state import ScopeKey, scope_text
 from components import registry
 from components.base import Component, Params
 from scheduler.broker import ADVANCE

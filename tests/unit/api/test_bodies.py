@@ -12,7 +12,7 @@ from fastapi import Request
 
 from api import bodies
 from api.edge import Edge
-from canvas import storable
+from canvas.document import json_checks
 
 Reads = Callable[[Request, Edge], Coroutine[Any, Any, dict[str, Any]]]
 EDGE = cast("Edge", SimpleNamespace(max_canvas_bytes=8 * bodies.LARGE, max_body_bytes=8 * bodies.LARGE))
@@ -28,13 +28,13 @@ def bringing(body: bytes) -> Request:
 @pytest.mark.parametrize("reads", [bodies.canvas_body, bodies.small_body, bodies.chat_body])
 def test_large_bodies_are_taken_apart_beside_the_event_loop(reads: Reads, monkeypatch: pytest.MonkeyPatch) -> None:
     threads: list[int] = []
-    copied = storable.copied
+    copied = json_checks.copied
 
     def noted(value: Any) -> Any:
         threads.append(threading.get_ident())
         return copied(value)
 
-    monkeypatch.setattr(storable, "copied", noted)
+    monkeypatch.setattr(json_checks, "copied", noted)
     small, large = {"text": "x"}, {"text": "x" * bodies.LARGE}
 
     assert asyncio.run(reads(bringing(json.dumps(small).encode()), EDGE)) == small

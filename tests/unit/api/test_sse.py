@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api.sse import _joined  # pyright: ignore[reportPrivateUsage]
-from canvas.transcript import Position, Said
+from canvas.events.stream_sequencer import Position, Said
 
 TURNS = [uuid4(), uuid4()]
 

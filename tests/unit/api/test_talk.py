@@ -6,7 +6,7 @@ import pytest
 
 from api.sse import Wired
 from api.talk import Told, compacted
-from canvas.transcript import Position
+from canvas.events.stream_sequencer import Position
 
 
 def wired(name: str, data: Any, **body: Any) -> Wired:

@@ -9,7 +9,7 @@ import pytest
 from api.talk import Told
 from api.webhook_reply import template_of, told_reply
 from canvas.errors import InvalidRequest
-from canvas.events import CANCELLED_TEXT
+from canvas.events.run_events import CANCELLED_TEXT
 from scheduler.accepting import Started
 
 STARTED = Started(UUID(int=1), UUID(int=2), UUID(int=3), 0)

@@ -5,7 +5,7 @@ from typing import Any
 
 from api.sse import Wired
 from api.webhook_trace import asked_for, page_of, start_of, started_after, trace_of, webhook_id
-from canvas.transcript import Position
+from canvas.events.stream_sequencer import Position
 from store.ids import new_id
 from store.webhook_calls import Trial
 

@@ -7,7 +7,8 @@ import pytest
 
 from bench import canvases
 from bench.side import Work
-from canvas import dsl, validation
+from canvas.document import parsing
+from canvas.validation import check
 from components.checking import findings_of
 
 CHAINS = [
@@ -24,7 +25,7 @@ def components(canvas: Mapping[str, Any]) -> Mapping[str, Any]:
 
 @pytest.mark.parametrize("canvas", [canvas for canvas, _ in [*CHAINS, *FANS]])
 def test_every_canvas_can_run(canvas: Mapping[str, Any]):
-    assert validation.errors_of(findings_of(dsl.parse(canvas))) == []
+    assert check.errors_of(findings_of(parsing.parse(canvas))) == []
 
 
 @pytest.mark.parametrize(("canvas", "nodes"), CHAINS)

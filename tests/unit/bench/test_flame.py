@@ -40,7 +40,7 @@ def test_a_step_has_the_time_of_what_it_calls():
 def test_a_function_that_calls_itself_is_counted_once():
     stacks = flame.read(["walk (/srv/easel/canvas/graph.py);walk (/srv/easel/canvas/graph.py) 4"], ROOT)
 
-    assert flame.by_step(stacks) == [("walk (canvas/graph.py)", 1.0)]
+    assert flame.by_step(stacks) == [("walk (canvas/graph/canvas.py)", 1.0)]
 
 
 def test_the_picture_is_wellformed_and_leaves_out_what_is_too_narrow_to_see():

@@ -9,10 +9,11 @@ from uuid import UUID
 
 import pytest
 
-from canvas import dsl, events
-from canvas.graph import Canvas, compile_canvas
-from canvas.transcript import AUDIO_END, AUDIO_START, THINK_END, THINK_START, Event, Position, Said
-from canvas.unknown import question
+from canvas.document import parsing
+from canvas.events import run_events
+from canvas.events.stream_sequencer import AUDIO_END, AUDIO_START, THINK_END, THINK_START, Event, Position, Said
+from canvas.graph.canvas import Canvas, compile_canvas
+from canvas.graph.uncertain_outcomes import question
 from cli.stand_ins import stand_ins
 from cli.telling import Lines, Speech, form_lines
 from store.events import Stored
@@ -53,7 +54,7 @@ def drawn(**params: Any) -> dict[str, Any]:
 
 @pytest.fixture
 def canvas() -> Canvas:
-    return compile_canvas(dsl.parse(drawn()))
+    return compile_canvas(parsing.parse(drawn()))
 
 
 @pytest.fixture
@@ -80,11 +81,11 @@ def test_the_answer_goes_to_stdout_and_news_of_nodes_to_stderr(
 ):
     speech = Speech(canvas)
 
-    speech.show(event(events.NODE_FINISHED, "begin", outputs={"_elapsed_time": 0.04}), run)
+    speech.show(event(run_events.NODE_FINISHED, "begin", outputs={"_elapsed_time": 0.04}), run)
     speech.show(said("Hel"), run)
     speech.show(said("lo"), run)
-    speech.show(event(events.MESSAGE_END, "Message:0"), run)
-    speech.show(event(events.NODE_FINISHED, "LLM:0", outputs={"_elapsed_time": 1.26}), run)
+    speech.show(event(run_events.MESSAGE_END, "Message:0"), run)
+    speech.show(event(run_events.NODE_FINISHED, "LLM:0", outputs={"_elapsed_time": 1.26}), run)
     speech.end()
 
     seen = capsys.readouterr()
@@ -116,8 +117,8 @@ def test_audio_is_not_written(canvas: Canvas, run: Glance, capsys: pytest.Captur
 def test_a_node_that_fails_is_told_with_its_reason(canvas: Canvas, run: Glance, capsys: pytest.CaptureFixture[str]):
     speech = Speech(canvas)
 
-    speech.show(event(events.NODE_FINISHED, "LLM:0", {"error": "no account"}), run)
-    speech.show(event(events.RUN_FAILED, "LLM:0", {"error": "no account"}), run)
+    speech.show(event(run_events.NODE_FINISHED, "LLM:0", {"error": "no account"}), run)
+    speech.show(event(run_events.RUN_FAILED, "LLM:0", {"error": "no account"}), run)
 
     assert capsys.readouterr().err == '✗ LLM:0 reply: no account\nfailed: Node "reply" (LLM:0): no account\n'
 
@@ -132,9 +133,9 @@ def test_on_a_terminal_news_wait_until_the_line_of_the_answer_is_complete(
     speech = Speech(canvas)
 
     speech.show(said("Hel"), run)
-    speech.show(event(events.NODE_FINISHED, "begin"), run)
+    speech.show(event(run_events.NODE_FINISHED, "begin"), run)
     speech.show(said("lo"), run)
-    speech.show(event(events.MESSAGE_END, "Message:0"), run)
+    speech.show(event(run_events.MESSAGE_END, "Message:0"), run)
 
     assert terminal.getvalue() == "Hello\n✓ begin\n"
 
@@ -170,7 +171,7 @@ def test_an_answer_that_is_taken_back_is_announced(canvas: Canvas, run: Glance, 
     speech = Speech(canvas)
 
     speech.show(said("Hello"), run)
-    speech.show(event(events.MESSAGE_RESET), run)
+    speech.show(event(run_events.MESSAGE_RESET), run)
     speech.show(said("rmit"), run)
     speech.end()
 
@@ -184,7 +185,7 @@ def test_a_run_in_which_nobody_speaks_shows_its_outputs(
 ):
     speech = Speech(canvas)
 
-    speech.show(event(events.WORKFLOW_FINISHED, "LLM:0", outputs={"content": "ü", "_elapsed_time": 1}), run)
+    speech.show(event(run_events.WORKFLOW_FINISHED, "LLM:0", outputs={"content": "ü", "_elapsed_time": 1}), run)
 
     seen = capsys.readouterr()
     assert seen.out == '{"content": "ü"}\n'
@@ -192,7 +193,7 @@ def test_a_run_in_which_nobody_speaks_shows_its_outputs(
 
 
 def test_a_cancelled_run_is_told_as_such(canvas: Canvas, run: Glance, capsys: pytest.CaptureFixture[str]):
-    Speech(canvas).show(event(events.WORKFLOW_FINISHED, None, {"outputs": events.CANCELLED_TEXT}), run)
+    Speech(canvas).show(event(run_events.WORKFLOW_FINISHED, None, {"outputs": run_events.CANCELLED_TEXT}), run)
 
     seen = capsys.readouterr()
     assert (seen.out, seen.err) == ("", "cancelled\n")
@@ -202,7 +203,7 @@ def test_machines_get_the_wire_events_one_a_line(canvas: Canvas, run: Glance, ca
     lines = Lines(canvas)
 
     lines.show(said(f"{THINK_START}Hm{THINK_END}Yes"), run)
-    lines.show(event(events.NODE_FINISHED, "LLM:0", outputs={"content": "Yes"}), run)
+    lines.show(event(run_events.NODE_FINISHED, "LLM:0", outputs={"content": "Yes"}), run)
 
     shown = capsys.readouterr().out.splitlines()
     assert len(shown) == 5
@@ -221,4 +222,4 @@ def test_machines_get_the_wire_events_one_a_line(canvas: Canvas, run: Glance, ca
     ],
 )
 def test_stand_ins_are_labelled_wherever_a_canvas_names_them(params: dict[str, Any], labels: list[str]):
-    assert stand_ins(dsl.parse(drawn(**params))) == labels
+    assert stand_ins(parsing.parse(drawn(**params))) == labels

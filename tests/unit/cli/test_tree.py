@@ -4,8 +4,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from canvas import dsl
-from canvas.graph import compile_canvas
+from canvas.document import parsing
+from canvas.graph.canvas import compile_canvas
 from cli import tree
 from store.overview import Step
 
@@ -22,7 +22,9 @@ def step(node_id: str, scope: str = "", *, status: str = "done", at: float = 0.0
 
 
 def test_items_stand_below_their_container_in_item_order():
-    canvas = compile_canvas(dsl.parse({"components": {"begin": {"obj": {"component_name": "Begin", "params": {}}}}}))
+    canvas = compile_canvas(
+        parsing.parse({"components": {"begin": {"obj": {"component_name": "Begin", "params": {}}}}})
+    )
     steps = [
         step("begin"),
         step("Iteration:A", at=1),
@@ -50,7 +52,9 @@ def test_items_stand_below_their_container_in_item_order():
 
 
 def test_a_failure_shows_its_reason():
-    canvas = compile_canvas(dsl.parse({"components": {"begin": {"obj": {"component_name": "Begin", "params": {}}}}}))
+    canvas = compile_canvas(
+        parsing.parse({"components": {"begin": {"obj": {"component_name": "Begin", "params": {}}}}})
+    )
     failed = step("begin", outcome={"is": "Failed", "error": "no account", "code": "model_error"})
 
     assert list(tree.lines([failed], canvas, BEGUN)) == ["✗  begin  +0.00 s, 1.0 s  error: no account"]
@@ -58,7 +62,9 @@ def test_a_failure_shows_its_reason():
 
 
 def test_warning_of_a_step_stands_below_it_and_in_its_json():
-    canvas = compile_canvas(dsl.parse({"components": {"begin": {"obj": {"component_name": "Begin", "params": {}}}}}))
+    canvas = compile_canvas(
+        parsing.parse({"components": {"begin": {"obj": {"component_name": "Begin", "params": {}}}}})
+    )
     warned = {"is": "Finished", "warnings": [{"code": "tools_not_offered", "message": "no tools"}]}
 
     shown = list(tree.lines([step("Agent:0", outcome=warned)], canvas, BEGUN))

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from canvas import dsl
+from canvas.document import parsing
 from canvas.errors import InvalidCanvas
 from components import checking, registry
 from components.checking import errors_in, findings_of, refusals_of
@@ -46,7 +46,7 @@ ENTRY = st.fixed_dictionaries(
 @given(st.dictionaries(st.sampled_from(IDS), ENTRY, max_size=5))
 def test_whatever_a_document_says_it_is_checked(components: dict[str, Any]):
     try:
-        document = dsl.parse({"components": components})
+        document = parsing.parse({"components": components})
     except InvalidCanvas:
         return  # refused as a whole
 
@@ -81,14 +81,14 @@ def components_of(**nodes: tuple[str, dict[str, Any], list[str]]) -> dict[str, A
 def test_what_a_component_refuses_is_an_error_with_its_code(
     component: str, params: dict[str, Any], code: str, field: str | None
 ):
-    document = dsl.parse(components_of(begin=("Begin", {}, ["x"]), x=(component, params, [])))
+    document = parsing.parse(components_of(begin=("Begin", {}, ["x"]), x=(component, params, [])))
 
     assert [(it.severity, it.code, it.node, it.field) for it in findings_of(document)] == [("error", code, "x", field)]
 
 
 def test_a_new_canvas_is_stored_without_a_model_but_not_with_another_error():
-    unfinished = dsl.parse(components_of(begin=("Begin", {}, ["x"]), x=("LLM", {"llm_id": ""}, [])))
-    broken = dsl.parse(components_of(begin=("Begin", {"mode": 1}, ["x"]), x=("LLM", {"llm_id": ""}, [])))
+    unfinished = parsing.parse(components_of(begin=("Begin", {}, ["x"]), x=("LLM", {"llm_id": ""}, [])))
+    broken = parsing.parse(components_of(begin=("Begin", {"mode": 1}, ["x"]), x=("LLM", {"llm_id": ""}, [])))
 
     assert refusals_of(unfinished, findings_of(unfinished)) == []
     assert [found.field for found in refusals_of(broken, findings_of(broken))] == ["mode"]
@@ -97,7 +97,7 @@ def test_a_new_canvas_is_stored_without_a_model_but_not_with_another_error():
 def test_of_very_many_warnings_the_first_are_told(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(checking, "MOST", 3)
     text = "".join(f"{{env.x{number}}}" for number in range(9))
-    document = dsl.parse(components_of(begin=("Begin", {}, ["x", "no"]), x=("Message", {"content": [text]}, [])))
+    document = parsing.parse(components_of(begin=("Begin", {}, ["x", "no"]), x=("Message", {"content": [text]}, [])))
 
     codes = [found.code for found in findings_of(document)]
 

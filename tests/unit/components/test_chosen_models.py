@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from canvas.document import Document, Entry
+from canvas.document.document import Document, Entry
 from components import chosen_models
 from providers.accounts import Account, AccountModel
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from canvas.document import Document, Entry
+from canvas.document.document import Document, Entry
 from components import doubts
 
 COUNT = {"variable": "n", "type": "number", "input_mode": "constant", "value": 0}

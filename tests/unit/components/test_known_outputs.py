@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from canvas import names
-from canvas.document import Entry
+from canvas.document import component_names
+from canvas.document.document import Entry
 from components.known_outputs import outputs_of
 
 
@@ -48,6 +48,6 @@ def test_a_tool_has_the_outputs_of_its_calls():
 
 
 def test_every_component_of_ours_tells_what_it_sets():
-    silent = {name for name in names.COMPONENTS if known(name) is None}
+    silent = {name for name in component_names.COMPONENTS if known(name) is None}
 
     assert silent == set()

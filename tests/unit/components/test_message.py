@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from canvas.document.references import Ref
 from canvas.errors import NodeFailure, ToolError, UnresolvedReference
 from canvas.outcome import Finished, MessageEnd
-from canvas.references import Ref
 from components.context import AUDIO_END, AUDIO_START, THINK_END, THINK_START
 from components.message import MessageParams, message, opening
 from tests.fakes import FakeContext, run

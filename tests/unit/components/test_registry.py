@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from canvas.document import Document, Entry
+from canvas.document.document import Document, Entry
 from components import registry
 from components.message import message
 from components.user_fill_up import user_fill_up

@@ -6,9 +6,9 @@ from uuid import UUID
 
 import pytest
 
-from canvas import dsl, references
+from canvas.document import parsing, references
+from canvas.document.secret_fields import Declared, Place
 from canvas.errors import InvalidCanvas
-from canvas.secret_fields import Declared, Place
 from components import registry
 from components.tools import TOOLS
 from store.canvas_secrets import CanvasSecrets, holds_sealed, is_mask
@@ -90,7 +90,7 @@ def test_a_stored_document_opens_to_what_was_given():
 
 def test_a_stored_document_passes_the_checks_that_the_given_one_passes():
     def checked(written: dict[str, Any]) -> list[Any]:
-        return registry.check(dsl.parse(written))
+        return registry.check(parsing.parse(written))
 
     assert checked(of().sealed(document())) == checked(document())
     assert checked(of().masked(of().sealed(document()))) == checked(document())
@@ -104,7 +104,7 @@ def test_every_secret_of_every_tool_is_sealed_and_its_node_can_still_be_checked(
 
     assert "key-1234567890" not in json.dumps(stored)
     assert of().opened(stored) == written
-    assert registry.check(dsl.parse(stored)) == registry.check(dsl.parse(written))
+    assert registry.check(parsing.parse(stored)) == registry.check(parsing.parse(written))
 
 
 def test_the_same_document_is_stored_as_the_same_text():

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from canvas.errors import NodeFailure, NodeTimeout
-from canvas.graph import Node
+from canvas.graph.canvas import Node
 from canvas.outcome import Chose, Failed, Finished
 from components.base import Component, Params
 from components.variable_assigner import AssignmentFailed

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from canvas import side_by_side
+from canvas.graph import parallel_items
 from tests.builders import canvas_of, says
 from worker.reads import ALWAYS, Reads, reads_of
 
@@ -85,7 +85,7 @@ def test_side_by_side_nobody_sees_the_results_grow():
 
 
 def test_a_node_of_a_body_whose_items_overlap_has_nothing_of_its_own_past(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(side_by_side, "AT_ONCE", 8)
+    monkeypatch.setattr(parallel_items, "AT_ONCE", 8)
     parts = ("begin -> each", "each: item -> work")
 
     assert "work" not in reads(*parts).nodes

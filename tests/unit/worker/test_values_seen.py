@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from canvas.place import Place
+from canvas.state.order_key import Place
 from store.activations import Claim
 from store.values import View, Written
 from worker import values_seen

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from canvas import names
+from canvas.document import component_names
 from canvas.errors import NodeFailure
 from components import registry, tools
 from components.context import NodeContext
@@ -114,7 +114,7 @@ def no_agent(_: Any) -> Any:
 
 def test_the_table_has_every_tool() -> None:
     assert set(EVERY) <= set(TABLE)
-    assert set(TABLE) == set(names.TOOLS)
+    assert set(TABLE) == set(component_names.TOOLS)
 
 
 @every_tool
@@ -125,7 +125,7 @@ def test_a_tool_is_found_by_each_of_its_names_in_any_case(name: str) -> None:
         for cased in (spelling, spelling.upper(), spelling.lower(), spelling.swapcase()):
             on_canvas = registry.find(cased)
             in_agent = entry_of({"component_name": cased, "params": NEEDED.get(name)}, no_agent)
-            assert names.canonical(cased) == name
+            assert component_names.canonical(cased) == name
             assert tools.find(cased) is in_agent.tool is EVERY[name], cased
             assert on_canvas is not None
             assert on_canvas.name == in_agent.name == name

@@ -1,0 +1,1 @@
+"""The canvas document: parsing, component names, parameters, references, conditions."""

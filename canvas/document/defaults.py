@@ -1,0 +1,104 @@
+"""What the values of a document are before anything ran: defaults by name, and a reset by the type of what is there."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from canvas.document.document import Document, Entry
+
+SYS_DEFAULTS: Mapping[str, Any] = {
+    "sys.query": "",
+    "sys.user_id": "",
+    "sys.conversation_turns": 0,
+    "sys.files": (),
+    "sys.history": (),
+    "sys.date": "",  # the run that begins knows the date
+}
+
+
+def loaded_globals(stored: Mapping[str, Any], variables: Mapping[str, Any]) -> dict[str, Any]:
+    """Stored globals with every `sys.*` present and an `env.*` for every declared variable."""
+    missing_sys = {name: _plain(default) for name, default in SYS_DEFAULTS.items() if name not in stored}
+    missing_env = {
+        f"env.{name}": declared_value(variable) for name, variable in variables.items() if f"env.{name}" not in stored
+    }
+    return {**stored, **missing_sys, **missing_env}
+
+
+def fresh_globals(document: Document) -> dict[str, Any]:
+    """The globals of a new conversation: `sys.*` emptied by type, `env.*` as declared, others as they are."""
+    every = loaded_globals(document.globals, document.variables)
+    return {name: _fresh(name, value, document.variables) for name, value in every.items()}
+
+
+def fresh(document: Document) -> Document:
+    """The document after a full reset: no value of any node is left, nothing was said, globals are fresh."""
+    entries = {entry.id: _without_values(entry) for entry in document.entries.values()}
+    components = {node_id: _raw_without_values(entry) for node_id, entry in document.raw["components"].items()}
+    emptied: dict[str, Any] = {"path": [], "history": [], "retrieval": [], "memory": []}
+    state = fresh_globals(document)
+    raw = {**document.raw, **emptied, "components": components, "globals": dict(state)}
+    return replace(document, entries=entries, raw=raw, globals=state, history=(), retrieval=(), memory=())
+
+
+def declared_value(variable: Any) -> Any:
+    """What a conversation variable starts with: its declared value, or the empty value of its declared type."""
+    if not isinstance(variable, Mapping):
+        return ""
+    if (value := variable.get("value")) is not None:
+        return value
+    match str(variable.get("type") or "").lower():
+        case "number":
+            return 0
+        case "boolean":
+            return False
+        case "object":
+            return {}
+        case kind:
+            return [] if kind.startswith("array") else ""
+
+
+def _fresh(name: str, value: Any, variables: Mapping[str, Any]) -> Any:
+    if name.startswith("env."):
+        return declared_value(variables.get(name.removeprefix("env.")))
+    return _emptied(value) if name.startswith("sys.") else value
+
+
+def _emptied(value: Any) -> Any:
+    match value:
+        case str():
+            return ""
+        case int() | float():  # booleans too, as upstream does
+            return 0
+        case list() | tuple():
+            return []
+        case Mapping():
+            return {}
+        case _:
+            return None
+
+
+def _plain(default: Any) -> Any:
+    return list(default) if isinstance(default, tuple) else default
+
+
+def _without_values(entry: Entry) -> Entry:
+    return replace(entry, params=_params_without_values(entry.params))
+
+
+def _raw_without_values(entry: Any) -> Any:
+    obj = entry["obj"]
+    return {**entry, "obj": {**obj, "params": _params_without_values(obj["params"])}}
+
+
+def _params_without_values(params: Mapping[str, Any]) -> dict[str, Any]:
+    emptied = dict(params)
+    for key in ("inputs", "outputs"):
+        fields = emptied.get(key)
+        if isinstance(fields, Mapping):
+            emptied[key] = {name: _without_value(field) for name, field in fields.items()}
+    return emptied
+
+
+def _without_value(field: Any) -> Any:
+    return {**field, "value": None} if isinstance(field, Mapping) and "value" in field else field

@@ -1,0 +1,46 @@
+"""A canvas as its author stored it: entries by id, and the state that travels with the document.
+
+`canvas/document/parsing.py` makes a Document out of upstream-shaped JSON and back; `canvas/graph/canvas.py` compiles
+one into a Canvas.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+Json: TypeAlias = "bool | int | float | str | list[Any] | dict[str, Any] | None"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One node of the document, in the main shape: renamed, aliases unfolded, params otherwise as written."""
+
+    id: str
+    component: str  # the class name in its canonical spelling where we know it ("LLM"), else as written
+    params: Mapping[str, Any]
+    downstream: tuple[str, ...] = ()  # as written, duplicates removed, unknown ids kept for validation to report
+    upstream: tuple[str, ...] = ()
+    parent: str | None = None
+    name: str = ""  # the display name: graph.nodes[].data.name, "" if unknown
+
+
+BEGIN = "begin"  # the id of the node where runs begin
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """What `dsl.parse` returns. `raw` is the renamed upstream-shaped object, unknown keys included."""
+
+    entries: Mapping[str, Entry]  # in component order
+    raw: Mapping[str, Any]
+    globals: Mapping[str, Any] = field(default_factory=dict[str, Any])  # sys.* (all six present) and env.*
+    variables: Mapping[str, Any] = field(default_factory=dict[str, Any])  # name -> {name, type, value, description}
+    history: tuple[Any, ...] = ()  # [role, content] pairs
+    retrieval: tuple[Any, ...] = ()
+    memory: tuple[Any, ...] = ()
+
+    @property
+    def begin_params(self) -> Mapping[str, Any]:
+        """The params of the node where runs begin: the one with the id `begin`. Empty where there is none."""
+        begin = self.entries.get(BEGIN)
+        return begin.params if begin is not None else {}

@@ -1,0 +1,226 @@
+"""Where a document holds secrets: parameters that components declare, in entries, in tools of Agents, in the drawing.
+
+Values that are a reference in whole (`{env.key}`, `Bearer {env.key}`) are no secrets themselves. In a parameter, a
+reference may leave the braces out (`env.key`) where the document has what it names; in a header it may not, since
+headers are filled as texts are. Nothing here knows how a secret is sealed: `change` says what becomes of each.
+"""
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from canvas.document import defaults, references
+
+HARMLESS_HEADERS = frozenset(
+    {
+        "accept",
+        "accept-charset",
+        "accept-encoding",
+        "accept-language",
+        "cache-control",
+        "content-encoding",
+        "content-language",
+        "content-type",
+        "user-agent",
+    }
+)
+"""Names of HTTP headers, in lower case, whose values are no secrets. Every other header may hold one."""
+
+_SCHEME = re.compile(r"(?:api-?key|basic|bearer|digest|key|negotiate|oauth|token)[ \t]+", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """What a component says of its parameters: secrets by dotted name, and those that hold HTTP headers."""
+
+    component: str
+    fields: tuple[str, ...] = ()
+    headers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a secret stands. `field` is a dotted name, below a tool that an Agent holds the tool's own."""
+
+    node: str
+    name: str
+    component: str
+    field: str
+
+    def __str__(self) -> str:
+        node = f'Node "{self.name}" ({self.node})' if self.name else f"Node {self.node}"
+        return f'{node}, "{self.field}" of {self.component}'
+
+
+Declarations = Callable[[str], Declared | None]
+"""What the component of this name declares; None for one that nobody knows."""
+
+Change = Callable[[Place, Any], Any]
+"""What a secret becomes: its place, its value, to the new value."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Pass:
+    """One way through the secrets of a document: what is declared, what becomes of each, and what the document has."""
+
+    declared: Declarations
+    change: Change
+    nodes: frozenset[str] = frozenset()
+    globals: frozenset[str] = frozenset()
+
+    def is_reference(self, value: Any) -> bool:
+        """Whether a whole value is a reference to what the document has, as a component resolves it."""
+        ref = references.parse(value) if isinstance(value, str) else None
+        return ref is not None and (ref.root in self.globals if ref.node is None else ref.node in self.nodes)
+
+
+def changed(document: Mapping[str, Any], declared: Declarations, change: Change) -> dict[str, Any]:
+    """The document with every secret changed; the given one stays as it is."""
+    found = dict(document)
+    through = _Pass(declared, change, frozenset(_object(document, "components")), _globals(document))
+    graph, components = found.get("graph"), found.get("components")
+    nodes = graph.get("nodes") if isinstance(graph, Mapping) else None
+    names = _names(nodes)
+    if isinstance(components, Mapping):
+        found["components"] = {
+            node: _entry(str(node), names.get(node, ""), entry, through) for node, entry in components.items()
+        }
+    if isinstance(graph, Mapping) and isinstance(nodes, list):
+        found["graph"] = {**graph, "nodes": [_drawn(node, through) for node in nodes]}
+    return found
+
+
+def changed_params(
+    place: Place, params: Mapping[str, Any], declared: Declarations, change: Change
+) -> Mapping[str, Any]:
+    """The parameters of one node, or of a tool, with every secret changed; `place` has no field yet.
+
+    Without the document around them a reference without braces is changed like a secret.
+    """
+    return _params(place, params, _Pass(declared, change))
+
+
+def _params(place: Place, params: Mapping[str, Any], through: _Pass) -> Mapping[str, Any]:
+    found = dict(params)
+    known = through.declared(place.component)
+    if known is not None:
+        at = replace(place, component=known.component)
+        for field in known.fields:
+            _change_field(found, field.split("."), replace(at, field=field), through)
+        for field in known.headers:
+            if field in found:
+                found[field] = _headers(replace(at, field=field), found[field], through.change)
+    if isinstance(tools := found.get("tools"), list):
+        found["tools"] = [_tool(place, tool, through) for tool in tools]
+    return found
+
+
+def _object(document: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    value = document.get(name)
+    return value if isinstance(value, Mapping) else {}
+
+
+def _globals(document: Mapping[str, Any]) -> frozenset[str]:
+    """Names of the globals that a run of the document has."""
+    return frozenset(defaults.loaded_globals(_object(document, "globals"), _object(document, "variables")))
+
+
+def _names(nodes: Any) -> dict[str, str]:
+    """Display names by node id."""
+    names: dict[str, str] = {}
+    for node in nodes if isinstance(nodes, list) else ():
+        if isinstance(node, Mapping) and isinstance(node.get("id"), str) and isinstance(node.get("data"), Mapping):
+            names[node["id"]] = str(node["data"].get("name") or "")
+    return names
+
+
+def _entry(node: str, name: str, entry: Any, through: _Pass) -> Any:
+    """An entry of `components`, nested or flat."""
+    if not isinstance(entry, Mapping):
+        return entry
+    if isinstance(entry.get("obj"), Mapping):
+        return {**entry, "obj": _with_params(node, name, entry["obj"], through)}
+    return _with_params(node, name, entry, through)
+
+
+def _with_params(node: str, name: str, obj: Mapping[str, Any], through: _Pass) -> Any:
+    component = obj.get("component_name") or obj.get("name")
+    if not isinstance(component, str) or not isinstance(obj.get("params"), Mapping):
+        return obj
+    return {**obj, "params": _params(Place(node, name, component, ""), obj["params"], through)}
+
+
+def _drawn(node: Any, through: _Pass) -> Any:
+    """A node of the drawing, whose form repeats the parameters."""
+    if not isinstance(node, Mapping) or not isinstance(data := node.get("data"), Mapping):
+        return node
+    form, label = data.get("form"), data.get("label")
+    if not isinstance(form, Mapping) or not isinstance(label, str):
+        return node
+    place = Place(str(node.get("id", "")), str(data.get("name") or ""), label, "")
+    return {**node, "data": {**data, "form": _params(place, form, through)}}
+
+
+def _tool(place: Place, tool: Any, through: _Pass) -> Any:
+    """A tool that an Agent holds; one that is an Agent holds tools itself."""
+    if not isinstance(tool, Mapping) or not isinstance(tool.get("component_name"), str):
+        return tool
+    if not isinstance(tool.get("params"), Mapping):
+        return tool
+    inner = replace(place, component=tool["component_name"])
+    return {**tool, "params": _params(inner, tool["params"], through)}
+
+
+def _change_field(params: dict[str, Any], steps: list[str], place: Place, through: _Pass) -> None:
+    """Change the value that the steps lead to, in copies of what lies on the way."""
+    *outer, last = steps
+    for step in outer:
+        if not isinstance(params.get(step), Mapping):
+            return
+        params[step] = params = dict(params[step])
+    value = params.get(last)
+    if is_secret(value) and not through.is_reference(value):
+        params[last] = through.change(place, value)
+
+
+def _headers(place: Place, written: Any, change: Change) -> Any:
+    """Headers with the values changed of all that are not known to be harmless: an object, or its JSON text."""
+    if isinstance(written, str):
+        try:
+            parsed = json.loads(written)
+        except (ValueError, RecursionError):
+            return written
+        found = _headers(place, parsed, change) if isinstance(parsed, Mapping) else parsed
+        return written if found == parsed else json.dumps(found, ensure_ascii=False)
+    if not isinstance(written, Mapping):
+        return written
+    return {
+        name: change(replace(place, field=f"{place.field}.{name.lower()}"), value)
+        if isinstance(name, str) and name.strip().lower() not in HARMLESS_HEADERS and is_secret(value)
+        else value
+        for name, value in written.items()
+    }
+
+
+def is_secret(value: Any) -> bool:
+    """Whether a value is one itself: not empty, and no reference in whole.
+
+    A reference is in braces, maybe behind the word of an authentication scheme. A text without braces that only looks
+    like one (`env.prod123`) may as well be a password, unless the document has what it names; and a text with more than
+    a reference holds that in the clear.
+    """
+    if isinstance(value, str):
+        text = value.strip()
+        return bool(text) and not _is_reference(_without_scheme(text))
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_reference(text: str) -> bool:
+    return any(found.start == 0 and found.end == len(text) for found in references.find(text, with_aliases=True))
+
+
+def _without_scheme(text: str) -> str:
+    scheme = _SCHEME.match(text)
+    return text[scheme.end() :] if scheme is not None else text

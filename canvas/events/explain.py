@@ -1,0 +1,379 @@
+"""Why a run does not move: the one thing it waits for, who owns that, and when it will move.
+
+Facts in, sentences out. Every open run has an owner (a lease, a message in a queue, a time, a place, a person); one
+that has none is a bug, and is told as such.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import StrEnum
+from math import inf
+from typing import Any
+from uuid import UUID
+
+from canvas.budget import stopped_by
+from canvas.graph.canvas import Canvas
+from canvas.state.run_state import ENGINE, RunStatus, Status
+
+TICK = timedelta(seconds=1)  # of the sweeper
+QUIET = timedelta(seconds=15)  # a canary is sent every second; none back for so long means that nobody takes the queue
+UNBROKEN = timedelta(seconds=6)  # what a sweeper must have seen before it takes a lease away
+OVERTAKEN = timedelta(seconds=2)  # a message that a canary has overtaken by so much is lost
+
+
+class WaitsFor(StrEnum):
+    """What a run waits for."""
+
+    OVER = "over"  # nothing more
+    SESSION = "session"  # another run of its session
+    WORK = "work"  # a node that is at work
+    LETTING_GO = "letting_go"  # a node that was called off
+    SILENT_LEASE = "silent_lease"  # a worker of which nothing is heard
+    REPORT = "report"  # a report to be taken in
+    WORKER = "worker"  # a worker that takes a message from the queue
+    TIME = "time"  # a point in time
+    PLACE = "place"  # a place among the nodes that may run at once
+    PERSON = "person"  # an answer
+    BUDGET = "budget"  # a higher budget
+    NEWER_RULES = "newer_rules"  # a release that knows its rules
+    NOBODY = "nobody"  # a bug
+
+
+@dataclass(frozen=True, slots=True)
+class Alive:
+    """An activation that is not over."""
+
+    id: UUID
+    node_id: str
+    component: str
+    scope: str
+    status: Status
+    attempt: int
+    strikes: int
+    worker: str | None
+    lease_until: datetime | None
+    not_before: datetime
+    hinted_at: datetime | None
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+    postponed: str | None = None  # what it waits for that was put off, in words that follow its name
+
+
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """The run that its session is busy with, or that comes first."""
+
+    run_id: UUID
+    status: RunStatus
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """A run as the rows show it at one moment, by the database's clock."""
+
+    run_id: UUID
+    status: RunStatus
+    engine: int
+    asked: str | None
+    error: str
+    created_at: datetime
+    finished_at: datetime | None
+    expires_at: datetime | None
+    now: datetime
+    max_running: int = 256
+    forms: Mapping[UUID, tuple[Mapping[str, Any], str]] = field(default_factory=dict[UUID, Any])  # inputs, tips
+    alive: Sequence[Alive] = ()  # not all of a large run
+    counts: Mapping[Status, int] = field(default_factory=dict[Status, int])  # all of it
+    ahead: Ahead | None = None
+    canary: datetime | None = None  # when the last one that came back was sent
+    swept_since: datetime | None = None
+    swept_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """One thing that a run waits for."""
+
+    kind: WaitsFor
+    sentence: str
+    owner: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None  # when it moves at the latest, if anybody can tell
+    of: Alive | None = None
+    detail: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Why a run is where it is."""
+
+    run_id: UUID
+    status: RunStatus
+    wait: Wait
+    also: tuple[Wait, ...] = ()
+
+
+def explain(facts: Facts, canvas: Canvas, limit_of: Callable[[str], float]) -> Explanation:
+    """The one thing a run waits for, and what it waits for besides.
+
+    `limit_of` gives the seconds that an attempt of a component may take.
+    """
+    waits = _Waits(facts, canvas, limit_of)
+    if facts.status.is_over:
+        return Explanation(facts.run_id, facts.status, waits.over())
+    if facts.status is RunStatus.QUEUED:
+        return Explanation(facts.run_id, facts.status, waits.session())
+    found = sorted((waits.of(one) for one in facts.alive if one.status in _ORDER), key=_rank)
+    persons = [wait for wait in found if wait.kind in _FROM_OUTSIDE]
+    moving = [wait for wait in found if wait.kind not in _FROM_OUTSIDE]
+    first = persons if facts.status is RunStatus.WAITING else moving
+    others = moving if facts.status is RunStatus.WAITING else persons
+    if not first:
+        return Explanation(facts.run_id, facts.status, waits.nobody(), tuple(others))
+    if facts.engine > ENGINE:
+        return Explanation(facts.run_id, facts.status, waits.newer_rules(), (*first, *others))
+    return Explanation(facts.run_id, facts.status, first[0], (*first[1:], *others))
+
+
+def explain_refusal(facts: Facts) -> Explanation:
+    """Why there is no run: its start was refused, so it has no canvas either."""
+    sentence = f"The start was refused, and no node has run: {_one_line(facts.error)}"
+    wait = Wait(WaitsFor.OVER, sentence, since=facts.finished_at, detail=_present(error=facts.error))
+    return Explanation(facts.run_id, facts.status, wait)
+
+
+def told(explanation: Explanation, canvas: Canvas | None) -> dict[str, Any]:
+    """An explanation as JSON. A refused start has no canvas, and names no node."""
+    return {
+        "run_id": explanation.run_id.hex,
+        "status": explanation.status.value,
+        **_told(explanation.wait, canvas),
+        "also": [_told(wait, canvas) for wait in explanation.also],
+    }
+
+
+_ORDER = (Status.RUNNING, Status.REPORTED, Status.READY, Status.QUEUED, Status.WAITING)
+_RANKS = {
+    kind: rank
+    for rank, kind in enumerate(
+        (
+            WaitsFor.LETTING_GO,
+            WaitsFor.WORK,
+            WaitsFor.SILENT_LEASE,
+            WaitsFor.REPORT,
+            WaitsFor.WORKER,
+            WaitsFor.TIME,
+            WaitsFor.PLACE,
+            WaitsFor.BUDGET,
+            WaitsFor.PERSON,
+        )
+    )
+}
+_FROM_OUTSIDE = (WaitsFor.BUDGET, WaitsFor.PERSON)
+
+
+def _rank(wait: Wait) -> tuple[int, datetime, UUID]:
+    assert wait.of is not None
+    return _RANKS[wait.kind], wait.since or wait.of.created_at, wait.of.id
+
+
+@dataclass(frozen=True, slots=True)
+class _Waits:
+    """The sentences about one run."""
+
+    facts: Facts
+    canvas: Canvas
+    limit_of: Callable[[str], float]
+
+    # -- of a run as a whole ------------------------------------------------------------------------------------
+    def over(self) -> Wait:
+        how = {
+            RunStatus.SUCCEEDED: "The run has succeeded, and waits for nothing.",
+            RunStatus.CANCELLED: "The run was cancelled, and nothing of it goes on.",
+        }
+        error = _one_line(self.facts.error)
+        sentence = how.get(self.facts.status, f"The run has failed{': ' + error if error else '.'}")
+        return Wait(WaitsFor.OVER, sentence, since=self.facts.finished_at, detail=_present(error=self.facts.error))
+
+    def session(self) -> Wait:
+        facts, ahead = self.facts, self.facts.ahead
+        if ahead is None or ahead.run_id == facts.run_id:
+            sentence = f"Its turn in the session has come, and {self._swept('sets it going', 10)}."
+            return Wait(WaitsFor.SESSION, sentence, owner="the sweeper", since=facts.created_at)
+        return Wait(
+            WaitsFor.SESSION,
+            f"It is queued behind run {ahead.run_id.hex} of its session, which is {ahead.status.value}.",
+            owner=f"run {ahead.run_id.hex}",
+            since=facts.created_at,
+            detail={"run_id": ahead.run_id.hex, "status": ahead.status.value},
+        )
+
+    def newer_rules(self) -> Wait:
+        sentence = (
+            f"It was begun under newer rules ({self.facts.engine}) than this release knows ({ENGINE}): "
+            "a scheduler or worker of the newer release must carry it on."
+        )
+        return Wait(WaitsFor.NEWER_RULES, sentence, owner="the newer release", detail={"engine": self.facts.engine})
+
+    def nobody(self) -> Wait:
+        counts = {status.value: number for status, number in self.facts.counts.items() if number}
+        alive = ", ".join(f"{number} {status}" for status, number in counts.items()) or "nothing"
+        sentence = (
+            f"Nobody will move it, which is a bug of ours: the run is {self.facts.status.value}, and alive in it is "
+            f"{alive}. Report this with the rows of the run, then cancel it."
+        )
+        return Wait(WaitsFor.NOBODY, sentence, detail={"alive": counts})
+
+    # -- of one activation ----------------------------------------------------------------------------------------
+    def of(self, one: Alive) -> Wait:
+        match one.status:
+            case Status.RUNNING if one.lease_until is None or one.lease_until < self.facts.now:
+                return self._silent(one)
+            case Status.RUNNING if self.facts.asked is not None:
+                return self._letting_go(one)
+            case Status.RUNNING:
+                return self._at_work(one)
+            case Status.REPORTED:
+                step = self._swept("takes the next step", 2) + (" if nobody else does" if self._is_swept else "")
+                sentence = f"{self._node(one)} has reported, and {step}."
+                return Wait(WaitsFor.REPORT, sentence, owner="a scheduler", since=one.finished_at, of=one)
+            case Status.READY if one.not_before > self.facts.now:
+                due = f"is due in {_span(one.not_before - self.facts.now)}"
+                sentence = f"{self._node(one)} {f'{one.postponed}, and {due}' if one.postponed else due}."
+                return Wait(WaitsFor.TIME, sentence, "the clock", one.created_at, one.not_before, of=one)
+            case Status.READY:
+                return self._ready(one)
+            case Status.QUEUED:
+                most = self.facts.max_running
+                sentence = f"{self._node(one)} waits for one of the {most} places of the run, which are all taken."
+                detail = {"max_running": most, "queued": self.facts.counts.get(Status.QUEUED, 0)}
+                return Wait(WaitsFor.PLACE, sentence, "the nodes at work", one.created_at, of=one, detail=detail)
+            case _:
+                return self._form(one)
+
+    def _at_work(self, one: Alive) -> Wait:
+        since, limit = one.started_at or one.created_at, self.limit_of(one.component)
+        until = since + timedelta(seconds=limit) if limit < inf else None
+        may = f", of the {limit:g} s that it may take" if until is not None else ""
+        spent = _span(self.facts.now - since)
+        sentence = f"{self._node(one)} has been at work for {spent}{may}: attempt {one.attempt}, {_worker(one)}."
+        return Wait(WaitsFor.WORK, sentence, _worker(one), since, until, one, self._leased(one))
+
+    def _letting_go(self, one: Alive) -> Wait:
+        sentence = f"The run is being cancelled, and {self._node(one)} has yet to let go in {_worker(one)}."
+        return Wait(
+            WaitsFor.LETTING_GO, sentence, _worker(one), one.started_at, one.lease_until, one, self._leased(one)
+        )
+
+    def _silent(self, one: Alive) -> Wait:
+        now, since = self.facts.now, one.lease_until or self.facts.now
+        seen = now - (self.facts.swept_since or now)
+        sentence = (
+            f"Nothing is heard of {_worker(one)}, whose lease on {self._node(one)} ran out {_span(now - since)} ago; "
+            f"{self._swept('gives the work to another', (max(timedelta(0), UNBROKEN - seen) + TICK).total_seconds())}."
+        )
+        return Wait(WaitsFor.SILENT_LEASE, sentence, "the sweeper", since, of=one, detail=self._leased(one))
+
+    def _ready(self, one: Alive) -> Wait:
+        facts, node = self.facts, self._node(one)
+        quiet = facts.now - facts.canary if facts.canary is not None else None
+        if not self._is_swept and (one.hinted_at is None or quiet is None or quiet > QUIET):
+            how = f"{node} is ready, and {self._swept('tells the workers', 1)}"
+        elif one.hinted_at is None:
+            how = f"{node} is ready, and the sweeper tells the workers within a second"
+        elif quiet is None:
+            how = f"{node} is ready, and no worker has ever answered: start one"
+        elif quiet > QUIET:
+            how = f"{node} is ready, and no worker answers: nothing has come out of their queue for {_span(quiet)}"
+        elif facts.canary is not None and one.hinted_at < facts.canary - OVERTAKEN:
+            how = f"{node} is ready, and its message was lost: the sweeper sends it again within a second"
+        else:
+            how = f"{node} is ready, and waits in the queue for a free worker"
+        last = f"; it has lost {one.strikes} workers, and may lose one more" if one.strikes > 1 else ""
+        detail = _present(hinted_at=_iso(one.hinted_at), last_canary=_iso(facts.canary), strikes=one.strikes)
+        since = one.hinted_at or one.not_before
+        return Wait(WaitsFor.WORKER, f"{how}{last}.", "the workers", since, of=one, detail=detail)
+
+    def _form(self, one: Alive) -> Wait:
+        inputs, tips = self.facts.forms.get(one.id, ({}, ""))
+        stopped = stopped_by(inputs)
+        if stopped is not None:
+            sentence = f"{self._node(one)} waits for a higher budget. {_one_line(tips)}"
+            until = self.facts.expires_at
+            return Wait(WaitsFor.BUDGET, sentence, "who pays", one.finished_at or one.created_at, until, one, stopped)
+        since, until = one.finished_at or one.created_at, self.facts.expires_at
+        names = f" ({', '.join(inputs)})" if inputs else ""
+        end = f", or the run fails on {until:%Y-%m-%d at %H:%M:%S} {until.tzname() or ''}".rstrip() if until else ""
+        asked = _span(self.facts.now - since)
+        sentence = f"A person must answer {self._node(one)}{names}, who was asked {asked} ago{end}."
+        return Wait(WaitsFor.PERSON, sentence, "a person", since, until, one, _present(fields=dict(inputs), tips=tips))
+
+    # -- words ------------------------------------------------------------------------------------------------------
+    def _node(self, one: Alive) -> str:
+        name = _name(self.canvas, one.node_id)
+        at = f" in {one.scope}" if one.scope else ""
+        return f'"{name}" ({one.node_id}){at}' if name else f"{one.node_id}{at}"
+
+    @property
+    def _is_swept(self) -> bool:
+        return self.facts.swept_at is not None and self.facts.now - self.facts.swept_at <= 10 * TICK
+
+    def _swept(self, does: str, seconds: float) -> str:
+        """What the sweeper does within so many seconds, if there is one."""
+        if self._is_swept:
+            return f"the sweeper {does} within {seconds:.0f} s"
+        if self.facts.swept_at is None:
+            return f"no sweeper has ever run that {does}: start one"
+        return f"no sweeper has run for {_span(self.facts.now - self.facts.swept_at)} that {does}: start one"
+
+    def _leased(self, one: Alive) -> dict[str, Any]:
+        return _present(attempt=one.attempt, strikes=one.strikes, lease_until=_iso(one.lease_until))
+
+
+def _told(wait: Wait, canvas: Canvas | None) -> dict[str, Any]:
+    of = wait.of
+    return {
+        "sentence": wait.sentence,
+        "waits_for": wait.kind.value,
+        "owner": wait.owner,
+        "since": _iso(wait.since),
+        "until": _iso(wait.until),
+        "node": of.node_id if of else None,
+        "node_name": (_name(canvas, of.node_id) or None) if of and canvas else None,
+        "activation_id": of.id.hex if of else None,
+        "scope": of.scope if of else None,
+        "detail": dict(wait.detail),
+    }
+
+
+def _name(canvas: Canvas, node_id: str) -> str:
+    """What the author calls a node; nothing where that is its id."""
+    name = canvas.node(node_id).name if node_id in canvas.numbers else ""
+    return "" if name == node_id else _one_line(name)
+
+
+def _worker(one: Alive) -> str:
+    return f"worker {one.worker}" if one.worker else "a worker"
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _iso(at: datetime | None) -> str | None:
+    return at.isoformat() if at is not None else None
+
+
+def _present(**values: Any) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None and value != ""}
+
+
+def _span(time: timedelta) -> str:
+    """A time span in its largest unit."""
+    seconds = max(0, round(time.total_seconds()))
+    for size, name in ((86_400, "days"), (3_600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds // size} {name}"
+    return f"{seconds} s"

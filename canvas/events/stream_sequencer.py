@@ -1,0 +1,330 @@
+"""The one order in which a listener gets a run: stored events, and between them the text of the turn that is open.
+
+    transcript = Transcript(Position.parse("42.1380"))
+    transcript.echo(57)                                  # somebody says that events up to 57 are stored
+    if transcript.needs_rows:
+        frames = transcript.rows(events_after_42, turns)
+    frames = transcript.piece(turn, epoch, offset, "and so on")
+
+A pure sequencer (protocol.md, "Speech"): whatever of echoes and pieces is lost, doubled or late, what it yields is what
+reading the rows in the end would yield. Each number comes once; text of a turn comes after the events that opened it
+and gave it its epoch, in offset order without gaps or repeats, and all of it before the event that ends it. Audio
+stands in a text as a marker that names its file; a marker is passed on whole or not yet.
+
+Rows must be read in this order: events first, then turns, so that turns are never older than events.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
+from uuid import UUID
+
+from canvas.errors import InvalidRequest
+from canvas.events.run_events import MESSAGE_RESET
+
+THINK_START = "\ufdd0"
+THINK_END = "\ufdd1"
+AUDIO_START = "\ufdd2"
+AUDIO_END = "\ufdd3"
+
+MOST_AHEAD = 256 * 1024  # code points kept of a turn that readers may not show yet; beyond, its row will do
+
+_POSITION = re.compile(r"([0-9]{1,9})(?:\.([0-9]{1,9}))?")
+_ID_LENGTH = 32
+_AUDIO = f"{AUDIO_START}[0-9a-f]{{{_ID_LENGTH}}}{AUDIO_END}"
+_MARKERS = re.compile(f"([{THINK_START}{THINK_END}]|{_AUDIO})")
+_ANY_AUDIO = re.compile(f"{AUDIO_START}[0-9a-f]{{0,{_ID_LENGTH}}}|{AUDIO_END}")
+
+
+class StoredEvent(Protocol):
+    """What a transcript looks at in an event's row."""
+
+    @property
+    def number(self) -> int: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def activation(self) -> UUID | None: ...
+    @property
+    def body(self) -> Mapping[str, Any]: ...
+
+
+class TurnRow(Protocol):
+    """What a transcript looks at in a turn's row; event numbers say between which events its text stands."""
+
+    @property
+    def id(self) -> UUID: ...
+    @property
+    def epoch(self) -> int: ...
+    @property
+    def text(self) -> str: ...
+    @property
+    def opened_at(self) -> int: ...
+    @property
+    def epoch_at(self) -> int: ...
+    @property
+    def closed_at(self) -> int | None: ...
+
+
+E = TypeVar("E", bound=StoredEvent)
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """All events up to `event`, and `offset` code points of the turn that was open then; None: none was."""
+
+    event: int = 0
+    offset: int | None = None
+
+    def __str__(self) -> str:
+        return str(self.event) if self.offset is None else f"{self.event}.{self.offset}"
+
+    @staticmethod
+    def parse(text: str) -> "Position":
+        """The inverse of `str`. Raises InvalidRequest."""
+        found = _POSITION.fullmatch(text.strip())
+        if found is None:
+            raise InvalidRequest(f'"{text[:40]}" is no position. Use the id of an event, such as 42 or 42.1380.')
+        return Position(int(found[1]), int(found[2]) if found[2] is not None else None)
+
+
+@dataclass(frozen=True, slots=True)
+class Event(Generic[E]):
+    """A stored event, and where a listener stands after it. `keep`: what a take-back leaves of the turn's text."""
+
+    position: Position
+    stored: E
+    keep: int = 0
+    epoch: int = 0
+
+    @property
+    def number(self) -> int:
+        """The event's number."""
+        return self.position.event
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A part of the open turn's text, and where a listener stands after it."""
+
+    position: Position
+    turn: UUID
+    text: str
+
+
+Frame: TypeAlias = Event[E] | Said
+
+
+@dataclass(slots=True)
+class _Heard:
+    """An unbroken stretch of a turn's text, from pieces."""
+
+    epoch: int
+    start: int
+    text: str
+
+    @property
+    def end(self) -> int:
+        return self.start + len(self.text)
+
+    def hear(self, epoch: int, offset: int, text: str) -> None:
+        """Take a piece in; one that does not join replaces what was there, for the rows have the rest."""
+        if epoch < self.epoch:
+            return
+        joins = epoch == self.epoch and offset <= self.end and self.start <= offset + len(text)
+        if not joins or self.end - self.start > MOST_AHEAD:
+            if epoch > self.epoch or offset + len(text) > self.end:
+                self.epoch, self.start, self.text = epoch, offset, text
+            return
+        if offset < self.start:
+            self.start, self.text = offset, text[: self.start - offset] + self.text
+        self.text += text[self.end - offset :] if offset + len(text) > self.end else ""
+
+    def after(self, offset: int) -> str:
+        """The stretch from `offset` on; nothing if it begins later."""
+        return self.text[offset - self.start :] if self.start <= offset < self.end else ""
+
+
+class Transcript(Generic[E]):
+    """One listener's way through a run. `after`: what the listener has already."""
+
+    def __init__(self, after: Position | None = None) -> None:
+        self.position = after or Position()
+        self._announced = 0
+        self._has_read = False
+        self._is_sure = False
+        self._rows: dict[UUID, TurnRow] = {}
+        self._heard: dict[UUID, _Heard] = {}
+        self._open: UUID | None = None
+
+    @property
+    def after(self) -> int:
+        """The number after which events are to be read, and turns that had not been closed before it."""
+        return self.position.event
+
+    @property
+    def needs_rows(self) -> bool:
+        """Whether something is known to be missing that only the rows can tell."""
+        return not self._is_sure or self._announced > self.after or self._is_behind()
+
+    def look_again(self) -> None:
+        """Something may have been missed: rows are needed."""
+        self._is_sure = False
+
+    def echo(self, number: int) -> None:
+        """Somebody says that events up to this number are stored."""
+        self._announced = max(self._announced, number)
+
+    def piece(self, turn: UUID, epoch: int, offset: int, text: str) -> list[Frame[E]]:
+        """A live piece of a turn's text. An empty one tells how long the text is by now."""
+        heard = self._heard.get(turn)
+        if heard is None:
+            self._heard[turn] = _Heard(epoch, offset, text)
+        else:
+            heard.hear(epoch, offset, text)
+        return list(self._say()) if turn == self._open else []
+
+    def rows(self, events: Sequence[E], turns: Sequence[TurnRow]) -> list[Frame[E]]:
+        """Events after `after`, in order, and the turns that were not closed before it, read later than the events."""
+        self._is_sure = True
+        for turn in turns:
+            self._know(turn)
+        if not self._has_read:
+            self._has_read = True
+            self._go_on()
+        frames: list[Frame[E]] = []
+        for event in events:
+            if event.number <= self.after:
+                continue
+            if event.number != self.after + 1:
+                break
+            frames += self._say()
+            frames.append(self._step(event))
+        frames += self._say()
+        self._forget()
+        return frames
+
+    def _know(self, row: TurnRow) -> None:
+        """Note a turn's row. One that was opened anew (a failed Message's default) is another text under its id."""
+        known = self._rows.get(row.id)
+        if known is not None and row.id == self._open and known.opened_at != row.opened_at:
+            self._open = None
+            self.position = Position(self.after)
+        self._rows[row.id] = row
+
+    def _go_on(self) -> None:
+        """Find the turn that the listener was in. One that ended without an event may be closed by now."""
+        offset = self.position.offset
+        self._open_at(self.after)
+        if offset is None:
+            return
+        if self._open is None:
+            begun = [row for row in self._rows.values() if row.opened_at <= self.after]
+            self._open = max(begun, key=lambda row: row.opened_at).id if begun else None
+        self.position = Position(self.after, offset if self._open is not None else None)
+
+    def _open_at(self, number: int) -> None:
+        """Open the turn that is open after this event, if no turn is."""
+        if self._open is not None:
+            return
+        for row in self._rows.values():
+            if row.opened_at <= number and not _is_over(row, number):
+                self._open = row.id
+                self.position = Position(self.position.event, 0)
+
+    def _step(self, event: E) -> Event[E]:
+        """Pass an event: turns close and open, texts are taken back."""
+        number, keep, epoch = event.number, 0, 0
+        offset = self.position.offset
+        if event.name == MESSAGE_RESET:
+            row = self._rows.get(event.activation) if event.activation else None
+            keep = event.body.get("keep", 0)
+            epoch = event.body.get("epoch", row.epoch if row else 0)
+            if offset is not None and event.activation == self._open:
+                offset = min(offset, keep)
+        if self._open is not None and _is_over(self._rows[self._open], number):
+            self._open, offset = None, None
+        self.position = Position(number, offset)
+        self._open_at(number)
+        return Event(self.position, event, keep, epoch)
+
+    def _say(self) -> Iterator[Said]:
+        """What can be said of the open turn: its row's text, then what was heard beyond it."""
+        self._open_at(self.after)
+        offset = self.position.offset
+        if self._open is None or offset is None:
+            return
+        row = self._rows[self._open]
+        if row.epoch_at > self.after:
+            return  # the row is ahead of us: its text comes after the take-back
+        text = row.text[offset:]
+        heard = self._heard.get(self._open)
+        if row.closed_at is None and heard is not None and heard.epoch == row.epoch:
+            text += heard.after(offset + len(text))
+        if row.closed_at is None:
+            text = _without_half_a_marker(text)
+        if text:
+            self.position = Position(self.after, offset + len(text))
+            yield Said(self.position, self._open, text)
+
+    def _is_behind(self) -> bool:
+        """Whether pieces have told of text, or of an epoch, that we do not have."""
+        heard = self._heard.get(self._open) if self._open is not None else None
+        if heard is None or self._open is None or self.position.offset is None:
+            return False
+        row = self._rows[self._open]
+        if row.closed_at is not None:
+            return False  # its text is whole
+        return heard.epoch > row.epoch or (heard.epoch == row.epoch and heard.end > self.position.offset)
+
+    def _forget(self) -> None:
+        """Let go of turns that are over."""
+        over = [row.id for row in self._rows.values() if _is_over(row, self.after) and row.id != self._open]
+        for turn in over:
+            del self._rows[turn]
+            self._heard.pop(turn, None)
+
+
+def _is_over(row: TurnRow, number: int) -> bool:
+    """Whether nothing of a turn may be said after this event.
+
+    A turn may end without an event, at the number that opened it or gave it its text: it is heard after that one.
+    """
+    return row.closed_at is not None and row.closed_at <= number and row.epoch_at < number
+
+
+def _without_half_a_marker(text: str) -> str:
+    """The text up to a marker of audio that is still to be completed."""
+    start = text.rfind(AUDIO_START, -_ID_LENGTH - 1)
+    return text if start < 0 or AUDIO_END in text[start:] else text[:start]
+
+
+def message_data(said: Said) -> Iterator[tuple[Position, dict[str, Any]]]:
+    """`data` of the `message` events that a part of a text becomes; each marker is an event of its own.
+
+    `audio` is the id of a file with a spoken sentence; who writes to a client puts its bytes in the place.
+    """
+    at = (said.position.offset or 0) - len(said.text)
+    for part in filter(None, _MARKERS.split(said.text)):
+        at += len(part)
+        match part:
+            case "\ufdd0":
+                data: dict[str, Any] = {"content": "", "start_to_think": True}
+            case "\ufdd1":
+                data = {"content": "", "end_to_think": True}
+            case _ if _MARKERS.fullmatch(part):
+                data = {"content": "", "audio": part[1:-1]}
+            case _:
+                data = {"content": without_audio(part)}
+        yield Position(said.position.event, at), data
+
+
+def tagged(text: str) -> str:
+    """A text with its think markers as the tags that clients know, and without its audio."""
+    return without_audio(text).replace(THINK_START, "<think>").replace(THINK_END, "</think>")
+
+
+def without_audio(text: str) -> str:
+    """A text without the markers of its audio."""
+    return _ANY_AUDIO.sub("", text) if AUDIO_START in text or AUDIO_END in text else text

@@ -1,0 +1,76 @@
+"""What a container's outputs collect from the passes of its body (engine 4.4).
+
+One after another, node outputs are single slots: a child that did not run in a pass contributes what it held before.
+Side by side every item has its own copy, so a child that did not run contributes null.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from canvas.graph.canvas import Canvas, Node
+
+PassOutputs = tuple[str, int, Mapping[str, Any]]
+"""(node id, item, outputs) of one activation in a body."""
+
+
+def refs_of(params: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
+    """Output name -> (child id, its output) of a container's params; a `ref` is split at its first `@`."""
+    outputs = params.get("outputs")
+    found: dict[str, tuple[str, str]] = {}
+    for name, output in outputs.items() if isinstance(outputs, Mapping) else ():
+        ref = output.get("ref") if isinstance(output, Mapping) else None
+        if isinstance(ref, str) and ref:
+            child, _, root = ref.strip("{} ").partition("@")
+            found[name] = (child, root)
+    return found
+
+
+def collected_by(canvas: Canvas, container: Node) -> dict[str, tuple[str, str]]:
+    """What an Iteration collects: only from its children, not from what lies in containers among these."""
+    children = {child.id for child in canvas.children(container.number)}
+    return {name: ref for name, ref in refs_of(container.params).items() if ref[0] in children}
+
+
+def collect(
+    refs: Mapping[str, tuple[str, str]],
+    passes: Iterable[PassOutputs],
+    count: int,
+    before: Mapping[str, Mapping[str, Any]] | None,
+) -> dict[str, list[Any]]:
+    """The list of each output over `count` passes. `passes` come in item order, later activations last.
+
+    `before` holds what each child held when the container was entered; None: items run side by side.
+    """
+    held: dict[tuple[str, int], Mapping[str, Any]] = {}
+    for node, item, outputs in passes:
+        held[node, item] = outputs
+    collected: dict[str, list[Any]] = {}
+    for name, (child, root) in refs.items():
+        slot = before.get(child, {}).get(root, "") if before is not None else None
+        values: list[Any] = []
+        for item in range(count):
+            outputs = held.get((child, item))
+            if outputs is not None:
+                slot = outputs.get(root, "")
+            elif before is None:
+                slot = None
+            values.append(slot)
+        collected[name] = values
+    return {name: values for name, values in collected.items() if values or before is None}
+
+
+def per_item(passes: Iterable[PassOutputs], item_node: str, count: int) -> list[dict[str, Any]]:
+    """`_result` of side-by-side items: {item, index, "<child>": {outputs}} of each (components 3.8)."""
+    results: list[dict[str, Any]] = [{"item": None, "index": index} for index in range(count)]
+    for node, item, outputs in passes:
+        shown = {name: value for name, value in outputs.items() if not name.startswith("_")}
+        if item < count and node == item_node:
+            results[item]["item"] = outputs.get("item")
+        elif item < count:
+            results[item][node] = shown
+    return results
+
+
+def children_collected(refs: Mapping[str, tuple[str, str]]) -> Sequence[str]:
+    """The children whose outputs are collected."""
+    return sorted({child for child, _ in refs.values()})

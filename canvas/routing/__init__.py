@@ -1,0 +1,1 @@
+"""Routing: which nodes run next (`decide`), and what a decision writes."""

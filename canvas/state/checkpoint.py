@@ -1,0 +1,184 @@
+"""A run's state as JSON: what lies in a row between two decisions (a checkpoint), and back.
+
+Node numbers stand for nodes: a run keeps its version, so they keep their meaning.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+from uuid import UUID
+
+from canvas.state.order_key import Place, from_json, to_json
+from canvas.state.run_state import (
+    Container,
+    Failing,
+    Held,
+    OpenForm,
+    RunState,
+    Scope,
+    ScopeKey,
+    Speech,
+    Untold,
+    scope_key,
+    scope_text,
+)
+
+
+def run_to_json(state: RunState) -> dict[str, Any]:
+    """The part of a run's row that is one JSON column."""
+    return {
+        "live": state.live,
+        "queued": state.queued,
+        "max_running": state.max_running,
+        "max_activations": state.max_activations,
+        "activated": state.activated,
+        "speeches": [
+            {
+                "turn": str(s.turn),
+                "number": s.number,
+                "scope": scope_text(s.scope),
+                "place": to_json(s.place) if s.place else None,
+                "started": s.started,
+                "opened": s.opened,
+                "said": s.said,
+                "error": s.error,
+                "end": s.end,
+                "held": [[str(h.activation), h.node_id, h.error, h.key] for h in s.held],
+            }
+            for s in state.speeches
+        ],
+        "forms": {
+            str(activation): [f.node_id, f.place, scope_text(f.scope), f.inputs, f.tips, f.started]
+            for activation, f in state.forms.items()
+        },
+        "failing": [f.wave, f.place, f.node_id, f.error, f.code] if (f := state.failing) else None,
+        "last": [state.last[0], str(state.last[1]), state.last[2]] if state.last else None,
+    }
+
+
+def fill_run(state: RunState, data: Mapping[str, Any]) -> RunState:
+    """Put the JSON column's content into a state that has the row's other columns already."""
+    state.live = data["live"]
+    state.queued = data["queued"]
+    state.max_running = data["max_running"]
+    state.max_activations = data.get("max_activations", 0)
+    state.activated = data.get("activated", 0)
+    state.speeches = [
+        Speech(
+            turn=UUID(s["turn"]),
+            number=s["number"],
+            scope=scope_key(s["scope"]),
+            place=from_json(s["place"]) if s["place"] else None,
+            started=s["started"],
+            opened=s["opened"],
+            said=s["said"],
+            error=s["error"],
+            end=s["end"],
+            held=[Held(UUID(h[0]), h[1], h[2], h[3]) for h in s["held"]],
+        )
+        for s in data["speeches"]
+    ]
+    state.forms = {
+        UUID(activation): OpenForm(f[0], f[1], scope_key(f[2]), *f[3:]) for activation, f in data["forms"].items()
+    }
+    state.failing = Failing(*data["failing"]) if data["failing"] else None
+    state.last = (data["last"][0], UUID(data["last"][1]), data["last"][2]) if data["last"] else None
+    return state
+
+
+def scope_to_json(scope: Scope) -> dict[str, Any]:
+    """A scope's row; what is empty is left out."""
+    data: dict[str, Any] = {
+        "region": scope.region.hex(),
+        "limits": scope.limits,
+        "trail": to_json(scope.trail),
+        "last_wave": scope.last_wave,
+        "alive": f"{scope.alive:x}",
+        "still": f"{scope.still:x}" if scope.still else "",
+        "reached": _places_to_json(scope.reached),
+        "returning": {str(number): f"{tails:x}" for number, tails in scope.returning.items()},
+        "places": _places_to_json(scope.places),
+        "ordinals": scope.ordinals,
+        "containers": {
+            number: [
+                str(c.activation),
+                c.ordinal,
+                to_json(c.place),
+                c.count,
+                c.concurrency,
+                c.next,
+                c.open,
+                c.still,
+                c.waves,
+                c.failed_item,
+                c.error,
+                c.failed_at,
+                *_of_items_to_json(c),
+            ]
+            for number, c in scope.containers.items()
+        },
+        "leaving": to_json(scope.leaving) if scope.leaving else None,
+        "left_by": str(scope.left_by) if scope.left_by else None,
+        "escaped": scope.escaped,
+        "counted_still": scope.counted_still,
+    }
+    return {name: value for name, value in data.items() if value or name in ("trail", "alive")}
+
+
+def scope_from_json(key: ScopeKey, data: Mapping[str, Any]) -> Scope:
+    """The inverse of `scope_to_json`."""
+    return Scope(
+        key=key,
+        region=bytes.fromhex(data.get("region", "")),
+        limits=tuple((region, revision) for region, revision in data.get("limits", ())),
+        trail=from_json(data["trail"]),
+        last_wave=data.get("last_wave", 0),
+        alive=int(data["alive"], 16),
+        still=int(data.get("still", "0"), 16),
+        reached=_places_from_json(data.get("reached", {})),
+        returning={int(number): int(tails, 16) for number, tails in data.get("returning", {}).items()},
+        places=_places_from_json(data.get("places", {})),
+        ordinals={int(number): ordinal for number, ordinal in data.get("ordinals", {}).items()},
+        containers={int(number): _container_from_json(c) for number, c in data.get("containers", {}).items()},
+        leaving=from_json(data["leaving"]) if data.get("leaving") else None,
+        left_by=UUID(data["left_by"]) if data.get("left_by") else None,
+        escaped=data.get("escaped", False),
+        counted_still=data.get("counted_still", False),
+    )
+
+
+def _of_items_to_json(container: Container) -> list[Any]:
+    """What a container keeps whose items run at once, nothing for others; the untold in few characters."""
+    if not container.overlaps:
+        return [container.revision] if container.revision else []
+    untold = {str(item): [_untold_to_json(told) for told in held] for item, held in container.untold.items()}
+    return [0, container.span, container.alone, container.shown, container.ended, untold]
+
+
+def _untold_to_json(untold: Untold) -> list[Any]:
+    if untold.failure is not None:
+        place, code = untold.failure
+        return [untold.node, untold.error, to_json(place), code]
+    return [untold.node, untold.error] if untold.has_ended else [untold.node]
+
+
+def _container_from_json(data: Sequence[Any]) -> Container:
+    container = Container(UUID(data[0]), data[1], from_json(data[2]), *data[3:11], failed_at=(data[11][0], data[11][1]))
+    if len(data) > 12:
+        container.revision = data[12]
+    if len(data) > 13:
+        container.span, container.alone, container.shown, container.ended, untold = data[13:]
+        container.untold = {int(item): [_untold_from_json(told) for told in held] for item, held in untold.items()}
+    return container
+
+
+def _untold_from_json(data: Sequence[Any]) -> Untold:
+    failure = (from_json(data[2]), data[3]) if len(data) > 2 else None
+    return Untold(data[0], len(data) > 1, data[1] if len(data) > 1 else None, failure)
+
+
+def _places_to_json(places: Mapping[int, Place]) -> dict[str, Any]:
+    return {str(number): to_json(place) for number, place in places.items()}
+
+
+def _places_from_json(data: Mapping[str, Sequence[Any]]) -> dict[int, Place]:
+    return {int(number): from_json(list(place)) for number, place in data.items()}

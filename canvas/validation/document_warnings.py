@@ -1,0 +1,146 @@
+"""What a document alone makes suspicious, node by node: references to nothing, and ways out that lead nowhere.
+
+`foresight` adds what follows from the order in which nodes run.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import Any, TypeAlias
+
+from canvas.document import edges
+from canvas.document.document import Document, Entry
+from canvas.document.references import ALIASES
+from canvas.graph import container_outputs, uncertain_outcomes
+from canvas.validation.findings import Finding, warning
+from canvas.validation.paths import ROUTERS, Way
+from canvas.validation.reference_scan import Read, rows
+
+OutputsOf: TypeAlias = Callable[[Entry], Collection[str] | None]
+"""The outputs that a node may have; None for a node that may have any."""
+
+SET_BY_A_RUN = frozenset({"sys.chat_template_kwargs"})
+METHODS = ("", "comment", "goto")
+SHOWN = 8  # names of outputs in one message
+
+
+def of_references(document: Document, entry: Entry, found: Iterable[Read], outputs_of: OutputsOf) -> Iterator[Finding]:
+    """References to what the canvas does not have."""
+    for read in found:
+        yield from _of_read(document, entry, read, outputs_of)
+
+
+def of_collecting(document: Document, entry: Entry) -> Iterator[Finding]:
+    """Outputs of an Iteration that collect from what is no part of its body."""
+    if entry.component != "Iteration":
+        return
+    for name, (child, _) in container_outputs.refs_of(entry.params).items():
+        if child in document.entries and document.entries[child].parent != entry.id:
+            reason = f"it collects from {child}, which is not directly in its body, so nothing is collected"
+            yield warning(entry, f"outputs.{name}.ref", "collects_nothing", reason)
+
+
+def of_failures(entry: Entry) -> Iterator[Finding]:
+    """What the author wants when the node fails, where it cannot come to that."""
+    params = entry.params
+    method, default = params.get("exception_method") or "", params.get("exception_default_value")
+    targets = [target for _, target in edges.exits(params)]
+    if method not in METHODS:
+        reason = f"{str(method)[:40]!r} is no way to handle a failure. Use comment, goto or nothing"
+        yield warning(entry, "exception_method", "unknown_exception_method", reason)
+    if targets and not method:
+        reason = "it is followed only where exception_method is goto. Set that, or name no node"
+        yield warning(entry, "exception_goto", "goto_without_method", reason)
+    if method == "goto" and not default and not targets:
+        reason = "a failure has nowhere to go, so it ends the run. Name a node"
+        yield warning(entry, "exception_goto", "goto_without_target", reason)
+    if method == "comment" and not default and not targets:
+        reason = "there is no value to go on with, so a failure ends the run. Give one"
+        yield warning(entry, "exception_default_value", "comment_without_default", reason)
+
+
+def of_unknown_outcomes(document: Document) -> Iterator[Finding]:
+    """What shall follow where nobody knows whether a node has acted, if it is no choice."""
+    usual = document.raw.get(uncertain_outcomes.FIELD)
+    choices = f"Use {', '.join(uncertain_outcomes.POLICIES)} or nothing"
+    if not uncertain_outcomes.is_unsaid(usual) and not uncertain_outcomes.is_policy(usual):
+        told = f"{str(usual)[:40]!r} is no answer to an unknown outcome, so it counts as fail. {choices}."
+        yield Finding("warning", None, uncertain_outcomes.FIELD, told, "unknown_on_unknown")
+    for entry in document.entries.values():
+        written = entry.params.get(uncertain_outcomes.FIELD)
+        if not uncertain_outcomes.is_unsaid(written) and not uncertain_outcomes.is_policy(written):
+            reason = f"{str(written)[:40]!r} is no answer to an unknown outcome, so it counts as unsaid. {choices}"
+            yield warning(entry, uncertain_outcomes.FIELD, "unknown_on_unknown", reason)
+
+
+def of_branches(document: Document, entry: Entry, ways: list[Way]) -> Iterator[Finding]:
+    """Edges behind a Switch or Categorize that no branch names: routers go where their branches say, nowhere else."""
+    if entry.component not in ROUTERS:
+        return
+    exits = {target for _, target in edges.exits(entry.params)}
+    for way in ways:
+        is_known = way.target in document.entries and way.target not in exits
+        if way.field == "downstream" and not way.is_taken and is_known:
+            reason = f"no branch names {way.target}, so the edge to it is never taken. Name it in a branch"
+            yield warning(entry, "downstream", "edge_never_taken", reason)
+
+
+def _around(entries: Mapping[str, Entry], entry: Entry) -> Iterator[str]:
+    """The containers around a node, innermost first; `parse` has bounded how many there are."""
+    parent = entry.parent
+    while parent is not None and parent in entries:
+        yield parent
+        parent = entries[parent].parent
+
+
+def _of_read(document: Document, entry: Entry, read: Read, outputs_of: OutputsOf) -> Iterator[Finding]:
+    ref = read.ref
+    if ref.is_alias and not read.is_whole:
+        if not _is_in_iteration(document.entries, entry):
+            reason = (
+                f"{{{ref.root}}} stays text here: it means something inside of an Iteration only. Refer to an output"
+            )
+            yield warning(entry, read.field, "alias_outside", reason)
+    elif ref.node is not None and ref.node in document.entries:
+        yield from _of_output(document.entries[ref.node], entry, read, outputs_of)
+    elif not _is_known(document, entry, read):
+        reason = (
+            f"it refers to {ref.expression}, which does not exist, and fails when it reads it. Mend the name or add it"
+        )
+        yield warning(entry, read.field, "unknown_reference", reason)
+
+
+def _of_output(source: Entry, entry: Entry, read: Read, outputs_of: OutputsOf) -> Iterator[Finding]:
+    if read.is_target or read.ref.root.startswith("_"):
+        return
+    known = outputs_of(source)
+    if known is None or read.ref.root in known:
+        return
+    there = ", ".join(sorted(filter(None, known))[:SHOWN]) or "none"
+    reason = (
+        f"it refers to {read.ref.expression}, and {source.id} has no such output, so it reads nothing. It has {there}"
+    )
+    yield warning(entry, read.field, "unknown_output", reason)
+
+
+def _is_known(document: Document, entry: Entry, read: Read) -> bool:
+    ref = read.ref
+    if ref.node is not None:
+        return False
+    if ref.root in document.globals or ref.root in SET_BY_A_RUN:
+        return True
+    if ref.root in ALIASES and _is_in_iteration(document.entries, entry):
+        return True
+    own = [entry.id] if entry.component == "Loop" else []
+    return any(
+        row.get("variable") == ref.root
+        for container in (*own, *_around(document.entries, entry))
+        if document.entries[container].component == "Loop"
+        for _, row in rows(_params(document, container).get("loop_variables"))
+    )
+
+
+def _params(document: Document, node: str) -> Mapping[str, Any]:
+    return document.entries[node].params
+
+
+def _is_in_iteration(entries: Mapping[str, Entry], entry: Entry) -> bool:
+    return any(entries[container].component == "Iteration" for container in _around(entries, entry))

@@ -1,0 +1,122 @@
+"""What follows from the order in which nodes run: values that are read before anybody can have set them.
+
+A node that runs only after another cannot have left it anything: what the turn before it left is taken back when a
+turn starts. Bodies are the exception, for a pass sees what earlier passes have left. So only nodes that stand in
+different containers, or in none, are compared.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+
+from canvas.document import references
+from canvas.document.document import Document, Entry
+from canvas.graph.canvas import Canvas, Kind, bits
+from canvas.graph.reachability import reach_of
+from canvas.validation.findings import Finding, warning
+from canvas.validation.paths import Way
+from canvas.validation.reference_scan import Read
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """Who can have run before whom."""
+
+    canvas: Canvas
+    above: Sequence[int]  # per node, a mask of those from which a way leads to it
+    unreached: AbstractSet[str]
+
+    @classmethod
+    def of(cls, canvas: Canvas, ways: Mapping[str, Sequence[Way]], unreached: AbstractSet[str]) -> "Order":
+        """The order that the ways of a canvas leave open."""
+        numbers = canvas.numbers
+        reach = reach_of(
+            parents=[node.parent for node in canvas.nodes],
+            targets=[
+                [numbers[way.target] for way in ways[node.id] if way.is_taken and way.target in numbers]
+                for node in canvas.nodes
+            ],
+            roots=[canvas.begin, *canvas.items.values()],
+            items=frozenset(canvas.items.values()),
+            mentions=[() for _ in canvas.nodes],
+        )
+        return cls(canvas, reach.above, unreached)
+
+    def runs_later(self, node: str, reader: str) -> bool:
+        """Whether a node runs only after the one that reads it."""
+        later, earlier = self._outermost(node), self._outermost(reader)
+        if later == earlier:
+            return node == reader and self._runs_once(later, node)
+        return bool(self.above[later] >> earlier & 1) and not self.above[earlier] >> later & 1
+
+    def _outermost(self, node: str) -> int:
+        number = self.canvas.numbers[node]
+        return (number, *self.canvas.containers_of(number))[-1]
+
+    def _runs_once(self, outermost: int, node: str) -> bool:
+        found = self.canvas.nodes[outermost]
+        return found.id == node and not found.kind.is_container and not self.canvas.may_repeat(outermost)
+
+
+def of_order(
+    document: Document, order: Order, found: Mapping[str, Sequence[Read]], written: AbstractSet[tuple[str, str]]
+) -> Iterator[Finding]:
+    """References to what cannot have run yet. `written`: outputs that an assigner sets, whoever runs when."""
+    for entry in document.entries.values():
+        if entry.id in order.unreached:
+            continue
+        silent = set(_never_said(entry, order, written))
+        for read in found[entry.id]:
+            if read.is_target or (read.ref.node, read.ref.root) in written or read.field in silent:
+                continue
+            if (reason := _why_nothing(entry.id, read.ref, order)) is not None:
+                yield warning(entry, read.field, "reads_nothing", f"{reason}, so it reads nothing")
+        for field in sorted(silent):
+            reason = "it refers to a node that cannot have run by then, so another text of this Message is always taken"
+            yield warning(entry, field, "never_said", reason)
+
+
+def of_models(document: Document, order: Order) -> Iterator[Finding]:
+    """Model nodes that are never called, because the Message behind them does not ask what they say (engine 4.8)."""
+    for number in bits(order.canvas.unheard):
+        entry = document.entries[order.canvas.nodes[number].id]
+        if entry.id not in order.unreached:
+            reason = (
+                f"a Message follows and nothing refers to {entry.id}@content, so its model is never called. "
+                f"Let the Message say {{{entry.id}@content}}"
+            )
+            yield warning(entry, None, "never_called", reason)
+
+
+def _never_said(entry: Entry, order: Order, written: AbstractSet[tuple[str, str]]) -> Iterator[str]:
+    """The fields of alternatives that are never taken, where there is one that can be."""
+    texts = entry.params.get("content")
+    if order.canvas.node(entry.id).kind is not Kind.MESSAGE or not isinstance(texts, list) or len(texts) < 2:
+        return
+    fields = [
+        f"content[{place}]"
+        for place, text in enumerate(texts)
+        if isinstance(text, str) and _is_silent(entry.id, text, order, written)
+    ]
+    if len(fields) < len(texts):
+        yield from fields
+
+
+def _is_silent(reader: str, text: str, order: Order, written: AbstractSet[tuple[str, str]]) -> bool:
+    return any(
+        (found.ref.node, found.ref.root) not in written and _why_nothing(reader, found.ref, order) is not None
+        for found in references.find(text)
+    )
+
+
+def _why_nothing(reader: str, ref: references.Ref, order: Order) -> str | None:
+    """Why a reference never finds a value; None if it may."""
+    if ref.node is None or ref.node not in order.canvas.numbers:
+        return None
+    if ref.node in order.unreached:
+        return f"it refers to {ref.expression}, and {ref.node} never runs"
+    if ref.node == reader and order.runs_later(reader, reader):
+        return f"it refers to {ref.expression}, its own output"
+    if order.runs_later(ref.node, reader):
+        return f"it refers to {ref.expression}, and {ref.node} runs only after it"
+    return None

@@ -1,0 +1,89 @@
+"""What a new conversation starts with."""
+
+from typing import Any
+
+import pytest
+
+from canvas.document import defaults, parsing
+
+
+@pytest.mark.parametrize(
+    ("stored", "expected"),
+    [("text", ""), (5, 0), (1.5, 0), (True, 0), ([1], []), ({"a": 1}, {}), (None, None)],
+)
+def test_sys_globals_are_emptied_by_the_type_of_what_they_hold(stored: Any, expected: Any):
+    document = parsing.parse({"components": {}, "globals": {"sys.custom": stored}})
+
+    fresh = defaults.fresh_globals(document)["sys.custom"]
+
+    assert fresh == expected
+    assert type(fresh) is type(expected)
+
+
+@pytest.mark.parametrize(
+    ("variable", "expected"),
+    [
+        ({"type": "string", "value": "set"}, "set"),
+        ({"type": "number", "value": 0}, 0),
+        ({"type": "number", "value": None}, 0),
+        ({"type": "boolean"}, False),
+        ({"type": "object"}, {}),
+        ({"type": "array<string>"}, []),
+        ({"type": "string"}, ""),
+        ({}, ""),
+    ],
+)
+def test_conversation_variables_start_as_declared(variable: dict[str, Any], expected: Any):
+    document = parsing.parse({"components": {}, "variables": {"v": variable}, "globals": {"env.v": "used"}})
+
+    assert defaults.fresh_globals(document)["env.v"] == expected
+
+
+def test_undeclared_variables_become_empty_text_and_other_names_stay():
+    document = parsing.parse({"components": {}, "globals": {"env.old": 4, "other": "kept"}})
+
+    fresh = defaults.fresh_globals(document)
+
+    assert (fresh["env.old"], fresh["other"]) == ("", "kept")
+
+
+def test_all_six_sys_globals_are_there_even_if_the_document_had_none():
+    fresh = defaults.fresh_globals(parsing.parse({}))
+
+    assert fresh == {
+        "sys.query": "",
+        "sys.user_id": "",
+        "sys.conversation_turns": 0,
+        "sys.files": [],
+        "sys.history": [],
+        "sys.date": "",
+    }
+
+
+def test_a_full_reset_clears_values_and_what_was_said_but_keeps_the_canvas():
+    params = {
+        "inputs": {"name": {"type": "line", "value": "Bob"}},
+        "outputs": {"o": {"type": "string", "value": "x"}, "r": {"ref": "a@b"}},
+        "mode": "conversational",
+    }
+    document = parsing.parse(
+        {
+            "components": {"begin": {"obj": {"component_name": "Begin", "params": params}}},
+            "history": [["user", "hi"]],
+            "memory": [["u", "a", "s"]],
+            "retrieval": {"chunks": {}},
+            "path": ["begin"],
+        }
+    )
+
+    fresh = defaults.fresh(document)
+
+    assert fresh.entries["begin"].params == {
+        "inputs": {"name": {"type": "line", "value": None}},
+        "outputs": {"o": {"type": "string", "value": None}, "r": {"ref": "a@b"}},
+        "mode": "conversational",
+    }
+    assert (fresh.history, fresh.memory, fresh.retrieval) == ((), (), ())
+    assert parsing.dump(fresh)["path"] == []
+    assert parsing.parse(parsing.dump(fresh)) == fresh
+    assert document.entries["begin"].params == params

@@ -1,0 +1,136 @@
+"""Old component names: renamed everywhere they matter, nowhere else, and only once."""
+
+import copy
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from canvas.document import legacy
+
+OLD: dict[str, Any] = {
+    "components": {
+        "begin": {"obj": {"component_name": "Begin", "params": {}}, "downstream": ["Splitter:a"], "upstream": []},
+        "Splitter:a": {
+            "obj": {"component_name": "Splitter", "params": {"Splitter:a": "Splitter:a", "n": 1}},
+            "downstream": ["Message:b"],
+            "upstream": ["begin"],
+            "parent_id": "Parallel:p",
+        },
+        "Message:b": {
+            "obj": {
+                "component_name": "Message",
+                "params": {
+                    "content": ["{{ Splitter:a@chunks }} of Splitter:a, {Splitter:ab@x}"],
+                    "ref": "Splitter:a@y",
+                },
+            },
+            "downstream": [],
+            "upstream": ["Splitter:a"],
+        },
+        "Parallel:p": {"obj": {"component_name": "Parallel", "params": {}}, "downstream": [], "upstream": []},
+    },
+    "path": ["begin", "Splitter:a"],
+    "history": [["user", "{Splitter:a@x}"]],
+    "globals": {"env.x": "{Splitter:a@x}"},
+    "graph": {
+        "nodes": [
+            {
+                "id": "Splitter:a",
+                "parentId": "Parallel:p",
+                "type": "splitterNode",
+                "data": {"label": "Splitter", "name": "Splitter", "form": {"to": "Splitter:a"}},
+            },
+            {"id": "Message:b", "type": "messageNode", "data": {"label": "Message", "name": "Splitter 2"}},
+        ],
+        "edges": [
+            {"id": "xy-edge__Splitter:astart-Message:bend", "source": "Splitter:a", "target": "Message:b"},
+        ],
+    },
+}
+
+
+def test_ids_names_and_references_are_renamed_together():
+    renamed = legacy.rename(OLD)
+
+    components = renamed["components"]
+    assert list(components) == ["begin", "TokenChunker:a", "Message:b", "Iteration:p"]
+    assert components["begin"]["downstream"] == ["TokenChunker:a"]
+    assert components["TokenChunker:a"]["obj"]["component_name"] == "TokenChunker"
+    assert components["TokenChunker:a"]["parent_id"] == "Iteration:p"
+    assert components["Message:b"]["upstream"] == ["TokenChunker:a"]
+    assert renamed["path"] == ["begin", "TokenChunker:a"]
+    assert renamed["history"] == [["user", "{TokenChunker:a@x}"]]
+
+
+def test_references_are_renamed_with_and_without_braces_but_words_and_unknown_ids_are_not():
+    params = legacy.rename(OLD)["components"]["Message:b"]["obj"]["params"]
+
+    assert params["content"] == ["{{ TokenChunker:a@chunks }} of Splitter:a, {Splitter:ab@x}"]
+    assert params["ref"] == "TokenChunker:a@y"
+
+
+def test_keys_and_globals_are_left_alone():
+    renamed = legacy.rename(OLD)
+
+    assert renamed["components"]["TokenChunker:a"]["obj"]["params"] == {"Splitter:a": "TokenChunker:a", "n": 1}
+    assert renamed["globals"] == OLD["globals"]
+
+
+def test_the_drawing_is_renamed_and_keeps_the_names_that_its_author_gave():
+    graph = legacy.rename(OLD)["graph"]
+
+    chunker, message = graph["nodes"]
+    assert (chunker["id"], chunker["parentId"], chunker["type"]) == ("TokenChunker:a", "Iteration:p", "chunkerNode")
+    assert chunker["data"] == {"label": "TokenChunker", "name": "TokenChunker", "form": {"to": "TokenChunker:a"}}
+    assert message["data"]["name"] == "Splitter 2"
+    assert graph["edges"] == [
+        {"id": "xy-edge__TokenChunker:astart-Message:bend", "source": "TokenChunker:a", "target": "Message:b"}
+    ]
+
+
+def test_what_the_old_name_implied_is_written_out():
+    renamed = legacy.rename({"components": {"Fillup:a": {"name": "Fillup"}, **OLD["components"]}})
+
+    assert renamed["components"]["Iteration:p"]["obj"]["params"] == {"max_concurrency": 4}
+    assert renamed["components"]["UserFillUp:a"] == {"name": "UserFillUp", "params": {"enable_tips": False}}
+
+
+def test_an_id_keeps_its_old_name_when_the_new_one_is_taken():
+    renamed = legacy.rename({"components": {"Generate:0": {}, "LLM:0": {"downstream": ["Generate:0"]}}})
+
+    assert renamed == {"components": {"Generate:0": {}, "LLM:0": {"downstream": ["Generate:0"]}}}
+
+
+@pytest.mark.parametrize("source", [None, [], "text", 3])
+def test_anything_but_an_object_comes_back_unchanged(source: object):
+    assert legacy.rename(source) is source
+
+
+def test_nothing_is_changed_in_place():
+    before = copy.deepcopy(OLD)
+
+    legacy.rename(OLD)
+
+    assert before == OLD
+
+
+IDS = st.sampled_from(["begin", "Generate:0", "LLM:0", "PDFGenerator:x", "DocsGenerator:x", "Parallel:1", "Splitter:2"])
+NAMES = st.sampled_from(["Generate", "generate", "LLM", "Parallel", "Fillup", "PDFGenerator", "Splitter", "Message"])
+ENTRIES = st.builds(
+    lambda name, downstream, text: {
+        "obj": {"component_name": name, "params": {"content": [text]}},
+        "downstream": downstream,
+    },
+    NAMES,
+    st.lists(IDS, max_size=3),
+    st.builds("say {{{}@content}} and {}@x".format, IDS, IDS) | IDS,
+)
+
+
+@given(st.dictionaries(IDS, ENTRIES, max_size=6))
+def test_renaming_twice_is_renaming_once(components: dict[str, Any]):
+    once = legacy.rename({"components": components, "path": list(components)})
+
+    assert legacy.rename(once) == once

@@ -1,0 +1,12 @@
+"""Events as they look on the wire."""
+
+from canvas.events import run_events
+
+
+def test_thoughts_say_what_a_node_does_and_models_quote_the_question():
+    assert run_events.thoughts_of("Begin", "hi") == ""
+    assert run_events.thoughts_of("Switch", "hi") == "Choosing the way on."
+    assert run_events.thoughts_of("TavilySearch", "hi") == "Running TavilySearch."
+    assert run_events.thoughts_of("LLM", "hi") == "Working on an answer to: hi"
+    assert run_events.thoughts_of("Agent", " ") == "Working on an answer."
+    assert len(run_events.thoughts_of("Agent", "x" * 10_000)) < 250

@@ -1,0 +1,33 @@
+"""What a run tells although it did not fail."""
+
+from canvas import budget
+from canvas.events import run_warnings
+from canvas.events.run_warnings import Notice
+from canvas.outcome import Finished
+from store import outcomes
+
+
+def test_warnings_of_a_step_are_stored_once_each_and_bounded():
+    many = [Notice("a", "x" * 10_000), Notice("a", "x" * 10_000), *(Notice("b", str(n)) for n in range(100))]
+
+    column = outcomes.to_column(Finished(), error=None, retake=False, spoke=False, warnings=many)
+
+    stored = run_warnings.warnings_in(column)
+    assert stored[0] == {"code": "a", "message": "x" * run_warnings.LONGEST}
+    assert [each["message"] for each in stored[1:3]] == ["0", "1"]
+    assert len(stored) == run_warnings.MOST
+    assert outcomes.from_column(column).outcome == Finished()
+
+
+def test_step_without_warnings_stores_nothing_of_them():
+    column = outcomes.to_column(Finished(), error=None, retake=False, spoke=False)
+
+    assert (run_warnings.warnings_in(column), run_warnings.warnings_in(None)) == ([], [])
+    assert run_warnings.WARNINGS not in column
+
+
+def test_counts_of_a_run_are_no_usage_where_usage_is_shown():
+    usage = {"calls": 2, run_warnings.WARNINGS: 1, run_warnings.MODEL_ERRORS: 1}
+
+    assert budget.told_usage(usage) == {"calls": 2}
+    assert (run_warnings.has_model_error(usage), run_warnings.has_model_error({"calls": 2})) == (True, False)

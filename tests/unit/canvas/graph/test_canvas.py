@@ -1,0 +1,132 @@
+"""Compiling a document: kinds, edges, bodies, and who speaks where."""
+
+import pytest
+
+from canvas.document.document import Document, Entry
+from canvas.errors import InvalidCanvas
+from canvas.graph.canvas import Canvas, Kind, compile_canvas
+from tests.builders import canvas_of, default, document_of, goto, says
+
+
+def turns(canvas: Canvas) -> dict[str, str]:
+    return {canvas.nodes[model].id: canvas.nodes[turn.message].id for model, turn in canvas.turns.items()}
+
+
+def test_an_edge_drawn_twice_or_to_nowhere_counts_once_or_not():
+    entries = {
+        "begin": Entry("begin", "Begin", {}, ("a", "a", "nowhere")),
+        "a": Entry("a", "switch", {"end_cpn_ids": "begin", "conditions": [{"to": ["gone"]}, "broken"]}),
+    }
+
+    canvas = compile_canvas(Document(entries, raw={}))
+
+    assert canvas.node("begin").downstream == (1,)
+    assert canvas.node("a").targets == (0,)
+    assert canvas.targets_of(["gone", "a", "a"]) == (1,)
+
+
+@pytest.mark.parametrize(
+    ("component", "kind"), [("GENERATE", Kind.MODEL), ("fillup", Kind.FORM), ("Whatever", Kind.PLAIN)]
+)
+def test_components_are_known_in_any_case_and_by_their_old_names(component: str, kind: Kind):
+    canvas = compile_canvas(Document({"begin": Entry("begin", "Begin", {}), "x": Entry("x", component, {})}, raw={}))
+
+    assert canvas.node("x").kind is kind
+
+
+def test_a_canvas_without_begin_is_refused():
+    with pytest.raises(InvalidCanvas, match='no node with the id "begin"'):
+        compile_canvas(Document({"a": Entry("a", "Message", {})}, raw={}))
+
+
+def test_a_container_without_an_item_and_an_item_without_a_container_are_refused():
+    with pytest.raises(InvalidCanvas, match="has no item node"):
+        canvas_of("begin -> each", "each: a")
+    with pytest.raises(InvalidCanvas, match="stands outside of a loop"):
+        canvas_of("begin -> each", "each: item, visit")
+
+
+def test_a_node_that_lies_inside_of_itself_is_refused():
+    entries = {
+        "begin": Entry("begin", "Begin", {}),
+        "each": Entry("each", "Iteration", {}, parent="loop"),
+        "loop": Entry("loop", "Loop", {}, parent="each"),
+    }
+
+    with pytest.raises(InvalidCanvas, match="lies inside of itself") as refused:
+        compile_canvas(Document(entries, raw={}))
+
+    assert refused.value.field == "parent_id"
+
+
+def test_a_parent_that_is_no_container_is_no_parent():
+    canvas = canvas_of("begin -> a", "a: b")
+
+    assert canvas.node("b").parent is None
+
+
+def test_a_model_speaks_in_the_first_message_below_it_that_mentions_it():
+    canvas = canvas_of("begin -> model -> saya, sayb, sayc", saya=says("nothing"))
+
+    assert turns(canvas) == {"model": "sayb"}
+
+
+def test_what_a_message_mentions_first_is_known():
+    canvas = canvas_of("begin -> modela, modelb -> say", say=says("{modelb@content} {modela@content}"))
+
+    assert canvas.turns[canvas.numbers["modela"]].mentioned_before == canvas.node("modelb").bit
+    assert canvas.turns[canvas.numbers["modelb"]].mentioned_before == 0
+
+
+def test_a_model_with_a_goto_or_structured_output_does_not_speak():
+    schema = {"outputs": {"structured": {"properties": {"a": {"type": "string"}}}}}
+    canvas = canvas_of("begin -> modela, modelb -> say", "rescue", modela=goto("rescue"), modelb=schema)
+
+    assert turns(canvas) == {}
+    assert canvas.speaking == 0
+
+
+def test_a_goto_that_no_method_switches_on_does_not_silence_a_model():
+    canvas = canvas_of("begin -> model -> say", model={"exception_goto": ["say"]})
+
+    assert turns(canvas) == {"model": "say"}
+
+
+def test_a_model_that_streams_into_a_message_that_ignores_it_is_unheard():
+    canvas = canvas_of("begin -> model -> say", say=says("nothing"))
+
+    assert canvas.unheard == canvas.node("model").bit
+    assert turns(canvas) == {}
+
+
+def test_order_of_speech_matters_where_two_texts_can_meet():
+    assert not canvas_of("begin -> model -> say").orders_speech
+    assert canvas_of("begin -> saya, sayb").orders_speech
+    assert canvas_of("begin -> each", "each: item -> say").orders_speech
+    assert canvas_of("begin -> a -> say", a=default("sorry")).orders_speech
+    assert not canvas_of("begin -> a -> say", "b", a={**default("sorry"), **goto("b")}).orders_speech
+
+
+def test_voices_are_known_by_level():
+    canvas = canvas_of("begin -> each, a -> say", "each: item -> loop", "loop: visit -> sayb", a=default("sorry"))
+
+    found = {
+        canvas.nodes[level].id if level is not None else "": sorted(
+            node.id for node in canvas.nodes if node.bit & voices
+        )
+        for level, voices in canvas.voices.items()
+    }
+    assert found == {"": ["a", "each", "say"], "each": ["loop"], "loop": ["sayb"]}
+
+
+def test_a_container_whose_body_has_an_edge_out_is_known():
+    canvas = canvas_of("begin -> each, loop -> end", "each: item -> a -> end", "loop: visit -> b")
+
+    assert canvas.leaky == canvas.node("each").bit
+
+
+def test_the_builder_draws_what_it_is_told():
+    document = document_of("begin -> pick -> a, b; a, b -> end")
+
+    assert document.entries["pick"].params["conditions"] == [{"items": [], "to": ["a"]}, {"items": [], "to": ["b"]}]
+    assert document.entries["b"].downstream == ("end",)

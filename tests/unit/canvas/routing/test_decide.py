@@ -1,0 +1,207 @@
+"""The routing function as a whole: facts in, decision out."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from canvas.document import parsing
+from canvas.errors import StateError
+from canvas.graph.canvas import Canvas, Kind, compile_canvas
+from canvas.outcome import Chose, Expanded, Failed, Finished, Left, Outcome, Repeated
+from canvas.routing.decide import begin, conclude, decide
+from canvas.state.run_state import RunState, RunStatus, Status
+from tests.builders import RUN_ID, TOP, At, Script, canvas_of, failed, report, running, script_of, seeded
+from tests.listener import check_events
+from tests.player import Player
+
+CASES = Path(__file__).parents[3] / "recordings" / "cases"
+
+
+def test_a_run_begins_with_begin_and_what_a_listener_sees_at_once():
+    canvas = canvas_of("begin -> a")
+
+    decision = begin(canvas, RunState(RUN_ID, RunStatus.RUNNING), {"query": "hi"})
+
+    assert decision.activated_nodes == ["begin"]
+    assert [(event.name, event.node_id) for event in decision.events] == [
+        ("workflow_started", None),
+        ("node_started", "begin"),
+    ]
+    assert decision.events[0].body == {"inputs": {"query": "hi"}}
+    assert decision.run.live == 1
+
+
+def test_a_chain_is_activated_step_by_step():
+    player = Player(canvas_of("begin -> a -> b"), watched=True).begin()
+
+    assert player.live == ["begin"]
+    assert player.report("begin").live == ["a"]
+    assert player.report("a").live == ["b"]
+    assert player.report("b").status is RunStatus.SUCCEEDED
+    assert player.last == "b"
+    check_events(player)
+
+
+def test_a_lone_begin_is_a_whole_run():
+    assert Player(canvas_of("begin")).play().story == ["workflow_started", "+begin", "-begin", "workflow_finished"]
+
+
+def test_the_same_facts_give_the_same_decision_ids_included():
+    canvas = canvas_of("begin -> a, b -> end")
+
+    one, other = (
+        decide(canvas, running(canvas, live=["a", "b"]), [report("a", Finished()), report("b", Finished())])
+        for _ in range(2)
+    )
+
+    assert one == other
+    assert one.activated[0].id == other.activated[0].id
+
+
+def test_five_reports_at_once_are_one_decision():
+    player = Player(canvas_of("begin -> a, b, c, d, e -> end")).begin().report("begin")
+    revision = player.revision
+
+    player.report("a", "b", "c", "d", "e")
+
+    assert player.revision == revision + 1
+    assert player.live == ["end"]
+
+
+def test_new_activations_come_in_canonical_order():
+    player = Player(canvas_of("begin -> a, b; a -> c; b -> d"), max_running=4).begin().report("begin")
+
+    player.report("b", "a")
+
+    assert list(player.rows)[-2:] == [player.row("c").id, player.row("d").id]
+
+
+def test_a_report_from_a_scope_that_is_not_open_is_a_bug_of_ours():
+    canvas = canvas_of("begin -> each", "each: item -> a")
+
+    with pytest.raises(StateError, match="not open"):
+        decide(canvas, running(canvas), [report("a", Finished(), scope=(("each", 0, 7),))])
+
+
+def test_a_run_in_which_nothing_moves_and_nobody_can_be_asked_is_a_bug_of_ours():
+    canvas = canvas_of("begin -> a, form -> end")
+    state = running(canvas, live=["form", "a"])
+    state.scopes[TOP].still = canvas.node("form").bit
+
+    with pytest.raises(StateError, match="nobody can be asked"):
+        decide(canvas, state, [report("a", Finished())])
+
+
+def test_the_last_node_in_canonical_order_is_the_runs_answer_whoever_was_last():
+    player = Player(canvas_of("begin -> a -> b -> c; begin -> d"), script_of()).begin()
+
+    player.report("begin").report("a").report("b").report("c").report("d")
+
+    assert player.last == "c"
+    assert player.events[-1].node_id == "c"
+
+
+def test_a_cancel_closes_what_has_not_begun_and_waits_for_what_runs():
+    player = Player(canvas_of("begin -> a, b; a -> c"), max_running=2).begin().report("begin")
+    player.claim("a")
+
+    player.cancel()
+    assert player.row("b").status is Status.CLOSED
+    assert player.status is RunStatus.STOPPING
+    player.report("a")
+
+    assert player.status is RunStatus.CANCELLED
+    assert "c" not in player.path
+    assert player.events[-1].body == {"outputs": "Task has been canceled"}
+
+
+def test_a_cancel_ends_a_run_at_once_in_which_nothing_runs():
+    player = Player(canvas_of("begin -> form -> end")).play()
+
+    player.cancel()
+
+    assert player.status is RunStatus.CANCELLED
+    assert player.row("form").status is Status.CLOSED
+    check_events(player)
+
+
+def test_a_join_that_only_waited_for_a_cancelled_branch_does_not_start():
+    player = Player(canvas_of("begin -> a, b -> end")).begin().report("begin").report("a")
+    player.claim("b")
+
+    player.cancel().report("b")
+
+    assert "end" not in player.path
+
+
+def test_a_cancelled_run_does_not_try_again():
+    player = Player(canvas_of("begin -> a"), script_of(a=failed("lease lost", retryable=True))).begin().report("begin")
+    player.claim("a")
+
+    player.cancel().report("a")
+
+    assert player.status is RunStatus.CANCELLED
+
+
+def test_a_stopping_run_does_not_end_while_something_works_for_it():
+    canvas = canvas_of("begin -> a")
+    state = running(canvas, live=["a"])
+    state.status, state.asked = RunStatus.STOPPING, "cancel"
+
+    assert not conclude(canvas, state, busy=1).is_over
+    assert conclude(canvas, state, busy=0).is_over
+
+
+def test_a_run_that_goes_on_is_not_concluded():
+    canvas = canvas_of("begin -> a")
+
+    decision = conclude(canvas, running(canvas, live=["a"]), busy=0)
+
+    assert not decision.is_over
+    assert decision.events == []
+
+
+# -- recorded runs ---------------------------------------------------------------------------------------------------
+def recorded() -> list[Any]:
+    """Runs of the reference that went well, with one path that ours must equal."""
+    found: list[Any] = []
+    for file in sorted(CASES.glob("*.json")):
+        case = json.loads(file.read_text())
+        run = case["expect"]["runs"][0] if len(case["expect"]["runs"]) == 1 else None
+        if run and "dsl" in case and not case["deviations"] and not (run["error"] or run["raised"] or run["waiting"]):
+            found.append(pytest.param(case["dsl"], run, id=file.stem))
+    return found
+
+
+def as_recorded(canvas: Canvas, run: Any) -> Script:
+    """What each node did, visit by visit, in a recorded run."""
+    finished: dict[str, list[Any]] = {}
+    for event in run["events"]:
+        if event["event"] == "node_finished":
+            finished.setdefault(event["data"]["component_id"], []).append(event["data"])
+
+    def script(at: At) -> Outcome:
+        node = canvas.node(at.node)
+        if node.kind.is_container:
+            return Expanded()
+        if node.kind.is_item:
+            return Repeated() if at.item < run["path"].count(at.node) - 1 else Left()
+        data = finished[at.node].pop(0)
+        if data["error"] and (node.kind is not Kind.MODEL or node.failure.leads_elsewhere):
+            return Failed(data["error"])
+        return Chose(tuple(data["outputs"]["_next"])) if "_next" in data["outputs"] else Finished()
+
+    return script
+
+
+@pytest.mark.parametrize(("document", "run"), recorded())
+def test_a_recorded_run_takes_the_same_path(document: Any, run: Any):
+    canvas = compile_canvas(parsing.parse(document))
+
+    for seed in range(2):
+        player = Player(canvas, as_recorded(canvas, run), seeded(seed)).play()
+
+        assert player.path == run["path"]
+        check_events(player)

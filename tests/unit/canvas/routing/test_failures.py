@@ -1,0 +1,309 @@
+"""What a failure leads to: another attempt, a goto, a default that is heard, or the end of the run (engine 4.5)."""
+
+from dataclasses import replace
+
+import pytest
+
+from canvas.outcome import POSTPONED, UNKNOWN, Failed
+from canvas.routing.failure_routing import MAX_STRIKES
+from canvas.state.run_state import RunStatus, Status
+from tests.builders import canvas_of, default, failed, goto, items, lost_once, rounds, script_of, seeded, usual
+from tests.listener import check_events
+from tests.player import Player
+
+
+# -- another attempt -------------------------------------------------------------------------------------------------
+def test_a_node_whose_worker_died_is_tried_again_as_the_same_activation():
+    player = Player(canvas_of("begin -> a -> end"), script_of(a=lost_once)).play()
+
+    assert player.status is RunStatus.SUCCEEDED
+    assert player.row("a").attempt == 2
+    assert player.story.count("+a") == player.story.count("-a") == 1
+
+
+def test_a_node_that_kills_its_workers_is_given_up_after_three():
+    player = Player(canvas_of("begin -> a -> end"), script_of(a=failed("lease lost", retryable=True))).play()
+
+    assert player.status is RunStatus.FAILED
+    assert player.row("a").attempt == MAX_STRIKES
+    assert player.error == "Node a (StringTransform): lease lost"
+
+
+def test_a_join_waits_for_a_retry():
+    player = Player(canvas_of("begin -> a, b -> end"), script_of(a=lost_once)).begin().report("begin")
+
+    player.report("a").report("b")
+
+    assert player.live == ["a"]
+
+
+def test_an_attempt_that_was_put_off_comes_again_later_and_takes_nothing_back():
+    canvas = canvas_of("begin -> model -> say")
+    put_off = Failed("waits for its turn", POSTPONED, retryable=True, again_in=7.0)
+    player = Player(canvas, lambda at: put_off if at.node == "model" and at.attempt == 1 else usual(at))
+
+    player.play()
+
+    assert player.status is RunStatus.SUCCEEDED
+    assert player.row("model").attempt == 2
+    assert "message_reset" not in [event.name for event in player.events]
+
+
+# -- elsewhere -------------------------------------------------------------------------------------------------------
+def test_a_goto_replaces_the_edges_of_the_failed_node():
+    canvas = canvas_of("begin -> a -> b; rescue -> end", a=goto("rescue"))
+    player = Player(canvas, script_of(a=failed("no"))).play()
+
+    assert player.path == ["begin", "a", "rescue", "end"]
+    assert player.events[4].body == {"error": "no"}
+    check_events(player)
+
+
+def test_a_goto_may_name_several_nodes_in_order():
+    canvas = canvas_of("begin -> a; x; y", a=goto("y", "x", "y"))
+
+    assert Player(canvas, script_of(a=failed())).play().path == ["begin", "a", "y", "x"]
+
+
+def test_a_goto_inside_of_a_body_stays_in_the_pass():
+    canvas = canvas_of("begin -> each -> end", "each: item -> a -> b; rescue -> c", a=goto("rescue"))
+    script = script_of(each=items(2), a=lambda at: failed() if at.item == 0 else usual(at))
+
+    assert Player(canvas, script).play().path == [
+        *("begin", "each", "item", "a", "rescue", "c"),
+        *("item", "a", "b", "item", "end"),
+    ]
+
+
+def test_a_goto_out_of_a_body_leaves_the_container_and_what_follows_it():
+    canvas = canvas_of("begin -> each -> end; rescue -> bye", "each: item -> a, b", a=goto("rescue"))
+    script = script_of(each=items(5), a=lambda at: failed() if at.item == 1 else usual(at))
+
+    player = Player(canvas, script).play()
+
+    assert player.path == ["begin", "each", *["item", "a", "b"] * 2, "rescue", "bye"]
+    assert player.status is RunStatus.SUCCEEDED
+    check_events(player)
+
+
+def test_a_goto_out_of_two_bodies_leaves_both_containers():
+    canvas = canvas_of("begin -> loop -> end; rescue", "loop: visit -> each -> b", "each: item -> a", a=goto("rescue"))
+    player = Player(canvas, script_of(a=failed(), visit=rounds(3))).play()
+
+    assert player.path == ["begin", "loop", "visit", "each", "item", "a", "rescue"]
+    check_events(player)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_goto_out_of_side_by_side_items_lets_the_items_end(seed: int):
+    canvas = canvas_of("begin -> each -> end; rescue", "each: item -> a", a=goto("rescue"))
+    script = script_of(each=items(3, at_once=3), a=lambda at: failed() if at.item == 1 else usual(at))
+
+    player = Player(canvas, script, seeded(seed)).play()
+
+    assert player.status is RunStatus.SUCCEEDED
+    assert player.path.count("a") == 3
+    assert {"rescue", "end"} <= set(player.path)
+
+
+def test_a_goto_back_over_its_container_enters_it_again():
+    canvas = canvas_of("begin -> a -> loop -> end", "loop: visit -> b", b=goto("a"))
+    player = Player(canvas, script_of(visit=rounds(1), b=lambda at: failed() if at.scope[0][1] == 0 else usual(at)))
+
+    assert player.play().path == ["begin", *["a", "loop", "visit", "b"] * 2, "visit", "end"]
+
+
+def test_a_failed_message_with_a_goto_still_ends_its_turn():
+    canvas = canvas_of("begin -> say -> a; rescue", say=goto("rescue"))
+    player = Player(canvas, script_of(say=failed("no"))).play()
+
+    assert player.path == ["begin", "say", "rescue"]
+    assert player.story[3:6] == ["+say", "!say", "-say"]
+    check_events(player)
+
+
+# -- a default that is heard -----------------------------------------------------------------------------------------
+def test_a_default_is_heard_before_the_node_is_finished_and_the_run_goes_on():
+    canvas = canvas_of("begin -> a -> end", a=default("sorry"))
+    player = Player(canvas, script_of(a=failed("no"))).play()
+
+    assert player.story[3:] == ["+a", "!a", "-a", "+end", "-end", "workflow_finished"]
+    assert player.texts == {player.row("a").id: "sorry"}
+    assert next(event.body for event in player.events if event.node_id == "a" and event.body) == {"error": "no"}
+
+
+def test_a_default_is_heard_in_place_of_a_choice_and_leads_nowhere():
+    canvas = canvas_of("begin -> pick -> a, b", pick=default("sorry"))
+
+    player = Player(canvas, script_of(pick=failed())).play()
+
+    assert player.status is RunStatus.SUCCEEDED
+    assert player.path == ["begin", "pick"]
+
+
+def test_a_default_that_is_no_text_is_heard_as_text():
+    canvas = canvas_of("begin -> a", a={"exception_default_value": 7})
+
+    assert list(Player(canvas, script_of(a=failed())).play().texts.values()) == ["7"]
+
+
+def test_a_goto_wins_over_a_default():
+    canvas = canvas_of("begin -> a; rescue", a={**default("sorry"), **goto("rescue")})
+    player = Player(canvas, script_of(a=failed())).play()
+
+    assert player.path == ["begin", "a", "rescue"]
+    assert player.spoken == []
+
+
+def test_defaults_and_messages_are_heard_in_canonical_order():
+    canvas = canvas_of("begin -> a, say, b", a=default("sorry"), b=default("sorry too"))
+    player = Player(canvas, script_of(a=failed(), b=failed())).begin().report("begin")
+
+    player.report("b").report("say")
+    assert player.spoken == []
+    player.report("a")
+
+    assert player.spoken == ["a", "say", "b"]
+    check_events(player)
+
+
+@pytest.mark.parametrize("spoke", [False, True])
+def test_a_failed_speakers_default_is_heard_before_its_message(spoke: bool):
+    canvas = canvas_of("begin -> model -> say", model=default("sorry"))
+    outcome = Failed("no", outputs={"spoke": True} if spoke else {})
+    player = Player(canvas, script_of(model=outcome)).begin().report("begin")
+    assert player.story[-1] == "+say"  # its turn is open for the model
+
+    player.play()
+
+    assert player.spoken == ["model", "say"]
+    assert player.story.count("message_reset") == spoke
+    assert player.status is RunStatus.SUCCEEDED
+    check_events(player)
+
+
+def test_a_failed_messages_default_is_heard_in_its_own_turn():
+    canvas = canvas_of("begin -> model -> say -> end", say=default("sorry"))
+    player = Player(canvas, script_of(say=failed("no"))).play()
+
+    assert player.spoken == ["say"]
+    assert player.story[3:] == [*("+model", "+say", "!say", "-model", "-say"), "+end", "-end", "workflow_finished"]
+    check_events(player)
+
+
+# -- the end of the run ----------------------------------------------------------------------------------------------
+def test_a_failure_that_nobody_catches_ends_the_run():
+    player = Player(canvas_of("begin -> a -> b"), script_of(a=failed("no"))).play()
+
+    assert player.status is RunStatus.FAILED
+    assert player.error == "Node a (StringTransform): no"
+    assert player.story[3:] == ["+a", "-a", "run_failed"]
+    assert player.events[-1].body == {"error": "no", "code": "node_failure"}
+    check_events(player)
+
+
+def test_the_failing_wave_is_carried_out_and_later_ones_are_dropped():
+    player = Player(canvas_of("begin -> a, b, c; b -> d; c -> e"), script_of(a=failed())).begin().report("begin")
+    player.report("c")  # "e" is ready when the failure comes
+
+    player.report("a")
+    assert player.status is RunStatus.STOPPING
+    assert player.row("e").status is Status.CLOSED
+    player.report("b")
+
+    assert player.status is RunStatus.FAILED
+    assert player.ran == ["begin", "a", "b", "c"]
+
+
+def test_a_join_whose_last_branch_is_cut_off_by_a_failure_does_not_begin():
+    canvas = canvas_of("begin -> a, b, join; b -> c -> join; join -> end")
+    player = Player(canvas, script_of(a=failed("broken"))).begin().report("begin")
+
+    player.report("a").report("b").play()
+
+    assert player.path == ["begin", "a", "b"]
+    assert player.error == "Node a (StringTransform): broken"
+
+
+def test_what_leads_to_the_failing_wave_is_carried_out_too():
+    canvas = canvas_of("begin -> a, b; a -> c; b -> d -> e")
+    player = Player(canvas, script_of(c=failed())).begin().report("begin").report("a").report("c")
+
+    player.play()
+
+    assert player.ran == ["begin", "a", "b", "c", "d"]
+
+
+def test_what_runs_in_a_later_wave_ends_without_consequence():
+    player = Player(canvas_of("begin -> a, b; b -> c -> d"), script_of(a=failed())).begin().report("begin").report("b")
+    player.claim("c")
+
+    player.report("a").report("c")
+
+    assert player.status is RunStatus.FAILED
+    assert player.ran == ["begin", "a", "b", "c"]
+
+
+@pytest.mark.parametrize("order", [("a", "b"), ("b", "a")])
+def test_of_several_failures_in_a_wave_the_last_gives_the_error(order: tuple[str, str]):
+    player = Player(canvas_of("begin -> a, b"), script_of(a=failed("first"), b=failed("last"))).begin().report("begin")
+
+    player.report(order[0]).report(order[1])
+
+    assert player.error == "Node b (StringTransform): last"
+
+
+def test_of_several_failures_the_earliest_wave_counts_whenever_it_is_known():
+    canvas = canvas_of("begin -> a, b; b -> c")
+    player = Player(canvas, script_of(a=failed("early"), c=failed("late"))).begin().report("begin").report("b")
+
+    player.report("c").report("a")
+
+    assert player.error == "Node a (StringTransform): early"
+
+
+def test_a_default_that_is_heard_saves_nothing_after_another_nodes_earlier_failure():
+    canvas = canvas_of("begin -> a, b; b -> c", c=default("sorry"))
+    player = Player(canvas, script_of(a=failed("early"), c=failed("late"))).begin().report("begin").report("b")
+    player.claim("c")
+
+    player.report("a").report("c")
+
+    assert player.spoken == []
+    assert player.error == "Node a (StringTransform): early"
+
+
+def test_texts_of_the_failing_wave_are_heard_and_later_ones_are_not():
+    canvas = canvas_of("begin -> a, say, b; b -> saylate")
+    player = Player(canvas, script_of(a=failed())).begin().report("begin").report("b", "say").report("a")
+
+    assert player.status is RunStatus.FAILED
+    assert player.spoken == ["say"]
+    check_events(player)
+
+
+def test_an_open_form_does_not_keep_a_failed_run():
+    canvas = canvas_of("begin -> form, a")
+    player = Player(canvas, script_of(a=failed())).begin().report("begin").report("form").report("a")
+
+    assert player.status is RunStatus.FAILED
+    assert player.row("form").status is Status.CLOSED
+
+
+def test_error_of_a_run_names_node_and_component_unless_it_does_so_already():
+    canvas = canvas_of("begin -> a")
+
+    assert canvas.error_of("a", "HTTP 401", "http_failed") == "Node a (StringTransform): HTTP 401"
+    assert canvas.error_of("a", "Node a (StringTransform): HTTP 401") == "Node a (StringTransform): HTTP 401"
+    assert (
+        canvas.error_of("a", "Whether a has happened is not known.", UNKNOWN) == "Whether a has happened is not known."
+    )
+    assert canvas.error_of("", "Nobody has answered the form in time.") == "Nobody has answered the form in time."
+
+
+def test_component_is_left_out_of_an_error_where_the_id_of_the_node_has_it():
+    node = replace(canvas_of("begin -> a").node("a"), id="TavilySearch:0", name="Search", component="TavilySearch")
+
+    assert node.title == 'Node "Search" (TavilySearch:0)'
+    assert replace(node, name="").title == "Node TavilySearch:0"
+    assert replace(node, id="x1").title == 'Node "Search" (x1, TavilySearch)'

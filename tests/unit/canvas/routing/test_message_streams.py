@@ -1,0 +1,338 @@
+"""Whose text is heard, in which turn, and in which order (engine 4.8, 5.3; protocol, "Speech")."""
+
+import pytest
+
+from canvas.outcome import Finished, MessageEnd
+from canvas.state.run_state import RunStatus, Status
+from tests.builders import canvas_of, chose, default, failed, items, lost_once, says, script_of, seeded
+from tests.listener import check_events
+from tests.player import Player
+
+
+# -- one text --------------------------------------------------------------------------------------------------------
+def test_a_model_speaks_in_its_messages_turn_from_its_start_on():
+    player = Player(canvas_of("begin -> model -> say")).begin().report("begin")
+
+    message = player.turn
+    assert message == player.row("model").turn
+    assert player.story[-2:] == ["+model", "+say"]
+    player.report("model")
+
+    assert player.row("say").id == message
+    assert player.row("say").turn == message
+
+
+def test_the_events_of_a_spoken_message_come_in_the_recorded_order():
+    player = Player(canvas_of("begin -> model -> say")).play()
+
+    assert player.story[3:] == ["+model", "+say", "!say", "-model", "-say", "workflow_finished"]
+
+
+def test_a_message_end_carries_only_what_is_there():
+    end = MessageEnd(status=201, downloads=({"doc_id": "d"},))
+    player = Player(canvas_of("begin -> say"), script_of(say=Finished(end=end))).play()
+
+    (body,) = [event.body for event in player.events if event.name == "message_end"]
+    assert body == {"status": 201, "downloads": [{"doc_id": "d"}]}
+
+
+def test_a_model_whose_text_nobody_reads_is_finished_at_once():
+    player = Player(canvas_of("begin -> model -> say", say=says("hello"))).play()
+
+    assert player.row("model").turn is None
+    assert player.story[3:] == ["+model", "-model", "+say", "!say", "-say", "workflow_finished"]
+
+
+def test_a_model_further_up_does_not_speak_even_if_a_message_shows_its_text():
+    player = Player(canvas_of("begin -> model -> a -> say", say=says("{model@content}"))).play()
+
+    assert player.row("model").turn is None
+    assert player.at("-model", "+a")
+
+
+def test_a_model_that_feeds_two_messages_speaks_in_the_first():
+    player = Player(canvas_of("begin -> model -> saya, sayb")).begin().report("begin")
+
+    player.report("model")
+    assert player.row("model").turn == player.row("saya").id
+    player.report("sayb")
+    assert player.spoken == []
+    player.report("saya")
+
+    assert player.spoken == ["saya", "sayb"]
+    assert player.at("-model", "-saya")
+    check_events(player)
+
+
+@pytest.mark.parametrize("first", ["modela", "modelb"])
+def test_two_models_in_one_message_speak_in_the_order_of_the_text(first: str):
+    canvas = canvas_of("begin -> modela, modelb -> say", say=says("{modelb@content} {modela@content}"))
+    player = Player(canvas).begin().report("begin")
+
+    assert player.row("modelb").turn is not None
+    assert player.row("modela").turn is None
+    assert player.turn is None  # the other may still fail, so the turn is not open
+    second = "modela" if first == "modelb" else "modelb"
+    player.report(first)
+    assert player.turn == player.row("modelb").turn
+    player.report(second)
+
+    assert player.play().story[-5:] == ["!say", "-modela", "-modelb", "-say", "workflow_finished"]
+
+
+def test_speakers_are_released_in_the_order_in_which_they_started():
+    canvas = canvas_of("begin -> a, modelb; a -> modela -> say; modelb -> say")
+
+    player = Player(canvas).play()
+
+    assert player.story[-4:] == ["-modelb", "-modela", "-say", "workflow_finished"]
+
+
+def test_a_second_speaker_goes_on_in_the_turn_when_what_stands_before_it_is_known():
+    canvas = canvas_of("begin -> modela, wait; wait -> modelb; modela, modelb -> say")
+    player = Player(canvas).begin().report("begin").report("modela").report("wait")
+
+    assert player.row("modelb").turn == player.turn is not None
+
+
+def test_a_turn_is_not_open_while_something_else_can_reach_its_message():
+    player = Player(canvas_of("begin -> model, a -> say")).begin().report("begin")
+    assert player.row("model").turn is not None
+    assert player.turn is None
+
+    player.report("a")
+
+    assert player.turn == player.row("model").turn
+
+
+def test_a_turn_is_not_open_while_its_speaker_may_still_ask_a_person_first():
+    player = Player(canvas_of("begin -> model -> form, say; form -> say")).begin().report("begin")
+
+    assert player.turn is None
+    player.report("model").report("form")
+
+    assert player.status is RunStatus.WAITING
+    assert player.turn is None
+
+
+def test_a_message_that_says_something_else_takes_the_text_back():
+    player = Player(canvas_of("begin -> model -> say")).begin().report("begin").report("model")
+    turn = player.turn
+    player.retakes.add("say")
+
+    player.report("say")
+
+    assert player.reset == [turn]
+    assert player.story[-5:] == ["message_reset", "!say", "-model", "-say", "workflow_finished"]
+
+
+def test_a_lost_speakers_text_is_taken_back_before_the_next_attempt():
+    player = Player(canvas_of("begin -> model -> say"), script_of(model=lost_once)).play()
+
+    assert player.story[3:6] == ["+model", "+say", "message_reset"]
+    assert len(player.reset) == 1
+    assert player.story.count("+say") == 1
+    check_events(player)
+
+
+def test_a_lost_speaker_that_nobody_hears_yet_starts_over_silently():
+    canvas = canvas_of("begin -> model, a -> say")
+    player = Player(canvas, script_of(model=lost_once)).begin().report("begin")
+
+    player.report("model")
+
+    assert "message_reset" not in player.story
+    assert player.reset == [player.row("model").turn]
+
+
+# -- several texts ---------------------------------------------------------------------------------------------------
+def test_two_messages_are_heard_in_canonical_order_whichever_is_faster():
+    player = Player(canvas_of("begin -> saya, sayb -> end")).begin().report("begin")
+
+    player.report("sayb")
+    assert player.row("sayb").status is Status.SAYING
+    assert "+sayb" not in player.story
+    player.report("saya")
+
+    assert player.story[3:9] == ["+saya", "!saya", "-saya", "+sayb", "!sayb", "-sayb"]
+    assert player.live == ["end"]
+
+
+def test_a_text_waits_for_an_earlier_one_that_is_still_far_off():
+    canvas = canvas_of("begin -> a, b; a -> saya; b -> c -> sayb")
+    player = Player(canvas).begin().report("begin").report("b").report("c").report("sayb")
+    assert player.spoken == []
+
+    player.report("a").report("saya")
+
+    assert player.spoken == ["saya", "sayb"]
+
+
+def test_a_text_does_not_wait_for_one_that_can_only_come_later():
+    canvas = canvas_of("begin -> a, sayb; a -> b -> saya")
+    player = Player(canvas).begin().report("begin").report("sayb")
+
+    assert player.spoken == ["sayb"]
+
+
+def test_a_text_does_not_wait_for_a_road_that_was_not_taken():
+    canvas = canvas_of("begin -> pick, a; pick -> sayb, c; a -> d -> saya")
+    player = Player(canvas, script_of(pick=chose("c"))).begin().report("begin").report("a").report("d").report("saya")
+    assert player.spoken == []
+
+    player.report("pick")
+
+    assert player.spoken == ["saya"]
+
+
+def test_a_text_waits_for_a_container_on_the_way_that_speaks_inside():
+    canvas = canvas_of("begin -> a, b; a -> each; b -> c -> d -> say", "each: item -> sayb")
+    player = Player(canvas, script_of(each=items(1))).begin()
+    player.report("begin").report("b").report("c").report("d").report("say")
+    assert player.spoken == []
+
+    player.play()
+
+    assert player.spoken == ["sayb", "say"]
+
+
+def test_passes_of_a_body_are_heard_one_after_another():
+    canvas = canvas_of("begin -> each -> say", "each: item -> model -> sayb")
+    player = Player(canvas, script_of(each=items(2))).play()
+
+    assert player.spoken == ["sayb", "sayb", "say"]
+    check_events(player)
+
+
+def test_a_model_in_a_body_is_heard_live_although_more_passes_will_speak():
+    canvas = canvas_of("begin -> each", "each: item -> model -> a, say")
+    player = Player(canvas, script_of(each=items(2))).begin().report("begin").report("each").report("item")
+
+    assert player.turn == player.row("model", (("each", 0, 0),)).turn is not None
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_side_by_side_items_are_heard_in_item_order(seed: int):
+    canvas = canvas_of("begin -> each", "each: item -> model -> say")
+    player = Player(canvas, script_of(each=items(3, at_once=3)), seeded(seed)).play()
+
+    assert [player.rows[turn].scope[0][2] for turn in player.spoken_turns] == [0, 1, 2]
+    check_events(player)
+
+
+def test_a_speaker_does_not_open_a_turn_that_an_earlier_text_comes_before():
+    canvas = canvas_of("begin -> a, model; a -> saya; model -> b -> sayb; model -> say")
+    player = Player(canvas).begin().report("begin")
+
+    assert player.turn is None  # "saya" stands before "say"
+    player.report("a")
+    assert player.turn == player.row("saya").id
+    player.report("saya")
+
+    assert player.spoken == ["saya"]
+    assert player.turn == player.row("model").turn
+
+
+def test_an_edge_back_can_bring_an_earlier_text_too():
+    canvas = canvas_of("begin -> a, c; a -> pick -> a, b; a -> say; c -> d -> e -> f -> g -> saylate")
+    script = script_of(pick=[chose("a"), chose("b")])
+    player = Player(canvas, script).begin().report("begin")
+    player.report("c").report("d").report("e").report("f").report("g").report("saylate")
+
+    player.play()
+
+    assert player.spoken == ["say", "say", "saylate"]
+
+
+def test_a_later_text_is_heard_while_an_earlier_one_waits_behind_a_form():
+    canvas = canvas_of("begin -> form, a; form -> saya; a -> b -> sayb")
+    player = Player(canvas).begin().report("begin")
+
+    player.report("a").report("b").report("sayb")
+    assert player.spoken == []  # the form may go on without asking
+    player.report("form")
+    assert player.spoken == ["sayb"]
+    assert player.status is RunStatus.WAITING
+
+    assert player.play_out().spoken == ["sayb", "saya"]
+    check_events(player)
+
+
+def test_texts_that_wait_for_each_other_in_a_circle_are_heard_when_nothing_moves():
+    """begin -> y, A, C; A -> M1; C -> D -> M2 -> y: y stands before M1, and comes only after M2."""
+    canvas = canvas_of("begin -> sayy, a, c; a -> saym1; c -> d -> saym2 -> sayy")
+    for seed in range(8):
+        player = Player(canvas, rng=seeded(seed)).play()
+
+        assert player.status is RunStatus.SUCCEEDED
+        assert player.spoken == ["saym1", "saym2", "sayy"]
+
+
+def test_a_text_behind_a_form_and_one_after_it_do_not_lock_up():
+    """M1 waits for one behind a form, and the form is asked only when nothing else moves."""
+    canvas = canvas_of("begin -> form, say1; form -> say0; say1 -> say2")
+    player = Player(canvas).play()
+
+    assert player.status is RunStatus.WAITING
+    assert player.spoken == ["say1", "say2"]
+    assert player.play_out().spoken == ["say1", "say2", "say0"]
+
+
+def test_a_turn_is_not_opened_for_another_node_than_its_speaker():
+    """The model has spoken and the loop is on its way: a default inside of the loop is heard in between."""
+    canvas = canvas_of("begin -> model, loop -> say", "loop: visit -> a", a=default("sorry"))
+    player = Player(canvas, script_of(a=failed())).begin().report("begin").report("model")
+    assert player.turn is None
+
+    player.play()
+
+    assert player.spoken == ["a", "a", "say"]
+    check_events(player)
+
+
+def test_only_one_turn_is_open_and_the_next_opens_with_the_same_decision():
+    canvas = canvas_of("begin -> modela, modelb; modela -> saya; modelb -> sayb")
+    player = Player(canvas).begin().report("begin").report("modelb").report("modela")
+    assert player.turn == player.row("saya").id
+
+    player.report("saya")
+
+    assert player.turn == player.row("sayb").id
+    assert player.story[-4:] == ["!saya", "-modela", "-saya", "+sayb"]
+
+
+# -- ends ------------------------------------------------------------------------------------------------------------
+def test_a_cancel_ends_an_open_turn_and_shows_nothing_unheard():
+    canvas = canvas_of("begin -> model, sayb; model -> saya")
+    player = Player(canvas).begin().report("begin").report("sayb").report("model")
+    player.claim("saya")
+
+    player.cancel().report("saya")
+
+    assert player.status is RunStatus.CANCELLED
+    assert player.turn is None
+    check_events(player)
+
+
+def test_a_turn_whose_model_fails_in_a_side_by_side_item_does_not_keep_the_others_waiting():
+    canvas = canvas_of("begin -> each -> end", "each: item -> model, loop; model -> say", "loop: visit -> sayb")
+    player = Player(canvas, script_of(each=items(1, at_once=2), model=failed("broken"))).begin()
+    for node in ("begin", "each", "item", "loop", "visit", "sayb"):
+        player.report(node)
+
+    player.report("model").play()
+
+    assert (player.status, player.error) == (RunStatus.FAILED, "Node each (Iteration): item 0: broken")
+    assert player.spoken == ["sayb"]
+    check_events(player)
+
+
+def test_a_message_whose_turn_had_not_come_leaves_no_trace_when_cancelled():
+    player = Player(canvas_of("begin -> saya, sayb")).begin().report("begin").report("sayb")
+
+    player.cancel()
+
+    assert player.status is RunStatus.CANCELLED
+    assert player.row("sayb").status is Status.CLOSED
+    assert "+sayb" not in player.story
+    assert "-sayb" not in player.story

@@ -1,0 +1,171 @@
+"""Statuses, their legal moves as documented, and state on its way through rows."""
+
+import json
+import re
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from canvas.state.checkpoint import fill_run, run_to_json, scope_from_json, scope_to_json
+from canvas.state.order_key import Place
+from canvas.state.run_state import (
+    ACTIVATION_MOVES,
+    RUN_MOVES,
+    Container,
+    Failing,
+    Held,
+    OpenForm,
+    RunState,
+    RunStatus,
+    Scope,
+    ScopeKey,
+    Speech,
+    Status,
+    activation_id,
+    entry_text,
+    scope_key,
+    scope_text,
+)
+from tests.builders import RUN_ID
+
+DOCUMENT = Path(__file__).parents[4] / "docs" / "state-machine.md"
+
+keys = st.lists(st.tuples(st.text("aZ:%/#.2F", min_size=1), st.integers(0, 9), st.integers(0, 99)), max_size=3)
+numbers = st.integers(0, 1 << 70)
+places = st.builds(Place, st.integers(0, 99), st.just(((-3, 1), (-7, 2))), st.sampled_from((b"", b"\x00\xff")))
+by_number = st.dictionaries(st.integers(0, 200), places, max_size=3)
+ids = st.uuids()
+
+containers = st.builds(
+    Container,
+    ids,
+    st.integers(0, 9),
+    places,
+    st.none() | st.integers(0, 9),
+    st.integers(1, 4),
+    next=st.integers(0, 9),
+    still=st.integers(0, 9),
+    failed_item=st.integers(-1, 9),
+    error=st.text(),
+    failed_at=st.tuples(st.integers(0, 9), st.text("0f")),
+)
+scopes = st.builds(
+    Scope,
+    key=keys.map(tuple),
+    region=st.binary(max_size=6),
+    limits=st.lists(st.tuples(st.text("0f"), st.integers(0, 9)), max_size=2).map(tuple),
+    trail=places,
+    last_wave=st.integers(0, 9),
+    alive=numbers,
+    still=numbers,
+    reached=by_number,
+    places=by_number,
+    ordinals=st.dictionaries(st.integers(0, 200), st.integers(0, 1000), max_size=3),
+    containers=st.dictionaries(st.integers(0, 200), containers, max_size=2),
+    leaving=st.none() | places,
+    left_by=st.none() | ids,
+    escaped=st.booleans(),
+    counted_still=st.booleans(),
+)
+speeches = st.builds(
+    Speech,
+    ids,
+    st.integers(0, 99),
+    keys.map(tuple),
+    place=st.none() | places,
+    started=st.booleans(),
+    opened=st.booleans(),
+    said=st.booleans(),
+    error=st.none() | st.text(),
+    end=st.just({"status": 200, "downloads": [{"doc_id": "d"}]}),
+    held=st.lists(st.builds(Held, ids, st.text(), st.none() | st.text(), st.text("0f")), max_size=2),
+)
+forms = st.builds(OpenForm, st.text(), st.text("0f"), keys.map(tuple), st.just({"name": {"type": "line"}}), st.text())
+runs = st.builds(
+    RunState,
+    st.just(RUN_ID),
+    st.just(RunStatus.RUNNING),
+    live=st.integers(0, 9),
+    queued=st.integers(0, 9),
+    max_running=st.integers(1, 9),
+    speeches=st.lists(speeches, max_size=2),
+    forms=st.dictionaries(ids, forms, max_size=2),
+    failing=st.none() | st.builds(Failing, st.integers(0, 9), st.text("0f"), st.text(), st.text(), st.text()),
+    last=st.none() | st.tuples(st.text("0f"), ids, st.text()),
+)
+
+
+def documented(title: str) -> dict[str, set[str]]:
+    """The table under a heading of the document: status -> statuses it may move to."""
+    section = DOCUMENT.read_text().split(f"## {title}", 1)[1].split("\n## ", 1)[0]
+    rows = re.findall(r"^\| `(\w+)` \|([^|]*)\|", section, re.MULTILINE)
+    return {status: set(re.findall(r"`(\w+)`", moves)) for status, moves in rows}
+
+
+def drawn(title: str) -> dict[str, set[str]]:
+    """The diagram under a heading of the document."""
+    section = DOCUMENT.read_text().split(f"## {title}", 1)[1].split("\n## ", 1)[0]
+    found: dict[str, set[str]] = {}
+    for source, target in re.findall(r"^\s*(\w+) --> (\w+)", section, re.MULTILINE):
+        found.setdefault(source, set()).add(target)
+    return found
+
+
+@pytest.mark.parametrize(("title", "moves"), [("A run", RUN_MOVES), ("An activation", ACTIVATION_MOVES)])
+def test_the_moves_that_are_documented_and_drawn_are_those_that_are_legal(title: str, moves: dict[str, frozenset[str]]):
+    legal = {str(status): {str(next_) for next_ in following} for status, following in moves.items()}
+
+    assert documented(title) == legal
+    assert drawn(title) == {status: following for status, following in legal.items() if following}
+
+
+def test_a_status_that_is_final_leads_nowhere_and_every_other_leads_to_one():
+    assert {status for status, following in RUN_MOVES.items() if not following} == {s for s in RunStatus if s.is_over}
+    assert {status for status, following in ACTIVATION_MOVES.items() if not following} == {Status.DONE, Status.CLOSED}
+
+
+@given(keys)
+def test_a_scope_is_read_as_it_was_spelled(steps: list[tuple[str, int, int]]):
+    assert scope_key(scope_text(tuple(steps))) == tuple(steps)
+
+
+def test_scopes_are_spelled_for_people():
+    key: ScopeKey = (("Loop:B", 1, 0), ("Iteration:A", 0, 3))
+
+    assert scope_text(()) == ""
+    assert scope_text(key) == "Loop:B#1.0/Iteration:A#0.3"
+    assert entry_text(key) == "Loop:B#1.0/Iteration:A#0"
+
+
+@given(keys, keys, st.text(), st.text(), st.integers(0, 3), st.integers(0, 3))
+def test_different_activations_have_different_ids(
+    one: list[tuple[str, int, int]], other: list[tuple[str, int, int]], a: str, b: str, first: int, second: int
+):
+    same = (tuple(one), a, first) == (tuple(other), b, second)
+
+    ids_are_same = activation_id(RUN_ID, a, tuple(one), first) == activation_id(RUN_ID, b, tuple(other), second)
+
+    assert ids_are_same == same or "\n" in a + b
+
+
+def test_another_run_has_other_activations():
+    assert activation_id(RUN_ID, "a", (), 0) != activation_id(UUID(int=1), "a", (), 0)
+
+
+@given(scopes)
+def test_a_scope_survives_its_row(scope: Scope):
+    assert scope_from_json(scope.key, json.loads(json.dumps(scope_to_json(scope)))) == scope
+
+
+@given(runs)
+def test_a_run_survives_its_row(run: RunState):
+    data = json.loads(json.dumps(run_to_json(run)))
+
+    assert fill_run(RunState(run.run_id, run.status), data) == run
+
+
+def test_the_row_of_a_quiet_scope_is_small():
+    assert scope_to_json(Scope(key=())) == {"trail": [0, [], ""], "alive": "0"}
