@@ -24,9 +24,9 @@ from scheduler.lifecycle import Lifecycle
 from scheduler.process import coordinator_of
 from scheduler.sweep import Sweeper
 from settings import Settings
-from store import canaries
-from store.database import Database
-from store.storage import large_values_of
+from store.db.database import Database
+from store.files.storage import large_values_of
+from store.monitoring import queue_probes
 from worker.process import worker_of
 from worker.runtime import Worker
 from worker.tasks_in_place import NodeRequest, eager
@@ -117,7 +117,7 @@ def _add_tasks(app: Celery, coordinator: Coordinator, worker: Worker) -> None:
 
     def canary(sent_at: str) -> None:
         with coordinator.database.transaction() as tx:
-            canaries.came_back(tx, NODES, datetime.fromisoformat(sent_at))
+            queue_probes.came_back(tx, NODES, datetime.fromisoformat(sent_at))
 
     def ingest() -> None:
         worker.ingest()

@@ -33,7 +33,9 @@ from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 SECRET_CHARACTERS = 16
-LONGEST_LEASE = timedelta(minutes=10)  # store/overdue.py: what ends later than 15 minutes from now is no lease
+LONGEST_LEASE = timedelta(
+    minutes=10
+)  # store/monitoring/sweep_queries.py: what ends later than 15 minutes from now is no lease
 UNITS = {"ms": 0.001, "": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}  # in seconds
 
 TIME_LIMITS: Mapping[str, float] = {  # seconds; a component named here does not ask COMPONENT_EXEC_TIMEOUT

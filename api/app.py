@@ -72,10 +72,10 @@ from scheduler.listening import Listening
 from scheduler.liveness import BEHIND_WATCHES, LockWatchdog
 from scheduler.process import coordinator_of
 from scheduler.silence import Silence
-from store.database import Database
-from store.large_values import NOWHERE
-from store.sealing import SealingKey
-from store.storage import large_values_of
+from store.db.database import Database
+from store.files.large_values import NOWHERE
+from store.files.storage import large_values_of
+from store.primitives.encryption import SealingKey
 
 PREFIX = "/api/v1"
 LONGEST_WAIT = 30.0  # seconds that a search waits for the limits of a model's account; its client waits too

@@ -16,7 +16,7 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from api.edge import Edge, TheEdge, in_thread
 from api.errors import Unauthorized
 from api.parameters import refuse_unknown_parameters
-from store import tenants
+from store.tenants import tenants
 
 _bearer = HTTPBearer(auto_error=False, description="An API token: `easel tokens create`")
 

@@ -8,7 +8,8 @@ from api.auth import Principal
 from api.edge import Edge
 from api.replies import id_of
 from canvas.errors import NotFound
-from store import conversations, external_ids, overview
+from store.agents import conversations
+from store.runs import external_ids, run_queries
 
 
 def cancel(edge: Edge, principal: Principal, task: str, canvas_id: UUID | None = None) -> None:
@@ -57,5 +58,5 @@ def _run(edge: Edge, principal: Principal, task: str, canvas_id: UUID | None) ->
         run_id = external_ids.find_run(tx, principal.tenant_id, task)
         if run_id is None or canvas_id is None:
             return run_id
-        run = overview.glance(tx, principal.tenant_id, run_id)
+        run = run_queries.glance(tx, principal.tenant_id, run_id)
     return run_id if run is not None and run.canvas_id == canvas_id else None

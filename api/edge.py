@@ -22,10 +22,10 @@ from providers.accounts import Account
 from providers.governor import Governor
 from scheduler.lifecycle import Lifecycle
 from scheduler.versions import Versions
-from store.blobs import Blobs
-from store.canvas_secrets import CanvasSecrets
-from store.database import Database
-from store.sealing import SealingKey
+from store.agents.canvas_secrets import CanvasSecrets
+from store.db.database import Database
+from store.files.blobs import Blobs
+from store.primitives.encryption import SealingKey
 
 T = TypeVar("T")
 

@@ -24,7 +24,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from api.replies import json_reply
 from api.styles import Style, style_of
 from canvas.errors import Conflict, ExecutorError, InvalidRequest, NotAllowed, NotFound, ValueGone
-from store.outages import is_outage, trouble
+from store.primitives.db_errors import is_outage, trouble
 
 log = structlog.get_logger()
 

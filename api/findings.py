@@ -15,8 +15,8 @@ from components.checking import errors_in
 from knowledge import entries
 from providers.accounts import Account, AccountModel
 from scheduler.versions import Versions
-from store import model_accounts
-from store.transaction import Transaction
+from store.db.transaction import Transaction
+from store.tenants import model_accounts
 
 KEPT = 1024
 

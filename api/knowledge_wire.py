@@ -5,8 +5,8 @@ from typing import Any
 
 from api.replies import date, milliseconds
 from knowledge.search import chunk_id
-from store.knowledge_bases import Base
-from store.knowledge_documents import Document
+from store.knowledge.bases import Base
+from store.knowledge.documents import Document
 
 RUN_OF = {"uploaded": "UNSTART", "pending": "RUNNING", "done": "DONE", "failed": "FAIL"}
 

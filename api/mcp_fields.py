@@ -15,8 +15,8 @@ from api.schemas import SHOWN, Body, Flag, NoEffect, Text
 from canvas.document.mcp_tools import digest_of
 from providers.hops import masked_url
 from providers.mcp import MOST_TOOLS, SERVER_TYPES, LiveTool
-from store.mcp_pins import Pin
-from store.mcp_servers import ServerFields, ServerRow
+from store.mcp.pins import Pin
+from store.mcp.servers import ServerFields, ServerRow
 
 HIDDEN = "***"
 LONGEST_CALL = 600.0

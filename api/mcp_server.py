@@ -2,7 +2,7 @@
 
     POST /mcp        Authorization: Bearer <API token>
 
-A client sees the agents of its token's tenant that are published and exposed (store/mcp_agents.py). A call starts a run
+A client sees the agents of its token's tenant that are published and exposed (store/mcp/agents.py). A call starts a run
 of the published version and answers when its turn ends; progress tells of its nodes. By the protocol of 2026 a client
 cancels by closing its request, and the run is cancelled with it; earlier clients ask for that with the header
 `X-Cancel-On-Disconnect`, for there a lost connection means nothing.
@@ -29,8 +29,8 @@ from api.talk import Talk, Told, begin, chosen
 from canvas.errors import InvalidRequest
 from canvas.events import run_events
 from providers.outgoing import default_user_agent
-from store import mcp_agents
-from store.mcp_agents import ExposedAgent
+from store.mcp import agents
+from store.mcp.agents import ExposedAgent
 
 log = structlog.get_logger()
 
@@ -130,7 +130,7 @@ async def _listed(ctx: Any) -> Any:
 
     def read() -> list[ExposedAgent]:
         with edge.database.transaction() as tx:
-            return mcp_agents.exposed(tx, principal.tenant_id)
+            return agents.exposed(tx, principal.tenant_id)
 
     return ListToolsResult(
         tools=[
@@ -164,7 +164,7 @@ async def _answer(ctx: Any, name: str, arguments: Mapping[str, Any]) -> Answer:
 
     def read() -> ExposedAgent | None:
         with edge.database.transaction() as tx:
-            return mcp_agents.exposed_as(tx, principal.tenant_id, name)
+            return agents.exposed_as(tx, principal.tenant_id, name)
 
     agent = await in_thread(read)
     if agent is None:

@@ -14,7 +14,7 @@ from canvas.document import parsing
 from canvas.errors import InvalidCanvas
 from canvas.events import run_events
 from components import fields
-from store.mcp_agents import ExposedAgent
+from store.mcp.agents import ExposedAgent
 
 QUERY, SESSION = "query", "session_id"
 

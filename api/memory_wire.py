@@ -5,8 +5,8 @@ from typing import Any
 
 from api.replies import date, milliseconds
 from knowledge.memory_prompts import system_prompt, written
-from store.memories import TYPES, Memory
-from store.memory_messages import Message, type_of
+from store.knowledge.memories import TYPES, Memory
+from store.knowledge.memory_messages import Message, type_of
 
 PROGRESS = {"none": 1.0, "pending": 0.0, "done": 1.0, "failed": -1.0}
 

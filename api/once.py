@@ -27,11 +27,11 @@ from api.bodies import CanvasBody, SmallBody
 from api.errors import Answered
 from api.replies import json_reply
 from canvas.errors import InvalidRequest
-from store import idempotency
-from store.blobs import hashed
-from store.database import Database
-from store.idempotency import First
-from store.transaction import Transaction
+from store.db.database import Database
+from store.db.transaction import Transaction
+from store.files.blobs import hashed
+from store.tenants import idempotency
+from store.tenants.idempotency import First
 
 HEADER = "idempotency-key"
 

@@ -20,9 +20,9 @@ from api.replies import id_of
 from api.uploads import LARGEST, OCTETS, FileTooLarge, Incoming, fetched, file_name, mime_type_of, shown
 from canvas.errors import InvalidRequest, NotFound
 from providers.services import Http
-from store import files
-from store.files import Kept
-from store.transaction import Transaction
+from store.db.transaction import Transaction
+from store.tenants import uploads
+from store.tenants.uploads import Kept
 
 MOST_FILES = 20  # of one message
 
@@ -131,7 +131,7 @@ def _noted(edge: Edge, principal: Principal, kept: Sequence[Kept | UUID]) -> lis
         rows = [
             _upload(principal, tx, each)
             if isinstance(each, UUID)
-            else files.note(tx, principal.tenant_id, each, created_by=principal.user_id, token_id=token_id)
+            else uploads.note(tx, principal.tenant_id, each, created_by=principal.user_id, token_id=token_id)
             for each in kept
         ]
     return [shown(row) for row in rows]
@@ -147,11 +147,11 @@ def _digest(part: Incoming | Address | UUID) -> str:
             return hashlib.sha256(part.data).hexdigest()
 
 
-def _upload(principal: Principal, tx: Transaction, file_id: UUID) -> files.StoredFile:
+def _upload(principal: Principal, tx: Transaction, file_id: UUID) -> uploads.StoredFile:
     """An upload of the caller: of a share link one that came by it. Raises InvalidRequest."""
     token_id = principal.link.token_id if principal.link is not None else None
     try:
-        return files.get(tx, principal.tenant_id, file_id, token_id=token_id)
+        return uploads.get(tx, principal.tenant_id, file_id, token_id=token_id)
     except NotFound:
         raise InvalidRequest(f"There is no file {file_id.hex}. Upload it first.", field="messages") from None
 

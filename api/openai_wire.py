@@ -28,8 +28,8 @@ from canvas.errors import InvalidRequest
 from canvas.events import run_events
 from providers.fitting import count_tokens
 from scheduler.accepting import Start
-from store.encoding import encode
-from store.ids import moment_of
+from store.primitives.ids import moment_of
+from store.primitives.json_codec import encode
 
 _DETAILS = {"reasoning_tokens": 0, "accepted_prediction_tokens": 0, "rejected_prediction_tokens": 0}
 _DONE = b"data: [DONE]\n\n"

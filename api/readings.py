@@ -13,9 +13,9 @@ from uuid import UUID
 from canvas.errors import NotFound
 from scheduler.versions import Versions
 from scheduler.wire import Wire
-from store import overview
-from store.database import Database
-from store.overview import Reading
+from store.db.database import Database
+from store.runs import run_queries
+from store.runs.run_queries import Reading
 
 T = TypeVar("T")
 
@@ -59,7 +59,7 @@ class Readings:
 
     def _rows(self, database: Database, tenant_id: UUID, run_id: UUID, number: int) -> Found:
         with database.statements() as tx:
-            reading = overview.read(tx, tenant_id, run_id, number)
+            reading = run_queries.read(tx, tenant_id, run_id, number)
             if reading is None:
                 raise NotFound(f"There is no run {run_id.hex}.", run_id=run_id.hex)
             return reading, Wire(reading.run, self._versions.to_show(tx, reading.run.version_id).canvas)

@@ -7,8 +7,8 @@ from uuid import UUID
 
 from fastapi.responses import Response
 
-from store.encoding import encode
-from store.external_ids import uuid_of
+from store.primitives.json_codec import encode
+from store.runs.external_ids import uuid_of
 
 
 def json_reply(body: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:

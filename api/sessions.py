@@ -13,9 +13,10 @@ from canvas.document.document import Document
 from canvas.events.stream_sequencer import tagged
 from components import registry
 from scheduler import snapshots
-from store import citations, conversations, overview, runs
-from store.conversations import Conversation, Message
-from store.transaction import Transaction
+from store.agents import conversations
+from store.agents.conversations import Conversation, Message
+from store.db.transaction import Transaction
+from store.runs import citations, run_queries, run_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,7 @@ def spoken_in(tx: Transaction, tenant_id: UUID, session_ids: Sequence[UUID]) -> 
         for session, said in found.items()
     }
     run_ids = sorted({run_id for those in runs_of.values() for run_id in those})
-    answers, cited = overview.said_in(tx, run_ids), citations.of_runs(tx, run_ids)
+    answers, cited = run_queries.said_in(tx, run_ids), citations.of_runs(tx, run_ids)
     return {
         session: Spoken(
             said,
@@ -121,7 +122,7 @@ def dsl_of(tx: Transaction, edge: Edge, session: Conversation) -> dict[str, Any]
     document = edge.versions.to_show(tx, session.version_id).document
     composed = copy.deepcopy(dict(defaults.fresh(document).raw))
     composed = edge.secrets_of(session.tenant_id, session.canvas_id).masked(composed)
-    row = runs.read(tx, session.tenant_id, session.last_run) if session.last_run else None
+    row = run_rows.read(tx, session.tenant_id, session.last_run) if session.last_run else None
     if row is None or not row["base"]:
         return composed
     composed["globals"] = snapshots.globals_of(tx, row)

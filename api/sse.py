@@ -30,12 +30,13 @@ from canvas.events.stream_sequencer import Event, Frame, Position, Said, Transcr
 from canvas.state.run_state import RunStatus
 from scheduler.listening import Heard, Listening, Subscription
 from scheduler.wire import Wire
-from store import files, overview, tenants
-from store.blobs import Blobs
-from store.database import Database
-from store.encoding import encode
-from store.events import Stored
-from store.overview import Glance, Reading
+from store.db.database import Database
+from store.files.blobs import Blobs
+from store.primitives.json_codec import encode
+from store.runs import run_queries
+from store.runs.events import Stored
+from store.runs.run_queries import Glance, Reading
+from store.tenants import tenants, uploads
 
 log = structlog.get_logger()
 
@@ -221,7 +222,7 @@ class Streams:
             return None
         try:
             with database.statements() as tx:
-                file = files.get(tx, tenant_id, file_id)
+                file = uploads.get(tx, tenant_id, file_id)
             return self._blobs.get(file.sha256) if file.mime_type.startswith("audio/") else None
         except (ExecutorError, OSError, SQLAlchemyError) as error:  # an answer can be read without being heard
             log.warning("audio_not_read", file_id=file_id.hex, error=str(error).splitlines()[0])
@@ -257,10 +258,10 @@ class Streams:
                     listener.hand({"t": str(moved.turn), "ep": moved.epoch, "o": moved.length, "x": ""})
 
 
-def _looked(database: Database, run_ids: list[UUID], tokens: set[UUID]) -> tuple[list[overview.Moved], set[UUID]]:
+def _looked(database: Database, run_ids: list[UUID], tokens: set[UUID]) -> tuple[list[run_queries.Moved], set[UUID]]:
     """How far the runs are, and which of the tokens are still valid."""
     with database.statements() as tx:
-        return overview.moved(tx, run_ids), tenants.valid_tokens(tx, tokens) if tokens else set()
+        return run_queries.moved(tx, run_ids), tenants.valid_tokens(tx, tokens) if tokens else set()
 
 
 def _take(transcript: Transcript[Stored], heard: Heard) -> list[Frame[Stored]]:

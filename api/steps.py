@@ -13,10 +13,11 @@ from canvas.graph.canvas import Canvas, asker
 from canvas.state.run_state import RunStatus, scope_key
 from scheduler import snapshots
 from scheduler.versions import Versions
-from store import budgets, overview, runs
-from store.overview import Glance, Step
-from store.refusals import NOBODY
-from store.transaction import Transaction
+from store.db.transaction import Transaction
+from store.runs import run_queries, run_rows
+from store.runs.refused_starts import NOBODY
+from store.runs.run_queries import Glance, Step
+from store.tenants import budgets
 
 
 def run_row(run: Glance) -> dict[str, Any]:
@@ -45,8 +46,8 @@ def run_whole(tx: Transaction, versions: Versions, tenant_id: UUID, run: Glance)
     if run.status == RunStatus.REFUSED:
         return {**run_row(run), **_NOTHING, "request": _request(run)}
     canvas = versions.to_show(tx, run.version_id).canvas
-    row = runs.read(tx, tenant_id, run.id)
-    steps = overview.steps_of(tx, run.id)
+    row = run_rows.read(tx, tenant_id, run.id)
+    steps = run_queries.steps_of(tx, run.id)
     state: Mapping[str, Any] = row["state"] if row else {}
     return {
         **run_row(run),
@@ -62,7 +63,7 @@ def run_whole(tx: Transaction, versions: Versions, tenant_id: UUID, run: Glance)
 
 def _activations(tx: Transaction, canvas: Canvas, run: Glance, steps: Sequence[Step]) -> dict[str, Any]:
     """The first activations of a run as a tree, and how many there are."""
-    count = len(steps) if len(steps) < overview.MOST_STEPS else overview.step_count(tx, run.id)
+    count = len(steps) if len(steps) < run_queries.MOST_STEPS else run_queries.step_count(tx, run.id)
     return {
         "activations": tree(canvas, steps),
         "activation_count": count,

@@ -30,10 +30,11 @@ from canvas.events.stream_sequencer import Position
 from scheduler.accepting import Start, Started
 from scheduler.listening import Subscription
 from scheduler.requests import ROUTE, repeated, start_of
-from store import canvases, conversations, sealed_headers
-from store.encoding import encode
-from store.ids import new_id
-from store.transaction import Transaction
+from store.agents import canvases, conversations
+from store.db.transaction import Transaction
+from store.primitives.ids import new_id
+from store.primitives.json_codec import encode
+from store.tenants import sealed_headers
 
 log = structlog.get_logger()
 

@@ -18,8 +18,8 @@ from api.bodies import declared_size
 from api.errors import ARGUMENT, DATA, Refused
 from canvas.errors import AnswerTooLarge, NodeFailure
 from providers.services import Call, Http
-from store.blobs import Blobs
-from store.files import Kept, StoredFile
+from store.files.blobs import Blobs
+from store.tenants.uploads import Kept, StoredFile
 
 LARGEST = 64 * 1024 * 1024  # bytes of a body, and of a file that is fetched
 MOST_FILES = 100

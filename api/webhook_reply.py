@@ -11,7 +11,7 @@ from api.talk import Told
 from canvas.errors import InvalidRequest
 from canvas.events.run_events import CANCELLED_TEXT, RUN_FAILED
 from scheduler.accepting import Started
-from store.encoding import encode
+from store.primitives.json_codec import encode
 
 IMMEDIATELY = "Immediately"
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from api.sse import Wired
 from canvas.events.run_events import CANCELLED_TEXT, MESSAGE, MESSAGE_END, RUN_FAILED, USER_INPUTS, WORKFLOW_FINISHED
-from store.webhook_calls import Trial
+from store.agents.webhook_runs import Trial
 
 STEP = 0.000001  # seconds between events that were stored together: times tell them apart, as numbers do
 

@@ -27,8 +27,10 @@ from scheduler.bus import channel
 from scheduler.lifecycle import Lifecycle
 from scheduler.process import coordinator_of
 from scheduler.turn_start import Request
-from store import canvases as stored_canvases
-from store import migrate, tenants, versions
+from store.agents import canvases as stored_canvases
+from store.agents import versions
+from store.maintenance import migrate
+from store.tenants import tenants
 
 OTHERS = ("DATABASE_URL", "REDIS_URL", "CELERY_BROKER_URL", "EASEL_DATABASE_URL", "EASEL_REDIS_URL", "EASEL_BROKER_URL")
 CHANNELS = "easel:run:*"

@@ -24,7 +24,7 @@ from urllib.request import urlopen
 from sqlalchemy import text
 
 from bench.stage import PATIENCE, Stage, stage_on, surroundings
-from store.database import Database
+from store.db.database import Database
 
 MINUTE = 60.0
 STARTERS = 4  # threads that start runs

@@ -25,10 +25,13 @@ import settings
 from canvas.document import parsing
 from scheduler.accepting import Start
 from scheduler.turn_start import Request
-from store import canvases, migrate, partitions, runs, tenants, versions
-from store.database import Database
-from store.ids import new_id
-from store.schema import PARTITIONED
+from store.agents import canvases, versions
+from store.db.database import Database
+from store.maintenance import migrate, partitions
+from store.primitives.ids import new_id
+from store.runs import run_rows
+from store.tables.runs import PARTITIONED
+from store.tenants import tenants
 
 PATIENCE = 1800.0  # seconds for a run; ten thousand items take minutes
 
@@ -92,7 +95,7 @@ class Growing:
         deadline = time.monotonic() + PATIENCE
         while time.monotonic() < deadline:
             with self.database.transaction() as tx:
-                row = runs.read(tx, self.tenant, run_id)
+                row = run_rows.read(tx, self.tenant, run_id)
             assert row is not None
             if row["status"] == "succeeded":
                 return

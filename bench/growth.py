@@ -24,10 +24,12 @@ from bench.growing import Growing, Made, chain, iterating, merging, node, stage,
 from canvas.document import parsing
 from canvas.graph.canvas import compile_canvas
 from scheduler.housekeeping import let_go
-from store import activations, conversations, events, inbox, overdue, overview, runs, scopes, values
-from store.database import Database
-from store.ids import new_id
-from store.pipeline import PREPARED_FROM
+from store.agents import conversations
+from store.db.database import Database
+from store.db.pipeline import PREPARED_FROM
+from store.monitoring import sweep_queries
+from store.primitives.ids import new_id
+from store.runs import activations, events, reports, run_queries, run_rows, scopes, values
 
 HUNDRED = 100  # steps that are compared at both ends of a long run
 A_STEP, LOCKS, MEMORY = "ms a step", "locks of a step", "MB of a connection"
@@ -209,11 +211,11 @@ def _usual(growing: Growing, version: Made) -> dict[str, float]:
 
     def page() -> Any:
         with api.transaction() as tx:
-            return overview.page(tx, tenant)
+            return run_queries.page(tx, tenant)
 
     def failed() -> Any:
         with api.transaction() as tx:
-            return overview.page(tx, tenant, canvas_id=new_id())
+            return run_queries.page(tx, tenant, canvas_id=new_id())
 
     def sessions() -> Any:
         with api.transaction() as tx:
@@ -221,10 +223,10 @@ def _usual(growing: Growing, version: Made) -> dict[str, float]:
 
     def sweep() -> None:
         with database.transaction() as tx:
-            overdue.silent_leases(tx)
-            overdue.unclaimed(tx, datetime(1970, 1, 1, tzinfo=UTC))
-            overdue.unseen_reports(tx)
-            overdue.open_runs(tx)
+            sweep_queries.silent_leases(tx)
+            sweep_queries.unclaimed(tx, datetime(1970, 1, 1, tzinfo=UTC))
+            sweep_queries.unseen_reports(tx)
+            sweep_queries.open_runs(tx)
 
     to_start = _timed(start)
     for run_id in started:
@@ -247,8 +249,8 @@ def _held(growing: Growing, version: Made) -> dict[str, float]:
         with database.transaction() as tx:
             for _ in range(PREPARED_FROM + 1):
                 activations.renew(tx, [(run_id, new_id(), new_id())], timedelta(seconds=10))
-                inbox.reported(tx, run_id)()
-                runs.try_lock(tx, run_id)()
+                reports.reported(tx, run_id)()
+                run_rows.try_lock(tx, run_id)()
                 scopes.ask(tx, run_id, None).found()
                 values.final(tx, run_id)
                 events.after(tx, run_id, 0)
@@ -267,7 +269,7 @@ def _let_go(growing: Growing) -> float:
         while not ending.is_set():
             began = time.perf_counter()
             with growing.database.statements() as tx:
-                inbox.has_reported(tx, new_id())
+                reports.has_reported(tx, new_id())
             longest = max(longest, time.perf_counter() - began)
 
     beside = threading.Thread(target=work)

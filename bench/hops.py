@@ -38,8 +38,10 @@ from scheduler.dispatch import Dispatch
 from scheduler.lifecycle import Lifecycle
 from scheduler.turn_start import Request
 from scheduler.versions import Versions
-from store import canvases, migrate, tenants, versions
-from store.database import Database
+from store.agents import canvases, versions
+from store.db.database import Database
+from store.maintenance import migrate
+from store.tenants import tenants
 
 ROOT = Path(__file__).resolve().parent.parent
 HOPS = 20  # nodes of a chain, Begin among them

@@ -29,9 +29,12 @@ from bench.servers import plain
 from knowledge.search import Wanted
 from knowledge.shelf import Asked, Shelf
 from knowledge.words import words_of
-from store import knowledge_bases, knowledge_chunks, migrate, tenants
-from store.database import Database
-from store.ids import new_id
+from store.db.database import Database
+from store.knowledge import bases as knowledge_bases
+from store.knowledge import chunks as knowledge_chunks
+from store.maintenance import migrate
+from store.primitives.ids import new_id
+from store.tenants import tenants
 
 IN_A_DOCUMENT = 1000  # chunks
 VOCABULARY = 50_000

@@ -28,8 +28,8 @@ from typing import Any
 from urllib.request import Request, urlopen
 
 from bench.stage import Stage, stage_on, until
-from store import canaries
-from store.database import Database
+from store.db.database import Database
+from store.monitoring import queue_probes
 
 STARTERS = 8  # threads that start runs
 SMALL_RUNS = 5
@@ -240,7 +240,7 @@ def _canary(house: House) -> float:
     database = Database(url, pool_size=1, application="bench")
     try:
         with database.transaction() as tx:
-            sent = canaries.latest(tx, "nodes")
+            sent = queue_probes.latest(tx, "nodes")
     finally:
         database.close()
     return (datetime.now(UTC) - sent).total_seconds() if sent is not None else float("inf")

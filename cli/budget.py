@@ -11,10 +11,10 @@ from canvas.errors import InvalidRequest, NotFound
 from cli import inputs, output
 from cli.connection import opened, run_of, tenant_of
 from cli.options import LOCAL, AsJson, Calls, Currency, Money, OfTenant, Seconds, Tokens
-from store import budgets
-from store.budget_tables import EACH
-from store.budgets import Kept, Written
-from store.transaction import Transaction
+from store.db.transaction import Transaction
+from store.tables.budgets import EACH
+from store.tenants import budgets
+from store.tenants.budgets import Kept, Written
 
 budget = typer.Typer(help="Budgets: what runs, sessions, a tenant and its days may spend.", no_args_is_help=True)
 

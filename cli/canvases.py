@@ -10,7 +10,7 @@ from cli import canvas_file, drafts, output
 from cli.connection import opened, tenant_of
 from cli.options import LOCAL, AsJson, CanvasFile, OfTenant
 from settings import load
-from store import canvases, gallery, versions
+from store.agents import canvas_list, canvases, versions
 
 Agent = Annotated[str, typer.Argument(help="Its id or title.", metavar="AGENT")]
 
@@ -78,7 +78,7 @@ def publish(agent: Agent, tenant: OfTenant = LOCAL, as_json: AsJson = False) -> 
 def agents(tenant: OfTenant = LOCAL, as_json: AsJson = False) -> None:
     """List the agents, the latest change first."""
     with opened() as connection, connection.database.transaction() as tx:
-        found, _ = gallery.page(tx, tenant_of(tx, tenant), gallery.Wanted(), order_by="update_time", limit=1000)
+        found, _ = canvas_list.page(tx, tenant_of(tx, tenant), canvas_list.Wanted(), order_by="update_time", limit=1000)
     rows = [
         {"id": agent.id.hex, "title": agent.title, "changed": agent.updated_at, "published": agent.published_at}
         for agent in found

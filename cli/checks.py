@@ -24,11 +24,14 @@ from embedded import OLDEST_POSTGRES
 from providers.accounts import accounts_from_toml
 from scheduler.broker import NODES, RUNS
 from settings import Settings
-from store import canaries, canvas_secrets, migrate, model_accounts, server, tenants
-from store.database import Database
-from store.poolers import StatementsMixed, advice_of
-from store.sealing import CannotUnseal, SealingKey
-from store.server import Locks, Server
+from store.agents import canvas_secrets
+from store.db.database import Database
+from store.db.poolers import StatementsMixed, advice_of
+from store.maintenance import migrate
+from store.monitoring import queue_probes, server_info
+from store.monitoring.server_info import Locks, Server
+from store.primitives.encryption import CannotUnseal, SealingKey
+from store.tenants import model_accounts, tenants
 from telemetry import METRICS_PORTS, VERSION
 
 TRIED_PYTHON = (3, 11), (3, 13)  # from, to
@@ -155,7 +158,7 @@ def database(database: Database, settings: Settings) -> Iterator[Finding]:
         missing = migrate.missing(database)
         with database.transaction() as tx:
             asked = datetime.now(UTC)
-            about = server.about(tx)
+            about = server_info.about(tx)
             skew = about.clock - (asked + (datetime.now(UTC) - asked) / 2)
     except DBAPIError as error:
         reason = " ".join(str(error.orig).split())
@@ -180,7 +183,7 @@ def database(database: Database, settings: Settings) -> Iterator[Finding]:
     yield connections(about.max_connections, settings)
     if not missing:
         with database.transaction() as tx:
-            yield locks(server.locks(tx), about.max_connections, settings)
+            yield locks(server_info.locks(tx), about.max_connections, settings)
 
 
 def pooler(about: Server) -> Finding:
@@ -292,9 +295,9 @@ def sweeper(database: Database, found: Found) -> Finding:
     if found.is_embedded and found.up is None:
         return Finding(Level.OK, "sweeper", "none; `easel run` brings its own, `easel up` keeps one running")
     with database.transaction() as tx:
-        sight = canaries.remembered(tx)
-        came_back = canaries.latest(tx, NODES)
-        clock = server.about(tx).clock
+        sight = queue_probes.remembered(tx)
+        came_back = queue_probes.latest(tx, NODES)
+        clock = server_info.about(tx).clock
     if sight is None or clock - sight.seen > LATE:
         advice = "Start `easel sweeper`: without it, lost messages and silent workers are never noticed."
         found_at = "none has ever worked here" if sight is None else f"none has worked for {_age(clock - sight.seen)}"

@@ -19,10 +19,12 @@ from scheduler.lifecycle import Lifecycle
 from scheduler.process import coordinator_of
 from scheduler.versions import Versions
 from settings import Settings, load
-from store import external_ids, migrate, tenants
-from store.database import Database
-from store.storage import large_values_of
-from store.transaction import Transaction
+from store.db.database import Database
+from store.db.transaction import Transaction
+from store.files.storage import large_values_of
+from store.maintenance import migrate
+from store.runs import external_ids
+from store.tenants import tenants
 
 POOL = 4  # connections; a command does a few things at a time
 

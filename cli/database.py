@@ -6,7 +6,7 @@ from canvas.errors import ExecutorError
 from cli import output, servers
 from cli.connection import only_errors
 from settings import load
-from store import migrate as migrations
+from store.maintenance import migrate as migrations
 
 
 def migrate() -> None:

@@ -17,7 +17,7 @@ from cli.output import GREEN, RED, YELLOW
 from cli.servers import Found
 from scheduler.broker import make_app
 from settings import InvalidSettings, load
-from store.database import Database
+from store.db.database import Database
 
 COLOURS = {Level.OK: GREEN, Level.WARN: YELLOW, Level.FAIL: RED}
 

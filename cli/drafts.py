@@ -6,11 +6,11 @@ from uuid import UUID
 
 from components import plugins, registry
 from settings import load
-from store import canvas_secrets, canvases, gallery, versions
-from store.canvas_secrets import CanvasSecrets
-from store.ids import new_id
-from store.sealing import SealingKey
-from store.transaction import Transaction
+from store.agents import canvas_list, canvas_secrets, canvases, versions
+from store.agents.canvas_secrets import CanvasSecrets
+from store.db.transaction import Transaction
+from store.primitives.encryption import SealingKey
+from store.primitives.ids import new_id
 
 
 def put(tx: Transaction, tenant_id: UUID, title: str, dsl: dict[str, Any]) -> tuple[UUID, bool]:
@@ -18,7 +18,7 @@ def put(tx: Transaction, tenant_id: UUID, title: str, dsl: dict[str, Any]) -> tu
 
     Its secrets are sealed; a mask stands for the secret that the agent has. Raises InvalidCanvas for one it has not.
     """
-    found, _ = gallery.page(tx, tenant_id, gallery.Wanted(title=title), limit=1)
+    found, _ = canvas_list.page(tx, tenant_id, canvas_list.Wanted(title=title), limit=1)
     if not found:
         canvas_id = new_id()
         sealed = secrets_of(tenant_id, canvas_id).sealed(dsl)

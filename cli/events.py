@@ -13,8 +13,8 @@ from cli.connection import opened, run_of, tenant_of
 from cli.follow import Ears, Following
 from cli.options import LOCAL, AsJson, OfTenant, Run
 from cli.telling import Lines, Teller
-from store.events import Stored
-from store.overview import Glance
+from store.runs.events import Stored
+from store.runs.run_queries import Glance
 
 
 def events(

@@ -8,7 +8,7 @@ from cli.connection import opened, run_of, tenant_of
 from cli.options import LOCAL, AsJson, OfTenant, Run
 from cli.output import DIM, RED
 from settings import load
-from store import explaining
+from store.monitoring import wait_facts
 
 MOST_TOLD = 20  # further things; --json has all
 
@@ -20,7 +20,7 @@ def explain_run(run: Run, tenant: OfTenant = LOCAL, as_json: AsJson = False) -> 
             tenant_id = tenant_of(tx, tenant)
             run_id = run_of(tx, tenant_id, run)
         with connection.database.transaction() as tx:
-            found = explaining.facts(tx, tenant_id, run_id)
+            found = wait_facts.facts(tx, tenant_id, run_id)
             if found is None:
                 raise NotFound(f"There is no run {run}. `easel runs` lists them.")
             facts, version_id = found

@@ -17,10 +17,10 @@ from canvas.errors import NotFound
 from canvas.events.stream_sequencer import Frame, Position, Transcript
 from canvas.state.run_state import RunStatus
 from scheduler.bus import channel
-from store import overview
-from store.database import Database
-from store.events import Stored
-from store.overview import Glance
+from store.db.database import Database
+from store.runs import run_queries
+from store.runs.events import Stored
+from store.runs.run_queries import Glance
 
 TICK = 0.2  # seconds; how soon the caller gets a chance to look up from a run in which nothing happens
 IN_A_GAP = 0.05  # seconds between looks at rows that must come any moment
@@ -98,7 +98,7 @@ class Following:
         is_whole = False
         while not is_whole:
             with self.database.statements() as tx:  # large values are read from the storage in between
-                reading = overview.read(tx, self.tenant_id, self.run_id, transcript.after)
+                reading = run_queries.read(tx, self.tenant_id, self.run_id, transcript.after)
             if reading is None:
                 raise NotFound(f"There is no run {self.run_id}. `easel runs` lists them.")
             self.run, is_whole = reading.run, reading.is_whole

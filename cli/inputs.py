@@ -14,7 +14,7 @@ from canvas.errors import InvalidCanvas, InvalidRequest
 from canvas.graph.uncertain_outcomes import AGAIN, EVERY, HAPPENED, OUTCOME
 from cli.judged import Judged
 from settings import UNITS
-from store.external_ids import uuid_of
+from store.runs.external_ids import uuid_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,10 +20,11 @@ from knowledge.chunking import DEFAULTS
 from knowledge.ingestion import Ingestion, storage_of
 from knowledge.search import Library, Wanted
 from knowledge.shelf import Shelf
-from store import knowledge_bases, knowledge_documents
-from store.blobs import Blobs
-from store.knowledge_bases import Base
-from store.knowledge_documents import Document
+from store.files.blobs import Blobs
+from store.knowledge import bases as knowledge_bases
+from store.knowledge import documents as knowledge_documents
+from store.knowledge.bases import Base
+from store.knowledge.documents import Document
 
 kb = typer.Typer(help="Knowledge bases: create, add, search, list, rm.", no_args_is_help=True)
 

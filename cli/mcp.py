@@ -20,9 +20,9 @@ from providers.addresses import Guard
 from providers.hops import masked_url
 from providers.mcp import SERVER_TYPES, LiveTool, McpServer, Session
 from providers.outgoing import Outgoing
-from store import mcp_agents, mcp_pins, mcp_servers
-from store.mcp_servers import ServerFields, ServerRow
-from store.sealing import SealingKey
+from store.mcp import agents, pins, servers
+from store.mcp.servers import ServerFields, ServerRow
+from store.primitives.encryption import SealingKey
 
 mcp = typer.Typer(
     help="MCP servers: list, add, remove, tools, test, approve; agents as tools: expose, hide.", no_args_is_help=True
@@ -39,7 +39,7 @@ Agent = Annotated[str, typer.Argument(help="Its id or title.", metavar="AGENT")]
 def list_servers(tenant: OfTenant = LOCAL, as_json: AsJson = False) -> None:
     """List the servers of a tenant; secrets are never shown."""
     with opened() as connection, connection.database.transaction() as tx:
-        rows = mcp_servers.servers_of(tx, tenant_of(tx, tenant), _key(connection))
+        rows = servers.servers_of(tx, tenant_of(tx, tenant), _key(connection))
     listed = [
         {"id": row.id.hex, "name": row.fields.name, "type": row.fields.server_type, "url": masked_url(row.fields.url)}
         for row in rows
@@ -87,9 +87,9 @@ def add(
         live = {} if unchecked else _ask(connection, "new", fields, lambda session: session.tools())
         with connection.database.transaction() as tx:
             tenant_id = tenant_of(tx, tenant)
-            server_id = mcp_servers.add(tx, tenant_id, fields, _key(connection))
+            server_id = servers.add(tx, tenant_id, fields, _key(connection))
             for tool in live.values():
-                mcp_pins.approve(tx, tenant_id, server_id, tool.name, tool.description, tool.schema)
+                pins.approve(tx, tenant_id, server_id, tool.name, tool.description, tool.schema)
     if as_json:
         output.say_json({"id": server_id.hex, "name": fields.name, "tools": list(live)})
         return
@@ -103,7 +103,7 @@ def remove(server: Server, tenant: OfTenant = LOCAL) -> None:
     with opened() as connection:
         tenant_id, row = _found(connection, tenant, server)
         with connection.database.transaction() as tx:
-            mcp_servers.remove(tx, tenant_id, row.id)
+            servers.remove(tx, tenant_id, row.id)
     output.tell(f'MCP server "{row.fields.name}" is gone.')
 
 
@@ -114,7 +114,7 @@ def list_tools(server: Server, tenant: OfTenant = LOCAL, as_json: AsJson = False
         tenant_id, row = _found(connection, tenant, server)
         live = _ask(connection, row.id.hex, row.fields, lambda session: session.tools())
         with connection.database.transaction() as tx:
-            seen = {pin.name: pin.digest for pin in mcp_pins.pins(tx, tenant_id, row.id)}
+            seen = {pin.name: pin.digest for pin in pins.pins(tx, tenant_id, row.id)}
     rows = [
         {
             "tool": tool.name,
@@ -162,7 +162,7 @@ def approve(server: Server, tools: Tools = None, tenant: OfTenant = LOCAL) -> No
             raise NotFound(f'MCP server "{row.fields.name}" does not offer: {", ".join(missing)}.')
         with connection.database.transaction() as tx:
             for name in wanted:
-                mcp_pins.approve(tx, tenant_id, row.id, name, live[name].description, live[name].schema)
+                pins.approve(tx, tenant_id, row.id, name, live[name].description, live[name].schema)
     output.tell(f"Approved: {', '.join(wanted)}.")
 
 
@@ -176,7 +176,7 @@ def expose(
     with opened() as connection, connection.database.transaction() as tx:
         tenant_id = tenant_of(tx, tenant)
         found = named.find(tx, tenant_id, agent)
-        tool = mcp_agents.expose(tx, tenant_id, found.id, name or mcp_agents.name_of(found.title, found.id))
+        tool = agents.expose(tx, tenant_id, found.id, name or agents.name_of(found.title, found.id))
     output.say(tool)
     if found.published_at is None:
         output.tell(f'Agent "{found.title}" is offered once it is published: easel publish {found.id.hex}')
@@ -188,7 +188,7 @@ def hide(agent: Agent, tenant: OfTenant = LOCAL) -> None:
     with opened() as connection, connection.database.transaction() as tx:
         tenant_id = tenant_of(tx, tenant)
         found = named.find(tx, tenant_id, agent)
-        mcp_agents.hide(tx, tenant_id, found.id)
+        agents.hide(tx, tenant_id, found.id)
     output.tell(f'Agent "{found.title}" is no tool.')
 
 
@@ -197,11 +197,11 @@ def _found(connection: Connection, tenant: str, server: str) -> tuple[UUID, Serv
     key = _key(connection)
     with connection.database.transaction() as tx:
         tenant_id = tenant_of(tx, tenant)
-        row = mcp_servers.find(tx, tenant_id, server, key)
+        row = servers.find(tx, tenant_id, server, key)
         if row is not None:
             return tenant_id, row
         try:
-            return tenant_id, mcp_servers.get(tx, tenant_id, UUID(server), key)
+            return tenant_id, servers.get(tx, tenant_id, UUID(server), key)
         except (ValueError, NotFound):
             raise NotFound(f'There is no MCP server "{server}". `easel mcp list` shows them.') from None
 

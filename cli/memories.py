@@ -16,9 +16,9 @@ from cli.tenant_models import asking, embedding_of, models_of, searched_by
 from knowledge.memories import Looked, Memories
 from knowledge.memory_prompts import written
 from providers.catalogue import resolve
-from store import memories, memory_messages
-from store.memories import TYPES, Memory
-from store.memory_messages import Message, Whose, type_of
+from store.knowledge import memories, memory_messages
+from store.knowledge.memories import TYPES, Memory
+from store.knowledge.memory_messages import Message, Whose, type_of
 
 memory = typer.Typer(help="Memories: create, list, show, search, rm.", no_args_is_help=True)
 

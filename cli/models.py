@@ -24,9 +24,9 @@ from providers.catalogue import HOUSE, vendors
 from providers.chat import ModelSpec
 from providers.outgoing import Outgoing
 from providers.rates import Rates
-from store import model_accounts
-from store.model_accounts import AccountRow
-from store.sealing import SealingKey
+from store.primitives.encryption import SealingKey
+from store.tenants import model_accounts
+from store.tenants.model_accounts import AccountRow
 
 models = typer.Typer(help="Model accounts: list, add, remove, test.", no_args_is_help=True)
 

@@ -16,7 +16,7 @@ import typer
 from canvas.errors import InvalidRequest
 from cli import home
 from settings import InvalidSettings, Settings, load
-from store.database import Database
+from store.db.database import Database
 
 CELERY_OPTIONS = ("--without-gossip", "--without-mingle")  # nor -E: Flower switches events on where it runs
 

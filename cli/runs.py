@@ -18,9 +18,10 @@ from cli.options import (
     OfTenant,
     Run,
 )
-from store import gallery, overview
-from store.overview import Glance
-from store.refusals import NOBODY
+from store.agents import canvas_list
+from store.runs import run_queries
+from store.runs.refused_starts import NOBODY
+from store.runs.run_queries import Glance
 
 
 def runs(
@@ -34,8 +35,10 @@ def runs(
     with opened() as connection, connection.database.transaction() as tx:
         tenant_id = tenant_of(tx, tenant)
         canvas_id = agents.find(tx, tenant_id, agent).id if agent else None
-        found, total = overview.page(tx, tenant_id, canvas_id=canvas_id, status=status or "", limit=limit)
-        named, _ = gallery.page(tx, tenant_id, gallery.Wanted(ids=sorted({run.canvas_id for run in found})), limit=1000)
+        found, total = run_queries.page(tx, tenant_id, canvas_id=canvas_id, status=status or "", limit=limit)
+        named, _ = canvas_list.page(
+            tx, tenant_id, canvas_list.Wanted(ids=sorted({run.canvas_id for run in found})), limit=1000
+        )
     titles = {canvas.id: canvas.title for canvas in named}
     rows = [{**_row(run), "agent": titles.get(run.canvas_id, "")} for run in found]
     if not as_json:
@@ -53,10 +56,10 @@ def show(run: Run, tenant: OfTenant = LOCAL, as_json: AsJson = False) -> None:
     with opened() as connection, connection.database.transaction() as tx:
         tenant_id = tenant_of(tx, tenant)
         run_id = run_of(tx, tenant_id, run)
-        found = overview.glance(tx, tenant_id, run_id)
+        found = run_queries.glance(tx, tenant_id, run_id)
         if found is None:
             raise NotFound(f"There is no run {run}. `easel runs` lists them.")
-        steps = overview.steps_of(tx, run_id)
+        steps = run_queries.steps_of(tx, run_id)
         is_refused = found.status == RunStatus.REFUSED
         canvas = connection.versions.to_show(tx, found.version_id).canvas if not is_refused else None
     if as_json:

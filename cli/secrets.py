@@ -4,7 +4,7 @@ import typer
 
 from cli import drafts, output
 from cli.connection import opened
-from store import canvas_secrets
+from store.agents import canvas_secrets
 
 secrets = typer.Typer(help="Keys and passwords in stored canvases.", no_args_is_help=True)
 

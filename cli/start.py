@@ -22,7 +22,7 @@ from cli.options import (
 )
 from cli.output import YELLOW
 from settings import load
-from store.ids import new_id
+from store.primitives.ids import new_id
 
 
 def start(

@@ -9,8 +9,8 @@ from cli.connection import tenant_of
 from cli.inputs import Wanted
 from scheduler.accepting import Start
 from scheduler.requests import start_of
-from store import versions
-from store.transaction import Transaction
+from store.agents import versions
+from store.db.transaction import Transaction
 
 
 def chosen(tx: Transaction, wanted: Wanted, run_id: UUID) -> Start:

@@ -17,9 +17,9 @@ from canvas.graph.uncertain_outcomes import OUTCOME, OUTPUTS
 from cli import output
 from cli.output import DIM, GREEN, RED, YELLOW
 from scheduler.wire import Wire
-from store.events import Stored
-from store.ids import moment_of
-from store.overview import Glance
+from store.primitives.ids import moment_of
+from store.runs.events import Stored
+from store.runs.run_queries import Glance
 
 _MARKERS = re.compile(f"([{THINK_START}{THINK_END}])")
 

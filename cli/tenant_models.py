@@ -18,7 +18,7 @@ from scheduler.bus import on_a_loop
 from scheduler.counting import Counters
 from scheduler.silence import Silence
 from settings import Settings
-from store.sealing import SealingKey
+from store.primitives.encryption import SealingKey
 
 
 def models_of(connection: Connection, governor: Governor | None = None) -> TenantModels:

@@ -9,7 +9,7 @@ from cli.connection import opened, tenant_of
 from cli.inputs import duration_of, id_of
 from cli.options import LOCAL, AsJson, OfTenant
 from cli.output import YELLOW
-from store import tenants
+from store.tenants import tenants
 
 tokens = typer.Typer(help="API tokens: create, list, bind, revoke.", no_args_is_help=True)
 

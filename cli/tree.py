@@ -8,7 +8,7 @@ from canvas.events.run_warnings import warnings_in
 from canvas.graph.canvas import Canvas
 from canvas.state.run_state import ScopeKey, Status, scope_key
 from cli import output
-from store.overview import Step
+from store.runs.run_queries import Step
 
 MARKS: Mapping[str, str] = {
     Status.DONE: "✓",

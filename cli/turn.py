@@ -26,7 +26,7 @@ from cli.stand_ins import stand_ins
 from cli.telling import Lines, Speech, Teller
 from scheduler.accepting import Started
 from scheduler.turn_start import Request
-from store.ids import new_id
+from store.primitives.ids import new_id
 
 
 class Interrupts:

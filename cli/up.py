@@ -30,9 +30,10 @@ from cli.connection import only_errors, tenant_of
 from cli.output import DIM, YELLOW
 from cli.processes import api_program, named, scheduler_program, sweeper_program, worker_program
 from settings import Settings, load
-from store import migrate, tenants
-from store.database import Database
-from store.outages import is_outage
+from store.db.database import Database
+from store.maintenance import migrate
+from store.primitives.db_errors import is_outage
+from store.tenants import tenants
 
 T = TypeVar("T")
 

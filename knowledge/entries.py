@@ -5,8 +5,10 @@ from typing import Protocol, TypeVar
 from uuid import UUID
 
 from components.chosen_sources import Sources
-from store import knowledge_bases, mcp_servers, memories
-from store.transaction import Transaction
+from store.db.transaction import Transaction
+from store.knowledge import bases as knowledge_bases
+from store.knowledge import memories
+from store.mcp import servers as mcp_servers
 
 
 class Named(Protocol):

@@ -20,12 +20,12 @@ from providers.chat import ChatRequest
 from providers.cleaning import without_reasoning
 from providers.failures import REPEATABLE
 from providers.metering import EXHAUSTED
-from store import memories, memory_extractions
-from store.database import Database
-from store.ids import new_id
-from store.memories import TYPES, Memory
-from store.memory_extractions import MOST_TRIES, Taken
-from store.memory_messages import NewMessage
+from store.db.database import Database
+from store.knowledge import memories, memory_extractions
+from store.knowledge.memories import TYPES, Memory
+from store.knowledge.memory_extractions import MOST_TRIES, Taken
+from store.knowledge.memory_messages import NewMessage
+from store.primitives.ids import new_id
 
 log = structlog.get_logger()
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from canvas.errors import ToolError
-from store.knowledge_chunks import Block
+from store.knowledge.chunks import Block
 
 NOWHERE = 0.35  # what a word counts for that no passage has: it tells little about any of them
 MOST_SEGMENTS = 16  # of an index; each further one is a few more calls for every question

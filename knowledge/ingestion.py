@@ -23,13 +23,13 @@ from providers.embedding import Embedder
 from providers.limited_process import OWNER, in_limited_process
 from providers.metering import EXHAUSTED
 from providers.untrusted_work import in_untrusted_thread
-from store import knowledge_chunks as chunk_rows
-from store import knowledge_documents as documents
-from store.blobs import Blobs
-from store.database import Database
-from store.ids import new_id
-from store.knowledge_chunks import Chunk
-from store.knowledge_documents import MOST_TRIES, Taken
+from store.db.database import Database
+from store.files.blobs import Blobs
+from store.knowledge import chunks as chunk_rows
+from store.knowledge import documents
+from store.knowledge.chunks import Chunk
+from store.knowledge.documents import MOST_TRIES, Taken
+from store.primitives.ids import new_id
 
 log = structlog.get_logger()
 

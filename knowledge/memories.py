@@ -17,10 +17,10 @@ from components.templates import value_text
 from knowledge import packed, words
 from knowledge.entries import chosen
 from knowledge.models import Models
-from store import memories, memory_messages
-from store.database import Database
-from store.memories import TYPES, Memory
-from store.memory_messages import ANYBODY, Message, NewMessage, Whose
+from store.db.database import Database
+from store.knowledge import memories, memory_messages
+from store.knowledge.memories import TYPES, Memory
+from store.knowledge.memory_messages import ANYBODY, Message, NewMessage, Whose
 
 LANGUAGE = "English"  # whose stems are taken; what is written without blanks needs none
 LONGEST_SAID = 1_000_000  # characters of a question and its answer together

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from components.json_in_text import read_json
-from store.memories import Memory
+from store.knowledge.memories import Memory
 
 MOST_ITEMS = 5  # of a type
 LONGEST_ITEM = 20_000  # characters

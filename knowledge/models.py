@@ -16,10 +16,10 @@ from providers.metering import LONGEST_WAIT, Meter, PaidModel
 from providers.prices import PricedModel
 from providers.rates import Rates
 from providers.spending import Spending
-from store import model_accounts
-from store.database import Database
-from store.model_accounts import AccountRow
-from store.sealing import SealingKey
+from store.db.database import Database
+from store.primitives.encryption import SealingKey
+from store.tenants import model_accounts
+from store.tenants.model_accounts import AccountRow
 
 
 class Models(Protocol):

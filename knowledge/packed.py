@@ -6,7 +6,7 @@ from math import sqrt
 from typing import Any
 
 from knowledge.words import words_of
-from store.knowledge_chunks import Block
+from store.knowledge.chunks import Block
 
 
 def vector(numbers: Sequence[float]) -> bytes:

@@ -22,10 +22,10 @@ from providers.chat import ChatModel, ModelSpec, Usage
 from providers.metering import LONGEST_WAIT, Payer
 from providers.prices import Price
 from providers.spending import Spending, amounts_of, asked_of
-from store import budgets
-from store.budgets import Kept
-from store.database import Database
-from store.outages import is_outage
+from store.db.database import Database
+from store.primitives.db_errors import is_outage
+from store.tenants import budgets
+from store.tenants.budgets import Kept
 
 log = structlog.get_logger()
 

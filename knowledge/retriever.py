@@ -15,7 +15,7 @@ from canvas.errors import ToolError
 from knowledge.memories import Looked, Memories
 from knowledge.search import Library, Wanted
 from providers.services import Retriever, Search
-from store.memory_messages import Whose
+from store.knowledge.memory_messages import Whose
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,9 +21,10 @@ from knowledge.entries import chosen
 from knowledge.models import Models, first_of
 from knowledge.shelf import Asked, Shelf
 from providers.chat import ChatModel
-from store import knowledge_bases, knowledge_chunks
-from store.database import Database
-from store.knowledge_bases import Searched
+from store.db.database import Database
+from store.knowledge import bases as knowledge_bases
+from store.knowledge import chunks as knowledge_chunks
+from store.knowledge.bases import Searched
 
 if TYPE_CHECKING:
     from knowledge.index import Near

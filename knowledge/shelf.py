@@ -18,9 +18,9 @@ import structlog
 
 from components.file_kinds import lacking
 from knowledge import words
-from store import knowledge_chunks as chunks
-from store.database import Database
-from store.knowledge_bases import Searched
+from store.db.database import Database
+from store.knowledge import chunks
+from store.knowledge.bases import Searched
 
 if TYPE_CHECKING:
     from knowledge.index import Near, Segment

@@ -1,17 +1,17 @@
-"""Alembic's entry point: on the connection that `store.migrate` hands over, else on DATABASE_URL."""
+"""Alembic's entry point: on the connection that `store.maintenance.migrate` hands over, else on DATABASE_URL."""
 
 import os
 
 from alembic import context
 from sqlalchemy import Connection, create_engine
 
-import store.budget_tables
-import store.knowledge_schema
-import store.mcp_schema
-import store.memory_schema
-import store.tenant_schema  # noqa: F401 (their tables belong to the metadata)
-from store.partitions import is_partition
-from store.schema import metadata
+import store.tables.budgets
+import store.tables.knowledge
+import store.tables.mcp
+import store.tables.memory
+import store.tables.tenants  # noqa: F401 (their tables belong to the metadata)
+from store.maintenance.partitions import is_partition
+from store.tables.runs import metadata
 
 
 def _is_ours(name: str | None, kind: str, _parents: object) -> bool:

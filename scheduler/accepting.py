@@ -17,12 +17,14 @@ from scheduler import external_keys
 from scheduler.coordinator import Coordinator
 from scheduler.turn_start import Request, turn_globals
 from scheduler.verdicts import Answered, going_on, taken_apart
-from store import budgets, conversations, conversing, external_ids, idempotency, inbox, runs, values, versions
-from store.budgets import Written
-from store.external_ids import External
-from store.ids import new_id
-from store.steps import Applied
-from store.transaction import Transaction
+from store.agents import conversation_runs, conversations, versions
+from store.db.transaction import Transaction
+from store.primitives.ids import new_id
+from store.runs import external_ids, reports, run_rows, values
+from store.runs.decisions import Applied
+from store.runs.external_ids import External
+from store.tenants import budgets, idempotency
+from store.tenants.budgets import Written
 
 ON_BUSY = ("refuse", "enqueue", "interrupt")
 
@@ -99,7 +101,7 @@ def accept(
     if start.external is not None and not external_ids.is_free(tx, started.run_id):
         started = replace(started, run_id=new_id())  # another tenant, or this one, has a run of that id
     first = first_of(tx, start.tenant_id, start.external, start.idempotency, started)
-    if first is None and not is_new and runs.tenant_of(tx, started.run_id) is not None:
+    if first is None and not is_new and run_rows.tenant_of(tx, started.run_id) is not None:
         first = idempotency.First(started.run_id, None)
     if first is not None:
         return repeated(tx, start.tenant_id, first), None, ()
@@ -109,13 +111,13 @@ def accept(
     if busy is not None:
         _check_busy(tx, start, busy)
     is_interrupt = busy is not None and start.on_busy == "interrupt"
-    superseded = conversing.not_over(tx, started.conversation_id) if is_interrupt else ()
+    superseded = conversation_runs.not_over(tx, started.conversation_id) if is_interrupt else ()
     row = _create(coordinator, tx, start, started, is_interrupt=is_interrupt)
     bus = coordinator.dispatch.bus
     if start.external is not None:
         external_keys.forget(tx, bus, [start.external.text], started.run_id)  # before the commit: later ones count
     if busy is not None:
-        conversing.queue(tx, conversation, started.conversation_id)
+        conversation_runs.queue(tx, conversation, started.conversation_id)
         return replace(started, queued=True), None, superseded
     applied = coordinator.set_going(tx, row, conversation)
     if not is_new or start.conversation_id is not None:  # else nobody knows yet what to cancel
@@ -129,8 +131,8 @@ def _create(
     state = RunState(started.run_id, RunStatus.QUEUED, max_running=coordinator.max_running)
     request = start.request.to_json()
     if is_interrupt:
-        request["options"] |= {conversing.ON_BUSY: "interrupt"}
-    created = runs.create(
+        request["options"] |= {conversation_runs.ON_BUSY: "interrupt"}
+    created = run_rows.create(
         tx,
         {
             "id": started.run_id,
@@ -154,7 +156,7 @@ def _create(
 def _conversation(tx: Transaction, start: Start, conversation_id: UUID) -> Mapping[str, Any]:
     """Take the conversation of a start, or make it; its row, as far as runs look at it."""
     if start.conversation_id is not None:
-        row = conversing.lock(tx, start.tenant_id, conversation_id)
+        row = conversation_runs.lock(tx, start.tenant_id, conversation_id)
         if row is None:
             raise NotFound("Session not found!", session_id=conversation_id.hex)
         return row
@@ -169,13 +171,13 @@ def _conversation(tx: Transaction, start: Start, conversation_id: UUID) -> Mappi
         conversation_id=conversation_id,
         token_id=start.token_id,
     )
-    conversing.said_before(tx, conversation_id, start.said_before)
+    conversation_runs.said_before(tx, conversation_id, start.said_before)
     return {"active_run": None, "last_run": None, "has_queue": False, "messages": len(start.said_before)}
 
 
 def _check_busy(tx: Transaction, start: Start, active: UUID) -> None:
     """Whether a turn may come now that its conversation has an active run. Raises Conflict, WaitsNow."""
-    row = runs.read(tx, start.tenant_id, active)
+    row = run_rows.read(tx, start.tenant_id, active)
     status = row["status"] if row is not None else ""
     if status == RunStatus.WAITING:
         raise WaitsNow
@@ -190,7 +192,7 @@ def repeated(tx: Transaction, tenant_id: UUID, first: idempotency.First) -> Star
     if told is not None:
         return told
     run_id = first.run_id
-    row = runs.read(tx, tenant_id, run_id) if run_id is not None else None
+    row = run_rows.read(tx, tenant_id, run_id) if run_id is not None else None
     if run_id is None or row is None:
         raise Conflict(f"The run id {run_id} is taken.", run_id=str(run_id))
     return Started(run_id, row["conversation_id"], row["message_id"], 0, repeated=True)
@@ -218,11 +220,11 @@ def answer(
     if budget or (not request.inputs and not request.query):
         answered = going_on(answered, row["state"]["forms"])
     answers = _answers(answered, request)
-    conversation = conversing.lock(tx, row["tenant_id"], conversation_id)
+    conversation = conversation_runs.lock(tx, row["tenant_id"], conversation_id)
     if conversation is None:
         raise NotFound("Session not found!", session_id=conversation_id.hex)  # deleted; its run is being cancelled
-    number = conversing.user_said(tx, conversation, conversation_id, run_id, request.query)
-    runs.next_turn(
+    number = conversation_runs.user_said(tx, conversation, conversation_id, run_id, request.query)
+    run_rows.next_turn(
         tx,
         run_id,
         request={**request.to_json(), "inputs": request.inputs},
@@ -242,9 +244,9 @@ def _set_globals(tx: Transaction, row: Mapping[str, Any], request: Request, hist
     seen = {**row["base"]["globals"], **{name: value for name, (value, _) in known.items()}}
     changed = turn_globals({"globals": seen}, request, datetime.now())  # local time, as upstream
     for activation in row["state"]["forms"]:
-        inbox.put_variables(tx, row["id"], UUID(activation), changed)
+        reports.put_variables(tx, row["id"], UUID(activation), changed)
     if request.files:
-        runs.set_base(
+        run_rows.set_base(
             tx,
             row["id"],
             base={**row["base"], "files": list(request.files)},

@@ -22,7 +22,7 @@ from redis.retry import Retry
 
 from scheduler.echoes import Echo, Echoes
 from scheduler.silence import ANSWERS_WITHIN, Silence
-from store.external_ids import uuid_of
+from store.runs.external_ids import uuid_of
 
 log = structlog.get_logger()
 

@@ -12,7 +12,7 @@ from celery.exceptions import SecurityWarning
 from celery.signals import after_setup_logger, celeryd_init
 
 from scheduler.process import refuse_pooler
-from store.database import Database
+from store.db.database import Database
 
 log = structlog.get_logger()
 

@@ -27,15 +27,17 @@ from scheduler import external_keys, turn_start
 from scheduler.dispatch import Dispatch
 from scheduler.verdicts import Verdicts
 from scheduler.versions import Versions
-from store import activations, conversing, inbox, outcomes, runs, scopes, steps, values
-from store.activating import Own
-from store.activations import Claim
-from store.database import Database
-from store.large_values import LargeValues, ReadFirst
-from store.outages import is_outage
-from store.steps import Applied, AsLeft
-from store.transaction import Transaction
-from store.versions import VersionGone
+from store.agents import conversation_runs
+from store.agents.versions import VersionGone
+from store.db.database import Database
+from store.db.transaction import Transaction
+from store.files.large_values import LargeValues, ReadFirst
+from store.primitives.db_errors import is_outage
+from store.runs import activations, decisions, outcome_codec, run_rows, scopes, values
+from store.runs import reports as report_rows
+from store.runs.activations import Claim
+from store.runs.decisions import Applied, AsLeft
+from store.runs.new_activations import Own
 
 log = structlog.get_logger()
 
@@ -101,7 +103,7 @@ class Coordinator:
             if not is_contradiction(error):
                 raise
             with self.database.transaction() as tx:
-                row = runs.try_lock(tx, run_id)()
+                row = run_rows.try_lock(tx, run_id)()
                 if row is None or row["asked"] != "cancel" or RunStatus(row["status"]).is_over:
                     raise
                 return self.end_by_force(tx, row, error)
@@ -109,7 +111,7 @@ class Coordinator:
     def look(self, run_id: UUID) -> None:
         """What everyone does who held a run: take in what was reported meanwhile."""
         with self.database.statements() as tx:
-            sees_more = inbox.has_reported(tx, run_id)
+            sees_more = report_rows.has_reported(tx, run_id)
         if sees_more:
             self.advance_run(run_id)
 
@@ -127,12 +129,12 @@ class Coordinator:
 
     def ask(self, tx: Transaction, run_id: UUID, near: frozenset[str] | None = TOP) -> Ahead:
         """Try to take a run and ask for what a fold reads, in one go; `near`: keys of the scopes, None for all."""
-        row = runs.try_lock(tx, run_id)
-        return Ahead(row, inbox.reported(tx, run_id), scopes.ask(tx, run_id, near))
+        row = run_rows.try_lock(tx, run_id)
+        return Ahead(row, report_rows.reported(tx, run_id), scopes.ask(tx, run_id, near))
 
     def _await(self, tx: Transaction, run_id: UUID, near: frozenset[str] | None) -> Ahead:
-        row = runs.lock_soon(tx, run_id, A_MOMENT)
-        return Ahead(row, inbox.reported(tx, run_id), scopes.ask(tx, run_id, near))
+        row = run_rows.lock_soon(tx, run_id, A_MOMENT)
+        return Ahead(row, report_rows.reported(tx, run_id), scopes.ask(tx, run_id, near))
 
     def try_fold(
         self,
@@ -163,7 +165,7 @@ class Coordinator:
         started = time.monotonic()
         applied = self.fold(tx, row, asked, owns)
         if not applied.is_last_at_work:
-            applied.reported = tx.behind_commit(inbox.HAS_REPORTED, of_run=run_id)
+            applied.reported = tx.behind_commit(report_rows.HAS_REPORTED, of_run=run_id)
         self.dispatch.counters.fold(time.monotonic() - started)
         return applied
 
@@ -177,9 +179,9 @@ class Coordinator:
             return nothing
         if status is RunStatus.QUEUED:
             return self.set_going(tx, row)
-        reports = (ahead.reports if ahead is not None else inbox.reported(tx, row["id"]))()
+        reports = (ahead.reports if ahead is not None else report_rows.reported(tx, row["id"]))()
         if owns:
-            told = (inbox.report_of(own.claim, own.written) for own in owns)
+            told = (report_rows.report_of(own.claim, own.written) for own in owns)
             reports = sorted([*reports, *told], key=attrgetter("activation"))
         if not reports and status is not RunStatus.STOPPING:
             return nothing
@@ -190,7 +192,7 @@ class Coordinator:
                 raise  # the reports are stored alone first
             return self.end_without_version(tx, row, gone)
         known = ahead.scopes if ahead is not None else None
-        state = runs.state_of(tx, row, reports, whole=canvas.orders_speech, known=known)
+        state = run_rows.state_of(tx, row, reports, whole=canvas.orders_speech, known=known)
         if not reports:
             return self._wind_down(tx, row, canvas, state)
         decision = decide.decide(canvas, state, reports)
@@ -205,13 +207,13 @@ class Coordinator:
 
     def cancel(self, tx: Transaction, row: Mapping[str, Any]) -> Applied:
         """Stop a locked run that is not over: what has not begun is closed, what runs is called off."""
-        runs.ask_to_cancel(tx, row["id"])
+        run_rows.ask_to_cancel(tx, row["id"])
         asked = {**row, "asked": "cancel"}
         try:
             canvas = self.versions.canvas(tx, row["version_id"])
         except VersionGone as gone:
             return self.end_without_version(tx, asked, gone)
-        state = runs.state_of(tx, asked, [], whole=True)
+        state = run_rows.state_of(tx, asked, [], whole=True)
         if state.status is RunStatus.QUEUED:
             state.status = RunStatus.CANCELLED
             told = Event(WORKFLOW_FINISHED, {"outputs": CANCELLED_TEXT})
@@ -228,7 +230,7 @@ class Coordinator:
         What of it is at work is called off, and its reports are refused.
         """
         log.error("cancelled_by_force", run_id=str(row["id"]), error=str(problem).partition("\n")[0])
-        runs.ask_to_cancel(tx, row["id"])
+        run_rows.ask_to_cancel(tx, row["id"])
         return self._end_undecided(tx, {**row, "asked": "cancel"})
 
     def fail_by_force(self, claim: Claim, reason: str, problem: Exception) -> bool:
@@ -238,7 +240,7 @@ class Coordinator:
         """
 
         def end(tx: Transaction) -> Applied | None:
-            row = runs.lock(tx, claim.run_id)
+            row = run_rows.lock(tx, claim.run_id)
             is_held = activations.held_under(tx, claim.run_id, claim.lease_id) is not None
             if row is None or RunStatus(row["status"]).is_over or not is_held:
                 return None
@@ -264,7 +266,7 @@ class Coordinator:
         """Close everything of a run, whatever is stored of it; without a failure it ends as cancelled."""
         status = RunStatus.CANCELLED if failing is None else RunStatus.FAILED
         state = RunState(row["id"], status, row["revision"], row["last_event"], row["asked"])
-        was_at_work = runs.close_whatever_is_left(tx, row)
+        was_at_work = run_rows.close_whatever_is_left(tx, row)
         told = (
             Event(WORKFLOW_FINISHED, {"outputs": CANCELLED_TEXT})
             if failing is None
@@ -282,7 +284,7 @@ class Coordinator:
             canvas = self.versions.canvas(tx, row["version_id"])
         except VersionGone as gone:
             return self.end_without_version(tx, row, gone)
-        state = runs.state_of(tx, row, [], whole=True)
+        state = run_rows.state_of(tx, row, [], whole=True)
         state.status = RunStatus.STOPPING
         state.failing = Failing(-1, "", "", reason, code)
         stopping = Decision(state)
@@ -299,7 +301,7 @@ class Coordinator:
         """
         told = verdicts or Verdicts()
         canvas = self.versions.canvas(tx, row["version_id"])
-        state = runs.state_of(tx, row, [], whole=True)
+        state = run_rows.state_of(tx, row, [], whole=True)
         asked = {activation: form.node_id for activation, form in state.forms.items()}
         decision = decide.resume(
             canvas, state, answered=answers is not None, again=told.again, happened=told.happened.keys()
@@ -307,10 +309,10 @@ class Coordinator:
         applied = self._apply(tx, row, decision, answers=answers)
         for activation, outputs in told.happened.items():
             outcome = Chose(to=()) if canvas.node(asked[activation]).chooses else Finished()
-            column = outcomes.to_column(outcome, error=None, retake=False, spoke=False, used={})
-            inbox.tell(tx, row["id"], activation, column)
+            column = outcome_codec.to_column(outcome, error=None, retake=False, spoke=False, used={})
+            report_rows.tell(tx, row["id"], activation, column)
             values.put_outputs(tx, row["id"], activation, {**outputs, **_at_once()})
-        fresh = runs.read(tx, row["tenant_id"], row["id"]) if told.happened else None
+        fresh = run_rows.read(tx, row["tenant_id"], row["id"]) if told.happened else None
         if fresh is not None:
             applied.merge(self.fold(tx, fresh))
         return applied
@@ -318,13 +320,13 @@ class Coordinator:
     def ask_again(self, tx: Transaction, row: Mapping[str, Any]) -> Applied:
         """A locked run that waits shows its forms once more."""
         canvas = self.versions.canvas(tx, row["version_id"])
-        state = runs.state_of(tx, row, [], whole=True)
+        state = run_rows.state_of(tx, row, [], whole=True)
         return self._apply(tx, row, decide.ask_again(canvas, state))
 
     def begin(self, tx: Transaction, row: Mapping[str, Any], inputs: Any) -> Applied:
         """The first decision of a run whose row has just been made."""
         canvas = self.versions.canvas(tx, row["version_id"])
-        state = runs.state_of(tx, row, [], whole=False, known=scopes.NONE)
+        state = run_rows.state_of(tx, row, [], whole=False, known=scopes.NONE)
         state.status = RunStatus.RUNNING
         state.max_running = self.max_running
         state.max_activations = self.max_activations
@@ -337,7 +339,7 @@ class Coordinator:
 
         It ends when that has been deleted, or its version is gone.
         """
-        queued = row if "request" in row else runs.read(tx, row["tenant_id"], row["id"])
+        queued = row if "request" in row else run_rows.read(tx, row["tenant_id"], row["id"])
         assert queued is not None, "a locked run is there"
         try:
             ready = turn_start.take_over(tx, queued, self.versions, conversation)
@@ -354,11 +356,11 @@ class Coordinator:
         cancelled = state.asked == "cancel"
         failing = state.failing
         wave = None if cancelled or failing is None else failing.wave
-        runs.close(tx, row, after_wave=wave, everything=False)
+        run_rows.close(tx, row, after_wave=wave, everything=False)
         is_out_of_time = failing is not None and failing.wave < 0 and failing.code == EXCEEDED
-        calls_off = (cancelled or is_out_of_time) and runs.call_off(tx, row["id"])
+        calls_off = (cancelled or is_out_of_time) and run_rows.call_off(tx, row["id"])
         counted = (state.live, state.queued)
-        state.live, state.queued = runs.busy(tx, row["id"])
+        state.live, state.queued = run_rows.busy(tx, row["id"])
         decision = decide.conclude(canvas, state, state.live + state.queued)
         if not decision.is_over and counted == (state.live, state.queued):
             return Applied(row["id"], calls_off=calls_off)
@@ -366,7 +368,7 @@ class Coordinator:
         applied.calls_off = calls_off
         if not decision.is_over:
             return applied
-        runs.close(tx, after(row, decision), after_wave=None, everything=True)
+        run_rows.close(tx, after(row, decision), after_wave=None, everything=True)
         return applied
 
     def _apply(
@@ -380,7 +382,7 @@ class Coordinator:
         owns: Sequence[Own] = (),
         is_taken: bool = True,
     ) -> Applied:
-        applied = steps.apply(
+        applied = decisions.apply(
             tx,
             row,
             decision,
@@ -395,7 +397,7 @@ class Coordinator:
             last = decision.run.last
             answered = decision.run.status is RunStatus.SUCCEEDED and last is not None
             answer = (last[1], last[2]) if answered and last is not None else None
-            applied.next_run = conversing.run_ended(tx, row, last=answer, error=decision.error)
+            applied.next_run = conversation_runs.run_ended(tx, row, last=answer, error=decision.error)
             if external_keys.may_have_names(row):
                 applied.forget_names = external_keys.Names(tx, row, self.database, self.dispatch.bus).forget
         return applied

@@ -20,8 +20,8 @@ from scheduler.counting import Counters
 from scheduler.echoes import Echo
 from scheduler.envelope import envelope
 from scheduler.silence import Silence
-from store.activating import Hint
-from store.steps import Applied
+from store.runs.decisions import Applied
+from store.runs.new_activations import Hint
 
 log = structlog.get_logger()
 

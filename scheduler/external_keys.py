@@ -13,9 +13,9 @@ import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
 from scheduler.bus import Bus, external_keys, run_keys
-from store import external_ids
-from store.database import Database
-from store.transaction import Behind, Transaction
+from store.db.database import Database
+from store.db.transaction import Behind, Transaction
+from store.runs import external_ids
 
 log = structlog.get_logger()
 

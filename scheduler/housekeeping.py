@@ -13,14 +13,18 @@ from uuid import UUID
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
-from store import budgets, canaries, external_ids, idempotency, partitions, retention, versions
-from store.blobs import Blobs
-from store.database import Database
-from store.ids import first_id_at
-from store.retention import LargeAnswersLeft, UnneededFiles
-from store.schema import PARTITIONED
-from store.transaction import Transaction
-from store.weeks import Week
+from store.agents import versions
+from store.db.database import Database
+from store.db.transaction import Transaction
+from store.files.blobs import Blobs
+from store.maintenance import partitions, retention
+from store.maintenance.retention import LargeAnswersLeft, UnneededFiles
+from store.monitoring import queue_probes
+from store.primitives.ids import first_id_at
+from store.primitives.weeks import Week
+from store.runs import external_ids
+from store.tables.runs import PARTITIONED
+from store.tenants import budgets, idempotency
 
 log = structlog.get_logger()
 T = TypeVar("T")
@@ -42,13 +46,13 @@ class Retention:
 
 def keep_house_alone(database: Database, now: datetime, keeping: Retention | None = None) -> bool:
     """Do all of it, unless another sweeper is at it: False then."""
-    claimed_at = _tried(lambda: _in_transaction(database, canaries.claim_house), None)
+    claimed_at = _tried(lambda: _in_transaction(database, queue_probes.claim_house), None)
     if claimed_at is None:
         return False
     try:
         keep_house(database, now, keeping)
     finally:
-        _tried(lambda: _in_transaction(database, lambda tx: canaries.release_house(tx, claimed_at)), None)
+        _tried(lambda: _in_transaction(database, lambda tx: queue_probes.release_house(tx, claimed_at)), None)
     return True
 
 

@@ -22,15 +22,17 @@ from scheduler import external_keys
 from scheduler.accepting import ON_BUSY, NotWaiting, Start, Started, WaitsNow, accept, answer, first_of, repeated
 from scheduler.coordinator import Coordinator, is_contradiction
 from scheduler.turn_start import Request
-from store import budgets, conversations, conversing, runs, versions
-from store.budget_tables import EACH
-from store.budgets import Written
-from store.external_ids import External
-from store.ids import new_id
-from store.outages import may_be_repeated
-from store.steps import Applied
-from store.transaction import Transaction
-from store.versions import VersionGone
+from store.agents import conversation_runs, conversations, versions
+from store.agents.versions import VersionGone
+from store.db.transaction import Transaction
+from store.primitives.db_errors import may_be_repeated
+from store.primitives.ids import new_id
+from store.runs import run_rows
+from store.runs.decisions import Applied
+from store.runs.external_ids import External
+from store.tables.budgets import EACH
+from store.tenants import budgets
+from store.tenants.budgets import Written
 
 T = TypeVar("T")
 
@@ -153,15 +155,15 @@ class Lifecycle:
         """Stop everything of a session, also what is queued in it: those first, so that none of them begins."""
         with self.coordinator.database.transaction() as tx:
             conversations.get(tx, tenant_id, conversation_id)
-            open_runs = conversing.not_over(tx, conversation_id)
+            open_runs = conversation_runs.not_over(tx, conversation_id)
         for run_id in open_runs:
             self.cancel_run(tenant_id, run_id)
 
     def cancel_by_key(self, run_id: UUID) -> None:
         """A cancel key was seen, whoever set it: the run's own stops the run, its session's everything of that."""
         with self.coordinator.database.transaction() as tx:
-            tenant_id = runs.tenant_of(tx, run_id)
-            row = runs.read(tx, tenant_id, run_id) if tenant_id is not None else None
+            tenant_id = run_rows.tenant_of(tx, run_id)
+            row = run_rows.read(tx, tenant_id, run_id) if tenant_id is not None else None
         if tenant_id is None or row is None or RunStatus(row["status"]).is_over:
             return
         if self.coordinator.dispatch.bus.is_session_cancelled(row["conversation_id"]):
@@ -176,7 +178,7 @@ class Lifecycle:
         """
 
         def expire(tx: Transaction) -> tuple[None, Applied | None]:
-            row = runs.lock(tx, run_id)
+            row = run_rows.lock(tx, run_id)
             if row is None or row["status"] != RunStatus.WAITING or row["expires_at"] > datetime.now(UTC):
                 return None, None  # it was answered meanwhile, and may ask anew
             try:
@@ -193,7 +195,7 @@ class Lifecycle:
         """A run has taken longer than its budget of time allows: it fails, wherever it is."""
 
         def end(tx: Transaction) -> tuple[None, Applied | None]:
-            row = runs.lock(tx, run_id)
+            row = run_rows.lock(tx, run_id)
             if row is None or row["status"] not in (RunStatus.RUNNING, RunStatus.WAITING):
                 return None, None
             return None, self.coordinator.fail(tx, row, out_of_time(limit_ms), EXCEEDED)
@@ -229,11 +231,11 @@ class Lifecycle:
 
     def _is_over(self, tenant_id: UUID, run_id: UUID) -> bool:
         with self.coordinator.database.transaction() as tx:
-            row = runs.read(tx, tenant_id, run_id)
+            row = run_rows.read(tx, tenant_id, run_id)
         return row is None or RunStatus(row["status"]).is_over
 
     def _locked(self, tx: Transaction, tenant_id: UUID, run_id: UUID) -> Mapping[str, Any]:
-        row = runs.lock(tx, run_id)
+        row = run_rows.lock(tx, run_id)
         if row is None or row["tenant_id"] != tenant_id:
             raise RunNotFound(f"There is no run {run_id}.", run_id=str(run_id))
         return row
@@ -250,7 +252,7 @@ class Lifecycle:
         if active is None or active == start.run_id:
             return None
         with self.coordinator.database.transaction() as tx:
-            row = runs.read(tx, start.tenant_id, active)
+            row = run_rows.read(tx, start.tenant_id, active)
         return active if row is not None and row["status"] == RunStatus.WAITING else None
 
     def _carry_out_start(self, start: Start, *, is_new: bool) -> tuple[Started, Applied | None, Sequence[UUID]]:

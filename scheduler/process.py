@@ -12,8 +12,8 @@ from scheduler.coordinator import Coordinator
 from scheduler.counting import Counters
 from scheduler.dispatch import Dispatch
 from scheduler.versions import Versions
-from store.database import Database
-from store.large_values import NOWHERE, LargeValues
+from store.db.database import Database
+from store.files.large_values import NOWHERE, LargeValues
 
 log = structlog.get_logger()
 

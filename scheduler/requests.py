@@ -17,9 +17,11 @@ from scheduler import accepting
 from scheduler.accepting import ON_BUSY, Start, Started
 from scheduler.lifecycle import Lifecycle
 from scheduler.turn_start import Request
-from store import conversations, external_ids, idempotency, versions
-from store.external_ids import External
-from store.transaction import Transaction
+from store.agents import conversations, versions
+from store.db.transaction import Transaction
+from store.runs import external_ids
+from store.runs.external_ids import External
+from store.tenants import idempotency
 
 ROUTE = "runs"  # idempotency keys of those who start runs without waiting, by HTTP or by the task
 

@@ -12,8 +12,9 @@ from canvas.graph import container_outputs, parallel_items
 from canvas.graph.canvas import Canvas, Kind
 from canvas.state.run_state import RunStatus, entry_text, scope_key
 from scheduler.versions import Versions
-from store import conversations, scopes, turns, values
-from store.transaction import Transaction
+from store.agents import conversations
+from store.db.transaction import Transaction
+from store.runs import message_streams, scopes, values
 
 Declared = Callable[[Entry], tuple[str, ...]]
 
@@ -92,5 +93,5 @@ def answer_of(tx: Transaction, row: Mapping[str, Any]) -> str:
     """
     first = row["first_event"]
     return "".join(
-        turn.text for turn in turns.opened(tx, row["id"]) if turn.closed_at is None or turn.closed_at >= first
+        turn.text for turn in message_streams.opened(tx, row["id"]) if turn.closed_at is None or turn.closed_at >= first
     )

@@ -1,9 +1,9 @@
 """Messages of other services that start runs (`scheduler.start`): what they ask for, and what becomes of a refusal.
 
 A start that is refused leaves a row under the id that its sender gave, so that the sender finds the reason where it
-looks for the run (store/refusals.py). A message that names no tenant, or no usable id, leaves one line in the log.
-Neither the log nor what Celery shows of a task (events, inspection) has any value of a message but its ids and, in a
-reason, the option that was wrong.
+looks for the run (store/runs/refused_starts.py). A message that names no tenant, or no usable id, leaves one line in
+the log. Neither the log nor what Celery shows of a task (events, inspection) has any value of a message but its ids
+and, in a reason, the option that was wrong.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,9 +19,10 @@ from canvas.document import json_checks
 from canvas.errors import ExecutorError, InvalidRequest
 from scheduler.lifecycle import Lifecycle
 from scheduler.requests import check_options, check_size, start_for
-from store import external_ids, refusals, tenants
-from store.outages import is_outage
-from store.transaction import Transaction
+from store.db.transaction import Transaction
+from store.primitives.db_errors import is_outage
+from store.runs import external_ids, refused_starts
+from store.tenants import tenants
 
 log = structlog.get_logger()
 
@@ -156,7 +157,7 @@ def _refuse(lifecycle: Lifecycle, message: Message, sender: Sender | None, error
         agent_id = external_ids.uuid_of(written) if isinstance(written, str) else None
 
         def put(tx: Transaction) -> UUID | None:
-            return refusals.put(tx, sender.tenant_id, sender.external_id, agent_id, shown, reason)
+            return refused_starts.put(tx, sender.tenant_id, sender.external_id, agent_id, shown, reason)
 
         row_id = lifecycle.coordinator.database.carry_out(put)
         lifecycle.coordinator.dispatch.counters.run("refused")

@@ -25,9 +25,12 @@ from scheduler.housekeeping import Retention, keep_house_alone
 from scheduler.lifecycle import Lifecycle
 from scheduler.liveness import BEHIND_WATCHES, Beat, LockWatchdog, Watch, give_up
 from scheduler.process import coordinator_of, refuse_pooler
-from store import budgets, canaries, knowledge_documents, memory_extractions, overdue
-from store.canaries import Sight
-from store.storage import large_values_of
+from store.files.storage import large_values_of
+from store.knowledge import documents as knowledge_documents
+from store.knowledge import memory_extractions
+from store.monitoring import queue_probes, sweep_queries
+from store.monitoring.queue_probes import Sight
+from store.tenants import budgets
 
 log = structlog.get_logger()
 
@@ -78,19 +81,19 @@ class Sweeper:
         database, dispatch = self.coordinator.database, self.coordinator.dispatch
         lost: list[UUID] = []
         with database.transaction() as tx:
-            is_ours, now = overdue.try_sweep(tx)
-            since = self._see(now, canaries.remembered(tx) if self._last is None else None)
+            is_ours, now = sweep_queries.try_sweep(tx)
+            since = self._see(now, queue_probes.remembered(tx) if self._last is None else None)
             if not is_ours:
                 return False
             if self._is_unbroken():
-                lost = overdue.silent_leases(tx)
-            came_back = canaries.see(tx, Sight(since, now), "nodes")
-            most = overdue.BATCH
+                lost = sweep_queries.silent_leases(tx)
+            came_back = queue_probes.see(tx, Sight(since, now), "nodes")
+            most = sweep_queries.BATCH
             if self._has_forgotten:
                 self._has_forgotten, self._forgotten_at, most = False, now, ALL_AT_ONCE
             overtaken = came_back - timedelta(seconds=2) if came_back else self._forgotten_at
-            hints = overdue.unclaimed(tx, max(overtaken, self._forgotten_at), most)
-            unseen = overdue.unseen_reports(tx)
+            hints = sweep_queries.unclaimed(tx, max(overtaken, self._forgotten_at), most)
+            unseen = sweep_queries.unseen_reports(tx)
         self.beat()
         ticks, self._ticks = self._ticks, self._ticks + 1
         dispatch.hint(hints)
@@ -103,7 +106,7 @@ class Sweeper:
         self._advance([*lost, *(unseen & self._reported)])
         self._reported = unseen
         with database.statements() as tx:
-            open_runs = overdue.open_runs(tx)
+            open_runs = sweep_queries.open_runs(tx)
         self._cancel(open_runs)
         with database.statements() as tx:
             overtime = budgets.overtime(tx)
@@ -125,10 +128,10 @@ class Sweeper:
 
     def _look_rarely(self) -> None:
         with self.coordinator.database.statements() as tx:
-            stuck = overdue.stuck(tx)
-            expired = overdue.expired_forms(tx)
-            interrupted = overdue.interrupted(tx)
-            still = overdue.standing_still(tx)
+            stuck = sweep_queries.stuck(tx)
+            expired = sweep_queries.expired_forms(tx)
+            interrupted = sweep_queries.interrupted(tx)
+            still = sweep_queries.standing_still(tx)
             documents = knowledge_documents.waiting(tx)
             budgets.free(tx)
             budgets.no_longer_due(tx)

@@ -21,8 +21,8 @@ from scheduler.lifecycle import Lifecycle
 from scheduler.liveness import BEHIND_WATCHES, LockWatchdog, give_up
 from scheduler.process import coordinator_of
 from scheduler.start_messages import carry_out, read
-from store.outages import is_outage
-from store.storage import large_values_of
+from store.files.storage import large_values_of
+from store.primitives.db_errors import is_outage
 
 log = structlog.get_logger()
 

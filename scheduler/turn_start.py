@@ -15,8 +15,9 @@ from canvas.document import defaults
 from canvas.document.document import Document
 from canvas.errors import NotFound
 from scheduler.versions import Versions
-from store import conversing, runs, values
-from store.transaction import Transaction
+from store.agents import conversation_runs
+from store.db.transaction import Transaction
+from store.runs import run_rows, values
 
 NEVER_STORED = frozenset({"custom_header"})
 """Options that may hold secrets of the caller's (components E15)."""
@@ -111,23 +112,23 @@ def take_over(
 
     `conversation`: its row, if the caller holds it. Raises SessionGone for a conversation that was deleted.
     """
-    conversation = conversation or conversing.lock(tx, row["tenant_id"], row["conversation_id"])
+    conversation = conversation or conversation_runs.lock(tx, row["tenant_id"], row["conversation_id"])
     if conversation is None:
         raise SessionGone("Session not found!")
     active, is_first = conversation["active_run"], conversation["last_run"] is None
     if active is None and not is_first and conversation["has_queue"]:  # it is free, and others may come before this run
-        active = conversing.next_queued(tx, row["conversation_id"])
+        active = conversation_runs.next_queued(tx, row["conversation_id"])
     if active not in (None, row["id"]):
         return None
     previous_id: UUID | None = conversation["last_run"] if conversation["last_run"] != row["id"] else None
-    previous = runs.read(tx, row["tenant_id"], previous_id) if previous_id is not None else None
+    previous = run_rows.read(tx, row["tenant_id"], previous_id) if previous_id is not None else None
     document = versions.get(tx, row["version_id"]).document  # a run without it leaves nothing to go on from
-    conversing.occupy(tx, row["conversation_id"], row["id"])
+    conversation_runs.occupy(tx, row["conversation_id"], row["id"])
     request = Request.from_json(row["request"])
     base = baseline(tx, document, previous)
     base["globals"] |= turn_globals(base, request, datetime.now())  # local time, as upstream (engine 3.2)
     if request.files:
         base["files"] = list(request.files)
-    number = conversing.user_said(tx, conversation, row["conversation_id"], row["id"], request.query)
-    runs.set_base(tx, row["id"], base=base, previous_run=previous_id, history_upto=number)
+    number = conversation_runs.user_said(tx, conversation, row["conversation_id"], row["id"], request.query)
+    run_rows.set_base(tx, row["id"], base=base, previous_run=previous_id, history_upto=number)
     return {**row, "base": base, "previous_run": previous_id, "history_upto": number}

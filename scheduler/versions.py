@@ -8,9 +8,9 @@ from uuid import UUID
 from canvas.document import parsing
 from canvas.document.document import Document
 from canvas.graph.canvas import NO_NODES, Canvas, compile_canvas
-from store import versions
-from store.transaction import Transaction
-from store.versions import VersionGone
+from store.agents import versions
+from store.agents.versions import VersionGone
+from store.db.transaction import Transaction
 
 KEPT = 256
 

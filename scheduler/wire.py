@@ -13,9 +13,9 @@ from canvas.events import run_events
 from canvas.events.run_warnings import has_model_error
 from canvas.events.stream_sequencer import Event, Frame, Position, Said, message_data
 from canvas.graph.canvas import Canvas
-from store.events import Stored
-from store.ids import moment_of
-from store.overview import Glance
+from store.primitives.ids import moment_of
+from store.runs.events import Stored
+from store.runs.run_queries import Glance
 
 USAGE = ("prompt_tokens", "completion_tokens", "total_tokens", "calls")
 

@@ -78,7 +78,7 @@ def migrated_template(database_url: str, home: Path) -> str:
 
     It is named after its migrations and never dropped, so a server that somebody named keeps it for the next run.
     """
-    from store.migrate import upgrade  # only tests with tables need it
+    from store.maintenance.migrate import upgrade  # only tests with tables need it
 
     name = f"easel_template_{_digest_of_migrations()}"
     with (home / "template.lock").open("a+") as lock, _administration(database_url) as connection:

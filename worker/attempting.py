@@ -32,14 +32,15 @@ from providers.spending import Spending
 from scheduler.bus import Pieces
 from scheduler.coordinator import Coordinator
 from scheduler.versions import Compiled
-from store import activations, canvas_secrets, scopes
-from store.activations import Claim
-from store.blobs import Blobs
-from store.canvas_secrets import CanvasSecrets
-from store.outages import is_outage
-from store.sealing import CannotUnseal, SealingKey
-from store.steps import AsLeft
-from store.transaction import Transaction
+from store.agents import canvas_secrets
+from store.agents.canvas_secrets import CanvasSecrets
+from store.db.transaction import Transaction
+from store.files.blobs import Blobs
+from store.primitives.db_errors import is_outage
+from store.primitives.encryption import CannotUnseal, SealingKey
+from store.runs import activations, scopes
+from store.runs.activations import Claim
+from store.runs.decisions import AsLeft
 from worker import failures
 from worker.acting import Acting
 from worker.allowance import Allowance

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
-from store.activations import Claim
+from store.runs.activations import Claim
 from worker.lease import Attempt
 
 Alone = Callable[[Attempt], Claim | None]

@@ -21,9 +21,9 @@ from providers.metering import Payer
 from providers.repeats import KeyedHttp, KeyedModel, Repeats, Turns
 from providers.services import Services
 from scheduler.versions import Compiled
-from store import conversations
-from store.activations import Claim
-from store.database import Database
+from store.agents import conversations
+from store.db.database import Database
+from store.runs.activations import Claim
 from worker import failures, histories
 from worker.acting import Acting
 from worker.keeping import Keeping

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from uuid import UUID, uuid4
 
-from store.activating import Taker
-from store.activations import Claim
-from store.steps import AsLeft
+from store.runs.activations import Claim
+from store.runs.decisions import AsLeft
+from store.runs.new_activations import Taker
 from worker.lease import Attempt, Leases
 
 NOT_KNOWN = UUID(int=0)

@@ -15,10 +15,10 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from canvas.outcome import Failed
 from providers.limited_process import OWNER
-from store import activations, inbox, outcomes
-from store.activations import Claim
-from store.inbox import Written
-from store.outages import is_outage
+from store.primitives.db_errors import is_outage
+from store.runs import activations, outcome_codec, reports
+from store.runs.activations import Claim
+from store.runs.reports import Written
 from worker import failures
 from worker.attempting import Attempting, Means
 from worker.claims import Claims
@@ -85,9 +85,9 @@ class Execution(Means):
     def _let_go(self, attempt: Attempt) -> None:
         """What a commit took whose answer got lost was called off before anybody knew of it: its run need not wait."""
         stopped = Failed(failures.CANCELLED, "cancelled")
-        told = Written(outcomes.to_column(stopped, error=stopped.error, retake=False, spoke=False), {}, [], [])
+        told = Written(outcome_codec.to_column(stopped, error=stopped.error, retake=False, spoke=False), {}, [], [])
         with self.coordinator.database.transaction() as tx:
-            was_held = inbox.report(tx, attempt.run_id, attempt.activation_id, attempt.lease_id, told).count()
+            was_held = reports.report(tx, attempt.run_id, attempt.activation_id, attempt.lease_id, told).count()
         if was_held:
             self.coordinator.advance_run(attempt.run_id)
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from store import runs
-from store.activations import Claim
-from store.transaction import Transaction
+from store.db.transaction import Transaction
+from store.runs import run_rows
+from store.runs.activations import Claim
 from worker.kept import Kept, weight_of
 
 MOST = 8 * 2**20  # of what a process keeps, as weights are counted: some 50 MB at most
@@ -30,7 +30,7 @@ def given(tx: Transaction, claim: Claim) -> Callable[[], Given]:
     known = _KEPT.find(key)
     if known is not None:
         return lambda: known
-    asked = tx.later(runs.GIVEN, of_run=claim.run_id)
+    asked = tx.later(run_rows.GIVEN, of_run=claim.run_id)
 
     def found() -> Given:
         ((request, base),) = asked.rows()

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
-from store.activations import Claim
-from store.encoding import decode, encode
+from store.primitives.json_codec import decode, encode
+from store.runs.activations import Claim
 from worker.kept import Kept, weight_of
 
 MOST = 4 * 2**20  # code points of JSON in all, about

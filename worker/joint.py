@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from uuid import UUID
 
-from store.activating import Own
+from store.runs.new_activations import Own
 from worker.admission import ADMISSION
 
 MOST = 64  # reports of one step; a transaction is to be over within a moment

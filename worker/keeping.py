@@ -12,10 +12,11 @@ from uuid import UUID, uuid5
 
 from canvas.errors import AttemptStopped, NodeFailure, NotFound
 from scheduler.bus import Bus
-from store import citations, files, journal
-from store.activations import Claim
-from store.blobs import Blobs
-from store.database import Database
+from store.db.database import Database
+from store.files.blobs import Blobs
+from store.runs import citations, journal
+from store.runs.activations import Claim
+from store.tenants import uploads
 from worker import failures
 
 _ID_KEYS = ("id", "file_id", "doc_id")
@@ -41,7 +42,7 @@ class Keeping:
         try:
             file_id, blobs = UUID(named), self._storage()
             with self.database.statements() as tx:
-                file = files.get_for_run(tx, self.claim.tenant_id, file_id, self.claim.run_id)
+                file = uploads.get_for_run(tx, self.claim.tenant_id, file_id, self.claim.run_id)
             return blobs.get(file.sha256)
         except (NotFound, ValueError) as error:
             name = descriptor.get("name") or descriptor.get("filename") or named
@@ -55,9 +56,9 @@ class Keeping:
         name = failures.storable(name)
         file_id = uuid5(self.claim.id, f"{place}/{name}")
         claim = self.claim
-        kept = files.store(self._storage(), name, mime_type, data)
+        kept = uploads.store(self._storage(), name, mime_type, data)
         with self.database.transaction() as tx:
-            files.put(tx, claim.tenant_id, file_id, kept, run_id=claim.run_id)
+            uploads.put(tx, claim.tenant_id, file_id, kept, run_id=claim.run_id)
         return {"doc_id": file_id.hex, "filename": name, "mime_type": mime_type, "size": len(data)}
 
     def _storage(self) -> Blobs:

@@ -21,8 +21,8 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from canvas.errors import AttemptStopped, ExecutorError
 from scheduler.bus import Bus
-from store import activations
-from store.database import Database
+from store.db.database import Database
+from store.runs import activations
 from worker.admission import ADMISSION
 from worker.loop import Loop
 

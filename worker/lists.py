@@ -6,7 +6,7 @@ What an activation has written never changes, so a list is known by who wrote it
 from collections.abc import Iterable
 from uuid import UUID
 
-from store.values import Written
+from store.runs.values import Written
 from worker.kept import Kept, weight_of
 
 MOST = 16 * 2**20  # of the lists kept by a process, in code points and eight for each other value: some 100 MB at most

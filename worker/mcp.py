@@ -1,7 +1,7 @@
 """The MCP servers of a tenant, for one attempt: sessions open with the first call, and a tool's words are checked.
 
 A server's row is read once an attempt. Before the first call of a tool its live description and schema are held
-against what was pinned (store/mcp_pins.py) and what the canvas itself says: words that nobody has seen are refused, so
+against what was pinned (store/mcp/pins.py) and what the canvas itself says: words that nobody has seen are refused, so
 a server cannot change under an agent what a tool is taken for. Whatever else it lists meanwhile is ignored.
 """
 
@@ -18,11 +18,13 @@ from canvas.errors import ExecutorError, NotFound, ToolError
 from providers.mcp import CLOSED, LiveTool, McpServer, Session
 from providers.outgoing import Outgoing
 from providers.services import McpCall, McpWords
-from store import mcp_pins, mcp_servers, sealed_headers
-from store.database import Database
-from store.mcp_pins import Pin
-from store.mcp_servers import ServerRow
-from store.sealing import CannotUnseal, SealingKey
+from store.db.database import Database
+from store.mcp import pins as mcp_pins
+from store.mcp import servers
+from store.mcp.pins import Pin
+from store.mcp.servers import ServerRow
+from store.primitives.encryption import CannotUnseal, SealingKey
+from store.tenants import sealed_headers
 
 log = structlog.get_logger()
 
@@ -122,7 +124,7 @@ class AttemptMcp:
         if self._key is None:
             raise ToolError("This worker has no sealing key, so it reads no MCP servers. Set EASEL_SECRET_KEY.")
         with self._database.transaction() as tx:
-            return mcp_servers.get(tx, self._tenant_id, UUID(server), self._key)
+            return servers.get(tx, self._tenant_id, UUID(server), self._key)
 
     def _session(self, row: ServerRow, headers: Mapping[str, str]) -> _Known:
         """The session for these headers, opened anew where it has ended by itself."""

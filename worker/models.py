@@ -22,9 +22,9 @@ from providers.spending import Spending
 from providers.transcription import KIND as ASR
 from providers.transcription import Transcriber, open_transcriber
 from providers.wired import Pace
-from store import model_accounts
-from store.database import Database
-from store.sealing import SealingKey
+from store.db.database import Database
+from store.primitives.encryption import SealingKey
+from store.tenants import model_accounts
 
 KEPT = 15.0  # seconds; a changed key is noticed after that
 MOST_KEPT = 1000  # tenants; beyond that those are forgotten whose time is over

@@ -17,7 +17,7 @@ from providers.spending import Spending
 from providers.wired import Pace
 from scheduler.coordinator import Coordinator
 from settings import Settings
-from store.sealing import SealingKey
+from store.primitives.encryption import SealingKey
 from worker.allowance import Allowance
 from worker.outside import Reach
 from worker.runtime import Figures, Worker

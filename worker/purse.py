@@ -2,7 +2,7 @@
 
 Only calls of runs that some budget counts for are reserved (`Claim.budgeted`); all others wait for nothing. A budget
 may be set while an attempt works: the claim tells for its first call, and before each further one the run's row is
-read. The rows are in store/budgets.py, the rule in canvas/budget.py.
+read. The rows are in store/tenants/budgets.py, the rule in canvas/budget.py.
 """
 
 import asyncio
@@ -21,11 +21,11 @@ from canvas.errors import BudgetExceeded
 from providers.chat import ModelSpec, Usage
 from providers.prices import Price
 from providers.spending import Spending, amounts_of, asked_of
-from store import budgets
-from store.activations import Claim
-from store.database import Database
-from store.ids import new_id
-from store.outages import is_outage
+from store.db.database import Database
+from store.primitives.db_errors import is_outage
+from store.primitives.ids import new_id
+from store.runs.activations import Claim
+from store.tenants import budgets
 
 log = structlog.get_logger()
 

@@ -23,14 +23,14 @@ from canvas.state.run_state import ScopeKey, entry_text
 from components.context import THINK_END, THINK_START
 from providers.chat import Usage
 from scheduler.coordinator import Coordinator
-from store import activations, inbox, outcomes, runs, steps
-from store.activating import Own
-from store.activations import Claim
-from store.database import LONGEST_TRANSACTION
-from store.inbox import Written
-from store.outages import is_outage, took_too_long
-from store.steps import Applied, AsLeft
-from store.transaction import Transaction
+from store.db.database import LONGEST_TRANSACTION
+from store.db.transaction import Transaction
+from store.primitives.db_errors import is_outage, took_too_long
+from store.runs import activations, decisions, outcome_codec, reports, run_rows
+from store.runs.activations import Claim
+from store.runs.decisions import Applied, AsLeft
+from store.runs.new_activations import Own
+from store.runs.reports import Written
 from worker import failures, values_seen
 from worker.allowance import Allowance
 from worker.context import WorkerContext
@@ -171,7 +171,7 @@ class Reporting:
                 _give_time(tx, *(own.written for own in owns))
                 applied = coordinator.try_fold(tx, run_id, near, owns, waits=True)
                 if applied is None:
-                    stored = [inbox.report(tx, run_id, own.claim.id, own.claim.lease_id, own.written) for own in owns]
+                    stored = [reports.report(tx, run_id, own.claim.id, own.claim.lease_id, own.written) for own in owns]
                     if not all(each.count() for each in stored):
                         raise LeaseGone
         except Exception as error:  # noqa: BLE001 (each is repeated alone, and meets whatever it is again)
@@ -206,15 +206,15 @@ class Reporting:
                     own = self._own(written)
                     applied = coordinator.try_fold(tx, claim.run_id, self.near, [own], left, waits=waits)
                     is_folding = applied is not None
-                if applied is None and not inbox.report(tx, claim.run_id, claim.id, claim.lease_id, written).count():
+                if applied is None and not reports.report(tx, claim.run_id, claim.id, claim.lease_id, written).count():
                     raise LeaseGone
         except Exception as error:
-            if steps.has_moved_on(error) or (runs.is_held(error) and waits):
+            if decisions.has_moved_on(error) or (run_rows.is_held(error) and waits):
                 if self.taking is not None:
                     self.taking.drop_unless_stored()
-                self._store_alone(written, turn, rides_along=rides_along, waits=not runs.is_held(error))
+                self._store_alone(written, turn, rides_along=rides_along, waits=not run_rows.is_held(error))
                 return
-            if isinstance(error, LeaseGone) or inbox.is_refused(error) or (is_folding and self._is_too_late(error)):
+            if isinstance(error, LeaseGone) or reports.is_refused(error) or (is_folding and self._is_too_late(error)):
                 if not self._was_stored():
                     log.info("report_refused", activation_id=str(claim.id))
                     return
@@ -261,7 +261,7 @@ class Reporting:
 
     def _was_stored(self) -> bool:
         with self.coordinator.database.statements() as tx:
-            return inbox.was_stored(tx, self.claim.run_id, self.claim.id, self.claim.lease_id)
+            return reports.was_stored(tx, self.claim.run_id, self.claim.id, self.claim.lease_id)
 
     def _is_too_late(self, error: Exception) -> bool:
         """Whether a step could make no sense of a report whose lease is gone: the run has gone on without it."""
@@ -288,7 +288,7 @@ class Reporting:
         usage, used = self._used(context)
         self._weight = 0
         return Written(
-            outcome=outcomes.to_column(outcome, error=outcome.error, retake=False, spoke=False, used=used),
+            outcome=outcome_codec.to_column(outcome, error=outcome.error, retake=False, spoke=False, used=used),
             usage=usage,
             values=[self._values_row(self.claim.node_id, self.claim.scope, self._of_the_attempt(outcome), {})],
             variables=[],
@@ -301,7 +301,7 @@ class Reporting:
         if isinstance(outcome, Failed) and outcome.leaves_nothing:  # another attempt, or a fold, will leave values
             may_tell = outcome.is_unknown or outcome.is_over_budget or outcome.code == POSTPONED
             spoke = may_tell and context is not None and context.voice.has_spoken
-            column = outcomes.to_column(outcome, error=None, retake=False, spoke=spoke, used=used)
+            column = outcome_codec.to_column(outcome, error=None, retake=False, spoke=spoke, used=used)
             return Written(column, usage, [], [])
         outputs: dict[str, Any] = {}
         if context is not None:
@@ -315,7 +315,7 @@ class Reporting:
         values = [self._values_row(claim.node_id, claim.scope, outputs, inputs)]
         if isinstance(outcome, Left) and outcome.container and claim.scope:
             values.append(self._values_row(claim.scope[-1][0], claim.scope[:-1], outcome.container, {}))
-        column = outcomes.to_column(
+        column = outcome_codec.to_column(
             outcome,
             error=outputs.get("_ERROR"),
             retake=context is not None and context.voice.retake and context.voice.is_message,

@@ -27,10 +27,10 @@ from scheduler.bus import Pieces, on_a_loop
 from scheduler.coordinator import Coordinator
 from scheduler.lifecycle import Lifecycle
 from scheduler.silence import Silence
-from store import files
-from store.blobs import Blobs
-from store.database import Database
-from store.sealing import SealingKey
+from store.db.database import Database
+from store.files.blobs import Blobs
+from store.primitives.encryption import SealingKey
+from store.tenants import uploads
 from worker.allowance import Allowance
 from worker.claims import Claims
 from worker.context import TimeLimit
@@ -179,7 +179,7 @@ class _Files:
         try:
             file_id = UUID(str(descriptor.get("id")))
             with self.database.statements() as tx:
-                stored = files.get_for_run(tx, tenant_id, file_id, run_id)
+                stored = uploads.get_for_run(tx, tenant_id, file_id, run_id)
             data = self.blobs.get(stored.sha256)
         except (NotFound, ValueError) as error:
             raise NodeFailure(f'The file "{name}" is not there. Upload it again.') from error

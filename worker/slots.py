@@ -11,10 +11,11 @@ from canvas.state.run_state import ScopeKey, entry_text
 from components.file_texts import UnreadFile
 from scheduler.snapshots import history_line
 from scheduler.versions import Compiled
-from store import conversations, values
-from store.activations import Claim
-from store.transaction import Transaction
-from store.values import Asked, Written
+from store.agents import conversations
+from store.db.transaction import Transaction
+from store.runs import values
+from store.runs.activations import Claim
+from store.runs.values import Asked, Written
 from worker import values_seen
 from worker.admission import ADMISSION
 from worker.givens import Given, given

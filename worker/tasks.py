@@ -26,8 +26,8 @@ from scheduler.counting import Counters
 from scheduler.hearing import GOODBYE, Hearing
 from scheduler.liveness import BEHIND_WATCHES, LockWatchdog, Watch, give_up
 from scheduler.process import coordinator_of
-from store import canaries
-from store.storage import large_values_of
+from store.files.storage import large_values_of
+from store.monitoring import queue_probes
 from worker.admission import ADMISSION
 from worker.lease import LAST_REPORTS
 from worker.process import worker_of
@@ -93,7 +93,7 @@ def execute(run_id: str, activation_id: str) -> None:
 def canary(sent_at: str) -> None:
     """Prove that the nodes' queue moves: note the canary that came back."""
     with worker().execution.coordinator.database.transaction() as tx:
-        canaries.came_back(tx, "nodes", datetime.fromisoformat(sent_at))
+        queue_probes.came_back(tx, "nodes", datetime.fromisoformat(sent_at))
 
 
 @app.task(name=INGEST, ignore_result=True)  # pyright: ignore[reportUntypedFunctionDecorator] (Celery is untyped)

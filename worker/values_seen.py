@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
-from store.activations import Claim
-from store.encoding import decode, encode
-from store.values import View, Written
+from store.primitives.json_codec import decode, encode
+from store.runs.activations import Claim
+from store.runs.values import View, Written
 from worker.kept import Kept, weight_of
 
 MOST = 16 * 2**20  # code points of JSON in all, about

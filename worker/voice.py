@@ -17,10 +17,10 @@ import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
 from scheduler.bus import Pieces
-from store import turns
-from store.activations import Claim
-from store.database import Database
-from store.transaction import Transaction
+from store.db.database import Database
+from store.db.transaction import Transaction
+from store.runs import message_streams
+from store.runs.activations import Claim
 from worker.allowance import Allowance
 from worker.failures import speakable
 
@@ -95,12 +95,12 @@ class Voice:
         self._offset = self._stored = len(taken.text)
         self._written_at = asyncio.get_running_loop().time()
 
-    def _take_row(self, turn: UUID) -> turns.Taken | None:
+    def _take_row(self, turn: UUID) -> message_streams.Taken | None:
         try:
             with self.database.transaction() as tx:  # one: who stands still in between has still got his lease
                 if not self.firm(tx):
                     return None
-                return turns.take(tx, self.claim.run_id, turn, self.claim.node_id, self.claim.lease_id)
+                return message_streams.take(tx, self.claim.run_id, turn, self.claim.node_id, self.claim.lease_id)
         except SQLAlchemyError as error:
             log.warning("turn_not_taken", error=str(error).splitlines()[0])
             return None
@@ -141,7 +141,7 @@ class Voice:
     def _write_row(self, turn: UUID, said: str) -> bool:
         try:
             with self.database.transaction() as tx:
-                return turns.write(tx, self.claim.run_id, turn, self.claim.lease_id, self._epoch, said)
+                return message_streams.write(tx, self.claim.run_id, turn, self.claim.lease_id, self._epoch, said)
         except SQLAlchemyError as error:
             log.warning("turn_not_written", error=str(error).splitlines()[0])
             return False

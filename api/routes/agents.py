@@ -22,11 +22,11 @@ from canvas.document.document import Document
 from canvas.errors import Conflict, NotFound
 from canvas.validation.findings import Finding
 from components.checking import findings_of, refusals_of
-from store import canvas_secrets, canvases, gallery, versions
-from store.canvases import StoredCanvas
-from store.ids import new_id
-from store.transaction import Transaction
-from store.versions import Version
+from store.agents import canvas_list, canvas_secrets, canvases, versions
+from store.agents.canvases import StoredCanvas
+from store.agents.versions import Version
+from store.db.transaction import Transaction
+from store.primitives.ids import new_id
 
 router = APIRouter(tags=["agents"])
 
@@ -59,10 +59,10 @@ def list_agents(
     with edge.database.transaction() as tx:
         if type == "filter":
             return success(_filter(tx, principal))
-        found, total = gallery.page(
+        found, total = canvas_list.page(
             tx,
             principal.tenant_id,
-            gallery.Wanted(
+            canvas_list.Wanted(
                 keywords=keywords,
                 title=title,
                 ids=[id_or_nobodys(entry) for entry in listed(id)],
@@ -70,7 +70,7 @@ def list_agents(
                 types=listed(canvas_type),
                 tags=listed(tags),
             ),
-            order_by=order_of(orderby, gallery.ORDERS),
+            order_by=order_of(orderby, canvas_list.ORDERS),
             descending=is_true(desc),
             limit=page.size,
             offset=page.offset,
@@ -283,7 +283,7 @@ def _version_id(text: str) -> UUID:
 
 
 def _filter(tx: Transaction, principal: Principal) -> dict[str, Any]:
-    counts = gallery.count_by_category(tx, principal.tenant_id)
+    counts = canvas_list.count_by_category(tx, principal.tenant_id)
     total = sum(counts.values())
     owner = {"id": principal.user_id, "label": principal.user_id, "count": total}
     return {

@@ -19,9 +19,10 @@ from api.schemas import Budget
 from api.styles import OwnRoute
 from canvas.budget import limits_of, scope_of, told_account
 from canvas.errors import InvalidRequest, NotAllowed, NotFound
-from store import budgets, external_ids
-from store.budget_tables import EACH
-from store.budgets import Kept, Written
+from store.runs import external_ids
+from store.tables.budgets import EACH
+from store.tenants import budgets
+from store.tenants.budgets import Kept, Written
 
 router = APIRouter(tags=["budgets"], route_class=OwnRoute)
 

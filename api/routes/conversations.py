@@ -18,9 +18,9 @@ from api.replies import id_of, id_or_nobodys, json_reply, result, success
 from api.routes.agents import canvas_of
 from api.schemas import NewSession, SomeSessions
 from canvas.errors import NotFound
-from store import canvases, conversations, versions
-from store.conversations import Conversation
-from store.transaction import Transaction
+from store.agents import canvases, conversations, versions
+from store.agents.conversations import Conversation
+from store.db.transaction import Transaction
 
 router = APIRouter(prefix="/agents/{agent_id}/sessions", tags=["sessions"])
 

@@ -16,7 +16,7 @@ from api.schemas import Body, NoEffect
 from canvas.errors import AddressRefused, ToolError
 from components.tools.exesql import ExeSQLParams
 from providers.services import Databases
-from store import canvas_secrets
+from store.agents import canvas_secrets
 
 router = APIRouter(tags=["tools"])
 

@@ -23,9 +23,10 @@ from knowledge.ingestion import storage_of
 from knowledge.models import first_of
 from providers.catalogue import resolve
 from providers.embedding import EMBEDDING
-from store import knowledge_bases, knowledge_documents
-from store.knowledge_bases import Base
-from store.transaction import Transaction
+from store.db.transaction import Transaction
+from store.knowledge import bases as knowledge_bases
+from store.knowledge import documents
+from store.knowledge.bases import Base
 
 router = APIRouter(tags=["knowledge bases"])
 
@@ -215,8 +216,8 @@ def delete_base(edge: Edge, base: Base) -> None:
     """Some documents at a time, since a statement has ten seconds; who is stopped on the way may be asked again."""
     while True:
         with edge.database.transaction() as tx:
-            found, _ = knowledge_documents.page(tx, base.tenant_id, base.id, most=AT_ONCE)
-            knowledge_documents.delete(tx, base.tenant_id, base.id, [document.id for document in found])
+            found, _ = documents.page(tx, base.tenant_id, base.id, most=AT_ONCE)
+            documents.delete(tx, base.tenant_id, base.id, [document.id for document in found])
         if not found:
             break
     if edge.blobs is not None:  # before the base, which names it: whoever is stopped in between can ask for it again

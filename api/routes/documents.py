@@ -24,11 +24,11 @@ from api.routes.files import FORM, reply_with
 from api.schemas import SHOWN, Body, NoEffect
 from api.uploads import LONGEST_NAME, OCTETS, keep, uploaded
 from knowledge.ingestion import storage_of
-from store import knowledge_chunks, knowledge_documents
-from store.files import Kept
-from store.knowledge_bases import Base
-from store.knowledge_documents import Document
-from store.transaction import Transaction
+from store.db.transaction import Transaction
+from store.knowledge import chunks, documents
+from store.knowledge.bases import Base
+from store.knowledge.documents import Document
+from store.tenants.uploads import Kept
 
 router = APIRouter(tags=["knowledge bases"])
 
@@ -86,7 +86,7 @@ def _base(edge: Edge, principal: Principal, dataset_id: str) -> Base:
 def _noted(edge: Edge, base: Base, once: Keyed, kept: list[Kept]) -> Response:
     with once.transaction(edge.database) as tx:
         added = [
-            knowledge_documents.add(tx, base.tenant_id, base.id, file.name, file.mime_type, file.size, file.sha256)
+            documents.add(tx, base.tenant_id, base.id, file.name, file.mime_type, file.size, file.sha256)
             for file in kept
         ]
         return once.keep(tx, success([knowledge_wire.document(document, base) for document, _ in added]))
@@ -126,7 +126,7 @@ def list_documents(
         raise absent(f"You don't own the document {id}.")
     with edge.database.transaction() as tx:
         base = base_of(tx, principal, dataset_id)
-        found, total = knowledge_documents.page(
+        found, total = documents.page(
             tx,
             principal.tenant_id,
             base.id,
@@ -135,7 +135,7 @@ def list_documents(
             keywords=keywords,
             since=_moment(create_time_from),
             until=_moment(create_time_to),
-            order_by=order_of(orderby, knowledge_documents.ORDERS),
+            order_by=order_of(orderby, documents.ORDERS),
             descending=is_true(desc),
             most=page.size,
             skipped=page.offset,
@@ -159,7 +159,7 @@ def change(edge: TheEdge, principal: Caller, body: SmallBody, dataset_id: str, d
         with edge.database.transaction() as tx:
             base = base_of(tx, principal, dataset_id)
             document = _document(tx, base, document_id)
-            knowledge_documents.update(
+            documents.update(
                 tx, principal.tenant_id, base.id, document.id, name=wanted.name, metadata=wanted.meta_fields
             )
             changed = knowledge_wire.document(_document(tx, base, document_id), base)
@@ -180,7 +180,7 @@ def delete(edge: TheEdge, principal: Caller, body: SmallBody, dataset_id: str) -
         return success(None)
     while True:  # some at a time, since a statement has ten seconds
         with edge.database.statements() as tx:
-            found, _ = knowledge_documents.page(tx, principal.tenant_id, base.id, most=AT_ONCE)
+            found, _ = documents.page(tx, principal.tenant_id, base.id, most=AT_ONCE)
         _delete(edge, base, [document.id for document in found])
         if not found:
             return success(None)
@@ -190,12 +190,12 @@ def _delete(edge: Edge, base: Base, ids: list[UUID]) -> None:
     """Delete the bytes of documents, then their rows: whoever is stopped in between can ask for it again."""
     if edge.blobs is not None:
         with edge.database.statements() as tx:
-            contents = knowledge_documents.contents(tx, base.tenant_id, base.id, ids)
+            contents = documents.contents(tx, base.tenant_id, base.id, ids)
         storage = storage_of(edge.blobs, base.id)
         for sha256 in contents:
             storage.discard(sha256)
     with edge.database.transaction() as tx:
-        knowledge_documents.delete(tx, base.tenant_id, base.id, ids)
+        documents.delete(tx, base.tenant_id, base.id, ids)
 
 
 # -- chunks -----------------------------------------------------------------------------------------------------------
@@ -205,7 +205,7 @@ def parse(edge: TheEdge, principal: Caller, body: SmallBody, dataset_id: str) ->
     with edge.database.transaction() as tx:
         base = base_of(tx, principal, dataset_id)
         ids = _owned(tx, base, required_ids(checked(Documents, body).document_ids, "document_ids"))
-        knowledge_documents.begin(tx, principal.tenant_id, base.id, ids)
+        documents.begin(tx, principal.tenant_id, base.id, ids)
     edge.lifecycle.coordinator.dispatch.ingest()
     return success(None)
 
@@ -216,7 +216,7 @@ def stop_parsing(edge: TheEdge, principal: Caller, body: SmallBody, dataset_id: 
     with edge.database.transaction() as tx:
         base = base_of(tx, principal, dataset_id)
         ids = _owned(tx, base, required_ids(checked(Documents, body).document_ids, "document_ids"))
-        if knowledge_documents.stop(tx, principal.tenant_id, base.id, ids) < len(ids):
+        if documents.stop(tx, principal.tenant_id, base.id, ids) < len(ids):
             raise Refused(DATA, "Can't stop parsing document that has not started or already completed")
     return success(None)
 
@@ -235,7 +235,7 @@ def list_chunks(
     with edge.database.transaction() as tx:
         base = base_of(tx, principal, dataset_id)
         document = _document(tx, base, document_id)
-        rows = knowledge_chunks.of_document(
+        rows = chunks.of_document(
             tx,
             principal.tenant_id,
             document.id,
@@ -264,7 +264,7 @@ def _moment(ms: int) -> datetime | None:
 
 def _document(tx: Transaction, base: Base, written: str) -> Document:
     document_id = id_of(written)
-    found = knowledge_documents.some(tx, base.tenant_id, base.id, [document_id]) if document_id is not None else []
+    found = documents.some(tx, base.tenant_id, base.id, [document_id]) if document_id is not None else []
     if not found:
         raise absent(f"You don't own the document {written}.")
     return found[0]
@@ -274,7 +274,7 @@ def _owned(tx: Transaction, base: Base, written: list[str]) -> list[UUID]:
     """The ids of documents of a base. Raises Refused if there is one that is none."""
     ids = {each: id_of(each) for each in written}
     wanted = [each for each in ids.values() if each is not None]
-    known = {document.id for document in knowledge_documents.some(tx, base.tenant_id, base.id, wanted)}
+    known = {document.id for document in documents.some(tx, base.tenant_id, base.id, wanted)}
     missing = [each for each, document_id in ids.items() if document_id not in known]
     if missing:
         raise absent(f"Documents not found: {missing}")

@@ -16,7 +16,7 @@ from canvas.document import defaults
 from canvas.document.document import Entry
 from canvas.validation import reference_scan
 from components import fields
-from store import canvases
+from store.agents import canvases
 
 router = APIRouter(tags=["agents"])
 

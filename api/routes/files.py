@@ -19,8 +19,8 @@ from api.routes.agents import canvas_of
 from api.uploads import LONGEST_NAME, OCTETS, fetched, guessed_type, keep, mime_type_of, shown, uploaded
 from canvas.errors import NotFound
 from providers.services import Http
-from store import files
-from store.files import Kept, StoredFile
+from store.tenants import uploads
+from store.tenants.uploads import Kept, StoredFile
 
 router = APIRouter(tags=["files"])
 old_router = APIRouter(tags=["files"])  # paths that older clients know, below `/v1`
@@ -75,7 +75,7 @@ async def upload(
         await in_thread(lambda: once.look(edge.database))
         if url and len(found) == 1:
             wanted = await fetched(http, url)
-            kept = [await in_thread(lambda: files.store(blobs, wanted.name, wanted.mime_type, wanted.data))]
+            kept = [await in_thread(lambda: uploads.store(blobs, wanted.name, wanted.mime_type, wanted.data))]
         else:
             kept = await in_thread(lambda: [keep(blobs, file) for file in found])
     return await in_thread(lambda: _noted(edge, principal, once, kept))
@@ -94,7 +94,8 @@ def _noted(edge: Edge, principal: Principal, once: Keyed, kept: list[Kept]) -> R
     with once.transaction(edge.database) as tx:
         token_id = principal.link.token_id if principal.link is not None else None
         rows = [
-            files.note(tx, principal.tenant_id, file, created_by=principal.user_id, token_id=token_id) for file in kept
+            uploads.note(tx, principal.tenant_id, file, created_by=principal.user_id, token_id=token_id)
+            for file in kept
         ]
         stored = [shown(row) for row in rows]
         return once.keep(tx, success(stored[0] if len(stored) == 1 else stored))
@@ -173,7 +174,7 @@ def _read(edge: Edge, principal: Principal, written: str, created_by: str = "") 
         raise absent(UNKNOWN)
     token_id = principal.link.token_id if principal.link is not None else None
     with edge.database.transaction() as tx:
-        file = files.get(tx, principal.tenant_id, file_id, token_id=token_id)
+        file = uploads.get(tx, principal.tenant_id, file_id, token_id=token_id)
     if created_by not in ("", file.created_by) and id_of(created_by) != principal.tenant_id:
         raise absent(UNKNOWN)
     try:

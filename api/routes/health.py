@@ -17,8 +17,8 @@ from api import auth
 from api.edge import Edge, TheEdge, in_thread
 from api.errors import FORBIDDEN, Refused
 from api.replies import json_reply
-from store import migrate
-from store.outages import trouble
+from store.maintenance import migrate
+from store.primitives.db_errors import trouble
 
 log = structlog.get_logger()
 router = APIRouter(tags=["health"])

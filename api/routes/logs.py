@@ -12,8 +12,9 @@ from api.edge import Edge, TheEdge
 from api.errors import no_access
 from api.replies import id_of, success
 from canvas.errors import NotFound
-from store import canvases, conversations, external_ids, journal
-from store.transaction import Transaction
+from store.agents import canvases, conversations
+from store.db.transaction import Transaction
+from store.runs import external_ids, journal
 
 router = APIRouter(tags=["logs"])
 

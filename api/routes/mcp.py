@@ -35,10 +35,10 @@ from api.routes.agents import canvas_of
 from canvas.errors import Conflict, NodeFailure, NotFound
 from providers.mcp import LiveTool, McpServer, Session
 from providers.outgoing import Outgoing
-from store import mcp_agents, mcp_pins, mcp_servers
-from store.mcp_servers import ServerFields, ServerRow
-from store.sealing import SealingKey
-from store.transaction import Transaction
+from store.db.transaction import Transaction
+from store.mcp import agents, pins, servers
+from store.mcp.servers import ServerFields, ServerRow
+from store.primitives.encryption import SealingKey
 
 router = APIRouter(tags=["mcp"])
 
@@ -61,7 +61,7 @@ class Desk:
         if found is None:
             raise absent(UNKNOWN)
         try:
-            return mcp_servers.get(tx, self.tenant_id, found, self.key)
+            return servers.get(tx, self.tenant_id, found, self.key)
         except NotFound:
             raise absent(UNKNOWN) from None
 
@@ -121,9 +121,9 @@ TheDesk = Annotated[Desk, Depends(desk)]
 def list_servers(desk: TheDesk, page: ThePage, keywords: str = "") -> Response:
     """One page of the tenant's servers, the newest first. Values of headers and variables are never shown."""
     with desk.edge.database.transaction() as tx:
-        found = mcp_servers.servers_of(tx, desk.tenant_id, desk.key, keywords)
+        found = servers.servers_of(tx, desk.tenant_id, desk.key, keywords)
         rows = found[page.offset : page.offset + page.size]
-        shown = [server_shown(row, mcp_pins.pins(tx, desk.tenant_id, row.id)) for row in rows]
+        shown = [server_shown(row, pins.pins(tx, desk.tenant_id, row.id)) for row in rows]
     return success({"mcp_servers": shown, "total": len(found)})
 
 
@@ -175,7 +175,7 @@ def get_server(desk: TheDesk, server_id: str) -> Response:
     """A server and its tools as they were seen last."""
     with desk.edge.database.transaction() as tx:
         row = desk.row(tx, server_id)
-        return success(server_shown(row, mcp_pins.pins(tx, desk.tenant_id, row.id)))
+        return success(server_shown(row, pins.pins(tx, desk.tenant_id, row.id)))
 
 
 @router.put("/mcp/servers/{server_id}", openapi_extra=described(McpServerFields))
@@ -195,7 +195,7 @@ def delete_server(desk: TheDesk, server_id: str) -> Response:
     """Forget a server; Agents that name it are told that it is not there."""
     with desk.edge.database.transaction() as tx:
         row = desk.row(tx, server_id)
-        mcp_servers.remove(tx, desk.tenant_id, row.id)
+        servers.remove(tx, desk.tenant_id, row.id)
     return success(True)
 
 
@@ -224,7 +224,7 @@ async def approve_tools(desk: TheDesk, server_id: str, body: SmallBody) -> Respo
     def approve() -> Response:
         with desk.edge.database.transaction() as tx:
             _approve(tx, desk, row.id, {name: live[name] for name in names})
-            return success(live_shown(row.fields, live, mcp_pins.pins(tx, desk.tenant_id, row.id)))
+            return success(live_shown(row.fields, live, pins.pins(tx, desk.tenant_id, row.id)))
 
     return await in_thread(approve)
 
@@ -237,7 +237,7 @@ def get_exposure(edge: TheEdge, principal: Caller, agent_id: str) -> Response:
     """Whether an agent is a tool under `/mcp`, and which: `name` is null where it is none."""
     with edge.database.transaction() as tx:
         canvas = canvas_of(tx, principal, agent_id)
-        return success({"name": mcp_agents.exposed_name(tx, principal.tenant_id, canvas.id)})
+        return success({"name": agents.exposed_name(tx, principal.tenant_id, canvas.id)})
 
 
 @router.put("/agents/{agent_id}/mcp", openapi_extra=described(McpExposure))
@@ -246,8 +246,8 @@ def expose_agent(edge: TheEdge, principal: Caller, agent_id: str, body: SmallBod
     wanted = checked(McpExposure, body)
     with edge.database.transaction() as tx:
         canvas = canvas_of(tx, principal, agent_id)
-        name = wanted.name or mcp_agents.name_of(canvas.title, canvas.id)
-        return success({"name": mcp_agents.expose(tx, principal.tenant_id, canvas.id, name)})
+        name = wanted.name or agents.name_of(canvas.title, canvas.id)
+        return success({"name": agents.expose(tx, principal.tenant_id, canvas.id, name)})
 
 
 @router.delete("/agents/{agent_id}/mcp")
@@ -255,7 +255,7 @@ def hide_agent(edge: TheEdge, principal: Caller, agent_id: str) -> Response:
     """Offer an agent as a tool no more."""
     with edge.database.transaction() as tx:
         canvas = canvas_of(tx, principal, agent_id)
-        mcp_agents.hide(tx, principal.tenant_id, canvas.id)
+        agents.hide(tx, principal.tenant_id, canvas.id)
     return success(True)
 
 
@@ -268,7 +268,7 @@ async def _tools(desk: Desk, server_id: str) -> list[dict[str, object]]:
 
     def seen() -> list[dict[str, object]]:
         with desk.edge.database.transaction() as tx:
-            return live_shown(row.fields, live, mcp_pins.pins(tx, desk.tenant_id, row.id))
+            return live_shown(row.fields, live, pins.pins(tx, desk.tenant_id, row.id))
 
     return await in_thread(seen)
 
@@ -290,13 +290,13 @@ async def _tried(desk: Desk, server_id: str, wanted: McpTrial) -> Response:
 def _added(desk: Desk, once: Keyed, fields: ServerFields, live: Mapping[str, LiveTool]) -> Response:
     with once.transaction(desk.edge.database) as tx:
         server_id = _add(tx, desk, fields, live)
-        row = mcp_servers.get(tx, desk.tenant_id, server_id, desk.key)
-        return once.keep(tx, success(server_shown(row, mcp_pins.pins(tx, desk.tenant_id, server_id))))
+        row = servers.get(tx, desk.tenant_id, server_id, desk.key)
+        return once.keep(tx, success(server_shown(row, pins.pins(tx, desk.tenant_id, server_id))))
 
 
 def _add(tx: Transaction, desk: Desk, fields: ServerFields, live: Mapping[str, LiveTool]) -> UUID:
     try:
-        server_id = mcp_servers.add(tx, desk.tenant_id, fields, desk.key)
+        server_id = servers.add(tx, desk.tenant_id, fields, desk.key)
     except Conflict:
         raise Refused(DATA, "Duplicated MCP server name.") from None
     _approve(tx, desk, server_id, live)
@@ -307,7 +307,7 @@ def _imported(desk: Desk, once: Keyed, found: Mapping[str, "_Reached | Refused"]
     """Add what was reached, under another name where one is taken; what came of each."""
     results: list[dict[str, object]] = []
     with once.transaction(desk.edge.database) as tx:
-        taken = {row.fields.name for row in mcp_servers.servers_of(tx, desk.tenant_id, desk.key)}
+        taken = {row.fields.name for row in servers.servers_of(tx, desk.tenant_id, desk.key)}
         for name, one in found.items():
             if isinstance(one, Refused):
                 results.append({"server": name, "success": False, "message": one.message})
@@ -329,16 +329,16 @@ def _names(name: str) -> Iterator[str]:
 def _changed(desk: Desk, row: ServerRow, fields: ServerFields, live: Mapping[str, LiveTool]) -> Response:
     with desk.edge.database.transaction() as tx:
         try:
-            mcp_servers.change(tx, desk.tenant_id, row.id, fields, desk.key)
+            servers.change(tx, desk.tenant_id, row.id, fields, desk.key)
         except Conflict:
             raise Refused(DATA, "Duplicated MCP server name.") from None
         if fields.url != row.fields.url:
-            mcp_pins.forget(tx, desk.tenant_id, row.id)
+            pins.forget(tx, desk.tenant_id, row.id)
             _approve(tx, desk, row.id, live)
-        changed = mcp_servers.get(tx, desk.tenant_id, row.id, desk.key)
-        return success(server_shown(changed, mcp_pins.pins(tx, desk.tenant_id, row.id)))
+        changed = servers.get(tx, desk.tenant_id, row.id, desk.key)
+        return success(server_shown(changed, pins.pins(tx, desk.tenant_id, row.id)))
 
 
 def _approve(tx: Transaction, desk: Desk, server_id: UUID, live: Mapping[str, LiveTool]) -> None:
     for tool in live.values():
-        mcp_pins.approve(tx, desk.tenant_id, server_id, tool.name, tool.description, tool.schema)
+        pins.approve(tx, desk.tenant_id, server_id, tool.name, tool.description, tool.schema)

@@ -19,9 +19,9 @@ from canvas.errors import ModelError
 from knowledge.models import first_of
 from providers.catalogue import resolve
 from providers.embedding import EMBEDDING
-from store import memories, memory_messages
-from store.memories import TYPES, Memory
-from store.transaction import Transaction
+from store.db.transaction import Transaction
+from store.knowledge import memories, memory_messages
+from store.knowledge.memories import TYPES, Memory
 
 router = APIRouter(tags=["memories"])
 

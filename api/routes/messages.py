@@ -22,9 +22,9 @@ from api.schemas import Body
 from canvas.errors import NodeFailure, NotFound
 from knowledge.memories import Looked
 from knowledge.remembering import TenantMemories
-from store import memory_messages
-from store.memories import Memory
-from store.memory_messages import Whose
+from store.knowledge import memory_messages
+from store.knowledge.memories import Memory
+from store.knowledge.memory_messages import Whose
 
 router = APIRouter(tags=["memories"])
 

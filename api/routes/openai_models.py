@@ -17,8 +17,8 @@ from api.openai_schemas import ChatCompletion
 from api.replies import id_of, json_reply
 from api.routes.agents import canvas_of
 from api.styles import OpenAIRoute
-from store import gallery
-from store.canvases import StoredCanvas
+from store.agents import canvas_list
+from store.agents.canvases import StoredCanvas
 
 router = APIRouter(tags=["OpenAI"], route_class=OpenAIRoute)
 
@@ -32,9 +32,9 @@ def list_models(edge: TheEdge, principal: Anyone) -> Response:
     A share link lists the one that it opens.
     """
     ids = [principal.link.canvas_id] if principal.link is not None else []
-    wanted = gallery.Wanted(categories=["agent_canvas"], ids=ids)
+    wanted = canvas_list.Wanted(categories=["agent_canvas"], ids=ids)
     with edge.database.statements() as tx:
-        found, total = gallery.page(tx, principal.tenant_id, wanted, limit=MOST_MODELS)
+        found, total = canvas_list.page(tx, principal.tenant_id, wanted, limit=MOST_MODELS)
     return _list([_model(each) for each in found], has_more=total > len(found))
 
 

@@ -17,7 +17,7 @@ from api.routes.datasets import required_ids
 from api.schemas import Body
 from canvas.errors import NodeFailure
 from knowledge.search import Wanted
-from store import knowledge_chunks
+from store.knowledge import chunks
 
 router = APIRouter(tags=["knowledge bases"])
 
@@ -96,4 +96,4 @@ def _known(edge: TheEdge, tenant_id: UUID, base_ids: list[UUID], documents: list
     if not documents:
         return set()
     with edge.database.statements() as tx:
-        return knowledge_chunks.owned(tx, tenant_id, base_ids, documents)
+        return chunks.owned(tx, tenant_id, base_ids, documents)

@@ -27,10 +27,11 @@ from canvas.events.run_events import RUN_FAILED, USER_INPUTS
 from canvas.events.stream_sequencer import Position
 from canvas.state.run_state import RunStatus
 from scheduler.turn_start import Request as Said
-from store import explaining, external_ids, overview
-from store.encoding import encode
-from store.overview import Glance
-from store.transaction import Transaction
+from store.db.transaction import Transaction
+from store.monitoring import wait_facts
+from store.primitives.json_codec import encode
+from store.runs import external_ids, run_queries
+from store.runs.run_queries import Glance
 
 router = APIRouter(tags=["runs"], route_class=OwnRoute)
 
@@ -66,7 +67,7 @@ def list_runs(
     if status and status not in known:
         raise InvalidRequest(f'"status" is {status!r}. Use one of: {", ".join(known)}.')
     with edge.database.transaction() as tx:
-        found, total = overview.page(
+        found, total = run_queries.page(
             tx,
             principal.tenant_id,
             canvas_id=_filter(agent_id),
@@ -86,7 +87,7 @@ def get_run(edge: TheEdge, principal: Caller, run_id: str) -> Response:
     `run_id` is here and in the following routes the id of the run or its external id.
     """
     with edge.database.transaction() as tx:
-        run = overview.glance(tx, principal.tenant_id, _run_id(tx, principal, run_id))
+        run = run_queries.glance(tx, principal.tenant_id, _run_id(tx, principal, run_id))
         if run is None:
             raise _unknown(run_id)
         return json_reply(run_whole(tx, edge.versions, principal.tenant_id, run))
@@ -97,7 +98,7 @@ def explain_run(edge: TheEdge, principal: Caller, run_id: str) -> Response:
     """The one thing the run waits for, who owns that, and when it will move; what it waits for besides in `also`."""
     chosen_run = _known(edge, principal, run_id)
     with edge.database.transaction() as tx:
-        found = explaining.facts(tx, principal.tenant_id, chosen_run)
+        found = wait_facts.facts(tx, principal.tenant_id, chosen_run)
         if found is None:
             raise _unknown(run_id)
         facts, version_id = found
@@ -226,7 +227,7 @@ async def _lines(edge: Edge, principal: Principal, run_id: UUID, after: Position
 def _found(edge: Edge, principal: Principal, written: str) -> Glance:
     """The caller's run that is meant by an id or an external id. Raises NotFound."""
     with edge.database.statements() as tx:
-        found = overview.glance(tx, principal.tenant_id, _run_id(tx, principal, written))
+        found = run_queries.glance(tx, principal.tenant_id, _run_id(tx, principal, written))
     if found is None:
         raise _unknown(written)
     return found

@@ -20,8 +20,8 @@ from canvas.document.document import Document
 from canvas.errors import NotFound
 from components import fields
 from components.begin import MODES
-from store import canvases, versions
-from store.canvases import StoredCanvas
+from store.agents import canvases, versions
+from store.agents.canvases import StoredCanvas
 
 router = APIRouter(tags=["share links"])
 

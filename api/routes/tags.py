@@ -10,7 +10,7 @@ from api.errors import FORBIDDEN, Refused
 from api.replies import id_or_nobodys, success
 from api.schemas import Tags
 from canvas.errors import NotFound
-from store import gallery
+from store.agents import canvas_list
 
 router = APIRouter(tags=["agents"])
 
@@ -19,7 +19,7 @@ router = APIRouter(tags=["agents"])
 def list_tags(edge: TheEdge, principal: Caller, canvas_category: str = "") -> Response:
     """The tags of the caller's agents with how many carry each, the most frequent first; of one category if named."""
     with edge.database.transaction() as tx:
-        found = gallery.tags_in_use(tx, principal.tenant_id, canvas_category)
+        found = canvas_list.tags_in_use(tx, principal.tenant_id, canvas_category)
     return success([{"tag": tag, "count": count} for tag, count in found])
 
 
@@ -30,7 +30,7 @@ def set_tags(edge: TheEdge, principal: Caller, agent_id: str, body: SmallBody) -
     tags = wanted.tags.split(",") if isinstance(wanted.tags, str) else wanted.tags
     with edge.database.transaction() as tx:
         try:
-            gallery.set_tags(tx, principal.tenant_id, id_or_nobodys(agent_id), tags)
+            canvas_list.set_tags(tx, principal.tenant_id, id_or_nobodys(agent_id), tags)
         except NotFound as missing:
             raise Refused(FORBIDDEN, missing.message, data=False, is_absent=True) from None
     return success(True)

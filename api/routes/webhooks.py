@@ -38,10 +38,10 @@ from providers.limited_process import OWNER
 from providers.untrusted_work import in_untrusted_thread
 from scheduler.accepting import Start, Started
 from scheduler.turn_start import Request as Said
-from store import versions, webhook_calls
-from store.ids import new_id
-from store.transaction import Transaction
-from store.webhook_calls import Door, Trial
+from store.agents import versions, webhook_runs
+from store.agents.webhook_runs import Door, Trial
+from store.db.transaction import Transaction
+from store.primitives.ids import new_id
 
 router = APIRouter(tags=["webhooks"], route_class=AnyQueryRoute)
 
@@ -168,7 +168,7 @@ def _hook(edge: Edge, agent_id: str, principal: Principal | None) -> Hook:
 def _known_hook(edge: Edge, agent_id: str, principal: Principal | None) -> Hook:
     with edge.database.transaction() as tx:
         canvas_id = id_of(agent_id)
-        door = webhook_calls.door(tx, canvas_id) if canvas_id is not None else None
+        door = webhook_runs.door(tx, canvas_id) if canvas_id is not None else None
         if door is None or (principal is not None and principal.tenant_id != door.tenant_id):
             raise InvalidRequest(NOT_FOUND)
         if door.category == "dataflow_canvas":
@@ -226,10 +226,10 @@ def _start(request: Request, edge: Edge, hook: Hook, payload: Mapping[str, Any])
     """The run that a call asks for. Raises InvalidCanvas if the version cannot run."""
     with edge.database.transaction() as tx:
         edge.checked.version(tx, edge.versions, hook.version_id)
-    mark = webhook_calls.TEST if hook.is_test else webhook_calls.LIVE
+    mark = webhook_runs.TEST if hook.is_test else webhook_runs.LIVE
     key = key_of(request)
     owner = hook.door.tenant_id
-    said = Said(query="", user_id=owner.hex, webhook_payload=payload, options={webhook_calls.MARK: mark})
+    said = Said(query="", user_id=owner.hex, webhook_payload=payload, options={webhook_runs.MARK: mark})
     return Start(
         tenant_id=owner,
         canvas_id=hook.door.canvas_id,
@@ -251,7 +251,7 @@ def _digest(request: Request, payload: Mapping[str, Any]) -> bytes:
 
 def _statuses(edge: Edge, started: Started) -> list[Any]:
     with edge.database.transaction() as tx:
-        return webhook_calls.statuses(tx, started.run_id, started.after)
+        return webhook_runs.statuses(tx, started.run_id, started.after)
 
 
 # -- tests ------------------------------------------------------------------------------------------------------------
@@ -260,10 +260,10 @@ def _statuses(edge: Edge, started: Started) -> list[Any]:
 def _tests(edge: Edge, principal: Principal, agent_id: str) -> list[Trial]:
     canvas_id = id_of(agent_id)
     with edge.database.transaction() as tx:
-        door = webhook_calls.door(tx, canvas_id) if canvas_id is not None else None
+        door = webhook_runs.door(tx, canvas_id) if canvas_id is not None else None
         if door is None or door.tenant_id != principal.tenant_id:
             raise absent(NOT_FOUND)
-        return webhook_calls.trials(tx, principal.tenant_id, door.canvas_id)
+        return webhook_runs.trials(tx, principal.tenant_id, door.canvas_id)
 
 
 async def _trace(edge: Edge, principal: Principal, test: Trial) -> Trace:
@@ -282,7 +282,7 @@ async def _trace(edge: Edge, principal: Principal, test: Trial) -> Trace:
 
 def _times(edge: Edge, test: Trial) -> list[tuple[int, Any]]:
     with edge.database.transaction() as tx:
-        return webhook_calls.times(tx, test.run_id)
+        return webhook_runs.times(tx, test.run_id)
 
 
 def _moment(text: str) -> float:

@@ -37,8 +37,11 @@ from scheduler import snapshots
 from scheduler.accepting import Start, Started
 from scheduler.turn_start import Request
 from settings import Settings
-from store import canvases, migrate, runs, tenants, versions
-from store.ids import new_id
+from store.agents import canvases, versions
+from store.maintenance import migrate
+from store.primitives.ids import new_id
+from store.runs import run_rows
+from store.tenants import tenants
 
 PATIENCE = 60.0  # seconds for one run
 LOOK_EVERY = 0.005
@@ -177,7 +180,7 @@ class _Player:
         is_cancelled = False
         while time.monotonic() < deadline:
             with self.engine.database.transaction() as tx:
-                row = runs.read(tx, self.tenant_id, started.run_id)
+                row = run_rows.read(tx, self.tenant_id, started.run_id)
             assert row is not None
             status = RunStatus(row["status"])
             if status.is_over or status is RunStatus.WAITING:

@@ -8,8 +8,8 @@ from canvas.events.stream_sequencer import Event, Frame, Position
 from cli.follow import Ears, Following
 from scheduler.versions import Versions
 from scheduler.wire import Wire
-from store.database import Database
-from store.events import Stored
+from store.db.database import Database
+from store.runs.events import Stored
 
 
 class Watcher:

@@ -14,9 +14,9 @@ import pytest
 from sqlalchemy import text
 
 from embedded import Services
-from store import tenants
-from store.database import Database
-from store.ids import new_id
+from store.db.database import Database
+from store.primitives.ids import new_id
+from store.tenants import tenants
 from tests import services as test_services
 from tests.acceptance.apis import api_processes
 

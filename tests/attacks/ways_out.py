@@ -62,7 +62,7 @@ WAYS_OUT: Mapping[str, Way] = {
     "providers/posting.py": _way("httpx2 ssl", MODEL),
     "providers/aws.py": _way("botocore httpx2 importlib", MODEL),
     "providers/bedrock.py": _way("httpx2", MODEL),
-    "store/s3_blobs.py": _way("importlib import_module()", "the deployment's own bucket"),
+    "store/files/s3_blobs.py": _way("importlib import_module()", "the deployment's own bucket"),
     "scheduler/amqp_transport.py": _way("ssl", "options of TLS to the deployment's own broker"),
     "scheduler/broker.py": _way("ssl", "options of TLS to the deployment's own broker"),
     "scheduler/envelope.py": _way("socket", "the name of this machine"),

@@ -23,7 +23,7 @@ from components.user_fill_up import user_fill_up
 from components.variable_aggregator import variable_aggregator
 from providers.services import Call, Reply, Services
 from scheduler.turn_start import Request
-from store.schema import metadata
+from store.tables.runs import metadata
 from tests.deviations.told import Stage, Told, drawn, says, states, switches
 from tests.fakes import FakeContext, FakeHttp, run
 from tests.unit.components.agents import Log

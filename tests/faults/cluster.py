@@ -30,9 +30,10 @@ from scheduler.dispatch import Dispatch
 from scheduler.lifecycle import Lifecycle
 from scheduler.turn_start import Request
 from scheduler.versions import Versions
-from store import canvases, tenants, versions
-from store.database import Database
-from store.ids import new_id
+from store.agents import canvases, versions
+from store.db.database import Database
+from store.primitives.ids import new_id
+from store.tenants import tenants
 from tests.builders import says
 from tests.faults.canvases import model, posts
 from tests.faults.outside import Outside, outside

@@ -17,7 +17,7 @@ import redis
 
 from scheduler.broker import RUNS as RUNS_QUEUE
 from scheduler.broker import START
-from store.ids import new_id
+from store.primitives.ids import new_id
 from tests.faults.cluster import Cluster, is_stopped
 from tests.faults.easel_up import data_of
 from tests.faults.points import HOW, POINTS, Stop

@@ -107,8 +107,9 @@ _written: ContextVar[set[str] | None] = ContextVar("written", default=None)
 
 
 def _at_commits(passing: _Passing) -> None:
-    from store import inbox, overdue, runs, steps
-    from store.database import Database
+    from store.db.database import Database
+    from store.monitoring import sweep_queries
+    from store.runs import decisions, reports, run_rows
 
     original = Database.transaction
 
@@ -127,12 +128,12 @@ def _at_commits(passing: _Passing) -> None:
             passing(f"after the commit of {what}")
 
     setattr(Database, "transaction", transaction)  # noqa: B010 (a method of production code, from outside)
-    _noting(inbox, "report", "a report", lambda stored: stored.count() > 0)
-    _noting(inbox, "settle", "a report")
-    _noting(steps, "apply", "a fold")
-    _noting(runs, "create", "a start")
-    _noting(overdue, "silent_leases", "a repair", lambda found: bool(found))
-    _noting(overdue, "unclaimed", "a repair", lambda found: bool(found))
+    _noting(reports, "report", "a report", lambda stored: stored.count() > 0)
+    _noting(reports, "settle", "a report")
+    _noting(decisions, "apply", "a fold")
+    _noting(run_rows, "create", "a start")
+    _noting(sweep_queries, "silent_leases", "a repair", lambda found: bool(found))
+    _noting(sweep_queries, "unclaimed", "a repair", lambda found: bool(found))
 
 
 def _ordered(written: set[str]) -> Iterator[str]:
@@ -156,7 +157,7 @@ def _noting(module: Any, name: str, what: str, counts: Callable[[Any], bool] = l
 
 # -- others ----------------------------------------------------------------------------------------------------------
 def _at_claims(passing: _Passing) -> None:
-    from store import activations
+    from store.runs import activations
 
     claim, renew = activations.claim, activations.renew
 

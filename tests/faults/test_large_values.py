@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
-from store import canvases, runs, versions
-from store.blobs import LocalBlobs
-from store.large_values import LargeValues
+from store.agents import canvases, versions
+from store.files.blobs import LocalBlobs
+from store.files.large_values import LargeValues
+from store.runs import run_rows
 from tests.builders import says
 from tests.faults.cluster import ACTIVATIONS, Cluster
 from tests.integration.engine import dsl_of
@@ -44,7 +45,7 @@ def test_no_row_names_a_file_that_is_not_there_when_its_worker_is_killed_in_betw
     assert (len(left), named) == (1, [])
     with cluster.database.transaction() as tx:
         (large,) = tx.rows(ROW, run_id=run_id)[0]
-        assert runs.read(tx, cluster.tenant_id, run_id) is not None
+        assert run_rows.read(tx, cluster.tenant_id, run_id) is not None
     read = LargeValues(LocalBlobs(tmp_path)).outputs("write", {"result": None}, large)
     assert read == {"result": query * 1200}
     assert {row.node_id: row.attempt for row in cluster.rows(ACTIVATIONS)}["write"] == 2

@@ -11,7 +11,7 @@ import redis
 
 from scheduler.broker import ADVANCE, EXECUTE, NODES, RUNS
 from scheduler.envelope import envelope
-from store.ids import new_id
+from store.primitives.ids import new_id
 from tests.faults.cluster import LONG_LEASES, Cluster
 
 pytestmark = pytest.mark.timeout(300)  # deadlines are for a machine that does nothing else

@@ -5,8 +5,8 @@ import sys
 
 from scheduler.accepting import Start
 from scheduler.turn_start import Request
-from store import canvases, versions
-from store.ids import new_id
+from store.agents import canvases, versions
+from store.primitives.ids import new_id
 from tests.faults.cluster import ROOT, Cluster
 from tests.integration.engine import dsl_of
 

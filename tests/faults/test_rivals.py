@@ -9,7 +9,7 @@ import redis
 from scheduler.coordinator import Coordinator
 from scheduler.dispatch import Dispatch
 from scheduler.versions import Versions
-from store.database import Database
+from store.db.database import Database
 from tests.faults.cluster import ACTIVATIONS, LONG_LEASES, Cluster
 
 pytestmark = pytest.mark.timeout(300)  # deadlines are for a machine that does nothing else

@@ -10,8 +10,8 @@ import redis
 from sqlalchemy.exc import SQLAlchemyError
 
 import embedded
-from store.migrate import upgrade
-from store.outages import is_outage
+from store.maintenance.migrate import upgrade
+from store.primitives.db_errors import is_outage
 from tests import services as test_services
 from tests.faults.cluster import ACTIVATIONS, LONG_LEASES, Cluster, cluster_on
 

@@ -8,7 +8,7 @@ import pytest
 
 import settings
 from cli.__main__ import main
-from store.database import Database
+from store.db.database import Database
 
 Easel = Callable[..., tuple[int, str, str]]
 """Arguments -> exit code, stdout and stderr."""

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from store.database import Database
-from store.pipeline import Pipeline
+from store.db.database import Database
+from store.db.pipeline import Pipeline
 from tests.integration.engine import Bench, bench_on
 from tests.integration.knowledge_bases import Vendor, vendor
 

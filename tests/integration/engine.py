@@ -38,14 +38,16 @@ from scheduler.dispatch import Dispatch
 from scheduler.lifecycle import Lifecycle
 from scheduler.turn_start import Request
 from scheduler.versions import Versions
-from store import activations, canvases, events, inbox, runs, tenants, turns, versions
-from store.activations import Claim
-from store.database import Database
-from store.ids import new_id
-from store.inbox import Written
-from store.schema import activations as activation_rows
-from store.schema import node_values
-from store.transaction import Transaction
+from store.agents import canvases, versions
+from store.db.database import Database
+from store.db.transaction import Transaction
+from store.primitives.ids import new_id
+from store.runs import activations, events, message_streams, reports, run_rows
+from store.runs.activations import Claim
+from store.runs.reports import Written
+from store.tables.runs import activations as activation_rows
+from store.tables.runs import node_values
+from store.tenants import tenants
 from tests import builders
 from worker.reporting import LeaseGone, Reporting
 from worker.runtime import Figures, Worker
@@ -258,7 +260,7 @@ class Bench:
     def report(self, claimed: Claim, outcome: str = "Finished", **written: Any) -> bool:
         """Store a report by hand, without any fold; whether it was taken."""
         with suppress(LeaseGone), self.database.transaction() as tx:
-            stored = inbox.report(tx, claimed.run_id, claimed.id, claimed.lease_id, told(outcome, **written))
+            stored = reports.report(tx, claimed.run_id, claimed.id, claimed.lease_id, told(outcome, **written))
             if not stored.count():
                 raise LeaseGone
             return True
@@ -332,7 +334,7 @@ class Run:
 
     @property
     def row(self) -> Mapping[str, Any]:
-        row = self._read(lambda tx: tx.one_or_none(runs.READ, of_run=self.id))
+        row = self._read(lambda tx: tx.one_or_none(run_rows.READ, of_run=self.id))
         assert row is not None
         return row
 
@@ -375,8 +377,8 @@ class Run:
         return [row[0] for row in self._read(lambda tx: tx.rows(wanted.order_by(node_values.c.place)))]
 
     @property
-    def turns(self) -> Sequence[turns.Turn]:
-        return self._read(lambda tx: turns.opened(tx, self.id))
+    def turns(self) -> Sequence[message_streams.Turn]:
+        return self._read(lambda tx: message_streams.opened(tx, self.id))
 
     @property
     def said(self) -> str:

@@ -20,10 +20,11 @@ from providers.accounts import Account, AccountModel
 from providers.catalogue import Limits
 from providers.connections import close_connections
 from providers.hashed_words import vector_of
-from store import knowledge_bases, knowledge_documents
-from store.blobs import LocalBlobs
-from store.database import Database
-from store.knowledge_documents import Document
+from store.db.database import Database
+from store.files.blobs import LocalBlobs
+from store.knowledge import bases as knowledge_bases
+from store.knowledge import documents
+from store.knowledge.documents import Document
 
 EMBEDDING = "vectors@OpenAI-API-Compatible"
 RANKS = "ranks@OpenAI-API-Compatible"
@@ -120,7 +121,7 @@ class Shop:
         data = text.encode() if isinstance(text, str) else text
         sha256 = storage_of(self.blobs, base_id).put(data)
         with self.database.transaction() as tx:
-            document, _ = knowledge_documents.add(
+            document, _ = documents.add(
                 tx,
                 self.tenant_id,
                 base_id,
@@ -152,7 +153,7 @@ class Shop:
 
     def document(self, document: Document) -> Document:
         with self.database.transaction() as tx:
-            (found,) = knowledge_documents.some(tx, self.tenant_id, document.base_id, [document.id])
+            (found,) = documents.some(tx, self.tenant_id, document.base_id, [document.id])
         return found
 
     def find(self, question: str, *names: str, tenant_id: UUID | None = None, **given: Any) -> dict[str, Any]:

@@ -13,10 +13,10 @@ from knowledge.models import TenantModels
 from providers.accounts import Account
 from providers.catalogue import Limits
 from providers.connections import close_connections
-from store import memories, memory_messages
-from store.database import Database
-from store.memories import Memory
-from store.memory_messages import ANYBODY, Message, Whose
+from store.db.database import Database
+from store.knowledge import memories, memory_messages
+from store.knowledge.memories import Memory
+from store.knowledge.memory_messages import ANYBODY, Message, Whose
 
 
 def extracted(**by_type: Sequence[str]) -> str:

@@ -22,9 +22,9 @@ from components import registry
 from components.base import Component, Params
 from components.context import NodeContext
 from settings import Settings
-from store import tenants
-from store.database import Database
-from store.ids import new_id
+from store.db.database import Database
+from store.primitives.ids import new_id
+from store.tenants import tenants
 from tests.integration.api.conftest import Server, serving
 from tests.integration.api.talking import Client, canvas, message
 

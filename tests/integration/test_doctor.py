@@ -11,9 +11,9 @@ from cli import checks
 from cli.checks import Finding, Level
 from cli.servers import Found
 from settings import Settings
-from store import canaries
-from store.canaries import Sight
-from store.database import Database
+from store.db.database import Database
+from store.monitoring import queue_probes
+from store.monitoring.queue_probes import Sight
 
 
 @pytest.fixture
@@ -52,8 +52,8 @@ def test_sweeper_is_missed_where_none_has_ever_worked(database: Database) -> Non
 def seen_by_a_sweeper(database: Database, ago: timedelta) -> None:
     with database.transaction() as tx:
         seen = tx.scalar(text("select now()")) - ago
-        canaries.see(tx, Sight(seen, seen), "nodes")
-        canaries.came_back(tx, "nodes", seen)
+        queue_probes.see(tx, Sight(seen, seen), "nodes")
+        queue_probes.came_back(tx, "nodes", seen)
 
 
 def sweeper(database: Database) -> Finding:

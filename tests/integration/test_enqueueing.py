@@ -17,10 +17,12 @@ import pytest
 from celery import Celery
 from kombu import Exchange, Queue
 
-from store import canvases, external_ids, overview, tenants
-from store.database import Database
-from store.ids import new_id
-from store.overview import Glance
+from store.agents import canvases
+from store.db.database import Database
+from store.primitives.ids import new_id
+from store.runs import external_ids, run_queries
+from store.runs.run_queries import Glance
+from store.tenants import tenants
 from tests import rabbitmq
 from tests.integration.engine import dsl_of
 from tests.rabbitmq import Rabbit
@@ -100,7 +102,7 @@ class World:
         while True:
             with self.database.transaction() as tx:
                 run_id: UUID | None = external_ids.find_run(tx, self.tenant_id, external_id)
-                run = overview.glance(tx, self.tenant_id, run_id) if run_id is not None else None
+                run = run_queries.glance(tx, self.tenant_id, run_id) if run_id is not None else None
             if run is not None and holds(run):
                 return run
             assert time.monotonic() < deadline, (run, self.said)

@@ -13,7 +13,8 @@ import psycopg
 import pytest
 
 import embedded
-from store import ids, migrate
+from store.maintenance import migrate
+from store.primitives import ids
 from tests.integration.engine import until
 from tests.integration.outage import ATTEMPTS, RUNS, in_psql, product_on
 from tests.services import shared_folder

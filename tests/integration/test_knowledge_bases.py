@@ -23,9 +23,12 @@ from knowledge.models import TenantModels
 from knowledge.search import Wanted
 from providers.connections import close_connections
 from providers.nearness import Embedded
-from store import knowledge_bases, knowledge_chunks, knowledge_documents, tenants
-from store.database import Database
-from store.ids import new_id
+from store.db.database import Database
+from store.knowledge import bases as knowledge_bases
+from store.knowledge import chunks
+from store.knowledge import documents as knowledge_documents
+from store.primitives.ids import new_id
+from store.tenants import tenants
 from tests.integration.engine import until
 from tests.integration.knowledge_bases import CHAT, EMBEDDING, RANKS, Shop, Vendor
 from tests.integration.store.slow_storage import SlowStorage
@@ -130,7 +133,7 @@ def test_whoever_comes_after_a_process_that_died_goes_on_from_what_is_stored(sho
     assert (left.status, shop.document(added).status) == ("pending", "done")
     assert 0 < left.chunks < shop.document(added).chunks
     with shop.database.transaction() as tx:
-        stored = [row.text for row in knowledge_chunks.of_document(tx, shop.tenant_id, added.id, most=999, skipped=0)]
+        stored = [row.text for row in chunks.of_document(tx, shop.tenant_id, added.id, most=999, skipped=0)]
     assert "".join("".join(stored).split()) == "".join(RULES.split())
     assert paid == left.chunks
     assert list(chain(*served.embedded)) == stored
@@ -494,11 +497,11 @@ def test_another_tenant_finds_nothing_by_name_id_or_document(library: Shop, serv
         assert knowledge_documents.page(tx, library.tenant_id, base.id)[0] == documents
         assert knowledge_documents.begin(tx, stranger.tenant_id, base.id, ids) == 0
         assert knowledge_documents.take(tx, new_id(), timedelta(seconds=1), stranger.tenant_id) is None
-        assert knowledge_chunks.searchable(tx, stranger.tenant_id, base.id) == {}
-        assert knowledge_chunks.shown(tx, stranger.tenant_id, [(ids[0], 0)]) == {}
-        assert knowledge_chunks.metadata_of(tx, stranger.tenant_id, [base.id]) == {}
-        assert knowledge_chunks.owned(tx, stranger.tenant_id, [base.id], ids) == set()
-    assert list(knowledge_chunks.read(library.database, stranger.tenant_id, dict.fromkeys(ids, 1))) == []
+        assert chunks.searchable(tx, stranger.tenant_id, base.id) == {}
+        assert chunks.shown(tx, stranger.tenant_id, [(ids[0], 0)]) == {}
+        assert chunks.metadata_of(tx, stranger.tenant_id, [base.id]) == {}
+        assert chunks.owned(tx, stranger.tenant_id, [base.id], ids) == set()
+    assert list(chunks.read(library.database, stranger.tenant_id, dict.fromkeys(ids, 1))) == []
     assert library.names("refunds")
 
 

@@ -8,9 +8,11 @@ import pytest
 
 import settings
 from cli.__main__ import main
-from store import canvases, mcp_agents, mcp_servers, tenants
-from store.database import Database
-from store.sealing import SealingKey
+from store.agents import canvases
+from store.db.database import Database
+from store.mcp import agents, servers
+from store.primitives.encryption import SealingKey
+from store.tenants import tenants
 from tests.mcp_servers import Serving, mcp_server
 
 SECRET = "a secret that is long"
@@ -78,7 +80,7 @@ def test_a_server_is_added_with_a_secret_that_shows_nowhere(easel: Easel, servin
     assert TOKEN not in out + err + listed[1] + listed[2]
     with database.transaction() as tx:
         tenant = tenants.ensure_tenant(tx, "local")
-        row = mcp_servers.find(tx, tenant, "Tools", SealingKey.of(SECRET))
+        row = servers.find(tx, tenant, "Tools", SealingKey.of(SECRET))
     assert row is not None
     assert row.fields.variables == {"authorization_token": TOKEN}
 
@@ -118,12 +120,12 @@ def test_an_agent_is_offered_as_a_tool_and_hidden_again(easel: Easel, database: 
 
     offered = easel("expose", "My agent")
     with database.transaction() as tx:
-        shown = [agent.name for agent in mcp_agents.exposed(tx, tenant)]
+        shown = [agent.name for agent in agents.exposed(tx, tenant)]
     easel("hide", "My agent")
 
     assert (offered[1], shown) == ("My_agent\n", ["My_agent"])
     with database.transaction() as tx:
-        assert mcp_agents.exposed(tx, tenant) == []
+        assert agents.exposed(tx, tenant) == []
 
 
 # -- in other words --------------------------------------------------------------------------------------------------

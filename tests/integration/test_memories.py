@@ -17,11 +17,12 @@ from knowledge.models import TenantModels
 from knowledge.remembering import TenantMemories
 from providers.chat import ChatModel
 from providers.hashed_words import PLACES
-from store import memories, memory_extractions, memory_messages, tenants
-from store.database import Database
-from store.ids import new_id
-from store.memories import TYPES
-from store.memory_extractions import MOST_TRIES
+from store.db.database import Database
+from store.knowledge import memories, memory_extractions, memory_messages
+from store.knowledge.memories import TYPES
+from store.knowledge.memory_extractions import MOST_TRIES
+from store.primitives.ids import new_id
+from store.tenants import tenants
 from tests.integration.engine import until
 from tests.integration.knowledge_bases import CHAT, EMBEDDING, Vendor
 from tests.integration.memories import Notebook, extracted

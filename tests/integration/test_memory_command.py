@@ -7,8 +7,9 @@ import pytest
 
 from cli.__main__ import main
 from cli.options import LOCAL
-from store import memories, tenants
-from store.database import Database
+from store.db.database import Database
+from store.knowledge import memories
+from store.tenants import tenants
 from tests.integration.memories import Notebook
 
 

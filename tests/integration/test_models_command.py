@@ -8,10 +8,10 @@ import pytest
 from cli import checks
 from cli.checks import Level
 from settings import Settings
-from store import model_accounts, tenants
-from store.database import Database
-from store.model_accounts import AccountRow
-from store.sealing import SealingKey
+from store.db.database import Database
+from store.primitives.encryption import SealingKey
+from store.tenants import model_accounts, tenants
+from store.tenants.model_accounts import AccountRow
 from tests.integration.command_line import SECRET, Easel, easel_on
 
 OTHER = "another secret that is long"

@@ -13,9 +13,10 @@ from sqlalchemy import text
 from knowledge import page_transcripts
 from providers.accounts import AccountModel
 from providers.catalogue import Limits
-from store import knowledge_documents, tenants
-from store.database import Database
-from store.ids import new_id
+from store.db.database import Database
+from store.knowledge import documents
+from store.primitives.ids import new_id
+from store.tenants import tenants
 from tests.integration.knowledge_bases import EMBEDDING, EYES, Shop, Vendor
 from worker.models import Models
 
@@ -62,7 +63,7 @@ RETRY = text("update knowledge_documents set status = 'pending', tries = 0, leas
 
 def begin(shop: Shop, base_id: UUID, document_id: UUID) -> None:
     with shop.database.transaction() as tx:
-        knowledge_documents.begin(tx, shop.tenant_id, base_id, [document_id])
+        documents.begin(tx, shop.tenant_id, base_id, [document_id])
 
 
 def shown(uri: str) -> Image.Image:

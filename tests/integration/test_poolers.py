@@ -17,8 +17,9 @@ from canvas.errors import ExecutorError
 from cli import checks
 from cli.checks import Level
 from settings import Settings
-from store import migrate, poolers
-from store.database import Database
+from store.db import poolers
+from store.db.database import Database
+from store.maintenance import migrate
 from tests import pgbouncer
 
 pytestmark = pytest.mark.skipif(pgbouncer.program() is None, reason="needs Debian's pgbouncer")

@@ -15,8 +15,9 @@ import settings
 from cli import checks, drafts
 from components import plugins, registry, tools
 from components.tools.base import Tool, ToolParams, ToolResult
-from store import canvases, tenants, versions
-from store.database import Database
+from store.agents import canvases, versions
+from store.db.database import Database
+from store.tenants import tenants
 from tests.integration.command_line import Easel, easel_on
 
 KEY = "tvly-1234567890"

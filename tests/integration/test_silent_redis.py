@@ -15,9 +15,9 @@ from scheduler.lifecycle import Lifecycle
 from scheduler.silence import Silence
 from scheduler.sweep import Sweeper
 from scheduler.versions import Versions
-from store.activating import Hint
-from store.ids import new_id
-from store.steps import Applied
+from store.primitives.ids import new_id
+from store.runs.decisions import Applied
+from store.runs.new_activations import Hint
 from tests.integration.engine import Bench, at_work, until
 from tests.integration.silent import Line, black_hole, line_to
 from tests.integration.worker.conftest import Patient

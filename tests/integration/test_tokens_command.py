@@ -10,8 +10,9 @@ import pytest
 from sqlalchemy import text
 
 from cli import checks
-from store import canvases, tenants
-from store.database import Database
+from store.agents import canvases
+from store.db.database import Database
+from store.tenants import tenants
 from tests.integration.command_line import Easel, easel_on
 
 

@@ -7,10 +7,11 @@ import pytest
 
 import settings
 from cli.__main__ import main
-from store import knowledge_bases, model_accounts, tenants
-from store.database import Database
-from store.model_accounts import AccountRow
-from store.sealing import SealingKey
+from store.db.database import Database
+from store.knowledge import bases
+from store.primitives.encryption import SealingKey
+from store.tenants import model_accounts, tenants
+from store.tenants.model_accounts import AccountRow
 
 PROMPTS = [{"role": "user", "content": "{sys.query}"}]
 
@@ -51,7 +52,7 @@ def test_a_tenants_own_models_are_known(
         rich, _ = tenants.create_tenant(tx, "rich"), tenants.create_tenant(tx, "poor")
         account = AccountRow("Acme", base_url="http://acme.test/v1", models={"m": {"kinds": ["chat"]}})
         model_accounts.put(tx, rich, account, SealingKey.of("correct horse battery staple"))
-        knowledge_bases.create(tx, rich, "Policies", embedding_model="", parser={})
+        bases.create(tx, rich, "Policies", embedding_model="", parser={})
 
     known, _ = validated(asks_acme, "rich", capsys)
     missing, _ = validated(asks_acme, "poor", capsys)

@@ -7,8 +7,9 @@ from datetime import timedelta
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from store import budgets, runs
-from store.transaction import Transaction
+from store.db.transaction import Transaction
+from store.runs import run_rows
+from store.tenants import budgets
 from tests.simulator.invariants import OVER
 from tests.simulator.people import People
 from tests.simulator.processes import Installation, WorkerProcess, scheduler_process, sweeper_process
@@ -213,7 +214,7 @@ class Chaos:
         coordinator = self.installation.coordinator()
 
         def mark(tx: Transaction) -> None:
-            row = runs.lock(tx, run_id)
+            row = run_rows.lock(tx, run_id)
             if row is not None and row["status"] not in OVER:
                 world.count("budget set")
                 budgets.mark(tx, row["tenant_id"], run_id)

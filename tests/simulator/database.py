@@ -11,9 +11,9 @@ from typing import Any
 from sqlalchemy import Executable
 from sqlalchemy.exc import OperationalError
 
-from store.database import Database
-from store.statements import Write
-from store.transaction import Behind, Later, Transaction
+from store.db.compiled_statements import Write
+from store.db.database import Database
+from store.db.transaction import Behind, Later, Transaction
 from tests.simulator.tables import Server, Work, away
 
 Twin = Callable[..., Any]

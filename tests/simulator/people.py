@@ -9,8 +9,8 @@ from canvas.errors import Conflict, InvalidRequest
 from scheduler.accepting import Start
 from scheduler.lifecycle import Lifecycle
 from scheduler.turn_start import Request
-from store import runs
-from store.versions import VersionGone
+from store.agents.versions import VersionGone
+from store.runs import run_rows
 from tests.simulator.invariants import OVER
 from tests.simulator.processes import Installation
 from tests.simulator.world import Process
@@ -108,7 +108,7 @@ class People:
         world, run_id = self.installation.world, errand.went_to
         assert run_id is not None
         with lifecycle.coordinator.database.transaction() as tx:
-            row = runs.read(tx, TENANT, run_id)
+            row = run_rows.read(tx, TENANT, run_id)
         if row is None or row["status"] in OVER:
             return
         if world.chance(errand.stops):

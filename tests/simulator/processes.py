@@ -27,14 +27,14 @@ from scheduler.dispatch import Dispatch
 from scheduler.lifecycle import Lifecycle
 from scheduler.sweep import Sweeper
 from scheduler.versions import Compiled, Versions
-from store import canaries
-from store.activating import Own
-from store.database import Database
-from store.inbox import is_refused
-from store.outages import is_outage
-from store.steps import Applied, has_moved_on
-from store.transaction import Transaction
-from store.versions import VersionGone
+from store.agents.versions import VersionGone
+from store.db.database import Database
+from store.db.transaction import Transaction
+from store.monitoring import queue_probes
+from store.primitives.db_errors import is_outage
+from store.runs.decisions import Applied, has_moved_on
+from store.runs.new_activations import Own
+from store.runs.reports import is_refused
 from tests.builders import At
 from tests.simulator import stories
 from tests.simulator.database import SimulatedDatabase, SimulatedTransaction
@@ -393,7 +393,7 @@ class WorkerProcess:
             try:
                 if message.task == CANARY:
                     with database.transaction() as tx:
-                        canaries.came_back(tx, NODES, datetime.fromisoformat(message.args[0]))
+                        queue_probes.came_back(tx, NODES, datetime.fromisoformat(message.args[0]))
                 elif not self._carry_out(execution, UUID(message.args[0]), UUID(message.args[1])):
                     broker.give_back(NODES, message)
                     self.held.pop(me, None)

@@ -17,7 +17,7 @@ from unittest.mock import patch
 from uuid import UUID, uuid4
 
 from scheduler import sweep
-from store import ids
+from store.primitives import ids
 from tests.simulator.world import EPOCH, Actor, World
 from worker import claims, joint, lease
 

@@ -10,7 +10,8 @@ from sqlalchemy import Executable
 
 from scheduler.coordinator import Coordinator
 from scheduler.sweep import Sweeper
-from store import activations, inbox, overdue, runs, steps
+from store.monitoring import sweep_queries
+from store.runs import activations, decisions, reports, run_rows
 from tests.simulator import twins_runs
 from tests.simulator.database import TWINS
 from tests.simulator.schedule import Schedule, playing
@@ -45,18 +46,18 @@ def a_report_needs_no_lease(monkeypatch: pytest.MonkeyPatch) -> None:
         work.put(row, {**data, **told, "finished_at": work.now})
         return 1
 
-    instead(monkeypatch, inbox.REPORT, report)
+    instead(monkeypatch, reports.REPORT, report)
 
 
 def a_thread_goes_on_without_looking_for_budgets(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a step has left is taken to be so still, though somebody has set a budget."""
-    _, save_as_left, _ = TWINS[id(steps.SAVE_AS_LEFT)]
+    _, save_as_left, _ = TWINS[id(decisions.SAVE_AS_LEFT)]
 
     def save(work: Work, of_run: UUID, was_budgeted: bool, **given: Any) -> Any:
         run = work.server["runs"].rows[of_run].committed
         return save_as_left(work, of_run=of_run, was_budgeted=run["budgeted"] if run else was_budgeted, **given)
 
-    instead(monkeypatch, steps.SAVE_AS_LEFT, save)
+    instead(monkeypatch, decisions.SAVE_AS_LEFT, save)
 
 
 def the_sweeper_ignores_outages(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,7 +67,7 @@ def the_sweeper_ignores_outages(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def a_cancel_leaves_what_is_ready(monkeypatch: pytest.MonkeyPatch) -> None:
     """A cancel calls off what runs, and leaves what has not begun to begin."""
-    instead(monkeypatch, runs.CLOSE, lambda work, **_: 0)  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
+    instead(monkeypatch, run_rows.CLOSE, lambda work, **_: 0)  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
 
 
 def a_claim_asks_for_no_status(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,12 +90,12 @@ def lost_hints_stay_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     def unclaimed(work: Work, sent_before: datetime, most: int) -> list[Any]:
         return []
 
-    instead(monkeypatch, overdue.UNCLAIMED, unclaimed)
+    instead(monkeypatch, sweep_queries.UNCLAIMED, unclaimed)
 
 
 def two_fold_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A run is read without being locked."""
-    instead(monkeypatch, runs.TRY_LOCK, read_run)
+    instead(monkeypatch, run_rows.TRY_LOCK, read_run)
 
 
 def nobody_writes_down_what_he_does(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,7 +109,7 @@ def a_step_trusts_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     def save(work: Work, of_run: UUID, old_revision: int, **changes: Any) -> Any:
         return twins_runs.save(work, of_run, work.server["runs"].rows[of_run].committed["revision"], **changes)
 
-    instead(monkeypatch, steps.SAVE_AS_LEFT, save)
+    instead(monkeypatch, decisions.SAVE_AS_LEFT, save)
 
 
 BREAKS = {

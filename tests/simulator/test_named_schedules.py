@@ -15,8 +15,9 @@ from scheduler.broker import EXECUTE, NODES
 from scheduler.coordinator import Coordinator
 from scheduler.lifecycle import Lifecycle
 from scheduler.turn_start import Request
-from store import activations, canaries
-from store.activations import Claim
+from store.monitoring import queue_probes
+from store.runs import activations
+from store.runs.activations import Claim
 from tests.builders import canvas_of, goto, usual
 from tests.simulator import stage, stories
 from tests.simulator.chaos import Chaos
@@ -299,7 +300,7 @@ def consumer(scene: Theatre, *, seconds_each: float) -> list[str]:
                 scene.world.sleep(seconds_each)
             else:
                 with SimulatedDatabase(scene.server).transaction() as tx:
-                    canaries.came_back(tx, NODES, datetime.fromisoformat(message.args[0]))
+                    queue_probes.came_back(tx, NODES, datetime.fromisoformat(message.args[0]))
 
     scene.somebody("consumer", work)
     return taken

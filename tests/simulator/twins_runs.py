@@ -7,21 +7,11 @@ from uuid import UUID
 
 import orjson
 
-from store import (
-    activating,
-    budgets,
-    conversations,
-    conversing,
-    events,
-    idempotency,
-    runs,
-    scopes,
-    steps,
-    transaction,
-    turns,
-    versions,
-)
-from store.activations import CLAIMED
+from store.agents import conversation_runs, conversations, versions
+from store.db import transaction
+from store.runs import decisions, events, message_streams, new_activations, run_rows, scopes
+from store.runs.activations import CLAIMED
+from store.tenants import budgets, idempotency
 from tests.simulator.database import twin
 from tests.simulator.tables import STATEMENT_AT_MOST, Data, Row, Work, moved_on, refused, version_gone
 
@@ -93,7 +83,7 @@ def by_id(found: tuple[Row, Data]) -> UUID:
 
 
 # -- the run's row ---------------------------------------------------------------------------------------------------
-@twin(runs.CREATE)
+@twin(run_rows.CREATE)
 def create_run(work: Work, **row: Any) -> int:
     told = {name: value for name, value in row.items() if not name.startswith(("of_", "has_"))}  # no budgets here
     kept = {name: packed(value) if name in JSON_OF_RUNS else value for name, value in told.items()}
@@ -109,26 +99,26 @@ def create_run(work: Work, **row: Any) -> int:
 HIDDEN = ("base", "request")
 
 
-@twin(runs.TRY_LOCK)
+@twin(run_rows.TRY_LOCK)
 def try_lock(work: Work, of_run: UUID) -> list[dict[str, Any]]:
     row = work.server["runs"].rows.get(of_run)
     data = work.take(row, anything, skip_locked=True) if row is not None and work.sees(row) is not None else None
     return [{name: value for name, value in _run(data).items() if name not in HIDDEN}] if data is not None else []
 
 
-@twin(runs.LOCK_SOON)
+@twin(run_rows.LOCK_SOON)
 def lock_soon(work: Work, of_run: UUID) -> list[dict[str, Any]]:
     row = work.server["runs"].rows.get(of_run)
     data = work.take(row, anything) if row is not None and work.sees(row) is not None else None
     return [{name: value for name, value in _run(data).items() if name not in HIDDEN}] if data is not None else []
 
 
-@twin(runs.GIVEN)
+@twin(run_rows.GIVEN)
 def given(work: Work, of_run: UUID) -> list[dict[str, Any]]:
     return [{name: row[name] for name in ("request", "base")} for row in read_run(work, of_run)]
 
 
-@twin(runs.WAIT_LOCK)
+@twin(run_rows.WAIT_LOCK)
 def wait_lock(work: Work, run_id: UUID) -> list[dict[str, Any]]:
     row = work.server["runs"].rows.get(run_id)
     if row is None or work.sees(row) is None or work.take(row, anything) is None:
@@ -152,19 +142,19 @@ def _seen_run(work: Work, run_id: UUID) -> Data | None:
     return work.sees(row) if row is not None else None
 
 
-@twin(runs.READ)
+@twin(run_rows.READ)
 def read_run(work: Work, of_run: UUID) -> list[dict[str, Any]]:
     data = _seen_run(work, of_run)
     return [_run(data)] if data is not None else []
 
 
-@twin(runs.READ_OF_TENANT)
+@twin(run_rows.READ_OF_TENANT)
 def read_run_of_tenant(work: Work, of_run: UUID, of_tenant: UUID) -> list[dict[str, Any]]:
     data = _seen_run(work, of_run)
     return [_run(data)] if data is not None and data["tenant_id"] == of_tenant else []
 
 
-@twin(runs.TENANT_OF)
+@twin(run_rows.TENANT_OF)
 def tenant_of(work: Work, of_run: UUID) -> list[dict[str, Any]]:
     data = _seen_run(work, of_run)
     return [{"tenant_id": data["tenant_id"]}] if data is not None else []
@@ -182,7 +172,7 @@ def _change_run(work: Work, run_id: UUID, holds: Holds, **changes: Any) -> int:
     return 1
 
 
-@twin(steps.SAVE)
+@twin(decisions.SAVE)
 def save(
     work: Work,
     of_run: UUID,
@@ -214,7 +204,7 @@ def save(
     return [{"case": 0}]
 
 
-@twin(steps.SAVE_AS_LEFT)
+@twin(decisions.SAVE_AS_LEFT)
 def save_as_left(
     work: Work, of_run: UUID, old_revision: int, was_budgeted: bool, **changes: Any
 ) -> list[dict[str, Any]]:
@@ -231,7 +221,7 @@ def save_as_left(
     return save(work, of_run, old_revision, **changes)
 
 
-@twin(runs.ASK)
+@twin(run_rows.ASK)
 def ask(work: Work, run_id: UUID) -> int:
     return _change_run(work, run_id, anything, asked="cancel")
 
@@ -241,20 +231,20 @@ def mark(work: Work, run_id: UUID, tenant_id: UUID) -> int:
     return _change_run(work, run_id, lambda run: run["tenant_id"] == tenant_id, budgeted=True)
 
 
-@twin(runs.PUT_BASE)
+@twin(run_rows.PUT_BASE)
 def put_base(work: Work, of_run: UUID, new_base: Any, new_previous: UUID | None, new_upto: int) -> int:
     changes = {"base": packed(new_base), "previous_run": new_previous, "history_upto": new_upto}
     return _change_run(work, of_run, anything, **changes, started_at=work.now)
 
 
-@twin(runs.NEXT_TURN)
+@twin(run_rows.NEXT_TURN)
 def next_turn(work: Work, of_run: UUID, new_request: Any, new_message: UUID, new_upto: int, new_first: int) -> int:
     changes = {"request": packed(new_request), "message_id": new_message}
     return _change_run(work, of_run, anything, **changes, history_upto=new_upto, first_event=new_first)
 
 
 # -- activations, as a fold writes them ------------------------------------------------------------------------------
-@twin(activating.ACTIVATE)
+@twin(new_activations.ACTIVATE)
 def activate(work: Work, **row: Any) -> int:
     kept = {**row, "trail": packed(row["trail"]), "limits": packed(row["limits"])}
     work.insert(
@@ -266,7 +256,7 @@ def activate(work: Work, **row: Any) -> int:
     return 1
 
 
-@twin(activating.ACTIVATE_MANY)
+@twin(new_activations.ACTIVATE_MANY)
 def activate_many(work: Work, run_id: UUID, revision: int, **columns: list[Any]) -> int:
     for values in zip(*columns.values(), strict=True):
         row = dict(zip(columns, values, strict=True))
@@ -275,7 +265,7 @@ def activate_many(work: Work, run_id: UUID, revision: int, **columns: list[Any])
     return len(columns["id"])
 
 
-@twin(activating.ACTIVATE_TAKEN)
+@twin(new_activations.ACTIVATE_TAKEN)
 def activate_taken(work: Work, lease: timedelta, **row: Any) -> int:
     return activate(work, **row, attempt=1, lease_until=work.now + lease, started_at=work.now)
 
@@ -283,7 +273,7 @@ def activate_taken(work: Work, lease: timedelta, **row: Any) -> int:
 MOVABLE = ("reported", "saying", "open", "waiting")
 
 
-@twin(steps.MOVE)
+@twin(decisions.MOVE)
 def move(work: Work, run_id: UUID, revision: int, ids: list[UUID], statuses: list[str]) -> list[dict[str, Any]]:
     table, hit = work.server["activations"], 0
     found = [(table.rows.get((run_id, each)), status) for each, status in zip(ids, statuses, strict=True)]
@@ -309,12 +299,12 @@ def _again(work: Work, run_id: UUID, ids: list[UUID], **changes: Any) -> list[di
     return hit
 
 
-@twin(steps.RETRY)
+@twin(decisions.RETRY)
 def retry(work: Work, run_id: UUID, ids: list[UUID]) -> list[dict[str, Any]]:
     return _again(work, run_id, ids, outcome=None)
 
 
-@twin(steps.POSTPONE)
+@twin(decisions.POSTPONE)
 def postpone(work: Work, run_id: UUID, ids: list[UUID], seconds: list[float]) -> int:
     later = [work.now + timedelta(seconds=each) for each in seconds]
     return sum(
@@ -322,12 +312,12 @@ def postpone(work: Work, run_id: UUID, ids: list[UUID], seconds: list[float]) ->
     )
 
 
-@twin(steps.ANSWER)
+@twin(decisions.ANSWER)
 def answer(work: Work, run_id: UUID, ids: list[UUID], answers: Any) -> list[dict[str, Any]]:
     return _again(work, run_id, ids, answers=packed(answers))
 
 
-@twin(activating.PROMOTE)
+@twin(new_activations.PROMOTE)
 def promote(work: Work, run_id: UUID, most: int) -> list[dict[str, Any]]:
     found = work.found(work.server["activations"], run_id, lambda a: a["status"] == "queued")
     hit: list[dict[str, Any]] = []
@@ -339,7 +329,7 @@ def promote(work: Work, run_id: UUID, most: int) -> list[dict[str, Any]]:
     return hit
 
 
-@twin(activating.PROMOTE_TAKEN)
+@twin(new_activations.PROMOTE_TAKEN)
 def promote_taken(work: Work, run_id: UUID, lease_id: UUID, lease: timedelta, worker: str) -> list[dict[str, Any]]:
     found = work.found(work.server["activations"], run_id, lambda a: a["status"] == "queued")
     for row, _ in sorted(found, key=lambda each: each[1]["place"])[:1]:
@@ -361,7 +351,7 @@ def promote_taken(work: Work, run_id: UUID, lease_id: UUID, lease: timedelta, wo
     return []
 
 
-@twin(runs.CLOSE)
+@twin(run_rows.CLOSE)
 def close(work: Work, run_id: UUID, revision: int, wave: int, all: bool) -> int:  # noqa: A002 (its name there)
     def holds(a: Data) -> bool:
         status = a["status"]
@@ -384,12 +374,12 @@ def _change_all(work: Work, run_id: UUID, holds: Holds, **changes: Any) -> int:
     return hit
 
 
-@twin(runs.CALL_OFF)
+@twin(run_rows.CALL_OFF)
 def call_off(work: Work, run_id: UUID) -> int:
     return _change_all(work, run_id, lambda a: a["status"] == "running" and not a["called_off"], called_off=True)
 
 
-@twin(steps.CALL_OFF_ITEMS)
+@twin(decisions.CALL_OFF_ITEMS)
 def call_off_items(work: Work, run_id: UUID, entry: str, item: int) -> int:
     def holds(a: Data) -> bool:
         if a["status"] != "running" or not a["scope"].startswith(f"{entry}."):
@@ -400,7 +390,7 @@ def call_off_items(work: Work, run_id: UUID, entry: str, item: int) -> int:
     return _change_all(work, run_id, holds, called_off=True, status="reported", finished_at=work.now, outcome=outcome)
 
 
-@twin(runs.CLOSE_ALL)
+@twin(run_rows.CLOSE_ALL)
 def close_all(work: Work, run_id: UUID, revision: int) -> list[dict[str, Any]]:
     found = work.found(work.server["activations"], run_id, lambda a: a["status"] not in ("done", "closed"))
     was: list[dict[str, Any]] = []
@@ -412,7 +402,7 @@ def close_all(work: Work, run_id: UUID, revision: int) -> list[dict[str, Any]]:
     return was
 
 
-@twin(runs.BUSY)
+@twin(run_rows.BUSY)
 def busy(work: Work, run_id: UUID) -> list[dict[str, Any]]:
     found = [
         data["status"]
@@ -533,14 +523,14 @@ def _change_turn(work: Work, run_id: UUID, turn: UUID, holds: Holds, change: Cha
     return 1
 
 
-@twin(turns.TAKE)
+@twin(message_streams.TAKE)
 def take(work: Work, run_id: UUID, turn: UUID, node_id: str, lease_id: UUID) -> list[dict[str, Any]]:
     new = {"node_id": node_id, "speaker": lease_id}
     data = _put_turn(work, run_id, turn, new, {"speaker": lease_id})
     return [{name: data[name] for name in ("epoch", "text", "keep")}]
 
 
-@twin(turns.WRITE)
+@twin(message_streams.WRITE)
 def write(work: Work, run_id: UUID, turn: UUID, lease_id: UUID, epoch: int, said: str) -> int:
     def holds(t: Data) -> bool:
         return t["speaker"] == lease_id and t["epoch"] == epoch and t["closed_at"] is None
@@ -548,19 +538,19 @@ def write(work: Work, run_id: UUID, turn: UUID, lease_id: UUID, epoch: int, said
     return _change_turn(work, run_id, turn, holds, lambda _: {"text": said})
 
 
-@twin(turns.OPEN)
+@twin(message_streams.OPEN)
 def open_turn(work: Work, run_id: UUID, turn: UUID, node_id: str, number: int) -> int:
     at = {"opened_at": number, "epoch_at": number}
     _put_turn(work, run_id, turn, {"node_id": node_id, **at}, {**at, "closed_at": None})
     return 1
 
 
-@twin(turns.CLOSE)
+@twin(message_streams.CLOSE)
 def close_turn(work: Work, run_id: UUID, turn: UUID, number: int) -> int:
     return _change_turn(work, run_id, turn, anything, lambda _: {"closed_at": number})
 
 
-@twin(turns.TAKE_BACK)
+@twin(message_streams.TAKE_BACK)
 def take_back(work: Work, run_id: UUID, turn: UUID, number: int | None) -> int:
     def change(t: Data) -> dict[str, Any]:
         at = number if number is not None else t["epoch_at"]
@@ -569,7 +559,7 @@ def take_back(work: Work, run_id: UUID, turn: UUID, number: int | None) -> int:
     return _change_turn(work, run_id, turn, anything, change)
 
 
-@twin(turns.PUT_TEXT)
+@twin(message_streams.PUT_TEXT)
 def put_text(work: Work, run_id: UUID, turn: UUID, node_id: str, said: str) -> int:
     _put_turn(work, run_id, turn, {"node_id": node_id, "text": said}, {"text": said})
     return 1
@@ -601,7 +591,7 @@ def conversation(work: Work, tenant_id: UUID, conversation_id: UUID) -> list[dic
     return [{**shown, "version_title": ""}]
 
 
-@twin(conversing.LOCK)
+@twin(conversation_runs.LOCK)
 def lock_conversation(work: Work, of_conversation: UUID, of_tenant: UUID) -> list[dict[str, Any]]:
     row = work.server["conversations"].rows.get(of_conversation)
     data = work.take(row, lambda c: c["tenant_id"] == of_tenant) if row is not None else None
@@ -621,7 +611,7 @@ def _change_conversation(work: Work, conversation_id: UUID, holds: Holds, change
     return new
 
 
-@twin(conversing.OCCUPY)
+@twin(conversation_runs.OCCUPY)
 def occupy(work: Work, run_id: UUID, conversation_id: UUID) -> int:
     def holds(c: Data) -> bool:
         return c["active_run"] in (None, run_id)
@@ -630,13 +620,13 @@ def occupy(work: Work, run_id: UUID, conversation_id: UUID) -> int:
     return int(changed is not None)
 
 
-@twin(conversing.COUNT_MESSAGE)
+@twin(conversation_runs.COUNT_MESSAGE)
 def count_message(work: Work, conversation_id: UUID) -> list[dict[str, Any]]:
     changed = _change_conversation(work, conversation_id, anything, lambda c: {"messages": c["messages"] + 1})
     return [{"messages": changed["messages"], "has_queue": changed["has_queue"]}] if changed is not None else []
 
 
-@twin(conversing.PUT_MESSAGE)
+@twin(conversation_runs.PUT_MESSAGE)
 def put_message(work: Work, **row: Any) -> int:
     fresh = {"run_id": None, "content": None, "activation_id": None, "node_id": None, "created_at": work.now}
     work.insert(
@@ -648,7 +638,7 @@ def put_message(work: Work, **row: Any) -> int:
     return 1
 
 
-@twin(conversing.HOLD)
+@twin(conversation_runs.HOLD)
 def hold(work: Work, conversation_id: UUID) -> list[dict[str, Any]]:
     row = work.server["conversations"].rows.get(conversation_id)
     seen = work.sees(row) if row is not None else None
@@ -656,7 +646,7 @@ def hold(work: Work, conversation_id: UUID) -> list[dict[str, Any]]:
     return [{"id": data["id"], "has_queue": data["has_queue"]}] if data is not None else []
 
 
-@twin(conversing.QUEUE)
+@twin(conversation_runs.QUEUE)
 def queue(work: Work, conversation_id: UUID) -> int:
     changed = _change_conversation(work, conversation_id, lambda c: not c["has_queue"], lambda _: {"has_queue": True})
     return int(changed is not None)
@@ -670,25 +660,27 @@ def _runs_of(work: Work, conversation_id: UUID, statuses: tuple[str, ...]) -> li
     ]
 
 
-@twin(conversing.NEXT_QUEUED)
+@twin(conversation_runs.NEXT_QUEUED)
 def next_queued(work: Work, conversation_id: UUID) -> list[dict[str, Any]]:
     queued = _runs_of(work, conversation_id, ("queued",))
     interrupting = [
-        run for run in queued if unpacked(run["request"]).get("options", {}).get(conversing.ON_BUSY) == "interrupt"
+        run
+        for run in queued
+        if unpacked(run["request"]).get("options", {}).get(conversation_runs.ON_BUSY) == "interrupt"
     ]
     first = max(interrupting, key=lambda run: run["created_at"], default=None)
     first = first or min(queued, key=lambda run: (run["created_at"], run["id"]), default=None)
     return [{"id": first["id"]}] if first is not None else []
 
 
-@twin(conversing.NOT_OVER)
+@twin(conversation_runs.NOT_OVER)
 def not_over(work: Work, conversation_id: UUID) -> list[dict[str, Any]]:
     found = _runs_of(work, conversation_id, ("queued", "running", "waiting", "stopping"))
     found.sort(key=lambda run: (run["created_at"], run["id"]), reverse=True)
     return [{"id": run["id"]} for run in found]
 
 
-@twin(conversing.RELEASE)
+@twin(conversation_runs.RELEASE)
 def release(
     work: Work,
     conversation_id: UUID,

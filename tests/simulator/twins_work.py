@@ -5,17 +5,10 @@ from typing import Any
 from uuid import UUID
 
 from canvas.outcome import LOST, UNKNOWN, UNKNOWN_TEXT
-from store import (
-    activations,
-    budgets,
-    canaries,
-    external_ids,
-    inbox,
-    knowledge_documents,
-    memory_extractions,
-    overdue,
-    values,
-)
+from store.knowledge import documents, memory_extractions
+from store.monitoring import queue_probes, sweep_queries
+from store.runs import activations, external_ids, reports, values
+from store.tenants import budgets
 from tests.simulator.database import twin
 from tests.simulator.tables import Data, Row, Work, lease_is_gone
 from tests.simulator.twins_runs import LIVE_TURN, Change, Holds, anything, by_id, packed, unpacked
@@ -176,7 +169,7 @@ def called_off(work: Work, run_ids: list[UUID], ids: list[UUID], leases: list[UU
     return found
 
 
-@twin(inbox.SETTLE)
+@twin(reports.SETTLE)
 def settle(
     work: Work,
     of_run: UUID,
@@ -198,7 +191,7 @@ def settle(
     return [{"count": 1}]
 
 
-@twin(inbox.TELL)
+@twin(reports.TELL)
 def tell(work: Work, of_run: UUID, of_activation: UUID, new_outcome: Any) -> int:
     changed = _change(
         work,
@@ -242,7 +235,7 @@ def still_held(work: Work, run_ids: list[UUID], ids: list[UUID], leases: list[UU
     return [{"lease_id": data["lease_id"]} for _, data in _mine(work, run_ids, ids, leases)]
 
 
-@twin(inbox.REPORT)
+@twin(reports.REPORT)
 def report(
     work: Work, of_run: UUID, of_activation: UUID, of_lease: UUID, new_outcome: Any, new_usage: Any, new_strikes: int
 ) -> int:
@@ -262,14 +255,14 @@ def report(
     return int(changed is not None)
 
 
-@twin(inbox.WAS_STORED)
+@twin(reports.WAS_STORED)
 def was_stored(work: Work, of_run: UUID, of_activation: UUID, of_lease: UUID) -> list[dict[str, Any]]:
     row = work.server["activations"].rows.get((of_run, of_activation))
     a = work.sees(row) if row is not None else None
     return [{"id": a["id"]}] if a is not None and a["lease_id"] == of_lease and a["status"] != "running" else []
 
 
-@twin(inbox.PUT_VALUES)
+@twin(reports.PUT_VALUES)
 def put_values(work: Work, **row: Any) -> int:
     new = {**row, "outputs": packed(row["outputs"]), "inputs": packed(row["inputs"]), "names": list(row["names"])}
     new["large"] = row.get("large")
@@ -279,7 +272,7 @@ def put_values(work: Work, **row: Any) -> int:
     return 1
 
 
-@twin(inbox.PUT_VARIABLES)
+@twin(reports.PUT_VARIABLES)
 def put_variables(work: Work, **row: Any) -> int:
     new = {**row, "value": packed(row["value"]), "large": row.get("large")}
     changes = {name: new[name] for name in ("value", "large")}
@@ -288,7 +281,7 @@ def put_variables(work: Work, **row: Any) -> int:
     return 1
 
 
-@twin(inbox.PUT_TURN)
+@twin(reports.PUT_TURN)
 def put_turn(work: Work, **row: Any) -> int:
     new = {**LIVE_TURN, **row}
     changes = {name: new[name] for name in ("text", "speaker", "epoch", "keep")}
@@ -297,7 +290,7 @@ def put_turn(work: Work, **row: Any) -> int:
     return 1
 
 
-@twin(inbox.PUT_TURN_ANEW)
+@twin(reports.PUT_TURN_ANEW)
 def put_turn_anew(work: Work, **row: Any) -> int:
     new = {**LIVE_TURN, **row}
     changes = {name: new[name] for name in ("text", "speaker", "keep")}
@@ -308,7 +301,7 @@ def put_turn_anew(work: Work, **row: Any) -> int:
     return 1
 
 
-@twin(inbox.REPORTED)
+@twin(reports.REPORTED)
 def reported(work: Work, of_run: UUID) -> list[dict[str, Any]]:
     names = ["id", "node_id", "scope", "ordinal", "wave", "trail", "region", "outcome", "usage"]
     names += ["strikes", "effect", "turn"]
@@ -317,7 +310,7 @@ def reported(work: Work, of_run: UUID) -> list[dict[str, Any]]:
     return [{name: row[name] for name in names} for row in rows]
 
 
-@twin(inbox.HAS_REPORTED)
+@twin(reports.HAS_REPORTED)
 def has_reported(work: Work, of_run: UUID) -> list[dict[str, Any]]:
     return [{"id": a["id"]} for _, a in work.found(work.server["activations"], of_run, _is_reported)][:1]
 
@@ -326,7 +319,7 @@ def _is_reported(a: Data) -> bool:
     return a["status"] == "reported"
 
 
-@twin(inbox.PLACES)
+@twin(reports.PLACES)
 def places(work: Work, of_run: UUID, of_activation: UUID) -> list[dict[str, Any]]:
     row = work.server["activations"].rows.get((of_run, of_activation))
     a = work.sees(row) if row is not None else None
@@ -460,12 +453,12 @@ def _everywhere(work: Work, table: str, holds: Holds) -> list[tuple[Row, Data]]:
     return found
 
 
-@twin(overdue.TRY_SWEEP)
+@twin(sweep_queries.TRY_SWEEP)
 def try_sweep(work: Work) -> list[dict[str, Any]]:
     return [{"is_ours": work.try_advisory("sweeper"), "now": work.now}]
 
 
-@twin(overdue.SILENT)
+@twin(sweep_queries.SILENT)
 def silent(work: Work, most: int, longest: timedelta) -> list[dict[str, Any]]:
     def holds(a: Data) -> bool:
         return a["status"] == "running" and not work.now <= a["lease_until"] <= work.now + longest
@@ -484,7 +477,7 @@ def silent(work: Work, most: int, longest: timedelta) -> list[dict[str, Any]]:
     return hit
 
 
-@twin(overdue.UNCLAIMED)
+@twin(sweep_queries.UNCLAIMED)
 def unclaimed(work: Work, sent_before: datetime, most: int) -> list[dict[str, Any]]:
     def holds(a: Data) -> bool:
         is_due = a["status"] == "ready" and a["not_before"] <= work.now
@@ -505,7 +498,7 @@ def unclaimed(work: Work, sent_before: datetime, most: int) -> list[dict[str, An
     return hit
 
 
-@twin(knowledge_documents.WAITING)
+@twin(documents.WAITING)
 def waiting_documents(work: Work) -> list[dict[str, Any]]:
     return [{"count": 0}]
 
@@ -515,7 +508,7 @@ def waiting_messages(work: Work) -> list[dict[str, Any]]:
     return [{"count": 0}]
 
 
-@twin(overdue.UNSEEN)
+@twin(sweep_queries.UNSEEN)
 def unseen(work: Work, most: int) -> list[dict[str, Any]]:
     found = dict.fromkeys(data["run_id"] for _, data in _everywhere(work, "activations", _is_reported))
     return [{"run_id": run_id} for run_id in list(found)[:most]]
@@ -541,7 +534,7 @@ def no_longer_due(work: Work) -> int:
     return 0
 
 
-@twin(overdue.STUCK_QUEUED)
+@twin(sweep_queries.STUCK_QUEUED)
 def stuck_queued(work: Work, most: int) -> list[dict[str, Any]]:
     rows = work.server["conversations"].rows
 
@@ -555,7 +548,7 @@ def stuck_queued(work: Work, most: int) -> list[dict[str, Any]]:
     return [{"id": data["id"]} for data in found[:most]]
 
 
-@twin(overdue.INTERRUPTED)
+@twin(sweep_queries.INTERRUPTED)
 def interrupted(work: Work, most: int) -> list[dict[str, Any]]:
     later = [
         data
@@ -575,18 +568,18 @@ def interrupted(work: Work, most: int) -> list[dict[str, Any]]:
 MOVING = ("running", "ready", "reported", "queued")
 
 
-@twin(overdue.STILL)
+@twin(sweep_queries.STILL)
 def still(work: Work, most: int) -> list[dict[str, Any]]:
     moving = {data["run_id"] for _, data in _everywhere(work, "activations", lambda a: a["status"] in MOVING)}
     return _runs(work, most, lambda r: r["status"] in ("running", "stopping") and r["id"] not in moving, "id")
 
 
-@twin(overdue.EXPIRED_FORMS)
+@twin(sweep_queries.EXPIRED_FORMS)
 def expired_forms(work: Work, most: int) -> list[dict[str, Any]]:
     return _runs(work, most, lambda r: r["status"] == "waiting" and r["expires_at"] < work.now, "id", "tenant_id")
 
 
-@twin(overdue.STOPPING)
+@twin(sweep_queries.STOPPING)
 def stopping(work: Work, most: int) -> list[dict[str, Any]]:
     return _runs(work, most, lambda r: r["status"] == "stopping", "id")
 
@@ -594,7 +587,7 @@ def stopping(work: Work, most: int) -> list[dict[str, Any]]:
 NOT_OVER = ("queued", "running", "waiting", "stopping")
 
 
-@twin(overdue.OPEN)
+@twin(sweep_queries.OPEN)
 def open_runs(work: Work, most: int) -> list[dict[str, Any]]:
     found = _runs(work, most, lambda run: run["status"] in NOT_OVER, "id", "conversation_id", "external_id")
     return [{**run, "keys": []} for run in found]  # nobody in the simulator is another service
@@ -605,7 +598,7 @@ def keys_of_run(work: Work, run_id: UUID) -> list[dict[str, Any]]:
     return [{"keys": []}]
 
 
-@twin(canaries.CAME_BACK)
+@twin(queue_probes.CAME_BACK)
 def came_back(work: Work, queue: str, sent_at: datetime) -> int:
     if sent_at > work.now:
         return 0
@@ -618,7 +611,7 @@ def came_back(work: Work, queue: str, sent_at: datetime) -> int:
     return 1
 
 
-@twin(canaries.REMEMBERED)
+@twin(queue_probes.REMEMBERED)
 def remembered(work: Work) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for queue in ("sweeper:since", "sweeper:seen"):
@@ -629,7 +622,7 @@ def remembered(work: Work) -> list[dict[str, Any]]:
     return found
 
 
-@twin(canaries.SEE)
+@twin(queue_probes.SEE)
 def see(work: Work, since: datetime, now: datetime, queue: str) -> list[dict[str, Any]]:
     came = latest_canary(work, queue)
     found = [
@@ -641,7 +634,7 @@ def see(work: Work, since: datetime, now: datetime, queue: str) -> list[dict[str
     return found
 
 
-@twin(canaries.LATEST)
+@twin(queue_probes.LATEST)
 def latest_canary(work: Work, queue: str) -> list[dict[str, Any]]:
     row = work.server["canaries"].rows.get(queue)
     data = work.sees(row) if row is not None else None

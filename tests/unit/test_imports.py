@@ -94,7 +94,7 @@ def test_every_module_of_ours_is_in_the_table() -> None:
     [
         ("canvas/routing/decide.py", "import store"),
         ("canvas/routing/decide.py", "from settings import load"),
-        ("store/runs.py", "from components.base import Params"),
+        ("store/runs/run_rows.py", "from components.base import Params"),
         ("scheduler/coordinator.py", "def f():\n    import components.registry"),
         ("scheduler/coordinator.py", "if TYPE_CHECKING:\n    from worker import execution"),
         ("scheduler/coordinator.py", "try:\n    import json\nexcept ImportError:\n    import worker"),
@@ -108,7 +108,7 @@ def test_every_module_of_ours_is_in_the_table() -> None:
         ("bench/proxy.py", "from tests.faults.proxy import Proxy"),
         ("worker/execution.py", "from settings import load"),
         ("components/llm.py", "from tests.fakes import FakeContext"),
-        ("store/database.py", "import embedded"),
+        ("store/db/database.py", "import embedded"),
     ],
 )
 def test_an_import_that_points_outward_would_be_found(path: str, source: str) -> None:
@@ -121,7 +121,7 @@ def test_an_import_that_points_outward_would_be_found(path: str, source: str) ->
         ("worker/tasks.py", "import settings, telemetry"),
         ("cli/database.py", "from embedded import services\nfrom settings import load"),
         ("components/tools/tavily.py", "from . import base\nfrom components.context import NodeContext"),
-        ("migrations/versions/0001_tenants.py", "from store.schema import metadata"),
+        ("migrations/versions/0001_tenants.py", "from store.tables.runs import metadata"),
     ],
 )
 def test_an_import_that_points_inward_is_none_of_its_business(path: str, source: str) -> None:

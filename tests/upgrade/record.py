@@ -24,12 +24,13 @@ from canvas.state.run_state import ENGINE
 from embedded import Services
 from providers.scripted import Script
 from scheduler.turn_start import Request
-from store import citations, files, model_accounts, tenants
-from store.blobs import LocalBlobs
-from store.database import Database
-from store.migrate import upgrade
-from store.schema import journal, turns
-from store.sealing import SealingKey
+from store.db.database import Database
+from store.files.blobs import LocalBlobs
+from store.maintenance.migrate import upgrade
+from store.primitives.encryption import SealingKey
+from store.runs import citations
+from store.tables.runs import journal, turns
+from store.tenants import model_accounts, tenants, uploads
 from tests.integration.engine import Acts, Bench, Run, at_work, bench_on, until, values_of
 from tests.integration.worker.provider import FIRST_WORD, hanging_model
 from tests.services import emptied_redis, fresh_database, running, shared_folder
@@ -215,7 +216,7 @@ def leave_beside(bench: Bench, runs: Mapping[str, Run]) -> dict[str, Any]:
         _, token = tenants.create_token(tx, tenant, "recorded")
         account = model_accounts.AccountRow("OpenAI", api_key=API_KEY, models={"m": {"kinds": ["chat"]}})
         model_accounts.put(tx, tenant, account, SealingKey.of(SECRET))
-        file = files.note(tx, tenant, files.store(LocalBlobs(Path(folder)), "note.txt", "text/plain", FILE))
+        file = uploads.note(tx, tenant, uploads.store(LocalBlobs(Path(folder)), "note.txt", "text/plain", FILE))
         citations.cite(tx, finished.id, message_id, finished.activation("model").id, [FOUND], [{"doc_name": "Prices"}])
         return {
             "tenant": str(tenant),

@@ -19,7 +19,9 @@ from scheduler.accepting import Started
 from scheduler.broker import NODES
 from scheduler.sweep import Sweeper
 from scheduler.turn_start import Request
-from store import canaries, migrate, runs
+from store.maintenance import migrate
+from store.monitoring import queue_probes
+from store.runs import run_rows
 from tests.builders import says
 from tests.integration.engine import FORM, Bench, Run
 from tests.integration.worker.provider import MODEL, WHOLE
@@ -139,7 +141,7 @@ def go_on(bench: Bench, ids: Mapping[str, str]) -> dict[str, dict[str, Any]]:
         patched.setattr(sweep, "UNBROKEN", 0.0)  # it believes what it sees at first sight
         for _ in range(MOST_ROUNDS):
             with bench.database.transaction() as tx:
-                canaries.came_back(tx, NODES, tx.scalar(migrate.NOW))  # so what was hinted before is lost
+                queue_probes.came_back(tx, NODES, tx.scalar(migrate.NOW))  # so what was hinted before is lost
             sweeper.tick()
             bench.play()
             for name, run in recorded.items():
@@ -185,6 +187,6 @@ def became(run: Run) -> dict[str, Any]:
 def found(bench: Bench, run_id: UUID) -> Run:
     """A recorded run by its id."""
     with bench.database.transaction() as tx:
-        row = tx.one_or_none(runs.READ, of_run=run_id)
+        row = tx.one_or_none(run_rows.READ, of_run=run_id)
     assert row is not None
     return Run(bench, Started(run_id, row["conversation_id"], row["message_id"], after=0))

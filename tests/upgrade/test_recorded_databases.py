@@ -12,9 +12,11 @@ from canvas.state.run_state import ENGINE
 from embedded import Services
 from scheduler.accepting import Start
 from scheduler.turn_start import Request
-from store import citations, files, migrate, model_accounts, tenants
-from store.database import Database
-from store.sealing import SealingKey
+from store.db.database import Database
+from store.maintenance import migrate
+from store.primitives.encryption import SealingKey
+from store.runs import citations
+from store.tenants import model_accounts, tenants, uploads
 from tests import services as test_services
 from tests.integration.engine import Bench, bench_on
 from tests.upgrade.recording import Recording, recordings
@@ -117,7 +119,7 @@ def test_what_lies_beside_the_runs_is_found_after_the_upgrade(recording: Recordi
         finished = found(bench, UUID(recording.release["runs"]["finished"]))
         principal = tenants.principal_of(tx, facts["token"])
         (account,) = model_accounts.accounts_of(tx, tenant, SealingKey.of(facts["sealing_key"]))
-        file = files.get(tx, tenant, UUID(facts["file"][0]))
+        file = uploads.get(tx, tenant, UUID(facts["file"][0]))
         references = citations.references(tx, finished.id, finished.row["message_id"])
 
     assert principal is not None

@@ -19,9 +19,9 @@ from api.app import Figures, create_app
 from api.http1 import GuardedProtocol
 from embedded import Services
 from settings import Settings
-from store import tenants
-from store.database import Database
-from store.ids import new_id
+from store.db.database import Database
+from store.primitives.ids import new_id
+from store.tenants import tenants
 from tests import services as test_services
 from tests.integration.api.talking import Client
 

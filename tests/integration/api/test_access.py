@@ -9,19 +9,13 @@ import httpx2
 import pytest
 
 from api.app import Figures, create_app
-from store import (
-    files,
-    knowledge_bases,
-    knowledge_documents,
-    mcp_servers,
-    memories,
-    memory_messages,
-    tenants,
-)
-from store.blobs import LocalBlobs
-from store.mcp_servers import ServerFields
-from store.memory_messages import ANYBODY, NewMessage
-from store.sealing import SealingKey
+from store.files.blobs import LocalBlobs
+from store.knowledge import bases, documents, memories, memory_messages
+from store.knowledge.memory_messages import ANYBODY, NewMessage
+from store.mcp import servers
+from store.mcp.servers import ServerFields
+from store.primitives.encryption import SealingKey
+from store.tenants import tenants, uploads
 from tests.integration.api.conftest import NO_TLS, SECRET, Server
 from tests.integration.api.talking import ECHO, Client
 
@@ -108,10 +102,10 @@ def test_ids_of_others_are_answered_like_ids_of_nobody(
     (version,) = owner.http.get(f"/api/v1/agents/{agent}/versions").json()["data"]
     with lonely_server.database.transaction() as tx:
         fields = ServerFields("theirs", "http://127.0.0.1:1/mcp", "sse")
-        server = mcp_servers.add(tx, owner.tenant_id, fields, SealingKey.of(SECRET))
-        file = files.note(tx, owner.tenant_id, files.store(LocalBlobs(tmp_path), "a.txt", "text/plain", b"a"))
-        base = knowledge_bases.create(tx, owner.tenant_id, "x", embedding_model="echo", parser={})
-        document, _ = knowledge_documents.add(tx, owner.tenant_id, base, "a.txt", "text/plain", 1, b"a" * 32)
+        server = servers.add(tx, owner.tenant_id, fields, SealingKey.of(SECRET))
+        file = uploads.note(tx, owner.tenant_id, uploads.store(LocalBlobs(tmp_path), "a.txt", "text/plain", b"a"))
+        base = bases.create(tx, owner.tenant_id, "x", embedding_model="echo", parser={})
+        document, _ = documents.add(tx, owner.tenant_id, base, "a.txt", "text/plain", 1, b"a" * 32)
         memory = memories.create(
             tx, owner.tenant_id, "x", types=1, embedding_model="", chat_model="", most_bytes=10_000
         )

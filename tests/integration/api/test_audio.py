@@ -14,10 +14,11 @@ from canvas.events.run_events import Event
 from canvas.events.stream_sequencer import AUDIO_END, AUDIO_START, Position
 from scheduler.listening import Listening
 from scheduler.versions import Versions
-from store import events, files, turns
-from store.blobs import LocalBlobs
-from store.database import Database
-from store.ids import new_id
+from store.db.database import Database
+from store.files.blobs import LocalBlobs
+from store.primitives.ids import new_id
+from store.runs import events, message_streams
+from store.tenants import uploads
 from tests.integration.api.conftest import Server
 from tests.integration.api.talking import ECHO, Client, names_of, text_of
 
@@ -62,15 +63,15 @@ def answer(lonely: Client, lonely_server: Server, tmp_path: Path) -> Iterator[An
     figures, database, blobs = lonely_server.figures, lonely_server.database, LocalBlobs(tmp_path)
     run_id, turn = UUID(lonely.start(lonely.agent(ECHO))["run_id"]), new_id()
     with database.transaction() as tx:
-        audio = files.note(tx, lonely.tenant_id, files.store(blobs, "speech-2.mp3", "audio/mpeg", b"\x01\x02"))
-        text = files.note(tx, lonely.tenant_id, files.store(blobs, "secret.txt", "text/plain", b"no audio"))
+        audio = uploads.note(tx, lonely.tenant_id, uploads.store(blobs, "speech-2.mp3", "audio/mpeg", b"\x01\x02"))
+        text = uploads.note(tx, lonely.tenant_id, uploads.store(blobs, "secret.txt", "text/plain", b"no audio"))
         said = "One. Two." + "".join(f"{AUDIO_START}{name.hex}{AUDIO_END}" for name in (new_id(), text.id, audio.id))
         of = {"run_id": run_id, "turn": turn}
         told = [Event("node_started", {}, turn, NODE), Event("message_end", {}, turn, NODE)]
         events.append(tx, run_id, 3, told)
-        tx.run(turns.OPEN, node_id=NODE, number=3, **of)
-        tx.run(turns.PUT_TEXT, node_id=NODE, said=said, **of)
-        tx.run(turns.CLOSE, number=4, **of)
+        tx.run(message_streams.OPEN, node_id=NODE, number=3, **of)
+        tx.run(message_streams.PUT_TEXT, node_id=NODE, said=said, **of)
+        tx.run(message_streams.CLOSE, number=4, **of)
     own = Database(figures.database_url, pool_size=2)
     yield Answer(lonely, run_id, said, Streams(Readings(own, Versions()), Listening(figures.redis_url), blobs=blobs))
     own.close()

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from store import tenants
+from store.tenants import tenants
 from tests.integration.api.conftest import Server
 from tests.integration.api.talking import ECHO, canvas, message, names_of
 

@@ -8,9 +8,9 @@ import httpx2
 from sqlalchemy import text
 
 from components import registry
-from store import canvases
-from store.canvas_secrets import PREFIX, CanvasSecrets, is_mask
-from store.sealing import SealingKey
+from store.agents import canvases
+from store.agents.canvas_secrets import PREFIX, CanvasSecrets, is_mask
+from store.primitives.encryption import SealingKey
 from tests.integration.api.conftest import Server
 from tests.integration.api.talking import Client, canvas, message
 

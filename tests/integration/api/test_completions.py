@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from store import model_accounts
-from store.ids import new_id
-from store.model_accounts import AccountRow
-from store.sealing import SealingKey
+from store.primitives.encryption import SealingKey
+from store.primitives.ids import new_id
+from store.tenants import model_accounts
+from store.tenants.model_accounts import AccountRow
 from tests.integration.api.conftest import SECRET, Server
 from tests.integration.api.talking import (
     BROKEN,

@@ -13,8 +13,8 @@ from canvas.document import defaults
 from canvas.document.document import Document
 from cli import drafts
 from settings import Settings
-from store import canvases
-from store.database import Database
+from store.agents import canvases
+from store.db.database import Database
 from tests.integration.api.conftest import SECRET, Server
 from tests.integration.api.talking import ECHO, Client, canvas, eventually, message
 

@@ -10,9 +10,9 @@ import pytest
 from pytest_httpserver import HTTPServer
 
 from providers.addresses import Guard
-from store import files, tenants
-from store.blobs import LocalBlobs
-from store.ids import new_id
+from store.files.blobs import LocalBlobs
+from store.primitives.ids import new_id
+from store.tenants import tenants, uploads
 from tests.integration.api.conftest import Server, serving
 from tests.integration.api.talking import ECHO, Client
 
@@ -185,8 +185,8 @@ def produced(client: Client, storing: Server, run_id: UUID, name: str, kind: str
     assert storing.figures.files_dir is not None
     blobs, file_id = LocalBlobs(storing.figures.files_dir), new_id()
     with storing.database.transaction() as tx:
-        kept = files.store(blobs, name, kind.partition(";")[0], b"bytes")
-        files.put(tx, client.tenant_id, file_id, kept, run_id=run_id)
+        kept = uploads.store(blobs, name, kind.partition(";")[0], b"bytes")
+        uploads.put(tx, client.tenant_id, file_id, kept, run_id=run_id)
     return f"{file_id.hex}.{name.rpartition('.')[2]}"
 
 
@@ -213,8 +213,8 @@ def test_files_of_others_and_files_that_are_gone_are_not_there(
     theirs = stored(other, other.agent(ECHO))
     other.http.close()
     with storing.database.transaction() as tx:
-        gone = files.note(
-            tx, client.tenant_id, files.store(LocalBlobs(tmp_path), "gone.txt", "text/plain", b"elsewhere")
+        gone = uploads.note(
+            tx, client.tenant_id, uploads.store(LocalBlobs(tmp_path), "gone.txt", "text/plain", b"elsewhere")
         ).id.hex
 
     for file_id in (theirs, gone, "0" * 32, "nonsense", ""):

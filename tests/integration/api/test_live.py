@@ -12,9 +12,9 @@ from sqlalchemy import text
 
 from canvas.events.run_events import Event
 from scheduler.bus import channel
-from store import events, turns
-from store.database import Database
-from store.ids import new_id
+from store.db.database import Database
+from store.primitives.ids import new_id
+from store.runs import events, message_streams
 from tests.integration.api.conftest import Server
 from tests.integration.api.talking import ECHO, Client, Frame, frames
 
@@ -39,13 +39,13 @@ class Stage:
             events.append(tx, self.run_id, self.number, [Event(name, {}, self.turn, NODE)])
             of = {"run_id": self.run_id, "turn": self.turn, "number": self.number}
             if opens:
-                tx.run(turns.OPEN, node_id=NODE, **of)
+                tx.run(message_streams.OPEN, node_id=NODE, **of)
             if name == "message_reset":
-                tx.run(turns.TAKE_BACK, **of)
+                tx.run(message_streams.TAKE_BACK, **of)
                 self.epoch, self.said = self.epoch + 1, ""
             if ends:
-                tx.run(turns.PUT_TEXT, run_id=self.run_id, turn=self.turn, node_id=NODE, said=self.said)
-                tx.run(turns.CLOSE, **of)
+                tx.run(message_streams.PUT_TEXT, run_id=self.run_id, turn=self.turn, node_id=NODE, said=self.said)
+                tx.run(message_streams.CLOSE, **of)
             tx.run(
                 text("update runs set last_event = :number, turn = :turn where id = :run_id"),
                 **{**of, "turn": None if ends else self.turn},
@@ -58,7 +58,7 @@ class Stage:
         self.said += part
         if stored:
             with self.database.transaction() as tx:
-                tx.run(turns.PUT_TEXT, run_id=self.run_id, turn=self.turn, node_id=NODE, said=self.said)
+                tx.run(message_streams.PUT_TEXT, run_id=self.run_id, turn=self.turn, node_id=NODE, said=self.said)
         if sent:
             self.publish(piece)
 

@@ -4,8 +4,9 @@ from uuid import UUID
 
 from sqlalchemy import text
 
-from store import journal, tenants
-from store.ids import new_id
+from store.primitives.ids import new_id
+from store.runs import journal
+from store.tenants import tenants
 from tests.integration.api.conftest import Server
 from tests.integration.api.talking import ECHO, Client
 

@@ -12,9 +12,10 @@ from starlette.responses import JSONResponse, Response
 
 from api.app import Figures
 from providers.addresses import Guard
-from store import runs, sealed_headers
-from store.mcp_schema import mcp_servers
-from store.sealing import CannotUnseal, SealingKey
+from store.primitives.encryption import CannotUnseal, SealingKey
+from store.runs import run_rows
+from store.tables.mcp import mcp_servers
+from store.tenants import sealed_headers
 from tests.integration.api.conftest import SECRET, Server, a_server
 from tests.integration.api.talking import ECHO, Client
 from tests.mcp_servers import ADD, Serving, mcp_server
@@ -194,7 +195,7 @@ def test_a_callers_headers_are_sealed_in_their_run(api: Server, client: Client):
     run = client.start(client.agent(ECHO), custom_header={"Authorization": f"Bearer {TOKEN}"})
 
     with api.database.transaction() as tx:
-        row = runs.read(tx, client.tenant_id, UUID(run["run_id"]))
+        row = run_rows.read(tx, client.tenant_id, UUID(run["run_id"]))
     assert row is not None
     assert TOKEN not in str(row)
     opened = sealed_headers.unsealed(SealingKey.of(SECRET), client.tenant_id, row["request"])

@@ -16,7 +16,7 @@ from werkzeug import Response
 
 from api import openai_files
 from providers.addresses import Guard
-from store.blobs import LocalBlobs
+from store.files.blobs import LocalBlobs
 from tests.integration.api.conftest import Server, serving
 from tests.integration.api.talking import BROKEN, ECHO, FORM, Client, canvas, message
 

@@ -8,8 +8,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from api.app import Figures
-from store import tenants
-from store.database import Database
+from store.db.database import Database
+from store.tenants import tenants
 from telemetry import VERSION
 from tests.integration.api.conftest import Server, serving
 from tests.integration.api.talking import ECHO, MODEL, Client, names_of, text_of

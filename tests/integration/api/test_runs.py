@@ -8,8 +8,9 @@ from uuid import UUID
 import httpx2
 import pytest
 
-from store import overview, runs, sealed_headers
-from store.sealing import SealingKey
+from store.primitives.encryption import SealingKey
+from store.runs import run_queries, run_rows
+from store.tenants import sealed_headers
 from tests.integration.api.conftest import SECRET, Server
 from tests.integration.api.talking import BROKEN, ECHO, FORM, MODEL, Client, Frame, frames, text_of
 
@@ -393,7 +394,7 @@ def test_an_answer_to_a_form_and_a_turn_in_openais_words_bring_headers_too(serve
 
 def headers_of(server: Server, client: Client, run_id: str) -> dict[str, str]:
     with server.database.transaction() as tx:
-        row = runs.read(tx, client.tenant_id, UUID(run_id))
+        row = run_rows.read(tx, client.tenant_id, UUID(run_id))
     assert row is not None
     return sealed_headers.unsealed(SealingKey.of(SECRET), client.tenant_id, row["request"])
 
@@ -466,7 +467,7 @@ def test_a_run_says_when_it_does_not_show_all_of_its_activations(
 ) -> None:
     run_id = client.start(client.agent(MODEL))["run_id"]
     whole = client.until(run_id, "succeeded")
-    monkeypatch.setattr(overview, "MOST_STEPS", 2)
+    monkeypatch.setattr(run_queries, "MOST_STEPS", 2)
 
     cut = client.run(run_id)
 

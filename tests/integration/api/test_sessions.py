@@ -4,8 +4,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from store import citations
-from store.ids import new_id
+from store.primitives.ids import new_id
+from store.runs import citations
 from tests.integration.api.conftest import Server
 from tests.integration.api.talking import ECHO, FORM, Client
 

@@ -15,9 +15,10 @@ from sqlalchemy import text
 
 import local
 from canvas.errors import InvalidRequest, NotFound
-from store import files, journal, tenants
-from store.blobs import LocalBlobs
-from store.ids import new_id
+from store.files.blobs import LocalBlobs
+from store.primitives.ids import new_id
+from store.runs import journal
+from store.tenants import tenants, uploads
 from tests.integration.api.conftest import Server, a_server
 from tests.integration.api.talking import ECHO, FORM, Client, canvas, eventually, frames, message
 
@@ -290,7 +291,7 @@ def test_runs_of_a_share_link_read_what_came_by_it_and_what_the_author_named(own
     def is_readable(file_id: str, run_id: UUID) -> bool:
         try:
             with sharing.database.transaction() as tx:
-                files.get_for_run(tx, owner.tenant_id, UUID(file_id), run_id)
+                uploads.get_for_run(tx, owner.tenant_id, UUID(file_id), run_id)
         except NotFound:
             return False
         return True
@@ -472,8 +473,8 @@ def produced(server: Server, client: Client, run_id: UUID) -> str:
     """A file that a run has produced."""
     file_id = new_id()
     with server.database.transaction() as tx:
-        kept = files.store(blobs_of(server), "a.txt", "text/plain", b"bytes")
-        files.put(tx, client.tenant_id, file_id, kept, run_id=run_id)
+        kept = uploads.store(blobs_of(server), "a.txt", "text/plain", b"bytes")
+        uploads.put(tx, client.tenant_id, file_id, kept, run_id=run_id)
     return file_id.hex
 
 

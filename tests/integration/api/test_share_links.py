@@ -12,7 +12,7 @@ from sqlalchemy.engine import make_url
 
 from api.app import Figures
 from providers.addresses import Guard
-from store import tenants
+from store.tenants import tenants
 from tests.integration.api.conftest import Server, a_server
 from tests.integration.api.talking import ECHO, FORM, Client, canvas, frames, message, text_of
 

@@ -14,9 +14,9 @@ import redis
 from structlog.testing import capture_logs
 
 from api.token_bucket import BucketsAway, TokenBuckets
-from store.canvas_secrets import CanvasSecrets
-from store.ids import new_id
-from store.sealing import CannotUnseal
+from store.agents.canvas_secrets import CanvasSecrets
+from store.primitives.encryption import CannotUnseal
+from store.primitives.ids import new_id
 from tests.attacks.files import evasive_html
 from tests.integration.api.conftest import Server
 from tests.integration.api.talking import ECHO, Client, canvas, eventually

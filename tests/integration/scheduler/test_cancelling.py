@@ -16,8 +16,8 @@ from scheduler import sweep
 from scheduler.broker import ADVANCE
 from scheduler.bus import Bus
 from scheduler.sweep import Sweeper
-from store import overdue
-from store.ids import new_id
+from store.monitoring import sweep_queries
+from store.primitives.ids import new_id
 from tests.builders import says
 from tests.integration.engine import FORM, Bench, Run, reporting
 
@@ -276,7 +276,7 @@ def test_a_run_that_was_cancelled_is_no_business_of_the_sweepers(bench: Bench):
     bench.outbox.lose()
 
     with bench.database.transaction() as tx:
-        left = {run.id} & {*overdue.unseen_reports(tx), *overdue.open_runs(tx)}
+        left = {run.id} & {*sweep_queries.unseen_reports(tx), *sweep_queries.open_runs(tx)}
 
     assert left == set()
     assert bench.outbox.of(ADVANCE) == []

@@ -15,10 +15,10 @@ from canvas.state.run_state import ENGINE
 from providers.chat import Usage
 from scheduler.broker import ADVANCE, EXECUTE
 from scheduler.coordinator import Coordinator
-from store.activating import Own
-from store.schema import runs
-from store.steps import Applied, AsLeft
-from store.transaction import Transaction
+from store.db.transaction import Transaction
+from store.runs.decisions import Applied, AsLeft
+from store.runs.new_activations import Own
+from store.tables.runs import runs
 from tests.builders import says
 from tests.integration.engine import Bench, Run, reporting
 

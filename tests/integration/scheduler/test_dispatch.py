@@ -16,9 +16,9 @@ from canvas.events.run_events import Event
 from scheduler.broker import NODES, RUNS, make_app
 from scheduler.bus import Bus, channel
 from scheduler.dispatch import Dispatch
-from store.activating import Hint
-from store.ids import new_id
-from store.steps import Applied
+from store.primitives.ids import new_id
+from store.runs.decisions import Applied
+from store.runs.new_activations import Hint
 from tests.integration.engine import REDIS_AWAY, until
 
 

@@ -11,9 +11,9 @@ from sqlalchemy import text
 from canvas.events.explain import Explanation, explain
 from scheduler.lifecycle import Lifecycle
 from scheduler.sweep import Sweeper
-from store import canaries, explaining
-from store.database import Database
-from store.schema import activations
+from store.db.database import Database
+from store.monitoring import queue_probes, wait_facts
+from store.tables.runs import activations
 from tests.builders import says
 from tests.integration.engine import FORM, Bench, Run
 
@@ -28,7 +28,7 @@ def database(database_url: str) -> Iterator[Database]:
 
 def explained(bench: Bench, run: Run) -> Explanation:
     with bench.database.transaction() as tx:
-        found = explaining.facts(tx, bench.tenant_id, run.id)
+        found = wait_facts.facts(tx, bench.tenant_id, run.id)
         assert found is not None
         facts, version_id = found
         return explain(facts, bench.coordinator.versions.canvas(tx, version_id), lambda _: inf)
@@ -88,7 +88,7 @@ def test_a_dead_workers_lease_is_the_sweepers(bench: Bench):
 def test_that_no_worker_answers_is_told(bench: Bench):
     run = bench.start("begin -> work")
     with bench.database.transaction() as tx:
-        canaries.came_back(tx, "nodes", datetime.now(UTC) - timedelta(seconds=90))
+        queue_probes.came_back(tx, "nodes", datetime.now(UTC) - timedelta(seconds=90))
     Sweeper(bench.coordinator).tick()
 
     sentence = explained(bench, run).wait.sentence
@@ -166,4 +166,4 @@ def test_another_tenants_run_is_not_explained(bench: Bench):
     run = bench.start("begin -> work")
 
     with bench.database.transaction() as tx:
-        assert explaining.facts(tx, bench.a_tenant(), run.id) is None
+        assert wait_facts.facts(tx, bench.a_tenant(), run.id) is None

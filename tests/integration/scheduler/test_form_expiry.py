@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 from scheduler.sweep import Sweeper
 from scheduler.turn_start import Request
-from store.schema import runs
+from store.tables.runs import runs
 from tests.builders import says
 from tests.integration.engine import FORM, Bench, Run
 

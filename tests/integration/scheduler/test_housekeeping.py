@@ -9,9 +9,11 @@ from sqlalchemy import text
 from structlog.testing import capture_logs
 
 from scheduler.housekeeping import keep_house, keep_house_alone
-from store import canaries, idempotency, partitions
-from store.database import Database
-from store.schema import PARTITIONED
+from store.db.database import Database
+from store.maintenance import partitions
+from store.monitoring import queue_probes
+from store.tables.runs import PARTITIONED
+from store.tenants import idempotency
 
 MANY = 2 * idempotency.BATCH + 1
 
@@ -64,14 +66,14 @@ def test_two_sweepers_that_start_on_a_fresh_database_do_not_collide(database_url
 
 def test_house_is_left_to_the_sweeper_that_is_at_it(database: Database):
     with database.transaction() as tx:
-        canaries.claim_house(tx)
+        queue_probes.claim_house(tx)
 
     assert not keep_house_alone(database, datetime.now(UTC))
 
 
 def test_house_that_was_claimed_before_the_clock_went_back_is_kept_by_another_one(database: Database):
     with database.transaction() as tx:
-        canaries.claim_house(tx)
+        queue_probes.claim_house(tx)
         tx.run(MAKE_LATER)
 
     assert keep_house_alone(database, datetime.now(UTC))
@@ -79,7 +81,7 @@ def test_house_that_was_claimed_before_the_clock_went_back_is_kept_by_another_on
 
 def test_house_that_a_killed_sweeper_had_claimed_is_kept_by_another_one(database: Database):
     with database.transaction() as tx:
-        canaries.claim_house(tx)
+        queue_probes.claim_house(tx)
         tx.run(MAKE_OLD)
 
     assert keep_house_alone(database, datetime.now(UTC))

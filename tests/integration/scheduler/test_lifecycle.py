@@ -24,9 +24,11 @@ from scheduler.lifecycle import Lifecycle
 from scheduler.sweep import Sweeper
 from scheduler.turn_start import Request
 from scheduler.versions import Versions
-from store import conversations, database, runs
-from store.ids import new_id
-from store.schema import activations
+from store.agents import conversations
+from store.db import database
+from store.primitives.ids import new_id
+from store.runs import run_rows
+from store.tables.runs import activations
 from tests.builders import says
 from tests.integration.engine import FORM, REDIS_AWAY, Bench, Run, reporting, until
 
@@ -393,14 +395,14 @@ def test_a_message_that_waits_does_not_forget_a_cancel_of_the_one_before_it(benc
 def test_a_report_that_comes_while_a_person_is_refused_is_not_overlooked(bench: Bench, monkeypatch: pytest.MonkeyPatch):
     run = bench.start("begin -> work")
     claimed = bench.claim(run, "begin")
-    lock = runs.lock
+    lock = run_rows.lock
 
     def and_meanwhile(tx: Any, run_id: Any) -> Any:
         row = lock(tx, run_id)
         reporting(bench.coordinator, claimed).report(Finished(), None, {})  # finds the run taken, twice
         return row
 
-    monkeypatch.setattr(runs, "lock", and_meanwhile)
+    monkeypatch.setattr(run_rows, "lock", and_meanwhile)
     with pytest.raises(Conflict):
         bench.lifecycle.resume_run(bench.tenant_id, run.id, Request(query="Ann"))
 
@@ -456,19 +458,19 @@ def forget_hints(bench: Bench) -> None:
 def held(bench: Bench, run: Run) -> Generator[Callable[[], None]]:
     """A run that somebody holds until it is released."""
     with bench.database.transaction() as tx:
-        assert runs.try_lock(tx, run.id)()
+        assert run_rows.try_lock(tx, run.id)()
         yield tx.commit
 
 
 def impatient(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     """People wait 30 ms for a run before they try again, as often as it takes; their tries."""
-    lock, tries = runs.lock, list[object]()
+    lock, tries = run_rows.lock, list[object]()
 
     def quickly(tx: Any, run_id: Any) -> Any:
         tries.append(run_id)
         return lock(tx, run_id, patience=timedelta(milliseconds=30))
 
-    monkeypatch.setattr(runs, "lock", quickly)
+    monkeypatch.setattr(run_rows, "lock", quickly)
     monkeypatch.setattr(database, "TRIES", 1000)
     return tries
 

@@ -10,7 +10,7 @@ import redis
 
 from scheduler.bus import channel
 from scheduler.listening import NAME, ROOM, Listening, Subscription
-from store.ids import new_id
+from store.primitives.ids import new_id
 
 T = TypeVar("T")
 

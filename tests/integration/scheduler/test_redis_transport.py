@@ -15,8 +15,8 @@ from scheduler import redis_transport
 from scheduler.broker import NODES, RUNS, make_app
 from scheduler.dispatch import Dispatch
 from scheduler.redis_transport import LOOKS_EVERY, Channel
-from store.activating import Hint
-from store.ids import new_id
+from store.primitives.ids import new_id
+from store.runs.new_activations import Hint
 from tests.integration.engine import Bench
 
 

@@ -8,8 +8,8 @@ import pytest
 from canvas.errors import Conflict, InvalidRequest, NotFound
 from scheduler.accepting import Start
 from scheduler.requests import start_of
-from store import canvases, versions
-from store.ids import new_id
+from store.agents import canvases, versions
+from store.primitives.ids import new_id
 from tests.integration.engine import Bench, dsl_of
 
 

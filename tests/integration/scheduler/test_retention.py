@@ -14,12 +14,15 @@ from sqlalchemy import text
 from sqlalchemy.exc import OperationalError
 
 from scheduler.housekeeping import Retention, keep_house, let_go
-from store import conversations, files, partitions, runs
-from store.blobs import LocalBlobs
-from store.database import Database
-from store.ids import first_id_at, new_id
-from store.transaction import Transaction
-from store.weeks import Week
+from store.agents import conversations
+from store.db.database import Database
+from store.db.transaction import Transaction
+from store.files.blobs import LocalBlobs
+from store.maintenance import partitions
+from store.primitives.ids import first_id_at, new_id
+from store.primitives.weeks import Week
+from store.runs import run_rows
+from store.tenants import uploads
 from tests.integration.store.rows import add_outputs, add_run
 
 NOW = datetime.now(UTC)
@@ -57,7 +60,7 @@ def test_a_conversation_that_nobody_has_touched_goes_with_its_runs(database: Dat
     keep_house(database, NOW, Retention(KEPT))
 
     with database.transaction() as tx:
-        assert runs.read(tx, TENANT, run_id) is None
+        assert run_rows.read(tx, TENANT, run_id) is None
         assert conversations.page(tx, TENANT, CANVAS, conversations.Wanted()) == ([], 0)
         assert conversations.messages(tx, TENANT, conversation) == []
         assert not any(name.startswith("runs_p") for name in _partitions_before(tx, NOW - KEPT))
@@ -97,7 +100,7 @@ def test_a_week_leaves_while_others_work_and_nobody_loses_anything(database: Dat
     assert failures == []
     with database.transaction() as tx:
         assert made
-        assert all(runs.read(tx, TENANT, run_id) is not None for run_id in made)
+        assert all(run_rows.read(tx, TENANT, run_id) is not None for run_id in made)
 
 
 def test_without_a_retention_everything_stays(database: Database):
@@ -107,7 +110,7 @@ def test_without_a_retention_everything_stays(database: Database):
     keep_house(database, NOW)
 
     with database.transaction() as tx:
-        assert runs.read(tx, TENANT, run_id) is not None
+        assert run_rows.read(tx, TENANT, run_id) is not None
 
 
 def test_a_conversation_that_goes_on_keeps_what_was_said(database: Database):
@@ -120,8 +123,8 @@ def test_a_conversation_that_goes_on_keeps_what_was_said(database: Database):
     _let_go(database)
 
     with database.transaction() as tx:
-        assert runs.read(tx, TENANT, run_id) is None
-        assert runs.read(tx, TENANT, latest) is not None
+        assert run_rows.read(tx, TENANT, run_id) is None
+        assert run_rows.read(tx, TENANT, latest) is not None
         assert conversations.history(tx, conversation, 2, 2) == before
         assert before[1]["content"] == {"content": "Hi"}
 
@@ -134,7 +137,7 @@ def test_a_run_that_the_next_turn_begins_from_keeps_its_week(database: Database)
     _let_go(database)
 
     with database.transaction() as tx:
-        assert runs.read(tx, TENANT, run_id) is not None
+        assert run_rows.read(tx, TENANT, run_id) is not None
         assert conversations.get(tx, TENANT, conversation).last_run == run_id
 
 
@@ -146,7 +149,7 @@ def test_a_run_that_is_not_over_keeps_its_week_and_its_conversation(database: Da
     _let_go(database)
 
     with database.transaction() as tx:
-        assert runs.read(tx, TENANT, waiting) is not None
+        assert run_rows.read(tx, TENANT, waiting) is not None
         assert conversations.get(tx, TENANT, conversation).id == conversation
 
 
@@ -160,23 +163,23 @@ def test_runs_that_no_week_covers_go_by_the_same_rules(database: Database):
     _let_go(database)
 
     with database.transaction() as tx:
-        assert runs.read(tx, TENANT, gone) is None
-        assert runs.read(tx, TENANT, needed) is not None
+        assert run_rows.read(tx, TENANT, gone) is None
+        assert run_rows.read(tx, TENANT, needed) is not None
 
 
 def test_files_of_runs_go_with_them_unless_others_have_the_same_content(database: Database, blobs: LocalBlobs):
     with database.transaction() as tx:
         _, run_id = _conversation(tx, "Hello", {"content": "Hi"}, at=OLD)
-        made = files.note(tx, TENANT, files.store(blobs, "report.pdf", "application/pdf", b"made"), run_id=run_id)
-        files.note(tx, TENANT, files.store(blobs, "logo.png", "image/png", b"shared"), run_id=run_id)
-        upload = files.note(tx, TENANT, files.store(blobs, "logo.png", "image/png", b"shared"))
+        made = uploads.note(tx, TENANT, uploads.store(blobs, "report.pdf", "application/pdf", b"made"), run_id=run_id)
+        uploads.note(tx, TENANT, uploads.store(blobs, "logo.png", "image/png", b"shared"), run_id=run_id)
+        upload = uploads.note(tx, TENANT, uploads.store(blobs, "logo.png", "image/png", b"shared"))
     _age(blobs, made.sha256, upload.sha256)
 
     _let_go(database, blobs)
 
     with database.transaction() as tx:
         assert tx.scalar(COUNT_FILES) == 1
-        assert blobs.get(files.get(tx, TENANT, upload.id).sha256) == b"shared"
+        assert blobs.get(uploads.get(tx, TENANT, upload.id).sha256) == b"shared"
     assert [path.name for path in blobs.folder.glob("*/*")] == [upload.sha256.hex()]
 
 
@@ -184,14 +187,14 @@ def test_a_file_stays_as_long_as_its_conversation(database: Database, blobs: Loc
     with database.transaction() as tx:
         conversation, run_id = _conversation(tx, "Hello", {"content": "Hi"}, at=OLD)
         tx.run(TOUCHED, id=conversation, at=NOW, last=None)
-        made = files.note(tx, TENANT, files.store(blobs, "report.pdf", "application/pdf", b"made"), run_id=run_id)
+        made = uploads.note(tx, TENANT, uploads.store(blobs, "report.pdf", "application/pdf", b"made"), run_id=run_id)
     _age(blobs, made.sha256)
 
     _let_go(database, blobs)
 
     with database.transaction() as tx:
-        assert runs.read(tx, TENANT, run_id) is None
-        assert blobs.get(files.get(tx, TENANT, made.id).sha256) == b"made"
+        assert run_rows.read(tx, TENANT, run_id) is None
+        assert blobs.get(uploads.get(tx, TENANT, made.id).sha256) == b"made"
 
 
 def test_bytes_that_were_put_again_a_moment_ago_are_not_deleted(blobs: LocalBlobs):
@@ -207,8 +210,8 @@ def test_bytes_that_were_put_again_a_moment_ago_are_not_deleted(blobs: LocalBlob
 def test_files_stay_where_nobody_can_reach_their_bytes(database: Database, tmp_path: Path):
     with database.transaction() as tx:
         _, run_id = _conversation(tx, "Hello", {"content": "Hi"}, at=OLD)
-        files.note(
-            tx, TENANT, files.store(LocalBlobs(tmp_path), "report.pdf", "application/pdf", b"made"), run_id=run_id
+        uploads.note(
+            tx, TENANT, uploads.store(LocalBlobs(tmp_path), "report.pdf", "application/pdf", b"made"), run_id=run_id
         )
 
     _let_go(database, LocalBlobs(tmp_path / "elsewhere"))

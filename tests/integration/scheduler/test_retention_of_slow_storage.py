@@ -10,12 +10,13 @@ from uuid import UUID
 import pytest
 from sqlalchemy import text
 
-import store.database
+import store.db.database
 from scheduler.housekeeping import let_go
-from store import files, retention
-from store.blobs import LocalBlobs, StorageAway
-from store.database import Database
-from store.ids import first_id_at, new_id
+from store.db.database import Database
+from store.files.blobs import LocalBlobs, StorageAway
+from store.maintenance import retention
+from store.primitives.ids import first_id_at, new_id
+from store.tenants import uploads
 from tests.integration.store.slow_storage import SlowStorage
 
 NOW = datetime.now(UTC)
@@ -28,7 +29,7 @@ ROWS = text("select sha256 from files order by sha256")
 @pytest.fixture
 def database(database_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Database]:
     """A database that ends transactions which idle for two seconds."""
-    limits = vars(store.database)["_SERVER_LIMITS"]
+    limits = vars(store.db.database)["_SERVER_LIMITS"]
     monkeypatch.setitem(limits, "idle_in_transaction_session_timeout", IDLE_LIMIT)
     database = Database(database_url)
     yield database
@@ -49,10 +50,10 @@ def made(database: Database, folder: LocalBlobs, *contents: bytes, is_old: bool 
     """Files of runs that are gone; their hashes."""
     hashes: list[bytes] = []
     for number, content in enumerate(contents):
-        kept = files.store(folder, f"{number}.txt", "text/plain", content)
+        kept = uploads.store(folder, f"{number}.txt", "text/plain", content)
         run_id = UUID(int=first_id_at(OLD).int | new_id().int & (1 << 60) - 1)
         with database.transaction() as tx:
-            files.note(tx, TENANT, kept, run_id=run_id)
+            uploads.note(tx, TENANT, kept, run_id=run_id)
         if is_old:
             aged(folder, kept.sha256)
         hashes.append(kept.sha256)
@@ -151,7 +152,7 @@ def test_a_row_stays_that_alone_names_its_bytes_since_another_was_deleted_meanwh
 ):
     (sha256,) = made(database, folder, b"same")
     with database.transaction() as tx:
-        upload = files.note(tx, TENANT, files.store(folder, "a.txt", "text/plain", b"same"))
+        upload = uploads.note(tx, TENANT, uploads.store(folder, "a.txt", "text/plain", b"same"))
         found = retention.find_unneeded_files(tx, (UUID(int=0), UUID(int=0)), first_id_at(NOW), NOW + KEPT)
         assert found.shared == {sha256}
         tx.run(text("delete from files where id = :id"), id=upload.id)

@@ -9,13 +9,14 @@ import pytest
 from sqlalchemy import insert, select, text
 
 from scheduler.housekeeping import Retention, keep_house
-from store import conversations, partitions
-from store.blobs import LocalBlobs
-from store.database import Database
-from store.ids import first_id_at, new_id
-from store.large_values import LargeValues
-from store.schema import node_values
-from store.tenant_schema import conversation_messages, tenants
+from store.agents import conversations
+from store.db.database import Database
+from store.files.blobs import LocalBlobs
+from store.files.large_values import LargeValues
+from store.maintenance import partitions
+from store.primitives.ids import first_id_at, new_id
+from store.tables.runs import node_values
+from store.tables.tenants import conversation_messages, tenants
 from tests.integration.store.rows import add_run
 from tests.integration.store.slow_storage import SlowStorage
 

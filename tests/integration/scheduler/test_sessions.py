@@ -20,9 +20,11 @@ from scheduler.lifecycle import Lifecycle
 from scheduler.requests import start_for
 from scheduler.sweep import Sweeper
 from scheduler.turn_start import Request
-from store import conversations, overdue, runs
-from store.ids import new_id
-from store.schema import runs as run_rows
+from store.agents import conversations
+from store.monitoring import sweep_queries
+from store.primitives.ids import new_id
+from store.runs import run_rows as run_store
+from store.tables.runs import runs as run_rows
 from tests.builders import says
 from tests.integration.engine import FORM, Bench, Run, reporting, until
 
@@ -104,7 +106,7 @@ def test_run_that_a_previous_release_has_queued_begins_at_the_sweepers_next_look
     assert (first.status, queued.status) == ("succeeded", "queued")
 
     with bench.database.transaction() as tx:
-        stuck = overdue.stuck(tx)
+        stuck = sweep_queries.stuck(tx)
     assert queued.id in stuck
     bench.coordinator.advance_run(queued.id)
     bench.play()
@@ -183,7 +185,7 @@ def test_a_turn_that_is_queued_while_the_run_before_it_ends_is_not_left_behind(
         bench.play(until=lambda: "work" in first.statuses)
         claimed = bench.claim(first, "work")
         end = partial(reporting(bench.coordinator, claimed).report, Finished(), None, {})
-    create, ended = runs.create, list[Future[Any]]()
+    create, ended = run_store.create, list[Future[Any]]()
 
     def and_the_other_ends(tx: Any, row: Any, **given: Any) -> None:
         create(tx, row, **given)
@@ -191,7 +193,7 @@ def test_a_turn_that_is_queued_while_the_run_before_it_ends_is_not_left_behind(
         until(lambda: somebody_waits(bench))  # for the session, which this transaction holds
 
     with ThreadPoolExecutor(1) as other, monkeypatch.context() as meanwhile:
-        meanwhile.setattr(runs, "create", and_the_other_ends)
+        meanwhile.setattr(run_store, "create", and_the_other_ends)
         second = bench.begun(turn(bench, first.conversation_id, drawn, on_busy="enqueue"))
         ended[0].result()
     bench.play()

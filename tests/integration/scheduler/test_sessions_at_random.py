@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from canvas.errors import Conflict
 from canvas.outcome import Finished
 from scheduler.sweep import Sweeper
-from store import conversations
-from store.activations import Claim
-from store.schema import activations
+from store.agents import conversations
+from store.runs.activations import Claim
+from store.tables.runs import activations
 from tests.builders import says
 from tests.integration.engine import FORM, Bench, Run, reporting
 

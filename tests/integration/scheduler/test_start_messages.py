@@ -17,10 +17,11 @@ from scheduler.accepting import NotWaiting
 from scheduler.start_messages import read
 from scheduler.sweep import Sweeper
 from scheduler.turn_start import Request
-from store import external_ids, overview, tenants
-from store.ids import first_id_at, new_id
-from store.overview import Glance
-from store.weeks import Week
+from store.primitives.ids import first_id_at, new_id
+from store.primitives.weeks import Week
+from store.runs import external_ids, run_queries
+from store.runs.run_queries import Glance
+from store.tenants import tenants
 from tests.integration.engine import FORM, Bench, until
 from tests.integration.store.rows import add_run
 
@@ -53,7 +54,7 @@ def found(bench: Bench, written: str, tenant_id: UUID | None = None) -> Glance |
     tenant = tenant_id or bench.tenant_id
     with bench.database.transaction() as tx:
         run_id = external_ids.find_run(tx, tenant, written)
-        return overview.glance(tx, tenant, run_id) if run_id is not None else None
+        return run_queries.glance(tx, tenant, run_id) if run_id is not None else None
 
 
 def there(bench: Bench, written: str, tenant_id: UUID | None = None) -> Glance:
@@ -321,7 +322,7 @@ def test_runs_of_earlier_releases_stand_where_their_time_of_acceptance_puts_them
     send(bench, str(bench.tenant_id), str(UUID(int=uuid4().int >> 8)), str(agent), query="newest")
 
     with bench.database.transaction() as tx:
-        page, total = overview.page(tx, bench.tenant_id)
+        page, total = run_queries.page(tx, bench.tenant_id)
 
     assert total == 4
     assert [run.external_id or run.id for run in page][1:] == ["ffff-first", yesterday, last_week]

@@ -24,11 +24,11 @@ from scheduler.dispatch import Dispatch
 from scheduler.sweep import Sweeper
 from scheduler.versions import Versions
 from settings import LONGEST_LEASE
-from store import canaries, overdue
-from store.database import Database
-from store.schema import activations, runs
-from store.tenant_schema import conversations
-from store.transaction import Transaction
+from store.db.database import Database
+from store.db.transaction import Transaction
+from store.monitoring import queue_probes, sweep_queries
+from store.tables.runs import activations, runs
+from store.tables.tenants import conversations
 from tests.builders import says
 from tests.integration.engine import FORM, REDIS_AWAY, Bench, Run
 
@@ -81,7 +81,7 @@ def test_a_canary_from_the_future_has_nothing_sent_twice(bench: Bench):
     """Such as was sent while the clock was ahead, or by somebody else."""
     runs = [bench.start("begin -> work") for _ in range(5)]
     with bench.database.transaction() as tx:
-        canaries.came_back(tx, "nodes", datetime(9999, 12, 31, tzinfo=UTC))
+        queue_probes.came_back(tx, "nodes", datetime(9999, 12, 31, tzinfo=UTC))
         tx.run(text("insert into canaries (queue, sent_at) values ('nodes', now() + interval '1 h')"))  # of before
     sweeper = Sweeper(bench.coordinator)
 
@@ -91,7 +91,7 @@ def test_a_canary_from_the_future_has_nothing_sent_twice(bench: Bench):
     assert len(bench.outbox.of(EXECUTE)) == len(runs)
     canary_sent(bench, timedelta(0))  # the next one counts again
     with bench.database.transaction() as tx:
-        latest = canaries.latest(tx, "nodes")
+        latest = queue_probes.latest(tx, "nodes")
     assert latest is not None
     assert latest <= datetime.now(UTC) + timedelta(seconds=5)
 
@@ -480,7 +480,7 @@ def test_a_tick_is_one_sweepers_and_the_other_keeps_its_trust(bench: Bench, cloc
     sweeper = Sweeper(bench.coordinator)
 
     with bench.database.transaction() as tx:
-        assert overdue.try_sweep(tx)[0]
+        assert sweep_queries.try_sweep(tx)[0]
         ticked(sweeper, clock, 7)
         while_another_sweeps = run.statuses["begin"]
     ticked(sweeper, clock, 1)
@@ -512,7 +512,7 @@ def test_what_is_looked_for_now_and_then_and_fails_keeps_no_lost_message_from_be
     def too_slow(tx: Transaction) -> list[UUID]:
         raise OperationalError("select", {}, Exception("canceling statement due to statement timeout"))
 
-    monkeypatch.setattr(overdue, "standing_still", too_slow)
+    monkeypatch.setattr(sweep_queries, "standing_still", too_slow)
     run = bench.start("begin -> work")
     bench.outbox.lose()
     canary_sent(bench, timedelta(seconds=3))
@@ -583,7 +583,7 @@ class Clock:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
     monkeypatch.setattr(sweep, "time", SimpleNamespace(monotonic=clock.monotonic))
-    monkeypatch.setattr(overdue, "try_sweep", clock.try_sweep(overdue.try_sweep))
+    monkeypatch.setattr(sweep_queries, "try_sweep", clock.try_sweep(sweep_queries.try_sweep))
     return clock
 
 
@@ -613,7 +613,7 @@ def canary_sent(bench: Bench, ahead: timedelta) -> None:
     with bench.database.transaction() as tx:
         if ahead > timedelta(0):
             tx.run(activations.update().values(hinted_at=activations.c.hinted_at - ahead))
-        canaries.came_back(tx, "nodes", tx.scalar(text("select now()")) + min(ahead, timedelta(0)))
+        queue_probes.came_back(tx, "nodes", tx.scalar(text("select now()")) + min(ahead, timedelta(0)))
 
 
 def change(bench: Bench, run: Run, **values: Any) -> None:

@@ -13,8 +13,8 @@ from scheduler.lifecycle import RunNotFound
 from scheduler.sweep import Sweeper
 from scheduler.turn_start import Request
 from scheduler.versions import Versions
-from store import canvases, conversations, versions
-from store.ids import new_id
+from store.agents import canvases, conversations, versions
+from store.primitives.ids import new_id
 from tests.builders import says
 from tests.integration.engine import FORM, Bench, Run, until
 

@@ -4,9 +4,9 @@ from uuid import UUID
 
 import pytest
 
-from store import tenants
-from store.database import Database
-from store.ids import new_id
+from store.db.database import Database
+from store.primitives.ids import new_id
+from store.tenants import tenants
 
 
 @pytest.fixture

@@ -7,10 +7,10 @@ from uuid import UUID
 
 from sqlalchemy import insert
 
-from store.ids import moment_of, new_id
-from store.schema import node_values, runs
-from store.tenant_schema import conversation_messages
-from store.transaction import Transaction
+from store.db.transaction import Transaction
+from store.primitives.ids import moment_of, new_id
+from store.tables.runs import node_values, runs
+from store.tables.tenants import conversation_messages
 
 
 def add_run(

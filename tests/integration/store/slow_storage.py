@@ -7,7 +7,7 @@ from typing import BinaryIO, TypeVar
 
 import psycopg
 
-from store.blobs import Blobs, StorageAway
+from store.files.blobs import Blobs, StorageAway
 
 T = TypeVar("T")
 

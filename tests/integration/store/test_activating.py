@@ -10,10 +10,10 @@ from sqlalchemy import select
 
 from canvas.routing.decision import Decision
 from canvas.state.run_state import RunStatus
-from store import activating, runs
-from store.activating import MANY, Own, Taker
-from store.activations import Claim
-from store.schema import activations as rows
+from store.runs import new_activations, run_rows
+from store.runs.activations import Claim
+from store.runs.new_activations import MANY, Own, Taker
+from store.tables.runs import activations as rows
 from tests.builders import says
 from tests.integration.engine import Bench, Run, told
 
@@ -32,7 +32,7 @@ def test_what_goes_out_together_is_what_would_be_written_one_by_one(
     bench: Bench, drawn: str, monkeypatch: pytest.MonkeyPatch
 ):
     together = written(bench, CANVASES[drawn])
-    monkeypatch.setattr(activating, "MANY", 10**9)
+    monkeypatch.setattr(new_activations, "MANY", 10**9)
     one_by_one = written(bench, CANVASES[drawn])
 
     assert len(together) >= MANY
@@ -41,7 +41,7 @@ def test_what_goes_out_together_is_what_would_be_written_one_by_one(
 
 
 def test_more_than_one_statement_may_hold_go_out_in_several(bench: Bench, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(activating, "AT_ONCE", MANY)
+    monkeypatch.setattr(new_activations, "AT_ONCE", MANY)
     nodes = [f"n{number:02}" for number in range(3 * MANY + 1)]
 
     run = bench.start("begin -> " + ", ".join(nodes))
@@ -101,9 +101,9 @@ def test_a_run_that_stops_gives_nothing_to_take(bench: Bench):
     row = run.row
 
     with bench.database.transaction() as tx:
-        state = runs.state_of(tx, row, [], whole=True)
+        state = run_rows.state_of(tx, row, [], whole=True)
         state.status = RunStatus.STOPPING
-        made = activating.activate(tx, row, 2, Decision(state, promote=1), [an_own(claimed)])
+        made = new_activations.activate(tx, row, 2, Decision(state, promote=1), [an_own(claimed)])
 
     assert (made.taken, made.promoted()) == ({}, [])
 

@@ -10,11 +10,12 @@ from uuid import UUID, uuid4
 
 from sqlalchemy import func, select, text, update
 
-from store import activations, inbox, overdue, runs
-from store.activations import Claim
-from store.schema import activations as rows
-from store.schema import node_values, turns, variables
-from store.transaction import Transaction
+from store.db.transaction import Transaction
+from store.monitoring import sweep_queries
+from store.runs import activations, reports, run_rows
+from store.runs.activations import Claim
+from store.tables.runs import activations as rows
+from store.tables.runs import node_values, turns, variables
 from tests.integration.engine import LEASE, Bench, Run, until, values_of, variable_of
 
 AT_ONCE = timedelta(0)
@@ -186,8 +187,8 @@ def test_a_report_whose_answer_got_lost_is_recognised_and_not_stored_twice(bench
 
     with bench.database.transaction() as tx:
         assert not again
-        assert inbox.was_stored(tx, run.id, claimed.id, claimed.lease_id)
-        assert not inbox.was_stored(tx, run.id, claimed.id, stranger)
+        assert reports.was_stored(tx, run.id, claimed.id, claimed.lease_id)
+        assert not reports.was_stored(tx, run.id, claimed.id, stranger)
     assert run.outputs("begin") == {"result": 1}
 
 
@@ -196,8 +197,8 @@ def test_a_running_attempt_has_not_reported(bench: Bench):
     claimed = bench.claim(run, "begin")
 
     with bench.database.transaction() as tx:
-        assert not inbox.was_stored(tx, run.id, claimed.id, claimed.lease_id)
-        assert not inbox.has_reported(tx, run.id)
+        assert not reports.was_stored(tx, run.id, claimed.id, claimed.lease_id)
+        assert not reports.has_reported(tx, run.id)
 
 
 def test_a_lost_worker_costs_a_strike_and_the_next_attempt_has_a_number_of_its_own(bench: Bench):
@@ -217,7 +218,7 @@ def test_a_report_tells_the_coordinator_what_routing_needs_and_no_values(bench: 
     bench.report(claimed, "Chose", column={"to": ["work"]}, values=[values_of(claimed, {"result": "large"})])
 
     with bench.database.transaction() as tx:
-        (report,) = inbox.reported(tx, run.id)()
+        (report,) = reports.reported(tx, run.id)()
 
     assert (report.activation, report.node_id, report.outcome.to) == (claimed.id, "begin", ("work",))
     assert not report.outcome.outputs
@@ -231,7 +232,7 @@ def renewed(bench: Bench, *claims: Claim) -> set[object]:
 
 def swept(bench: Bench) -> list[object]:
     with bench.database.transaction() as tx:
-        return list(overdue.silent_leases(tx))
+        return list(sweep_queries.silent_leases(tx))
 
 
 def change(bench: Bench, run: Run, **values: object) -> None:
@@ -257,7 +258,7 @@ def cancelling(bench: Bench, run: Run) -> Generator[Callable[[], None]]:
     """A cancel that has written everything and commits when it is told to."""
 
     def cancel(tx: Transaction) -> None:
-        row = runs.lock(tx, run.id)
+        row = run_rows.lock(tx, run.id)
         assert row is not None
         bench.coordinator.cancel(tx, row)
 

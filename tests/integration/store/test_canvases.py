@@ -11,10 +11,10 @@ from sqlalchemy import text
 from sqlalchemy.exc import OperationalError
 
 from canvas.errors import Conflict, NotAllowed, NotFound
-from store import canvases, conversations, versions
-from store.database import Database
-from store.ids import new_id
-from store.versions import KEPT, Version, digest_of
+from store.agents import canvases, conversations, versions
+from store.agents.versions import KEPT, Version, digest_of
+from store.db.database import Database
+from store.primitives.ids import new_id
 from tests.integration.store.rows import add_run
 
 

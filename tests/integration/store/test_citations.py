@@ -3,9 +3,9 @@
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from store import citations
-from store.database import Database
-from store.ids import new_id
+from store.db.database import Database
+from store.primitives.ids import new_id
+from store.runs import citations
 
 RUN, TURN, NODE = new_id(), new_id(), new_id()
 

@@ -8,10 +8,10 @@ import pytest
 from sqlalchemy import text
 
 from canvas.errors import NotFound
-from store import canvases, conversations, versions
-from store.conversations import Wanted
-from store.database import Database
-from store.ids import new_id
+from store.agents import canvases, conversations, versions
+from store.agents.conversations import Wanted
+from store.db.database import Database
+from store.primitives.ids import new_id
 from tests.integration.store.rows import add_run, answer, say
 
 CANVAS = new_id()

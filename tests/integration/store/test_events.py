@@ -4,8 +4,8 @@ import pytest
 
 from canvas.events.run_events import Event
 from canvas.outcome import Finished
-from store import events
-from store.ids import new_id
+from store.primitives.ids import new_id
+from store.runs import events
 from tests.builders import says
 from tests.integration.engine import Bench
 

@@ -7,22 +7,26 @@ from uuid import UUID
 import pytest
 
 from canvas.errors import NotFound
-from store import files
-from store.blobs import LocalBlobs
-from store.database import Database
-from store.ids import new_id
+from store.db.database import Database
+from store.files.blobs import LocalBlobs
+from store.primitives.ids import new_id
+from store.tenants import uploads
 
 
 def test_a_file_comes_back_with_its_bytes_and_what_is_known_of_it(database: Database, tenant_id: UUID, tmp_path: Path):
     blobs, run_id = LocalBlobs(tmp_path), new_id()
 
     with database.transaction() as tx:
-        added = files.note(
-            tx, tenant_id, files.store(blobs, "répört.pdf", "application/pdf", b"%PDF"), created_by="ann", run_id=run_id
+        added = uploads.note(
+            tx,
+            tenant_id,
+            uploads.store(blobs, "répört.pdf", "application/pdf", b"%PDF"),
+            created_by="ann",
+            run_id=run_id,
         )
 
     with database.transaction() as tx:
-        assert files.get(tx, tenant_id, added.id) == added
+        assert uploads.get(tx, tenant_id, added.id) == added
     assert blobs.get(added.sha256) == b"%PDF"
     assert (added.name, added.mime_type, added.size) == ("répört.pdf", "application/pdf", 4)
     assert (added.created_by, added.run_id) == ("ann", run_id)
@@ -31,7 +35,7 @@ def test_a_file_comes_back_with_its_bytes_and_what_is_known_of_it(database: Data
 def test_the_same_bytes_uploaded_twice_are_two_files(database: Database, tenant_id: UUID, tmp_path: Path):
     with database.transaction() as tx:
         one, other = (
-            files.note(tx, tenant_id, files.store(LocalBlobs(tmp_path), "logo.png", "image/png", b"png"))
+            uploads.note(tx, tenant_id, uploads.store(LocalBlobs(tmp_path), "logo.png", "image/png", b"png"))
             for _ in range(2)
         )
 
@@ -42,19 +46,19 @@ def test_the_same_bytes_uploaded_twice_are_two_files(database: Database, tenant_
 def test_another_tenants_file_is_not_found(database: Database, tenant_id: UUID, other_tenant_id: UUID, tmp_path: Path):
     blobs = LocalBlobs(tmp_path)
     with database.transaction() as tx:
-        added = files.note(tx, tenant_id, files.store(blobs, "private.txt", "text/plain", b"private"))
+        added = uploads.note(tx, tenant_id, uploads.store(blobs, "private.txt", "text/plain", b"private"))
 
     with database.transaction() as tx:
         with pytest.raises(NotFound, match="document not found"):
-            files.get(tx, other_tenant_id, added.id)
+            uploads.get(tx, other_tenant_id, added.id)
         with pytest.raises(NotFound, match="document not found"):
-            files.get_for_run(tx, other_tenant_id, added.id, new_id())
+            uploads.get_for_run(tx, other_tenant_id, added.id, new_id())
 
 
 def test_a_file_whose_upload_was_rolled_back_is_not_found(database: Database, tenant_id: UUID, tmp_path: Path):
     with suppress(RuntimeError), database.transaction() as tx:
-        added = files.note(tx, tenant_id, files.store(LocalBlobs(tmp_path), "half.txt", "text/plain", b"half"))
+        added = uploads.note(tx, tenant_id, uploads.store(LocalBlobs(tmp_path), "half.txt", "text/plain", b"half"))
         raise RuntimeError
 
     with pytest.raises(NotFound), database.transaction() as tx:
-        files.get(tx, tenant_id, added.id)
+        uploads.get(tx, tenant_id, added.id)

@@ -6,22 +6,22 @@ from uuid import UUID
 import pytest
 
 from canvas.errors import NotFound
-from store import canvases, gallery
-from store.database import Database
-from store.gallery import Wanted
-from store.ids import new_id
+from store.agents import canvas_list, canvases
+from store.agents.canvas_list import Wanted
+from store.db.database import Database
+from store.primitives.ids import new_id
 
 
 def create(database: Database, tenant_id: UUID, title: str, tags: str = "", **options: Any) -> UUID:
     with database.transaction() as tx:
         canvas_id = canvases.create(tx, tenant_id, title, {"components": {}}, **options)
-        gallery.set_tags(tx, tenant_id, canvas_id, tags.split(","))
+        canvas_list.set_tags(tx, tenant_id, canvas_id, tags.split(","))
         return canvas_id
 
 
 def titles(database: Database, tenant_id: UUID, wanted: Wanted | None = None, **options: Any) -> list[str]:
     with database.transaction() as tx:
-        found, total = gallery.page(tx, tenant_id, wanted or Wanted(), **options)
+        found, total = canvas_list.page(tx, tenant_id, wanted or Wanted(), **options)
     assert total >= len(found)
     return [canvas.title for canvas in found]
 
@@ -45,8 +45,8 @@ def test_a_page_comes_with_the_number_of_all_that_match(database: Database, tena
         create(database, tenant_id, f"canvas {number}")
 
     with database.transaction() as tx:
-        second, total = gallery.page(tx, tenant_id, Wanted(), limit=2, offset=2)
-        beyond, still_total = gallery.page(tx, tenant_id, Wanted(), limit=2, offset=10)
+        second, total = canvas_list.page(tx, tenant_id, Wanted(), limit=2, offset=2)
+        beyond, still_total = canvas_list.page(tx, tenant_id, Wanted(), limit=2, offset=10)
 
     assert [canvas.title for canvas in second] == ["canvas 2", "canvas 1"]
     assert beyond == []
@@ -59,11 +59,11 @@ def test_other_tenants_canvases_are_neither_listed_nor_counted(
     foreign = create(database, other_tenant_id, "theirs", "secret")
 
     with database.transaction() as tx:
-        assert gallery.page(tx, tenant_id, Wanted(ids=[foreign])) == ([], 0)
-        assert gallery.tags_in_use(tx, tenant_id) == []
-        assert gallery.count_by_category(tx, tenant_id) == {}
+        assert canvas_list.page(tx, tenant_id, Wanted(ids=[foreign])) == ([], 0)
+        assert canvas_list.tags_in_use(tx, tenant_id) == []
+        assert canvas_list.count_by_category(tx, tenant_id) == {}
         with pytest.raises(NotFound):
-            gallery.set_tags(tx, tenant_id, foreign, ["mine"])
+            canvas_list.set_tags(tx, tenant_id, foreign, ["mine"])
 
 
 def test_keywords_are_found_in_titles_and_tags_in_any_case_and_taken_literally(database: Database, tenant_id: UUID):
@@ -97,14 +97,14 @@ def test_categories_types_titles_and_ids_narrow_the_list(database: Database, ten
     assert titles(database, tenant_id, Wanted(title=" ONE ")) == ["one"]
     assert titles(database, tenant_id, Wanted(ids=[one, new_id()])) == ["one"]
     with database.transaction() as tx:
-        assert gallery.count_by_category(tx, tenant_id) == {"agent_canvas": 1, "dataflow_canvas": 1}
+        assert canvas_list.count_by_category(tx, tenant_id) == {"agent_canvas": 1, "dataflow_canvas": 1}
 
 
 def test_a_listed_canvas_says_when_it_was_published_and_carries_no_draft(database: Database, tenant_id: UUID):
     create(database, tenant_id, "published", release=True)
 
     with database.transaction() as tx:
-        ((canvas,), _) = gallery.page(tx, tenant_id, Wanted())
+        ((canvas,), _) = canvas_list.page(tx, tenant_id, Wanted())
 
     assert canvas.published_at is not None
     assert canvas.draft == {}
@@ -116,15 +116,15 @@ def test_tags_are_counted_over_canvases_and_the_most_frequent_come_first(databas
     create(database, tenant_id, "three", "flow", canvas_category="dataflow_canvas")
 
     with database.transaction() as tx:
-        assert gallery.tags_in_use(tx, tenant_id) == [("sales", 2), ("asia", 1), ("emea", 1), ("flow", 1)]
-        assert gallery.tags_in_use(tx, tenant_id, "dataflow_canvas") == [("flow", 1)]
+        assert canvas_list.tags_in_use(tx, tenant_id) == [("sales", 2), ("asia", 1), ("emea", 1), ("flow", 1)]
+        assert canvas_list.tags_in_use(tx, tenant_id, "dataflow_canvas") == [("flow", 1)]
 
 
 def test_a_comma_inside_a_tag_becomes_a_blank_and_too_many_tags_are_cut_off(database: Database, tenant_id: UUID):
     canvas_id = create(database, tenant_id, "one")
 
     with database.transaction() as tx:
-        gallery.set_tags(tx, tenant_id, canvas_id, ["north,west", *(f"{number:064}" for number in range(20))])
+        canvas_list.set_tags(tx, tenant_id, canvas_id, ["north,west", *(f"{number:064}" for number in range(20))])
         tags = canvases.get(tx, tenant_id, canvas_id).tags
 
     assert tags.split(",")[:2] == ["north west", f"{0:064}"]

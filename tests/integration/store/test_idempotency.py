@@ -9,10 +9,10 @@ import pytest
 from sqlalchemy import text
 
 from canvas.errors import Conflict, InvalidRequest
-from store import idempotency
-from store.database import Database
-from store.idempotency import First
-from store.ids import new_id
+from store.db.database import Database
+from store.primitives.ids import new_id
+from store.tenants import idempotency
+from store.tenants.idempotency import First
 
 ROUTE = "POST /agents/chat/completions"
 

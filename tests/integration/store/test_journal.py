@@ -7,9 +7,10 @@ from uuid import uuid4
 
 from sqlalchemy import text
 
-from store import journal, overdue
-from store.activations import Claim
-from store.ids import new_id
+from store.monitoring import sweep_queries
+from store.primitives.ids import new_id
+from store.runs import journal
+from store.runs.activations import Claim
 from tests.integration.engine import Bench, until
 
 GONE = timedelta(milliseconds=-1)  # a lease that has run out
@@ -76,7 +77,7 @@ def test_an_attempt_whose_lease_is_being_taken_away_waits_and_records_nothing(be
 
     recording = Thread(target=record)
     with bench.database.transaction() as tx:
-        assert overdue.silent_leases(tx) == [run.id]
+        assert sweep_queries.silent_leases(tx) == [run.id]
         recording.start()
         until(lambda: is_waited_for(bench))
     recording.join()
@@ -86,7 +87,7 @@ def test_an_attempt_whose_lease_is_being_taken_away_waits_and_records_nothing(be
 
 def swept(bench: Bench) -> list[Any]:
     with bench.database.transaction() as tx:
-        return overdue.silent_leases(tx)
+        return sweep_queries.silent_leases(tx)
 
 
 def is_waited_for(bench: Bench) -> bool:

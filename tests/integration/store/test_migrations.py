@@ -12,16 +12,16 @@ from alembic.config import Config
 from alembic.migration import MigrationContext
 from sqlalchemy import create_engine, text
 
-import store.budget_tables
-import store.knowledge_schema
-import store.mcp_schema
-import store.memory_schema
-import store.tenant_schema  # noqa: F401 (their tables belong to the metadata)
+import store.tables.budgets
+import store.tables.knowledge
+import store.tables.mcp
+import store.tables.memory
+import store.tables.tenants  # noqa: F401 (their tables belong to the metadata)
 from embedded import Services
-from store import migrate
-from store.database import Database
-from store.partitions import is_partition
-from store.schema import metadata
+from store.db.database import Database
+from store.maintenance import migrate
+from store.maintenance.partitions import is_partition
+from store.tables.runs import metadata
 from tests import services as test_services
 
 REVISIONS = [f"{number:04}" for number in range(1, 18)]

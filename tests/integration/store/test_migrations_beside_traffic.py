@@ -14,9 +14,9 @@ from sqlalchemy.exc import OperationalError
 
 from canvas.errors import ExecutorError
 from embedded import Services
-from store import migrate
-from store.database import Database
-from store.ids import new_id
+from store.db.database import Database
+from store.maintenance import migrate
+from store.primitives.ids import new_id
 from tests import services as test_services
 from tests.upgrade.recording import connected, make_tables
 

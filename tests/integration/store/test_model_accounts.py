@@ -7,11 +7,11 @@ import pytest
 from sqlalchemy import select, text
 
 from canvas.errors import NotFound
-from store import model_accounts
-from store.database import Database
-from store.model_accounts import AccountRow
-from store.sealing import CannotUnseal, SealingKey
-from store.tenant_schema import model_accounts as rows
+from store.db.database import Database
+from store.primitives.encryption import CannotUnseal, SealingKey
+from store.tables.tenants import model_accounts as rows
+from store.tenants import model_accounts
+from store.tenants.model_accounts import AccountRow
 
 KEY = SealingKey.of("correct horse battery staple")
 OPENAI = AccountRow(

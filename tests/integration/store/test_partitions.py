@@ -10,12 +10,12 @@ from sqlalchemy import text
 from sqlalchemy.exc import IntegrityError, OperationalError
 
 from scheduler.housekeeping import keep_house, let_go
-from store import partitions
-from store.database import Database
-from store.ids import first_id_at, new_id
-from store.schema import PARTITIONED
-from store.transaction import Transaction
-from store.weeks import Week
+from store.db.database import Database
+from store.db.transaction import Transaction
+from store.maintenance import partitions
+from store.primitives.ids import first_id_at, new_id
+from store.primitives.weeks import Week
+from store.tables.runs import PARTITIONED
 from tests.integration.engine import until
 from tests.integration.store.rows import add_outputs, add_run
 

@@ -8,10 +8,10 @@ import pytest
 from sqlalchemy import JSON, Executable, bindparam, text
 from sqlalchemy.exc import DataError, IntegrityError, StatementError
 
-from store import pipeline
-from store.database import Database
-from store.statements import Write
-from store.transaction import Behind
+from store.db import pipeline
+from store.db.compiled_statements import Write
+from store.db.database import Database
+from store.db.transaction import Behind
 
 MAKE = text("create table numbers (n int primary key, said text)")
 PUT = text("insert into numbers (n, said) values (:n, :said)")
@@ -204,7 +204,9 @@ def test_a_value_that_is_no_value_is_told_as_of_any_statement(numbers: Database)
 
 
 def test_checks_come_first_so_their_error_is_told_and_nobody_is_waited_for(numbers: Database):
-    """What `store.steps` rests on: PostgreSQL works out what is selected before the writes that nobody selects from."""
+    """What `store.runs.decisions` rests on: PostgreSQL works out what is selected before the writes that nobody selects
+    from.
+    """
     with numbers.transaction() as tx:
         tx.write(PUT, n=1, said="is there")
     waits, is_refused = of(PUT_OR_SAY, 1), of(PUT, 1)

@@ -8,8 +8,8 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
-from store import pipeline
-from store.database import Database
+from store.db import pipeline
+from store.db.database import Database
 
 PREPARED = text("select count(*) from pg_prepared_statements")
 READ_ONLY = text("set default_transaction_read_only = on")

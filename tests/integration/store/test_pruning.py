@@ -17,14 +17,19 @@ from sqlalchemy.sql.dml import Insert
 from sqlalchemy.sql.elements import ClauseElement
 
 import store
-from store import activations, inbox, outages, partitions, pruning, runs, scopes, server, transaction, values
-from store.database import Database
-from store.ids import first_id_at, new_id
-from store.schema import PARTITIONED, metadata
-from store.schema import runs as run_rows
-from store.statements import compiled, pinned
-from store.transaction import Transaction
-from store.weeks import Week
+from store.db import pruning, transaction
+from store.db.compiled_statements import compiled, pinned
+from store.db.database import Database
+from store.db.transaction import Transaction
+from store.maintenance import partitions
+from store.monitoring import server_info
+from store.primitives import db_errors
+from store.primitives.ids import first_id_at, new_id
+from store.primitives.weeks import Week
+from store.runs import activations, reports, scopes, values
+from store.runs import run_rows as run_store
+from store.tables.runs import PARTITIONED, metadata
+from store.tables.runs import runs as run_rows
 from tests.integration.engine import Bench, bench_on
 from tests.integration.store.rows import add_run
 
@@ -199,8 +204,8 @@ def test_steps_of_forty_connections_at_once_have_room_in_the_lock_table(many_wee
             for _ in range(3):  # the first uses are not prepared
                 activations.called_off(tx, [(run.id, row.id, uuid4())])
                 activations.renew(tx, [(run.id, row.id, uuid4())], timedelta(seconds=10))
-                tx.rows(runs.READ, of_run=run.id)
-                tx.rows(inbox.REPORTED, of_run=run.id)
+                tx.rows(run_store.READ, of_run=run.id)
+                tx.rows(reports.REPORTED, of_run=run.id)
                 tx.rows(scopes.SCOPES, of_run=run.id)
                 values.final(tx, run.id)
         with many_weeks.database.statements() as tx:
@@ -256,7 +261,7 @@ def test_a_run_without_partition_locks_one_partition_of_each_table_too(
     with locks_counted(monkeypatch) as counted:
         for _ in range(4):
             with many_weeks.database.transaction() as tx:
-                assert runs.read(tx, TENANT, run_id) is not None
+                assert run_store.read(tx, TENANT, run_id) is not None
                 values.final(tx, run_id)
 
     assert max(counted) <= MOST_LOCKS
@@ -276,9 +281,9 @@ def test_a_week_that_was_dropped_while_statements_name_it_is_asked_for_no_more(d
     with pytest.raises(DBAPIError) as told:
         read(database, run_id)
 
-    assert outages.is_outage(told.value)
-    assert outages.may_be_repeated(told.value)
-    assert "dropped a week" in outages.trouble(told.value)
+    assert db_errors.is_outage(told.value)
+    assert db_errors.may_be_repeated(told.value)
+    assert "dropped a week" in db_errors.trouble(told.value)
     assert [read(database, run_id) for _ in range(3)] == [None] * 3
 
 
@@ -290,7 +295,7 @@ def test_work_that_names_a_dropped_week_is_carried_out_again(database: Database)
         with database.transaction() as tx:
             assert partitions.drop(tx, table, Week.of(LONG_AGO))
 
-    made = database.carry_out(lambda tx: runs.read(tx, TENANT, run_id))
+    made = database.carry_out(lambda tx: run_store.read(tx, TENANT, run_id))
 
     assert made is None
 
@@ -315,13 +320,13 @@ def test_a_table_that_is_missing_for_another_reason_is_no_outage(database: Datab
     with pytest.raises(DBAPIError) as told, database.transaction() as tx:
         tx.run(text("select from runs_of_somebody"))
 
-    assert not outages.is_outage(told.value)
-    assert not outages.may_be_repeated(told.value)
+    assert not db_errors.is_outage(told.value)
+    assert not db_errors.may_be_repeated(told.value)
 
 
 def read(database: Database, run_id: UUID) -> Mapping[str, Any] | None:
     with database.transaction() as tx:
-        return runs.read(tx, TENANT, run_id)
+        return run_store.read(tx, TENANT, run_id)
 
 
 def last(sent: Sequence[bytes], what: bytes) -> bytes:
@@ -330,7 +335,7 @@ def last(sent: Sequence[bytes], what: bytes) -> bytes:
 
 def test_locks_of_statements_over_all_weeks_are_counted_from_the_catalogue(many_weeks: Bench):
     with many_weeks.database.transaction() as tx:
-        found = server.locks(tx)
+        found = server_info.locks(tx)
         tx.rows(select(run_rows.c.id).where(run_rows.c.tenant_id == TENANT))
         taken = tx.scalar(text("select count(*) from pg_locks where pid = pg_backend_pid() and locktype = 'relation'"))
 

@@ -7,8 +7,8 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
-from store.database import Database
-from store.transaction import Transaction
+from store.db.database import Database
+from store.db.transaction import Transaction
 from tests.integration.engine import until
 
 ADD = text("update counts set number = number + 1 where id = :id")

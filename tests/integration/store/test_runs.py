@@ -13,12 +13,12 @@ from sqlalchemy.exc import DataError, OperationalError
 from canvas.events.run_events import Event
 from canvas.routing.decision import Decision
 from canvas.state.run_state import ENGINE, Status
-from store import runs, steps
-from store.ids import new_id
-from store.schema import runs as rows
-from store.schema import scopes
-from store.steps import Applied
-from store.transaction import Transaction
+from store.db.transaction import Transaction
+from store.primitives.ids import new_id
+from store.runs import decisions, run_rows
+from store.runs.decisions import Applied
+from store.tables.runs import runs as rows
+from store.tables.runs import scopes
 from tests.integration.engine import Bench, Run, until
 
 SOON = timedelta(milliseconds=20)
@@ -28,17 +28,17 @@ def test_who_finds_a_run_taken_goes_away_at_once(bench: Bench):
     run = bench.start("begin -> work")
 
     with bench.database.transaction() as holder, bench.database.transaction() as other:
-        assert runs.try_lock(holder, run.id)() is not None
-        assert runs.try_lock(other, run.id)() is None
+        assert run_rows.try_lock(holder, run.id)() is not None
+        assert run_rows.try_lock(other, run.id)() is None
 
 
 def test_a_person_waits_for_a_run_but_not_for_ever(bench: Bench):
     run = bench.start("begin -> work")
 
     with bench.database.transaction() as holder:
-        runs.try_lock(holder, run.id)()
+        run_rows.try_lock(holder, run.id)()
         with pytest.raises(OperationalError) as refused, bench.database.transaction() as other:
-            runs.lock(other, run.id, patience=SOON)
+            run_rows.lock(other, run.id, patience=SOON)
 
     assert isinstance(refused.value.orig, LockNotAvailable)
 
@@ -47,7 +47,7 @@ def test_a_held_run_keeps_nobody_from_claiming_or_reporting(bench: Bench):
     run = bench.start("begin -> work")
 
     with bench.database.transaction() as holder:
-        runs.try_lock(holder, run.id)()
+        run_rows.try_lock(holder, run.id)()
         claimed = bench.claim(run, "begin")
         assert bench.report(claimed)
 
@@ -57,16 +57,16 @@ def test_a_run_that_newer_rules_decide_is_left_alone(bench: Bench):
     change(bench, run, engine=ENGINE + 1)
 
     with bench.database.transaction() as tx:
-        assert runs.try_lock(tx, run.id)() is None
-        assert runs.lock(tx, run.id) is None
+        assert run_rows.try_lock(tx, run.id)() is None
+        assert run_rows.lock(tx, run.id) is None
 
 
 def test_there_is_no_run_of_another_tenant(bench: Bench):
     run = bench.start("begin -> work")
 
     with bench.database.transaction() as tx:
-        assert runs.read(tx, bench.tenant_id, run.id) is not None
-        assert runs.read(tx, bench.a_tenant(), run.id) is None
+        assert run_rows.read(tx, bench.tenant_id, run.id) is not None
+        assert run_rows.read(tx, bench.a_tenant(), run.id) is None
 
 
 def test_a_decision_on_a_state_that_is_no_more_writes_nothing(bench: Bench):
@@ -134,7 +134,7 @@ def test_a_run_that_is_as_it_was_left_is_taken_with_the_step(bench: Bench):
         step(tx, left)
         tx.wait()
         with bench.database.transaction() as other:
-            assert runs.try_lock(other, run.id)() is None
+            assert run_rows.try_lock(other, run.id)() is None
 
     assert (run.row["revision"], run.row["error"]) == (left["revision"] + 1, "written by a step")
 
@@ -149,8 +149,8 @@ def test_a_step_of_a_run_that_has_moved_on_is_refused_with_all_it_writes(bench: 
     with pytest.raises(DataError) as refused:
         stepped(bench, left)
 
-    assert steps.has_moved_on(refused.value)
-    assert not runs.is_held(refused.value)
+    assert decisions.has_moved_on(refused.value)
+    assert not run_rows.is_held(refused.value)
     assert (run.row["error"], run.told) == ("", told)
 
 
@@ -159,11 +159,11 @@ def test_a_step_of_a_run_that_somebody_holds_is_refused_and_does_not_wait(bench:
     left, told = run.row, run.told
 
     with bench.database.transaction() as holder:
-        runs.try_lock(holder, run.id)()
+        run_rows.try_lock(holder, run.id)()
         with pytest.raises(DataError) as refused:
             stepped(bench, left)
 
-    assert steps.has_moved_on(refused.value)
+    assert decisions.has_moved_on(refused.value)
     assert (run.row["error"], run.told) == ("", told)
 
 
@@ -173,7 +173,7 @@ def test_there_is_no_step_behind_one_of_a_run_that_is_gone(bench: Bench):
     with pytest.raises(DataError) as refused:
         stepped(bench, left)
 
-    assert steps.has_moved_on(refused.value)
+    assert decisions.has_moved_on(refused.value)
 
 
 # -- a moment's patience ---------------------------------------------------------------------------------------------
@@ -183,7 +183,7 @@ def test_who_waits_for_a_run_gets_its_row_as_the_one_before_has_left_it(bench: B
 
     with ThreadPoolExecutor(1) as threads:
         with bench.database.transaction() as holder:
-            runs.try_lock(holder, run.id)()
+            run_rows.try_lock(holder, run.id)()
             waited = threads.submit(locked_soon, bench, run, timedelta(seconds=20))
             until(lambda: somebody_waits_for_a_lock(bench))
             holder.run(update(rows).where(rows.c.id == run.id).values(revision=before + 1))
@@ -197,12 +197,12 @@ def test_who_has_waited_in_vain_is_told_so_and_writes_nothing(bench: Bench):
     run = bench.start("begin -> work")
 
     with bench.database.transaction() as holder:
-        runs.try_lock(holder, run.id)()
+        run_rows.try_lock(holder, run.id)()
         with pytest.raises(OperationalError) as refused:
-            write_behind(bench, run, lambda tx: runs.lock_soon(tx, run.id, SOON))
+            write_behind(bench, run, lambda tx: run_rows.lock_soon(tx, run.id, SOON))
 
-    assert runs.is_held(refused.value)
-    assert not steps.has_moved_on(refused.value)
+    assert run_rows.is_held(refused.value)
+    assert not decisions.has_moved_on(refused.value)
     assert run.row["error"] == ""
 
 
@@ -210,7 +210,7 @@ def test_the_patience_for_a_run_is_no_limit_for_what_comes_behind_it(bench: Benc
     run = bench.start("begin -> work")
 
     with bench.database.transaction() as tx:
-        assert runs.lock_soon(tx, run.id, SOON)() is not None
+        assert run_rows.lock_soon(tx, run.id, SOON)() is not None
         assert tx.scalar(text("select current_setting('lock_timeout')")) == "0"
 
 
@@ -219,21 +219,21 @@ def test_nobody_waits_for_a_run_that_newer_rules_decide(bench: Bench):
     change(bench, run, engine=ENGINE + 1)
 
     with bench.database.transaction() as tx:
-        assert runs.lock_soon(tx, run.id, SOON)() is None
+        assert run_rows.lock_soon(tx, run.id, SOON)() is None
 
 
 # -- in other words --------------------------------------------------------------------------------------------------
 def decided(bench: Bench, run: Run, before: object, **decision: object) -> None:
     with bench.database.transaction() as tx:
-        state = runs.state_of(tx, before, [], whole=True)
-        steps.apply(tx, before, Decision(state, **decision), usage={}, form_expiry=timedelta(days=1))
+        state = run_rows.state_of(tx, before, [], whole=True)
+        decisions.apply(tx, before, Decision(state, **decision), usage={}, form_expiry=timedelta(days=1))
 
 
 def step(tx: Transaction, left: Mapping[str, Any]) -> None:
     """What follows a step that has left a run so: events, scopes and the row."""
-    state = runs.state_of(tx, left, [], whole=True)
+    state = run_rows.state_of(tx, left, [], whole=True)
     told = Decision(state, error="written by a step", events=[Event("message")], scopes=set(state.scopes))
-    steps.apply(tx, left, told, usage={}, form_expiry=timedelta(days=1), is_taken=False)
+    decisions.apply(tx, left, told, usage={}, form_expiry=timedelta(days=1), is_taken=False)
 
 
 def stepped(bench: Bench, left: Mapping[str, Any]) -> None:
@@ -254,7 +254,7 @@ def count_scopes(bench: Bench, run: Run) -> int:
 def locked_soon(bench: Bench, run: Run, patience: timedelta) -> Any:
     """Wait for a run in a transaction of its own."""
     with bench.database.transaction() as tx:
-        return runs.lock_soon(tx, run.id, patience)()
+        return run_rows.lock_soon(tx, run.id, patience)()
 
 
 def somebody_waits_for_a_lock(bench: Bench) -> bool:

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from canvas.errors import ExecutorError, NotFound, StateError
-from store.blobs import StorageAway
-from store.ids import new_id
-from store.large_values import LargeValues
-from store.s3_blobs import S3Blobs
-from store.storage import storage_of
+from store.files.blobs import StorageAway
+from store.files.large_values import LargeValues
+from store.files.s3_blobs import S3Blobs
+from store.files.storage import storage_of
+from store.primitives.ids import new_id
 from tests.integration.store.s3_server import BUCKET, KEY, REGION, SECRET, Bucket, s3_server
 
 pytest.importorskip("boto3", reason="the extra s3 is not installed")
@@ -142,7 +142,7 @@ def test_without_the_extra_the_setting_is_refused_by_name(monkeypatch: pytest.Mo
     def fails(name: str) -> None:
         raise ModuleNotFoundError(name)
 
-    monkeypatch.setattr("store.s3_blobs.import_module", fails)
+    monkeypatch.setattr("store.files.s3_blobs.import_module", fails)
 
     with pytest.raises(ExecutorError, match=r"EASEL_FILES_URL needs boto3: pip install"):
         S3Blobs.at("s3://easel")

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from sqlalchemy import select, text
 
 from canvas.errors import Conflict, NotFound
-from store import tenants
-from store.database import Database
-from store.ids import new_id
-from store.tenant_schema import tokens
-from store.tenants import Principal
+from store.db.database import Database
+from store.primitives.ids import new_id
+from store.tables.tenants import tokens
+from store.tenants import tenants
+from store.tenants.tenants import Principal
 
 
 def test_the_local_tenant_comes_to_be_when_it_is_first_asked_for_and_stays_the_same(database: Database):

@@ -9,9 +9,9 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
-from store import database
-from store.database import Database
-from store.outages import is_outage
+from store.db import database
+from store.db.database import Database
+from store.primitives.db_errors import is_outage
 
 TAKE = "select pg_advisory_xact_lock(4711)"
 IS_FREE = text("select pg_try_advisory_xact_lock(4711)")

@@ -5,11 +5,11 @@ from uuid import UUID, uuid4
 import pytest
 from sqlalchemy import update
 
-from store import turns
-from store.database import Database
-from store.ids import new_id
-from store.schema import turns as rows
-from store.turns import Taken, Turn
+from store.db.database import Database
+from store.primitives.ids import new_id
+from store.runs import message_streams
+from store.runs.message_streams import Taken, Turn
+from store.tables.runs import turns as rows
 
 
 @pytest.fixture
@@ -77,7 +77,7 @@ def test_a_turn_is_shown_once_it_is_open_and_in_the_order_of_opening(database: D
     early.opened_at(4)
 
     with database.transaction() as tx:
-        shown = turns.opened(tx, run_id)
+        shown = message_streams.opened(tx, run_id)
 
     assert [(one.id, one.opened_at) for one in shown] == [(early.id, 4), (late.id, 9)]
 
@@ -92,23 +92,23 @@ class OneTurn:
 
     def take(self, speaker: UUID) -> Taken:
         with self._database.transaction() as tx:
-            return turns.take(tx, self.run_id, self.id, "say", speaker)
+            return message_streams.take(tx, self.run_id, self.id, "say", speaker)
 
     def write(self, speaker: UUID, said: str, *, epoch: int = 0) -> bool:
         with self._database.transaction() as tx:
-            return turns.write(tx, self.run_id, self.id, speaker, epoch, said)
+            return message_streams.write(tx, self.run_id, self.id, speaker, epoch, said)
 
     def take_back(self, number: int) -> None:
-        self._run(turns.TAKE_BACK, number=number)
+        self._run(message_streams.TAKE_BACK, number=number)
 
     def close(self, number: int) -> None:
-        self._run(turns.CLOSE, number=number)
+        self._run(message_streams.CLOSE, number=number)
 
     def opened_at(self, number: int, *, shown_only: bool = False) -> Turn:
         if not shown_only:
-            self._run(turns.OPEN, number=number, node_id="say")
+            self._run(message_streams.OPEN, number=number, node_id="say")
         with self._database.transaction() as tx:
-            return turns.opened(tx, self.run_id)[0]
+            return message_streams.opened(tx, self.run_id)[0]
 
     def keep(self, length: int) -> None:
         with self._database.transaction() as tx:

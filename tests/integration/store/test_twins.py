@@ -24,29 +24,18 @@ from scheduler.accepting import Start
 from scheduler.dispatch import Dispatch
 from scheduler.lifecycle import Lifecycle
 from scheduler.turn_start import Request
-from store import (
-    activations,
-    canaries,
-    conversing,
-    events,
-    idempotency,
-    inbox,
-    outcomes,
-    overdue,
-    runs,
-    scopes,
-    steps,
-    turns,
-    values,
-)
-from store.activating import Own, Taker
-from store.activations import Claim
-from store.database import Database
-from store.inbox import Written
-from store.schema import metadata
-from store.steps import AsLeft
-from store.tenant_schema import canvases, tenants, versions
-from store.transaction import Transaction
+from store.agents import conversation_runs
+from store.db.database import Database
+from store.db.transaction import Transaction
+from store.monitoring import queue_probes, sweep_queries
+from store.runs import activations, decisions, events, message_streams, outcome_codec, reports, run_rows, scopes, values
+from store.runs.activations import Claim
+from store.runs.decisions import AsLeft
+from store.runs.new_activations import Own, Taker
+from store.runs.reports import Written
+from store.tables.runs import metadata
+from store.tables.tenants import canvases, tenants, versions
+from store.tenants import idempotency
 from tests.builders import At
 from tests.integration.engine import Outbox, values_of, variable_of
 from tests.simulator import stage
@@ -74,7 +63,7 @@ COMPARED = (
     "canaries",
 )
 NOT_PLAYED = {
-    turns.OF_RUN,
+    message_streams.OF_RUN,
     events.AFTER,
     values.LATEST_OUTPUTS,
     values.LATEST_OUTPUTS_HERE,
@@ -83,8 +72,8 @@ NOT_PLAYED = {
     values.OF_PASSES,
     idempotency.KEEP,
     idempotency.FORGET_EXPIRED,
-    canaries.CLAIM_HOUSE,
-    canaries.RELEASE_HOUSE,
+    queue_probes.CLAIM_HOUSE,
+    queue_probes.RELEASE_HOUSE,
 }
 """What readers and the hourly work ask for; no transition of the protocol does."""
 
@@ -204,7 +193,7 @@ def rolled_back_if_refused(database: Database) -> Generator[Transaction]:
         with suppress(Refused), database.transaction() as tx:
             yield tx
     except DataError as error:
-        if not inbox.is_refused(error) and not steps.has_moved_on(error):
+        if not reports.is_refused(error) and not decisions.has_moved_on(error):
             raise
 
 
@@ -323,12 +312,12 @@ class Author:
                     applied = coordinator.try_fold(tx, run_id, owns=[Own(claim, told, taker)], left=left)
                 stored = int(applied is not None)
                 if applied is None:
-                    stored = inbox.report(tx, run_id, activation_id, claim.lease_id, told).count()
+                    stored = reports.report(tx, run_id, activation_id, claim.lease_id, told).count()
                     if not stored:
                         raise Refused
                     applied = coordinator.try_fold(tx, run_id) if is_folded else None
             with side.database.transaction() as tx:
-                was_stored = inbox.was_stored(tx, run_id, activation_id, claim.lease_id)
+                was_stored = reports.was_stored(tx, run_id, activation_id, claim.lease_id)
             if applied is None or not was_stored:
                 return stored, was_stored
             side.lifecycle.coordinator.dispatch.flush(applied)
@@ -361,7 +350,7 @@ class Author:
             with side.database.transaction() as tx:
                 kept = activations.renew(tx, [(run_id, activation_id, stranger)], timedelta(hours=1))
             with rolled_back_if_refused(side.database) as tx:
-                if not inbox.report(tx, run_id, activation_id, stranger, written(claim, Finished())).count():
+                if not reports.report(tx, run_id, activation_id, stranger, written(claim, Finished())).count():
                     raise Refused
                 return kept, True
             return kept, False
@@ -406,10 +395,10 @@ class Author:
             if claim.turn is None:
                 return None
             with side.database.transaction() as tx:
-                taken = turns.take(tx, claim.run_id, claim.turn, claim.node_id, claim.lease_id)
+                taken = message_streams.take(tx, claim.run_id, claim.turn, claim.node_id, claim.lease_id)
                 said = f"{taken.text}more"
                 stored = [
-                    turns.write(tx, claim.run_id, claim.turn, lease_id, epoch, said)
+                    message_streams.write(tx, claim.run_id, claim.turn, lease_id, epoch, said)
                     for lease_id, epoch in ((claim.lease_id, taken.epoch), (UUID(int=3), 0), (claim.lease_id, 99))
                 ]
             return taken, stored
@@ -437,17 +426,17 @@ class Author:
         def held(side: Side) -> Any:
             with ExitStack() as both:
                 first = both.enter_context(side.database.transaction())
-                mine = runs.try_lock(first, run_id)()
-                first.run(runs.CALL_OFF, run_id=run_id)
+                mine = run_rows.try_lock(first, run_id)()
+                first.run(run_rows.CALL_OFF, run_id=run_id)
                 second = both.enter_context(side.database.transaction())
-                theirs = runs.try_lock(second, run_id)()
-                seen = overdue.silent_leases(second)
+                theirs = run_rows.try_lock(second, run_id)()
+                seen = sweep_queries.silent_leases(second)
                 kept = [
                     activations.renew(second, [(claim.run_id, claim.id, claim.lease_id)], timedelta(hours=1))
                     for claim in side.claims.values()
                     if claim.id == activation_id
                 ]
-                return mine, theirs, set(seen), kept, inbox.has_reported(second, run_id)
+                return mine, theirs, set(seen), kept, reports.has_reported(second, run_id)
 
         return held
 
@@ -457,15 +446,19 @@ class Author:
 
         def sweep(side: Side) -> Any:
             with side.database.transaction() as tx:
-                is_ours, _ = overdue.try_sweep(tx)
-                lost = overdue.silent_leases(tx)
-                canaries.came_back(tx, "nodes", now)
-                remembered = canaries.remembered(tx)
-                back = canaries.see(tx, canaries.Sight(now, now), "nodes")
-                hints = {(hint.run_id, hint.activation_id) for hint in overdue.unclaimed(tx, sent_before)}
-                found = [set(overdue.stuck(tx)), overdue.interrupted(tx), set(overdue.standing_still(tx))]
-                found += [set(overdue.open_runs(tx)), overdue.expired_forms(tx)]
-                return is_ours, set(lost), remembered, back, hints, overdue.unseen_reports(tx), found
+                is_ours, _ = sweep_queries.try_sweep(tx)
+                lost = sweep_queries.silent_leases(tx)
+                queue_probes.came_back(tx, "nodes", now)
+                remembered = queue_probes.remembered(tx)
+                back = queue_probes.see(tx, queue_probes.Sight(now, now), "nodes")
+                hints = {(hint.run_id, hint.activation_id) for hint in sweep_queries.unclaimed(tx, sent_before)}
+                found = [
+                    set(sweep_queries.stuck(tx)),
+                    sweep_queries.interrupted(tx),
+                    set(sweep_queries.standing_still(tx)),
+                ]
+                found += [set(sweep_queries.open_runs(tx)), sweep_queries.expired_forms(tx)]
+                return is_ours, set(lost), remembered, back, hints, sweep_queries.unseen_reports(tx), found
 
         return sweep
 
@@ -479,7 +472,7 @@ def written(claim: Claim, outcome: Outcome) -> Written:
         turn |= {"epoch": None if claim.attempt > 1 else 0, "keep": 4, "text": "said by all"}
     leaves_nothing = isinstance(outcome, Failed) and outcome.leaves_nothing
     return Written(
-        outcome=outcomes.to_column(outcome, error=None, retake=False, spoke=False),
+        outcome=outcome_codec.to_column(outcome, error=None, retake=False, spoke=False),
         usage={"calls": 1, "total_tokens": 3},
         values=[] if leaves_nothing else [values_of(claim, outputs)],
         variables=[] if leaves_nothing else [variable_of(claim, "env.count", claim.ordinal)],
@@ -509,7 +502,20 @@ def test_the_same_calls_give_the_same_on_postgresql_and_in_the_simulator(seed: i
 
 @pytest.mark.parametrize(
     "module",
-    [runs, steps, activations, inbox, scopes, turns, events, conversing, overdue, canaries, values, idempotency],
+    [
+        run_rows,
+        decisions,
+        activations,
+        reports,
+        scopes,
+        message_streams,
+        events,
+        conversation_runs,
+        sweep_queries,
+        queue_probes,
+        values,
+        idempotency,
+    ],
 )
 def test_every_statement_of_the_protocol_has_a_twin(module: ModuleType):
     named = {name: value for name, value in vars(module).items() if name[0].isupper() and name.isupper()}
@@ -524,15 +530,15 @@ def test_every_statement_of_the_protocol_has_a_twin(module: ModuleType):
 def test_a_transaction_is_seen_when_it_has_committed(database: Database):
     def look(side: Side) -> Any:
         with side.database.transaction() as first:
-            canaries.came_back(first, "nodes", datetime(2020, 5, 1, tzinfo=UTC))
+            queue_probes.came_back(first, "nodes", datetime(2020, 5, 1, tzinfo=UTC))
             with side.database.transaction() as second:
-                before = canaries.latest(second, "nodes")
-            mine = canaries.latest(first, "nodes")
+                before = queue_probes.latest(second, "nodes")
+            mine = queue_probes.latest(first, "nodes")
         with side.database.transaction() as third:
-            return before, mine, canaries.latest(third, "nodes"), _try(third)
+            return before, mine, queue_probes.latest(third, "nodes"), _try(third)
 
     def _try(tx: Transaction) -> bool:
-        return overdue.try_sweep(tx)[0]
+        return sweep_queries.try_sweep(tx)[0]
 
     world = World(1)
     simulated = Simulated(SimulatedDatabase(Server(world)), world).does(look)

@@ -10,8 +10,9 @@ import pytest
 from canvas.outcome import Finished
 from components.context import NodeContext
 from scheduler.broker import EXECUTE
-from store import overdue, values
-from store.values import View
+from store.monitoring import sweep_queries
+from store.runs import values
+from store.runs.values import View
 from tests.builders import reads
 from tests.integration.engine import Bench, Run, Work, values_of
 
@@ -73,7 +74,7 @@ def test_a_retry_reads_what_the_first_attempt_read(bench: Bench, noted: dict[str
     first = seen(bench, claimed.run_id, View(run.id, claimed.place, claimed.limits))
     bench.play()
     with bench.database.transaction() as tx:
-        overdue.silent_leases(tx)
+        sweep_queries.silent_leases(tx)
     bench.coordinator.advance_run(run.id)
 
     again = bench.claim(run, "slow")

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import redis
 
-from store.schema import activations
+from store.tables.runs import activations
 from tests.integration.engine import Bench, Run
 
 

@@ -22,7 +22,7 @@ from components import registry
 from components.base import Component, Params
 from components.context import NodeContext
 from scheduler import sweep
-from store import overdue
+from store.monitoring import sweep_queries
 
 LONG = 60.0  # seconds
 
@@ -57,14 +57,14 @@ def deaf_from(file: Path) -> None:
 
 def stuck_from(file: Path) -> None:
     """Wait for the database in the middle of a tick as soon as the file is there."""
-    find = overdue.unseen_reports
+    find = sweep_queries.unseen_reports
 
     def found(*given: object) -> set[object]:
         if file.exists():
             time.sleep(LONG)
         return find(*given)  # pyright: ignore[reportArgumentType, reportReturnType]
 
-    overdue.unseen_reports = found  # pyright: ignore[reportAttributeAccessIssue]
+    sweep_queries.unseen_reports = found  # pyright: ignore[reportAttributeAccessIssue]
 
 
 if __name__ == "__main__":

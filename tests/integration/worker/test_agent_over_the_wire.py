@@ -10,7 +10,7 @@ from typing import Any
 
 from components.context import THINK_END, THINK_START
 from providers.accounts import Account, AccountModel
-from store import journal
+from store.runs import journal
 from tests.builders import says
 from tests.integration.engine import Bench, Run, at_work
 from worker.outside import Reach

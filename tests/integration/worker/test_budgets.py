@@ -18,10 +18,11 @@ from providers.chat import Usage
 from providers.spending import Spending
 from scheduler.sweep import Sweeper
 from scheduler.turn_start import Request
-from store import budgets, overdue
-from store.activations import Claim
-from store.budget_tables import EACH
-from store.budgets import Written
+from store.monitoring import sweep_queries
+from store.runs.activations import Claim
+from store.tables.budgets import EACH
+from store.tenants import budgets
+from store.tenants.budgets import Written
 from tests.builders import says
 from tests.integration.engine import FORM, Bench, Run, at_work, carried_out, until
 from tests.integration.worker.conftest import Patient
@@ -200,7 +201,7 @@ def test_reservation_of_a_lost_attempt_is_freed_while_the_next_attempt_works(ben
     reserved(bench, lost, 400)
     with bench.database.transaction() as tx:
         tx.run(EXPIRE, id=lost.id)
-        overdue.silent_leases(tx)
+        sweep_queries.silent_leases(tx)
     bench.coordinator.advance_run(run.id)  # the activation is ready again
     reserved(bench, bench.claim(run, "one"), 300)
 
@@ -235,7 +236,7 @@ def test_calls_of_a_lost_attempt_count_once_beside_those_of_an_attempt_that_told
         if attempt == 2:
             with bench.database.transaction() as tx:
                 tx.run(EXPIRE, id=run.activation("work").id)
-                overdue.silent_leases(tx)
+                sweep_queries.silent_leases(tx)
         return Finished(outputs={"result": "done"})
 
     bench.does(work=work)

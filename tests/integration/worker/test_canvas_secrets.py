@@ -11,10 +11,10 @@ from sqlalchemy import text
 
 from components import registry
 from providers.addresses import Guard
-from store import canvases, versions
-from store.canvas_secrets import CanvasSecrets
-from store.ids import new_id
-from store.sealing import SealingKey
+from store.agents import canvases, versions
+from store.agents.canvas_secrets import CanvasSecrets
+from store.primitives.encryption import SealingKey
+from store.primitives.ids import new_id
 from tests.integration.engine import Bench, Run
 from worker.outside import Reach
 

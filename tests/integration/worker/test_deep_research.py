@@ -9,7 +9,7 @@ import pytest
 from components.context import THINK_END, THINK_START
 from providers.scripted import Script
 from scheduler.lifecycle import Lifecycle
-from store import journal
+from store.runs import journal
 from tests.builders import says
 from tests.integration.engine import Bench, Run, at_work, until
 from tests.integration.knowledge_bases import Shop

@@ -20,8 +20,8 @@ from components import registry
 from components.context import NodeContext
 from scheduler.coordinator import Coordinator
 from scheduler.counting import Counters
-from store.inbox import Written
-from store.schema import activations as rows
+from store.runs.reports import Written
+from store.tables.runs import activations as rows
 from tests.builders import default, goto, says
 from tests.integration.engine import Bench, Run, reporting, until
 from worker import attempting

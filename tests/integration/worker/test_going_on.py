@@ -17,12 +17,13 @@ from canvas.outcome import Finished
 from components.context import NodeContext
 from scheduler.broker import ADVANCE, EXECUTE
 from scheduler.coordinator import Coordinator
-from store import inbox, runs
-from store.activations import Claim
-from store.schema import runs as run_rows
-from store.statements import compiled
-from store.transaction import Behind, Transaction
-from store.weeks import Week
+from store.db.compiled_statements import compiled
+from store.db.transaction import Behind, Transaction
+from store.primitives.weeks import Week
+from store.runs import reports as report_rows
+from store.runs import run_rows as run_store
+from store.runs.activations import Claim
+from store.tables.runs import runs as run_rows
 from tests.builders import says
 from tests.integration.engine import Bench, Run, at_work, carried_out, reporting, until
 from worker.eager import Eager, Taking
@@ -65,7 +66,7 @@ def test_where_others_may_have_reported_a_step_is_followed_by_a_look(bench: Benc
 
     began_with_one_hint(bench, run)
 
-    look = compiled(inbox.HAS_REPORTED, {"of_run": run.id}, f"p{Week.of_run(run.id).name}").sql
+    look = compiled(report_rows.HAS_REPORTED, {"of_run": run.id}, f"p{Week.of_run(run.id).name}").sql
     assert (sent.count(look), run.statuses["one"], run.statuses["two"]) == (2, "done", "ready")
 
 
@@ -251,7 +252,7 @@ def test_a_run_that_somebody_holds_gets_the_report_and_whoever_looks_next_goes_o
 
         def somebody_takes_it(ctx: NodeContext) -> Finished:
             holder = held.enter_context(bench.database.transaction())
-            assert runs.try_lock(holder, run.id)() is not None
+            assert run_store.try_lock(holder, run.id)() is not None
             return Finished()
 
         bench.does(compute=somebody_takes_it)
@@ -270,7 +271,7 @@ def test_siblings_that_end_together_are_stored_together_and_their_results_are_in
 ):
     nodes = [f"n{number:02}" for number in range(8)]
     waiting: list[Part] = []
-    wait, settle = Part.wait, inbox.settle
+    wait, settle = Part.wait, report_rows.settle
 
     def waits(part: Part) -> None:
         waiting.append(part)
@@ -282,7 +283,7 @@ def test_siblings_that_end_together_are_stored_together_and_their_results_are_in
         settle(tx, claimed, *given)
 
     monkeypatch.setattr(Part, "wait", waits)
-    monkeypatch.setattr(inbox, "settle", settled)
+    monkeypatch.setattr(report_rows, "settle", settled)
     said = says(" ".join(f"{{{node}@result}}" for node in nodes))
     run = bench.start(f"begin -> {', '.join(nodes)} -> say", say=said)
 
@@ -333,7 +334,7 @@ def report(bench: Bench, claimed: Claim, eager: Eager, coordinator: Coordinator 
 @contextmanager
 def answer_lost(bench: Bench, monkeypatch: pytest.MonkeyPatch, node: str) -> Generator[None]:
     """The connection breaks when the step with a node's report has been committed, and nobody has heard of it."""
-    transaction, settle = bench.database.transaction, inbox.settle
+    transaction, settle = bench.database.transaction, report_rows.settle
     is_in_it, lost = list[bool](), list[bool]()
 
     def settled(tx: Transaction, claimed: Claim, *given: Any) -> None:
@@ -350,7 +351,7 @@ def answer_lost(bench: Bench, monkeypatch: pytest.MonkeyPatch, node: str) -> Gen
             raise OperationalError("commit", {}, Exception("server closed the connection"))
 
     with monkeypatch.context() as patched:
-        patched.setattr(inbox, "settle", settled)
+        patched.setattr(report_rows, "settle", settled)
         patched.setattr(bench.database, "transaction", losing)
         yield
     assert lost

@@ -17,7 +17,7 @@ from providers.accounts import Account, AccountModel
 from providers.rates import Rates
 from scheduler.counting import Counters
 from scheduler.sweep import Sweeper
-from store import explaining
+from store.monitoring import wait_facts
 from tests.builders import says
 from tests.integration.engine import REDIS_AWAY, Bench, Run, at_work, until
 from tests.integration.worker import test_agent_over_the_wire as agents
@@ -61,7 +61,7 @@ def test_whoever_asks_is_told_what_a_run_waits_for(bench: Bench):
         bench.play()
 
     with bench.database.transaction() as tx:
-        found = explaining.facts(tx, bench.tenant_id, run.id)
+        found = wait_facts.facts(tx, bench.tenant_id, run.id)
         assert found is not None
         canvas = bench.coordinator.versions.canvas(tx, found[1])
     wait = explain(found[0], canvas, lambda _: 60.0).wait

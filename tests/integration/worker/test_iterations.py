@@ -8,7 +8,7 @@ import pytest
 
 from canvas.outcome import Finished
 from components.context import NodeContext
-from store import values
+from store.runs import values
 from tests.builders import says
 from tests.integration.engine import Bench, Run, Work
 from worker import slots

@@ -9,8 +9,8 @@ from sqlalchemy import text
 from sqlalchemy.exc import OperationalError
 
 from canvas.outcome import Finished
-from store import database as database_module
-from store.database import Database
+from store.db import database as database_module
+from store.db.database import Database
 from tests.builders import says
 from tests.integration.engine import Bench, Run, at_work, until
 from worker import reporting

@@ -10,11 +10,12 @@ from canvas.errors import ValueGone
 from canvas.outcome import Finished
 from components.context import NodeContext
 from scheduler import snapshots
-from store import conversations, overview, values
-from store.blobs import LocalBlobs
-from store.database import Database
-from store.large_values import LargeValues
-from store.schema import node_values
+from store.agents import conversations
+from store.db.database import Database
+from store.files.blobs import LocalBlobs
+from store.files.large_values import LargeValues
+from store.runs import run_queries, values
+from store.tables.runs import node_values
 from tests.builders import says
 from tests.integration.engine import Bench, Run
 
@@ -69,7 +70,7 @@ def test_a_value_of_a_megabyte_lies_in_one_file_and_everybody_reads_it_whole(ben
     assert (finished["count"].outputs or {})["same"] == TEXT
     assert TEXT in (finished["count"].inputs or {}).values()
     with bench.database.transaction() as tx:
-        listened = overview.read(tx, bench.tenant_id, run.id, 0)
+        listened = run_queries.read(tx, bench.tenant_id, run.id, 0)
         shown = snapshots.outputs_of(tx, bench.coordinator.versions, run.row, lambda entry: ())
     assert shown["work"]["result"] == TEXT
     assert listened is not None

@@ -14,8 +14,8 @@ from canvas.outcome import Finished
 from components.context import NodeContext
 from scheduler.broker import EXECUTE
 from scheduler.sweep import Sweeper
-from store import overdue
-from store.schema import activations as rows
+from store.monitoring import sweep_queries
+from store.tables.runs import activations as rows
 from tests.integration.engine import Bench, Run, until
 from worker.runtime import Worker
 
@@ -194,7 +194,7 @@ def dies(bench: Bench, worker: Worker) -> None:
     """What is seen of a process's death: its leases run out, are swept, and nothing more is heard of it."""
     with bench.database.transaction() as tx:
         tx.run(SILENT)
-        overdue.silent_leases(tx)
+        sweep_queries.silent_leases(tx)
     worker.leases.release_all()
 
 

@@ -12,8 +12,8 @@ import redis
 
 from canvas.errors import NotFound
 from canvas.outcome import Finished
-from store import activations, runs
-from store.schema import activations as rows
+from store.runs import activations, run_rows
+from store.tables.runs import activations as rows
 from tests.builders import says
 from tests.integration.engine import Bench, Run, at_work, until
 from tests.integration.worker.conftest import Patient
@@ -100,7 +100,7 @@ def test_a_cancel_whose_call_got_lost_is_seen_when_the_lease_is_renewed(bench: B
     with at_work(bench, bench.a_worker(renew_every=timedelta(milliseconds=40), cancel_poll=NEVER)):
         patient.wait_for("work")
         with bench.database.transaction() as tx:
-            row = runs.lock(tx, run.id)
+            row = run_rows.lock(tx, run.id)
             assert row is not None
             bench.coordinator.cancel(tx, row)
         until(lambda: patient.stopped == ["work"])

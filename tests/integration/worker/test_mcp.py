@@ -14,9 +14,11 @@ from providers.scripted import Script
 from scheduler import sweep
 from scheduler.accepting import Start
 from scheduler.turn_start import Request
-from store import canvases, mcp_pins, mcp_servers, sealed_headers
-from store.mcp_servers import ServerFields
-from store.sealing import SealingKey
+from store.agents import canvases
+from store.mcp import pins, servers
+from store.mcp.servers import ServerFields
+from store.primitives.encryption import SealingKey
+from store.tenants import sealed_headers
 from tests.integration.engine import Bench, Run
 from tests.integration.worker.test_side_effects import lose
 from tests.mcp_servers import ADD, Serving, mcp_server, of_the_handshake_era
@@ -96,7 +98,7 @@ def test_a_tool_that_changed_its_words_is_not_called_until_somebody_approves(ben
     second = played(bench, serving, DONE, ADDS, server=server)
 
     with bench.database.transaction() as tx:
-        mcp_pins.approve(tx, bench.tenant_id, server, "add", serving.description, ADD)
+        pins.approve(tx, bench.tenant_id, server, "add", serving.description, ADD)
     third = played(bench, serving, DONE, ADDS, server=server)
 
     assert results(first) == ["3"]
@@ -134,7 +136,7 @@ def test_words_that_changed_after_publishing_are_refused_at_the_first_call(bench
 def test_a_canvas_that_says_what_the_server_says_may_call_it(bench: Bench, serving: Serving):
     server = registered(bench, serving)
     with bench.database.transaction() as tx:
-        mcp_pins.approve(tx, bench.tenant_id, server, "add", "As it was long ago.", ADD)
+        pins.approve(tx, bench.tenant_id, server, "add", "As it was long ago.", ADD)
 
     assert results(played(bench, serving, DONE, ADDS, server=server)) == ["3"]
 
@@ -145,7 +147,7 @@ def test_a_tool_that_a_canvas_has_without_input_schema_is_offered_with_its_argum
 ):
     server = registered(bench, serving)
     with bench.database.transaction() as tx:
-        mcp_pins.approve(tx, bench.tenant_id, server, "add", "Adds two numbers.", ADD)
+        pins.approve(tx, bench.tenant_id, server, "add", "Adds two numbers.", ADD)
 
     mcp = [{"mcp_id": server.hex, "tools": {"add": told}}]
     assert results(played(bench, serving, DONE, ADDS, server=server, mcp=mcp)) == ["3"]
@@ -190,7 +192,7 @@ def test_an_agent_goes_on_where_a_server_is_away(bench: Bench):
 def registered(bench: Bench, serving: Serving, *, tenant_id: UUID | None = None, **fields: Any) -> UUID:
     given = ServerFields("Tools", serving.url, "streamable-http", **fields)
     with bench.database.transaction() as tx:
-        return mcp_servers.add(tx, tenant_id or bench.tenant_id, given, KEY)
+        return servers.add(tx, tenant_id or bench.tenant_id, given, KEY)
 
 
 def agent(server: UUID, **params: Any) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from werkzeug import Request, Response
 from scheduler.broker import EXTRACT
 from scheduler.dispatch import Dispatch
 from scheduler.sweep import Sweeper
-from store.memories import TYPES
+from store.knowledge.memories import TYPES
 from tests.integration.engine import Bench, Run, at_work
 from tests.integration.knowledge_bases import CHAT, EMBEDDING, vendor
 from tests.integration.memories import Notebook, extracted

@@ -22,8 +22,8 @@ from scheduler.counting import Counters
 from scheduler.silence import Silence
 from scheduler.sweep import Sweeper
 from scheduler.turn_start import Request
-from store import budgets
-from store.budgets import Written
+from store.tenants import budgets
+from store.tenants.budgets import Written
 from tests.builders import says
 from tests.integration.engine import Bench, Run
 from tests.integration.knowledge_bases import EMBEDDING, RANKS, Shop, Vendor, vendor

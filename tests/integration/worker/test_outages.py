@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from sqlalchemy.exc import OperationalError
 
-from store import activations
+from store.runs import activations
 from tests.builders import says
 from tests.integration.engine import Bench
 from worker import execution

@@ -14,10 +14,11 @@ from sqlalchemy import select
 from canvas.events.stream_sequencer import AUDIO_END, AUDIO_START
 from providers.scripted import Script
 from providers.services import Services
-from store import conversations, files
-from store.blobs import LocalBlobs
-from store.tenant_schema import files as rows
-from store.transaction import Transaction
+from store.agents import conversations
+from store.db.transaction import Transaction
+from store.files.blobs import LocalBlobs
+from store.tables.tenants import files as rows
+from store.tenants import uploads
 from tests.fakes import FakeHttp, no_network
 from tests.integration.engine import Bench, Run, at_work, until
 from tests.integration.worker.test_voice import sweep_away
@@ -70,7 +71,7 @@ def test_audio_follows_the_text_of_its_turn_and_the_files_are_the_tenants(bench:
     ids = IN_MARKERS.findall(run.said)
     assert run.said == TEXT + "".join(f"{AUDIO_START}{name}{AUDIO_END}" for name in ids)
     with bench.database.transaction() as tx:
-        found = [files.get(tx, bench.tenant_id, UUID(name)) for name in ids]
+        found = [uploads.get(tx, bench.tenant_id, UUID(name)) for name in ids]
     assert [LocalBlobs(tmp_path).get(file.sha256).decode() for file in found] == ["So: Forty-two.", "你好。", "Bye."]
     assert {file.mime_type for file in found} == {"audio/mpeg"}
     assert [turn.epoch for turn in run.turns] == [0]

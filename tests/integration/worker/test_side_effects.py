@@ -20,8 +20,8 @@ from providers.services import Call, MailAccount, Reply, Services
 from scheduler import sweep
 from scheduler.sweep import Sweeper
 from scheduler.turn_start import Request
-from store import activations
-from store.schema import activations as rows
+from store.runs import activations
+from store.tables.runs import activations as rows
 from tests.builders import goto, reads, says
 from tests.fakes import FakeHttp
 from tests.integration.engine import Bench, Run, at_work, until

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from store import files
-from store.blobs import LocalBlobs
-from store.database import Database
-from store.large_values import LargeValues
+from store.db.database import Database
+from store.files.blobs import LocalBlobs
+from store.files.large_values import LargeValues
+from store.tenants import uploads
 from tests.integration.engine import Bench
 from tests.integration.store.slow_storage import SlowStorage
 from worker.keeping import Keeping
@@ -24,9 +24,9 @@ def bucket(database: Database, tmp_path: Path) -> SlowStorage:
 
 def test_an_upload_is_read_while_no_transaction_is_open(bench: Bench, database: Database, bucket: SlowStorage):
     run = bench.start("begin -> work")
-    kept = files.store(bucket.inner, "a.txt", "text/plain", b"Hello")
+    kept = uploads.store(bucket.inner, "a.txt", "text/plain", b"Hello")
     with database.transaction() as tx:
-        upload = files.note(tx, bench.tenant_id, kept)
+        upload = uploads.note(tx, bench.tenant_id, kept)
 
     read = _Files(database, bucket).read(bench.tenant_id, run.id, {"id": str(upload.id), "name": "a.txt"}, "")
 

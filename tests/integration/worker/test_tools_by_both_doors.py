@@ -20,7 +20,7 @@ from providers.repeats import HEADER
 from providers.scripted import Script
 from scheduler import sweep
 from scheduler.sweep import Sweeper
-from store.schema import activations as rows
+from store.tables.runs import activations as rows
 from tests.builders import says
 from tests.integration.engine import Bench, Run, at_work, until
 from worker.outside import Reach

@@ -14,10 +14,11 @@ from canvas.state.run_state import ScopeKey, scope_text
 from components import registry
 from components.base import Component, Params
 from scheduler.broker import ADVANCE
-from store import canvases, values, versions
-from store.ids import new_id
-from store.schema import activations as rows
-from store.values import View, Written
+from store.agents import canvases, versions
+from store.primitives.ids import new_id
+from store.runs import values
+from store.runs.values import View, Written
+from store.tables.runs import activations as rows
 from tests.builders import At
 from tests.canvases_at_random import Story, story_at_random
 from tests.integration.engine import Bench, Run, carried_out

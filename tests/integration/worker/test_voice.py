@@ -18,11 +18,12 @@ from components import registry
 from providers.scripted import Script
 from scheduler.bus import channel
 from scheduler.sweep import Sweeper
-from store import activations, overdue, turns
-from store.ids import new_id
-from store.schema import activations as rows
-from store.schema import turns as turn_rows
-from store.transaction import Transaction
+from store.db.transaction import Transaction
+from store.monitoring import sweep_queries
+from store.primitives.ids import new_id
+from store.runs import activations, message_streams
+from store.tables.runs import activations as rows
+from store.tables.runs import turns as turn_rows
 from tests.builders import says
 from tests.integration.engine import Bench, Run, at_work, until
 from tests.integration.worker.paces import nothing_has_left_of_late
@@ -160,16 +161,16 @@ def test_a_worker_whose_lease_is_gone_says_not_a_word(bench: Bench, heard: "Hear
 def test_nobody_takes_the_lease_of_a_speaker_who_is_about_to_take_a_turn(
     bench: Bench, heard: "Heard", monkeypatch: pytest.MonkeyPatch
 ):
-    take = turns.take
+    take = message_streams.take
     swept: list[Any] = []
 
-    def slowly(tx: Transaction, run_id: UUID, *given: Any) -> turns.Taken:
+    def slowly(tx: Transaction, run_id: UUID, *given: Any) -> message_streams.Taken:
         with bench.database.transaction() as other:  # it stands still here, for longer than its lease
             other.run(RUN_OUT, run_id=run_id)
-            swept.extend(overdue.silent_leases(other))
+            swept.extend(sweep_queries.silent_leases(other))
         return take(tx, run_id, *given)
 
-    monkeypatch.setattr(turns, "take", slowly)
+    monkeypatch.setattr(message_streams, "take", slowly)
     run = answering(bench, heard)
 
     assert (run.status, swept) == ("succeeded", [])
@@ -181,7 +182,7 @@ def test_an_outage_silences_a_speaker_and_does_not_fail_it(
     def away(*_: Any) -> Any:
         raise OperationalError("select", {}, Exception("the database is away"))
 
-    monkeypatch.setattr(turns, "take", away)
+    monkeypatch.setattr(message_streams, "take", away)
     run = answering(bench, heard)
 
     assert (run.status, heard.pieces()) == ("succeeded", [])
@@ -278,12 +279,12 @@ def test_what_an_earlier_attempt_still_says_is_of_another_epoch(bench: Bench):
     """A reader ignores it, and its row is not touched."""
     run_id, turn, first, second = new_id(), new_id(), new_id(), new_id()
     with bench.database.transaction() as tx:
-        turns.take(tx, run_id, turn, "say", first)
-        tx.run(turns.TAKE_BACK, run_id=run_id, turn=turn, number=4)
-        turns.take(tx, run_id, turn, "say", second)
+        message_streams.take(tx, run_id, turn, "say", first)
+        tx.run(message_streams.TAKE_BACK, run_id=run_id, turn=turn, number=4)
+        message_streams.take(tx, run_id, turn, "say", second)
 
-        assert not turns.write(tx, run_id, turn, first, 0, "late")
-        assert turns.write(tx, run_id, turn, second, 1, "new")
+        assert not message_streams.write(tx, run_id, turn, first, 0, "late")
+        assert message_streams.write(tx, run_id, turn, second, 1, "new")
 
 
 # -- in other words --------------------------------------------------------------------------------------------------
@@ -343,5 +344,5 @@ def sweep_away(bench: Bench, run: Run) -> None:
     past = datetime.now(UTC) - timedelta(seconds=1)
     with bench.database.transaction() as tx:
         tx.run(rows.update().where(rows.c.run_id == run.id, rows.c.status == "running").values(lease_until=past))
-        assert overdue.silent_leases(tx) == [run.id]
+        assert sweep_queries.silent_leases(tx) == [run.id]
     bench.coordinator.advance_run(run.id)

@@ -9,8 +9,8 @@ import pytest
 from sqlalchemy import select
 from sqlalchemy.exc import OperationalError
 
-from store import inbox
-from store.schema import activations as rows
+from store.runs import reports
+from store.tables.runs import activations as rows
 from tests.integration.engine import Bench, Run, until
 
 LEASE = timedelta(milliseconds=900)
@@ -20,7 +20,7 @@ def test_a_report_that_waits_keeps_its_lease(bench: Bench, monkeypatch: pytest.M
     is_full, tried = threading.Event(), threading.Event()
     is_full.set()
     for way in ("report", "settle"):
-        store = getattr(inbox, way)
+        store = getattr(reports, way)
 
         def refuse(*given: Any, store: Callable[..., Any] = store) -> Any:
             if is_full.is_set():
@@ -28,7 +28,7 @@ def test_a_report_that_waits_keeps_its_lease(bench: Bench, monkeypatch: pytest.M
                 raise OperationalError("update", {}, Exception("could not extend file"))
             return store(*given)
 
-        monkeypatch.setattr(inbox, way, refuse)
+        monkeypatch.setattr(reports, way, refuse)
     run = bench.start("begin -> work")
     worker = bench.a_worker(lease=LEASE, renew_every=LEASE / 4)
     thread = threading.Thread(target=worker.execute, args=(run.id, run.activation("begin").id))

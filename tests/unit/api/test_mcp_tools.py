@@ -8,7 +8,7 @@ import pytest
 
 from api.mcp_tools import answer_of, options_of, schema_of
 from api.talk import Told
-from store.mcp_agents import ExposedAgent
+from store.mcp.agents import ExposedAgent
 
 
 def agent(**fields: Any) -> ExposedAgent:

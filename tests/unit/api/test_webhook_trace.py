@@ -6,8 +6,8 @@ from typing import Any
 from api.sse import Wired
 from api.webhook_trace import asked_for, page_of, start_of, started_after, trace_of, webhook_id
 from canvas.events.stream_sequencer import Position
-from store.ids import new_id
-from store.webhook_calls import Trial
+from store.agents.webhook_runs import Trial
+from store.primitives.ids import new_id
 
 NOON = datetime(2026, 5, 4, 12, tzinfo=UTC)
 START = NOON.timestamp()

@@ -5,7 +5,7 @@ from cli.checks import Level
 from components import registry
 from components.tools.retired import RETIRED
 from settings import TIME_LIMITS, Settings
-from store.server import Locks
+from store.monitoring.server_info import Locks
 
 
 def test_doctor_warns_when_statements_over_all_weeks_may_take_half_of_the_lock_table():

@@ -16,9 +16,9 @@ from canvas.graph.canvas import Canvas, compile_canvas
 from canvas.graph.uncertain_outcomes import question
 from cli.stand_ins import stand_ins
 from cli.telling import Lines, Speech, form_lines
-from store.events import Stored
-from store.ids import new_id
-from store.overview import Glance
+from store.primitives.ids import new_id
+from store.runs.events import Stored
+from store.runs.run_queries import Glance
 
 NOW = datetime.now(UTC)
 TURN = UUID(int=7)

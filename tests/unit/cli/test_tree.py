@@ -7,7 +7,7 @@ from uuid import UUID
 from canvas.document import parsing
 from canvas.graph.canvas import compile_canvas
 from cli import tree
-from store.overview import Step
+from store.runs.run_queries import Step
 
 BEGUN = datetime(2026, 1, 2, tzinfo=UTC)
 

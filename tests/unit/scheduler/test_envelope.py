@@ -8,7 +8,7 @@ from celery import Celery
 
 from scheduler.broker import ADVANCE, EXECUTE, NODES, RUNS
 from scheduler.envelope import envelope
-from store.ids import new_id
+from store.primitives.ids import new_id
 
 OF_EACH = ("id", "root_id", "correlation_id", "delivery_tag", "reply_to", "origin")
 IDS = (str(new_id()), str(new_id()))

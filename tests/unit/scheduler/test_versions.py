@@ -10,8 +10,8 @@ import pytest
 
 from canvas.errors import NotFound
 from scheduler.versions import Versions
-from store import versions
-from store.transaction import Transaction
+from store.agents import versions
+from store.db.transaction import Transaction
 
 TX = cast(Transaction, None)
 DSL = {"components": {"begin": {"obj": {"component_name": "Begin", "params": {}}, "downstream": []}}}

@@ -8,7 +8,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from store.activations import Claim
+from store.runs.activations import Claim
 from worker.claims import Claims
 from worker.lease import Attempt
 

@@ -6,7 +6,7 @@ from uuid import uuid4
 
 import pytest
 
-from store.activations import Claim
+from store.runs.activations import Claim
 from worker import histories
 from worker.kept import Kept
 

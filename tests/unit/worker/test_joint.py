@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from store.activating import Own
+from store.runs.new_activations import Own
 from worker.joint import MOST, Joint, Part
 
 ONE, TWO = UUID(int=1), UUID(int=2)

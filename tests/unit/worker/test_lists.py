@@ -5,7 +5,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from store.values import Written
+from store.runs.values import Written
 from worker.kept import weight_of
 from worker.lists import LIGHT, Lists
 

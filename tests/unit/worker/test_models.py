@@ -12,8 +12,8 @@ from canvas.errors import ModelError
 from providers.accounts import Account, AccountModel
 from providers.catalogue import Limits
 from providers.scripted import Script
-from store import budgets, model_accounts
-from store.database import Database
+from store.db.database import Database
+from store.tenants import budgets, model_accounts
 from worker import models
 from worker.models import Models
 

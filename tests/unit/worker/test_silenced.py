@@ -5,7 +5,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 from uuid import uuid4
 
-from store.turns import Taken
+from store.runs.message_streams import Taken
 from worker.voice import Voice
 
 

@@ -7,7 +7,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from store.turns import Taken
+from store.runs.message_streams import Taken
 from worker import voice
 from worker.voice import Voice
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from canvas.state.order_key import Place
-from store.activations import Claim
-from store.values import View, Written
+from store.runs.activations import Claim
+from store.runs.values import View, Written
 from worker import values_seen
 from worker.kept import Kept
 from worker.values_seen import LARGEST

@@ -4,23 +4,23 @@ from canvas import budget
 from canvas.events import run_warnings
 from canvas.events.run_warnings import Notice
 from canvas.outcome import Finished
-from store import outcomes
+from store.runs import outcome_codec
 
 
 def test_warnings_of_a_step_are_stored_once_each_and_bounded():
     many = [Notice("a", "x" * 10_000), Notice("a", "x" * 10_000), *(Notice("b", str(n)) for n in range(100))]
 
-    column = outcomes.to_column(Finished(), error=None, retake=False, spoke=False, warnings=many)
+    column = outcome_codec.to_column(Finished(), error=None, retake=False, spoke=False, warnings=many)
 
     stored = run_warnings.warnings_in(column)
     assert stored[0] == {"code": "a", "message": "x" * run_warnings.LONGEST}
     assert [each["message"] for each in stored[1:3]] == ["0", "1"]
     assert len(stored) == run_warnings.MOST
-    assert outcomes.from_column(column).outcome == Finished()
+    assert outcome_codec.from_column(column).outcome == Finished()
 
 
 def test_step_without_warnings_stores_nothing_of_them():
-    column = outcomes.to_column(Finished(), error=None, retake=False, spoke=False)
+    column = outcome_codec.to_column(Finished(), error=None, retake=False, spoke=False)
 
     assert (run_warnings.warnings_in(column), run_warnings.warnings_in(None)) == ([], [])
     assert run_warnings.WARNINGS not in column

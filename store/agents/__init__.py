@@ -1,0 +1,1 @@
+"""Canvases, versions, conversations and webhooks."""

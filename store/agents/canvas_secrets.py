@@ -1,0 +1,292 @@
+"""Secrets of canvases at rest: keys of tools, passwords of databases, tokens of webhooks.
+
+In `canvases.draft` and `versions.dsl` a secret is the text `easel-sealed:1:` and its value sealed with the deployment's
+key. It opens in the same parameter of the same component of the same canvas only. Sealing is deterministic (AES-SIV):
+the same document is the same text, so a save that changes nothing makes no version.
+
+Replies show a mask, `••••` with eight digits that tell secrets of a canvas apart. A document that comes back with a
+mask keeps the secret that it stands for, wherever its node was moved. Sealed text in a document from outside is kept
+where the canvas holds it already, and refused elsewhere: nobody who has copied a row can have it opened. Sealed text in
+parameters that nobody declares (their plugin is not loaded) is masked and kept too.
+
+References within a secret (`Bearer sk-live {sys.user_id}`) are filled after it was opened. They stand behind the sealed
+value once more, readable, so that whoever orders nodes or prepares values sees them.
+"""
+
+import hashlib
+import json
+import re
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
+
+import sqlalchemy as sa
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESSIV
+from sqlalchemy import bindparam, select
+
+from canvas.document import references
+from canvas.document.secret_fields import Declarations, Place, changed, changed_params
+from canvas.errors import InvalidCanvas
+from store.db.transaction import Transaction
+from store.primitives.encryption import CannotUnseal, SealingKey
+from store.primitives.json_codec import encode
+from store.tables.tenants import canvases, versions
+
+PREFIX = "easel-sealed:1:"
+_MASKED = "••••"
+_MASK = re.compile(_MASKED + r"[0-9a-f]{8}")
+_SEALED = re.compile(re.escape(PREFIX) + r"[A-Za-z0-9_-]*(?: \{[^{}\s]*\})*")
+
+_NOWHERE = ("", "")  # component and field of sealed text in parameters that nobody declares
+_NO_KEY = "this process has no sealing key for secrets. Set EASEL_SECRET_KEY."
+
+CANVAS_IDS = select(canvases.c.tenant_id, canvases.c.id).order_by(canvases.c.id)
+ORPHANED_IDS = (
+    select(versions.c.tenant_id, versions.c.canvas_id.label("id"))
+    .where(versions.c.canvas_id.not_in(select(canvases.c.id)))
+    .distinct()
+)
+RECENT_DRAFTS = (
+    select(canvases.c.tenant_id, canvases.c.id, canvases.c.draft)
+    .order_by(canvases.c.updated_at.desc())
+    .limit(bindparam("most"))
+    .subquery()
+)
+SEALED_DRAFT = (
+    select(RECENT_DRAFTS).where(sa.cast(RECENT_DRAFTS.c.draft, sa.Text).like(bindparam("sign"))).limit(1)
+)  # the limit within comes first, so no more drafts than that are read, and none behind the first that has the sign
+_this_canvas = (canvases.c.tenant_id == bindparam("of_tenant"), canvases.c.id == bindparam("of_canvas"))
+_its_versions = (versions.c.tenant_id == bindparam("of_tenant"), versions.c.canvas_id == bindparam("of_canvas"))
+DRAFT = select(canvases.c.draft).where(*_this_canvas).with_for_update()
+PUT_DRAFT = sa.update(canvases).where(*_this_canvas).values(draft=bindparam("new_draft"))
+DOCUMENTS = select(versions.c.id, versions.c.dsl).where(*_its_versions).with_for_update()
+PUT_DOCUMENT = (
+    sa.update(versions)
+    .where(versions.c.id == bindparam("version_id"))
+    .values(dsl=bindparam("new_dsl"), digest=bindparam("new_digest"))
+)
+OLD_DOCUMENTS = select(versions.c.dsl).where(*_its_versions).order_by(versions.c.created_at.desc())
+
+
+def is_mask(value: Any) -> bool:
+    """Whether a value is what replies show in a secret's place; blanks around it do not count."""
+    return isinstance(value, str) and _MASK.fullmatch(value.strip()) is not None
+
+
+def is_sealed(value: Any) -> bool:
+    return isinstance(value, str) and value.startswith(PREFIX)
+
+
+def holds_sealed(value: Any) -> bool:
+    """Whether something in a JSON value is sealed; headers may be within a JSON text."""
+    match value:
+        case str():
+            return PREFIX in value
+        case Mapping():
+            return any(holds_sealed(member) for member in value.values())
+        case list() | tuple():
+            return any(holds_sealed(item) for item in value)
+        case _:
+            return False
+
+
+@dataclass(frozen=True, slots=True)
+class CanvasSecrets:
+    """The secrets of one canvas. `declared` knows which parameters are some."""
+
+    tenant_id: UUID
+    canvas_id: UUID
+    declared: Declarations
+    cipher: AESSIV | None = field(repr=False)  # None: this process has no key
+
+    @classmethod
+    def of(cls, key: SealingKey | None, tenant_id: UUID, canvas_id: UUID, declared: Declarations) -> "CanvasSecrets":
+        cipher = AESSIV(key.derived(b"easel: secrets of canvases", 64)) if key is not None else None
+        return cls(tenant_id, canvas_id, declared, cipher)
+
+    def sealed(
+        self, document: Mapping[str, Any], before: Callable[[], Iterable[Mapping[str, Any]]] = tuple
+    ) -> dict[str, Any]:
+        """A document from outside as it is stored. `before` gives the canvas's stored documents, for masks.
+
+        Raises InvalidCanvas for a mask or a sealed text that stands for no secret of this canvas, for a mask among
+        other characters, and without a key.
+        """
+        kept: dict[tuple[str, str, str], str] = {}
+        further = map(self._masks, before())
+
+        def known(component: str, field: str, text: str) -> str | None:
+            wanted = (component, field, text)
+            while (found := kept.get(wanted)) is None and (more := next(further, None)) is not None:
+                kept.update(more)
+            return found
+
+        def seal(place: Place, value: Any) -> str:
+            text = value.strip() if isinstance(value, str) else ""
+            if not is_sealed(text) and _MASKED not in text:
+                return self._seal(place, value)
+            if (found := known(place.component, place.field, text)) is not None:
+                return found
+            raise InvalidCanvas(f"{place} {_refusal(text)}", node=place.node, field=place.field)
+
+        def restored(text: str) -> str:
+            return _MASK.sub(lambda mask: known(*_NOWHERE, mask[0]) or mask[0], text)
+
+        sealed = changed(document, self.declared, seal)
+        is_masked = any(_MASKED in text for text in references.texts_in(sealed))
+        return _with_texts(sealed, restored) if is_masked else sealed
+
+    def completed(self, document: Mapping[str, Any]) -> dict[str, Any]:
+        """A stored document with those secrets sealed that are not yet."""
+        return changed(document, self.declared, self._kept)
+
+    def masked(self, document: Mapping[str, Any]) -> dict[str, Any]:
+        """A stored document as replies show it."""
+
+        def mask(place: Place, value: Any) -> str:
+            if self.cipher is None and not is_sealed(value):
+                return f"{_MASKED}{'0' * 8}"  # without a key nobody can tell what it would stand for
+            return _mask(self._kept(place, value))
+
+        shown = changed(document, self.declared, mask)
+        if not holds_sealed(shown):
+            return shown
+        return _with_texts(shown, lambda text: _SEALED.sub(lambda sealed: _mask(sealed[0]), text))
+
+    def opened(self, document: Mapping[str, Any]) -> dict[str, Any]:
+        """A stored document with its secrets as they are. Raises CannotUnseal, which names node and field."""
+        return changed(document, self.declared, self._open)
+
+    def opened_params(self, place: Place, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The stored parameters of one node with their secrets as they are. Raises CannotUnseal."""
+        return changed_params(place, params, self.declared, self._open)
+
+    def _masks(self, document: Mapping[str, Any]) -> dict[tuple[str, str, str], str]:
+        """What masks and sealed texts stand for in a stored document, by component, field and text.
+
+        Sealed texts in parameters that nobody declares have no component and no field.
+        """
+        found: dict[tuple[str, str, str], str] = {}
+
+        def note(place: Place, value: Any) -> str:
+            sealed = self._kept(place, value)
+            found[place.component, place.field, _mask(sealed)] = sealed
+            found[place.component, place.field, sealed] = sealed
+            return ""
+
+        rest = changed(document, self.declared, note)
+        for text in references.texts_in(rest):
+            for sealed in _SEALED.findall(text):
+                found[*_NOWHERE, _mask(sealed)] = sealed
+        return found
+
+    def _kept(self, place: Place, value: Any) -> str:
+        return value if is_sealed(value) else self._seal(place, value)
+
+    def _seal(self, place: Place, value: Any) -> str:
+        if self.cipher is None:
+            raise InvalidCanvas(f"{place}: {_NO_KEY}", node=place.node, field=place.field)
+        body = self.cipher.encrypt(json.dumps(value).encode(), [self._belongs_to(place)])
+        return PREFIX + urlsafe_b64encode(body).decode().rstrip("=") + _references_in(value)
+
+    def _open(self, place: Place, value: Any) -> Any:
+        if not is_sealed(value):
+            return value  # stored before secrets were sealed
+        if self.cipher is None:
+            raise CannotUnseal(f"{place}: {_NO_KEY}")
+        body = value.removeprefix(PREFIX).partition(" ")[0]
+        try:
+            sealed = urlsafe_b64decode(body + "=" * (-len(body) % 4))
+            return json.loads(self.cipher.decrypt(sealed, [self._belongs_to(place)]))
+        except (InvalidTag, ValueError) as error:
+            raise CannotUnseal(
+                f"{place} does not open: EASEL_SECRET_KEY is not the one it was sealed with. Set that key for every "
+                "process, or type the secret in again, save and publish."
+            ) from error
+
+    def _belongs_to(self, place: Place) -> bytes:
+        return f"canvases/{self.tenant_id}/{self.canvas_id}/{place.component}/{place.field}".encode()
+
+
+def _mask(sealed: str) -> str:
+    return f"{_MASKED}{hashlib.sha256(sealed.encode()).hexdigest()[:8]}"
+
+
+def _references_in(value: Any) -> str:
+    """What a secret refers to, each in braces behind a blank."""
+    found = references.find(value, with_aliases=True) if isinstance(value, str) else []
+    return "".join(f" {{{expression}}}" for expression in dict.fromkeys(each.expression for each in found))
+
+
+def _refusal(text: str) -> str:
+    """Why a value that is masked or sealed is not stored, and what to do."""
+    if is_mask(text):
+        return "is masked, and this canvas has no secret that the mask stands for. Type the secret in."
+    if is_sealed(text):
+        return f"begins with {PREFIX}, and this canvas holds no such secret there. Type the secret in as it is."
+    return f"has {_MASKED} among other characters, so it is no mask. Type the secret in whole."
+
+
+def _with_texts(value: Any, change: Callable[[str], str]) -> Any:
+    """A JSON value with every text changed, but for keys; the given one stays as it is."""
+    match value:
+        case str():
+            return change(value)
+        case Mapping():
+            return {key: _with_texts(member, change) for key, member in value.items()}
+        case list() | tuple():
+            return [_with_texts(item, change) for item in value]
+        case _:
+            return value
+
+
+# -- what is stored ---------------------------------------------------------------------------------------------------
+
+
+def seal_saved(
+    tx: Transaction, secrets: CanvasSecrets, document: Mapping[str, Any], draft: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return a document that is saved over a draft with its secrets sealed.
+
+    A mask in it stands for a secret of that draft, or of a version, the newest first; versions are read only for a mask
+    that the draft does not explain. Raises InvalidCanvas as `CanvasSecrets.sealed` does.
+    """
+
+    def before() -> Iterator[Mapping[str, Any]]:
+        yield draft
+        for row in tx.rows(OLD_DOCUMENTS, of_tenant=secrets.tenant_id, of_canvas=secrets.canvas_id):
+            yield row.dsl
+
+    return secrets.sealed(document, before)
+
+
+def a_sealed_draft(tx: Transaction, most: int) -> tuple[UUID, UUID, Mapping[str, Any]] | None:
+    """Tenant, id and draft of a canvas with sealed secrets, of the `most` changed last; None if there is none."""
+    rows = tx.rows(SEALED_DRAFT, sign=f"%{PREFIX}%", most=most)
+    return (rows[0].tenant_id, rows[0].id, rows[0].draft) if rows else None
+
+
+def all_canvases(tx: Transaction) -> list[tuple[UUID, UUID]]:
+    """Tenant and id of every canvas, and of those that are gone and have versions that runs refer to."""
+    return [(row.tenant_id, row.id) for statement in (CANVAS_IDS, ORPHANED_IDS) for row in tx.rows(statement)]
+
+
+def seal_stored(tx: Transaction, secrets: CanvasSecrets) -> int:
+    """Seal what lies in the clear in a canvas's draft and versions; how many documents were changed."""
+    given = {"of_tenant": secrets.tenant_id, "of_canvas": secrets.canvas_id}
+    number = 0
+    for row in tx.rows(DRAFT, **given):
+        sealed = secrets.completed(row.draft)
+        if sealed != row.draft:
+            tx.run(PUT_DRAFT, **given, new_draft=sealed)
+            number += 1
+    for row in tx.rows(DOCUMENTS, **given):
+        sealed = secrets.completed(row.dsl)
+        if sealed != row.dsl:
+            digest = hashlib.sha256(encode(sealed).encode()).digest()
+            tx.run(PUT_DOCUMENT, version_id=row.id, new_dsl=sealed, new_digest=digest)
+            number += 1
+    return number

@@ -1,0 +1,227 @@
+"""Canvases: what an author edits. Every save also keeps a version of the draft (store/agents/versions.py, engine
+8.3).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+import sqlalchemy as sa
+from sqlalchemy import JSON, bindparam, func, select
+from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.exc import IntegrityError
+
+from canvas.errors import Conflict, NotFound
+from store.agents import versions
+from store.db.transaction import Transaction
+from store.primitives.ids import new_id
+from store.tables.tenants import canvases, conversations, tenants
+from store.tables.tenants import versions as version_rows
+
+
+@dataclass(frozen=True, slots=True)
+class StoredCanvas:
+    """A canvas with its draft. `tags` is comma text, `published_at` the last time a version was released."""
+
+    id: UUID
+    tenant_id: UUID
+    owner: str  # the tenant's name
+    title: str
+    description: str | None
+    avatar: str | None
+    canvas_type: str
+    canvas_category: str
+    permission: str  # me | team
+    tags: str
+    release: bool
+    created_at: datetime
+    updated_at: datetime
+    published_at: datetime | None
+    draft: Mapping[str, Any] = field(repr=False, default_factory=dict[str, Any])  # empty in lists
+
+
+_published_at = (
+    select(func.max(version_rows.c.updated_at))
+    .where(version_rows.c.canvas_id == canvases.c.id, version_rows.c.released)
+    .scalar_subquery()
+)
+SHOWN = select(
+    canvases.c.id,
+    canvases.c.tenant_id,
+    tenants.c.name.label("owner"),
+    canvases.c.title,
+    canvases.c.description,
+    canvases.c.avatar,
+    canvases.c.canvas_type,
+    canvases.c.canvas_category,
+    canvases.c.permission,
+    canvases.c.tags,
+    canvases.c.release,
+    canvases.c.created_at,
+    canvases.c.updated_at,
+    _published_at.label("published_at"),
+).join(tenants, tenants.c.id == canvases.c.tenant_id)
+"""All of a canvas but its draft."""
+
+_this_canvas = (canvases.c.tenant_id == bindparam("of_tenant"), canvases.c.id == bindparam("canvas_id"))
+CANVAS = SHOWN.add_columns(canvases.c.draft).where(*_this_canvas)
+LOCKED_CANVAS = CANVAS.with_for_update(of=canvases)
+LOCK = select(canvases.c.id).where(*_this_canvas).with_for_update()
+INSERT = (
+    insert(canvases)
+    .values({c.name: bindparam(c.name) for c in canvases.c if c.name not in ("tags", "created_at", "updated_at")})
+    .on_conflict_do_nothing()
+    .returning(canvases.c.id)
+)
+_changeable = ("title", "description", "avatar", "canvas_type", "canvas_category", "permission")
+UPDATE = (
+    sa.update(canvases)
+    .where(*_this_canvas)
+    .values(
+        {c: func.coalesce(bindparam(f"new_{c}", type_=canvases.c[c].type), canvases.c[c]) for c in _changeable}
+        | {"draft": func.coalesce(bindparam("new_draft", type_=JSON(none_as_null=True)), canvases.c.draft)}
+    )
+    .values(release=bindparam("new_release"), updated_at=func.now())
+)
+PUT_DRAFT = sa.update(canvases).where(*_this_canvas).values(draft=bindparam("new_draft"), updated_at=func.now())
+DELETE = sa.delete(canvases).where(*_this_canvas)
+DELETE_CONVERSATIONS = sa.delete(conversations).where(
+    conversations.c.tenant_id == bindparam("of_tenant"), conversations.c.canvas_id == bindparam("canvas_id")
+)
+
+
+def create(
+    tx: Transaction,
+    tenant_id: UUID,
+    title: str,
+    dsl: Mapping[str, Any],
+    *,
+    description: str | None = None,
+    avatar: str | None = None,
+    canvas_type: str = "",
+    canvas_category: str = "agent_canvas",
+    permission: str = "me",
+    release: bool = False,
+    canvas_id: UUID | None = None,
+) -> UUID:
+    """Add a canvas and the first version of its draft; its id (a new one unless the caller brings one).
+
+    Raises Conflict if the tenant has one of that title in the category, in any case.
+    """
+    created = tx.scalar(
+        INSERT,
+        id=canvas_id or new_id(),
+        tenant_id=tenant_id,
+        title=title.strip(),
+        description=description,
+        avatar=avatar,
+        canvas_type=canvas_type,
+        canvas_category=canvas_category,
+        permission=permission,
+        release=release,
+        draft=dict(dsl),
+    )
+    if created is None:
+        raise _is_taken(title)
+    versions.save(tx, tenant_id, created, release=release)
+    return created
+
+
+def get(tx: Transaction, tenant_id: UUID, canvas_id: UUID) -> StoredCanvas:
+    """A canvas with its draft. Raises NotFound, for another tenant's as well."""
+    return _found(tx.one_or_none(CANVAS, of_tenant=tenant_id, canvas_id=canvas_id))
+
+
+def lock(tx: Transaction, tenant_id: UUID, canvas_id: UUID) -> StoredCanvas:
+    """Return a canvas with its draft, which nobody else changes until this transaction ends.
+
+    A draft that is written from what was read of it is read like this. Raises NotFound, for another tenant's as well.
+    """
+    return _found(tx.one_or_none(LOCKED_CANVAS, of_tenant=tenant_id, canvas_id=canvas_id))
+
+
+def update(
+    tx: Transaction,
+    tenant_id: UUID,
+    canvas_id: UUID,
+    *,
+    title: str | None = None,
+    dsl: Mapping[str, Any] | None = None,
+    description: str | None = None,
+    avatar: str | None = None,
+    canvas_type: str | None = None,
+    canvas_category: str | None = None,
+    permission: str | None = None,
+    release: bool = False,
+) -> None:
+    """Change what is given and leave the rest; a document is kept as a version, a release is one.
+
+    An update that does not release takes the canvas's flag away; released versions stay what they are.
+    Raises NotFound for an unknown canvas, Conflict if the title is taken.
+    """
+    values = {
+        "new_title": title.strip() if title is not None else None,
+        "new_description": description,
+        "new_avatar": avatar,
+        "new_canvas_type": canvas_type,
+        "new_canvas_category": canvas_category,
+        "new_permission": permission,
+        "new_draft": dict(dsl) if dsl is not None else None,
+        "new_release": release,
+    }
+    try:
+        with tx.savepoint():
+            hit = tx.run(UPDATE, of_tenant=tenant_id, canvas_id=canvas_id, **values)
+    except IntegrityError as error:  # the title is the one rule that these columns can break
+        raise _is_taken(title or "A canvas of this title") from error
+    if not hit:
+        raise NotFound("canvas not found.")
+    if release or dsl is not None:
+        versions.save(tx, tenant_id, canvas_id, release=release)
+
+
+def put_draft(tx: Transaction, tenant_id: UUID, canvas_id: UUID, dsl: Mapping[str, Any]) -> None:
+    """Change the draft and nothing else: no version is kept, and what is published stays. Raises NotFound."""
+    if not tx.run(PUT_DRAFT, of_tenant=tenant_id, canvas_id=canvas_id, new_draft=dict(dsl)):
+        raise NotFound("canvas not found.")
+
+
+def publish(
+    tx: Transaction,
+    tenant_id: UUID,
+    canvas_id: UUID,
+    *,
+    dsl: Mapping[str, Any] | None = None,
+    title: str | None = None,
+    description: str | None = None,
+) -> versions.Version:
+    """Release the draft, or the given document, which then becomes the draft; the version.
+
+    `title` and `description` are the version's. Raises NotFound for an unknown canvas.
+    """
+    update(tx, tenant_id, canvas_id, dsl=dsl, release=True)
+    return versions.save(tx, tenant_id, canvas_id, release=True, title=title, description=description)
+
+
+def delete(tx: Transaction, tenant_id: UUID, canvas_id: UUID) -> None:
+    """Delete a canvas with its conversations and versions. Runs stay, and with them the versions they refer to.
+
+    Cancel its active runs first (`conversations.open_runs`). Raises NotFound for an unknown canvas.
+    """
+    if not tx.rows(LOCK, of_tenant=tenant_id, canvas_id=canvas_id):
+        raise NotFound("canvas not found.")
+    tx.run(DELETE_CONVERSATIONS, of_tenant=tenant_id, canvas_id=canvas_id)
+    versions.delete_all(tx, tenant_id, canvas_id)
+    tx.run(DELETE, of_tenant=tenant_id, canvas_id=canvas_id)
+
+
+def _found(row: Mapping[str, Any] | None) -> StoredCanvas:
+    if row is None:
+        raise NotFound("canvas not found.")
+    return StoredCanvas(**row)
+
+
+def _is_taken(title: str) -> Conflict:
+    return Conflict(f"{title.strip()} already exists.")

@@ -1,0 +1,321 @@
+"""Conversations: what a user and an agent have said across runs (`session_id` on the wire).
+
+Here they are created, read, listed and deleted; messages and the active run are written together with a run's rows, in
+`store/runs/run_rows.py`. An assistant's message holds no text of its own: it names the activation whose outputs it
+shows.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+import sqlalchemy as sa
+from sqlalchemy import ColumnElement, Text, and_, bindparam, cast, exists, func, or_, select, true
+
+from canvas.errors import NotFound
+from store.db.transaction import Transaction
+from store.primitives.ids import new_id
+from store.tables.runs import node_values, runs
+from store.tables.tenants import conversation_messages as entries
+from store.tables.tenants import conversations
+from store.tables.tenants import versions as version_rows
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """One session. `messages` is the number of its last message, `rounds` of its completed turns."""
+
+    id: UUID
+    tenant_id: UUID
+    canvas_id: UUID
+    version_id: UUID
+    version_title: str
+    user_id: str
+    name: str
+    source: str  # workflow | agent
+    active_run: UUID | None
+    last_run: UUID | None
+    messages: int
+    rounds: int
+    error: str
+    created_at: datetime
+    updated_at: datetime
+    token_id: UUID | None = None  # the share link by which it was begun
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """What one side said. An assistant's `content` are the outputs of a node, None once retention has dropped them."""
+
+    number: int
+    role: str
+    content: Any = field(repr=False)
+    run_id: UUID | None
+    activation_id: UUID | None
+    node_id: str | None
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which conversations of a canvas to list; what is empty does not filter. Both ends of the time are included."""
+
+    ids: Sequence[UUID] = ()
+    user_id: str = ""
+    keywords: str = ""  # in id, name or the text of a message, in any case
+    since: datetime | None = None
+    until: datetime | None = None
+
+
+ORDERS = {
+    "create_time": conversations.c.created_at,
+    "create_date": conversations.c.created_at,
+    "update_time": conversations.c.updated_at,
+    "update_date": conversations.c.updated_at,
+    "name": conversations.c.name,
+    "user_id": conversations.c.user_id,
+}
+
+_version_title = select(version_rows.c.title).where(version_rows.c.id == conversations.c.version_id).scalar_subquery()
+_shown = tuple(
+    func.coalesce(_version_title, "").label(name) if name == "version_title" else conversations.c[name]
+    for name in Conversation.__dataclass_fields__
+)
+_of_canvas = and_(
+    conversations.c.tenant_id == bindparam("tenant_id"), conversations.c.canvas_id == bindparam("canvas_id")
+)
+_said = sa.outerjoin(
+    entries,
+    node_values,
+    and_(
+        node_values.c.run_id == entries.c.run_id,
+        node_values.c.activation_id == entries.c.activation_id,
+        node_values.c.node_id == entries.c.node_id,
+    ),
+)
+_content = func.coalesce(entries.c.content, node_values.c.outputs).label("content")
+
+INSERT = sa.insert(conversations).values(
+    {
+        name: bindparam(name)
+        for name in ("id", "tenant_id", "canvas_id", "version_id", "user_id", "name", "source", "token_id")
+    }
+    | {"has_queue": sa.false()}
+)
+CONVERSATION = select(*_shown).where(
+    conversations.c.tenant_id == bindparam("tenant_id"), conversations.c.id == bindparam("conversation_id")
+)
+OF_LINK = select(conversations.c.id).where(
+    conversations.c.tenant_id == bindparam("tenant_id"),
+    conversations.c.token_id == bindparam("token_id"),
+    or_(
+        conversations.c.id == bindparam("of"),
+        conversations.c.id == select(runs.c.conversation_id).where(runs.c.id == bindparam("of")).scalar_subquery(),
+    ),
+)
+PAGE = select(*_shown).where(_of_canvas)
+COUNT = select(func.count()).select_from(conversations).where(_of_canvas)
+MESSAGES = (
+    select(
+        entries.c.conversation_id,
+        entries.c.number,
+        entries.c.role,
+        _content,
+        entries.c.run_id,
+        entries.c.activation_id,
+        entries.c.node_id,
+        entries.c.created_at,
+        node_values.c.large,
+    )
+    .select_from(_said.join(conversations, conversations.c.id == entries.c.conversation_id))
+    .where(
+        conversations.c.tenant_id == bindparam("tenant_id"),
+        conversations.c.id == func.any(bindparam("some", type_=sa.ARRAY(sa.Uuid))),
+    )
+    .order_by(entries.c.conversation_id, entries.c.number)
+)
+HISTORY = (
+    select(entries.c.role, _content, entries.c.node_id, node_values.c.large)
+    .select_from(_said)
+    .where(entries.c.conversation_id == bindparam("conversation_id"), entries.c.number <= bindparam("upto"))
+    .order_by(entries.c.number.desc())
+    .limit(bindparam("most"))
+)
+OPEN_RUNS = (
+    select(runs.c.id)
+    .where(
+        runs.c.tenant_id == bindparam("tenant_id"),
+        runs.c.canvas_id == bindparam("canvas_id"),
+        sa.text("status in ('queued', 'running', 'waiting', 'stopping')"),  # the words of the partial index
+    )
+    .order_by(runs.c.created_at.desc(), runs.c.id.desc())
+)
+OPEN_RUNS_OF_SOME = OPEN_RUNS.where(runs.c.conversation_id == func.any(bindparam("some")))
+DELETE = (
+    sa.delete(conversations)
+    .where(_of_canvas, conversations.c.id == func.any(bindparam("some")))
+    .returning(conversations.c.id)
+)
+DELETE_ALL = sa.delete(conversations).where(_of_canvas)
+
+
+def create(
+    tx: Transaction,
+    tenant_id: UUID,
+    canvas_id: UUID,
+    version_id: UUID,
+    user_id: str = "",
+    name: str = "",
+    source: str = "workflow",
+    *,
+    conversation_id: UUID | None = None,
+    token_id: UUID | None = None,
+) -> UUID:
+    """Begin a conversation on a version; its id (a new one unless the caller brings one).
+
+    `token_id` names the share link by which it is begun.
+    """
+    created = conversation_id or new_id()
+    tx.later(
+        INSERT,
+        id=created,
+        tenant_id=tenant_id,
+        canvas_id=canvas_id,
+        version_id=version_id,
+        user_id=user_id,
+        name=name,
+        source=source,
+        token_id=token_id,
+    )
+    return created
+
+
+def get(tx: Transaction, tenant_id: UUID, conversation_id: UUID, canvas_id: UUID | None = None) -> Conversation:
+    """A conversation, of that canvas if one is named. Raises NotFound, for another tenant's as well."""
+    row = tx.one_or_none(CONVERSATION, tenant_id=tenant_id, conversation_id=conversation_id)
+    if row is None or (canvas_id is not None and row["canvas_id"] != canvas_id):
+        raise NotFound("Session not found!")
+    return Conversation(**row)
+
+
+def is_of_link(tx: Transaction, tenant_id: UUID, of: UUID, token_id: UUID) -> bool:
+    """Whether this is the id of a conversation that was begun by a share link, or of a run of one."""
+    return tx.scalar(OF_LINK, tenant_id=tenant_id, of=of, token_id=token_id) is not None
+
+
+def page(
+    tx: Transaction,
+    tenant_id: UUID,
+    canvas_id: UUID,
+    wanted: Wanted,
+    *,
+    order_by: str = "update_time",
+    descending: bool = True,
+    limit: int = 30,
+    offset: int = 0,
+) -> tuple[list[Conversation], int]:
+    """One page of a canvas's conversations, and how many there are on all pages.
+
+    The time of `wanted` is the last change if the order is one of changes, else the creation. An order that we do not
+    know means `update_time`.
+    """
+    conditions = _conditions(wanted, order_by)
+    order = ORDERS.get(order_by, conversations.c.updated_at)
+    by = (order, conversations.c.id)
+    rows = tx.rows(
+        PAGE.where(*conditions)
+        .order_by(*(column.desc() if descending else column for column in by))
+        .limit(limit)
+        .offset(offset),
+        tenant_id=tenant_id,
+        canvas_id=canvas_id,
+    )
+    total = tx.scalar(COUNT.where(*conditions), tenant_id=tenant_id, canvas_id=canvas_id)
+    return [Conversation(*row) for row in rows], total
+
+
+def messages(tx: Transaction, tenant_id: UUID, conversation_id: UUID) -> list[Message]:
+    """Everything said, in order; nothing for an unknown conversation or another tenant's."""
+    return messages_of(tx, tenant_id, [conversation_id])[conversation_id]
+
+
+def messages_of(tx: Transaction, tenant_id: UUID, conversation_ids: Sequence[UUID]) -> dict[UUID, list[Message]]:
+    """Everything said in some conversations, in order; nothing for those that are unknown or another tenant's."""
+    said: dict[UUID, list[Message]] = {conversation_id: [] for conversation_id in conversation_ids}
+    for conversation_id, *row, large in tx.rows(MESSAGES, tenant_id=tenant_id, some=list(conversation_ids)):
+        message = Message(*row)
+        content = tx.large.outputs(str(message.node_id), message.content, large)
+        said[conversation_id].append(replace(message, content=content) if large else message)
+    return said
+
+
+def history(tx: Transaction, conversation_id: UUID, upto: int, limit: int) -> list[Mapping[str, Any]]:
+    """The last `limit` messages up to number `upto`, oldest first: {role, content}, none for a limit below 1.
+
+    A user's content is as it was stored, an assistant's the outputs of the node that answered.
+    """
+    if limit < 1:
+        return []
+    rows = tx.rows(HISTORY, conversation_id=conversation_id, upto=upto, most=limit)
+    return [
+        {"role": role, "content": tx.large.outputs(str(node_id), content, large)}
+        for role, content, node_id, large in reversed(rows)
+    ]
+
+
+def open_runs(
+    tx: Transaction, tenant_id: UUID, canvas_id: UUID, conversation_ids: Sequence[UUID] | None = None
+) -> list[UUID]:
+    """Runs that are not over, of the given conversations or of all, also of deleted ones.
+
+    The newest come first: stopped in this order, none of them begins meanwhile.
+    """
+    given = {"tenant_id": tenant_id, "canvas_id": canvas_id}
+    if conversation_ids is None:
+        return [run_id for (run_id,) in tx.rows(OPEN_RUNS, **given)]
+    return [run_id for (run_id,) in tx.rows(OPEN_RUNS_OF_SOME, **given, some=list(conversation_ids))]
+
+
+def delete(tx: Transaction, tenant_id: UUID, canvas_id: UUID, conversation_ids: Sequence[UUID]) -> set[UUID]:
+    """Delete conversations of a canvas with their messages; the ids that were there. Their runs stay."""
+    rows = tx.rows(DELETE, tenant_id=tenant_id, canvas_id=canvas_id, some=list(conversation_ids))
+    return {conversation_id for (conversation_id,) in rows}
+
+
+def delete_all(tx: Transaction, tenant_id: UUID, canvas_id: UUID) -> int:
+    """Delete every conversation of a canvas; how many there were."""
+    return tx.run(DELETE_ALL, tenant_id=tenant_id, canvas_id=canvas_id)
+
+
+def _conditions(wanted: Wanted, order_by: str) -> list[ColumnElement[bool]]:
+    at = conversations.c.updated_at if order_by.startswith("update_") else conversations.c.created_at
+    return [
+        conversations.c.id == func.any(list(wanted.ids)) if wanted.ids else true(),
+        conversations.c.user_id == wanted.user_id if wanted.user_id else true(),
+        at >= wanted.since if wanted.since else true(),
+        at <= wanted.until if wanted.until else true(),
+        _mentions(wanted.keywords.strip()) if wanted.keywords.strip() else true(),
+    ]
+
+
+def _mentions(keywords: str) -> ColumnElement[bool]:
+    """Whether the id (with or without hyphens), the name or the text of a message contains the words."""
+    in_user_text = entries.c.content.op("#>>")(cast([], sa.ARRAY(Text)))
+    in_answer = node_values.c.outputs.op("->>")("content")
+    id_text = cast(conversations.c.id, Text)
+    return or_(
+        id_text.icontains(keywords, autoescape=True),
+        func.replace(id_text, "-", "").icontains(keywords, autoescape=True),
+        conversations.c.name.icontains(keywords, autoescape=True),
+        exists()
+        .select_from(_said)
+        .where(
+            entries.c.conversation_id == conversations.c.id,
+            or_(
+                sa.type_coerce(in_user_text, Text).icontains(keywords, autoescape=True),
+                sa.type_coerce(in_answer, Text).icontains(keywords, autoescape=True),
+            ),
+        ),
+    )

@@ -1,0 +1,1 @@
+"""Large values and files, in the database or in a bucket."""

@@ -1,0 +1,162 @@
+"""A bucket that speaks S3, as file storage. Needs the extra `s3` (boto3).
+
+Who we are says boto3's usual chain: AWS_ACCESS_KEY_ID and its kin, a profile, the machine's role.
+"""
+
+import hashlib
+import io
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib import import_module
+from typing import Any, BinaryIO
+from urllib.parse import urlsplit
+
+from canvas.errors import ExecutorError, NotFound, StateError
+from store.files.blobs import IN_HAND, StorageAway, hashed
+
+AT_ONCE = 1000  # keys that one request may delete
+CONNECT_TIMEOUT, READ_TIMEOUT = 3, 10  # seconds
+ABSENT = ("404", "NoSuchKey", "NotFound")
+HALF = IN_HAND / 2
+
+
+@dataclass(frozen=True, slots=True)
+class S3Blobs:
+    """A bucket, or what lies in it under a prefix ("" or "easel/"): `ab/ab12...`. Safe for threads."""
+
+    client: Any  # boto3 makes its classes at run time
+    bucket: str
+    prefix: str = ""
+
+    @staticmethod
+    def at(url: str, endpoint: str | None = None) -> "S3Blobs":
+        """The bucket of `s3://bucket/prefix`; `endpoint` is the server's URL where that is not Amazon's.
+
+        Raises ExecutorError if boto3 is not installed, or knows neither region nor credentials.
+        """
+        try:
+            boto3, config = import_module("boto3"), import_module("botocore.config")
+        except ImportError as error:
+            raise ExecutorError('EASEL_FILES_URL needs boto3: pip install "easel[s3]"') from error
+        wanted = config.Config(
+            connect_timeout=CONNECT_TIMEOUT,
+            read_timeout=READ_TIMEOUT,
+            retries={"mode": "standard", "total_max_attempts": 3},
+            s3={"addressing_style": "path" if endpoint else "auto"},
+            request_checksum_calculation="when_required",  # what others than Amazon understand
+            response_checksum_validation="when_required",
+        )
+        parts = urlsplit(url)
+        prefix = parts.path.strip("/")
+        client = boto3.Session().client("s3", endpoint_url=endpoint, config=wanted)
+        return S3Blobs(client, parts.netloc, f"{prefix}/" if prefix else "")
+
+    def put(self, data: bytes) -> bytes:
+        """Upload, unless the same was uploaded a moment ago: what is old may be about to be deleted."""
+        sha256, _ = self.put_file(io.BytesIO(data))
+        return sha256
+
+    def put_file(self, file: BinaryIO) -> tuple[bytes, int]:
+        """Read twice, for the hash and to upload."""
+        sha256, size = hashed(file)
+        age = self._age(sha256)
+        if age is None or age > HALF.total_seconds():
+            with _asking():
+                self.client.put_object(Bucket=self.bucket, Key=self._key(sha256), Body=file, ContentLength=size)
+        return sha256, size
+
+    def get(self, sha256: bytes) -> bytes:
+        """Download and compare with the hash."""
+        with _asking():
+            try:
+                data: bytes = self.client.get_object(Bucket=self.bucket, Key=self._key(sha256))["Body"].read()
+            except Exception as error:
+                if not _is_absent(error):
+                    raise
+                raise NotFound(f"The content {sha256.hex()} is not in the file storage.") from error
+        if hashlib.sha256(data).digest() != sha256:
+            raise StateError(f"The content {sha256.hex()} has changed in the file storage.")
+        return data
+
+    def discard(self, sha256: bytes) -> bool:
+        """Delete bytes that no row names any more; False if somebody has just put them, for a row to come."""
+        age = self._age(sha256)
+        if age is None:
+            return True
+        if age < IN_HAND.total_seconds():
+            return False
+        with _asking():
+            self.client.delete_object(Bucket=self.bucket, Key=self._key(sha256))
+        return True
+
+    def is_there(self) -> bool:
+        """Whether the bucket answers."""
+        try:
+            with _asking():
+                self.client.head_bucket(Bucket=self.bucket)
+        except StorageAway:
+            return False
+        return True
+
+    def part(self, name: str) -> "S3Blobs":
+        """What lies under a longer prefix."""
+        return S3Blobs(self.client, self.bucket, f"{self.prefix}{name}/")
+
+    def parts(self) -> list[str]:
+        """What follows the prefix, up to the next slash."""
+        pages = self._pages(Delimiter="/")
+        found = [one["Prefix"] for page in pages for one in page.get("CommonPrefixes", ())]
+        return sorted(prefix.removeprefix(self.prefix).rstrip("/") for prefix in found)
+
+    def clear(self) -> int:
+        """Delete everything under the prefix, a thousand at a time."""
+        number = 0
+        for page in self._pages(PaginationConfig={"PageSize": AT_ONCE}):
+            keys = [{"Key": one["Key"]} for one in page.get("Contents", ())]
+            if not keys:
+                continue
+            with _asking():
+                reply = self.client.delete_objects(Bucket=self.bucket, Delete={"Objects": keys, "Quiet": True})
+            if refused := reply.get("Errors"):
+                raise StorageAway(f"The bucket keeps {refused[0].get('Key')}: {refused[0].get('Message')}")
+            number += len(keys)
+        return number
+
+    def _pages(self, **how: Any) -> Iterator[Any]:
+        with _asking():
+            yield from self.client.get_paginator("list_objects_v2").paginate(
+                Bucket=self.bucket, Prefix=self.prefix, **how
+            )
+
+    def _age(self, sha256: bytes) -> float | None:
+        """Seconds since bytes were put last; None if they are not there."""
+        with _asking():
+            try:
+                found = self.client.head_object(Bucket=self.bucket, Key=self._key(sha256))
+            except Exception as error:
+                if _is_absent(error):
+                    return None
+                raise
+        return (datetime.now(UTC) - found["LastModified"]).total_seconds()
+
+    def _key(self, sha256: bytes) -> str:
+        name = sha256.hex()
+        return f"{self.prefix}{name[:2]}/{name}"
+
+
+def _is_absent(error: Exception) -> bool:
+    reply: Any = getattr(error, "response", {})  # of botocore's ClientError
+    return reply.get("Error", {}).get("Code") in ABSENT
+
+
+@contextmanager
+def _asking() -> Generator[None]:
+    """What the library raises becomes StorageAway."""
+    try:
+        yield
+    except Exception as error:
+        if type(error).__module__.partition(".")[0] not in ("botocore", "boto3", "urllib3"):
+            raise
+        raise StorageAway(f"The file storage: {error}") from error

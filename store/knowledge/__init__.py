@@ -1,0 +1,1 @@
+"""Knowledge bases, documents, chunks and memories."""

@@ -1,0 +1,201 @@
+"""Knowledge bases: what a tenant's canvases may search without any other server."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+import sqlalchemy as sa
+from sqlalchemy import bindparam, func, select
+from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.exc import IntegrityError
+
+from canvas.errors import Conflict, NotFound
+from store.db.transaction import Transaction
+from store.primitives.ids import new_id
+from store.tables.knowledge import knowledge_bases as bases
+from store.tables.knowledge import knowledge_documents as documents
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """A knowledge base. `parser` is {chunk_token_num, overlapped_percent}; `revision` grows with what can be found."""
+
+    id: UUID
+    tenant_id: UUID
+    name: str
+    description: str
+    language: str
+    embedding_model: str  # "": it is searched by words alone
+    parser: Mapping[str, Any]
+    revision: int
+    created_at: datetime
+    updated_at: datetime
+    documents: int
+    chunks: int
+    tokens: int
+
+
+def _of_documents(figure: Any) -> Any:
+    return (
+        select(func.coalesce(figure, 0))
+        .where(documents.c.base_id == bases.c.id, documents.c.tenant_id == bases.c.tenant_id)
+        .correlate(bases)
+        .scalar_subquery()
+    )
+
+
+_BASE = select(
+    bases,
+    _of_documents(func.count()).label("documents"),
+    _of_documents(sa.cast(func.sum(documents.c.chunks), sa.BigInteger)).label("chunks"),
+    _of_documents(sa.cast(func.sum(documents.c.tokens), sa.BigInteger)).label("tokens"),
+).where(bases.c.tenant_id == bindparam("of_tenant"))
+BASE = _BASE.where(bases.c.id == bindparam("base_id"))
+ORDERS = {"create_time": bases.c.created_at, "update_time": bases.c.updated_at}
+PAGE = (
+    _BASE.where(
+        sa.or_(
+            bindparam("only_ids", type_=sa.ARRAY(sa.Uuid)).is_(None),
+            bases.c.id == func.any(bindparam("only_ids", type_=sa.ARRAY(sa.Uuid))),
+        ),
+        sa.or_(
+            bindparam("only_name", type_=sa.Text).is_(None),
+            func.lower(bases.c.name) == func.lower(bindparam("only_name", type_=sa.Text)),
+        ),
+    )
+    .add_columns(func.count().over().label("total"))
+    .limit(bindparam("most"))
+    .offset(bindparam("skipped"))
+)
+NAMED = sa.text("""
+    select id, name, embedding_model, language, revision from knowledge_bases
+    where tenant_id = :tenant_id
+        and (id = any(cast(:ids as uuid[])) or lower(name) = any(cast(:names as text[])))
+""")
+INSERT = (
+    insert(bases)
+    .values({name: bindparam(name) for name in ("id", "tenant_id", "name", "description", "language")})
+    .values({name: bindparam(name) for name in ("embedding_model", "parser")})
+    .on_conflict_do_nothing()
+    .returning(bases.c.id)
+)
+_this_base = (bases.c.tenant_id == bindparam("of_tenant"), bases.c.id == bindparam("base_id"))
+_changeable = ("name", "description", "language", "embedding_model", "parser")
+UPDATE = sa.update(bases).where(*_this_base).values(
+    {c: func.coalesce(bindparam(f"new_{c}", type_=bases.c[c].type), bases.c[c]) for c in _changeable if c != "parser"}
+    | {
+        "parser": func.coalesce(bindparam("new_parser", type_=sa.JSON(none_as_null=True)).cast(bases.c.parser.type),
+                                bases.c.parser),
+        "updated_at": func.now(),
+    }
+)  # fmt: skip
+TOUCH = sa.update(bases).where(*_this_base).values(revision=bases.c.revision + 1, updated_at=func.now())
+DELETE = sa.delete(bases).where(*_this_base)
+
+
+@dataclass(frozen=True, slots=True)
+class Searched:
+    """What a search must know of a base."""
+
+    id: UUID
+    name: str
+    embedding_model: str
+    language: str
+    revision: int
+
+
+def create(
+    tx: Transaction,
+    tenant_id: UUID,
+    name: str,
+    *,
+    embedding_model: str,
+    parser: Mapping[str, Any],
+    description: str = "",
+    language: str = "English",
+) -> UUID:
+    """Add an empty base. Raises Conflict if the tenant has one of that name, in any case."""
+    created = tx.scalar(
+        INSERT,
+        id=new_id(),
+        tenant_id=tenant_id,
+        name=name,
+        description=description,
+        language=language,
+        embedding_model=embedding_model,
+        parser=dict(parser),
+    )
+    if created is None:
+        raise _is_taken(name)
+    return created
+
+
+def get(tx: Transaction, tenant_id: UUID, base_id: UUID) -> Base:
+    """A base. Raises NotFound, for another tenant's as well."""
+    row = tx.one_or_none(BASE, of_tenant=tenant_id, base_id=base_id)
+    if row is None:
+        raise NotFound(f"You don't own the dataset {base_id.hex}.")
+    return Base(**row)
+
+
+def page(
+    tx: Transaction,
+    tenant_id: UUID,
+    *,
+    ids: Sequence[UUID] | None = None,
+    name: str | None = None,
+    order_by: str = "create_time",
+    descending: bool = True,
+    most: int = 30,
+    skipped: int = 0,
+) -> tuple[list[Base], int]:
+    """Bases, the newest first, and how many there are in all; `ids` and `name` narrow, `order_by` is one of ORDERS."""
+    by = (ORDERS[order_by], bases.c.id)
+    rows = tx.rows(
+        PAGE.order_by(*(column.desc() if descending else column for column in by)),
+        of_tenant=tenant_id,
+        only_ids=list(ids) if ids is not None else None,
+        only_name=name,
+        most=most,
+        skipped=skipped,
+    )
+    return [Base(*row[:-1]) for row in rows], rows[0].total if rows else 0
+
+
+def named(tx: Transaction, tenant_id: UUID, ids: Sequence[UUID], names: Sequence[str]) -> list[Searched]:
+    """The tenant's bases of these ids and of these names, in no order."""
+    found = tx.rows(NAMED, tenant_id=tenant_id, ids=list(ids), names=[name.lower() for name in names])
+    return [Searched(*row) for row in found]
+
+
+def update(tx: Transaction, tenant_id: UUID, base_id: UUID, **changes: Any) -> None:
+    """Change what is given: name, description, language, embedding_model, parser.
+
+    Another embedding model is for empty bases alone: the caller sees to that. Raises NotFound, and Conflict if the
+    name is taken.
+    """
+    values = {f"new_{name}": changes.get(name) for name in _changeable}
+    try:
+        with tx.savepoint():
+            hit = tx.run(UPDATE, of_tenant=tenant_id, base_id=base_id, **values)
+    except IntegrityError as error:  # the name is the one rule that these columns can break
+        raise _is_taken(str(changes.get("name"))) from error
+    if not hit:
+        raise NotFound(f"You don't own the dataset {base_id.hex}.")
+
+
+def touch(tx: Transaction, tenant_id: UUID, base_id: UUID) -> None:
+    """Say that a search may find other chunks from now on."""
+    tx.run(TOUCH, of_tenant=tenant_id, base_id=base_id)
+
+
+def delete(tx: Transaction, tenant_id: UUID, base_id: UUID) -> None:
+    """Delete a base; its documents go with it, and had better gone before: one statement has ten seconds."""
+    if not tx.run(DELETE, of_tenant=tenant_id, base_id=base_id):
+        raise NotFound(f"You don't own the dataset {base_id.hex}.")
+
+
+def _is_taken(name: str) -> Conflict:
+    return Conflict(f"Dataset name '{name}' already exists.")

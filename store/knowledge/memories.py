@@ -1,0 +1,171 @@
+"""Memories: what a tenant's canvases keep of conversations, beyond each of them."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+import sqlalchemy as sa
+from sqlalchemy import bindparam, func, select
+from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.exc import IntegrityError
+
+from canvas.errors import Conflict, NotFound
+from store.db.transaction import Transaction
+from store.primitives.ids import new_id
+from store.tables.memory import memories
+
+TYPES = {"raw": 1, "semantic": 2, "episodic": 4, "procedural": 8}
+"""The kinds of messages, as the bits of `Memory.types`."""
+
+CHANGEABLE = (
+    "name", "description", "types", "embedding_model", "chat_model", "temperature", "system_prompt", "user_prompt",
+    "most_bytes", "policy", "permissions",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """A memory. `types` are bits of TYPES, raw always among them; `bytes` of `most_bytes` are taken."""
+
+    id: UUID
+    tenant_id: UUID
+    name: str
+    description: str
+    types: int
+    embedding_model: str  # "": it is searched by words alone
+    chat_model: str  # "": the tenant's first one
+    temperature: float
+    system_prompt: str
+    user_prompt: str
+    most_bytes: int
+    policy: str
+    permissions: str
+    bytes: int
+    last_number: int
+    created_at: datetime
+    updated_at: datetime
+
+    @property
+    def extracts(self) -> tuple[str, ...]:
+        """The kinds of messages that a model makes of what was said."""
+        return tuple(name for name, bit in TYPES.items() if bit & self.types and name != "raw")
+
+
+_SHOWN = [memories.c[column] for column in Memory.__dataclass_fields__]
+_this_memory = (memories.c.tenant_id == bindparam("of_tenant"), memories.c.id == bindparam("memory_id"))
+INSERT = (
+    insert(memories)
+    .values({name: bindparam(name) for name in ("id", "tenant_id", *CHANGEABLE)})
+    .on_conflict_do_nothing()
+    .returning(*_SHOWN)
+)
+GET = select(*_SHOWN).where(*_this_memory)
+NAMED = select(*_SHOWN).where(
+    memories.c.tenant_id == bindparam("of_tenant"),
+    sa.or_(
+        memories.c.id == sa.any_(bindparam("ids", type_=sa.ARRAY(sa.Uuid))),
+        func.lower(memories.c.name) == sa.any_(bindparam("names", type_=sa.ARRAY(sa.Text))),
+    ),
+)
+PAGE = (
+    select(*_SHOWN, func.count().over().label("total"))
+    .where(
+        memories.c.tenant_id == bindparam("of_tenant"),
+        memories.c.name.ilike(bindparam("like"), escape="\\"),
+        sa.or_(bindparam("any_of") == 0, memories.c.types.bitwise_and(bindparam("any_of")) != 0),
+    )
+    .order_by(memories.c.created_at.desc(), memories.c.id.desc())
+    .limit(bindparam("most"))
+    .offset(bindparam("skipped"))
+)
+UPDATE = (
+    sa.update(memories)
+    .where(*_this_memory)
+    .values({c: func.coalesce(bindparam(f"new_{c}", type_=memories.c[c].type), memories.c[c]) for c in CHANGEABLE})
+    .values(updated_at=func.now())
+    .returning(*_SHOWN)
+)
+DELETE = sa.delete(memories).where(*_this_memory)
+
+
+def create(
+    tx: Transaction,
+    tenant_id: UUID,
+    name: str,
+    *,
+    types: int,
+    embedding_model: str,
+    chat_model: str,
+    most_bytes: int,
+    **given: Any,
+) -> Memory:
+    """Add an empty memory; `given` are further fields of it. Raises Conflict if the name is taken, in any case."""
+    values: dict[str, Any] = {
+        "description": "", "temperature": 0.5, "system_prompt": "", "user_prompt": "", "policy": "FIFO",
+        "permissions": "me",
+    }  # fmt: skip
+    values |= {key: value for key, value in given.items() if value is not None}
+    row = tx.one_or_none(
+        INSERT,
+        id=new_id(),
+        tenant_id=tenant_id,
+        name=name,
+        types=types | TYPES["raw"],
+        embedding_model=embedding_model,
+        chat_model=chat_model,
+        most_bytes=most_bytes,
+        **values,
+    )
+    if row is None:
+        raise _is_taken(name)
+    return Memory(**row)
+
+
+def get(tx: Transaction, tenant_id: UUID, memory_id: UUID) -> Memory:
+    """A memory. Raises NotFound, for another tenant's as well."""
+    row = tx.one_or_none(GET, of_tenant=tenant_id, memory_id=memory_id)
+    if row is None:
+        raise NotFound(f"Memory '{memory_id.hex}' not found.")
+    return Memory(**row)
+
+
+def named(tx: Transaction, tenant_id: UUID, ids: list[UUID], names: list[str]) -> list[Memory]:
+    """The tenant's memories of these ids and of these names, in no order."""
+    rows = tx.rows(NAMED, of_tenant=tenant_id, ids=ids, names=[name.lower() for name in names])
+    return [Memory(*row) for row in rows]
+
+
+def page(
+    tx: Transaction, tenant_id: UUID, *, keywords: str = "", types: int = 0, most: int = 30, skipped: int = 0
+) -> tuple[list[Memory], int]:
+    """Memories, the newest first, and how many there are in all; `types` are bits of which one at least is there."""
+    quoted = keywords.replace("\\", r"\\").replace("%", r"\%").replace("_", r"\_")
+    rows = tx.rows(PAGE, of_tenant=tenant_id, like=f"%{quoted}%", any_of=types, most=most, skipped=skipped)
+    return [Memory(*row[:-1]) for row in rows], rows[0].total if rows else 0
+
+
+def update(tx: Transaction, tenant_id: UUID, memory_id: UUID, **changes: Any) -> Memory:
+    """Change what is given, by the names of CHANGEABLE. Raises NotFound, and Conflict if the name is taken.
+
+    Other types and another embedding model are for empty memories alone: the caller sees to that.
+    """
+    values = {f"new_{name}": changes.get(name) for name in CHANGEABLE}
+    try:
+        with tx.savepoint():
+            row = tx.one_or_none(UPDATE, of_tenant=tenant_id, memory_id=memory_id, **values)
+    except IntegrityError as error:  # the name is the one rule that these columns can break
+        raise _is_taken(str(changes.get("name"))) from error
+    if row is None:
+        raise NotFound(f"Memory '{memory_id.hex}' not found.")
+    return Memory(**row)
+
+
+def delete(tx: Transaction, tenant_id: UUID, memory_id: UUID) -> None:
+    """Delete a memory with its messages. Raises NotFound."""
+    if not tx.run(DELETE, of_tenant=tenant_id, memory_id=memory_id):
+        raise NotFound(f"Memory '{memory_id.hex}' not found.")
+
+
+def _is_taken(name: str) -> Conflict:
+    return Conflict(f"Memory name '{name}' already exists.")

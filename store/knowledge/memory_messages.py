@@ -1,0 +1,324 @@
+"""The messages of memories: what was said, and what was extracted from it.
+
+Whoever adds messages holds the memory's row: from it come their numbers, and in it stands how much room there is. How
+what was said is looked through is the affair of `store/knowledge/memory_extractions.py`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+import sqlalchemy as sa
+from sqlalchemy import bindparam, func, select, text
+
+from canvas.errors import NotFound, ToolError
+from store.db.transaction import Transaction
+from store.knowledge.memories import TYPES, Memory
+from store.tables.memory import memory_messages as messages
+
+FULL = "Failed to insert message into memory. Memory size reached limit and cannot decide which to delete."
+
+
+@dataclass(frozen=True, slots=True)
+class NewMessage:
+    """A message that is to be stored. `words` and `vector` are numbers as bytes; `valid_at` None: now."""
+
+    type: int
+    content: str
+    words: bytes
+    vector: bytes | None = None
+    valid_at: datetime | None = None
+    invalid_at: datetime | None = None
+
+    @property
+    def size(self) -> int:
+        """Bytes that count for the memory's limit."""
+        return len(self.content.encode()) + len(self.vector or b"")
+
+
+@dataclass(frozen=True, slots=True)
+class Whose:
+    """Who said something, and where; "" for what nobody told."""
+
+    user_id: str = ""
+    agent_id: str = ""
+    session_id: str = ""
+
+
+ANYBODY = Whose()
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A message as it lies in its memory. `source` is the number of what it was extracted from, 0 for what was said."""
+
+    memory_id: UUID
+    number: int
+    type: int
+    source: int
+    user_id: str
+    agent_id: str
+    session_id: str
+    content: str
+    valid_at: datetime
+    invalid_at: datetime | None
+    forget_at: datetime | None
+    is_enabled: bool
+    extraction: str  # none | pending | done | failed
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """How much of a memory is taken, and what happens when that is all."""
+
+    bytes: int
+    most_bytes: int
+    policy: str
+
+
+_SHOWN = [messages.c[column] for column in Message.__dataclass_fields__]
+_of_memories = (
+    messages.c.tenant_id == bindparam("of_tenant"),
+    messages.c.memory_id == func.any(bindparam("of_memories", type_=sa.ARRAY(sa.Uuid))),
+)
+_this_message = (
+    messages.c.tenant_id == bindparam("of_tenant"),
+    messages.c.memory_id == bindparam("of_memory"),
+    messages.c.number == bindparam("of_number"),
+)
+_is_alive = (messages.c.is_enabled, messages.c.forget_at.is_(None))
+_whose = tuple(
+    sa.or_(bindparam(f"only_{name}", type_=sa.Text) == "", messages.c[name] == bindparam(f"only_{name}", type_=sa.Text))
+    for name in ("user_id", "agent_id", "session_id")
+)
+
+HOLD = text("select bytes, most_bytes, policy from memories where tenant_id = :tenant_id and id = :id for update")
+SAVED = text("select number from memory_messages where tenant_id = :tenant_id and memory_id = :id and key = :key")
+MAKE_ROOM = text("""
+    with gone as (
+        delete from memory_messages m using (
+            select number, sum(size) over (order by forget_at is null, valid_at, number) - size as before
+            from memory_messages where tenant_id = :tenant_id and memory_id = :id
+        ) oldest
+        where m.tenant_id = :tenant_id and m.memory_id = :id and m.number = oldest.number and oldest.before < :needed
+        returning m.size
+    )
+    select coalesce(sum(size), 0) from gone
+""")
+NUMBERS = text("""
+    update memories set last_number = last_number + :count, bytes = bytes + :more, updated_at = clock_timestamp()
+    where tenant_id = :tenant_id and id = :id returning last_number
+""")
+INSERT = text("""
+    insert into memory_messages (memory_id, number, tenant_id, type, source, key, user_id, agent_id, session_id,
+        content, words, vector, size, valid_at, invalid_at, extraction)
+    values (:id, :number, :tenant_id, :type, :source, :key, :user_id, :agent_id, :session_id,
+        :content, :words, :vector, :size, coalesce(:valid_at, clock_timestamp()), :invalid_at, :extraction)
+""")
+SEARCHABLE = (
+    select(messages.c.memory_id, messages.c.number, messages.c.words, messages.c.vector)
+    .where(*_of_memories, *_is_alive, *_whose)
+    .order_by(messages.c.valid_at.desc(), messages.c.number.desc())
+)
+SOME = select(*_SHOWN).where(*_of_memories, messages.c.number == func.any(bindparam("numbers")))
+RECENT = (
+    select(*_SHOWN)
+    .where(*_of_memories, *_is_alive, *_whose)
+    .order_by(messages.c.valid_at.desc(), messages.c.number.desc())
+    .limit(bindparam("most"))
+)
+_only_agents = bindparam("only_agents", type_=sa.ARRAY(sa.Text))
+PAGE = (
+    select(*_SHOWN, func.count().over().label("total"))
+    .where(
+        *_of_memories,
+        sa.or_(func.cardinality(_only_agents) == 0, messages.c.agent_id == func.any(_only_agents)),
+        messages.c.source == 0,
+        messages.c.session_id.ilike(bindparam("like"), escape="\\"),
+    )
+    .order_by(messages.c.valid_at.desc(), messages.c.number.desc())
+    .limit(bindparam("most"))
+    .offset(bindparam("skipped"))
+)
+EXTRACTED = (
+    select(*_SHOWN)
+    .where(*_of_memories, messages.c.source == func.any(bindparam("sources")))
+    .order_by(messages.c.source, messages.c.number)
+)
+ONE = select(*_SHOWN).where(*_this_message)
+FORGET = sa.update(messages).where(*_this_message).values(forget_at=func.coalesce(messages.c.forget_at, func.now()))
+ENABLE = sa.update(messages).where(*_this_message).values(is_enabled=bindparam("enabled"))
+
+
+# -- adding ----------------------------------------------------------------------------------------------------------
+def is_saved(tx: Transaction, tenant_id: UUID, memory_id: UUID, key: str) -> bool:
+    """Whether something said was saved under this key."""
+    return bool(tx.rows(SAVED, tenant_id=tenant_id, id=memory_id, key=key))
+
+
+def say(
+    tx: Transaction, memory: Memory, said: NewMessage, whose: Whose, key: str | None = None, *, extract: bool = False
+) -> int | None:
+    """Store something said; its number, None if it is there already under this key.
+
+    Raises ToolError when there is no room, and NotFound when the memory is gone.
+    """
+    room = hold(tx, memory)
+    if key is not None and is_saved(tx, memory.tenant_id, memory.id, key):
+        return None
+    extraction = "pending" if extract else "none"
+    return add(tx, memory, room, [said], whose, key=key, extraction=extraction)
+
+
+def hold(tx: Transaction, memory: Memory) -> Room:
+    """Lock a memory's row: until the commit nobody else adds to it. Raises NotFound when the memory is gone."""
+    row = tx.one_or_none(HOLD, tenant_id=memory.tenant_id, id=memory.id)
+    if row is None:
+        raise NotFound(f"Memory '{memory.id.hex}' not found.")
+    return Room(**row)
+
+
+def add(
+    tx: Transaction,
+    memory: Memory,
+    room: Room,
+    added: Sequence[NewMessage],
+    whose: Whose,
+    *,
+    source: int = 0,
+    key: str | None = None,
+    extraction: str = "none",
+) -> int:
+    """Add messages to a memory whose row is held; the last one's number. Raises ToolError when there is no room."""
+    more = sum(each.size for each in added)
+    freed = _make_room(tx, memory, room, more)
+    last = int(tx.scalar(NUMBERS, tenant_id=memory.tenant_id, id=memory.id, count=len(added), more=more - freed))
+    tx.write_many(
+        INSERT,
+        [
+            {
+                "id": memory.id,
+                "number": last - len(added) + at,
+                "tenant_id": memory.tenant_id,
+                "type": each.type,
+                "source": source,
+                "key": key,
+                "user_id": whose.user_id,
+                "agent_id": whose.agent_id,
+                "session_id": whose.session_id,
+                "content": each.content,
+                "words": each.words,
+                "vector": each.vector,
+                "size": each.size,
+                "valid_at": each.valid_at,
+                "invalid_at": each.invalid_at,
+                "extraction": extraction,
+            }
+            for at, each in enumerate(added, 1)
+        ],
+    )
+    return last
+
+
+def _make_room(tx: Transaction, memory: Memory, room: Room, more: int) -> int:
+    """Delete what was forgotten, then what is oldest, until there is room; the bytes that are free now."""
+    needed = room.bytes + more - room.most_bytes
+    if needed <= 0:
+        return 0
+    if room.policy != "FIFO" or more > room.most_bytes:
+        raise ToolError(FULL)
+    return int(tx.scalar(MAKE_ROOM, tenant_id=memory.tenant_id, id=memory.id, needed=needed))
+
+
+# -- reading ---------------------------------------------------------------------------------------------------------
+def searchable(tx: Transaction, tenant_id: UUID, memory_ids: Sequence[UUID], whose: Whose) -> Sequence[Any]:
+    """Rows of (memory_id, number, words, vector) that a search may find, the newest first."""
+    return tx.rows(SEARCHABLE, **_narrowed(tenant_id, memory_ids, whose))
+
+
+def some(tx: Transaction, tenant_id: UUID, places: Sequence[tuple[UUID, int]]) -> dict[tuple[UUID, int], Message]:
+    """Messages by memory and number; those that are gone are left out."""
+    ids, numbers = [memory_id for memory_id, _ in places], [number for _, number in places]
+    rows = tx.rows(SOME, of_tenant=tenant_id, of_memories=list(set(ids)), numbers=numbers)
+    return {(row.memory_id, row.number): Message(*row) for row in rows}
+
+
+def recent(tx: Transaction, tenant_id: UUID, memory_ids: Sequence[UUID], whose: Whose, most: int) -> list[Message]:
+    """Messages, the newest first."""
+    return [Message(*row) for row in tx.rows(RECENT, **_narrowed(tenant_id, memory_ids, whose), most=most)]
+
+
+def page(
+    tx: Transaction,
+    tenant_id: UUID,
+    memory_id: UUID,
+    *,
+    agent_ids: Sequence[str] = (),
+    keywords: str = "",
+    most: int = 50,
+    skipped: int = 0,
+) -> tuple[list[Message], int]:
+    """What was said, the newest first, and how much there is, by some agents or by all.
+
+    `keywords` is in the id of the session.
+    """
+    quoted = keywords.replace("\\", r"\\").replace("%", r"\%").replace("_", r"\_")
+    rows = tx.rows(
+        PAGE,
+        of_tenant=tenant_id,
+        of_memories=[memory_id],
+        only_agents=list(agent_ids),
+        like=f"%{quoted}%",
+        most=most,
+        skipped=skipped,
+    )
+    return [Message(*row[:-1]) for row in rows], rows[0].total if rows else 0
+
+
+def extracted_from(tx: Transaction, tenant_id: UUID, memory_id: UUID, sources: Sequence[int]) -> list[Message]:
+    """What was extracted from messages of these numbers, in order."""
+    rows = tx.rows(EXTRACTED, of_tenant=tenant_id, of_memories=[memory_id], sources=list(sources))
+    return [Message(*row) for row in rows]
+
+
+def get(tx: Transaction, tenant_id: UUID, memory_id: UUID, number: int) -> Message:
+    """A message. Raises NotFound."""
+    row = tx.one_or_none(ONE, of_tenant=tenant_id, of_memory=memory_id, of_number=number)
+    if row is None:
+        raise _absent(memory_id, number)
+    return Message(**row)
+
+
+def _narrowed(tenant_id: UUID, memory_ids: Sequence[UUID], whose: Whose) -> dict[str, Any]:
+    return {
+        "of_tenant": tenant_id,
+        "of_memories": list(memory_ids),
+        "only_user_id": whose.user_id,
+        "only_agent_id": whose.agent_id,
+        "only_session_id": whose.session_id,
+    }
+
+
+# -- changing --------------------------------------------------------------------------------------------------------
+def forget(tx: Transaction, tenant_id: UUID, memory_id: UUID, number: int) -> None:
+    """Have a message not be found any more; it is the first to go when room is needed. Raises NotFound."""
+    if not tx.run(FORGET, of_tenant=tenant_id, of_memory=memory_id, of_number=number):
+        raise _absent(memory_id, number)
+
+
+def enable(tx: Transaction, tenant_id: UUID, memory_id: UUID, number: int, *, enabled: bool) -> None:
+    """Have a message be found, or not. Raises NotFound."""
+    if not tx.run(ENABLE, of_tenant=tenant_id, of_memory=memory_id, of_number=number, enabled=enabled):
+        raise _absent(memory_id, number)
+
+
+def _absent(memory_id: UUID, number: int) -> NotFound:
+    return NotFound(f"Message '{number}' in memory '{memory_id.hex}' not found.")
+
+
+def type_of(bit: int) -> str:
+    """The name of a kind of messages."""
+    return next(name for name, each in TYPES.items() if each == bit)

@@ -1,0 +1,217 @@
+"""Migrations: bring a database up to the tables this release knows, and tell how far it is.
+
+Migrations only go forward and are safe while the previous release still runs, so a database that is ahead of us is
+fine. Each revision is a transaction of its own: a revision that fails leaves nothing behind, the revisions before it
+stay applied, and the command can be repeated. All of them happen under one advisory lock, so two upgrades of a database
+take turns. The connection should be a direct one, not a pooler's: poolers drop connections that wait for long.
+
+A revision waits for a lock for two seconds only, since everybody who needs the table queues behind it. Then the
+revision is rolled back and repeated after a pause (docs/decisions/0052).
+
+A revision that builds indexes of large tables may have a function `prepare(connection)`. It returns statements that
+are carried out before `upgrade`, each in a transaction of its own, so that `upgrade` holds its locks for a moment only.
+Each statement must be safe to repeat, and `upgrade` must be complete without them.
+"""
+
+import time
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sqlalchemy import Connection, Engine, NullPool, column, create_engine, func, select, table, text
+from sqlalchemy.exc import DBAPIError
+
+from canvas.errors import ExecutorError
+from store.db.database import Database
+from store.db.transaction import Transaction
+from store.maintenance import partitions
+from store.primitives.db_errors import is_outage, may_be_repeated, sqlstate
+from store.tables.runs import PARTITIONED
+
+if TYPE_CHECKING:
+    from alembic.script import ScriptDirectory
+
+_FOLDER = Path(__file__).resolve().parents[2] / "migrations"
+_LOCK = 0x6561_7365_6C  # "easel"; any number that nobody else uses
+_APPLICATION = "easel-migrate"
+
+LOCK_TIMEOUT = 2.0  # seconds; less than a statement may last, more than 1 s, after which PostgreSQL stops an autovacuum
+PAUSES = (1.0, 2.0, 4.0, 8.0)  # seconds between the tries of a transaction that did not get its locks
+LOCK_NOT_AVAILABLE, DEADLOCK = "55P03", "40P01"
+ROLLED_BACK = "The revision was rolled back, and those before it stay applied."
+MOST_SHOWN = 3  # transactions that a message names
+MOST_OF_STATEMENT = 120  # characters that a message shows
+
+NO_LIMITS = text("""
+    select set_config(name, '0', true) from pg_settings
+    where name in ('statement_timeout', 'transaction_timeout', 'idle_in_transaction_session_timeout', 'lock_timeout')
+""")
+SET_LOCK_TIMEOUT = text("select set_config('lock_timeout', :milliseconds, true)")
+TRY_LOCK = text("select pg_try_advisory_xact_lock(:lock)")
+LOCK = text("select pg_advisory_xact_lock(:lock)")
+STILL_LOCKED = text("select 1")  # fails if the connection is gone, and the lock with it
+HAS_REVISIONS = text("select to_regclass('alembic_version') is not null")
+REVISIONS = select(column("version_num")).select_from(table("alembic_version"))
+NOW = select(func.now())
+OPEN_TRANSACTIONS = text("""
+    select pid, coalesce(nullif(application_name, ''), backend_type, 'unknown') as name,
+        extract(epoch from clock_timestamp() - xact_start)::int as seconds
+    from pg_stat_activity
+    where datname = current_database() and application_name <> :own and xact_start < clock_timestamp() - interval '1 s'
+    order by xact_start limit :most
+""")
+
+
+def _ignore(_revision: str = "") -> None: ...
+
+
+def upgrade(
+    database_url: str,
+    *,
+    on_applied: Callable[[str], None] = _ignore,
+    on_wait: Callable[[], None] = _ignore,
+) -> list[str]:
+    """Apply what is missing and make this week's partitions; return the revisions applied, oldest first.
+
+    `on_applied` is called after each revision, `on_wait` if another upgrade of this database is at work.
+    Raises ExecutorError if DATABASE_URL leads to a pooler through which the processes could not work, and if a revision
+    fails or does not get its locks; an error of SQLAlchemy if the database does not answer.
+    """
+    applied: list[str] = []
+    with closing(Database(database_url, pool_size=1, application=_APPLICATION)) as database:
+        database.refuse_pooler()
+        engine = create_engine(database_url, poolclass=NullPool, connect_args={"application_name": _APPLICATION})
+        with _lock(engine, on_wait) as lock:
+            for revision in _apply(engine, missing(database), lock):
+                applied.append(revision)
+                on_applied(revision)
+            _make_partitions(database)
+    return applied
+
+
+def missing(database: Database) -> list[str]:
+    """Revisions that the database lacks, oldest first; none if it is ahead of this release."""
+    with database.transaction() as tx:
+        return _missing(tx)
+
+
+def head() -> str:
+    """The newest revision of this release."""
+    return _revisions()[-1]
+
+
+def _missing(tx: Transaction) -> list[str]:
+    known = _revisions()
+    if not tx.scalar(HAS_REVISIONS):
+        return known
+    current = tx.scalar(REVISIONS)
+    if current is None:
+        return known
+    return known[known.index(current) + 1 :] if current in known else []
+
+
+def _revisions() -> list[str]:
+    """Revisions in order: a file is named after its own, and they form one line (a test holds both)."""
+    return sorted(file.name.partition("_")[0] for file in (_FOLDER / "versions").glob("[0-9]*_*.py"))
+
+
+@contextmanager
+def _lock(engine: Engine, on_wait: Callable[[], None]) -> Generator[Connection]:
+    """Hold the lock of all upgrades of this database, in a transaction that does nothing else.
+
+    A lock of a transaction, unlike one of a session, also works through a pooler, and ends with the transaction there.
+    """
+    with engine.begin() as connection:
+        connection.execute(NO_LIMITS)
+        if not connection.scalar(TRY_LOCK, {"lock": _LOCK}):
+            on_wait()
+            connection.execute(LOCK, {"lock": _LOCK})
+        yield connection
+
+
+def _apply(engine: Engine, revisions: Sequence[str], lock: Connection) -> Generator[str]:
+    """Bring the database from each revision to the next one; yield each when it is applied."""
+    if not revisions:
+        return
+    from alembic import command  # 80 ms that a database which lacks nothing does not cost
+    from alembic.config import Config
+    from alembic.script import ScriptDirectory
+
+    config = Config()
+    config.set_main_option("script_location", str(_FOLDER).replace("%", "%%"))
+    scripts = ScriptDirectory.from_config(config)
+    for revision in revisions:
+
+        def migrate(connection: Connection, revision: str = revision) -> None:
+            config.attributes["connection"] = connection
+            command.upgrade(config, revision)
+
+        with _explained(engine, revision):
+            for statement in _preparation(engine, scripts, revision):
+                _carry_out(engine, partial(Connection.exec_driver_sql, statement=statement), lock)
+            _carry_out(engine, migrate, lock)
+        yield revision
+
+
+def _preparation(engine: Engine, scripts: "ScriptDirectory", revision: str) -> Sequence[str]:
+    """Return the statements that a revision wants carried out before its `upgrade`."""
+    prepare = getattr(scripts.get_revision(revision).module, "prepare", None)
+    if prepare is None:
+        return ()
+    with engine.connect() as connection:
+        return prepare(connection)
+
+
+def _carry_out(engine: Engine, work: Callable[[Connection], object], lock: Connection) -> None:
+    """Work in a transaction, again after a pause if it did not get its locks, or if a deadlock ended it."""
+    for pause in (*PAUSES, None):
+        lock.execute(STILL_LOCKED)
+        try:
+            with engine.begin() as connection:
+                connection.execute(NO_LIMITS)
+                connection.execute(SET_LOCK_TIMEOUT, {"milliseconds": str(int(LOCK_TIMEOUT * 1000))})
+                work(connection)
+            return
+        except DBAPIError as error:
+            if pause is None or error.connection_invalidated or not may_be_repeated(error):
+                raise
+        time.sleep(pause)
+
+
+def _make_partitions(database: Database) -> None:
+    """Make the partitions of this week, each table's in a transaction of its own."""
+    with database.transaction() as tx:
+        now = tx.scalar(NOW)
+        tables = [table for table in PARTITIONED if partitions.lacking(tx, table, now, weeks=0)]
+    for table_name in tables:  # a week costs 70 ms; the sweeper makes those to come
+        database.carry_out(partial(partitions.ensure, now=now, weeks=0, tables=[table_name]))
+
+
+@contextmanager
+def _explained(engine: Engine, revision: str) -> Generator[None]:
+    """Raise ExecutorError in place of an error that is no outage: what failed, why, and what to do."""
+    try:
+        yield
+    except DBAPIError as error:
+        reason = " ".join(str(error.orig).split())
+        statement = " ".join((error.statement or "").split())[:MOST_OF_STATEMENT]
+        if sqlstate(error) in (LOCK_NOT_AVAILABLE, DEADLOCK):
+            tries = f"{1 + len(PAUSES)} tries of {LOCK_TIMEOUT:g} s"
+            raise ExecutorError(
+                f"Revision {revision} did not get a lock in {tries}: {reason}, at `{statement}`. {_holders(engine)}"
+                f" {ROLLED_BACK} Run `easel migrate` again when the transaction in its way has ended."
+            ) from error
+        if is_outage(error):
+            raise
+        raise ExecutorError(f"Revision {revision} failed: {reason}, at `{statement}`. {ROLLED_BACK}") from error
+
+
+def _holders(engine: Engine) -> str:
+    """Which transactions have been open for longest: they are likely to hold the lock."""
+    with engine.connect() as connection:
+        rows = connection.execute(OPEN_TRANSACTIONS, {"own": _APPLICATION, "most": MOST_SHOWN}).all()
+    if not rows:
+        return "No transaction has been open for longer than a second by now."
+    return f"Open transactions: {', '.join(f'process {pid} ({name}, {seconds} s)' for pid, name, seconds in rows)}."

@@ -1,0 +1,282 @@
+"""Weekly partitions of a run's tables: made ahead, dropped whole by retention.
+
+A run's id is a UUIDv7, so a week of ids is a range of ids: `runs_p2026w47` holds the runs of ISO week 47 and its six
+neighbours what belongs to them. What no week covers lies in `runs_default`; a week that is made later moves its rows
+over from there first, since PostgreSQL refuses a new partition whose rows the default one has.
+
+`ensure` and `drop` want a transaction of their own. They take strong locks and give up on one after half a second,
+before PostgreSQL looks for deadlocks: whoever works with runs never loses against them, and the next hour tries again.
+
+PostgreSQL reads a default partition when a week is attached, and everybody waits meanwhile. So `make` is for a default
+partition that is small. Of a large one a CHECK that was validated before, beside the traffic, says that it has no row
+of the week: `keep_out`, `validate` and `attach`, each in a transaction of its own. That is for weeks to come, since the
+CHECK refuses their runs until the week is there.
+"""
+
+import re
+import time
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import (
+    Column,
+    MetaData,
+    Table,
+    Uuid,
+    bindparam,
+    delete,
+    exists,
+    func,
+    insert,
+    literal_column,
+    select,
+    text,
+)
+from sqlalchemy.dialects.postgresql import ARRAY
+
+from canvas.state.run_state import RunStatus
+from store.db.transaction import SET_LIMIT, Transaction
+from store.primitives.ids import first_id_at
+from store.primitives.weeks import Week
+from store.tables.runs import PARTITIONED, metadata, runs
+
+OPEN = tuple(status.value for status in RunStatus if not status.is_over)
+"""Statuses of a run that is not over (those of the index `ix_runs_open`)."""
+
+ROOM = {"runs": 70, "scopes": 70, "turns": 70}
+"""Fill factors in percent, of rows that change with every step: what is left has room for a row of 2 KB, the longest.
+
+So there is room for a row's next version, or PostgreSQL makes some by clearing old ones away (migration 0012).
+"""
+
+_OPEN = [literal_column(f"'{status}'") for status in OPEN]
+IS_OPEN = runs.c.status.in_(_OPEN)
+
+LOCK_BRIEFLY = text("set local lock_timeout = '500ms'")  # below deadlock_timeout, which is 1 s
+PARTITIONS = text(
+    "select child.relname from pg_inherits join pg_class child on child.oid = inhrelid"
+    " where inhparent = to_regclass(:table) order by 1"
+)
+MOST_LOCKED = 0.45  # seconds for which others may have to wait while a week is made, with the wait for the lock
+WAIT_FOR_LOCK = 0.2
+SMALL = 32 * 1024 * 1024  # bytes of a default partition that is read in some 50 ms
+FEW = 2_000  # rows that are moved in less than a tenth of a second
+
+NO_LIMITS = text("""
+    select set_config(name, '0', true) from pg_settings where name in ('statement_timeout', 'transaction_timeout')
+""")
+CHECKS = text("""
+    select conname from pg_constraint where conrelid = to_regclass(:table) and position('_keeps_out_' in conname) > 0
+""")
+
+HAS_OPEN_RUN = select(exists().where(runs.c.id >= bindparam("first"), runs.c.id < bindparam("end"), IS_OPEN))
+
+_NAME = re.compile(rf"(?:{'|'.join(PARTITIONED)})_(?:default|p(\d{{4}}w\d{{2}}))")
+
+
+def is_partition(table: str) -> bool:
+    """Whether a table is a partition of ours and no table of its own."""
+    return _NAME.fullmatch(table) is not None
+
+
+def ensure(tx: Transaction, now: datetime, weeks: int = 4, tables: Iterable[str] = PARTITIONED) -> list[str]:
+    """Make the partitions of this week and `weeks` more that are not there yet; their names.
+
+    While there is traffic each table wants a transaction of its own: whoever keeps one table's default partition for
+    himself and waits for the next one's, waits for those who wait for him.
+    """
+    wanted = [Week.of(now + timedelta(weeks=ahead)) for ahead in range(weeks + 1)]
+    made: list[str] = []
+    tx.run(LOCK_BRIEFLY)
+    for table in tables:
+        there = _partitions_of(tx, table)
+        for week in [week for week in wanted if week.partition(table) not in there]:
+            if not is_small(tx, table) or rows_to_move(tx, table, week) > FEW:
+                continue  # the sweeper sees to it, or says why not
+            _make(tx, table, week)
+            made.append(week.partition(table))
+    return made
+
+
+def lacking(tx: Transaction, table: str, now: datetime, weeks: int = 4) -> list[Week]:
+    """Of this week and `weeks` more those that a table has no partition for."""
+    there = _partitions_of(tx, table)
+    wanted = (Week.of(now + timedelta(weeks=ahead)) for ahead in range(weeks + 1))
+    return [week for week in wanted if week.partition(table) not in there]
+
+
+def is_small(tx: Transaction, table: str) -> bool:
+    """Whether PostgreSQL reads the default partition of a table in no time."""
+    return tx.scalar(text(f"select pg_relation_size('{table}_default')")) <= SMALL
+
+
+def rows_to_move(tx: Transaction, table: str, week: Week) -> int:
+    """How many rows of a week the default partition has; beyond `FEW` they are not counted."""
+    default = _twin(table, f"{table}_default")
+    some = select(_run_id(default)).where(_run_id(default) >= week.first, _run_id(default) < week.end).limit(FEW + 1)
+    return tx.scalar(select(func.count()).select_from(some.subquery()))
+
+
+def make(tx: Transaction, table: str, week: Week) -> None:
+    """Make a week of a table whose default partition is small; others wait for less than half a second.
+
+    Raises OperationalError where that is not enough; nothing is made then.
+    """
+    _make(tx, table, week, most=MOST_LOCKED)
+
+
+def keep_out(tx: Transaction, table: str, week: Week) -> None:
+    """Refuse rows of a week in the default partition from now on."""
+    tx.run(SET_LIMIT, limit="lock_timeout", milliseconds=_milliseconds(WAIT_FOR_LOCK))
+    column = _run_id(metadata.tables[table]).name
+    check = f"{column} < '{week.first}' or {column} >= '{week.end}'"
+    tx.run(text(f"alter table {table}_default add constraint {_check_of(table, week)} check ({check}) not valid"))
+
+
+def validate(tx: Transaction, table: str, week: Week) -> None:
+    """Let PostgreSQL see that the default partition has no row of the week. Nobody waits, however long that takes."""
+    tx.run(NO_LIMITS)
+    tx.run(text(f"alter table {table}_default validate constraint {_check_of(table, week)}"))
+
+
+def attach(tx: Transaction, table: str, week: Week) -> None:
+    """Make a week of which the default partition is known to have no row, without reading it."""
+    _make(tx, table, week, most=MOST_LOCKED, moves=False)
+    tx.run(text(f"alter table {table}_default drop constraint {_check_of(table, week)}"))
+
+
+def let_in(tx: Transaction, table: str) -> int:
+    """Take back what `keep_out` has left, here or in a process that was killed; how many checks that were."""
+    left = [name for (name,) in tx.rows(CHECKS, table=f"{table}_default")]
+    if left:
+        tx.run(SET_LIMIT, limit="lock_timeout", milliseconds=_milliseconds(WAIT_FOR_LOCK))
+    for name in left:
+        tx.run(text(f"alter table {table}_default drop constraint {name}"))
+    return len(left)
+
+
+def ended_by(tx: Transaction, moment: datetime) -> list[Week]:
+    """The weeks that ended by `moment` and of which something is left, oldest first."""
+    names = [name for table in PARTITIONED for name in _partitions_of(tx, table)]
+    return sorted({week for week in map(_week_of, names) if week is not None and week.ends <= moment})
+
+
+def has_open_run(tx: Transaction, week: Week) -> bool:
+    """Whether a run of the week is not over."""
+    return bool(tx.scalar(HAS_OPEN_RUN, first=week.first, end=week.end))
+
+
+def drop(tx: Transaction, table: str, week: Week) -> str | None:
+    """Drop a week of one table; its name, None if it is gone already or a run of the week is not over.
+
+    `runs` goes first: what belongs to a run is never looked for without its row. Each table has a transaction of its
+    own, since everybody who works with it waits while PostgreSQL takes the partition out: some milliseconds, and half
+    a second at most if one of them does not come to an end. (DETACH CONCURRENTLY would not make them wait; it refuses
+    a table that has a default partition.)
+    """
+    name = week.partition(table)
+    tx.run(LOCK_BRIEFLY)
+    if name not in _partitions_of(tx, table):
+        return None
+    tx.run(text(f"lock table only {table} in access exclusive mode"))
+    tx.run(text(f"lock table {name} in access exclusive mode"))  # who knows the week names it, and not the table
+    if has_open_run(tx, week):
+        return None
+    tx.run(text(f"drop table {name}"))
+    return name
+
+
+def drop_strays(tx: Transaction, moment: datetime) -> int:
+    """Delete up to 100 runs that were accepted before `moment` and that no week covers; how many.
+
+    Their ids may tell any time, so what counts is when they were accepted. Those that are not over stay, and those that
+    their conversation goes on from.
+    """
+    ids = [run_id for (run_id,) in tx.rows(STRAYS, before=moment, most=STRAYS_AT_ONCE)]
+    for delete_rows in _OF_STRAYS if ids else ():
+        tx.run(delete_rows, some=ids)
+    return len(ids)
+
+
+def drop_left_over(tx: Transaction, table: str, moment: datetime) -> int:
+    """Delete what up to 100 runs from before `moment` have left in a default partition when their week went.
+
+    How many rows that were. A week may have been made for `runs` and not for this table.
+    """
+    return tx.run(text(_LEFT_OVER.format(table=table)), end=first_id_at(moment), most=STRAYS_AT_ONCE)
+
+
+def _make(tx: Transaction, table: str, week: Week, *, most: float | None = None, moves: bool = True) -> None:
+    """Build the week beside its table and attach it: that leaves the other weeks free for work meanwhile.
+
+    `most`: seconds for which others may have to wait. Without `moves` the default partition has no row of the week.
+    """
+    name, first, end = week.partition(table), week.first, week.end
+    tx.run(text(f"create table {name} (like {table} including all)"))
+    if table in ROOM:
+        tx.run(text(f"alter table {name} set (fillfactor = {ROOM[table]})"))
+    ends_at = time.monotonic() + most if most is not None else None
+    if ends_at is not None:
+        tx.run(SET_LIMIT, limit="lock_timeout", milliseconds=_milliseconds(WAIT_FOR_LOCK))
+    tx.run(text(f"lock table {table}_default in access exclusive mode"))
+    if moves:
+        default, partition = _twin(table, f"{table}_default"), _twin(table, name)
+        is_of_week = (_run_id(default).between(first, end), _run_id(default) != end)
+        rows = delete(default).where(*is_of_week).returning(*default.c).cte("moved")
+        _limit(tx, ends_at)
+        tx.run(insert(partition).from_select([column.name for column in partition.c], select(*rows.c)))
+    _limit(tx, ends_at)
+    tx.run(text(f"alter table {table} attach partition {name} for values from ('{first}') to ('{end}')"))
+
+
+def _limit(tx: Transaction, ends_at: float | None) -> None:
+    """Give the next statement what is left of the time for which others wait."""
+    if ends_at is not None:
+        left = max(0.001, ends_at - time.monotonic())
+        tx.run(SET_LIMIT, limit="statement_timeout", milliseconds=_milliseconds(left))
+
+
+def _milliseconds(seconds: float) -> str:
+    return str(max(1, int(seconds * 1000)))
+
+
+def _check_of(table: str, week: Week) -> str:
+    return f"ck_{table}_keeps_out_{week.name}"
+
+
+def _partitions_of(tx: Transaction, table: str) -> list[str]:
+    return [name for (name,) in tx.rows(PARTITIONS, table=table)]
+
+
+def _week_of(name: str) -> Week | None:
+    match = _NAME.fullmatch(name)
+    return Week.named(match[1]) if match and match[1] else None
+
+
+def _twin(table: str, name: str) -> Table:
+    """A table's columns under a partition's name."""
+    return Table(name, MetaData(), *(Column(column.name, column.type) for column in metadata.tables[table].c))
+
+
+def _run_id(table: Table) -> Column[Any]:
+    return table.c["run_id"] if "run_id" in table.c else table.c["id"]
+
+
+STRAYS_AT_ONCE = 100  # runs; each may have thousands of rows
+STRAYS = text(f"""
+    select r.id from runs_default r
+    where r.created_at < :before and r.status not in ({", ".join(f"'{status}'" for status in OPEN)})
+      and not exists (select from conversations c where c.id = r.conversation_id and c.last_run = r.id)
+    order by r.created_at, r.id limit :most
+""")  # noqa: S608 (constants only)
+_OF_STRAYS = [
+    delete(table).where(_run_id(table) == func.any(bindparam("some", type_=ARRAY(Uuid))))
+    for table in (metadata.tables[name] for name in reversed(PARTITIONED))  # runs last
+]
+_LEFT_OVER = """
+    delete from {table}_default where run_id in (
+        select distinct l.run_id from {table}_default l
+        where l.run_id < :end and not exists (select from runs r where r.id = l.run_id) limit :most
+    )
+"""

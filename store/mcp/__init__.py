@@ -1,0 +1,1 @@
+"""MCP servers, and agents that are offered as tools."""

@@ -1,0 +1,163 @@
+"""The MCP servers of a tenant: where they are, what is sent along (sealed), and which of their tools may be called."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import ARRAY, Row, Uuid, any_, bindparam, delete, func, insert, or_, select, update
+from sqlalchemy.exc import IntegrityError
+
+from canvas.errors import Conflict, NotFound
+from store.db.transaction import Transaction
+from store.primitives.encryption import CannotUnseal, SealingKey, seal, unseal
+from store.primitives.ids import new_id
+from store.tables.mcp import mcp_servers as servers
+
+
+@dataclass(frozen=True, slots=True)
+class ServerFields:
+    """What a tenant says of a server. `call_seconds` is the limit of one call; `allowed` None: every tool."""
+
+    name: str
+    url: str = field(repr=False)
+    server_type: str
+    description: str = ""
+    headers: Mapping[str, str] = field(repr=False, default_factory=dict[str, str])
+    variables: Mapping[str, str] = field(repr=False, default_factory=dict[str, str])
+    call_seconds: float = 10.0
+    allowed: Sequence[str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ServerRow:
+    """A registered server."""
+
+    id: UUID
+    fields: ServerFields
+    created_at: datetime
+    updated_at: datetime
+
+
+_WRITTEN = (
+    "name", "description", "server_type", "sealed_url", "sealed_headers", "sealed_variables", "call_seconds", "allowed",
+)  # fmt: skip
+_this = (servers.c.tenant_id == bindparam("of_tenant"), servers.c.id == bindparam("server_id"))
+_SHOWN = select(servers.c.id, *(servers.c[name] for name in _WRITTEN), servers.c.created_at, servers.c.updated_at)
+SERVER = _SHOWN.where(*_this)
+SERVERS = (
+    _SHOWN.where(servers.c.tenant_id == bindparam("of_tenant"))
+    .where(or_(bindparam("keywords") == "", func.strpos(func.lower(servers.c.name), bindparam("keywords")) > 0))
+    .order_by(servers.c.created_at.desc(), servers.c.id.desc())
+)
+BY_NAME = _SHOWN.where(servers.c.tenant_id == bindparam("of_tenant"), servers.c.name == bindparam("named"))
+REGISTERED = select(servers.c.id).where(
+    servers.c.tenant_id == bindparam("of_tenant"), servers.c.id == any_(bindparam("ids", type_=ARRAY(Uuid)))
+)
+INSERT = insert(servers).values(
+    {name: bindparam(name) for name in ("id", "tenant_id", *_WRITTEN)},
+)
+UPDATE = (
+    update(servers)
+    .where(*_this)
+    .values({name: bindparam(f"new_{name}", type_=servers.c[name].type) for name in _WRITTEN})
+    .values(updated_at=func.now())
+)
+DELETE = delete(servers).where(*_this)
+
+
+def add(tx: Transaction, tenant_id: UUID, fields: ServerFields, key: SealingKey) -> UUID:
+    """Register a server; its id. Raises Conflict if the tenant has one of that name."""
+    server_id = new_id()
+    values = _columns(tenant_id, server_id, fields, key)
+    try:
+        with tx.savepoint():
+            tx.run(INSERT, id=server_id, tenant_id=tenant_id, **values)
+    except IntegrityError as error:
+        raise _is_taken(fields.name) from error
+    return server_id
+
+
+def get(tx: Transaction, tenant_id: UUID, server_id: UUID, key: SealingKey) -> ServerRow:
+    """A server. Raises NotFound, for another tenant's as well, and CannotUnseal."""
+    rows = tx.rows(SERVER, of_tenant=tenant_id, server_id=server_id)
+    if not rows:
+        raise NotFound("MCP server not found.")
+    return _server(tenant_id, rows[0], key)
+
+
+def registered(tx: Transaction, tenant_id: UUID, ids: Sequence[UUID]) -> set[UUID]:
+    """Those of the ids that are servers of the tenant's."""
+    return {row.id for row in tx.rows(REGISTERED, of_tenant=tenant_id, ids=list(ids))}
+
+
+def find(tx: Transaction, tenant_id: UUID, name: str, key: SealingKey) -> ServerRow | None:
+    """The server of that name; None if there is none."""
+    rows = tx.rows(BY_NAME, of_tenant=tenant_id, named=name)
+    return _server(tenant_id, rows[0], key) if rows else None
+
+
+def servers_of(tx: Transaction, tenant_id: UUID, key: SealingKey, keywords: str = "") -> list[ServerRow]:
+    """A tenant's servers whose name contains the keywords, the newest first."""
+    return [_server(tenant_id, row, key) for row in tx.rows(SERVERS, of_tenant=tenant_id, keywords=keywords.lower())]
+
+
+def change(tx: Transaction, tenant_id: UUID, server_id: UUID, fields: ServerFields, key: SealingKey) -> None:
+    """Put all fields in place of what was there. Raises NotFound, and Conflict if the name is taken."""
+    values = {f"new_{name}": value for name, value in _columns(tenant_id, server_id, fields, key).items()}
+    try:
+        with tx.savepoint():
+            hit = tx.run(UPDATE, of_tenant=tenant_id, server_id=server_id, **values)
+    except IntegrityError as error:
+        raise _is_taken(fields.name) from error
+    if not hit:
+        raise NotFound("MCP server not found.")
+
+
+def remove(tx: Transaction, tenant_id: UUID, server_id: UUID) -> None:
+    """Forget a server, its secrets and what was seen of its tools. Raises NotFound."""
+    if not tx.run(DELETE, of_tenant=tenant_id, server_id=server_id):
+        raise NotFound("MCP server not found.")
+
+
+def _columns(tenant_id: UUID, server_id: UUID, fields: ServerFields, key: SealingKey) -> dict[str, Any]:
+    place = _place(tenant_id, server_id)
+    return {
+        "name": fields.name,
+        "description": fields.description,
+        "server_type": fields.server_type,
+        "sealed_url": seal(key, fields.url, f"{place}/url"),
+        "sealed_headers": seal(key, json.dumps(dict(fields.headers)), f"{place}/headers"),
+        "sealed_variables": seal(key, json.dumps(dict(fields.variables)), f"{place}/variables"),
+        "call_seconds": fields.call_seconds,
+        "allowed": list(fields.allowed) if fields.allowed is not None else None,
+    }
+
+
+def _server(tenant_id: UUID, row: Row[Any], key: SealingKey) -> ServerRow:
+    place = _place(tenant_id, row.id)
+    try:
+        fields = ServerFields(
+            name=row.name,
+            url=unseal(key, row.sealed_url, f"{place}/url"),
+            server_type=row.server_type,
+            description=row.description,
+            headers=json.loads(unseal(key, row.sealed_headers, f"{place}/headers")),
+            variables=json.loads(unseal(key, row.sealed_variables, f"{place}/variables")),
+            call_seconds=row.call_seconds,
+            allowed=row.allowed,
+        )
+    except CannotUnseal as error:
+        raise CannotUnseal(f'The MCP server "{row.name}": {error.message}') from error
+    return ServerRow(row.id, fields, row.created_at, row.updated_at)
+
+
+def _place(tenant_id: UUID, server_id: UUID) -> str:
+    """What a sealed text belongs to: it opens in this row only."""
+    return f"mcp_servers/{tenant_id}/{server_id}"
+
+
+def _is_taken(name: str) -> Conflict:
+    return Conflict(f'An MCP server named "{name}" already exists. Pick another name.')

@@ -1,0 +1,1 @@
+"""Queries of the sweeper, and facts for `easel explain`."""

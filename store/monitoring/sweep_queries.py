@@ -1,0 +1,131 @@
+"""What the sweeper finds: rows that wait for somebody who will not come. Each statement reads a partial index."""
+
+from collections.abc import Collection, Sequence
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from sqlalchemy import Interval, bindparam, text
+
+from canvas.outcome import LOST, UNKNOWN, UNKNOWN_TEXT
+from store.db.transaction import Transaction
+from store.runs.new_activations import Hint
+
+BATCH = 500
+BEYOND_ANY_LEASE = timedelta(minutes=15)  # settings refuse one above 10, whatever those of the sweeper say
+
+TRY_SWEEP = text("select pg_try_advisory_xact_lock(hashtextextended('easel:sweeper', 0)), now()")
+
+SILENT = text(f"""
+    update activations a
+    set status = 'reported', strikes = strikes + 1, finished_at = now(),
+        outcome = case when effect = 'unsafe'
+          then json_build_object('is', 'Failed', 'error', '{UNKNOWN_TEXT}', 'code', '{UNKNOWN}',
+            'used', json_build_object())
+          else json_build_object('is', 'Failed', 'error', 'The worker was lost.', 'code', '{LOST}', 'retryable', true,
+            'used', json_build_object())
+        end
+    from (
+        select run_id, id from activations
+        where status = 'running' and (lease_until < now() or lease_until > now() + :longest)
+        order by run_id, id limit :most for no key update skip locked
+    ) silent
+    where a.run_id = silent.run_id and a.id = silent.id and a.status = 'running'
+    returning a.run_id, a.id
+""").bindparams(bindparam("longest", type_=Interval))  # noqa: S608 (constants only)
+"""No lease is as long as that: its worker has renewed it last when the clock was ahead, and does so no more."""
+
+UNCLAIMED = text("""
+    update activations a set hinted_at = now()
+    from (
+        select run_id, id from activations
+        where status = 'ready' and not_before <= now()
+          and (hinted_at is null or hinted_at < :sent_before or hinted_at > now() + interval '15 s')
+        order by hinted_at nulls first limit :most for no key update skip locked
+    ) waiting
+    where a.run_id = waiting.run_id and a.id = waiting.id
+    returning a.run_id, a.id, a.component
+""")
+"""What was hinted in the future (more than a transaction takes) was hinted when the clock was ahead: once more."""
+
+UNSEEN = text("select distinct run_id from activations where status = 'reported' limit :most")
+
+STUCK_QUEUED = text("""
+    select r.id from runs r left join conversations c on c.id = r.conversation_id
+    where r.status = 'queued' and (c.active_run is null or c.active_run = r.id) order by r.created_at limit :most
+""")
+INTERRUPTED = text("""
+    select earlier.id from runs r join runs earlier on earlier.conversation_id = r.conversation_id
+    where r.status in ('queued', 'running', 'waiting', 'stopping')
+        and r.request -> 'options' ->> 'on_busy' = 'interrupt'
+        and earlier.status in ('queued', 'running', 'waiting', 'stopping') and earlier.asked is null
+        and earlier.created_at < r.created_at
+    order by earlier.created_at desc limit :most
+""")
+EXPIRED_FORMS = text("select id, tenant_id from runs where status = 'waiting' and expires_at < now() limit :most")
+STOPPING = text("select id from runs where status = 'stopping' limit :most")
+STILL = text("""
+    select id from runs r
+    where status in ('running', 'stopping')
+        and not exists (select from activations a where a.run_id = r.id and a.status = 'running')
+        and not exists (select from activations a where a.run_id = r.id and a.status = 'ready')
+        and not exists (select from activations a where a.run_id = r.id and a.status = 'reported')
+        and not exists (select from activations a where a.run_id = r.id and a.status = 'queued')
+    order by id limit :most
+""")  # one by one, so that each reads its partial index
+OPEN = text("""
+    select r.id, r.conversation_id, r.external_id,
+      array(select x.key from external_ids x where x.run_id = r.id) as keys
+    from runs r where r.status in ('queued', 'running', 'waiting', 'stopping') limit :most
+""")
+
+
+def try_sweep(tx: Transaction) -> tuple[bool, datetime]:
+    """Take this tick for oneself; False if another sweeper works. The database's time either way."""
+    row = tx.rows(TRY_SWEEP)[0]
+    return row[0], row[1]
+
+
+def silent_leases(tx: Transaction, most: int = BATCH, longest: timedelta = BEYOND_ANY_LEASE) -> list[UUID]:
+    """Report lost workers in their name; the runs concerned. `longest`: longer than any worker's lease may last."""
+    return list(dict.fromkeys(row[0] for row in tx.rows(SILENT, most=most, longest=longest)))
+
+
+def unclaimed(tx: Transaction, sent_before: datetime, most: int = BATCH) -> Sequence[Hint]:
+    """Activations that are due and whose hint is lost, or was never sent; they are marked as hinted."""
+    return [Hint(row[0], row[1], row[2]) for row in tx.rows(UNCLAIMED, sent_before=sent_before, most=most)]
+
+
+def unseen_reports(tx: Transaction, most: int = BATCH) -> set[UUID]:
+    """Runs with a report that no fold has seen."""
+    return {row[0] for row in tx.rows(UNSEEN, most=most)}
+
+
+def stuck(tx: Transaction, most: int = BATCH) -> list[UUID]:
+    """Queued runs whose conversation is free or gone, and runs being stopped: an advance carries them on."""
+    return [row[0] for row in (*tx.rows(STUCK_QUEUED, most=most), *tx.rows(STOPPING, most=most))]
+
+
+def interrupted(tx: Transaction, most: int = BATCH) -> list[UUID]:
+    """Runs that another was to interrupt whose acceptor is gone: they are still to be cancelled, in this order."""
+    return [row[0] for row in tx.rows(INTERRUPTED, most=most)]
+
+
+def expired_forms(tx: Transaction, most: int = BATCH) -> list[tuple[UUID, UUID]]:
+    """(run, tenant) of runs whose forms nobody has answered in time."""
+    return [(row[0], row[1]) for row in tx.rows(EXPIRED_FORMS, most=most)]
+
+
+def standing_still(tx: Transaction, most: int = BATCH) -> list[UUID]:
+    """Runs that say they go on, while nothing in them moves or can be moved by a message: a bug of ours.
+
+    One statement, so one snapshot: between a run's row and its activations nobody has written.
+    """
+    return [row[0] for row in tx.rows(STILL, most=most)]
+
+
+def open_runs(tx: Transaction, most: int = 10_000) -> dict[UUID, tuple[UUID, Collection[str]]]:
+    """Runs that are not over, with their conversations and the external ids that they were started or answered with."""
+    return {
+        run_id: (conversation_id, {*keys, external_id} if external_id is not None else keys)
+        for run_id, conversation_id, external_id, keys in tx.rows(OPEN, most=most)
+    }

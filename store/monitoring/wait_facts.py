@@ -1,0 +1,83 @@
+"""What is known of a run that somebody asks about: one moment of its rows, of its session and of its queue."""
+
+from collections.abc import Mapping
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import text
+
+from canvas.events.explain import Ahead, Alive, Facts
+from canvas.state.checkpoint import fill_run
+from canvas.state.run_state import RunState, RunStatus, Status
+from store.db.transaction import Transaction
+from store.monitoring import queue_probes
+
+MOST = 200  # activations that are told one by one
+
+ONE_MOMENT = text("set transaction isolation level repeatable read read only")
+RUN = text("""
+    select id, version_id, conversation_id, status, engine, asked, error, state, created_at, finished_at, expires_at,
+        now() as now
+    from runs where id = :run_id and tenant_id = :tenant_id
+""")
+COUNTS = text("""
+    select status, count(*) from activations
+    where run_id = :run_id and status not in ('done', 'closed') group by status
+""")
+ALIVE = text("""
+    select id, node_id, component, scope, status, attempt, strikes, worker, lease_until, not_before, hinted_at,
+        created_at, started_at, finished_at,
+        case when status = 'ready' and not_before > now() then outcome ->> 'error' end as postponed
+    from activations
+    where run_id = :run_id and status in ('running', 'reported', 'ready', 'queued', 'waiting')
+    order by array_position(array['running', 'reported', 'ready', 'waiting', 'queued'], status), place, id limit :most
+""")
+AHEAD = text("""
+    select r.id, r.status from conversations c join runs r on r.conversation_id = c.id
+    where c.id = :conversation_id and r.status in ('queued', 'running', 'waiting', 'stopping')
+    order by r.id <> coalesce(c.active_run, r.id), r.id limit 1
+""")
+
+
+def facts(tx: Transaction, tenant_id: UUID, run_id: UUID) -> tuple[Facts, UUID] | None:
+    """What is known of a run, and its version; None for another tenant's as well.
+
+    Call it first thing in a transaction: all of it is read as of one moment, lest a run that ends between two
+    statements look as if nothing moved it.
+    """
+    tx.run(ONE_MOMENT)
+    row = tx.one_or_none(RUN, run_id=run_id, tenant_id=tenant_id)
+    if row is None:
+        return None
+    status = RunStatus(row["status"])
+    state = fill_run(RunState(run_id, status), row["state"])
+    sight = queue_probes.remembered(tx)
+    return Facts(
+        run_id=run_id,
+        status=status,
+        engine=row["engine"],
+        asked=row["asked"],
+        error=row["error"],
+        created_at=row["created_at"],
+        finished_at=row["finished_at"],
+        expires_at=row["expires_at"],
+        now=row["now"],
+        max_running=state.max_running,
+        forms={activation: (form.inputs, form.tips) for activation, form in state.forms.items()},
+        alive=[_alive(found._asdict()) for found in tx.rows(ALIVE, run_id=run_id, most=MOST)],
+        counts={Status(found[0]): found[1] for found in tx.rows(COUNTS, run_id=run_id)},
+        ahead=_ahead(tx, row["conversation_id"]) if status is RunStatus.QUEUED else None,
+        canary=queue_probes.latest(tx, "nodes"),
+        swept_since=sight.since if sight else None,
+        swept_at=sight.seen if sight else None,
+    ), row["version_id"]
+
+
+def _alive(row: Mapping[str, Any]) -> Alive:
+    fields: dict[str, Any] = {**row, "status": Status(row["status"])}
+    return Alive(**fields)
+
+
+def _ahead(tx: Transaction, conversation_id: UUID) -> Ahead | None:
+    found = tx.rows(AHEAD, conversation_id=conversation_id)
+    return Ahead(found[0][0], RunStatus(found[0][1])) if found else None

@@ -1,0 +1,1 @@
+"""Ids, JSON, encryption, weeks and database errors."""

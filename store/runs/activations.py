@@ -1,0 +1,317 @@
+"""Activations as their workers see them: claim, firm, renew. What they report is in store/runs/reports.py.
+
+A worker writes its own activation and nothing else, guarded by its lease. The WHERE clauses are the whole race.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import (
+    Executable,
+    Integer,
+    Interval,
+    and_,
+    bindparam,
+    case,
+    func,
+    literal_column,
+    not_,
+    or_,
+    select,
+    text,
+    update,
+)
+
+from canvas.state.order_key import Place
+from canvas.state.run_state import ScopeKey, scope_key
+from store.db.transaction import Transaction
+from store.tables.runs import activations, runs
+
+IS = {  # as literals: an index of some rows serves no statement that is planned for any status
+    status: activations.c.status == literal_column(f"'{status}'") for status in ("ready", "running", "reported")
+}
+MINE = (activations.c.run_id == bindparam("of_run"), activations.c.id == bindparam("of_activation"))
+HELD = (activations.c.lease_id == bindparam("of_lease"), IS["running"])
+
+_lease = bindparam("lease", type_=Interval)
+_most_strikes = bindparam("most_strikes", type_=Integer)
+_new_lease = bindparam("new_lease", type_=activations.c.lease_id.type)
+
+_without_waiting = select(func.set_config("synchronous_commit", "off", True)).scalar_subquery() == "off"
+
+CLAIMED = (
+    "run_id", "id", "lease_id", "node_id", "component", "scope", "ordinal", "wave", "trail", "region", "limits",
+    "activated_rev", "attempt", "strikes", "turn", "answers", "usage",
+)  # fmt: skip
+CLAIM = (  # its commit returns before it is on disk: losing it costs a second claim
+    update(activations)
+    .where(
+        *MINE,
+        _without_waiting,
+        or_(
+            and_(
+                IS["ready"],
+                activations.c.not_before <= func.now(),
+                or_(_most_strikes.is_(None), activations.c.strikes <= _most_strikes),
+            ),
+            and_(  # the answer to this very claim got lost
+                IS["running"],
+                activations.c.lease_id == _new_lease,
+                not_(activations.c.called_off),
+            ),
+        ),
+        runs.c.id == activations.c.run_id,
+    )
+    .values(
+        status="running",
+        attempt=activations.c.attempt + case((IS["ready"], 1), else_=0),
+        lease_id=_new_lease,
+        lease_until=func.now() + _lease,
+        worker=bindparam("worker_name"),
+        started_at=func.now(),
+        called_off=False,
+        effect=None,
+    )
+    .returning(
+        *(activations.c[name] for name in CLAIMED),
+        runs.c.tenant_id,
+        runs.c.canvas_id,
+        runs.c.version_id,
+        runs.c.conversation_id,
+        runs.c.message_id,
+        runs.c.first_event,
+        runs.c.history_upto,
+        runs.c.budgeted,
+        runs.c.created_at.label("run_created_at"),
+    )
+)
+
+CLAIM_TOGETHER = text(f"""
+    update activations a set status = 'running', attempt = a.attempt + 1, lease_id = m.lease_id,
+        lease_until = now() + :lease, worker = :worker, started_at = now(), called_off = false, effect = null
+    from (
+        select o.run_id, o.id, u.lease_id from activations o
+        join unnest(cast(:run_ids as uuid[]), cast(:ids as uuid[]), cast(:leases as uuid[])) as u(run_id, id, lease_id)
+          on o.run_id = u.run_id and o.id = u.id
+        where o.status = 'ready' and o.not_before <= now() and o.strikes <= :most_strikes
+        order by o.run_id, o.id for no key update of o skip locked
+    ) m join runs r on r.id = m.run_id
+    where a.run_id = m.run_id and a.id = m.id
+      and (select set_config('synchronous_commit', 'off', true)) = 'off'
+    returning {", ".join(f"a.{name}" for name in CLAIMED)}, r.tenant_id, r.canvas_id, r.version_id, r.conversation_id,
+        r.message_id, r.first_event, r.history_upto, r.budgeted, r.created_at as run_created_at
+""").bindparams(bindparam("lease", type_=Interval))  # noqa: S608 (constants only)
+
+HELD_UNDER = select(activations.c.id).where(
+    activations.c.run_id == bindparam("of_run"), IS["running"], activations.c.lease_id == bindparam("of_lease")
+)
+
+IS_READY = select(activations.c.id).where(*MINE, IS["ready"], activations.c.not_before <= func.now())
+
+FIRM = update(activations).where(*MINE, *HELD).values(lease_until=func.now() + _lease)
+ACT = (
+    update(activations)
+    .where(*MINE, *HELD)
+    .values(lease_until=func.now() + _lease, effect=bindparam("new_effect"))
+    .returning(activations.c.called_off)
+)
+
+RENEW = text("""
+    update activations a set lease_until = now() + :lease
+    from (
+        select o.run_id, o.id from activations o
+        join unnest(cast(:run_ids as uuid[]), cast(:ids as uuid[]), cast(:leases as uuid[])) as m(run_id, id, lease_id)
+          on o.run_id = m.run_id and o.id = m.id and o.lease_id = m.lease_id
+        where o.status = 'running' and not o.called_off
+        order by o.run_id, o.id for no key update of o skip locked
+    ) mine
+    where a.run_id = mine.run_id and a.id = mine.id
+    returning a.lease_id
+""")
+STILL_HELD = text("""
+    select o.lease_id from activations o
+    join unnest(cast(:run_ids as uuid[]), cast(:ids as uuid[]), cast(:leases as uuid[])) as m(run_id, id, lease_id)
+      on o.run_id = m.run_id and o.id = m.id and o.lease_id = m.lease_id
+    where o.status = 'running' and not o.called_off
+""")
+
+CALLED_OFF = text("""
+    select o.lease_id from activations o
+    join unnest(cast(:run_ids as uuid[]), cast(:ids as uuid[]), cast(:leases as uuid[])) as m(run_id, id, lease_id)
+      on o.run_id = m.run_id and o.id = m.id and o.lease_id = m.lease_id
+    where o.status = 'running' and o.called_off
+""")
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A lease on an activation, and what of its run the attempt needs."""
+
+    run_id: UUID
+    id: UUID
+    lease_id: UUID
+    node_id: str
+    component: str
+    scope: ScopeKey
+    ordinal: int
+    place: Place
+    limits: tuple[tuple[bytes, int], ...]  # (region, revision) of what it may read
+    activated_rev: int
+    attempt: int
+    strikes: int
+    turn: UUID | None
+    answers: Any
+    tenant_id: UUID
+    canvas_id: UUID
+    version_id: UUID
+    conversation_id: UUID
+    message_id: UUID  # of the current turn
+    first_event: int  # of the current turn
+    history_upto: int
+    run_created_at: datetime
+    budgeted: bool = False  # whether calls of models are to be reserved (store/tenants/budgets.py)
+    told_usage: Mapping[str, int] = field(default_factory=dict[str, int])  # of an attempt that has reported before
+
+
+def claim(
+    tx: Transaction,
+    run_id: UUID,
+    activation_id: UUID,
+    *,
+    lease_id: UUID,
+    lease: timedelta,
+    worker: str,
+    most_strikes: int | None = None,
+) -> Claim | None:
+    """Take the lease on an activation; None if it is taken, over, not yet due or has had more strikes than asked for.
+
+    A message delivered twice claims once. A claim whose answer got lost is sent again under the same lease id.
+    """
+    row = tx.one_or_none(
+        CLAIM,
+        of_run=run_id,
+        of_activation=activation_id,
+        new_lease=lease_id,
+        lease=lease,
+        worker_name=worker,
+        most_strikes=most_strikes,
+    )
+    return claim_of(row, {**row, "created_at": row["run_created_at"]}) if row else None
+
+
+def claim_together(
+    tx: Transaction, wanted: Sequence[tuple[UUID, UUID, UUID]], *, lease: timedelta, worker: str, most_strikes: int
+) -> dict[UUID, Claim]:
+    """Take leases on (run, activation, lease id) in one go; the claims that were had, by lease id.
+
+    What is taken, locked, not yet due or has more strikes than that is left out, whichever it is: `claim` tells.
+    """
+    how = {"lease": lease, "worker": worker, "most_strikes": most_strikes}
+    found = [row._asdict() for row in _of_each_week(tx, CLAIM_TOGETHER, wanted, **how)]
+    return {row["lease_id"]: claim_of(row, {**row, "created_at": row["run_created_at"]}) for row in found}
+
+
+def held_under(tx: Transaction, run_id: UUID, lease_id: UUID) -> UUID | None:
+    """The running activation under a lease: where it was taken by a commit whose answer got lost."""
+    return tx.scalar(HELD_UNDER, of_run=run_id, of_lease=lease_id)
+
+
+def is_ready(tx: Transaction, run_id: UUID, activation_id: UUID) -> bool:
+    """Whether an activation is due and nobody has it: where a claim has just failed, for its strikes."""
+    return tx.scalar(IS_READY, of_run=run_id, of_activation=activation_id) is not None
+
+
+def claim_of(row: Mapping[str, Any], run: Mapping[str, Any]) -> Claim:
+    """The claim that an activation's row and its run's row make."""
+    place = place_of(row)
+    enclosing = tuple((bytes.fromhex(region), revision) for region, revision in row["limits"] or ())
+    return Claim(
+        run_id=row["run_id"],
+        id=row["id"],
+        lease_id=row["lease_id"],
+        node_id=row["node_id"],
+        component=row["component"],
+        scope=scope_key(row["scope"]),
+        ordinal=row["ordinal"],
+        place=place,
+        limits=(*enclosing, (place.region, row["activated_rev"])),
+        activated_rev=row["activated_rev"],
+        attempt=row["attempt"],
+        strikes=row["strikes"],
+        turn=row["turn"],
+        answers=row["answers"],
+        tenant_id=run["tenant_id"],
+        canvas_id=run["canvas_id"],
+        version_id=run["version_id"],
+        conversation_id=run["conversation_id"],
+        message_id=run["message_id"],
+        first_event=run["first_event"],
+        history_upto=run["history_upto"],
+        run_created_at=run["created_at"],
+        budgeted=run["budgeted"],
+        told_usage=row.get("usage") or {},
+    )
+
+
+def place_of(row: Mapping[str, Any]) -> Place:
+    return Place(row["wave"], tuple((w, p) for w, p in row["trail"]), bytes(row["region"]))
+
+
+def firm(tx: Transaction, claimed: Claim, lease: timedelta) -> bool:
+    """Make a claim durable before anything leaves the worker; False if the lease is gone."""
+    hit = tx.run(FIRM, of_run=claimed.run_id, of_activation=claimed.id, of_lease=claimed.lease_id, lease=lease)
+    return hit == 1
+
+
+def act(tx: Transaction, claimed: Claim, lease: timedelta, effect: str) -> bool | None:
+    """Make a claim durable, and what the attempt may do outside from now on; whether it was called off meanwhile.
+
+    None, and nothing is written, if the lease is gone.
+    """
+    return tx.scalar(
+        ACT,
+        of_run=claimed.run_id,
+        of_activation=claimed.id,
+        of_lease=claimed.lease_id,
+        lease=lease,
+        new_effect=effect,
+    )
+
+
+def renew(tx: Transaction, leases: Sequence[tuple[UUID, UUID, UUID]], lease: timedelta) -> set[UUID]:
+    """Renew (run, activation, lease id) together, in id order; the lease ids that still hold.
+
+    An expired lease that nobody has swept yet revives. A row that somebody works on is not waited for, since he may
+    wait for one of ours: its lease holds until the next renewal, unless it is gone already.
+    """
+    kept = {row[0] for row in _of_each_week(tx, RENEW, leases, lease=lease)}
+    if len(kept) < len(leases):
+        kept |= {row[0] for row in _of_each_week(tx, STILL_HELD, leases)}
+    return kept
+
+
+def called_off(tx: Transaction, leases: Sequence[tuple[UUID, UUID, UUID]]) -> set[UUID]:
+    """Of these (run, activation, lease id), the lease ids that still hold and were called off by a cancel."""
+    return {row[0] for row in _of_each_week(tx, CALLED_OFF, leases)}
+
+
+def _of_each_week(
+    tx: Transaction, statement: Executable, leases: Sequence[tuple[UUID, UUID, UUID]], **values: Any
+) -> list[Any]:
+    """Send a statement for the leases of each week, nearly always one, and wait for all; the rows of all.
+
+    So each names one week's partitions (`store.db.pruning`).
+    """
+    sent = [tx.later(statement, **values, **_columns(some)) for some in tx.pruning.by_week(leases)]
+    return [row for each in sent for row in each.rows()]
+
+
+def _columns(leases: Sequence[tuple[UUID, UUID, UUID]]) -> dict[str, list[UUID]]:
+    return {
+        "run_ids": [entry[0] for entry in leases],
+        "ids": [entry[1] for entry in leases],
+        "leases": [entry[2] for entry in leases],
+    }

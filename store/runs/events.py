@@ -1,0 +1,104 @@
+"""The events of a run: appended in a fold, in order, without gaps; read after a number.
+
+`node_finished` and `workflow_finished` show values that lie in rows of their own; reading puts them together.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import bindparam, insert, text
+
+from canvas.events.run_events import Event
+from store.db.transaction import Transaction
+from store.primitives.json_codec import encode
+from store.tables.runs import run_events
+
+_COLUMNS = ("run_id", "number", "event", "activation_id", "node_id", "body")
+FEW = 4  # events of a step; most have two or three
+AT_ONCE = 500
+
+APPEND = insert(run_events)
+APPEND_SOME = [  # by their number, from two on
+    insert(run_events).values(
+        [{name: bindparam(f"{name}_{at}", type_=run_events.c[name].type) for name in _COLUMNS} for at in range(count)]
+    )
+    for count in range(2, FEW + 1)
+]
+APPEND_MANY = text("""
+    insert into run_events (run_id, number, event, activation_id, node_id, body)
+    select :run_id, u.number, u.event, u.activation_id, u.node_id, cast(u.body as json)
+    from unnest(cast(:number as int[]), cast(:event as text[]), cast(:activation_id as uuid[]),
+        cast(:node_id as text[]), cast(:body as text[])) as u(number, event, activation_id, node_id, body)
+""")
+
+AFTER = text("""
+    select e.number, e.event, e.activation_id, e.node_id, e.body, e.created_at, v.inputs, v.outputs, v.large
+    from run_events e
+    left join node_values v
+      on v.run_id = e.run_id and v.activation_id = e.activation_id and v.node_id = e.node_id
+     and e.event in ('node_finished', 'workflow_finished')
+    where e.run_id = :run_id and e.number > :after and e.number <= :upto
+    order by e.number limit :most
+""")
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """An event as it was stored, with the values it shows."""
+
+    number: int
+    name: str
+    activation: UUID | None
+    node_id: str | None
+    body: Mapping[str, Any]
+    created_at: datetime
+    inputs: Mapping[str, Any] | None
+    outputs: Mapping[str, Any] | None
+
+
+def append(tx: Transaction, run_id: UUID, first: int, events: Sequence[Event]) -> None:
+    """Append events under the run's lock; `first` is the number of the first."""
+    rows: list[dict[str, Any]] = [
+        {
+            "run_id": run_id,
+            "number": first + offset,
+            "event": event.name,
+            "activation_id": event.activation,
+            "node_id": event.node_id,
+            "body": dict(event.body),
+        }
+        for offset, event in enumerate(events)
+    ]
+    if len(rows) == 1:
+        tx.write(APPEND, **rows[0])
+    elif 1 < len(rows) <= FEW:
+        values = {f"{name}_{place}": value for place, row in enumerate(rows) for name, value in row.items()}
+        tx.write(APPEND_SOME[len(rows) - 2], **values)
+    else:
+        for at in range(0, len(rows), AT_ONCE):
+            some = [{**row, "body": encode(row["body"])} for row in rows[at : at + AT_ONCE]]
+            columns = {name: [row[name] for row in some] for name in _COLUMNS if name != "run_id"}
+            tx.write(APPEND_MANY, run_id=run_id, **columns)
+
+
+def after(tx: Transaction, run_id: UUID, number: int, *, upto: int = 2**31 - 1, most: int = 500) -> list[Stored]:
+    """Events with greater numbers, in order."""
+    rows = tx.rows(AFTER, run_id=run_id, after=number, upto=upto, most=most)
+    return [stored(tx, row) for row in rows]
+
+
+def stored(tx: Transaction, row: Any) -> Stored:
+    """An event from a row of AFTER."""
+    return Stored(
+        number=row.number,
+        name=row.event,
+        activation=row.activation_id,
+        node_id=row.node_id,
+        body=row.body,
+        created_at=row.created_at,
+        inputs=tx.large.inputs(row.node_id, row.inputs, row.large),
+        outputs=tx.large.outputs(row.node_id, row.outputs, row.large),
+    )

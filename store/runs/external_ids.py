@@ -1,0 +1,232 @@
+"""External ids: what another service calls a run that it starts, unique within a tenant.
+
+A run has an id of Easel's own, a UUIDv7, so that it sorts and leaves with its week. An external id is any text of 1 to
+255 printable characters; here it leads to its run, or to the row of a start that was refused. `key` is the external id
+with every spelling of a UUID (hyphens, upper case) made one.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import bindparam, delete, literal_column, select, text, tuple_, update
+from sqlalchemy.dialects.postgresql import insert
+
+from canvas.errors import Conflict, InvalidRequest
+from canvas.state.run_state import RunStatus
+from store.db.transaction import Transaction
+from store.primitives.ids import new_id
+from store.tables.runs import runs
+from store.tables.tenants import external_ids
+
+LONGEST = 255  # characters
+NEAR = timedelta(days=1)
+BATCH = 500
+
+_UUID = re.compile(r"[0-9a-fA-F]{32}|[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_DAY = NEAR // timedelta(milliseconds=1)
+
+_is_it = (external_ids.c.tenant_id == bindparam("of_tenant"), external_ids.c.key == bindparam("of_key"))
+LOCK = select(external_ids.c.run_id, external_ids.c.digest).where(*_is_it).with_for_update()
+READ = select(external_ids.c.run_id, external_ids.c.digest).where(*_is_it)
+ADD = (
+    insert(external_ids)
+    .values(
+        tenant_id=bindparam("tenant_id"),
+        key=bindparam("key"),
+        run_id=bindparam("run_id"),
+        digest=bindparam("digest"),
+    )
+    .on_conflict_do_nothing()
+    .returning(external_ids.c.run_id)
+)
+POINT = (
+    update(external_ids)
+    .where(*_is_it)
+    .values(run_id=bindparam("new_run"), digest=bindparam("new_digest", type_=external_ids.c.digest.type))
+)
+RUN_OF_TENANT = select(runs.c.id).where(runs.c.id == bindparam("of_run"), runs.c.tenant_id == bindparam("of_tenant"))
+_refused = literal_column(f"'{RunStatus.REFUSED}'")
+STARTED_RUN = select(runs.c.id, runs.c.canvas_id, runs.c.request, runs.c.first_event).where(
+    runs.c.id == bindparam("of_run"), runs.c.tenant_id == bindparam("of_tenant"), runs.c.status != _refused
+)
+SHOWN = ("query", "inputs", "files", "user_id", "chat_template_kwargs")
+"""What the row of a run shows of the request that started it."""
+RUN = select(runs.c.tenant_id).where(runs.c.id == bindparam("of_run"))
+DROP_REFUSED = delete(runs).where(
+    runs.c.id == bindparam("of_run"), runs.c.status == literal_column(f"'{RunStatus.REFUSED}'")
+)
+KEYS_OF_RUN = text("select array(select key from external_ids where run_id = :run_id)")
+OPEN_RUNS_NAMED = text("""
+    select r.id from runs r
+    where r.status in ('queued', 'running', 'waiting', 'stopping') and r.id <> :besides
+      and (r.id = :as_id or r.external_id = :written
+        or exists (select from external_ids x where x.run_id = r.id and x.key = :key))
+""")
+_GONE = (
+    select(external_ids.c.tenant_id, external_ids.c.key)
+    .where(
+        external_ids.c.created_at < bindparam("before"),
+        ~select(runs.c.id).where(runs.c.id == external_ids.c.run_id).exists(),
+    )
+    .order_by(external_ids.c.created_at)
+    .limit(BATCH)
+    .with_for_update(skip_locked=True, of=external_ids)
+)
+FORGET = delete(external_ids).where(tuple_(external_ids.c.tenant_id, external_ids.c.key).in_(_GONE))
+
+
+@dataclass(frozen=True, slots=True)
+class External:
+    """An external id, as its sender wrote it, and the request that it came with: SHA-256, agent, and what runs show."""
+
+    text: str
+    digest: bytes
+    canvas_id: UUID
+    request: Mapping[str, Any]
+
+    @property
+    def key(self) -> str:
+        """What it is looked for by."""
+        return key_of(self.text)
+
+
+def checked(written: Any) -> str:
+    """An external id as other services may choose it. Raises InvalidRequest."""
+    if not isinstance(written, str):
+        raise InvalidRequest(f"The run id must be a text, and is {type(written).__name__}. Send it as a string.")
+    if not written.strip() or len(written) > LONGEST or not written.isprintable():
+        raise InvalidRequest(f"The run id must have 1 to {LONGEST} printable characters. Send a UUID, or order-4711.")
+    return written
+
+
+def uuid_of(written: str) -> UUID | None:
+    """The UUID that a text is, with or without hyphens; None for any other text."""
+    return UUID(written) if _UUID.fullmatch(written) else None
+
+
+def key_of(written: str) -> str:
+    """The key of an external id: a UUID in its usual spelling, any other text as it is."""
+    parsed = uuid_of(written)
+    return str(parsed) if parsed is not None else written
+
+
+def own_id(written: str, now: datetime) -> UUID:
+    """The id of a run that is to be started under this external id.
+
+    A UUIDv7 within a day of now serves as it is; for any other text a new id is made.
+    """
+    parsed = uuid_of(written)
+    if parsed is not None and parsed.version == 7 and abs((parsed.int >> 80) - _milliseconds(now)) < _DAY:
+        return parsed
+    return new_id()
+
+
+def find_run(tx: Transaction, tenant_id: UUID, written: str) -> UUID | None:
+    """The id of the tenant's run, or refused start, that is meant by a run id or an external id; None if none is."""
+    parsed = uuid_of(written)
+    if parsed is not None and tx.scalar(RUN_OF_TENANT, of_run=parsed, of_tenant=tenant_id) is not None:
+        return parsed
+    if not written or len(written) > LONGEST or not written.isprintable():
+        return None
+    return tx.scalar(READ, of_tenant=tenant_id, of_key=key_of(written))
+
+
+def started_before(tx: Transaction, tenant_id: UUID, external: External) -> UUID | None:
+    """The run that this request has started before; None if its external id is new, or that start was refused.
+
+    Raises Conflict if another request has this external id.
+    """
+    found = tx.one_or_none(READ, of_tenant=tenant_id, of_key=external.key)
+    if found is None:
+        return _started_by(tx, tenant_id, external)
+    return _compared(external, found["run_id"], found["digest"])
+
+
+def claim(tx: Transaction, tenant_id: UUID, external: External, run_id: UUID) -> UUID | None:
+    """None if the external id leads to `run_id` from now on; else the run that this request has started before.
+
+    A second request with this external id waits here until the first has committed or rolled back. What an earlier
+    request left when it was refused goes. Raises Conflict if another request has this external id.
+    """
+    while True:
+        found = tx.one_or_none(LOCK, of_tenant=tenant_id, of_key=external.key)
+        if found is not None:
+            if found["digest"] is not None:
+                return _compared(external, found["run_id"], found["digest"])
+            tx.run(DROP_REFUSED, of_run=found["run_id"])
+            point(tx, tenant_id, external, run_id)
+            return None
+        earlier = _started_by(tx, tenant_id, external)
+        if earlier is not None:
+            return earlier
+        values = {"tenant_id": tenant_id, "key": external.key, "run_id": run_id, "digest": external.digest}
+        if tx.scalar(ADD, **values) is not None:
+            return None
+
+
+def started_run(tx: Transaction, tenant_id: UUID, written: str) -> Mapping[str, Any] | None:
+    """The tenant's run whose own id is the external one: from an earlier release, or started over HTTP."""
+    parsed = uuid_of(written)
+    return tx.one_or_none(STARTED_RUN, of_run=parsed, of_tenant=tenant_id) if parsed is not None else None
+
+
+def _started_by(tx: Transaction, tenant_id: UUID, external: External) -> UUID | None:
+    """The run whose own id is the external one, if this request may have started it. Raises Conflict for another one.
+
+    No digest is known of such a run: the agent is compared, and in its first turn what the row shows of the request.
+    """
+    row = started_run(tx, tenant_id, external.text)
+    if row is None:
+        return None
+    is_first_turn = row["first_event"] <= 1
+    differs = any((row["request"].get(name) or None) != (external.request.get(name) or None) for name in SHOWN)
+    if row["canvas_id"] != external.canvas_id or (is_first_turn and differs):
+        raise _is_of_another_request(external, row["id"])
+    return row["id"]
+
+
+def point(tx: Transaction, tenant_id: UUID, external: External, run_id: UUID) -> None:
+    """Let an external id that this transaction has claimed lead to another run."""
+    tx.run(POINT, of_tenant=tenant_id, of_key=external.key, new_run=run_id, new_digest=external.digest)
+
+
+def open_runs_named(tx: Transaction, written: str, besides: UUID) -> list[UUID]:
+    """The open runs of all tenants that an external id means, but for one: a cancel key names no tenant.
+
+    Reads the open runs, so it is for the rare case that such a key is set.
+    """
+    named = {"written": written, "key": key_of(written), "as_id": uuid_of(written) or UUID(int=0)}
+    return [run_id for (run_id,) in tx.rows(OPEN_RUNS_NAMED, **named, besides=besides)]
+
+
+def is_free(tx: Transaction, run_id: UUID) -> bool:
+    """Whether no tenant has a run of this id."""
+    return tx.scalar(RUN, of_run=run_id) is None
+
+
+def forget(tx: Transaction, before: datetime) -> int:
+    """Remove up to 500 external ids from before `before` whose run is gone; how many."""
+    return tx.run(FORGET, before=before)
+
+
+def _milliseconds(moment: datetime) -> int:
+    return (moment - _EPOCH) // timedelta(milliseconds=1)
+
+
+def _compared(external: External, run_id: UUID, digest: bytes | None) -> UUID | None:
+    if digest is None:
+        return None
+    if digest != external.digest:
+        raise _is_of_another_request(external, run_id)
+    return run_id
+
+
+def _is_of_another_request(external: External, run_id: UUID) -> Conflict:
+    return Conflict(
+        f'The run id "{external.text}" belongs to another request. Use a new id for a new request.', run_id=str(run_id)
+    )

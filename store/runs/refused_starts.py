@@ -1,0 +1,81 @@
+"""Starts of other services that were refused: a row among the runs, found under the id that the sender gave.
+
+The row has the status `refused` and the reason, and leaves with its week like any run. One external id has one row
+however often its start is refused, and an accepted start takes its place (`external_ids.claim`).
+"""
+
+from collections.abc import Mapping
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import bindparam, func, insert, literal_column, update
+
+from canvas.state.checkpoint import run_to_json
+from canvas.state.run_state import ENGINE, RunState, RunStatus
+from store.db.transaction import Transaction
+from store.primitives.ids import new_id
+from store.runs import external_ids
+from store.tables.runs import runs
+
+NOBODY = UUID(int=0)
+"""What a refused start has in place of the ids that only a run has."""
+
+_REFUSED = literal_column(f"'{RunStatus.REFUSED}'")
+
+ADD = insert(runs).values(status=_REFUSED, created_at=func.clock_timestamp(), finished_at=func.clock_timestamp())
+REFUSED_AGAIN = (
+    update(runs)
+    .where(runs.c.id == bindparam("of_run"), runs.c.status == _REFUSED)
+    .values(
+        canvas_id=bindparam("new_canvas"),
+        request=bindparam("new_request"),
+        error=bindparam("new_error"),
+        finished_at=func.clock_timestamp(),
+    )
+)
+
+
+def put(
+    tx: Transaction, tenant_id: UUID, external_id: str, canvas_id: UUID | None, request: Mapping[str, Any], reason: str
+) -> UUID | None:
+    """Write down that a start was refused; the id of its row, None where a run has this external id.
+
+    `request` is what lists show of it.
+    """
+    while True:
+        found = tx.one_or_none(external_ids.LOCK, of_tenant=tenant_id, of_key=external_ids.key_of(external_id))
+        if found is not None:
+            return _again(tx, found, canvas_id, request, reason)
+        if external_ids.started_run(tx, tenant_id, external_id) is not None:
+            return None
+        row_id = new_id()
+        key = external_ids.key_of(external_id)
+        if tx.scalar(external_ids.ADD, tenant_id=tenant_id, key=key, run_id=row_id, digest=None) is None:
+            continue  # another message with this id was faster
+        tx.run(
+            ADD,
+            id=row_id,
+            tenant_id=tenant_id,
+            canvas_id=canvas_id or NOBODY,
+            version_id=NOBODY,
+            conversation_id=NOBODY,
+            message_id=row_id,
+            engine=ENGINE,
+            state=run_to_json(RunState(row_id, RunStatus.REFUSED)),
+            request=request,
+            base={},
+            usage={},
+            error=reason,
+            external_id=external_id,
+        )
+        return row_id
+
+
+def _again(
+    tx: Transaction, found: Mapping[str, Any], canvas_id: UUID | None, request: Mapping[str, Any], reason: str
+) -> UUID | None:
+    if found["digest"] is not None:
+        return None
+    changed = {"new_canvas": canvas_id or NOBODY, "new_request": request, "new_error": reason}
+    tx.run(REFUSED_AGAIN, of_run=found["run_id"], **changed)
+    return found["run_id"]

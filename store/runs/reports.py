@@ -1,0 +1,250 @@
+"""What attempts report: stored with their values under their lease, and read by the next fold.
+
+A row that is `reported` is a message to the coordinator. A report that rides along with the step that takes it in is
+settled instead: stored once, in the status that the step has decided.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import bindparam, func, literal_column, select, update
+from sqlalchemy.dialects.postgresql import insert
+
+from canvas.outcome import LOST, UNKNOWN, UNKNOWN_TEXT, Failed
+from canvas.state.run_state import Report, scope_key
+from store.db.transaction import Later, Transaction
+from store.primitives.db_errors import sqlstate
+from store.primitives.json_codec import encode
+from store.runs import outcome_codec
+from store.runs.activations import HELD, IS, MINE, Claim, place_of
+from store.tables.runs import activations, node_values, turns, variables
+
+DIVISION_BY_ZERO = "22012"
+
+REPORT = (
+    update(activations)
+    .where(*MINE, *HELD)
+    .values(
+        status="reported",
+        outcome=bindparam("new_outcome"),
+        usage=bindparam("new_usage"),
+        strikes=activations.c.strikes + bindparam("new_strikes"),
+        finished_at=func.now(),
+    )
+)
+
+SETTLE = (
+    update(activations)
+    .where(*MINE, *HELD)
+    .values(
+        status=bindparam("new_status"),
+        folded_rev=bindparam("new_revision"),
+        outcome=bindparam("new_outcome"),
+        usage=bindparam("new_usage"),
+        strikes=activations.c.strikes + bindparam("new_strikes"),
+        finished_at=func.now(),
+    )
+    .returning(literal_column("1"))
+)
+IS_HELD = "1 / count(*)"  # the commit goes out behind it: no lease, no step
+
+TELL = update(activations).where(*MINE, IS["reported"]).values(outcome=bindparam("new_outcome"), finished_at=func.now())
+
+WAS_STORED = select(activations.c.id).where(
+    *MINE, activations.c.lease_id == bindparam("of_lease"), activations.c.status != "running"
+)
+
+_values = insert(node_values)
+PUT_VALUES = _values.on_conflict_do_update(  # a form writes twice: when it asks, and when it is answered
+    index_elements=["run_id", "activation_id", "node_id"],
+    set_={name: _values.excluded[name] for name in ("outputs", "inputs", "names", "large")},
+)
+_turn = insert(turns)
+PUT_TURN = _turn.on_conflict_do_update(
+    index_elements=["run_id", "id"],
+    set_={name: _turn.excluded[name] for name in ("text", "speaker", "epoch", "keep")},
+)
+PUT_TURN_ANEW = _turn.on_conflict_do_update(  # its speaker could not read the epoch
+    index_elements=["run_id", "id"],
+    set_={**{name: _turn.excluded[name] for name in ("text", "speaker", "keep")}, "epoch": turns.c.epoch + 1},
+)
+_variables = insert(variables)
+PUT_VARIABLES = _variables.on_conflict_do_update(
+    index_elements=["run_id", "activation_id", "name"],
+    set_={name: _variables.excluded[name] for name in ("value", "large")},
+)
+
+REPORTED = (
+    select(
+        activations.c.id,
+        activations.c.node_id,
+        activations.c.scope,
+        activations.c.ordinal,
+        activations.c.wave,
+        activations.c.trail,
+        activations.c.region,
+        activations.c.outcome,
+        activations.c.usage,
+        activations.c.strikes,
+        activations.c.effect,
+        activations.c.turn,
+    )
+    .where(activations.c.run_id == bindparam("of_run"), IS["reported"])
+    .order_by(activations.c.id)
+)
+
+HAS_REPORTED = select(activations.c.id).where(activations.c.run_id == bindparam("of_run"), IS["reported"]).limit(1)
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """Everything one report stores."""
+
+    outcome: Mapping[str, Any]  # store/runs/outcome_codec.py
+    usage: Mapping[str, int]  # of all attempts that have reported; what this one adds is in the outcome, if it differs
+    values: Sequence[Mapping[str, Any]]  # rows of node_values
+    variables: Sequence[Mapping[str, Any]]
+    turn: Mapping[str, Any] | None = None  # row of turns: the whole text; epoch None: one more than what is there
+    strikes: int = 0
+    size: int = 0  # characters in its rows, where they are so many that the database needs time for them
+
+
+def settle(tx: Transaction, claimed: Claim, written: Written, status: str, revision: int) -> None:
+    """Store a report that the run's next step has seen already: the activation's status is what the step has decided.
+
+    If the lease is gone the server refuses it, and with it the whole transaction (`is_refused`).
+    """
+    tx.write(
+        SETTLE,
+        IS_HELD,
+        of_run=claimed.run_id,
+        of_activation=claimed.id,
+        of_lease=claimed.lease_id,
+        new_status=status,
+        new_revision=revision,
+        new_outcome=written.outcome,
+        new_usage=written.usage,
+        new_strikes=written.strikes,
+    )
+    _put(tx, written)
+
+
+def is_refused(error: BaseException) -> bool:
+    """Whether a report was not settled since its lease is gone."""
+    return sqlstate(error) == DIVISION_BY_ZERO
+
+
+def report(tx: Transaction, run_id: UUID, activation_id: UUID, lease_id: UUID, written: Written) -> Later:
+    """Send a report, guarded by its lease. Its count is 1; or 0, if the lease is gone: the caller must roll back."""
+    stored = tx.later(
+        REPORT,
+        of_run=run_id,
+        of_activation=activation_id,
+        of_lease=lease_id,
+        new_outcome=written.outcome,
+        new_usage=written.usage,
+        new_strikes=written.strikes,
+    )
+    _put(tx, written)
+    return stored
+
+
+def _put(tx: Transaction, written: Written) -> None:
+    tx.write_many(PUT_VALUES, written.values)
+    tx.write_many(PUT_VARIABLES, written.variables)
+    if written.turn is not None:
+        epoch = written.turn["epoch"]
+        put = PUT_TURN if epoch is not None else PUT_TURN_ANEW
+        tx.write(put, **{**written.turn, "epoch": 1 if epoch is None else epoch})
+
+
+def report_of(claimed: Claim, written: Written) -> Report:
+    """A report as a fold would read it, before it is stored."""
+    told = outcome_codec.from_column(json.loads(encode(written.outcome)))
+    return Report(
+        activation=claimed.id,
+        node_id=claimed.node_id,
+        scope=claimed.scope,
+        ordinal=claimed.ordinal,
+        place=claimed.place,
+        outcome=told.outcome,
+        error=told.error,
+        strikes=claimed.strikes + written.strikes,
+        turn=claimed.turn,
+        retake=told.retake,
+        spoke=told.spoke,
+        usage=written.usage if told.used is None else told.used,
+    )
+
+
+def tell(tx: Transaction, run_id: UUID, activation_id: UUID, outcome: Mapping[str, Any]) -> None:
+    """What came of an activation that its worker cannot tell any more; the caller holds the run."""
+    tx.run(TELL, of_run=run_id, of_activation=activation_id, new_outcome=outcome)
+
+
+def was_stored(tx: Transaction, run_id: UUID, activation_id: UUID, lease_id: UUID) -> bool:
+    """Whether a report under this lease is there already (its commit's answer got lost)."""
+    return tx.scalar(WAS_STORED, of_run=run_id, of_activation=activation_id, of_lease=lease_id) is not None
+
+
+def reported(tx: Transaction, run_id: UUID) -> Callable[[], list[Report]]:
+    """Ask for the reports that no fold has seen, in a later statement than the one that locks the run."""
+    asked = tx.later(REPORTED, of_run=run_id)
+    return lambda: _reports(asked.rows())
+
+
+def _reports(rows: Sequence[Any]) -> list[Report]:
+    found: list[Report] = []
+    for row in rows:
+        fields = row._asdict()
+        told = outcome_codec.from_column(fields["outcome"])
+        outcome = told.outcome
+        if isinstance(outcome, Failed) and outcome.code == LOST and fields["effect"] == "unsafe":
+            outcome = Failed(UNKNOWN_TEXT, UNKNOWN)  # told by a sweeper of an earlier release, which knows no effects
+        found.append(
+            Report(
+                activation=fields["id"],
+                node_id=fields["node_id"],
+                scope=scope_key(fields["scope"]),
+                ordinal=fields["ordinal"],
+                place=place_of(fields),
+                outcome=outcome,
+                error=told.error,
+                strikes=fields["strikes"],
+                turn=fields["turn"],
+                retake=told.retake,
+                spoke=told.spoke,
+                usage=(fields["usage"] or {}) if told.used is None else told.used,
+            )
+        )
+    return found
+
+
+def has_reported(tx: Transaction, run_id: UUID) -> bool:
+    """The look: whether a report of the run waits to be folded."""
+    return tx.scalar(HAS_REPORTED, of_run=run_id) is not None
+
+
+PLACES = select(activations.c.place, activations.c.region).where(*MINE)
+
+
+def put_variables(tx: Transaction, run_id: UUID, activation_id: UUID, values: Mapping[str, Any]) -> None:
+    """Write variables in an activation's name, under the run's lock (a new turn's globals)."""
+    row = tx.rows(PLACES, of_run=run_id, of_activation=activation_id)[0]
+    tx.write_many(
+        PUT_VARIABLES,
+        [
+            {
+                "run_id": run_id,
+                "activation_id": activation_id,
+                "name": name,
+                "place": row.place,
+                "region": row.region,
+                "value": value,
+            }
+            for name, value in values.items()
+        ],
+    )

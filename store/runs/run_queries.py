@@ -1,0 +1,231 @@
+"""Runs as people look at them: lists, one at a glance, its activations, and what has moved since somebody looked.
+
+Only reads, and only small columns: what a run began with and what it holds open stays where it is.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import Uuid, bindparam, func, select, text, true
+from sqlalchemy.dialects.postgresql import ARRAY
+
+from store.db.transaction import Transaction
+from store.runs import external_ids
+from store.runs.events import AFTER, Stored, stored
+from store.runs.message_streams import Turn
+from store.tables.runs import activations, runs, turns
+
+READ_AT_ONCE = 500  # events
+MOST_STEPS = 2000  # activations that are shown of a run
+
+_shown = (
+    runs.c.id,
+    runs.c.canvas_id,
+    runs.c.version_id,
+    runs.c.conversation_id,
+    runs.c.message_id,
+    runs.c.status,
+    runs.c.first_event,
+    runs.c.last_event,
+    runs.c.request,
+    runs.c.usage,
+    runs.c.error,
+    runs.c.created_at,
+    runs.c.started_at,
+    runs.c.finished_at,
+    runs.c.external_id,
+)
+_of_tenant = runs.c.tenant_id == bindparam("of_tenant")
+GLANCE = select(*_shown).where(runs.c.id == bindparam("of_run"), _of_tenant)
+PAGE = select(*_shown).where(_of_tenant)
+COUNT = select(func.count()).select_from(runs).where(_of_tenant)
+
+ACTIVATIONS = (
+    select(
+        activations.c.id,
+        activations.c.node_id,
+        activations.c.component,
+        activations.c.scope,
+        activations.c.ordinal,
+        activations.c.status,
+        activations.c.attempt,
+        activations.c.outcome,
+        activations.c.usage,
+        activations.c.created_at,
+        activations.c.started_at,
+        activations.c.finished_at,
+    )
+    .where(activations.c.run_id == bindparam("of_run"))
+    .order_by(activations.c.place, activations.c.id)
+    .limit(bindparam("most"))
+)
+
+STEPS = select(func.count()).select_from(activations).where(activations.c.run_id == bindparam("of_run"))
+
+TURNS_SINCE = (
+    select(turns)
+    .where(
+        turns.c.run_id == bindparam("of_run"),
+        turns.c.opened_at.is_not(None),
+        func.coalesce(turns.c.closed_at, bindparam("number")) >= bindparam("number"),
+    )
+    .order_by(turns.c.opened_at)
+)
+
+SAID_IN = (
+    select(turns.c.run_id, turns.c.text)
+    .where(turns.c.run_id == func.any(bindparam("run_ids", type_=ARRAY(Uuid))), turns.c.opened_at.is_not(None))
+    .order_by(turns.c.run_id, turns.c.opened_at)
+)
+
+MOVED = text("""
+    select r.id, r.status, r.last_event, t.id as turn, t.epoch, char_length(t.text) as length
+    from runs r left join turns t on t.run_id = r.id and t.id = r.turn
+    where r.id = any(cast(:run_ids as uuid[]))
+""")
+
+
+@dataclass(frozen=True, slots=True)
+class Glance:
+    """A run without what it carries. A refused start has neither version nor conversation."""
+
+    id: UUID
+    canvas_id: UUID
+    version_id: UUID
+    conversation_id: UUID
+    message_id: UUID
+    status: str
+    first_event: int  # of the current turn of the conversation
+    last_event: int
+    request: Mapping[str, Any]
+    usage: Mapping[str, int]
+    error: str
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+    external_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """An activation, without values."""
+
+    id: UUID
+    node_id: str
+    component: str
+    scope: str
+    ordinal: int
+    status: str
+    attempt: int
+    outcome: Mapping[str, Any] | None
+    usage: Mapping[str, int] | None
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a listener reads in one go: the run, then its next events, then the turns around them."""
+
+    run: Glance
+    events: Sequence[Stored]
+    turns: Sequence[Turn]
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether there was nothing more to read."""
+        return len(self.events) < READ_AT_ONCE
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """How far a run is: its last event, and the length of the open turn's text as far as it is stored."""
+
+    run_id: UUID
+    status: str
+    last_event: int
+    turn: UUID | None
+    epoch: int | None
+    length: int | None
+
+
+def glance(tx: Transaction, tenant_id: UUID, run_id: UUID) -> Glance | None:
+    """A run of this tenant; None for another's as well."""
+    row = tx.one_or_none(GLANCE, of_tenant=tenant_id, of_run=run_id)
+    return Glance(**row) if row else None
+
+
+def page(
+    tx: Transaction,
+    tenant_id: UUID,
+    *,
+    canvas_id: UUID | None = None,
+    conversation_id: UUID | None = None,
+    status: str = "",
+    external_id: str = "",
+    limit: int = 30,
+    offset: int = 0,
+) -> tuple[list[Glance], int]:
+    """One page of a tenant's runs, the newest first, and how many there are on all pages.
+
+    Runs of an earlier release may have ids that tell no time, so what counts is when a run was accepted.
+    """
+    conditions = [
+        runs.c.canvas_id == canvas_id if canvas_id else true(),
+        runs.c.conversation_id == conversation_id if conversation_id else true(),
+        runs.c.status == status if status else true(),
+        runs.c.id == (external_ids.find_run(tx, tenant_id, external_id) or UUID(int=0)) if external_id else true(),
+    ]
+    total = int(tx.scalar(COUNT.where(*conditions), of_tenant=tenant_id))
+    newest_first = PAGE.where(*conditions).order_by(runs.c.created_at.desc(), runs.c.id.desc())
+    found = tx.rows(newest_first.limit(limit).offset(offset), of_tenant=tenant_id)
+    return [Glance(*row) for row in found], max(total, offset + len(found) if found else 0)
+
+
+def step_count(tx: Transaction, run_id: UUID) -> int:
+    """How many activations a run has."""
+    return int(tx.scalar(STEPS, of_run=run_id))
+
+
+def steps_of(tx: Transaction, run_id: UUID) -> list[Step]:
+    """A run's activations in canonical order, the first MOST_STEPS of them."""
+    return [Step(*row) for row in tx.rows(ACTIVATIONS, of_run=run_id, most=MOST_STEPS)]
+
+
+def read(tx: Transaction, tenant_id: UUID, run_id: UUID, number: int) -> Reading | None:
+    """Events after a number and the turns that had not been closed before it; None for an unknown run.
+
+    In this order: turns must not be older than events (canvas/events/stream_sequencer.py), nor events than the run's
+    status. The three go out together, for one round trip.
+    """
+    run = tx.later(GLANCE, of_tenant=tenant_id, of_run=run_id)
+    events = tx.later(AFTER, run_id=run_id, after=number, upto=number + READ_AT_ONCE, most=READ_AT_ONCE)
+    found = tx.later(TURNS_SINCE, of_run=run_id, number=number)
+    row = run.one_or_none()
+    if row is None:
+        return None
+    return Reading(
+        Glance(**row),
+        [stored(tx, event) for event in events.rows()],
+        [
+            Turn(r.id, r.node_id, r.epoch, r.keep, r.text, r.opened_at, r.epoch_at or r.opened_at, r.closed_at)
+            for r in found.rows()
+        ],
+    )
+
+
+def moved(tx: Transaction, run_ids: Sequence[UUID]) -> list[Moved]:
+    """How far some runs are."""
+    return [Moved(*row) for row in tx.rows(MOVED, run_ids=list(run_ids))]
+
+
+def said_in(tx: Transaction, run_ids: Sequence[UUID]) -> dict[UUID, str]:
+    """All that was said in some runs, turn after turn."""
+    said: dict[UUID, str] = {}
+    for run_id, part in tx.rows(SAID_IN, run_ids=list(run_ids)):
+        said[run_id] = said.get(run_id, "") + part
+    return said

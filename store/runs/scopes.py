@@ -1,0 +1,118 @@
+"""The open scopes of a run: one row each, read and written by folds only."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import bindparam, delete, func, select, text
+from sqlalchemy.dialects.postgresql import insert
+
+from canvas.routing.decision import Decision
+from canvas.state.checkpoint import scope_from_json, scope_to_json
+from canvas.state.run_state import Report, Scope, ScopeKey, entry_text, scope_key, scope_text
+from store.db.transaction import Transaction
+from store.primitives.json_codec import decode, encode
+from store.tables.runs import beginning_of, scopes
+
+SCOPES = select(scopes.c.key, scopes.c.state).where(scopes.c.run_id == bindparam("of_run"))
+SCOPES_NAMED = SCOPES.where(scopes.c.key == func.any(bindparam("keys")))
+_scope = insert(scopes)
+PUT_SCOPE = _scope.on_conflict_do_update(index_elements=["run_id", "key"], set_={"state": _scope.excluded["state"]})
+DROP_SCOPES = delete(scopes).where(scopes.c.run_id == bindparam("of_run"))
+DROP_SCOPE = delete(scopes).where(scopes.c.run_id == bindparam("of_run"), scopes.c.key == bindparam("of_key"))
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """Scopes that were asked for: those of some keys, or all."""
+
+    keys: frozenset[str] | None
+    found: Callable[[], Sequence[Any]]
+
+
+NONE = Known(None, list)
+"""Of a run that has just been made."""
+
+
+def ask(tx: Transaction, run_id: UUID, keys: frozenset[str] | None) -> Known:
+    """Ask for scopes by their keys; for all of the run's by None."""
+    if keys is None:
+        return Known(None, tx.later(SCOPES, of_run=run_id).rows)
+    return Known(keys, tx.later(SCOPES_NAMED, of_run=run_id, keys=sorted(keys)).rows)
+
+
+def read(
+    tx: Transaction, run_id: UUID, keys: frozenset[str] | None, known: Known | None = None
+) -> dict[ScopeKey, Scope]:
+    """Scopes by their keys, all of the run's for None. What is known already is not asked for again."""
+    rows: list[Any] = []
+    if known is not None and known.keys is None:
+        rows += [row for row in known.found() if keys is None or row[0] in keys]
+    elif known is not None and known.keys is not None and keys is not None:
+        rows += [row for row in known.found() if row[0] in keys]
+        missing = keys - known.keys
+        rows += ask(tx, run_id, missing).found() if missing else ()
+    else:
+        rows += ask(tx, run_id, keys).found()
+    return {scope_key(name): scope_from_json(scope_key(name), state) for name, state in rows}
+
+
+def around(reports: Iterable[Report]) -> frozenset[str]:
+    """The keys of the scopes that reports name, and of those around them."""
+    return frozenset(key for report in reports for key in chain_of(report.scope)) | {""}
+
+
+def chain_of(scope: ScopeKey) -> list[str]:
+    """The keys of a scope and of those around it, from the outermost inwards."""
+    return [scope_text(scope[:depth]) for depth in range(len(scope) + 1)]
+
+
+def left_by(decision: Decision) -> Known:
+    """The scopes that a decision has worked on, as they are found after it."""
+    rows = [(scope_text(key), decode(encode(scope_to_json(scope)))) for key, scope in decision.run.scopes.items()]
+    return Known(frozenset(key for key, _ in rows), lambda: rows)
+
+
+def put(tx: Transaction, run_id: UUID, decision: Decision) -> None:
+    """Write the scopes that a decision has changed; at the end of a run there are none."""
+    if decision.is_over:
+        tx.write(DROP_SCOPES, of_run=run_id)
+        return
+    for key in decision.removed:
+        tx.write(DROP_SCOPE, of_run=run_id, of_key=scope_text(key))
+    changed = [decision.run.scopes[key] for key in decision.scopes if key in decision.run.scopes]
+    tx.write_many(
+        PUT_SCOPE,
+        [{"run_id": run_id, "key": scope_text(scope.key), "state": scope_to_json(scope)} for scope in changed],
+    )
+
+
+LAST_SCOPE = text(f"""
+    select scope from activations where run_id = :run_id and node_id = :node_id
+      and (folded_rev is not null or status not in ('done', 'closed'))
+    order by {beginning_of("place")} desc, place desc limit 1
+""")  # noqa: S608 (constants only)
+
+HIDE = text("""
+    update activations set folded_rev = null
+    where run_id = :run_id
+      and case when starts_with(scope, :prefix) then substr(scope, length(:prefix) + 1)::int > :shown end
+""")
+NODE_OF = text("select node_id from activations where run_id = :run_id and id = :activation_id")
+
+
+def hide_untold(tx: Transaction, run_id: UUID) -> None:
+    """A run ends early: what overlapping items have done ahead of their turn is as if no fold had ever seen it."""
+    for key, scope in read(tx, run_id, None).items():
+        for container in scope.containers.values():
+            if not container.overlaps:
+                continue
+            node_id = tx.scalar(NODE_OF, run_id=run_id, activation_id=container.activation)
+            entry = entry_text((*key, (node_id, container.ordinal, 0)))
+            tx.run(HIDE, run_id=run_id, prefix=f"{entry}.", shown=container.shown)
+
+
+def last_of(tx: Transaction, run_id: UUID, node_id: str) -> str | None:
+    """The scope of a node's last activation in canonical order."""
+    return tx.scalar(LAST_SCOPE, run_id=run_id, node_id=node_id)

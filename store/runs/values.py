@@ -1,0 +1,360 @@
+"""Node outputs and variables of a run, as one node may see them.
+
+A node reads what was folded before it was activated, from earlier waves, in its own region and those around it; of
+several writers the last in canonical order (protocol.md, "What a node reads"). A retry reads what the first attempt
+read.
+
+A region is looked through from where the reader stands backwards, and an enclosing one from where the container
+stands that the reader is in: so what a read costs does not depend on how many items ran before.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import bindparam, text, update
+
+from canvas.state.order_key import Place
+from canvas.state.run_state import entry_text, scope_key
+from store.db.transaction import Transaction
+from store.primitives.json_codec import encode
+from store.tables.runs import beginning_of, node_values
+
+_LATEST_FIRST = f"{beginning_of('v.place')} desc, v.place desc"
+"""As an index has it. Order keys that are alike for so long are compared whole."""
+
+_WINDOWS = """
+    unnest(cast(:regions as bytea[]), cast(:befores as bytea[]), cast(:edges as bytea[]), cast(:revisions as int[]))
+      as r(region, before, edge, revision)
+"""
+_VISIBLE = f"""
+    join activations a on a.run_id = v.run_id and a.id = v.activation_id
+    where v.run_id = :run_id and v.place >= r.region and v.place <= r.edge
+      and {beginning_of("v.place")} between {beginning_of("r.region")} and {beginning_of("r.edge")}
+      and (v.place < r.before or v.place = r.edge) and v.region = r.region and a.folded_rev <= r.revision
+"""
+
+LATEST_OUTPUTS = text(f"""
+    select wanted.node_id, found.place, found.activation_id,
+      case when found.activation_id = wanted.kept then null else found.outputs end,
+      case when found.activation_id = wanted.kept then null else found.large end
+    from unnest(cast(:nodes as text[]), cast(:kept as uuid[])) as wanted(node_id, kept)
+    cross join lateral (
+        select seen.* from {_WINDOWS}
+        cross join lateral (
+            select v.outputs, v.large, v.place, v.activation_id, {beginning_of("v.place")} as beginning
+            from node_values v {_VISIBLE}
+            and v.node_id = wanted.node_id and v.pass_of <> :not_in order by {_LATEST_FIRST} limit 1
+        ) seen order by seen.beginning desc, seen.place desc limit 1
+    ) found
+""")  # noqa: S608 (constants only)
+
+LATEST_OUTPUTS_HERE = text(f"""
+    select wanted.node_id, found.place, found.activation_id, found.outputs, found.large
+    from unnest(cast(:nodes as text[])) as wanted(node_id)
+    cross join lateral (
+        select v.outputs, v.large, v.place, v.activation_id
+        from node_values v join activations a on a.run_id = v.run_id and a.id = v.activation_id
+        where v.run_id = :run_id and v.node_id = wanted.node_id and v.region = :region and v.place <= :edge
+          and {beginning_of("v.place")} <= {beginning_of("cast(:edge as bytea)")} and a.folded_rev <= :revision
+        order by {_LATEST_FIRST} limit 1
+    ) found
+""")  # noqa: S608 (constants only)
+
+WAITED_OUTPUTS = text(f"""
+    select wanted.node_id, found.place, found.activation_id, found.outputs, found.large
+    from unnest(cast(:nodes as text[]), cast(:passes as text[]), cast(:items as int[]))
+      as wanted(node_id, pass_of, item)
+    cross join lateral (
+        select v.place, v.activation_id, v.outputs, v.large from node_values v
+        join activations a on a.run_id = v.run_id and a.id = v.activation_id
+        join unnest(cast(:regions as bytea[]), cast(:revisions as int[])) as r(region, revision)
+          on r.region = v.region and a.folded_rev <= r.revision
+        where v.run_id = :run_id and v.node_id = wanted.node_id
+          and (wanted.pass_of is null or v.pass_of = wanted.pass_of and v.item = wanted.item)
+        order by {_LATEST_FIRST} limit 1
+    ) found
+""")  # noqa: S608 (constants only)
+
+LATEST_VARIABLES = text(f"""
+    select wanted.name, found.place, found.activation_id,
+      case when found.activation_id = wanted.kept then null else found.value end,
+      case when found.activation_id = wanted.kept then null else found.large end
+    from unnest(cast(:names as text[]), cast(:kept as uuid[])) as wanted(name, kept)
+    cross join lateral (
+        select seen.* from {_WINDOWS}
+        cross join lateral (
+            select v.value, v.large, v.place, v.activation_id, {beginning_of("v.place")} as beginning
+            from variables v {_VISIBLE}
+            and v.name = wanted.name order by {_LATEST_FIRST} limit 1
+        ) seen order by seen.beginning desc, seen.place desc limit 1
+    ) found
+""")  # noqa: S608 (constants only)
+
+MOST_ITEMS = 2**31 - 1
+
+OF_PASSES = text(f"""
+    select v.node_id, v.item, v.outputs, v.large
+    from node_values v join activations a on a.run_id = v.run_id and a.id = v.activation_id
+    where v.run_id = :run_id and v.pass_of = :pass_of and v.node_id = any(cast(:nodes as text[]))
+      and v.item < :before and a.folded_rev <= :revision
+    order by v.item, {beginning_of("v.place")}, v.place
+""")  # noqa: S608 (constants only)
+
+FINAL_OUTPUTS = text(f"""
+    select distinct on (v.node_id) v.node_id, v.outputs, v.place, v.large
+    from node_values v join activations a on a.run_id = v.run_id and a.id = v.activation_id
+    where v.run_id = :run_id and v.region = '' and a.folded_rev is not null
+    order by v.node_id, {_LATEST_FIRST}
+""")  # noqa: S608 (constants only)
+
+FINAL_VARIABLES = text(f"""
+    select distinct on (v.name) v.name, v.value, v.place, v.large
+    from variables v join activations a on a.run_id = v.run_id and a.id = v.activation_id
+    where v.run_id = :run_id and v.region = '' and a.folded_rev is not null
+    order by v.name, {_LATEST_FIRST}
+""")  # noqa: S608 (constants only)
+
+LEFT_BEFORE = text(f"""
+    select mine.node_id, mine.outputs, mine.large, before.outputs as left_before, before.large as large_before
+    from node_values mine
+    cross join lateral (
+        select v.outputs, v.large
+        from node_values v join activations a on a.run_id = v.run_id and a.id = v.activation_id
+        where v.run_id = :run_id and v.node_id = mine.node_id and v.region = mine.region
+          and v.place < mine.place and {beginning_of("v.place")} <= {beginning_of("mine.place")}
+          and a.folded_rev is not null
+        order by {_LATEST_FIRST} limit 1
+    ) before
+    where mine.run_id = :run_id and mine.activation_id = :activation_id
+""")  # noqa: S608 (constants only)
+PUT_OUTPUTS = (
+    update(node_values)
+    .where(
+        node_values.c.run_id == bindparam("of_run"),
+        node_values.c.activation_id == bindparam("of_activation"),
+        node_values.c.node_id == bindparam("of_node"),
+    )
+    .values(outputs=bindparam("new_outputs"), names=bindparam("new_names"), large=bindparam("new_large"))
+)
+
+PUT_FOR = text("""
+    insert into node_values (run_id, activation_id, node_id, pass_of, item, place, region, outputs, inputs, names)
+    select a.run_id, a.id, a.node_id, :pass_of, :item, a.place, a.region, cast(:outputs as json), '{}',
+      cast(:names as text[])
+    from activations a where a.run_id = :run_id and a.id = :activation_id
+    on conflict (run_id, activation_id, node_id) do update set outputs = excluded.outputs, names = excluded.names,
+      large = null
+""")
+SCOPE = text("select scope from activations where run_id = :run_id and id = :activation_id")
+
+INPUTS = text(f"""
+    select v.inputs, v.large from node_values v
+    where v.run_id = :run_id and v.node_id = :node_id and v.region = '' order by {_LATEST_FIRST} limit 1
+""")  # noqa: S608 (constants only)
+
+INPUTS_AND_OUTPUTS = text("""
+    select v.node_id, v.inputs, v.outputs, v.large from node_values v
+    where v.run_id = :run_id and v.activation_id = :activation_id and v.node_id = :node_id
+""")
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """Whose eyes we read with: a place, and for each region around it the revision it may see, outermost first."""
+
+    run_id: UUID
+    place: Place
+    limits: Sequence[tuple[bytes, int]]
+
+    def windows(self) -> dict[str, list[Any]]:
+        """Regions, the wave before which the reader looks in each, its edge, and the revision up to which it looks.
+
+        A region begins with the place of the container whose item it is. That container stands on the edge: it alone
+        is seen of its wave.
+        """
+        regions = [region for region, _ in self.limits]
+        own = self.place.wave_key
+        return {
+            "regions": regions,
+            "befores": [*(inner[: len(outer) + 4] for outer, inner in pairwise(regions)), own],
+            "edges": [*(inner[:-4] for inner in regions[1:]), own],
+            "revisions": [revision for _, revision in self.limits],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """Values by node and by variable name, each with its writer's place."""
+
+    outputs: Mapping[str, tuple[Mapping[str, Any], bytes]]
+    variables: Mapping[str, tuple[Any, bytes]]
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A value, who wrote it, and where that one stands."""
+
+    place: bytes
+    activation: UUID
+    value: Any
+
+
+Asked = Callable[[], dict[str, Written]]
+"""What was asked for; the call waits for it."""
+
+Kept = Mapping[str, Written]
+"""Outputs by node, or values by variable, that the reader has at hand already. What was written once stays."""
+
+
+def latest_outputs(
+    tx: Transaction, view: View, nodes: Iterable[str], *, kept: Kept | None = None, not_in: str = "-"
+) -> Asked:
+    """Ask for the latest visible outputs of some nodes, by node. What is kept, and still the latest, is not fetched."""
+    wanted = sorted(set(nodes))
+    if not wanted:
+        return dict
+    if len(view.limits) == 1 and not kept and not_in == "-":  # outside of side-by-side items there is one region
+        ((region, revision),) = view.limits
+        here = {"region": region, "edge": view.place.wave_key, "revision": revision}
+        asked = tx.later(LATEST_OUTPUTS_HERE, run_id=view.run_id, nodes=wanted, **here)
+    else:
+        ids = _ids(wanted, kept)
+        asked = tx.later(LATEST_OUTPUTS, run_id=view.run_id, nodes=wanted, kept=ids, not_in=not_in, **view.windows())
+    return lambda: _written(asked.rows(), kept or {}, tx.large.outputs)
+
+
+def waited_outputs(tx: Transaction, view: View, nodes: Mapping[str, tuple[str, int] | None]) -> Asked:
+    """Ask for the latest outputs of nodes that the reader has waited for, also where they stand beside or behind it.
+
+    By node the pass (entry of its container, item) that the reader shares with it; None: it lies in a container beside.
+    """
+    if not nodes:
+        return dict
+    passes = [shared[0] if shared else None for shared in nodes.values()]
+    items = [shared[1] if shared else None for shared in nodes.values()]
+    regions, revisions = [region for region, _ in view.limits], [revision for _, revision in view.limits]
+    asked = tx.later(
+        WAITED_OUTPUTS,
+        run_id=view.run_id,
+        nodes=list(nodes),
+        passes=passes,
+        items=items,
+        regions=regions,
+        revisions=revisions,
+    )
+    return lambda: _written(asked.rows(), {}, tx.large.outputs)
+
+
+def latest_variables(tx: Transaction, view: View, names: Iterable[str], *, kept: Kept | None = None) -> Asked:
+    """Ask for the latest visible values of some variables, by name; what is kept is not fetched again."""
+    wanted = sorted(set(names))
+    if not wanted:
+        return dict
+    ids = _ids(wanted, kept)
+    asked = tx.later(LATEST_VARIABLES, run_id=view.run_id, names=wanted, kept=ids, **view.windows())
+    return lambda: _written(asked.rows(), kept or {}, tx.large.variable)
+
+
+def _ids(wanted: Sequence[str], kept: Kept | None) -> list[UUID | None]:
+    return [kept[name].activation if kept and name in kept else None for name in wanted]
+
+
+def _written(rows: Sequence[Any], kept: Kept, whole: Callable[[str, Any, Any], Any]) -> dict[str, Written]:
+    found: dict[str, Written] = {}
+    for name, place, activation, value, large in rows:
+        mine = kept.get(name)
+        if mine is None or mine.activation != activation:
+            mine = Written(bytes(place), activation, whole(name, value, large))
+        found[name] = mine
+    return found
+
+
+def of_passes(
+    tx: Transaction, run_id: UUID, entry: str, nodes: Iterable[str], revision: int, *, before: int = MOST_ITEMS
+) -> list[tuple[str, int, Mapping[str, Any]]]:
+    """(node, item, outputs) of body nodes in the passes of one entry of a container before an item, in item order."""
+    wanted = {"pass_of": entry, "nodes": sorted(set(nodes)), "revision": revision, "before": before}
+    rows = tx.rows(OF_PASSES, run_id=run_id, **wanted)
+    return [(node, item, tx.large.outputs(node, outputs, large)) for node, item, outputs, large in rows]
+
+
+def final(tx: Transaction, run_id: UUID, *, is_whole: bool = True) -> Known:
+    """What a run has left so far outside of side-by-side items: the last outputs of each node, and variables.
+
+    `is_whole` False: for who only wants the names of outputs; null stands for those that lie in files.
+    """
+    large = tx.large
+    outputs = {
+        node: (large.outputs(node, found, aside) if is_whole else found, bytes(place))
+        for node, found, place, aside in tx.rows(FINAL_OUTPUTS, run_id=run_id)
+    }
+    variables = {
+        name: (large.variable(name, value, aside), bytes(place))
+        for name, value, place, aside in tx.rows(FINAL_VARIABLES, run_id=run_id)
+    }
+    return Known(outputs, variables)
+
+
+def inputs_of(tx: Transaction, run_id: UUID, node_id: str) -> dict[str, Any]:
+    """What a node's inputs were when it ran last; {} if it did not."""
+    found = tx.rows(INPUTS, run_id=run_id, node_id=node_id)
+    return (tx.large.inputs(node_id, *found[0]) or {}) if found else {}
+
+
+def inherit(tx: Transaction, run_id: UUID, activation_id: UUID) -> None:
+    """A failed activation that had no sight of the passes before it shows what they have left, as any other does.
+
+    For items that overlap (canvas/graph/parallel_items.py), in the fold that tells of the failure, when those have
+    ended.
+    """
+    for node_id, mine, large, before, large_before in tx.rows(LEFT_BEFORE, run_id=run_id, activation_id=activation_id):
+        aside = (large or {}).get("outputs", {})
+        left = {
+            name: value
+            for name, value in before.items()
+            if not name.startswith("_") and mine.get(name) is None and name not in aside
+        }
+        if left:
+            outputs = {**left, **{name: value for name, value in mine.items() if name not in left}}
+            left_aside = {name: file for name, file in (large_before or {}).get("outputs", {}).items() if name in left}
+            aside = {**aside, **left_aside}
+            tx.run(
+                PUT_OUTPUTS,
+                of_run=run_id,
+                of_activation=activation_id,
+                of_node=node_id,
+                new_outputs=outputs,
+                new_names=list(outputs),
+                new_large={**(large or {}), "outputs": aside} if large or aside else None,
+            )
+
+
+def put_outputs(tx: Transaction, run_id: UUID, activation_id: UUID, outputs: Mapping[str, Any]) -> None:
+    """Write an activation's outputs in its worker's place; the caller holds the run."""
+    scope = scope_key(tx.scalar(SCOPE, run_id=run_id, activation_id=activation_id))
+    tx.run(
+        PUT_FOR,
+        run_id=run_id,
+        activation_id=activation_id,
+        pass_of=entry_text(scope),
+        item=scope[-1][2] if scope else 0,
+        outputs=encode(outputs),
+        names=list(outputs),
+    )
+
+
+def put_error(tx: Transaction, run_id: UUID, activation: UUID, node_id: str, error: str) -> None:
+    """A failure that no worker has stored: a lost one's, or that of a container's items (components 3.8).
+
+    It stands beside the outputs that are there already.
+    """
+    before = tx.rows(INPUTS_AND_OUTPUTS, run_id=run_id, activation_id=activation, node_id=node_id)
+    if not before:
+        put_outputs(tx, run_id, activation, {"_ERROR": error})
+    for _, _, outputs, large in before:
+        new = {**outputs, "_ERROR": error}
+        of = {"of_run": run_id, "of_activation": activation, "of_node": node_id}
+        tx.run(PUT_OUTPUTS, **of, new_outputs=new, new_names=list(new), new_large=large)

@@ -1,0 +1,73 @@
+"""The tables of budgets: limits, what is spent and reserved in them, and the reservations of calls under way.
+
+None of them has anything of a run that no limit counts for.
+"""
+
+from uuid import UUID
+
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Column,
+    Date,
+    ForeignKey,
+    Index,
+    Table,
+    Text,
+    Uuid,
+    bindparam,
+    exists,
+    text,
+)
+
+from store.tables.runs import metadata, moment, stamp
+
+__all__ = ["EACH", "LIMITED", "budget_limits", "budget_reservations", "budget_spent", "metadata"]
+
+EACH = UUID(int=0)
+"""In place of the id of a run or session: a limit for each of the tenant's that has none of its own."""
+
+budget_limits = Table(
+    "budget_limits",
+    metadata,
+    Column("tenant_id", Uuid, ForeignKey("tenants.id", ondelete="CASCADE"), primary_key=True),
+    Column("scope_id", Uuid, primary_key=True),  # of the run or session; EACH; the tenant's for tenant and day
+    Column("scope", Text, primary_key=True),  # canvas/budget.py: run | session | tenant | day
+    Column("measure", Text, primary_key=True),  # tokens | calls | seconds (in ms) | a currency (in billionths)
+    Column("amount", BigInteger, nullable=False),
+    moment("due_at"),  # when a run is to end that has a limit of seconds
+    stamp("updated_at"),
+    Index("ix_budget_limits_due", "due_at", postgresql_where=text("due_at is not null")),
+)
+
+budget_spent = Table(
+    "budget_spent",
+    metadata,
+    Column("tenant_id", Uuid, ForeignKey("tenants.id", ondelete="CASCADE"), primary_key=True),
+    Column("scope_id", Uuid, primary_key=True),
+    Column("scope", Text, primary_key=True),
+    Column("day", Date, primary_key=True),  # of scope `day`; else the first of all days
+    Column("measure", Text, primary_key=True),
+    Column("spent", BigInteger, nullable=False, server_default="0"),
+    Column("reserved", BigInteger, nullable=False, server_default="0"),
+    Column("largest", BigInteger, nullable=False, server_default="0"),  # that one call has used
+    stamp("updated_at"),
+)
+
+budget_reservations = Table(
+    "budget_reservations",
+    metadata,
+    Column("id", Uuid, primary_key=True),
+    Column("tenant_id", Uuid, ForeignKey("tenants.id", ondelete="CASCADE"), nullable=False, index=True),
+    Column("run_id", Uuid, nullable=False),
+    Column("activation_id", Uuid, nullable=False),
+    Column("lease_id", Uuid, nullable=False),  # when it is gone, so is the reservation
+    Column("held", JSON, nullable=False),  # [{scope, scope_id, day, measure, amount}]
+    stamp("created_at"),
+)
+
+LIMITED = exists().where(
+    budget_limits.c.tenant_id == bindparam("of_tenant", type_=Uuid),
+    budget_limits.c.scope_id.in_([EACH, bindparam("of_tenant", type_=Uuid), bindparam("of_session", type_=Uuid)]),
+)
+"""Whether any limit counts for a run of a tenant and session that has none of its own."""

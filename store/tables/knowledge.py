@@ -1,0 +1,69 @@
+"""The tables of knowledge bases: a base has documents, a document has chunks.
+
+Metadata is `jsonb`: nobody sees the order of its keys, and PostgreSQL may be asked about it. Vectors and words are
+bytes, little-endian numbers one after the other (docs/decisions/0024): they are read whole, into one array.
+"""
+
+from sqlalchemy import BigInteger, Column, ForeignKey, Index, Integer, LargeBinary, Table, Text, Uuid, func
+from sqlalchemy import text as literal
+from sqlalchemy.dialects.postgresql import JSONB
+
+from store.tables.runs import metadata, moment, stamp
+
+knowledge_bases = Table(
+    "knowledge_bases",
+    metadata,
+    Column("id", Uuid, primary_key=True),
+    Column("tenant_id", Uuid, ForeignKey("tenants.id", ondelete="CASCADE"), nullable=False),
+    Column("name", Text, nullable=False),
+    Column("description", Text, nullable=False, server_default=""),
+    Column("language", Text, nullable=False, server_default="English"),
+    Column("embedding_model", Text, nullable=False, server_default=""),  # "": searched by words alone
+    Column("parser", JSONB, nullable=False),  # {chunk_token_num, overlapped_percent}
+    Column(
+        "revision", BigInteger, nullable=False, server_default="0"
+    ),  # one more whenever a search may find other chunks
+    stamp("created_at"),
+    stamp("updated_at"),
+    Index("uq_knowledge_bases_name", "tenant_id", func.lower(literal("name")), unique=True),
+)
+
+knowledge_documents = Table(
+    "knowledge_documents",
+    metadata,
+    Column("id", Uuid, primary_key=True),
+    Column("tenant_id", Uuid, nullable=False),
+    Column("base_id", Uuid, ForeignKey("knowledge_bases.id", ondelete="CASCADE"), nullable=False),
+    Column("name", Text, nullable=False),
+    Column("mime_type", Text, nullable=False),
+    Column("size", BigInteger, nullable=False),  # bytes
+    Column("sha256", LargeBinary, nullable=False),  # where its bytes lie
+    Column("metadata", JSONB, nullable=False, server_default=literal("'{}'::jsonb")),
+    Column("status", Text, nullable=False, server_default="uploaded"),  # uploaded | pending | done | failed
+    Column("error", Text, nullable=False, server_default=""),
+    Column("generation", Integer, nullable=False, server_default="0"),  # one more whenever its chunks are made anew
+    Column("chunks", Integer, nullable=False, server_default="0"),  # stored so far
+    Column("expected", Integer, nullable=False, server_default="0"),  # 0: not known yet
+    Column("read_pages", Integer, nullable=False, server_default="0"),  # of a picture or scan, by a model
+    Column("tokens", BigInteger, nullable=False, server_default="0"),
+    Column("tries", Integer, nullable=False, server_default="0"),
+    Column("lease_id", Uuid),
+    moment("lease_until"),  # without a lease: not to be tried before
+    stamp("created_at"),
+    stamp("updated_at"),
+    Index("uq_knowledge_documents_name", "base_id", "name", unique=True),
+    Index("ix_knowledge_documents_content", "base_id", "sha256"),
+    Index("ix_knowledge_documents_pending", "updated_at", postgresql_where=literal("status = 'pending'")),
+)
+
+knowledge_chunks = Table(
+    "knowledge_chunks",
+    metadata,
+    Column("document_id", Uuid, ForeignKey("knowledge_documents.id", ondelete="CASCADE"), primary_key=True),
+    Column("position", Integer, primary_key=True),
+    Column("tenant_id", Uuid, nullable=False),
+    Column("base_id", Uuid, nullable=False),
+    Column("text", Text, nullable=False),
+    Column("words", LargeBinary, nullable=False),  # uint32, in ascending order
+    Column("vector", LargeBinary),  # float32, of length 1; none where the base has no embedding model
+)

@@ -1,0 +1,57 @@
+"""The tables of MCP: servers that tenants have registered, what their tools were when somebody saw them, and agents
+that are tools themselves. They belong to the metadata of `store/tables/runs.py`."""
+
+from sqlalchemy import (
+    JSON,
+    Column,
+    Float,
+    ForeignKey,
+    Index,
+    LargeBinary,
+    Table,
+    Text,
+    UniqueConstraint,
+    Uuid,
+)
+
+from store.tables.runs import metadata, stamp
+
+mcp_servers = Table(
+    "mcp_servers",
+    metadata,
+    Column("id", Uuid, primary_key=True),
+    Column("tenant_id", Uuid, ForeignKey("tenants.id", ondelete="CASCADE"), nullable=False),
+    Column("name", Text, nullable=False),
+    Column("description", Text, nullable=False, server_default=""),
+    Column("server_type", Text, nullable=False),  # sse | streamable-http
+    Column("sealed_url", LargeBinary, nullable=False),  # it may hold a key
+    Column("sealed_headers", LargeBinary, nullable=False),  # JSON: templates by name
+    Column("sealed_variables", LargeBinary, nullable=False),  # JSON: what fills them
+    Column("call_seconds", Float, nullable=False),
+    Column("allowed", JSON(none_as_null=True)),  # names of tools that may be called; null: all
+    stamp("created_at"),
+    stamp("updated_at"),
+    UniqueConstraint("tenant_id", "name"),
+)
+
+mcp_tools = Table(
+    "mcp_tools",
+    metadata,
+    Column("server_id", Uuid, ForeignKey("mcp_servers.id", ondelete="CASCADE"), primary_key=True),
+    Column("name", Text, primary_key=True),
+    Column("tenant_id", Uuid, nullable=False),
+    Column("description", Text, nullable=False),
+    Column("schema", JSON, nullable=False),
+    Column("digest", LargeBinary, nullable=False),  # canvas/document/mcp_tools.py, of the two before it
+    stamp("seen_at"),
+)
+
+mcp_agents = Table(
+    "mcp_agents",
+    metadata,
+    Column("canvas_id", Uuid, ForeignKey("canvases.id", ondelete="CASCADE"), primary_key=True),
+    Column("tenant_id", Uuid, nullable=False),
+    Column("name", Text, nullable=False),  # of the tool
+    stamp("created_at"),
+    Index("uq_mcp_agents_name", "tenant_id", "name", unique=True),
+)

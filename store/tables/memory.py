@@ -1,0 +1,76 @@
+"""The tables of memories: a memory has messages, those that were said and those that were extracted from them.
+
+Words and vectors are bytes as in knowledge bases (`store/tables/knowledge.py`): they are read whole, into one array.
+"""
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Float,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    Table,
+    Text,
+    Uuid,
+    func,
+)
+from sqlalchemy import text as literal
+
+from store.tables.runs import metadata, moment, stamp
+
+memories = Table(
+    "memories",
+    metadata,
+    Column("id", Uuid, primary_key=True),
+    Column("tenant_id", Uuid, ForeignKey("tenants.id", ondelete="CASCADE"), nullable=False),
+    Column("name", Text, nullable=False),
+    Column("description", Text, nullable=False, server_default=""),
+    Column("types", Integer, nullable=False),  # bits: raw 1, semantic 2, episodic 4, procedural 8
+    Column("embedding_model", Text, nullable=False, server_default=""),  # "": it is searched by words alone
+    Column("chat_model", Text, nullable=False, server_default=""),  # of extraction
+    Column("temperature", Float, nullable=False, server_default="0.5"),
+    Column("system_prompt", Text, nullable=False, server_default=""),  # "": made from the types
+    Column("user_prompt", Text, nullable=False, server_default=""),
+    Column("most_bytes", BigInteger, nullable=False),  # of texts and vectors together
+    Column("policy", Text, nullable=False, server_default="FIFO"),  # what goes when it is full
+    Column("permissions", Text, nullable=False, server_default="me"),  # me | team
+    Column("bytes", BigInteger, nullable=False, server_default="0"),  # that it takes now
+    Column("last_number", BigInteger, nullable=False, server_default="0"),  # of a message
+    stamp("created_at"),
+    stamp("updated_at"),
+    Index("uq_memories_name", "tenant_id", func.lower(literal("name")), unique=True),
+)
+
+memory_messages = Table(
+    "memory_messages",
+    metadata,
+    Column("memory_id", Uuid, ForeignKey("memories.id", ondelete="CASCADE"), primary_key=True),
+    Column("number", BigInteger, primary_key=True, autoincrement=False),
+    Column("tenant_id", Uuid, nullable=False),
+    Column("type", Integer, nullable=False),  # one bit
+    Column("source", BigInteger, nullable=False, server_default="0"),  # number of what it was extracted from
+    Column("key", Text),  # of what was said: saved twice under one key is saved once
+    Column("user_id", Text, nullable=False, server_default=""),
+    Column("agent_id", Text, nullable=False, server_default=""),
+    Column("session_id", Text, nullable=False, server_default=""),
+    Column("content", Text, nullable=False),
+    Column("words", LargeBinary, nullable=False),  # uint32, in ascending order
+    Column("vector", LargeBinary),  # float32, of length 1
+    Column("size", Integer, nullable=False),  # bytes that count for the memory's limit
+    stamp("valid_at"),
+    moment("invalid_at"),
+    moment("forget_at"),
+    Column("is_enabled", Boolean, nullable=False, server_default=literal("true")),
+    Column("extraction", Text, nullable=False, server_default="none"),  # none | pending | done | failed
+    Column("error", Text, nullable=False, server_default=""),
+    Column("tries", Integer, nullable=False, server_default="0"),
+    Column("lease_id", Uuid),
+    moment("lease_until"),  # without a lease: not to be tried before
+    stamp("created_at"),
+    Index("uq_memory_messages_key", "memory_id", "key", unique=True),
+    Index("ix_memory_messages_source", "memory_id", "source"),
+    Index("ix_memory_messages_pending", "created_at", postgresql_where=literal("extraction = 'pending'")),
+)

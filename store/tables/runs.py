@@ -1,0 +1,288 @@
+"""The tables of runs, and the metadata of all. Alembic compares the migrations with it.
+
+Values are `json`, not `jsonb`: the order of an object's keys is part of what a canvas shows. The tables of a run are
+partitioned by run id, a UUIDv7, hence by time: retention drops partitions. No foreign key points at `runs`
+(protocol.md, "Rows").
+"""
+
+from typing import Any
+
+from sqlalchemy import (
+    JSON,
+    Boolean,
+    Column,
+    DateTime,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    Table,
+    Text,
+    UniqueConstraint,
+    Uuid,
+    func,
+    text,
+)
+from sqlalchemy.dialects.postgresql import ARRAY
+
+metadata = MetaData(
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_N_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+
+PARTITIONED = (
+    "runs",
+    "scopes",
+    "activations",
+    "node_values",
+    "variables",
+    "run_events",
+    "turns",
+    "citations",
+    "cited_documents",
+    "journal",
+    "tool_calls",
+)
+"""Tables partitioned by RANGE of the run's id."""
+
+PLACE_INDEXED = 1024
+"""Bytes of an order key that an index has: with the rest of its row, less than the 2,704 that PostgreSQL allows."""
+
+
+def beginning_of(place: str) -> str:
+    """Return SQL for the part of an order key that indexes have. Order by it, then by the order key itself."""
+    return f"substr({place}, 1, {PLACE_INDEXED})"
+
+
+def stamp(name: str, **options: Any) -> Column[Any]:
+    """A moment that the database fills in when the row is made, unless it is given one."""
+    return Column(name, DateTime(timezone=True), nullable=False, server_default=func.now(), **options)
+
+
+def moment(name: str) -> Column[Any]:
+    """A moment that may not have come yet."""
+    return Column(name, DateTime(timezone=True))
+
+
+def of_tenant() -> Column[Any]:
+    """Whose row it is, without a foreign key."""
+    return Column("tenant_id", Uuid, nullable=False)
+
+
+runs = Table(
+    "runs",
+    metadata,
+    Column("id", Uuid, primary_key=True),
+    of_tenant(),
+    Column("canvas_id", Uuid, nullable=False),
+    Column("version_id", Uuid, nullable=False),
+    Column("conversation_id", Uuid, nullable=False),
+    Column("previous_run", Uuid),  # the run of the conversation whose state this one begins from
+    Column("message_id", Uuid, nullable=False),  # of the current turn's events
+    Column("status", Text, nullable=False),  # canvas/state/run_state.py
+    Column("engine", Integer, nullable=False),  # number of the rules that decide
+    Column("revision", Integer, nullable=False, server_default="0"),
+    Column("last_event", Integer, nullable=False, server_default="0"),
+    Column("first_event", Integer, nullable=False, server_default="1"),  # of the current turn
+    Column("asked", Text),  # cancel
+    Column("turn", Uuid),  # whose text readers show now
+    Column(
+        "state", JSON, nullable=False
+    ),  # canvas/state/run_state.py: places in use, turns to come, open forms, the failure
+    Column("request", JSON, nullable=False),  # query, inputs, files, user_id, webhook_payload of the current turn
+    Column("base", JSON, nullable=False),  # globals and values the run began with
+    Column("history_upto", Integer, nullable=False, server_default="0"),  # messages of the conversation it may read
+    Column("usage", JSON, nullable=False),
+    Column("error", Text, nullable=False, server_default=""),
+    Column(
+        "budgeted", Boolean, nullable=False, server_default=text("false")
+    ),  # store/tenants/budgets.py has a limit for it
+    Column("external_id", Text),  # what its sender calls it; store/runs/external_ids.py finds it
+    stamp("created_at"),
+    moment("started_at"),
+    moment("finished_at"),
+    moment("expires_at"),  # open forms
+    Index("ix_runs_tenant", "tenant_id", "id"),
+    Index("ix_runs_newest", "tenant_id", "created_at", "id"),
+    Index("ix_runs_conversation", "conversation_id", "id"),
+    Index("ix_runs_canvas", "canvas_id", "id"),
+    Index("ix_runs_version", "version_id"),
+    Index(
+        "ix_runs_open",
+        "conversation_id",
+        postgresql_where=text("status in ('queued', 'running', 'waiting', 'stopping')"),
+    ),
+    postgresql_partition_by="RANGE (id)",
+)
+
+scopes = Table(
+    "scopes",
+    metadata,
+    Column("run_id", Uuid, primary_key=True),
+    Column("key", Text, primary_key=True),  # "" or "Iteration:A#0.3/Loop:B#0.1"
+    Column("state", JSON, nullable=False),  # canvas/state/run_state.py
+    postgresql_partition_by="RANGE (run_id)",
+)
+
+activations = Table(
+    "activations",
+    metadata,
+    Column("run_id", Uuid, primary_key=True),
+    Column("id", Uuid, primary_key=True),  # follows from (run, node, scope, ordinal)
+    Column("node_id", Text, nullable=False),
+    Column("component", Text, nullable=False),
+    Column("scope", Text, nullable=False),
+    Column("ordinal", Integer, nullable=False),
+    Column("place", LargeBinary, nullable=False),  # canvas/state/order_key.py: sorts in canonical order
+    Column("region", LargeBinary, nullable=False),
+    Column("wave", Integer, nullable=False),
+    Column("trail", JSON, nullable=False),
+    Column("limits", JSON),  # [[region, revision], ...] what it may read of enclosing regions; null: activated_rev
+    Column("status", Text, nullable=False),  # canvas/state/run_state.py
+    Column("attempt", Integer, nullable=False, server_default="0"),
+    Column("strikes", Integer, nullable=False, server_default="0"),
+    Column("lease_id", Uuid),
+    moment("lease_until"),
+    Column("worker", Text),
+    Column("called_off", Boolean, nullable=False, server_default=text("false")),
+    Column("effect", Text),  # `keyed` or `unsafe` once the attempt may have done something outside
+    stamp("not_before"),
+    moment("hinted_at"),
+    Column("turn", Uuid),
+    Column("answers", JSON),  # what a person answered
+    Column("activated_rev", Integer, nullable=False),
+    Column("folded_rev", Integer),
+    Column("outcome", JSON),
+    Column("usage", JSON),
+    stamp("created_at"),
+    moment("started_at"),
+    moment("finished_at"),
+    Index("ix_activations_running", "run_id", "id", postgresql_where=text("status = 'running'")),
+    Index("ix_activations_ready", "hinted_at", postgresql_where=text("status = 'ready'")),
+    Index("ix_activations_reported", "run_id", postgresql_where=text("status = 'reported'")),
+    Index(
+        "ix_activations_queued_place",
+        "run_id",
+        text(beginning_of("place")),
+        postgresql_where=text("status = 'queued'"),
+    ),
+    postgresql_partition_by="RANGE (run_id)",
+)
+
+node_values = Table(
+    "node_values",
+    metadata,
+    Column("run_id", Uuid, primary_key=True),
+    Column("activation_id", Uuid, primary_key=True),  # who wrote it
+    Column("node_id", Text, primary_key=True),  # whose outputs they are
+    Column("pass_of", Text, nullable=False),  # the container's entry around the node, "" outside: "Iteration:A#0"
+    Column("item", Integer, nullable=False),  # the pass in it
+    Column("place", LargeBinary, nullable=False),
+    Column("region", LargeBinary, nullable=False),
+    Column("outputs", JSON, nullable=False),
+    Column("inputs", JSON),
+    Column("names", ARRAY(Text), nullable=False),  # keys of outputs
+    Column("large", JSON(none_as_null=True)),  # store/files/large_values.py: of outputs and inputs, what lies in files
+    Index("ix_node_values_place", "run_id", "node_id", text(beginning_of("place"))),
+    postgresql_partition_by="RANGE (run_id)",
+)
+
+variables = Table(
+    "variables",
+    metadata,
+    Column("run_id", Uuid, primary_key=True),
+    Column("activation_id", Uuid, primary_key=True),
+    Column("name", Text, primary_key=True),  # "env.count", "sys.query", "Loop:A@x"
+    Column("place", LargeBinary, nullable=False),
+    Column("region", LargeBinary, nullable=False),
+    Column("value", JSON),
+    Column("large", JSON(none_as_null=True)),  # store/files/large_values.py
+    Index("ix_variables_place", "run_id", "name", text(beginning_of("place"))),
+    postgresql_partition_by="RANGE (run_id)",
+)
+
+run_events = Table(
+    "run_events",
+    metadata,
+    Column("run_id", Uuid, primary_key=True),
+    Column("number", Integer, primary_key=True),
+    Column("event", Text, nullable=False),
+    Column("activation_id", Uuid),
+    Column("node_id", Text),
+    Column("body", JSON, nullable=False),
+    stamp("created_at"),
+    postgresql_partition_by="RANGE (run_id)",
+)
+
+turns = Table(
+    "turns",
+    metadata,
+    Column("run_id", Uuid, primary_key=True),
+    Column("id", Uuid, primary_key=True),  # the Message's activation
+    Column("node_id", Text, nullable=False),
+    Column("epoch", Integer, nullable=False, server_default="0"),
+    Column("speaker", Uuid),  # lease id
+    Column("keep", Integer, nullable=False, server_default="0"),  # length that earlier speakers had finished
+    Column("text", Text, nullable=False, server_default=""),
+    Column("opened_at", Integer),  # event numbers
+    Column("epoch_at", Integer),
+    Column("closed_at", Integer),
+    postgresql_partition_by="RANGE (run_id)",
+)
+
+citations = Table(
+    "citations",
+    metadata,
+    Column("run_id", Uuid, primary_key=True),
+    Column("message_id", Uuid, primary_key=True),  # of the turn whose references they are
+    Column("number", Integer, primary_key=True),  # what answers cite: [ID:number]
+    Column("chunk_id", Text, nullable=False),
+    Column("chunk", JSON, nullable=False),
+    UniqueConstraint("run_id", "message_id", "chunk_id"),
+    postgresql_partition_by="RANGE (run_id)",
+)
+
+cited_documents = Table(
+    "cited_documents",
+    metadata,
+    Column("run_id", Uuid, primary_key=True),
+    Column("message_id", Uuid, primary_key=True),
+    Column("activation_id", Uuid, primary_key=True),  # who found it
+    Column("finding", Text, primary_key=True),  # SHA-256 of what it was found with: found again is found once
+    Column("name", Text, primary_key=True),
+    Column("document", JSON, nullable=False),
+    postgresql_partition_by="RANGE (run_id)",
+)
+
+journal = Table(
+    "journal",
+    metadata,
+    Column("run_id", Uuid, primary_key=True),
+    Column("activation_id", Uuid, primary_key=True),
+    Column("key", Text, primary_key=True),  # the component's own: "round:0", "call:0:1"
+    Column("value", JSON, nullable=False),
+    postgresql_partition_by="RANGE (run_id)",
+)
+
+tool_calls = Table(
+    "tool_calls",
+    metadata,
+    Column("run_id", Uuid, primary_key=True),
+    Column("id", Uuid, primary_key=True),  # UUIDv7: sorts by time
+    Column("message_id", Uuid, nullable=False),
+    Column("node_id", Text, nullable=False),
+    Column("body", JSON, nullable=False),  # {path, tool_name, arguments, result, elapsed_time}
+    Index("ix_tool_calls_message", "message_id", "id"),
+    postgresql_partition_by="RANGE (run_id)",
+)
+
+canaries = Table(
+    "canaries",
+    metadata,
+    Column("queue", Text, primary_key=True),
+    Column("sent_at", DateTime(timezone=True), nullable=False),  # of the latest canary that came back
+)

@@ -1,0 +1,177 @@
+"""The tables of what tenants keep: tokens, canvases and their versions, conversations, accounts with vendors, files.
+
+They are plain tables, and stay when the runs that used them are gone.
+"""
+
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Boolean,
+    Column,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    Table,
+    Text,
+    UniqueConstraint,
+    Uuid,
+    func,
+    text,
+)
+
+from store.tables.runs import metadata, moment, of_tenant, stamp
+
+tenants = Table(
+    "tenants",
+    metadata,
+    Column("id", Uuid, primary_key=True),
+    Column("name", Text, nullable=False, unique=True),
+    stamp("created_at"),
+)
+
+tokens = Table(
+    "tokens",
+    metadata,
+    Column("id", Uuid, primary_key=True),
+    Column("tenant_id", Uuid, ForeignKey("tenants.id", ondelete="CASCADE"), nullable=False, index=True),
+    Column("name", Text, nullable=False),
+    Column("hash", LargeBinary, nullable=False, unique=True),  # SHA-256 of the token; the token itself is not kept
+    Column("kind", Text, nullable=False, server_default="api"),  # api | admin | beta
+    Column("canvas_id", Uuid),  # of a share link: the one agent that it opens
+    stamp("created_at"),
+    moment("last_used_at"),
+    moment("revoked_at"),
+    moment("expires_at"),
+)
+
+canvases = Table(
+    "canvases",
+    metadata,
+    Column("id", Uuid, primary_key=True),
+    Column("tenant_id", Uuid, ForeignKey("tenants.id", ondelete="CASCADE"), nullable=False),
+    Column("title", Text, nullable=False),
+    Column("description", Text),
+    Column("avatar", Text),
+    Column("canvas_type", Text, nullable=False, server_default=""),
+    Column("canvas_category", Text, nullable=False, server_default="agent_canvas"),
+    Column("permission", Text, nullable=False, server_default="me"),  # me | team
+    Column("tags", Text, nullable=False, server_default=""),
+    Column("release", Boolean, nullable=False, server_default=text("false")),
+    Column("draft", JSON, nullable=False),  # the document as last saved
+    stamp("created_at"),
+    stamp("updated_at"),
+    Index(None, "tenant_id", "updated_at"),
+    Index("uq_canvases_title", "tenant_id", "canvas_category", func.lower(text("title")), unique=True),
+)
+
+versions = Table(
+    "versions",
+    metadata,
+    Column("id", Uuid, primary_key=True),
+    Column("tenant_id", Uuid, nullable=False),
+    Column("canvas_id", Uuid, nullable=False),  # no foreign key: a run keeps its snapshot when the canvas goes
+    Column("title", Text, nullable=False),
+    Column("description", Text),
+    Column("dsl", JSON, nullable=False),  # never changes once a row is there
+    Column("digest", LargeBinary, nullable=False),  # SHA-256 of the normalised document
+    Column("released", Boolean, nullable=False, server_default=text("false")),
+    stamp("created_at"),
+    stamp("updated_at"),
+    moment("deleted_at"),  # hidden from its author; runs and conversations that refer to it still read it
+    Index(None, "canvas_id", "created_at"),
+)
+
+conversations = Table(
+    "conversations",
+    metadata,
+    Column("id", Uuid, primary_key=True),
+    of_tenant(),
+    Column("canvas_id", Uuid, nullable=False),
+    Column("version_id", Uuid, nullable=False),
+    Column("user_id", Text, nullable=False, server_default=""),
+    Column("name", Text, nullable=False, server_default=""),
+    Column("source", Text, nullable=False, server_default="workflow"),  # workflow | agent
+    Column("token_id", Uuid),  # the share link by which it was begun
+    Column("active_run", Uuid),  # the one run that is running, waiting or stopping
+    Column("last_run", Uuid),  # the latest run that was started; the next one begins from what it left
+    Column("has_queue", Boolean, nullable=False, server_default=text("true")),  # false: no run of it is queued
+    Column("messages", Integer, nullable=False, server_default="0"),  # number of the last message
+    Column("rounds", Integer, nullable=False, server_default="0"),  # completed turns
+    Column("error", Text, nullable=False, server_default=""),
+    stamp("created_at"),
+    stamp("updated_at"),
+    Index(None, "tenant_id", "canvas_id", "updated_at"),
+    Index("ix_conversations_unused", "created_at", postgresql_where=text("last_run is null")),
+)
+
+conversation_messages = Table(
+    "conversation_messages",
+    metadata,
+    Column("conversation_id", Uuid, ForeignKey("conversations.id", ondelete="CASCADE"), primary_key=True),
+    Column("number", Integer, primary_key=True),
+    Column("run_id", Uuid),
+    Column("role", Text, nullable=False),
+    Column("content", JSON),
+    # an assistant's entry names the activation whose outputs it shows, so that no output is copied
+    Column("activation_id", Uuid),
+    Column("node_id", Text),
+    stamp("created_at"),
+    Index("ix_conversation_messages_run", "run_id", postgresql_where=text("run_id is not null")),
+)
+
+idempotency_keys = Table(
+    "idempotency_keys",
+    metadata,
+    Column("tenant_id", Uuid, primary_key=True),
+    Column("route", Text, primary_key=True),
+    Column("key", Text, primary_key=True),
+    Column("digest", LargeBinary, nullable=False),  # SHA-256 of the request: a key with another body is refused
+    Column("run_id", Uuid),
+    Column("reply", JSON),  # {status, body} of a request that started no run
+    stamp("created_at", index=True),
+)
+
+external_ids = Table(
+    "external_ids",
+    metadata,
+    Column("tenant_id", Uuid, primary_key=True),
+    Column("key", Text, primary_key=True),  # store/runs/external_ids.py
+    Column("run_id", Uuid, nullable=False, index=True),  # the run, or the row of the refused start
+    Column("digest", LargeBinary),  # SHA-256 of the request that was accepted; null: none was yet
+    stamp("created_at", index=True),
+)
+
+model_accounts = Table(
+    "model_accounts",
+    metadata,
+    Column("id", Uuid, primary_key=True),
+    Column("tenant_id", Uuid, ForeignKey("tenants.id", ondelete="CASCADE"), nullable=False),
+    Column("factory", Text, nullable=False),
+    Column("instance", Text, nullable=False, server_default="default"),
+    Column("base_url", Text),
+    Column("sealed_key", LargeBinary),
+    Column("models", JSON, nullable=False),  # name -> {kinds, context_tokens, is_tools, status}
+    Column("extra", JSON, nullable=False),
+    Column("status", Text, nullable=False, server_default="active"),  # active | inactive
+    stamp("created_at"),
+    UniqueConstraint("tenant_id", "factory", "instance"),
+)
+
+files = Table(
+    "files",
+    metadata,
+    Column("id", Uuid, primary_key=True),
+    of_tenant(),
+    Column("name", Text, nullable=False),
+    Column("mime_type", Text, nullable=False),
+    Column("size", BigInteger, nullable=False),
+    Column("sha256", LargeBinary, nullable=False),  # also where the bytes lie
+    Column("created_by", Text, nullable=False, server_default=""),
+    Column("run_id", Uuid),
+    Column("token_id", Uuid),  # the share link by which it was uploaded
+    stamp("created_at"),
+    Index(None, "tenant_id", "created_at"),
+    Index("ix_files_run", "run_id", postgresql_where=text("run_id is not null")),
+    Index(None, "sha256"),
+)

@@ -1,0 +1,1 @@
+"""Tenants, model accounts, budgets, idempotency keys and uploads."""

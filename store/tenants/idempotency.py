@@ -1,0 +1,118 @@
+"""Idempotency keys: a request that is sent again within a day gets the reply of the first one.
+
+A key is claimed in the transaction that carries out its request, so it stands exactly as long as what it stands for:
+a crash before the commit leaves neither, a crash after it both. A request that started a run keeps the run, any other
+its whole reply.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import bindparam, delete, func, select, tuple_, update
+from sqlalchemy.dialects.postgresql import insert
+
+from canvas.errors import Conflict, InvalidRequest
+from store.db.transaction import Transaction
+from store.tables.tenants import idempotency_keys as keys
+
+KEPT = timedelta(hours=24)
+BATCH = 500
+LONGEST = 255  # characters
+
+
+@dataclass(frozen=True, slots=True)
+class First:
+    """What became of the first request with a key. `reply` is what its owner has put there."""
+
+    run_id: UUID | None
+    reply: Mapping[str, Any] | None
+
+
+_offered = insert(keys).values(
+    tenant_id=bindparam("tenant_id"),
+    route=bindparam("route"),
+    key=bindparam("key"),
+    digest=bindparam("digest"),
+    run_id=bindparam("run_id"),
+    reply=bindparam("reply"),
+)
+CLAIM = _offered.on_conflict_do_update(
+    index_elements=[keys.c.tenant_id, keys.c.route, keys.c.key],
+    set_={
+        **{name: _offered.excluded[name] for name in ("digest", "run_id", "reply")},
+        "created_at": func.now(),
+    },
+    where=keys.c.created_at < func.now() - KEPT,
+).returning(keys.c.key)
+_is_it = (
+    keys.c.tenant_id == bindparam("of_tenant"),
+    keys.c.route == bindparam("of_route"),
+    keys.c.key == bindparam("of_key"),
+)
+FIRST = select(keys.c.digest, keys.c.run_id, keys.c.reply).where(*_is_it, keys.c.created_at >= func.now() - KEPT)
+KEEP = update(keys).where(*_is_it).values(reply=bindparam("first_reply", type_=keys.c.reply.type))
+_EXPIRED = (
+    select(keys.c.tenant_id, keys.c.route, keys.c.key)
+    .where(keys.c.created_at < func.now() - KEPT)
+    .order_by(keys.c.created_at)
+    .limit(BATCH)
+    .with_for_update(skip_locked=True)
+)
+FORGET_EXPIRED = delete(keys).where(tuple_(keys.c.tenant_id, keys.c.route, keys.c.key).in_(_EXPIRED))
+
+
+def checked(key: Any) -> str:
+    """A key as callers may choose it: 1 to 255 printable ASCII characters. Raises InvalidRequest."""
+    if not isinstance(key, str) or not key.strip():
+        raise InvalidRequest("The idempotency key is empty. Leave it out, or send a new random one for each request.")
+    if len(key) > LONGEST:
+        raise InvalidRequest(f"The idempotency key has more than {LONGEST} characters.")
+    if not (key.isascii() and key.isprintable()):
+        raise InvalidRequest("The idempotency key may hold printable ASCII characters only.")
+    return key
+
+
+def claim(
+    tx: Transaction,
+    tenant_id: UUID,
+    route: str,
+    key: str,
+    digest: bytes,
+    run_id: UUID | None = None,
+    reply: Mapping[str, Any] | None = None,
+) -> First | None:
+    """None if the key is new, and now stands for this request; else what became of the first one.
+
+    `digest` is the SHA-256 of the request: the same key with another request is a Conflict. A second request at the
+    same time waits here until the first has committed or rolled back.
+    """
+    given = {"tenant_id": tenant_id, "route": route, "key": key}
+    if tx.scalar(CLAIM, **given, digest=digest, run_id=run_id, reply=reply) is not None:
+        return None
+    first = find(tx, tenant_id, route, key, digest)
+    if first is None:  # its day ended between the two statements
+        return claim(tx, tenant_id, route, key, digest, run_id, reply)
+    return first
+
+
+def find(tx: Transaction, tenant_id: UUID, route: str, key: str, digest: bytes) -> First | None:
+    """What became of the first request with this key; None if none has committed. Raises Conflict as `claim` does."""
+    first = tx.one_or_none(FIRST, of_tenant=tenant_id, of_route=route, of_key=key)
+    if first is None:
+        return None
+    if first["digest"] != digest:
+        raise Conflict(f'The idempotency key "{key}" belongs to another request. Use a new key for a new request.')
+    return First(first["run_id"], first["reply"])
+
+
+def keep(tx: Transaction, tenant_id: UUID, route: str, key: str, reply: Mapping[str, Any]) -> None:
+    """Put down the reply of a request that has claimed this key, in its own transaction."""
+    tx.run(KEEP, of_tenant=tenant_id, of_route=route, of_key=key, first_reply=reply)
+
+
+def forget_expired(tx: Transaction) -> int:
+    """Remove up to 500 keys that are past their day; how many."""
+    return tx.run(FORGET_EXPIRED)

@@ -1,0 +1,112 @@
+"""Which models a tenant has enabled: one account per vendor and instance, its key sealed."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import Row, bindparam, delete, select
+from sqlalchemy.dialects.postgresql import insert
+
+from canvas.errors import NotFound
+from store.db.transaction import Transaction
+from store.primitives.encryption import CannotUnseal, SealingKey, seal, unseal
+from store.primitives.ids import new_id
+from store.tables.tenants import model_accounts as accounts
+
+
+@dataclass(frozen=True, slots=True)
+class AccountRow:
+    """A tenant's account with a vendor. `api_key` may be JSON text where a vendor wants several values.
+
+    `models` maps a name to {kinds, context_tokens, is_tools, status}; `extra` holds what is no secret (api_version).
+    """
+
+    factory: str
+    instance: str = "default"
+    base_url: str | None = None
+    api_key: str = field(repr=False, default="")
+    models: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    extra: Mapping[str, Any] = field(repr=False, default_factory=dict[str, Any])
+    status: str = "active"  # active | inactive
+
+
+_COLUMNS = ("base_url", "sealed_key", "models", "extra", "status")
+_offered = insert(accounts).values(
+    id=bindparam("id"),
+    tenant_id=bindparam("tenant_id"),
+    factory=bindparam("factory"),
+    instance=bindparam("instance"),
+    **{name: bindparam(name) for name in _COLUMNS},
+)
+PUT = _offered.on_conflict_do_update(
+    index_elements=[accounts.c.tenant_id, accounts.c.factory, accounts.c.instance],
+    set_={name: _offered.excluded[name] for name in _COLUMNS},
+)
+ACCOUNTS_OF = (
+    select(accounts.c.factory, accounts.c.instance, *(accounts.c[name] for name in _COLUMNS))
+    .where(accounts.c.tenant_id == bindparam("tenant_id"))
+    .order_by(accounts.c.factory, accounts.c.instance)
+)
+REMOVE = delete(accounts).where(
+    accounts.c.tenant_id == bindparam("tenant_id"),
+    accounts.c.factory == bindparam("factory"),
+    accounts.c.instance == bindparam("instance"),
+)
+
+
+def put(tx: Transaction, tenant_id: UUID, account: AccountRow, key: SealingKey) -> None:
+    """Store an account in place of the one with the same vendor and instance."""
+    place = _place(tenant_id, account.factory, account.instance)
+    tx.run(
+        PUT,
+        id=new_id(),
+        tenant_id=tenant_id,
+        factory=account.factory,
+        instance=account.instance,
+        base_url=account.base_url,
+        sealed_key=seal(key, account.api_key, place) if account.api_key else None,
+        models=dict(account.models),
+        extra=dict(account.extra),
+        status=account.status,
+    )
+
+
+def accounts_of(tx: Transaction, tenant_id: UUID, key: SealingKey | None = None) -> list[AccountRow]:
+    """A tenant's accounts by vendor and instance; without a sealing key their `api_key` stays empty.
+
+    Raises CannotUnseal, naming the account, if a key was sealed with another one.
+    """
+    return [_account(tenant_id, row, key) for row in tx.rows(ACCOUNTS_OF, tenant_id=tenant_id)]
+
+
+def closed(tx: Transaction, tenant_id: UUID, key: SealingKey) -> list[tuple[str, str]]:
+    """The accounts of a tenant whose keys do not open with this one, as vendor and instance."""
+    found: list[tuple[str, str]] = []
+    for row in tx.rows(ACCOUNTS_OF, tenant_id=tenant_id):
+        try:
+            _account(tenant_id, row, key)
+        except CannotUnseal:
+            found.append((row.factory, row.instance))
+    return found
+
+
+def remove(tx: Transaction, tenant_id: UUID, factory: str, instance: str = "default") -> None:
+    """Forget an account and its key. Raises NotFound if the tenant has no such account."""
+    if not tx.run(REMOVE, tenant_id=tenant_id, factory=factory, instance=instance):
+        raise NotFound(f'There is no model account "{factory}" ({instance}). See the list of this tenant\'s models.')
+
+
+def _account(tenant_id: UUID, row: Row[Any], key: SealingKey | None) -> AccountRow:
+    api_key = ""
+    if row.sealed_key is not None and key is not None:
+        try:
+            api_key = unseal(key, row.sealed_key, _place(tenant_id, row.factory, row.instance))
+        except CannotUnseal as error:
+            raise CannotUnseal(f'The key of model account "{row.factory}" ({row.instance}): {error.message}') from error
+    return AccountRow(row.factory, row.instance, row.base_url, api_key, row.models, row.extra, row.status)
+
+
+def _place(tenant_id: UUID, factory: str, instance: str) -> str:
+    """What a sealed key belongs to: it opens in this row only."""
+    return f"model_accounts/{tenant_id}/{factory}/{instance}"

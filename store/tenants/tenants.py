@@ -1,0 +1,242 @@
+"""Tenants and their API tokens. Of a token only the SHA-256 is kept; the text is shown once, when it is made."""
+
+import hashlib
+import secrets
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from sqlalchemy import ARRAY, Interval, Uuid, and_, any_, bindparam, func, or_, select, text, update
+from sqlalchemy.dialects.postgresql import insert
+
+from canvas.errors import Conflict, InvalidRequest, NotFound
+from store.db.transaction import Transaction
+from store.primitives.ids import new_id
+from store.runs.external_ids import uuid_of
+from store.tables.tenants import canvases, tenants, tokens
+
+PREFIX = "easel_"
+_TOKEN_BYTES = 32
+
+
+KINDS = ("api", "admin", "beta")  # of tokens: for programs, for whoever sets a tenant's budgets, for share links
+SHARE_LINK = "beta"
+
+
+@dataclass(frozen=True, slots=True)
+class Tenant:
+    """Who owns canvases and runs: on RAGFlow's wire both the user and the tenant."""
+
+    id: UUID
+    name: str
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """What is known of a token: never the token. `kind` is `api`, `admin` or `beta` (share links).
+
+    `canvas_id` is the agent that a share link opens; without one it opens nothing.
+    """
+
+    id: UUID
+    name: str
+    kind: str
+    created_at: datetime
+    last_used_at: datetime | None  # to the minute
+    revoked_at: datetime | None
+    expires_at: datetime | None = None
+    canvas_id: UUID | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """Who is asking. `canvas_id` is the agent that a share link opens."""
+
+    tenant_id: UUID
+    token_id: UUID
+    kind: str
+    canvas_id: UUID | None = None
+
+
+INSERT_TENANT = (
+    insert(tenants).values(id=bindparam("id"), name=bindparam("name")).on_conflict_do_nothing().returning(tenants.c.id)
+)
+TENANT_BY_NAME = select(tenants.c.id, tenants.c.name, tenants.c.created_at).where(tenants.c.name == bindparam("name"))
+TENANT_BY_ID = select(tenants.c.id).where(tenants.c.id == bindparam("of_tenant"))
+ALL_TENANTS = select(tenants.c.id, tenants.c.name, tenants.c.created_at).order_by(tenants.c.name)
+
+INSERT_TOKEN = insert(tokens).values(
+    id=bindparam("id"),
+    tenant_id=bindparam("tenant_id"),
+    name=bindparam("name"),
+    hash=bindparam("hash"),
+    kind=bindparam("kind"),
+    canvas_id=bindparam("canvas_id"),
+    expires_at=func.now() + bindparam("expires_in", type_=Interval),
+)
+TOKENS_OF = (
+    select(*(tokens.c[name] for name in Token.__dataclass_fields__))
+    .where(tokens.c.tenant_id == bindparam("tenant_id"))
+    .order_by(tokens.c.id)
+)
+_is_unseen_for_a_minute = or_(
+    tokens.c.last_used_at.is_(None), tokens.c.last_used_at < func.now() - text("interval '1 minute'")
+)
+_is_valid = and_(tokens.c.revoked_at.is_(None), or_(tokens.c.expires_at.is_(None), tokens.c.expires_at > func.now()))
+PRINCIPAL = select(
+    tokens.c.tenant_id,
+    tokens.c.id.label("token_id"),
+    tokens.c.kind,
+    tokens.c.canvas_id,
+    _is_unseen_for_a_minute.label("is_unseen"),
+).where(tokens.c.hash == bindparam("hash"), _is_valid)
+VALID = select(tokens.c.id).where(tokens.c.id == any_(bindparam("token_ids", type_=ARRAY(Uuid))), _is_valid)
+HAS_CANVAS = select(canvases.c.id).where(
+    canvases.c.tenant_id == bindparam("tenant_id"), canvases.c.id == bindparam("canvas_id")
+)
+UNBOUND_LINKS = select(func.count()).where(tokens.c.kind == SHARE_LINK, tokens.c.canvas_id.is_(None), _is_valid)
+BIND = (
+    update(tokens)
+    .where(
+        tokens.c.tenant_id == bindparam("of_tenant"), tokens.c.id == bindparam("token_id"), tokens.c.kind == SHARE_LINK
+    )
+    .values(canvas_id=bindparam("new_canvas"))
+)
+_UNSEEN_FOR_A_MINUTE = (
+    select(tokens.c.id)
+    .where(tokens.c.id == bindparam("token_id"), _is_unseen_for_a_minute)
+    .with_for_update(skip_locked=True, key_share=True)  # of many requests at once one notes the time, none waits
+)
+NOTE_USE = update(tokens).where(tokens.c.id.in_(_UNSEEN_FOR_A_MINUTE)).values(last_used_at=func.now())
+REVOKE = (
+    update(tokens)
+    .where(tokens.c.tenant_id == bindparam("of_tenant"), tokens.c.id == bindparam("token_id"))
+    .values(revoked_at=func.coalesce(tokens.c.revoked_at, func.now()))
+)
+
+
+def id_of(tx: Transaction, written: str) -> UUID | None:
+    """The tenant of this id (with or without hyphens) or name; None if there is none."""
+    parsed = uuid_of(written)
+    if parsed is not None and tx.scalar(TENANT_BY_ID, of_tenant=parsed) is not None:
+        return parsed
+    found = find_tenant(tx, written)
+    return found.id if found is not None else None
+
+
+def create_tenant(tx: Transaction, name: str) -> UUID:
+    """Add a tenant. Raises Conflict if the name is taken."""
+    created = tx.scalar(INSERT_TENANT, id=new_id(), name=name)
+    if created is None:
+        raise Conflict(f'A tenant named "{name}" already exists. Pick another name.')
+    return created
+
+
+def ensure_tenant(tx: Transaction, name: str) -> UUID:
+    """The tenant of that name, added if there is none ("local" comes to be this way)."""
+    if found := find_tenant(tx, name):
+        return found.id
+    if created := tx.scalar(INSERT_TENANT, id=new_id(), name=name):
+        return created
+    return ensure_tenant(tx, name)  # somebody else was faster and has committed
+
+
+def find_tenant(tx: Transaction, name: str) -> Tenant | None:
+    """The tenant of that name; None if there is none."""
+    row = tx.one_or_none(TENANT_BY_NAME, name=name)
+    return Tenant(**row) if row else None
+
+
+def all_tenants(tx: Transaction) -> list[Tenant]:
+    """Every tenant, by name."""
+    return [Tenant(*row) for row in tx.rows(ALL_TENANTS)]
+
+
+def create_token(
+    tx: Transaction,
+    tenant_id: UUID,
+    name: str,
+    kind: str = "api",
+    *,
+    canvas_id: UUID | None = None,
+    expires_in: timedelta | None = None,
+) -> tuple[UUID, str]:
+    """Make a token; its id and, this once, its text.
+
+    A share link names the agent that it opens, other kinds name none. Raises InvalidRequest where that is not so, and
+    NotFound for an agent that the tenant does not have.
+    """
+    if kind == SHARE_LINK and canvas_id is None:
+        raise InvalidRequest("A share link opens one agent. Name the agent.")
+    if kind != SHARE_LINK and canvas_id is not None:
+        raise InvalidRequest(
+            f'A token of kind "{kind}" opens every agent of its tenant. Name an agent for "beta" alone.'
+        )
+    if canvas_id is not None:
+        _check_canvas(tx, tenant_id, canvas_id)
+    token_id = new_id()
+    plain = PREFIX + secrets.token_urlsafe(_TOKEN_BYTES)
+    tx.run(
+        INSERT_TOKEN,
+        id=token_id,
+        tenant_id=tenant_id,
+        name=name,
+        hash=_hash(plain),
+        kind=kind,
+        canvas_id=canvas_id,
+        expires_in=expires_in,
+    )
+    return token_id, plain
+
+
+def bind_token(tx: Transaction, tenant_id: UUID, token_id: UUID, canvas_id: UUID) -> None:
+    """Name the agent that a share link opens. Raises NotFound for an unknown share link or agent."""
+    _check_canvas(tx, tenant_id, canvas_id)
+    if not tx.run(BIND, of_tenant=tenant_id, token_id=token_id, new_canvas=canvas_id):
+        raise NotFound(f"There is no share link {token_id}. See the list of this tenant's tokens.")
+
+
+def principal_of(tx: Transaction, plain: str) -> Principal | None:
+    """Whose token this is; None if it is unknown, revoked or expired.
+
+    The text is hashed before anything is compared, so how long the search takes says nothing about a token. Nothing is
+    remembered between two requests: a token that was revoked is refused by the next one, in every process.
+    """
+    row = tx.one_or_none(PRINCIPAL, hash=_hash(plain))
+    if row is None:
+        return None
+    if row["is_unseen"]:
+        tx.run(NOTE_USE, token_id=row["token_id"])
+    return Principal(row["tenant_id"], row["token_id"], row["kind"], row["canvas_id"])
+
+
+def valid_tokens(tx: Transaction, token_ids: Collection[UUID]) -> set[UUID]:
+    """Those of the tokens that are neither revoked nor expired."""
+    return {token_id for (token_id,) in tx.rows(VALID, token_ids=list(token_ids))}
+
+
+def tokens_of(tx: Transaction, tenant_id: UUID) -> list[Token]:
+    """A tenant's tokens, revoked ones included, oldest first."""
+    return [Token(*row) for row in tx.rows(TOKENS_OF, tenant_id=tenant_id)]
+
+
+def unbound_links(tx: Transaction) -> int:
+    """How many share links of all tenants name no agent, and so open nothing."""
+    return int(tx.scalar(UNBOUND_LINKS))
+
+
+def revoke_token(tx: Transaction, tenant_id: UUID, token_id: UUID) -> None:
+    """Refuse a token from now on. Revoking it again changes nothing; raises NotFound for an unknown one."""
+    if not tx.run(REVOKE, of_tenant=tenant_id, token_id=token_id):
+        raise NotFound(f"There is no token {token_id}. See the list of this tenant's tokens.")
+
+
+def _check_canvas(tx: Transaction, tenant_id: UUID, canvas_id: UUID) -> None:
+    if tx.scalar(HAS_CANVAS, tenant_id=tenant_id, canvas_id=canvas_id) is None:
+        raise NotFound(f"There is no agent {canvas_id.hex} of this tenant.")
+
+
+def _hash(plain: str) -> bytes:
+    return hashlib.sha256(plain.encode(errors="backslashreplace")).digest()

@@ -1,0 +1,58 @@
+"""Several writes as one statement: each keeps its values, whatever stands beside it."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+from sqlalchemy import JSON, Column, Integer, MetaData, Table, Text, bindparam, insert, literal_column, text, update
+
+from store.db.compiled_statements import Write, together
+
+things = Table("things", MetaData(), Column("id", Integer), Column("said", Text), Column("more", JSON))
+PUT = insert(things)
+SAY = text("update things set said = :said where id = :id or other_id = :id returning 1")
+HIDE = (
+    update(things)
+    .where(things.c.id == bindparam("of_thing"))
+    .values(said=bindparam("new_said"))
+    .returning(literal_column("1"))
+)
+
+
+def test_a_write_without_neighbours_and_checks_is_the_statement_itself():
+    one = together([Write(PUT, {"id": 1, "said": "one"})])
+
+    assert one.sql == b"INSERT INTO things (id, said) VALUES ($1::INTEGER, $2::VARCHAR)"
+    assert one.values([Write(PUT, {"id": 1, "said": "one"})]) == [1, "one"]
+
+
+def test_neighbours_are_numbered_on_and_checks_look_at_what_they_return():
+    writes = [
+        Write(SAY, {"said": "a", "id": 1}, "1 / count(*)"),
+        Write(PUT, {"id": 2, "more": [None]}),
+        Write(HIDE, {"of_thing": 3, "new_said": "c"}, "ln(count(*))"),
+    ]
+    made = together(writes)
+
+    assert made.sql == (
+        b"with w0 as (update things set said = $1 where id = $2 or other_id = $2 returning 1), "
+        b"w1 as (INSERT INTO things (id, more) VALUES ($3::INTEGER, $4::JSON)), "
+        b"w2 as (UPDATE things SET said=$5::VARCHAR WHERE things.id = $6::INTEGER RETURNING 1) "
+        b"select (select 1 / count(*) from w0), (select ln(count(*)) from w2)"
+    )
+    assert made.values(writes) == ["a", 1, 2, "[null]", "c", 3]
+
+
+@given(st.lists(st.tuples(st.sampled_from(["say", "put", "hide"]), st.integers(1, 99), st.text()), min_size=2))
+def test_as_many_places_as_values_whatever_stands_together(parts: list[tuple[str, int, str]]):
+    known = {
+        "say": lambda number, said: Write(SAY, {"id": number, "said": said}, "1 / count(*)"),
+        "put": lambda number, said: Write(PUT, {"id": number, "said": said}),
+        "hide": lambda number, said: Write(HIDE, {"of_thing": number, "new_said": said}),
+    }
+    writes = [known[kind](number, said) for kind, number, said in parts]
+    made = together(writes)
+    put = made.values(writes)
+
+    assert sorted(map(str, put)) == sorted(str(each) for _, *both in parts for each in both)
+    assert f"${len(put)}".encode() in made.sql
+    assert f"${len(put) + 1}".encode() not in made.sql
+    assert together(writes) is made

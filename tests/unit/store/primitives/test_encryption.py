@@ -1,0 +1,64 @@
+"""Sealed secrets open with the right key in the right place, and nowhere else."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from canvas.errors import InvalidRequest
+from store.primitives.encryption import CannotUnseal, SealingKey, seal, unseal
+
+KEY = SealingKey.of("correct horse battery staple")
+PLACE = "model_accounts/tenant/OpenAI/default"
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]))
+
+
+@given(TEXTS)
+def test_what_was_sealed_opens_again(plain: str):
+    assert unseal(KEY, seal(KEY, plain, PLACE), PLACE) == plain
+
+
+def test_a_sealed_secret_shows_nothing_of_its_text_and_never_looks_the_same_twice():
+    first, second = (seal(KEY, "sk-secret", PLACE) for _ in range(2))
+
+    assert b"sk-secret" not in first
+    assert first != second
+
+
+def test_another_key_does_not_open_it():
+    sealed = seal(KEY, "sk-secret", PLACE)
+
+    with pytest.raises(CannotUnseal, match="EASEL_SECRET_KEY"):
+        unseal(SealingKey.of("some other deployment's key"), sealed, PLACE)
+
+
+def test_a_sealed_secret_copied_to_another_row_does_not_open():
+    sealed = seal(KEY, "sk-secret", PLACE)
+
+    with pytest.raises(CannotUnseal):
+        unseal(KEY, sealed, "model_accounts/somebody else/OpenAI/default")
+
+
+@given(st.data())
+def test_a_sealed_secret_that_was_changed_does_not_open(data: st.DataObject):
+    sealed = bytearray(seal(KEY, "sk-secret", PLACE))
+    position = data.draw(st.integers(0, len(sealed) - 1))
+    sealed[position] ^= data.draw(st.integers(1, 255))
+
+    with pytest.raises(CannotUnseal):
+        unseal(KEY, bytes(sealed), PLACE)
+
+
+@given(st.binary(max_size=64))
+def test_bytes_that_nobody_sealed_do_not_open(noise: bytes):
+    with pytest.raises(CannotUnseal):
+        unseal(KEY, noise, PLACE)
+
+
+def test_a_secret_that_can_be_guessed_is_refused():
+    with pytest.raises(InvalidRequest, match="16"):
+        SealingKey.of("hunter2")
+
+
+def test_a_key_never_shows_in_its_repr():
+    assert KEY.key.hex() not in repr(KEY)
+    assert repr(KEY.key) not in repr(KEY)

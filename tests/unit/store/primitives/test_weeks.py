@@ -1,0 +1,25 @@
+"""Weeks of runs."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from store.primitives.ids import first_id_at
+from store.primitives.weeks import Week
+
+
+@pytest.mark.parametrize(
+    "moment",
+    [datetime(2026, 11, 22, 23, 59, tzinfo=UTC), datetime(2027, 1, 1, tzinfo=UTC), datetime(2020, 12, 31, tzinfo=UTC)],
+)
+def test_a_week_is_found_again_by_its_name_and_by_a_run_of_it(moment: datetime):
+    week = Week.of(moment)
+
+    assert Week.named(week.name) == week
+    assert Week.of_run(first_id_at(moment)) == week
+    assert week.begins <= moment < week.ends
+
+
+@pytest.mark.parametrize("name", ["", "ab", "2026w60", "2026w00", "2026-47", "2026w470", "0000w10"])
+def test_what_names_no_week_is_none(name: str):
+    assert Week.named(name) is None

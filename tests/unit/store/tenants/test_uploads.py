@@ -1,0 +1,88 @@
+"""Bytes in a folder, by the hash of their content."""
+
+import hashlib
+import io
+from pathlib import Path
+
+import pytest
+
+from canvas.errors import NotFound, StateError
+from store.files.blobs import PART, LocalBlobs
+
+
+def test_bytes_come_back_under_the_hash_of_their_content(tmp_path: Path):
+    blobs = LocalBlobs(tmp_path / "files")
+
+    sha256 = blobs.put(b"quarterly report")
+
+    assert sha256 == hashlib.sha256(b"quarterly report").digest()
+    assert blobs.get(sha256) == b"quarterly report"
+
+
+def test_the_same_content_is_stored_once_and_nothing_else_lies_beside_it(tmp_path: Path):
+    blobs = LocalBlobs(tmp_path)
+
+    first, second = blobs.put(b"logo"), blobs.put(b"logo")
+
+    assert first == second
+    assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == [first.hex()]
+
+
+def test_a_file_is_stored_under_the_hash_of_what_it_holds_without_being_read_at_once(tmp_path: Path):
+    class Parts(io.BytesIO):
+        largest = 0
+
+        def read(self, size: int | None = -1, /) -> bytes:
+            part = super().read(size)
+            self.largest = max(self.largest, len(part))
+            return part
+
+    data = b"x" * (3 * PART + 1)
+    file = Parts(data)
+    file.seek(5)  # somebody has looked at it
+
+    sha256, size = LocalBlobs(tmp_path).put_file(file)
+    again, _ = LocalBlobs(tmp_path).put_file(Parts(data))
+
+    assert (sha256, size) == (hashlib.sha256(data).digest(), len(data))
+    assert again == sha256
+    assert LocalBlobs(tmp_path).get(sha256) == data
+    assert file.largest == PART
+
+
+def test_stored_bytes_are_readable_for_us_alone(tmp_path: Path):
+    blobs = LocalBlobs(tmp_path)
+
+    name = blobs.put(b"private").hex()
+
+    assert (tmp_path / name[:2] / name).stat().st_mode & 0o077 == 0
+
+
+def test_content_that_is_not_here_is_not_found(tmp_path: Path):
+    with pytest.raises(NotFound):
+        LocalBlobs(tmp_path).get(bytes(32))
+
+
+def test_content_that_somebody_changed_is_not_given_out(tmp_path: Path):
+    blobs = LocalBlobs(tmp_path)
+    sha256 = blobs.put(b"invoice over 10")
+    (tmp_path / sha256.hex()[:2] / sha256.hex()).write_bytes(b"invoice over 99")
+
+    with pytest.raises(StateError, match="changed"):
+        blobs.get(sha256)
+
+
+def test_parts_of_a_storage_have_contents_of_their_own_and_go_whole(tmp_path: Path):
+    blobs = LocalBlobs(tmp_path / "files")
+    one, other = blobs.part("one"), blobs.part("other")
+    sha256 = one.put(b"logo")
+    other.put(b"logo")
+
+    assert blobs.parts() == ["one", "other"]
+    assert one.clear() == 1
+
+    assert blobs.parts() == ["other"]
+    assert other.get(sha256) == b"logo"
+    with pytest.raises(NotFound):
+        one.get(sha256)
+    assert one.clear() == 0
