@@ -14,10 +14,10 @@ from uuid import UUID
 from celery import Celery
 from celery.exceptions import Reject, WorkerShutdown
 
-from providers.addresses import Guard
-from providers.scripted import Script
-from providers.services import Services
-from providers.wired import Pace
+from providers.http.address_policy import Guard
+from providers.interfaces import Services
+from providers.models.chat.retrying_model import Pace
+from providers.models.chat.scripted import Script
 from scheduler.broker import ADVANCE, CANARY, EXECUTE, EXTRACT, INGEST, NODES, RUNS, make_app
 from scheduler.coordinator import Coordinator
 from scheduler.lifecycle import Lifecycle

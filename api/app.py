@@ -54,17 +54,17 @@ from knowledge.memories import Memories
 from knowledge.models import TenantModels
 from knowledge.search import Library
 from knowledge.shelf import Shelf
-from providers.accounts import accounts_from_toml
-from providers.addresses import Guard
-from providers.catalogue import Limits
-from providers.connections import close_connections
-from providers.databases import place_of, reached
-from providers.dialling import ModelHosts
-from providers.governor import Governor
-from providers.limited_process import close_limited_processes
-from providers.outgoing import Outgoing
-from providers.prices import Prices, prices_from
-from providers.spending import Spending
+from providers.databases.databases import place_of, reached
+from providers.http.address_policy import Guard
+from providers.http.client import Outgoing
+from providers.isolation.limited_process import close_limited_processes
+from providers.models.billing.cost_estimates import Spending
+from providers.models.billing.prices import Prices, prices_from
+from providers.models.chat.catalogue import Limits
+from providers.models.limits.rate_limiter import Governor
+from providers.models.transport.clients import close_connections
+from providers.models.transport.connect import ModelHosts
+from providers.models.vendors.accounts import accounts_from_toml
 from scheduler.broker import make_app
 from scheduler.bus import on_a_loop
 from scheduler.lifecycle import Lifecycle

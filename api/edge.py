@@ -18,8 +18,8 @@ from components import registry
 from knowledge.memories import Memories
 from knowledge.models import Models
 from knowledge.search import Library
-from providers.accounts import Account
-from providers.governor import Governor
+from providers.models.limits.rate_limiter import Governor
+from providers.models.vendors.accounts import Account
 from scheduler.lifecycle import Lifecycle
 from scheduler.versions import Versions
 from store.agents.canvas_secrets import CanvasSecrets

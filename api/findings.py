@@ -13,7 +13,7 @@ from canvas.validation.findings import Finding, errors_of
 from components import chosen_models, chosen_sources
 from components.checking import errors_in
 from knowledge import entries
-from providers.accounts import Account, AccountModel
+from providers.models.vendors.accounts import Account, AccountModel
 from scheduler.versions import Versions
 from store.db.transaction import Transaction
 from store.tenants import model_accounts

@@ -13,8 +13,8 @@ from api.errors import DATA, Refused
 from api.replies import date, milliseconds
 from api.schemas import SHOWN, Body, Flag, NoEffect, Text
 from canvas.document.mcp_tools import digest_of
-from providers.hops import masked_url
-from providers.mcp import MOST_TOOLS, SERVER_TYPES, LiveTool
+from providers.http.redirects import masked_url
+from providers.mcp.session import MOST_TOOLS, SERVER_TYPES, LiveTool
 from store.mcp.pins import Pin
 from store.mcp.servers import ServerFields, ServerRow
 

@@ -28,7 +28,7 @@ from api.once import key_of
 from api.talk import Talk, Told, begin, chosen
 from canvas.errors import InvalidRequest
 from canvas.events import run_events
-from providers.outgoing import default_user_agent
+from providers.http.client import default_user_agent
 from store.mcp import agents
 from store.mcp.agents import ExposedAgent
 

@@ -19,7 +19,7 @@ from api.openai_schemas import ChatMessage
 from api.replies import id_of
 from api.uploads import LARGEST, OCTETS, FileTooLarge, Incoming, fetched, file_name, mime_type_of, shown
 from canvas.errors import InvalidRequest, NotFound
-from providers.services import Http
+from providers.interfaces import Http
 from store.db.transaction import Transaction
 from store.tenants import uploads
 from store.tenants.uploads import Kept

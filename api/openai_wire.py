@@ -26,7 +26,7 @@ from api.styles import Style, speak
 from api.talk import Chosen, Talk, TalkResponse, Told, begin, chosen, gathered, ids_of, ignored_headers, keyed, spoken
 from canvas.errors import InvalidRequest
 from canvas.events import run_events
-from providers.fitting import count_tokens
+from providers.models.text.context_window import count_tokens
 from scheduler.accepting import Start
 from store.primitives.ids import moment_of
 from store.primitives.json_codec import encode

@@ -17,7 +17,7 @@ from starlette.formparsers import MultiPartException, MultiPartParser
 from api.bodies import declared_size
 from api.errors import ARGUMENT, DATA, Refused
 from canvas.errors import AnswerTooLarge, NodeFailure
-from providers.services import Call, Http
+from providers.interfaces import Call, Http
 from store.files.blobs import Blobs
 from store.tenants.uploads import Kept, StoredFile
 

@@ -22,7 +22,7 @@ from api.webhook_security import texts
 from canvas.document import json_checks
 from canvas.errors import InvalidCanvas, InvalidRequest, NodeFailure
 from components.file_texts import UnreadFile
-from providers.untrusted_work import in_untrusted_thread
+from providers.isolation.untrusted_threads import in_untrusted_thread
 
 MOST_FILES = 10
 MOST_FIELDS = 1000

@@ -21,7 +21,7 @@ from cli import drafts
 from cli.servers import Found
 from components import registry
 from embedded import OLDEST_POSTGRES
-from providers.accounts import accounts_from_toml
+from providers.models.vendors.accounts import accounts_from_toml
 from scheduler.broker import NODES, RUNS
 from settings import Settings
 from store.agents import canvas_secrets

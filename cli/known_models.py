@@ -9,7 +9,7 @@ from cli import models
 from cli.connection import opened, tenant_of
 from components import chosen_models, chosen_sources
 from knowledge import entries
-from providers.accounts import Account, accounts_from_toml
+from providers.models.vendors.accounts import Account, accounts_from_toml
 
 
 def look_up(file: Path | None, tenant: str | None, *, elsewhere: bool) -> Callable[[Document], Sequence[Finding]]:

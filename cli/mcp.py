@@ -16,10 +16,10 @@ from cli import output
 from cli.connection import Connection, opened, tenant_of
 from cli.exits import Exit
 from cli.options import LOCAL, AsJson, OfTenant
-from providers.addresses import Guard
-from providers.hops import masked_url
-from providers.mcp import SERVER_TYPES, LiveTool, McpServer, Session
-from providers.outgoing import Outgoing
+from providers.http.address_policy import Guard
+from providers.http.client import Outgoing
+from providers.http.redirects import masked_url
+from providers.mcp.session import SERVER_TYPES, LiveTool, McpServer, Session
 from store.mcp import agents, pins, servers
 from store.mcp.servers import ServerFields, ServerRow
 from store.primitives.encryption import SealingKey

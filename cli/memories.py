@@ -15,7 +15,7 @@ from cli.options import LOCAL, AsJson, ByWords, Embedding, OfTenant, Question, T
 from cli.tenant_models import asking, embedding_of, models_of, searched_by
 from knowledge.memories import Looked, Memories
 from knowledge.memory_prompts import written
-from providers.catalogue import resolve
+from providers.models.chat.catalogue import resolve
 from store.knowledge import memories, memory_messages
 from store.knowledge.memories import TYPES, Memory
 from store.knowledge.memory_messages import Message, Whose, type_of

@@ -18,12 +18,12 @@ from cli.options import LOCAL, AsJson, OfTenant
 from cli.tenant_models import asking, limits_of
 from cli.trying_out import Told
 from knowledge.models import accounts_in
-from providers.accounts import KINDS, Account, accounts_from_toml
-from providers.addresses import Guard
-from providers.catalogue import HOUSE, vendors
-from providers.chat import ModelSpec
-from providers.outgoing import Outgoing
-from providers.rates import Rates
+from providers.http.address_policy import Guard
+from providers.http.client import Outgoing
+from providers.models.chat.catalogue import HOUSE, vendors
+from providers.models.types.chat import ModelSpec
+from providers.models.types.rate_limits import Rates
+from providers.models.vendors.accounts import KINDS, Account, accounts_from_toml
 from store.primitives.encryption import SealingKey
 from store.tenants import model_accounts
 from store.tenants.model_accounts import AccountRow

@@ -5,7 +5,7 @@ from typing import Any
 
 from canvas.document.document import Document
 from canvas.errors import ModelError
-from providers.catalogue import resolve
+from providers.models.chat.catalogue import resolve
 
 LABELS = {"echo": "echo stand-in (no real model)", "scripted": "scripted stand-in"}
 

@@ -5,15 +5,15 @@ from contextlib import asynccontextmanager
 
 from cli.connection import Connection
 from knowledge.models import TenantModels, first_of
-from providers.accounts import Account, accounts_from_toml
-from providers.addresses import Guard
-from providers.catalogue import Limits, resolve
-from providers.connections import close_connections
-from providers.dialling import ModelHosts
-from providers.embedding import EMBEDDING
-from providers.governor import Governor
-from providers.prices import Prices, prices_from
-from providers.spending import Spending
+from providers.http.address_policy import Guard
+from providers.models.billing.cost_estimates import Spending
+from providers.models.billing.prices import Prices, prices_from
+from providers.models.chat.catalogue import Limits, resolve
+from providers.models.embeddings.factory import EMBEDDING
+from providers.models.limits.rate_limiter import Governor
+from providers.models.transport.clients import close_connections
+from providers.models.transport.connect import ModelHosts
+from providers.models.vendors.accounts import Account, accounts_from_toml
 from scheduler.bus import on_a_loop
 from scheduler.counting import Counters
 from scheduler.silence import Silence

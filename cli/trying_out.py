@@ -9,18 +9,18 @@ from uuid import UUID
 
 from canvas.errors import InvalidRequest, ModelError
 from knowledge.models import TenantModels
-from providers.accounts import Account
-from providers.catalogue import Limits, open_chat, resolve
-from providers.chat import ChatModel, ChatRequest, ModelSpec
-from providers.embedding import EMBEDDING, RERANK, open_embedder, open_reranker
-from providers.metering import Meter, PaidModel
-from providers.prices import PricedModel
-from providers.services import Http
-from providers.speech import KIND as TTS
-from providers.speech import OpenAISpeech, RecentAudio
-from providers.transcription import KIND as ASR
-from providers.transcription import Recording, open_transcriber
-from providers.wired import Pace
+from providers.interfaces import Http
+from providers.models.audio.transcription import KIND as ASR
+from providers.models.audio.transcription import Recording, open_transcriber
+from providers.models.audio.tts import KIND as TTS
+from providers.models.audio.tts import OpenAISpeech, RecentAudio
+from providers.models.billing.metering import Meter, PaidModel
+from providers.models.billing.prices import PricedModel
+from providers.models.chat.catalogue import Limits, open_chat, resolve
+from providers.models.chat.retrying_model import Pace
+from providers.models.embeddings.factory import EMBEDDING, RERANK, open_embedder, open_reranker
+from providers.models.types.chat import ChatModel, ChatRequest, ModelSpec
+from providers.models.vendors.accounts import Account
 
 CHAT = "chat"
 QUESTION = "Answer with the single word: ready"

@@ -29,9 +29,9 @@ from components.tool_rounds import ToolRounds, recalled, record
 from components.tool_rounds_in_prompts import AT_ONCE as AT_ONCE_IN_PROMPTS
 from components.tool_rounds_in_prompts import RoundsInPrompts
 from components.tool_set import AGENT, Function
-from providers.chat import ChatModel, ChatRequest, Completion, ModelSpec
-from providers.cleaning import without_reasoning
-from providers.untrusted_work import in_untrusted_thread
+from providers.isolation.untrusted_threads import in_untrusted_thread
+from providers.models.text.sanitizer import without_reasoning
+from providers.models.types.chat import ChatModel, ChatRequest, Completion, ModelSpec
 
 _COMPLETED_FROM = 4  # messages; the last question of so many is completed
 _CITED_AFTERWARDS_FROM = 7  # messages, the system's among them; the answer to so many is cited in a second request

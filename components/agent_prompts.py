@@ -11,7 +11,7 @@ from typing import Any
 
 from components.prompts import structured_output_guide
 from components.templates import json_text, value_text
-from providers.fitting import count_tokens
+from providers.models.text.context_window import count_tokens
 
 STOP = "<|stop|>"
 COMPLETE = "complete_task"

@@ -3,7 +3,7 @@
 DSL: `llm_id`, `prompts` (references as in any prompt), `max_steps`, `headless`, `chromium_sandbox`, `persist_session`,
 `upload_sources`, `temperature`, `max_retries`; `enable_default_extensions` is accepted and means nothing here. The loop
 is our own (`components/browsing/`), so that any chat model will do; the Chromium it drives reaches the network only
-through `providers/egress.py`, which checks every address (components E25, tools 1.11).
+through `providers/http/browser_proxy.py`, which checks every address (components E25, tools 1.11).
 """
 
 import asyncio
@@ -28,9 +28,9 @@ from components.browsing.uploads import collected, filled_and_noted, sources_of
 from components.context import NodeContext
 from components.model_call import ERROR_MARK, NoAnswer, base_delay, number, template_kwargs
 from components.templates import value_text
-from providers.chat import ChatModel, ChatRequest
-from providers.cleaning import clean
-from providers.fitting import budget, fit
+from providers.models.text.context_window import budget, fit
+from providers.models.text.sanitizer import clean
+from providers.models.types.chat import ChatModel, ChatRequest
 
 MOST_TEXT = 8000  # characters of a page's text that a model sees at once
 LEAST_TEXT = 2000  # the same for a model with a small context

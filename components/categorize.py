@@ -27,7 +27,7 @@ from components.model_call import (
 )
 from components.prompts import categorize_guide, conversation_line
 from components.templates import value_text
-from providers.cleaning import without_reasoning
+from providers.models.text.sanitizer import without_reasoning
 
 
 class Category(BaseModel):

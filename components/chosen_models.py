@@ -7,9 +7,9 @@ from canvas.document.document import Document, Entry
 from canvas.errors import ModelError
 from canvas.validation.findings import Finding, warning
 from components.agent_answers import without_tools
-from providers.accounts import Account
-from providers.catalogue import resolve
-from providers.chat import ModelSpec
+from providers.models.chat.catalogue import resolve
+from providers.models.types.chat import ModelSpec
+from providers.models.vendors.accounts import Account
 
 AGENT = "agent"
 

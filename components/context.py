@@ -5,8 +5,8 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol
 
 from canvas.graph.uncertain_outcomes import OnUnknown
-from providers.chat import ChatModel, Usage
-from providers.services import Services
+from providers.interfaces import Services
+from providers.models.types.chat import ChatModel, Usage
 
 THINK_START = "\ufdd0"  # in spoken text: what follows is reasoning
 THINK_END = "\ufdd1"  # in spoken text: reasoning ends

@@ -24,9 +24,9 @@ from components.research import BREAK, END, START, Bounds, Chunk, Research, cite
 from components.speaking import Aloud, Listener, Quietly, unless_empty
 from components.templates import value_text
 from components.tool_set import Entry, Function, entry_of, of_tool
-from providers.chat import ChatModel, Completion
-from providers.fitting import cut_to
-from providers.untrusted_work import in_untrusted_thread
+from providers.isolation.untrusted_threads import in_untrusted_thread
+from providers.models.text.context_window import cut_to
+from providers.models.types.chat import ChatModel, Completion
 
 USUAL_DEPTH, DEEPEST = 3, 4
 

@@ -23,8 +23,8 @@ from components.file_kinds import FileUnreadable, Kind, LibraryMissing, check_si
 from components.json_in_text import read_json
 from components.produced_links import links_to_file
 from components.tables import Table
-from providers.cleaning import without_reasoning
-from providers.untrusted_work import in_untrusted_thread
+from providers.isolation.untrusted_threads import in_untrusted_thread
+from providers.models.text.sanitizer import without_reasoning
 
 OPERATIONS = ("read", "merge", "transform", "output")
 FORMATS: Mapping[str, str] = {"xlsx": spreadsheets.XLSX, "csv": spreadsheets.CSV}

@@ -27,8 +27,8 @@ from components.page_pictures import count_pages, pages_as_images
 from components.page_text import SMALL_PAGE, text_of_page
 from components.pdf_text import WITHOUT_TEXT, pdf_parts
 from components.word_text import word_parts
-from providers.limited_process import ResourceLimitExceeded, in_limited_process, in_limited_process_blocking
-from providers.untrusted_work import in_untrusted_thread
+from providers.isolation.limited_process import ResourceLimitExceeded, in_limited_process, in_limited_process_blocking
+from providers.isolation.untrusted_threads import in_untrusted_thread
 
 T = TypeVar("T")
 

@@ -27,8 +27,8 @@ from components.base import Effect, Params, component
 from components.context import NodeContext
 from components.page_text import read_page, text_of_reply
 from components.refused_addresses import not_valid
-from providers.hops import REDIRECTS, masked
-from providers.services import Call, Reply
+from providers.http.redirects import REDIRECTS, masked
+from providers.interfaces import Call, Reply
 
 METHODS = ("get", "post", "put", "patch", "delete")
 DATATYPES = ("json", "formdata")

@@ -11,7 +11,7 @@ from typing import Any
 
 from json_repair.json_parser import JSONParser
 
-from providers.cleaning import clean, without_reasoning
+from providers.models.text.sanitizer import clean, without_reasoning
 
 MOST_STEPS = 4_000_000  # about a second; a text of 100 KB that can be mended takes a quarter
 A_CALL = 5  # what asking for a character costs more than looking at one

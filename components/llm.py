@@ -32,8 +32,8 @@ from components.model_call import (
 )
 from components.prompts import structured_output_guide
 from components.speaking import Aloud, unless_empty
-from providers.chat import ChatModel, ChatRequest, Completion
-from providers.cleaning import without_reasoning
+from providers.models.text.sanitizer import without_reasoning
+from providers.models.types.chat import ChatModel, ChatRequest, Completion
 
 
 class LLMParams(PromptParams):

@@ -28,7 +28,7 @@ from components.base import Effect, Params, component
 from components.context import AUDIO_END, AUDIO_START, THINK_END, THINK_START, NodeContext
 from components.speech import read_aloud
 from components.templates import Lookup
-from providers.untrusted_work import in_untrusted_thread
+from providers.isolation.untrusted_threads import in_untrusted_thread
 
 _THINK, _THOUGHT = "<think>", "</think>"
 _NO_MARKERS = str.maketrans("", "", THINK_START + THINK_END + AUDIO_START + AUDIO_END)

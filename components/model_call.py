@@ -20,9 +20,9 @@ from components.context import NodeContext
 from components.images import images_in, is_image, without_images
 from components.prompts import citation_guide, cut_guides
 from components.templates import value_text
-from providers.chat import ChatRequest, ModelSpec
-from providers.fitting import budget, fit
-from providers.untrusted_work import in_untrusted_thread
+from providers.isolation.untrusted_threads import in_untrusted_thread
+from providers.models.text.context_window import budget, fit
+from providers.models.types.chat import ChatRequest, ModelSpec
 
 ERROR_MARK = "**ERROR**"
 LONGEST_WAIT = 60.0  # seconds between two attempts

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from canvas.errors import NodeFailure
 from components import charsets
-from providers.limited_process import in_limited_process
-from providers.untrusted_work import in_untrusted_thread
+from providers.isolation.limited_process import in_limited_process
+from providers.isolation.untrusted_threads import in_untrusted_thread
 
 if TYPE_CHECKING:
     from selectolax.lexbor import LexborHTMLParser, LexborNode

@@ -25,11 +25,11 @@ from components.tool_context import ToolContext
 from components.tool_rounds import recalled, record
 from components.tool_set import Function
 from components.tools import evidence
-from providers.chat import ChatModel, ChatRequest, Completion, Usage
-from providers.fitting import count_tokens
-from providers.metering import counted_by
-from providers.untrusted_work import in_untrusted_thread
-from providers.work_time import WorkTime
+from providers.isolation.untrusted_threads import in_untrusted_thread
+from providers.models.billing.metering import counted_by
+from providers.models.limits.pausable_timeout import WorkTime
+from providers.models.text.context_window import count_tokens
+from providers.models.types.chat import ChatModel, ChatRequest, Completion, Usage
 
 START, END = "<START_DEEP_RESEARCH>", "<END_DEEP_RESEARCH>"
 BREAK = "<br/>"  # at the end of every line of progress

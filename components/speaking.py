@@ -13,7 +13,8 @@ from components.base import Params
 from components.context import THINK_END, THINK_START, NodeContext
 from components.model_call import fallback, is_error
 from components.templates import value_text
-from providers.chat import (
+from providers.errors import Code
+from providers.models.types.chat import (
     CallsDelta,
     ChatModel,
     ChatRequest,
@@ -25,7 +26,6 @@ from providers.chat import (
     Usage,
     UsageDelta,
 )
-from providers.failures import Code
 
 
 class Listener(Protocol):

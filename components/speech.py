@@ -12,7 +12,7 @@ from contextlib import aclosing
 
 from components.context import AUDIO_END, AUDIO_START, NodeContext
 from components.sentences import sentences
-from providers.services import Speech
+from providers.interfaces import Speech
 
 AT_ONCE = 2  # sentences that are synthesised at the same time
 AHEAD = AT_ONCE + 4  # sentences taken up before the next one is heard

@@ -18,8 +18,8 @@ from canvas.errors import NodeFailure
 from components.charsets import decoded
 from components.file_kinds import FileTooLarge, Kind, check_unpacked, lacking, reading, too_large, unreadable
 from components.tables import MOST_CELLS, ONLY_SHEET, Table, of_grid, size_of, text_of
-from providers.limited_process import ResourceLimitExceeded, in_limited_process
-from providers.untrusted_work import in_untrusted_thread
+from providers.isolation.limited_process import ResourceLimitExceeded, in_limited_process
+from providers.isolation.untrusted_threads import in_untrusted_thread
 
 XLSX = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
 CSV = "text/csv"

@@ -18,9 +18,9 @@ from components.time_limits import timed_out
 from components.tool_context import ToolContext
 from components.tool_set import AGENT, Function
 from components.tools.base import ToolRun
-from providers.chat import ToolCall, Usage
-from providers.metering import counted_by
-from providers.work_time import WorkTime
+from providers.models.billing.metering import counted_by
+from providers.models.limits.pausable_timeout import WorkTime
+from providers.models.types.chat import ToolCall, Usage
 
 AT_ONCE = 8
 MOST_BYTES = 64 * 1024  # of one result

@@ -6,8 +6,8 @@ from typing import Any, cast
 
 from components.context import NodeContext
 from components.tool_set import Function
-from providers.chat import Usage
-from providers.repeats import within
+from providers.models.limits.idempotency_keys import within
+from providers.models.types.chat import Usage
 
 
 class ToolContext:

@@ -13,7 +13,7 @@ from typing import Any
 from components.context import NodeContext
 from components.speaking import Listener
 from components.tool_calls import ToolCalls, figures
-from providers.chat import ChatRequest, Completion, ModelSpec, ToolCall, Usage
+from providers.models.types.chat import ChatRequest, Completion, ModelSpec, ToolCall, Usage
 
 _THINKING_IS_ASKED_BACK = ("deepseek", "kimi")  # vendors that refuse calls without the reasoning that led to them
 

@@ -19,9 +19,9 @@ from components.speaking import Listener, Quietly
 from components.templates import json_text, value_text
 from components.tool_calls import ToolCalls
 from components.tool_rounds import recalled, record
-from providers.chat import ChatModel, ChatRequest, Completion, ToolCall
-from providers.cleaning import without_reasoning
-from providers.fitting import text_of
+from providers.models.text.context_window import text_of
+from providers.models.text.sanitizer import without_reasoning
+from providers.models.types.chat import ChatModel, ChatRequest, Completion, ToolCall
 
 AT_ONCE = 5
 _LONGEST_HISTORY = 12  # messages; beyond, the first two and the last ten stay

@@ -20,7 +20,7 @@ from components.base import Effect
 from components.context import NodeContext
 from components.tools.base import Tool, ToolParams, ToolRun
 from components.tools.on_canvas import resolved
-from providers.services import McpCall
+from providers.interfaces import McpCall
 
 AGENT = "Agent"
 NO_ARGUMENTS: Mapping[str, Any] = {"type": "object", "properties": {}}

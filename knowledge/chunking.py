@@ -11,7 +11,7 @@ from itertools import chain
 from typing import Any
 
 from components import sentences
-from providers.fitting import count_tokens, cut_to
+from providers.models.text.context_window import count_tokens, cut_to
 
 LEAST, MOST = 16, 8192  # tokens of a chunk that may be asked for
 DEFAULTS: Mapping[str, int] = {"chunk_token_num": 512, "overlapped_percent": 10}

@@ -16,10 +16,10 @@ from knowledge import memory_prompts, packed
 from knowledge.memories import LANGUAGE, Memories
 from knowledge.memory_prompts import Found
 from knowledge.models import Models, first_of
-from providers.chat import ChatRequest
-from providers.cleaning import without_reasoning
-from providers.failures import REPEATABLE
-from providers.metering import EXHAUSTED
+from providers.errors import REPEATABLE
+from providers.models.billing.metering import EXHAUSTED
+from providers.models.text.sanitizer import without_reasoning
+from providers.models.types.chat import ChatRequest
 from store.db.database import Database
 from store.knowledge import memories, memory_extractions
 from store.knowledge.memories import TYPES, Memory

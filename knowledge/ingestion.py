@@ -19,10 +19,10 @@ from components.file_texts import UnreadFile
 from knowledge import chunking, packed, page_transcripts
 from knowledge.models import Models
 from knowledge.page_transcripts import nothing_seen, open_page_reader
-from providers.embedding import Embedder
-from providers.limited_process import OWNER, in_limited_process
-from providers.metering import EXHAUSTED
-from providers.untrusted_work import in_untrusted_thread
+from providers.isolation.limited_process import OWNER, in_limited_process
+from providers.isolation.untrusted_threads import in_untrusted_thread
+from providers.models.billing.metering import EXHAUSTED
+from providers.models.embeddings.factory import Embedder
 from store.db.database import Database
 from store.files.blobs import Blobs
 from store.knowledge import chunks as chunk_rows

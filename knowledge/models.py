@@ -6,16 +6,16 @@ from typing import Protocol
 from uuid import UUID
 
 from knowledge.paying import payer_of
-from providers.accounts import Account, AccountModel
-from providers.catalogue import Limits, open_chat, resolve
-from providers.chat import ChatModel, ModelSpec
-from providers.embedding import EMBEDDING, RERANK, Embedder, Reranker, open_embedder, open_reranker
-from providers.gate import Gate
-from providers.governor import Governor
-from providers.metering import LONGEST_WAIT, Meter, PaidModel
-from providers.prices import PricedModel
-from providers.rates import Rates
-from providers.spending import Spending
+from providers.models.billing.cost_estimates import Spending
+from providers.models.billing.metering import LONGEST_WAIT, Meter, PaidModel
+from providers.models.billing.prices import PricedModel
+from providers.models.chat.catalogue import Limits, open_chat, resolve
+from providers.models.embeddings.factory import EMBEDDING, RERANK, Embedder, Reranker, open_embedder, open_reranker
+from providers.models.limits.gated_wire import Gate
+from providers.models.limits.rate_limiter import Governor
+from providers.models.types.chat import ChatModel, ModelSpec
+from providers.models.types.rate_limits import Rates
+from providers.models.vendors.accounts import Account, AccountModel
 from store.db.database import Database
 from store.primitives.encryption import SealingKey
 from store.tenants import model_accounts
@@ -25,7 +25,7 @@ from store.tenants.model_accounts import AccountRow
 class Models(Protocol):
     """Opens a tenant's models by id; what is missing is a ModelError that says so. A worker has its own ones.
 
-    Whatever is asked of them is paid by the attempt that asks, or by the tenant (providers/metering.py).
+    Whatever is asked of them is paid by the attempt that asks, or by the tenant (providers/models/billing/metering.py).
     """
 
     async def open(self, tenant_id: UUID, llm_id: str, kind: str = "chat") -> ChatModel:

@@ -9,9 +9,9 @@ from canvas.errors import ModelError, NodeFailure
 from components.file_kinds import Kind, too_large, unreadable
 from components.file_texts import UnreadFile
 from knowledge.models import Models, first_of
-from providers.chat import ChatModel, ChatRequest
-from providers.cleaning import without_reasoning
-from providers.failures import REPEATABLE
+from providers.errors import REPEATABLE
+from providers.models.text.sanitizer import without_reasoning
+from providers.models.types.chat import ChatModel, ChatRequest
 
 KINDS = {Kind.IMAGE: ("vision", "ocr"), Kind.PDF: ("ocr", "vision")}
 """The kinds of models that read a file, the best one first: a photograph is described, a scan is transcribed."""

@@ -17,11 +17,11 @@ from sqlalchemy.exc import SQLAlchemyError
 from canvas import budget
 from canvas.budget import Ask, Busy, Granted, Refused
 from canvas.errors import ModelError
-from providers.budgeted import BudgetedModel
-from providers.chat import ChatModel, ModelSpec, Usage
-from providers.metering import LONGEST_WAIT, Payer
-from providers.prices import Price
-from providers.spending import Spending, amounts_of, asked_of
+from providers.models.billing.budgeted_model import BudgetedModel
+from providers.models.billing.cost_estimates import Spending, amounts_of, asked_of
+from providers.models.billing.metering import LONGEST_WAIT, Payer
+from providers.models.billing.prices import Price
+from providers.models.types.chat import ChatModel, ModelSpec, Usage
 from store.db.database import Database
 from store.primitives.db_errors import is_outage
 from store.tenants import budgets

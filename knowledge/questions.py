@@ -12,8 +12,8 @@ from canvas.errors import ModelError
 from components.json_in_text import read_json
 from knowledge.contents import Heading
 from knowledge.filters import OPERATORS, Condition, conditions_of
-from providers.chat import ChatModel, ChatRequest
-from providers.cleaning import without_reasoning
+from providers.models.text.sanitizer import without_reasoning
+from providers.models.types.chat import ChatModel, ChatRequest
 
 MOST_SHOWN = 20  # values of a key that the model is shown
 LONGEST_SHOWN = 80  # characters of one of them

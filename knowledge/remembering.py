@@ -1,4 +1,5 @@
-"""Where Messages remember (`providers/services.py`): memories of the tenant's own here, all others on RAGFlow's server.
+"""Where Messages remember (`providers/interfaces.py`): memories of the tenant's own here, all others on RAGFlow's
+server.
 
 An entry that names a memory of the tenant's own, by id or by name, is saved here. What is none goes to the server that
 the deployment names; where there is none, it does not exist.

@@ -1,4 +1,4 @@
-"""What Retrieval asks (`providers/services.py`): bases of the tenant's own here, all others on the RAGFlow server.
+"""What Retrieval asks (`providers/interfaces.py`): bases of the tenant's own here, all others on the RAGFlow server.
 
 An entry that names a base or a memory of the tenant's own, by id or by name, is searched here. What is none goes to the
 server that the deployment names; where there is none, it does not exist.
@@ -14,7 +14,7 @@ from uuid import UUID
 from canvas.errors import ToolError
 from knowledge.memories import Looked, Memories
 from knowledge.search import Library, Wanted
-from providers.services import Retriever, Search
+from providers.interfaces import Retriever, Search
 from store.knowledge.memory_messages import Whose
 
 

@@ -20,7 +20,7 @@ from knowledge import contents, filters, questions, words
 from knowledge.entries import chosen
 from knowledge.models import Models, first_of
 from knowledge.shelf import Asked, Shelf
-from providers.chat import ChatModel
+from providers.models.types.chat import ChatModel
 from store.db.database import Database
 from store.knowledge import bases as knowledge_bases
 from store.knowledge import chunks as knowledge_chunks

@@ -4,9 +4,9 @@
         refused = await session.address("me@example.com", ["you@example.com"])
         await session.deliver(message)
 
-It keeps the promise of `providers.services.Mail`. Whoever stops waiting breaks the connection, and with it whatever the
-thread waits for. Up to the moment at which a server asks for the letter nothing has been sent; from then on only its
-last answer tells, and where that does not come the error is a DeliveryUnknown.
+It keeps the promise of `providers.interfaces.Mail`. Whoever stops waiting breaks the connection, and with it whatever
+the thread waits for. Up to the moment at which a server asks for the letter nothing has been sent; from then on only
+its last answer tells, and where that does not come the error is a DeliveryUnknown.
 """
 
 import asyncio
@@ -21,9 +21,9 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 from canvas.errors import AddressRefused, ToolError
-from providers import addresses
-from providers.addresses import Guard, Resolve, addresses_of
-from providers.services import DeliveryUnknown, MailAccount
+from providers.http import address_policy
+from providers.http.address_policy import Guard, Resolve, addresses_of
+from providers.interfaces import DeliveryUnknown, MailAccount
 
 PORTS = frozenset({25, 465, 587, 2525})
 MOST_ADDRESSES = 3  # of one host that are tried
@@ -47,7 +47,7 @@ class MailServers:
         *,
         ports: Collection[int] = PORTS,
         tls: ssl.SSLContext | None = None,
-        resolve: Resolve = addresses.looked_up,
+        resolve: Resolve = address_policy.looked_up,
     ) -> None:
         self._guard = guard
         self._ports = ports

@@ -19,8 +19,8 @@ from canvas.errors import ModelError, NodeFailure, UnresolvedReference
 from canvas.graph.uncertain_outcomes import OnUnknown
 from canvas.outcome import Outcome
 from components.base import Component
-from providers.chat import ChatModel, Usage
-from providers.services import Call, Reply, Services
+from providers.interfaces import Call, Reply, Services
+from providers.models.types.chat import ChatModel, Usage
 
 
 def run(component: Component[Any], params: Mapping[str, Any], ctx: "FakeContext") -> Outcome:

@@ -5,7 +5,7 @@ import sqlite3
 from collections.abc import Mapping
 from typing import Any
 
-from providers.drivers import Driver, Target
+from providers.databases.drivers import Driver, Target
 
 
 def connect(target: Target) -> Any:

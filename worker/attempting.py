@@ -24,11 +24,11 @@ from canvas.outcome import OVER_BUDGET, POSTPONED, UNKNOWN, UNKNOWN_TEXT, Failed
 from components import message, registry, tools
 from components.base import Component, Effect
 from components.file_texts import UnreadFile
-from providers.chat import Usage
-from providers.governor import Governor, VendorTurns
-from providers.metering import charge
-from providers.services import Services
-from providers.spending import Spending
+from providers.interfaces import Services
+from providers.models.billing.cost_estimates import Spending
+from providers.models.billing.metering import charge
+from providers.models.limits.rate_limiter import Governor, VendorTurns
+from providers.models.types.chat import Usage
 from scheduler.bus import Pieces
 from scheduler.coordinator import Coordinator
 from scheduler.versions import Compiled

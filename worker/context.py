@@ -15,11 +15,11 @@ from canvas.events.run_warnings import Notice
 from canvas.graph.canvas import Kind, Node
 from canvas.graph.uncertain_outcomes import OnUnknown
 from components.file_texts import UnreadFile
-from providers.budgeted import BudgetedModel
-from providers.chat import ChatModel, Usage
-from providers.metering import Payer
-from providers.repeats import KeyedHttp, KeyedModel, Repeats, Turns
-from providers.services import Services
+from providers.interfaces import Services
+from providers.models.billing.budgeted_model import BudgetedModel
+from providers.models.billing.metering import Payer
+from providers.models.limits.idempotency_keys import KeyedHttp, KeyedModel, Repeats, Turns
+from providers.models.types.chat import ChatModel, Usage
 from scheduler.versions import Compiled
 from store.agents import conversations
 from store.db.database import Database

@@ -14,7 +14,7 @@ import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
 from canvas.outcome import Failed
-from providers.limited_process import OWNER
+from providers.isolation.limited_process import OWNER
 from store.primitives.db_errors import is_outage
 from store.runs import activations, outcome_codec, reports
 from store.runs.activations import Claim

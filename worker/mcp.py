@@ -15,9 +15,9 @@ import structlog
 
 from canvas.document.mcp_tools import digest_of
 from canvas.errors import ExecutorError, NotFound, ToolError
-from providers.mcp import CLOSED, LiveTool, McpServer, Session
-from providers.outgoing import Outgoing
-from providers.services import McpCall, McpWords
+from providers.http.client import Outgoing
+from providers.interfaces import McpCall, McpWords
+from providers.mcp.session import CLOSED, LiveTool, McpServer, Session
 from store.db.database import Database
 from store.mcp import pins as mcp_pins
 from store.mcp import servers
@@ -71,7 +71,7 @@ class _Known:
 
 
 class AttemptMcp:
-    """Keeps the promise of `providers.services.Mcp`. On one event loop, for many callers at once."""
+    """Keeps the promise of `providers.interfaces.Mcp`. On one event loop, for many callers at once."""
 
     def __init__(self, tenant_id: UUID, database: Database, key: SealingKey | None, http: Outgoing) -> None:
         self._tenant_id = tenant_id

@@ -9,19 +9,19 @@ from uuid import UUID
 
 from knowledge.models import accounts_in
 from knowledge.paying import payer_of
-from providers.accounts import Account
-from providers.catalogue import Limits, open_chat, resolve
-from providers.chat import ChatModel, ModelSpec
-from providers.embedding import EMBEDDING, RERANK, Embedder, Reranker, open_embedder, open_reranker
-from providers.gate import Gate
-from providers.governor import Governor
-from providers.metering import Meter, PaidModel, Payer
-from providers.prices import PricedModel
-from providers.scripted import Script, scripted_spec
-from providers.spending import Spending
-from providers.transcription import KIND as ASR
-from providers.transcription import Transcriber, open_transcriber
-from providers.wired import Pace
+from providers.models.audio.transcription import KIND as ASR
+from providers.models.audio.transcription import Transcriber, open_transcriber
+from providers.models.billing.cost_estimates import Spending
+from providers.models.billing.metering import Meter, PaidModel, Payer
+from providers.models.billing.prices import PricedModel
+from providers.models.chat.catalogue import Limits, open_chat, resolve
+from providers.models.chat.retrying_model import Pace
+from providers.models.chat.scripted import Script, scripted_spec
+from providers.models.embeddings.factory import EMBEDDING, RERANK, Embedder, Reranker, open_embedder, open_reranker
+from providers.models.limits.gated_wire import Gate
+from providers.models.limits.rate_limiter import Governor
+from providers.models.types.chat import ChatModel, ModelSpec
+from providers.models.vendors.accounts import Account
 from store.db.database import Database
 from store.primitives.encryption import SealingKey
 from store.tenants import model_accounts

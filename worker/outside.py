@@ -9,13 +9,13 @@ from knowledge.memories import Memories
 from knowledge.remembering import TenantMemories
 from knowledge.retriever import TenantRetriever
 from knowledge.search import Library
-from providers import databases
-from providers.addresses import Guard
+from providers.databases import databases
+from providers.http.address_policy import Guard
+from providers.http.client import Outgoing
+from providers.interfaces import BrowserSettings, Sandbox, Services
 from providers.mail import PORTS, MailServers
-from providers.outgoing import Outgoing
-from providers.retrieval import RagflowServer
-from providers.sandboxes import sandbox_of
-from providers.services import BrowserSettings, Sandbox, Services
+from providers.ragflow import RagflowServer
+from providers.sandboxes.factory import sandbox_of
 from worker.mcp import McpServers
 from worker.speech import SpeechOf
 
@@ -35,7 +35,7 @@ class Reach:
     voices: Mapping[str, str] = field(default_factory=dict[str, str])  # of speech models, by factory
     ragflow: tuple[str, str] | None = field(default=None, repr=False)  # URL and key of a RAGFlow server to search
     knowledge_memory: int = 512 * 1024 * 1024  # bytes of the indexes of our own knowledge bases
-    sandbox: str = "none"  # a provider of `providers.sandboxes`
+    sandbox: str = "none"  # a provider of `providers.sandboxes.factory`
     sandbox_config: str = field(default="", repr=False)  # its settings, a JSON object
     sandbox_url: str | None = None
     sandbox_must_isolate: bool = False

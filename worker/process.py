@@ -5,16 +5,16 @@ from typing import Any
 from uuid import UUID
 
 from components import plugins
-from providers.accounts import accounts_from_toml
-from providers.addresses import Guard
-from providers.catalogue import Limits
-from providers.databases import place_of
-from providers.dialling import ModelHosts
-from providers.prices import Prices, prices_from
-from providers.scripted import Script
-from providers.services import Services
-from providers.spending import Spending
-from providers.wired import Pace
+from providers.databases.databases import place_of
+from providers.http.address_policy import Guard
+from providers.interfaces import Services
+from providers.models.billing.cost_estimates import Spending
+from providers.models.billing.prices import Prices, prices_from
+from providers.models.chat.catalogue import Limits
+from providers.models.chat.retrying_model import Pace
+from providers.models.chat.scripted import Script
+from providers.models.transport.connect import ModelHosts
+from providers.models.vendors.accounts import accounts_from_toml
 from scheduler.coordinator import Coordinator
 from settings import Settings
 from store.primitives.encryption import SealingKey

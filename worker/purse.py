@@ -18,9 +18,9 @@ from sqlalchemy.exc import SQLAlchemyError
 from canvas import budget
 from canvas.budget import Ask, Busy, Granted, Refused
 from canvas.errors import BudgetExceeded
-from providers.chat import ModelSpec, Usage
-from providers.prices import Price
-from providers.spending import Spending, amounts_of, asked_of
+from providers.models.billing.cost_estimates import Spending, amounts_of, asked_of
+from providers.models.billing.prices import Price
+from providers.models.types.chat import ModelSpec, Usage
 from store.db.database import Database
 from store.primitives.db_errors import is_outage
 from store.primitives.ids import new_id

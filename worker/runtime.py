@@ -15,14 +15,14 @@ from knowledge.ingestion import Ingestion
 from knowledge.memories import Memories
 from knowledge.search import Library
 from knowledge.shelf import Shelf
-from providers.accounts import Account
-from providers.catalogue import Limits
-from providers.connections import close_connections
-from providers.governor import WINDOW, Governor
-from providers.limited_process import close_limited_processes
-from providers.scripted import Script
-from providers.spending import Spending
-from providers.wired import Pace
+from providers.isolation.limited_process import close_limited_processes
+from providers.models.billing.cost_estimates import Spending
+from providers.models.chat.catalogue import Limits
+from providers.models.chat.retrying_model import Pace
+from providers.models.chat.scripted import Script
+from providers.models.limits.rate_limiter import WINDOW, Governor
+from providers.models.transport.clients import close_connections
+from providers.models.vendors.accounts import Account
 from scheduler.bus import Pieces, on_a_loop
 from scheduler.coordinator import Coordinator
 from scheduler.lifecycle import Lifecycle

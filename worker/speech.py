@@ -10,10 +10,10 @@ import redis
 import structlog
 
 from canvas.errors import ModelError
-from providers.catalogue import resolve
-from providers.chat import ModelSpec
-from providers.services import Http, Speech
-from providers.speech import KIND, OpenAISpeech, voicing_of
+from providers.interfaces import Http, Speech
+from providers.models.audio.tts import KIND, OpenAISpeech, voicing_of
+from providers.models.chat.catalogue import resolve
+from providers.models.types.chat import ModelSpec
 from scheduler.bus import on_a_loop
 from scheduler.silence import Silence
 from worker.models import Models

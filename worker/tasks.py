@@ -19,7 +19,7 @@ from celery.signals import (
 
 import settings
 import telemetry
-from providers.connections import warm_up
+from providers.models.transport.clients import warm_up
 from scheduler.broker import CANARY, EXECUTE, EXTRACT, INGEST, make_app
 from scheduler.celery_start import connect_start
 from scheduler.counting import Counters

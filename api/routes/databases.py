@@ -15,7 +15,7 @@ from api.replies import success
 from api.schemas import Body, NoEffect
 from canvas.errors import AddressRefused, ToolError
 from components.tools.exesql import ExeSQLParams
-from providers.services import Databases
+from providers.interfaces import Databases
 from store.agents import canvas_secrets
 
 router = APIRouter(tags=["tools"])

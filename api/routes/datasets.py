@@ -21,8 +21,8 @@ from canvas.errors import ModelError, NotFound
 from knowledge.chunking import DEFAULTS, LEAST, MOST
 from knowledge.ingestion import storage_of
 from knowledge.models import first_of
-from providers.catalogue import resolve
-from providers.embedding import EMBEDDING
+from providers.models.chat.catalogue import resolve
+from providers.models.embeddings.factory import EMBEDDING
 from store.db.transaction import Transaction
 from store.knowledge import bases as knowledge_bases
 from store.knowledge import documents

@@ -18,7 +18,7 @@ from api.replies import id_of, success
 from api.routes.agents import canvas_of
 from api.uploads import LONGEST_NAME, OCTETS, fetched, guessed_type, keep, mime_type_of, shown, uploaded
 from canvas.errors import NotFound
-from providers.services import Http
+from providers.interfaces import Http
 from store.tenants import uploads
 from store.tenants.uploads import Kept, StoredFile
 

@@ -33,8 +33,8 @@ from api.paging import ThePage
 from api.replies import id_of, success
 from api.routes.agents import canvas_of
 from canvas.errors import Conflict, NodeFailure, NotFound
-from providers.mcp import LiveTool, McpServer, Session
-from providers.outgoing import Outgoing
+from providers.http.client import Outgoing
+from providers.mcp.session import LiveTool, McpServer, Session
 from store.db.transaction import Transaction
 from store.mcp import agents, pins, servers
 from store.mcp.servers import ServerFields, ServerRow

@@ -17,8 +17,8 @@ from api.replies import id_of, success
 from api.schemas import SHOWN, Body, NoEffect
 from canvas.errors import ModelError
 from knowledge.models import first_of
-from providers.catalogue import resolve
-from providers.embedding import EMBEDDING
+from providers.models.chat.catalogue import resolve
+from providers.models.embeddings.factory import EMBEDDING
 from store.db.transaction import Transaction
 from store.knowledge import memories, memory_messages
 from store.knowledge.memories import TYPES, Memory

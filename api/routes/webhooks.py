@@ -34,8 +34,8 @@ from canvas.document.document import BEGIN
 from canvas.document.secret_fields import Place
 from canvas.errors import Conflict, InvalidCanvas, InvalidRequest
 from canvas.events.stream_sequencer import Position
-from providers.limited_process import OWNER
-from providers.untrusted_work import in_untrusted_thread
+from providers.isolation.limited_process import OWNER
+from providers.isolation.untrusted_threads import in_untrusted_thread
 from scheduler.accepting import Start, Started
 from scheduler.turn_start import Request as Said
 from store.agents import versions, webhook_runs

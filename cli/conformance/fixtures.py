@@ -19,7 +19,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from canvas.errors import ToolError
 from cli.conformance.cases import HttpRoute
-from providers.services import Rows
+from providers.interfaces import Rows
 
 _POLL_SECONDS = 0.02  # how long leaving may wait for the serving thread
 

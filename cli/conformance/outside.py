@@ -12,8 +12,8 @@ import orjson
 from canvas.errors import ToolError
 from cli.conformance import fixtures
 from cli.conformance.cases import Case
-from providers.sandbox_local import LocalSandbox
-from providers.services import Call, Http, Reply, Search, Services
+from providers.interfaces import Call, Http, Reply, Search, Services
+from providers.sandboxes.local import LocalSandbox
 
 TAVILY = "http://tavily.invalid"
 

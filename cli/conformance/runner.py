@@ -29,10 +29,10 @@ from cli.conformance.report import FailedCase, Passed, Skipped, Verdict
 from cli.conformance.watching import Watcher
 from components import file_texts, registry
 from components.checking import findings_of
-from providers.addresses import Guard
-from providers.scripted import Script
-from providers.services import Services
-from providers.wired import Pace
+from providers.http.address_policy import Guard
+from providers.interfaces import Services
+from providers.models.chat.retrying_model import Pace
+from providers.models.chat.scripted import Script
 from scheduler import snapshots
 from scheduler.accepting import Start, Started
 from scheduler.turn_start import Request

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 from canvas.errors import NodeFailure
 from components.browsing import profiles
 from components.browsing.files import UploadedFile
-from providers.egress import Egress
-from providers.services import BrowserSettings
+from providers.http.browser_proxy import Egress
+from providers.interfaces import BrowserSettings
 
 if TYPE_CHECKING:
     from components.browsing.downloads import Downloads

@@ -17,8 +17,8 @@ from components.browsing.file_names import fit_name, free_name, name_from
 from components.browsing.files import UploadedFile
 from components.context import NodeContext
 from components.templates import format_text, value_text
-from providers.hops import masked
-from providers.services import Call
+from providers.http.redirects import masked
+from providers.interfaces import Call
 
 FETCH_SECONDS = 30.0
 REDIRECTS = 5

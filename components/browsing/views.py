@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from providers.cleaning import clean
+from providers.models.text.sanitizer import clean
 
 MOST_ELEMENTS = 150
 LONGEST_NAME = 120  # characters

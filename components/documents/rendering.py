@@ -13,8 +13,8 @@ from components.documents.pdf import pdf
 from components.documents.plain import plain
 from components.documents.sheets import sheets
 from components.documents.word import word
-from providers.limited_process import in_limited_process
-from providers.untrusted_work import in_untrusted_thread
+from providers.isolation.limited_process import in_limited_process
+from providers.isolation.untrusted_threads import in_untrusted_thread
 
 Render: TypeAlias = Callable[[str, Layout], bytes]
 

@@ -17,8 +17,8 @@ from components.templates import value_text
 from components.tools import web
 from components.tools.base import Argument, Tool, ToolParams, ToolResult
 from components.tools.parameters import positive
-from providers.cleaning import clean
-from providers.services import Call, Reply
+from providers.interfaces import Call, Reply
+from providers.models.text.sanitizer import clean
 
 SEARCH = "https://search-api-web.eastmoney.com/search/jsonp"
 KIND = "cmsArticleWebOld"  # the vendor's name for its articles

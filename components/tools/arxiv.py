@@ -15,9 +15,9 @@ from components.tools.base import Argument, Tool, ToolParams, ToolResult
 from components.tools.evidence import Hit
 from components.tools.parameters import one_of, positive
 from components.tools.xml_tree import text_of
-from providers.rates import VendorPace
-from providers.services import Call, Reply
-from providers.untrusted_work import in_untrusted_thread
+from providers.interfaces import Call, Reply
+from providers.isolation.untrusted_threads import in_untrusted_thread
+from providers.models.types.rate_limits import VendorPace
 
 SEARCH = "https://export.arxiv.org/api/query"
 ORDERS = ("submittedDate", "lastUpdatedDate", "relevance")

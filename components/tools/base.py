@@ -19,8 +19,8 @@ from components.context import NodeContext
 from components.templates import json_text
 from components.tools import secrets
 from components.tools.in_pace import in_pace
-from providers.rates import VendorPace
-from providers.work_time import WorkTime
+from providers.models.limits.pausable_timeout import WorkTime
+from providers.models.types.rate_limits import VendorPace
 
 LONGEST_WAIT = 60.0  # seconds between two tries
 LONGEST_ASKED_WAIT = 30.0  # seconds that a server may ask for

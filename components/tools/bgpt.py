@@ -17,7 +17,7 @@ from components.tools import evidence, web
 from components.tools.base import Argument, Tool, ToolParams, ToolResult
 from components.tools.evidence import Hit
 from components.tools.parameters import positive, whole
-from providers.services import Call, Reply
+from providers.interfaces import Call, Reply
 
 SEARCH = "https://bgpt.pro/api/mcp-search"
 SECONDS = 25.0

@@ -17,7 +17,7 @@ from typing import Any
 
 from canvas.errors import ToolError
 from components.python_text import literal
-from providers.cleaning import clean
+from providers.models.text.sanitizer import clean
 
 ANY = "Any"
 RESERVED = frozenset(

@@ -20,9 +20,9 @@ from components.tools import code_contract, code_files
 from components.tools.base import Argument, Tool, ToolParams, ToolResult
 from components.tools.code_contract import Contract
 from components.tools.parameters import filled, one_of
-from providers.cleaning import clean
-from providers.services import Program, ProgramResult, Sandbox
-from providers.untrusted_work import in_untrusted_thread
+from providers.interfaces import Program, ProgramResult, Sandbox
+from providers.isolation.untrusted_threads import in_untrusted_thread
+from providers.models.text.sanitizer import clean
 
 LANGUAGES: Mapping[str, str] = {
     "python": "python",

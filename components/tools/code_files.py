@@ -16,10 +16,10 @@ from canvas.errors import NodeFailure
 from components.charsets import decoded
 from components.context import NodeContext
 from components.pdf_text import pdf_parts
-from providers.cleaning import clean
-from providers.limited_process import in_limited_process
-from providers.services import ProducedFile
-from providers.untrusted_work import in_untrusted_thread
+from providers.interfaces import ProducedFile
+from providers.isolation.limited_process import in_limited_process
+from providers.isolation.untrusted_threads import in_untrusted_thread
+from providers.models.text.sanitizer import clean
 
 MOST_TEXT = 20_000  # characters of one file
 _SHOWN_AS_TEXT = frozenset({"csv", "json", "html", "txt", "md", "xml", "tsv"})

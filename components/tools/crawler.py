@@ -24,11 +24,11 @@ from components.templates import value_text
 from components.tools import web
 from components.tools.base import Argument, Tool, ToolParams, ToolResult
 from components.tools.parameters import one_of
-from providers.addresses import addresses_of
-from providers.cleaning import clean
-from providers.hops import url_of
-from providers.services import Call, Reply
-from providers.untrusted_work import in_untrusted_thread
+from providers.http.address_policy import addresses_of
+from providers.http.redirects import url_of
+from providers.interfaces import Call, Reply
+from providers.isolation.untrusted_threads import in_untrusted_thread
+from providers.models.text.sanitizer import clean
 
 LARGEST = 5 * 1024 * 1024  # bytes of a page
 LONGEST = 200_000  # characters of what is made of it

@@ -14,7 +14,7 @@ from components.templates import value_text
 from components.tools import web
 from components.tools.base import Argument, Tool, ToolParams, ToolResult
 from components.tools.parameters import one_of
-from providers.services import Call
+from providers.interfaces import Call
 
 _COMMON = (
     *("AR", "BG", "CS", "DA", "DE", "EL", "ES", "ET", "FI", "FR", "HU", "ID", "IT", "JA", "KO", "LT", "LV", "NB"),

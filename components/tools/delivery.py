@@ -12,7 +12,7 @@ from typing import Any
 from canvas.errors import ToolError
 from canvas.outcome import UNKNOWN
 from components.context import NodeContext
-from providers.services import DeliveryUnknown, MailSession
+from providers.interfaces import DeliveryUnknown, MailSession
 
 ADVICE = "The message may have been sent. Do not send it again unless the user asks for it."
 

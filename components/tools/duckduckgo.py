@@ -21,8 +21,8 @@ from components.tools import evidence, web
 from components.tools.base import Argument, Tool, ToolParams, ToolResult
 from components.tools.evidence import Hit
 from components.tools.parameters import one_of, positive
-from providers.services import Call, Reply
-from providers.untrusted_work import in_untrusted_thread
+from providers.interfaces import Call, Reply
+from providers.isolation.untrusted_threads import in_untrusted_thread
 
 WEB, START, NEWS = "https://html.duckduckgo.com/html/", "https://duckduckgo.com/", "https://duckduckgo.com/news.js"
 ANYWHERE = "wt-wt"  # no region

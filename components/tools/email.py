@@ -21,7 +21,7 @@ from components.tools.base import Argument, Tool, ToolParams, ToolResult, pause,
 from components.tools.delivery import Deliveries
 from components.tools.letter import Letter
 from components.tools.parameters import filled, positive
-from providers.services import Mail, MailAccount
+from providers.interfaces import Mail, MailAccount
 
 TLS_AT_ONCE = 465  # the port on which TLS does not wait to be asked for
 LARGEST_PORT = 65535

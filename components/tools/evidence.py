@@ -15,9 +15,9 @@ from typing import Any
 
 from components.context import NodeContext
 from components.templates import value_text
-from providers.cleaning import clean
-from providers.fitting import count_tokens
-from providers.untrusted_work import in_untrusted_thread
+from providers.isolation.untrusted_threads import in_untrusted_thread
+from providers.models.text.context_window import count_tokens
+from providers.models.text.sanitizer import clean
 
 LONGEST = 10_000  # characters of one web page's content
 BUDGET = int(200_000 * 0.97)  # tokens of all contents together

@@ -19,8 +19,8 @@ from components.tools import sql_rules, sql_table, sql_values
 from components.tools.base import Apart, Argument, Tool, ToolParams, ToolResult
 from components.tools.parameters import filled, flag, one_of, positive
 from components.tools.sql_values import Marked
-from providers.services import Connection
-from providers.untrusted_work import in_untrusted_thread
+from providers.interfaces import Connection
+from providers.isolation.untrusted_threads import in_untrusted_thread
 
 NO_ROWS = "No record in the database!"
 _RAGFLOW_DATABASE, _RAGFLOW_HOST, _RAGFLOW_PASSWORD = "rag_flow", "ragflow-mysql", "infini_rag_flow"

@@ -15,7 +15,7 @@ from components.tools import evidence, web
 from components.tools.base import Argument, Tool, ToolParams, ToolResult
 from components.tools.evidence import Hit
 from components.tools.parameters import positive
-from providers.services import Call, Reply
+from providers.interfaces import Call, Reply
 
 SEARCH = "https://api.github.com/search/repositories"
 NO_ITEMS = "GitHub search returned no items."

@@ -17,7 +17,7 @@ from components.tools import evidence, web
 from components.tools.base import Argument, Tool, ToolParams, ToolResult
 from components.tools.evidence import Hit
 from components.tools.parameters import filled, whole
-from providers.services import Call
+from providers.interfaces import Call
 
 SEARCH = "https://serpapi.com/search.json"
 NOTHING_FOUND = "SerpApi returned no organic_results."

@@ -16,8 +16,8 @@ from components.tools import evidence, web
 from components.tools.base import Argument, Tool, ToolParams, ToolResult
 from components.tools.evidence import Hit
 from components.tools.parameters import flag, one_of, positive, whole
-from providers.services import Call
-from providers.untrusted_work import in_untrusted_thread
+from providers.interfaces import Call
+from providers.isolation.untrusted_threads import in_untrusted_thread
 
 SEARCH = "https://scholar.google.com/scholar"
 ROWS_A_PAGE = 10

@@ -1,11 +1,13 @@
-"""A tool's requests at the pace that its vendor asks for (providers/rates.py): each of them, further tries as well."""
+"""A tool's requests at the pace that its vendor asks for (providers/models/types/rate_limits.py): each of them, further
+tries as well.
+"""
 
 from dataclasses import replace
 from typing import Any, cast
 
 from components.context import NodeContext
-from providers.rates import VendorPace
-from providers.services import Call, Http, Reply
+from providers.interfaces import Call, Http, Reply
+from providers.models.types.rate_limits import VendorPace
 
 
 def in_pace(ctx: NodeContext, pace: VendorPace | None) -> NodeContext:

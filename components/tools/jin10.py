@@ -16,8 +16,8 @@ from components.tools import web
 from components.tools.base import Argument, Tool, ToolParams, ToolResult
 from components.tools.parameters import one_of, whole
 from components.tools.pipe_table import pipe_table
-from providers.cleaning import clean
-from providers.services import Call
+from providers.interfaces import Call
+from providers.models.text.sanitizer import clean
 
 BASE = "https://open-data-api.jin10.com/data-api"
 QUOTED = "BTCUSD"  # what quotes are asked for, as upstream

@@ -20,7 +20,7 @@ from typing import Any
 from canvas.errors import ToolError
 from components.templates import value_text
 from components.tools.parameters import listed
-from providers.cleaning import clean
+from providers.models.text.sanitizer import clean
 
 NO_SUBJECT, NO_CONTENT = "No Subject", "No content provided"
 MOST_RECIPIENTS = 100  # what every mail server takes at once

@@ -17,7 +17,7 @@ from components.base import Component
 from components.context import NodeContext
 from components.time_limits import timed_out
 from components.tools.base import Apart, Argument, Tool, ToolParams, ToolRun
-from providers.work_time import WorkTime
+from providers.models.limits.pausable_timeout import WorkTime
 
 RESULT, SUPPRESSED = "result", "_SUPPRESSED_ERROR"
 _SHARE_OF_LIMIT = 0.98  # a little before the worker calls the attempt off, so that the author's default still counts

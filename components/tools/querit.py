@@ -19,7 +19,7 @@ from components.tools import querit_options as options
 from components.tools.base import Argument, Tool, ToolParams, ToolResult
 from components.tools.evidence import Hit
 from components.tools.querit_options import held, on_canvas
-from providers.services import Call, Reply
+from providers.interfaces import Call, Reply
 
 SEARCH, CONTENTS = "https://api.querit.ai/v1/search", "https://api.querit.ai/v1/contents"
 RETRIES = 2

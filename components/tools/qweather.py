@@ -20,7 +20,7 @@ from components.templates import json_text, value_text
 from components.tools import web
 from components.tools.base import Argument, Tool, ToolParams, ToolResult
 from components.tools.parameters import one_of
-from providers.services import Call, Reply
+from providers.interfaces import Call, Reply
 
 GEO, GEO_PATH, DATA_PATH = "https://geoapi.qweather.com", "/v2/city/lookup", "/v7/"
 DATA = {"free": "https://devapi.qweather.com", "paid": "https://api.qweather.com"}

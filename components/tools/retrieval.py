@@ -3,8 +3,8 @@
 DSL: `query`, `retrieval_from` (`dataset`, `memory`), `dataset_ids` (once `kb_ids`), `memory_ids`, `user_id`, `top_n`,
 `top_k`, `similarity_threshold`, `keywords_similarity_weight`, `rerank_id`, `empty_response`, `use_kg`, `toc_enhance`,
 `cross_languages`, `meta_data_filter`. An id with an `@` in it is a reference to a name, an id, or a list of them. The
-searching itself, and whatever a model has to do with it, is the retriever's (`providers/services.py`); it gets names of
-datasets as `may_be_names` among the options, and answers a search in memories with chunks that have `content`.
+searching itself, and whatever a model has to do with it, is the retriever's (`providers/interfaces.py`); it gets names
+of datasets as `may_be_names` among the options, and answers a search in memories with chunks that have `content`.
 """
 
 import re
@@ -20,9 +20,9 @@ from components.templates import value_text
 from components.tools import evidence
 from components.tools.base import Argument, Tool, ToolParams, ToolResult
 from components.tools.parameters import positive
-from providers.fitting import count_tokens
-from providers.services import Search
-from providers.untrusted_work import in_untrusted_thread
+from providers.interfaces import Search
+from providers.isolation.untrusted_threads import in_untrusted_thread
+from providers.models.text.context_window import count_tokens
 
 SOURCES = ("dataset", "memory")
 NOT_CONFIGURED = (

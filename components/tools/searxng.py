@@ -15,7 +15,7 @@ from components.tools.base import Argument, Tool, ToolParams, ToolResult
 from components.tools.evidence import Hit
 from components.tools.on_canvas import resolved
 from components.tools.parameters import positive
-from providers.services import Call, Reply
+from providers.interfaces import Call, Reply
 
 SECONDS = 10.0
 WITHOUT_ADDRESS = (

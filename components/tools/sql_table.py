@@ -16,8 +16,8 @@ from math import isfinite
 from typing import Any
 
 from components.templates import value_text
-from providers.cleaning import clean
-from providers.services import Rows
+from providers.interfaces import Rows
+from providers.models.text.sanitizer import clean
 
 LONGEST_CELL = 32 * 1024  # characters
 LARGEST = 10**4300 - 1  # Python writes no longer numbers

@@ -17,7 +17,7 @@ from components import templates
 from components.splitting import replaced
 from components.templates import json_text, value_text
 from components.tools import sql_rules
-from providers.services import Bound
+from providers.interfaces import Bound
 
 MOST_VALUES = 1000  # of one statement; some databases take 2,100 or 32,767
 

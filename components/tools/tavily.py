@@ -16,7 +16,7 @@ from components.tools import evidence, web
 from components.tools.base import Argument, Tool, ToolParams, ToolResult
 from components.tools.evidence import Hit
 from components.tools.parameters import flag, one_of, positive, texts
-from providers.services import Call
+from providers.interfaces import Call
 
 SEARCH, EXTRACT = "https://api.tavily.com/search", "https://api.tavily.com/extract"
 TOPICS, DEPTHS, FORMATS = ("general", "news"), ("basic", "advanced"), ("markdown", "text")

@@ -15,8 +15,8 @@ from components.tools import web
 from components.tools.base import Argument, Tool, ToolParams, ToolResult
 from components.tools.parameters import one_of
 from components.tools.pipe_table import pipe_table
-from providers.cleaning import clean
-from providers.services import Call
+from providers.interfaces import Call
+from providers.models.text.sanitizer import clean
 
 VENDOR = "https://api.tushare.pro/"
 SOURCES = ("sina", "wallstreetcn", "10jqka", "eastmoney", "yuncaijing", "fenghuang", "jinrongjie")

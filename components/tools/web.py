@@ -19,8 +19,8 @@ from typing import Any
 from canvas.errors import HttpFailed, ToolError
 from components import charsets
 from components.context import NodeContext
-from providers.hops import url_of
-from providers.services import Call, Reply
+from providers.http.redirects import url_of
+from providers.interfaces import Call, Reply
 
 MOST_BYTES = 10 * 1024 * 1024  # of one reply
 REDIRECTS = 5

@@ -14,7 +14,7 @@ from components.tools import evidence, web
 from components.tools.base import Argument, Tool, ToolParams, ToolResult
 from components.tools.evidence import Hit
 from components.tools.parameters import one_of, positive
-from providers.services import Call
+from providers.interfaces import Call
 
 MOST_PAGES = 20  # for which the vendor gives introductions in one answer
 LANGUAGES = (

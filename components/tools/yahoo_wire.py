@@ -10,7 +10,7 @@ from canvas.errors import ToolError
 from components.context import NodeContext
 from components.templates import value_text
 from components.tools import web
-from providers.services import Call, Reply
+from providers.interfaces import Call, Reply
 
 TOOL = "YahooFinance"
 COOKIE = "https://fc.yahoo.com/"

@@ -23,14 +23,14 @@ from components.context import NodeContext
 from components.invoke import InvokeParams, invoke
 from components.tool_set import entry_of, of_tool
 from components.tools.on_canvas import on_canvas
-from providers.addresses import Guard
-from providers.databases import Servers
-from providers.drivers import Target
-from providers.egress import Egress
+from providers.databases.databases import Servers
+from providers.databases.drivers import Target
+from providers.http.address_policy import Guard
+from providers.http.browser_proxy import Egress
+from providers.http.client import Outgoing
+from providers.interfaces import Services
 from providers.mail import MailServers
-from providers.mcp import McpServer, Session
-from providers.outgoing import Outgoing
-from providers.services import Services
+from providers.mcp.session import McpServer, Session
 from tests.attacks.wire import Wire, tls
 from tests.fakes import FakeContext
 

@@ -9,8 +9,8 @@ from pydantic import SecretStr
 from canvas.errors import ToolError
 from components.browsing.loop import ActionFailed
 from components.browsing.page import web_address
-from providers.sandbox_ssh import SshSandbox, SshSettings
-from providers.services import Call, Program
+from providers.interfaces import Call, Program
+from providers.sandboxes.ssh import SshSandbox, SshSettings
 from tests.attacks import doors, hosts, urls
 from tests.attacks.doors import Door, Way
 from tests.attacks.wire import Wire

@@ -14,8 +14,8 @@ from components.context import THINK_END, THINK_START, NodeContext
 from components.message import message
 from components.tool_set import Entry, of_tool
 from components.tools.base import Tool, ToolParams, ToolResult
-from providers.scripted import Script
-from providers.services import Call, Reply, Services
+from providers.interfaces import Call, Reply, Services
+from providers.models.chat.scripted import Script
 from tests.fakes import FakeContext, FakeHttp, run
 from tests.unit.components.agents import ECHO, Calls, ask, calls, echo_tool, known
 

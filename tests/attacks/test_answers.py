@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from canvas.errors import AddressRefused, HttpFailed
-from providers.addresses import Guard
-from providers.outgoing import Outgoing
-from providers.services import Call, Reply
+from providers.http.address_policy import Guard
+from providers.http.client import Outgoing
+from providers.interfaces import Call, Reply
 from tests.attacks import doors, hosts, urls
 from tests.attacks.doors import Way
 from tests.attacks.wire import HERE, Answer, Asked, Served, Wire, reply, served, tls

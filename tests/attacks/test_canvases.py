@@ -13,7 +13,7 @@ from canvas.graph.canvas import compile_canvas
 from canvas.validation import check
 from components import templates
 from components.json_in_text import read_json, repaired
-from providers.failures import classify
+from providers.errors import classify
 
 MOST_SECONDS = 15.0  # of computing
 

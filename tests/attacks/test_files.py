@@ -19,8 +19,8 @@ from components.file_kinds import FileUnreadable
 from components.file_texts import MOST_CHARACTERS, UnreadFile, file_text
 from components.page_text import SMALL_PAGE
 from components.tools.xml_tree import parse
-from providers import limited_process
-from providers.limited_process import OWNER, ProcessLimits, ProcessPool
+from providers.isolation import limited_process
+from providers.isolation.limited_process import OWNER, ProcessLimits, ProcessPool
 from tests.attacks.files import ENTITY, FILES, MIB, evasive_html, external, laughing, many_members, quadratic
 
 MOST_SECONDS = 15.0  # of computing

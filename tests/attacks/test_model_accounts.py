@@ -12,18 +12,18 @@ from typing import Any
 import pytest
 
 from canvas.errors import ModelError
-from providers.accounts import Account, AccountModel
-from providers.addresses import Guard
-from providers.catalogue import Limits, open_chat, resolve
-from providers.chat import ChatRequest, ModelSpec
-from providers.connections import close_connections
-from providers.dialling import ModelHosts
-from providers.embedding import open_embedder, open_reranker
-from providers.failures import CallFailed
-from providers.outgoing import Outgoing
-from providers.speech import OpenAISpeech
-from providers.transcription import Recording, open_transcriber
-from providers.wired import Pace
+from providers.errors import CallFailed
+from providers.http.address_policy import Guard
+from providers.http.client import Outgoing
+from providers.models.audio.transcription import Recording, open_transcriber
+from providers.models.audio.tts import OpenAISpeech
+from providers.models.chat.catalogue import Limits, open_chat, resolve
+from providers.models.chat.retrying_model import Pace
+from providers.models.embeddings.factory import open_embedder, open_reranker
+from providers.models.transport.clients import close_connections
+from providers.models.transport.connect import ModelHosts
+from providers.models.types.chat import ChatRequest, ModelSpec
+from providers.models.vendors.accounts import Account, AccountModel
 from tests.attacks import hosts
 from tests.attacks.wire import HERE, KNOWN, Wire, reply, served, tls
 

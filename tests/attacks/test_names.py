@@ -8,7 +8,7 @@ from itertools import chain, repeat
 
 import pytest
 
-from providers.addresses import Guard
+from providers.http.address_policy import Guard
 from tests.attacks import doors
 from tests.attacks.doors import Way
 from tests.attacks.wire import Wire

@@ -11,13 +11,13 @@ from api.routes.files import _named
 from canvas.errors import ToolError
 from components.invoke import InvokeParams, invoke
 from components.tools.letter import Letter, address_of, addresses_in, written
-from providers.addresses import Guard
-from providers.catalogue import Account, AccountModel, open_chat, resolve
-from providers.chat import ChatRequest
-from providers.connections import close_connections
-from providers.http1 import request_bytes
-from providers.outgoing import Outgoing
-from providers.services import Services
+from providers.http.address_policy import Guard
+from providers.http.client import Outgoing
+from providers.interfaces import Services
+from providers.models.chat.catalogue import Account, AccountModel, open_chat, resolve
+from providers.models.transport.clients import close_connections
+from providers.models.transport.http1 import request_bytes
+from providers.models.types.chat import ChatRequest
 from tests.attacks.doors import _as_context
 from tests.attacks.wire import HERE, Served, reply, served, tls
 from tests.fakes import FakeContext

@@ -12,7 +12,7 @@ from canvas.outcome import Failed, Finished
 from components import tools
 from components.context import NodeContext
 from components.tools.on_canvas import on_canvas
-from providers.services import Call, Reply, Services
+from providers.interfaces import Call, Reply, Services
 from tests.fakes import FakeContext, FakeHttp
 
 KEY = 's3cret/k3y+"0123&456=789é'

@@ -9,7 +9,7 @@ import pytest
 from canvas.errors import NodeFailure
 from components import jinja, templates
 from components.jinja import RenderFailed, TemplateTooCostly
-from providers.limited_process import ProcessPool
+from providers.isolation.limited_process import ProcessPool
 from tests.limited_work import render
 
 MOST_SECONDS = 10.0  # of computing; a budget is well under one on a machine that has nothing else to do

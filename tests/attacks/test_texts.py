@@ -12,8 +12,8 @@ from components.message import message
 from components.page_text import text_of_page
 from components.splitting import replaced, split_at
 from components.string_transform import string_transform
-from providers.echo import echo_of
-from providers.fitting import count_tokens
+from providers.models.chat.echo import echo_of
+from providers.models.text.context_window import count_tokens
 from tests.fakes import FakeContext, run
 
 MOST_SECONDS = 10.0  # of computing; each takes a fraction of one on a machine that has nothing else to do

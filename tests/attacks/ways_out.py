@@ -29,39 +29,47 @@ OURS: Mapping[str, frozenset[str]] = {
 
 SESSIONS = "a process for each database session, which its kernel limits and its worker ends"
 LIMITED = "a child process for data of others, with limits of memory and time"
-CHECKED = "connects to addresses that providers/addresses.py has checked"
-MODEL = "asks models over the transport of providers/transport.py, at addresses that providers/dialling.py has checked"
+CHECKED = "connects to addresses that providers/http/address_policy.py has checked"
+MODEL = "asks models over the transport of providers/models/transport/transport.py, at addresses that providers/models/transport/connect.py has checked"
 SHAPES = "takes types and errors from the library, and connects to nothing"
 OUTPUT = "writes a file, and reads none"
 MEASURED = "reads a file whose unpacked size was measured before (components/file_kinds.py)"
 
 WAYS_OUT: Mapping[str, Way] = {
     # -- the network
-    "providers/addresses.py": _way("socket getaddrinfo()", "looks names up; all the others ask it"),
-    "providers/outgoing.py": _way("httpcore2 httpx2 ssl importlib", CHECKED),
-    "providers/guarded.py": _way("httpcore2 httpx2", CHECKED),
-    "providers/egress.py": _way("open_connection() start_server()", CHECKED),
+    "providers/http/address_policy.py": _way("socket getaddrinfo()", "looks names up; all the others ask it"),
+    "providers/http/client.py": _way("httpcore2 httpx2 ssl importlib", CHECKED),
+    "providers/http/guarded_transport.py": _way("httpcore2 httpx2", CHECKED),
+    "providers/http/browser_proxy.py": _way("open_connection() start_server()", CHECKED),
     "providers/mail.py": _way("smtplib socket ssl", CHECKED),
-    "providers/database_process.py": _way("ctypes fork() import_module() importlib socket", SESSIONS),
-    "providers/database_sessions.py": _way("socket subprocess", SESSIONS),
-    "providers/limited_process.py": _way("socket subprocess", LIMITED),
-    "providers/limited_process_child.py": _way("ctypes import_module() importlib socket", LIMITED),
-    "providers/limited_process_wire.py": _way("socket", LIMITED),
-    "providers/drivers.py": _way("importlib import_module()", CHECKED),
-    "providers/sandbox_ssh.py": _way("socket create_connection() importlib import_module()", CHECKED),
-    "providers/mcp.py": _way("httpx2 mcp", "the SDK's client, over the transport of providers/guarded.py"),
-    "providers/hops.py": _way("httpx2", SHAPES),
-    "providers/event_stream.py": _way("httpx2", SHAPES),
-    "providers/dialling.py": _way("socket", CHECKED),
-    "providers/transport.py": _way("httpx2 ssl create_connection()", "takes the sockets of providers/dialling.py"),
-    "providers/by_proxy.py": _way("httpx2 ssl", "goes by a proxy that the deployment has chosen; follows no redirect"),
-    "providers/connections.py": _way("httpx2 openai ssl urllib.request importlib import_module()", MODEL),
-    "providers/openai_compatible.py": _way("httpx2", MODEL),
-    "providers/governor.py": _way("redis", "a script on the deployment's own Redis, which it is given"),
-    "providers/sdk.py": _way("httpx2 openai ssl", MODEL),
-    "providers/posting.py": _way("httpx2 ssl", MODEL),
-    "providers/aws.py": _way("botocore httpx2 importlib", MODEL),
-    "providers/bedrock.py": _way("httpx2", MODEL),
+    "providers/databases/session_process.py": _way("ctypes fork() import_module() importlib socket", SESSIONS),
+    "providers/databases/sessions.py": _way("socket subprocess", SESSIONS),
+    "providers/isolation/limited_process.py": _way("socket subprocess", LIMITED),
+    "providers/isolation/limited_process_child.py": _way("ctypes import_module() importlib socket", LIMITED),
+    "providers/isolation/limited_process_frames.py": _way("socket", LIMITED),
+    "providers/databases/drivers.py": _way("importlib import_module()", CHECKED),
+    "providers/sandboxes/ssh.py": _way("socket create_connection() importlib import_module()", CHECKED),
+    "providers/mcp/session.py": _way(
+        "httpx2 mcp", "the SDK's client, over the transport of providers/http/guarded_transport.py"
+    ),
+    "providers/http/redirects.py": _way("httpx2", SHAPES),
+    "providers/models/wires/event_stream.py": _way("httpx2", SHAPES),
+    "providers/models/transport/connect.py": _way("socket", CHECKED),
+    "providers/models/transport/transport.py": _way(
+        "httpx2 ssl create_connection()", "takes the sockets of providers/models/transport/connect.py"
+    ),
+    "providers/models/transport/proxy_clients.py": _way(
+        "httpx2 ssl", "goes by a proxy that the deployment has chosen; follows no redirect"
+    ),
+    "providers/models/transport/clients.py": _way("httpx2 openai ssl urllib.request importlib import_module()", MODEL),
+    "providers/models/wires/openai.py": _way("httpx2", MODEL),
+    "providers/models/limits/rate_limiter.py": _way(
+        "redis", "a script on the deployment's own Redis, which it is given"
+    ),
+    "providers/models/wires/openai_sdk.py": _way("httpx2 openai ssl", MODEL),
+    "providers/models/wires/json_post.py": _way("httpx2 ssl", MODEL),
+    "providers/models/wires/aws.py": _way("botocore httpx2 importlib", MODEL),
+    "providers/models/wires/bedrock.py": _way("httpx2", MODEL),
     "store/files/s3_blobs.py": _way("importlib import_module()", "the deployment's own bucket"),
     "scheduler/amqp_transport.py": _way("ssl", "options of TLS to the deployment's own broker"),
     "scheduler/broker.py": _way("ssl", "options of TLS to the deployment's own broker"),
@@ -71,12 +79,14 @@ WAYS_OUT: Mapping[str, Way] = {
     "components/plugins.py": _way("importlib", "loads packages that the deployment has installed and named"),
     "api/mcp_server.py": _way("mcp", "answers requests; it asks nobody"),
     # -- programs
-    "providers/sandbox_local.py": _way("create_subprocess_exec() socket", "the local sandbox, behind its walls"),
-    "providers/sandbox_calls.py": _way("ctypes", "builds these walls from inside"),
-    "providers/sandbox_child.py": _way("ctypes execv() fork() importlib socket", "builds these walls from inside"),
-    "providers/sandbox_walls.py": _way("ctypes", "builds these walls from inside"),
-    "providers/sandbox_wrapper.py": _way("compile() exec()", "runs behind the walls, and nowhere else"),
-    "components/browsing/chromium.py": _way("playwright", "starts Chromium behind providers/egress.py"),
+    "providers/sandboxes/local.py": _way("create_subprocess_exec() socket", "the local sandbox, behind its walls"),
+    "providers/sandboxes/inside/seccomp.py": _way("ctypes", "builds these walls from inside"),
+    "providers/sandboxes/inside/child.py": _way(
+        "ctypes execv() fork() importlib socket", "builds these walls from inside"
+    ),
+    "providers/sandboxes/inside/mounts.py": _way("ctypes", "builds these walls from inside"),
+    "providers/sandboxes/inside/wrapper.py": _way("compile() exec()", "runs behind the walls, and nowhere else"),
+    "components/browsing/chromium.py": _way("playwright", "starts Chromium behind providers/http/browser_proxy.py"),
     "components/browsing/session.py": _way("playwright", "whether the library is there"),
     "components/browsing/downloads.py": _way("playwright", "drives that Chromium"),
     "components/browsing/page.py": _way("playwright", "drives that Chromium"),

@@ -19,7 +19,7 @@ from cli.conformance.compare import Observed, Played, Refusal
 from cli.conformance.runner import Fixtures, play
 from components.checking import findings_of
 from local import Engine
-from providers.services import Program, ProgramResult, Search, Services
+from providers.interfaces import Program, ProgramResult, Search, Services
 
 RECORDINGS = Path(__file__).parents[1] / "recordings"
 RAGFLOW = RECORDINGS / "ragflow"

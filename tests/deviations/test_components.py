@@ -21,7 +21,7 @@ from components.message_file import wanted
 from components.switch import switch
 from components.user_fill_up import user_fill_up
 from components.variable_aggregator import variable_aggregator
-from providers.services import Call, Reply, Services
+from providers.interfaces import Call, Reply, Services
 from scheduler.turn_start import Request
 from store.tables.runs import metadata
 from tests.deviations.told import Stage, Told, drawn, says, states, switches

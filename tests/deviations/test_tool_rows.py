@@ -21,10 +21,10 @@ from components.tools.qweather import QWEATHER
 from components.tools.tushare import TUSHARE
 from components.tools.wencai import WENCAI
 from components.tools.wikipedia import WIKIPEDIA
-from providers.mcp_headers import filled
-from providers.mcp_results import text_of
-from providers.scripted import Script
-from providers.services import McpCall, McpWords, Services
+from providers.interfaces import McpCall, McpWords, Services
+from providers.mcp.headers import filled
+from providers.mcp.results import text_of
+from providers.models.chat.scripted import Script
 from tests.deviations.told import states
 from tests.fakes import FakeContext, FakeHttp, no_network, run
 from tests.unit.components.agents import ECHO, Calls, Log, ask, calls, echo_tool, known

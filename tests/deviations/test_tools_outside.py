@@ -18,10 +18,9 @@ from components.tools.on_canvas import on_canvas
 from components.tools.retrieval import RETRIEVAL
 from components.tools.searxng import SEARXNG
 from knowledge.retriever import looked_of
-from providers.addresses import Guard
-from providers.mail import MailServers
-from providers.outgoing import Outgoing
-from providers.services import (
+from providers.http.address_policy import Guard
+from providers.http.client import Outgoing
+from providers.interfaces import (
     Call,
     Connection,
     DeliveryUnknown,
@@ -33,6 +32,7 @@ from providers.services import (
     Search,
     Services,
 )
+from providers.mail import MailServers
 from tests.deviations.told import states
 from tests.fakes import FakeContext, FakeHttp, no_network, run
 from tests.unit.components.tools.vendors import json_reply, outputs_of, vendor

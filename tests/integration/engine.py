@@ -27,9 +27,9 @@ from canvas.outcome import Finished, Outcome
 from components import registry
 from components.base import Component, Params
 from components.context import NodeContext
-from providers.accounts import Account
-from providers.catalogue import Limits
-from providers.scripted import Script
+from providers.models.chat.catalogue import Limits
+from providers.models.chat.scripted import Script
+from providers.models.vendors.accounts import Account
 from scheduler.accepting import Start, Started
 from scheduler.broker import ADVANCE, EXECUTE
 from scheduler.bus import Bus

@@ -16,10 +16,10 @@ from knowledge.ingestion import Ingestion, storage_of
 from knowledge.models import TenantModels
 from knowledge.search import Library, Wanted
 from knowledge.shelf import Shelf
-from providers.accounts import Account, AccountModel
-from providers.catalogue import Limits
-from providers.connections import close_connections
-from providers.hashed_words import vector_of
+from providers.models.chat.catalogue import Limits
+from providers.models.embeddings.stand_in import vector_of
+from providers.models.transport.clients import close_connections
+from providers.models.vendors.accounts import Account, AccountModel
 from store.db.database import Database
 from store.files.blobs import LocalBlobs
 from store.knowledge import bases as knowledge_bases

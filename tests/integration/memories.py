@@ -10,9 +10,9 @@ from uuid import UUID
 from knowledge.extraction import Extraction
 from knowledge.memories import Looked, Memories
 from knowledge.models import TenantModels
-from providers.accounts import Account
-from providers.catalogue import Limits
-from providers.connections import close_connections
+from providers.models.chat.catalogue import Limits
+from providers.models.transport.clients import close_connections
+from providers.models.vendors.accounts import Account
 from store.db.database import Database
 from store.knowledge import memories, memory_messages
 from store.knowledge.memories import Memory

@@ -23,9 +23,9 @@ from components.browser import browser
 from components.browsing.session import Wanted, opened
 from components.tools.crawler import CRAWLER
 from components.tools.on_canvas import on_canvas
-from providers.addresses import Guard
-from providers.chat import ChatRequest, Completion, ModelSpec, Usage
-from providers.services import BrowserSettings, Services
+from providers.http.address_policy import Guard
+from providers.interfaces import BrowserSettings, Services
+from providers.models.types.chat import ChatRequest, Completion, ModelSpec, Usage
 from tests.fakes import FakeContext, FakeHttp, no_network, run
 
 playwright = pytest.importorskip("playwright.async_api", reason="the extra `browser` is not installed")

@@ -10,8 +10,10 @@ from typing import Any, TypeVar
 
 import pytest
 
-from providers.catalogue import Account, AccountModel, Limits, open_chat, resolve
-from providers.chat import (
+from providers.models.chat.catalogue import Account, AccountModel, Limits, open_chat, resolve
+from providers.models.chat.retrying_model import Pace
+from providers.models.transport.clients import close_connections
+from providers.models.types.chat import (
     CallsDelta,
     ChatModel,
     ChatRequest,
@@ -23,8 +25,6 @@ from providers.chat import (
     Usage,
     UsageDelta,
 )
-from providers.connections import close_connections
-from providers.wired import Pace
 
 T = TypeVar("T")
 ASK = [{"role": "system", "content": "S"}, {"role": "user", "content": "Q"}]

@@ -7,8 +7,8 @@ from typing import Any, TypeVar
 
 import pytest
 
-from providers.addresses import Guard
-from providers.egress import Egress
+from providers.http.address_policy import Guard
+from providers.http.browser_proxy import Egress
 
 T = TypeVar("T")
 PATIENCE = 5.0  # seconds

@@ -12,9 +12,9 @@ from canvas.errors import AddressRefused, ToolError
 from canvas.outcome import Failed, Finished
 from components.tools.email import EMAIL
 from components.tools.on_canvas import on_canvas
-from providers.addresses import Guard
+from providers.http.address_policy import Guard
+from providers.interfaces import DeliveryUnknown, MailAccount, Services
 from providers.mail import REFUSED_LOGIN, MailServers
-from providers.services import DeliveryUnknown, MailAccount, Services
 from tests.certificates import self_signed
 from tests.fakes import FakeContext, FakeHttp, no_network
 from tests.smtp import SmtpServer

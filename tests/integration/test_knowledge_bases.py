@@ -21,8 +21,8 @@ from canvas.errors import ToolError
 from knowledge.ingestion import storage_of
 from knowledge.models import TenantModels
 from knowledge.search import Wanted
-from providers.connections import close_connections
-from providers.nearness import Embedded
+from providers.models.transport.clients import close_connections
+from providers.models.types.embeddings import Embedded
 from store.db.database import Database
 from store.knowledge import bases as knowledge_bases
 from store.knowledge import chunks

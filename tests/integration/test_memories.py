@@ -15,8 +15,8 @@ from knowledge import packed
 from knowledge.extraction import Extraction
 from knowledge.models import TenantModels
 from knowledge.remembering import TenantMemories
-from providers.chat import ChatModel
-from providers.hashed_words import PLACES
+from providers.models.embeddings.stand_in import PLACES
+from providers.models.types.chat import ChatModel
 from store.db.database import Database
 from store.knowledge import memories, memory_extractions, memory_messages
 from store.knowledge.memories import TYPES

@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 import pytest
 
 from canvas.errors import AddressRefused, HttpFailed
-from providers.addresses import Guard
-from providers.outgoing import Outgoing
-from providers.services import Call, Reply
+from providers.http.address_policy import Guard
+from providers.http.client import Outgoing
+from providers.interfaces import Call, Reply
 from tests.certificates import self_signed
 
 T = TypeVar("T")

@@ -11,8 +11,8 @@ from PIL import Image, ImageDraw
 from sqlalchemy import text
 
 from knowledge import page_transcripts
-from providers.accounts import AccountModel
-from providers.catalogue import Limits
+from providers.models.chat.catalogue import Limits
+from providers.models.vendors.accounts import AccountModel
 from store.db.database import Database
 from store.knowledge import documents
 from store.primitives.ids import new_id

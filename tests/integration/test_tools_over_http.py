@@ -14,9 +14,9 @@ from werkzeug import Request, Response
 from canvas.outcome import Failed, Finished
 from components.tools import find
 from components.tools.on_canvas import on_canvas
-from providers.addresses import Guard
-from providers.outgoing import Outgoing
-from providers.services import Services
+from providers.http.address_policy import Guard
+from providers.http.client import Outgoing
+from providers.interfaces import Services
 from tests.fakes import FakeContext
 from tests.integration.engine import until
 

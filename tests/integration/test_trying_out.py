@@ -9,12 +9,12 @@ import pytest
 
 from canvas.errors import InvalidRequest, ModelError
 from cli.trying_out import SILENCE, Told, Tried, chosen, silence
-from providers.accounts import Account, AccountModel
-from providers.addresses import Guard
-from providers.catalogue import Limits
-from providers.connections import close_connections
-from providers.metering import Meter
-from providers.outgoing import Outgoing
+from providers.http.address_policy import Guard
+from providers.http.client import Outgoing
+from providers.models.billing.metering import Meter
+from providers.models.chat.catalogue import Limits
+from providers.models.transport.clients import close_connections
+from providers.models.vendors.accounts import Account, AccountModel
 from tests.vendor_server import Play, VendorServer, vendor_server, whole
 
 FACTORY = "OpenAI-API-Compatible"

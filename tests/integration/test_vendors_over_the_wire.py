@@ -19,9 +19,9 @@ from canvas.outcome import Failed, Finished
 from components import tools
 from components.tools.base import LONGEST_WAIT, Tool
 from components.tools.on_canvas import on_canvas
-from providers.addresses import Guard
-from providers.outgoing import Outgoing
-from providers.services import Services
+from providers.http.address_policy import Guard
+from providers.http.client import Outgoing
+from providers.interfaces import Services
 from tests.fakes import FakeContext
 
 KEY = "vendor-key-0123456789"

@@ -25,7 +25,7 @@ TARGETS: Mapping[str, tuple[int, Sequence[str]]] = {
     "guards": (
         10,
         [
-            "providers/addresses.py", "providers/budgeted.py", "providers/spending.py", "providers/gate.py",
+            "providers/http/address_policy.py", "providers/models/billing/budgeted_model.py", "providers/models/billing/cost_estimates.py", "providers/models/limits/gated_wire.py",
             "providers/http.py", "providers/sql_guard.py",
             "api/auth.py", "api/errors.py", "api/once.py", "api/paging.py", "api/uploads.py", "api/bodies.py",
             "api/webhook_security.py",

@@ -20,7 +20,7 @@ from canvas.events.run_warnings import Notice
 from canvas.graph.canvas import Canvas, Kind
 from canvas.outcome import POSTPONED, Failed, Finished, Outcome
 from canvas.state.run_state import activation_id
-from providers.chat import Usage
+from providers.models.types.chat import Usage
 from scheduler.broker import ADVANCE, CANARY, NODES, RUNS
 from scheduler.coordinator import Ahead, Coordinator
 from scheduler.dispatch import Dispatch

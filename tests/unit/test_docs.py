@@ -17,8 +17,8 @@ from components import registry, tools
 from components.base import Component, Params
 from components.tools.base import Tool, ToolParams
 from components.tools.retired import RETIRED
-from providers.accounts import accounts_from_toml
-from providers.vendors import vendors
+from providers.models.vendors.accounts import accounts_from_toml
+from providers.models.vendors.vendors import vendors
 from settings import TIME_LIMITS, Settings
 
 ROOT = Path(__file__).resolve().parents[2]

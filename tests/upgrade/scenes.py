@@ -13,7 +13,7 @@ from uuid import UUID
 import pytest
 
 from canvas.errors import Conflict
-from providers.scripted import Script
+from providers.models.chat.scripted import Script
 from scheduler import sweep
 from scheduler.accepting import Started
 from scheduler.broker import NODES

@@ -9,7 +9,7 @@ import httpx2
 import pytest
 from pytest_httpserver import HTTPServer
 
-from providers.addresses import Guard
+from providers.http.address_policy import Guard
 from store.files.blobs import LocalBlobs
 from store.primitives.ids import new_id
 from store.tenants import tenants, uploads

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from canvas.errors import ToolError
-from providers.addresses import Guard
-from providers.outgoing import Outgoing
-from providers.retrieval import RagflowServer
-from providers.services import Search
+from providers.http.address_policy import Guard
+from providers.http.client import Outgoing
+from providers.interfaces import Search
+from providers.ragflow import RagflowServer
 from tests.integration.api.conftest import Server, serving
 from tests.integration.api.talking import Client
 from tests.integration.knowledge_bases import Shop

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from api.app import Figures
-from providers.addresses import Guard
+from providers.http.address_policy import Guard
 from store.primitives.encryption import CannotUnseal, SealingKey
 from store.runs import run_rows
 from store.tables.mcp import mcp_servers

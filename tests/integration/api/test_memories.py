@@ -7,10 +7,10 @@ from uuid import uuid4
 import httpx2
 import pytest
 
-from providers.addresses import Guard
-from providers.outgoing import Outgoing
-from providers.retrieval import RagflowServer
-from providers.services import Search
+from providers.http.address_policy import Guard
+from providers.http.client import Outgoing
+from providers.interfaces import Search
+from providers.ragflow import RagflowServer
 from tests.integration.api.conftest import Server
 from tests.integration.api.talking import Client
 

@@ -15,7 +15,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from werkzeug import Response
 
 from api import openai_files
-from providers.addresses import Guard
+from providers.http.address_policy import Guard
 from store.files.blobs import LocalBlobs
 from tests.integration.api.conftest import Server, serving
 from tests.integration.api.talking import BROKEN, ECHO, FORM, Client, canvas, message

@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy.engine import make_url
 
 from api.app import Figures
-from providers.addresses import Guard
+from providers.http.address_policy import Guard
 from store.tenants import tenants
 from tests.integration.api.conftest import Server, a_server
 from tests.integration.api.talking import ECHO, FORM, Client, canvas, frames, message, text_of

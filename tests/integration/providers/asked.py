@@ -4,11 +4,11 @@ import asyncio
 from dataclasses import replace
 from typing import Any
 
-from providers.accounts import Account, AccountModel
-from providers.catalogue import Limits, open_chat, resolve
-from providers.chat import ChatRequest, Completion, Delta, UsageDelta
-from providers.connections import close_connections
-from providers.wired import Pace
+from providers.models.chat.catalogue import Limits, open_chat, resolve
+from providers.models.chat.retrying_model import Pace
+from providers.models.transport.clients import close_connections
+from providers.models.types.chat import ChatRequest, Completion, Delta, UsageDelta
+from providers.models.vendors.accounts import Account, AccountModel
 from tests.vendor_server import Play, VendorServer, vendor_server
 
 ASK = [{"role": "system", "content": "S"}, {"role": "user", "content": "Q"}]

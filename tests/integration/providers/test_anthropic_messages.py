@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from providers.chat import CallsDelta, ErrorDelta, ReasoningDelta, TextDelta, ToolCall, Usage, UsageDelta
+from providers.models.types.chat import CallsDelta, ErrorDelta, ReasoningDelta, TextDelta, ToolCall, Usage, UsageDelta
 from tests.integration.providers.asked import ASK, PIXEL, WEATHER, Asked, conversation, without_usage
 from tests.vendor_server import Play, events, streamed, whole
 

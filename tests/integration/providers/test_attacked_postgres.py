@@ -10,9 +10,9 @@ import pytest
 from psycopg import sql
 
 from canvas.errors import ToolError
-from providers.addresses import Guard
-from providers.databases import Servers
-from providers.services import Rows
+from providers.databases.databases import Servers
+from providers.http.address_policy import Guard
+from providers.interfaces import Rows
 
 READER, PASSWORD = "attacked_reader", "reader-p4ss"
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from providers.aws import credentials_of_machine
-from providers.chat import CallsDelta, ErrorDelta, ReasoningDelta, TextDelta, ToolCall, Usage, UsageDelta
+from providers.models.types.chat import CallsDelta, ErrorDelta, ReasoningDelta, TextDelta, ToolCall, Usage, UsageDelta
+from providers.models.wires.aws import credentials_of_machine
 from tests.integration.providers.asked import PIXEL, WEATHER, Asked, conversation, without_usage
 from tests.vendor_server import Play, streamed, whole
 

@@ -11,13 +11,13 @@ from urllib.parse import quote, urlsplit
 import pytest
 
 from canvas.errors import ModelError
-from providers.accounts import Account, AccountModel
-from providers.catalogue import resolve
-from providers.connections import close_connections
-from providers.embedding import EMBEDDING, Embedded, open_embedder
-from providers.metering import Meter
-from providers.sdk import Limits
-from providers.wired import Pace
+from providers.models.billing.metering import Meter
+from providers.models.chat.catalogue import resolve
+from providers.models.chat.retrying_model import Pace
+from providers.models.embeddings.factory import EMBEDDING, Embedded, open_embedder
+from providers.models.transport.clients import close_connections
+from providers.models.vendors.accounts import Account, AccountModel
+from providers.models.wires.openai_sdk import Limits
 from tests.vendor_server import Asked, Play, VendorServer, vendor_server, whole
 
 pytest.importorskip("botocore")

@@ -16,11 +16,11 @@ from pytest_httpserver import HTTPServer
 from werkzeug import Request, Response
 
 from canvas.errors import ToolError
-from providers.addresses import Guard
-from providers.outgoing import Outgoing
-from providers.produced_files import OTHER_KIND
-from providers.sandbox_e2b import LONGEST_ARGUMENT, E2BSandbox, E2BSettings, Envelopes
-from providers.services import Program, ProgramResult
+from providers.http.address_policy import Guard
+from providers.http.client import Outgoing
+from providers.interfaces import Program, ProgramResult
+from providers.sandboxes.e2b import LONGEST_ARGUMENT, E2BSandbox, E2BSettings, Envelopes
+from providers.sandboxes.produced_files import OTHER_KIND
 
 KEY, TOKEN = "e2b-k3y", "t0ken"
 PATIENCE = 10.0

@@ -8,12 +8,20 @@ from typing import Any, TypeVar
 import pytest
 
 from canvas.errors import ModelError
-from providers.accounts import Account, AccountModel
-from providers.catalogue import resolve
-from providers.connections import close_connections
-from providers.embedding import EMBEDDING, RERANK, Embedded, Embedder, Reranker, open_embedder, open_reranker
-from providers.sdk import Limits
-from providers.wired import Pace
+from providers.models.chat.catalogue import resolve
+from providers.models.chat.retrying_model import Pace
+from providers.models.embeddings.factory import (
+    EMBEDDING,
+    RERANK,
+    Embedded,
+    Embedder,
+    Reranker,
+    open_embedder,
+    open_reranker,
+)
+from providers.models.transport.clients import close_connections
+from providers.models.vendors.accounts import Account, AccountModel
+from providers.models.wires.openai_sdk import Limits
 from tests.vendor_server import Play, VendorServer, streamed, vendor_server, whole
 
 T = TypeVar("T")

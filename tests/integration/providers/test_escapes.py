@@ -18,8 +18,8 @@ import pytest
 
 from canvas.errors import ToolError
 from components.tools.code_contract import json_value
-from providers.sandbox_local import Limits, LocalSandbox
-from providers.services import Program, ProgramResult
+from providers.interfaces import Program, ProgramResult
+from providers.sandboxes.local import Limits, LocalSandbox
 
 AS_ROOT = os.geteuid() == 0
 PATIENCE = 20.0

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from providers.accounts import Account, AccountModel
-from providers.catalogue import open_chat, resolve
-from providers.chat import ChatRequest
-from providers.connections import close_connections
+from providers.models.chat.catalogue import open_chat, resolve
+from providers.models.transport.clients import close_connections
+from providers.models.types.chat import ChatRequest
+from providers.models.vendors.accounts import Account, AccountModel
 from tests.vendor_server import vendor_server, whole
 
 ANTHROPIC = {"content": [{"type": "text", "text": "hi"}], "stop_reason": "end_turn", "type": "message"}

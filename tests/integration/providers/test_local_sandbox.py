@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from canvas.errors import ToolError
-from providers.produced_files import NOT_PLAIN, OTHER_KIND
-from providers.sandbox_local import WORK, Limits, LocalSandbox
-from providers.services import Program, ProgramResult
+from providers.interfaces import Program, ProgramResult
+from providers.sandboxes.local import WORK, Limits, LocalSandbox
+from providers.sandboxes.produced_files import NOT_PLAIN, OTHER_KIND
 
 AS_ROOT = os.geteuid() == 0
 PATIENCE = 20.0

@@ -17,9 +17,9 @@ import pymysql
 import pytest
 
 from canvas.errors import ToolError
-from providers.addresses import Guard
-from providers.databases import Servers
-from providers.services import Bound, Rows
+from providers.databases.databases import Servers
+from providers.http.address_policy import Guard
+from providers.interfaces import Bound, Rows
 
 PATIENCE = 60.0
 PASSWORD = "reader-p4ss"

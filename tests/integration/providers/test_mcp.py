@@ -7,10 +7,10 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 
-from providers import mcp
-from providers.addresses import Guard
-from providers.mcp import SSE, STREAMABLE, McpServer, McpUnreachable, Session
-from providers.outgoing import Outgoing
+from providers.http.address_policy import Guard
+from providers.http.client import Outgoing
+from providers.mcp import session as mcp_session
+from providers.mcp.session import SSE, STREAMABLE, McpServer, McpUnreachable, Session
 from tests.mcp_servers import ADD, Serving, mcp_server, of_the_handshake_era
 
 BOTH = pytest.mark.parametrize("transport", [STREAMABLE, SSE])
@@ -84,7 +84,7 @@ def test_a_server_of_the_handshake_era_is_told_that_its_session_is_over():
 
 
 def test_tools_are_listed_as_the_server_tells_them(shared: Serving):
-    async def story(session: Session) -> dict[str, mcp.LiveTool]:
+    async def story(session: Session) -> dict[str, mcp_session.LiveTool]:
         return dict(await session.tools())
 
     found = with_session(shared, STREAMABLE, story)
@@ -161,7 +161,7 @@ def test_an_address_that_is_not_public_is_refused_when_it_is_connected(shared: S
 
 
 def test_a_server_that_does_not_answer_is_given_up_after_its_time(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(mcp, "OPEN_SECONDS", 0.2)
+    monkeypatch.setattr(mcp_session, "OPEN_SECONDS", 0.2)
     with mcp_server() as serving:
         serving.front = silent
 

@@ -11,9 +11,9 @@ import psycopg
 import pytest
 
 from canvas.errors import ToolError
-from providers.addresses import Guard
-from providers.databases import Servers
-from providers.services import Bound, Rows
+from providers.databases.databases import Servers
+from providers.http.address_policy import Guard
+from providers.interfaces import Bound, Rows
 
 
 @pytest.fixture(scope="module")

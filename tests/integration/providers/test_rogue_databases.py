@@ -21,11 +21,11 @@ import pytest
 from pytest_httpserver import HTTPServer
 
 from canvas.errors import ToolError
-from providers import database_sessions
-from providers.addresses import Guard
-from providers.database_process import MEMORY, MIB
-from providers.databases import Servers
-from providers.services import Rows
+from providers.databases import sessions
+from providers.databases.databases import Servers
+from providers.databases.session_process import MEMORY, MIB
+from providers.http.address_policy import Guard
+from providers.interfaces import Rows
 
 DEADLINE = 60.0
 READING = 2.0  # seconds for which a session reads before its node ends
@@ -214,7 +214,7 @@ def memory_within(most: int) -> Iterator[None]:
     """Fail if this process and its sessions came to hold more than `most` bytes beyond what they held before."""
 
     def together() -> int:
-        servers = [server._process.pid for server in database_sessions._running]  # pyright: ignore[reportPrivateUsage]
+        servers = [server._process.pid for server in sessions._running]  # pyright: ignore[reportPrivateUsage]
         return resident(os.getpid()) + sum(resident(process) for server in servers for process in family(server))
 
     def look() -> None:

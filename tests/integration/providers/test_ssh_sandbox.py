@@ -22,10 +22,10 @@ pytest.importorskip("paramiko")
 import paramiko
 
 from canvas.errors import ToolError
-from providers.addresses import Guard
-from providers.produced_files import NOT_PLAIN, OTHER_KIND
-from providers.sandbox_ssh import SshSandbox, SshSettings, command_of
-from providers.services import Program, ProgramResult
+from providers.http.address_policy import Guard
+from providers.interfaces import Program, ProgramResult
+from providers.sandboxes.produced_files import NOT_PLAIN, OTHER_KIND
+from providers.sandboxes.ssh import SshSandbox, SshSettings, command_of
 from tests.integration.providers.ssh_machine import PASSWORD, USER, SshMachine
 
 PATIENCE = 20.0

@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from canvas.errors import ModelError
-from providers.accounts import Account, AccountModel
-from providers.catalogue import resolve
-from providers.connections import close_connections
-from providers.sdk import Limits
-from providers.transcription import KIND, LARGEST, Recording, open_transcriber
-from providers.wired import Pace
+from providers.models.audio.transcription import KIND, LARGEST, Recording, open_transcriber
+from providers.models.chat.catalogue import resolve
+from providers.models.chat.retrying_model import Pace
+from providers.models.transport.clients import close_connections
+from providers.models.vendors.accounts import Account, AccountModel
+from providers.models.wires.openai_sdk import Limits
 from tests.integration.providers.asked import Waits
 from tests.vendor_server import Play, VendorServer, vendor_server, whole
 

@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 import httpx2
 import pytest
 
-from providers import transport
-from providers.transport import KEPT, MUCH, Transport
+from providers.models.transport import transport
+from providers.models.transport.transport import KEPT, MUCH, Transport
 from tests.certificates import self_signed
 
 T = TypeVar("T")

@@ -14,9 +14,9 @@ from werkzeug import Request, Response
 pytest.importorskip("trino")
 
 from canvas.errors import ToolError
-from providers.addresses import Guard
-from providers.databases import Servers
-from providers.services import Bound, Rows
+from providers.databases.databases import Servers
+from providers.http.address_policy import Guard
+from providers.interfaces import Bound, Rows
 
 COLUMNS = [
     {"name": "n", "type": "bigint", "typeSignature": {"rawType": "bigint", "arguments": []}},

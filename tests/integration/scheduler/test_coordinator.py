@@ -12,7 +12,7 @@ from canvas.errors import StateError
 from canvas.outcome import Failed, Finished
 from canvas.routing import decide
 from canvas.state.run_state import ENGINE
-from providers.chat import Usage
+from providers.models.types.chat import Usage
 from scheduler.broker import ADVANCE, EXECUTE
 from scheduler.coordinator import Coordinator
 from store.db.transaction import Transaction

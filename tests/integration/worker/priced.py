@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from providers.accounts import Account, AccountModel
+from providers.models.vendors.accounts import Account, AccountModel
 
 FACTORY = "OpenAI-API-Compatible"
 MODEL = f"m@{FACTORY}"

@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from components.context import THINK_END, THINK_START
-from providers.accounts import Account, AccountModel
+from providers.models.vendors.accounts import Account, AccountModel
 from store.runs import journal
 from tests.builders import says
 from tests.integration.engine import Bench, Run, at_work

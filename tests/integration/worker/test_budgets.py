@@ -14,8 +14,8 @@ from canvas.budget import EXCEEDED, limits_of, told_usage
 from canvas.errors import BudgetExceeded, NotFound
 from canvas.outcome import Finished
 from components.context import NodeContext
-from providers.chat import Usage
-from providers.spending import Spending
+from providers.models.billing.cost_estimates import Spending
+from providers.models.types.chat import Usage
 from scheduler.sweep import Sweeper
 from scheduler.turn_start import Request
 from store.monitoring import sweep_queries

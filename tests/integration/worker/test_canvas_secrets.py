@@ -10,7 +10,7 @@ from pytest_httpserver import HTTPServer
 from sqlalchemy import text
 
 from components import registry
-from providers.addresses import Guard
+from providers.http.address_policy import Guard
 from store.agents import canvases, versions
 from store.agents.canvas_secrets import CanvasSecrets
 from store.primitives.encryption import SealingKey

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from components.context import THINK_END, THINK_START
-from providers.scripted import Script
+from providers.models.chat.scripted import Script
 from scheduler.lifecycle import Lifecycle
 from store.runs import journal
 from tests.builders import says

@@ -13,8 +13,8 @@ import redis
 
 from bench.limited_server import LimitedServer
 from canvas.events.explain import explain
-from providers.accounts import Account, AccountModel
-from providers.rates import Rates
+from providers.models.types.rate_limits import Rates
+from providers.models.vendors.accounts import Account, AccountModel
 from scheduler.counting import Counters
 from scheduler.sweep import Sweeper
 from store.monitoring import wait_facts

@@ -6,7 +6,7 @@ from typing import Any
 from pytest_httpserver import HTTPServer
 
 from canvas.outcome import Finished
-from providers.addresses import Guard
+from providers.http.address_policy import Guard
 from scheduler.broker import INGEST
 from scheduler.sweep import Sweeper
 from tests.builders import says

@@ -9,8 +9,8 @@ from uuid import UUID
 import pytest
 from starlette.requests import Request as Asked
 
-from providers.addresses import Guard
-from providers.scripted import Script
+from providers.http.address_policy import Guard
+from providers.models.chat.scripted import Script
 from scheduler import sweep
 from scheduler.accepting import Start
 from scheduler.turn_start import Request

@@ -12,11 +12,11 @@ from sqlalchemy import text
 
 from canvas.budget import EXCEEDED, limits_of, told_usage
 from knowledge.models import TenantModels
-from providers.addresses import Guard
-from providers.catalogue import Limits
-from providers.connections import close_connections
-from providers.governor import Governor
-from providers.rates import Rates
+from providers.http.address_policy import Guard
+from providers.models.chat.catalogue import Limits
+from providers.models.limits.rate_limiter import Governor
+from providers.models.transport.clients import close_connections
+from providers.models.types.rate_limits import Rates
 from scheduler.bus import on_a_loop
 from scheduler.counting import Counters
 from scheduler.silence import Silence

@@ -12,8 +12,8 @@ from uuid import UUID
 from sqlalchemy import select
 
 from canvas.events.stream_sequencer import AUDIO_END, AUDIO_START
-from providers.scripted import Script
-from providers.services import Services
+from providers.interfaces import Services
+from providers.models.chat.scripted import Script
 from store.agents import conversations
 from store.db.transaction import Transaction
 from store.files.blobs import LocalBlobs

@@ -15,8 +15,8 @@ from components import tools
 from components.base import Effect
 from components.context import NodeContext
 from components.tools.base import Argument, Tool, ToolParams, ToolResult
-from providers.scripted import Script
-from providers.services import Call, MailAccount, Reply, Services
+from providers.interfaces import Call, MailAccount, Reply, Services
+from providers.models.chat.scripted import Script
 from scheduler import sweep
 from scheduler.sweep import Sweeper
 from scheduler.turn_start import Request

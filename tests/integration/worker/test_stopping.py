@@ -15,7 +15,7 @@ from sqlalchemy import text
 
 from canvas.outcome import Finished, Outcome
 from components.context import NodeContext
-from providers.addresses import Guard
+from providers.http.address_policy import Guard
 from tests.builders import says
 from tests.integration.engine import Bench, Run, at_work, until
 from tests.integration.worker import endpoint as endpoints

@@ -16,8 +16,8 @@ from sqlalchemy import update
 from werkzeug import Request, Response
 
 from components.tools import find
-from providers.repeats import HEADER
-from providers.scripted import Script
+from providers.models.chat.scripted import Script
+from providers.models.limits.idempotency_keys import HEADER
 from scheduler import sweep
 from scheduler.sweep import Sweeper
 from store.tables.runs import activations as rows

@@ -14,8 +14,8 @@ from werkzeug import Request, Response
 
 from components.tools.arxiv import PACE as PREPRINTS
 from components.tools.pubmed import PACE as ARTICLES
-from providers.rates import MINUTE, VendorPace
-from providers.scripted import Script
+from providers.models.chat.scripted import Script
+from providers.models.types.rate_limits import MINUTE, VendorPace
 from scheduler.sweep import Sweeper
 from tests.builders import says
 from tests.integration.engine import REDIS_AWAY, Bench, Run, at_work, until

@@ -15,7 +15,7 @@ from sqlalchemy.exc import OperationalError
 from canvas.errors import NodeFailure
 from canvas.outcome import Finished
 from components import registry
-from providers.scripted import Script
+from providers.models.chat.scripted import Script
 from scheduler.bus import channel
 from scheduler.sweep import Sweeper
 from store.db.transaction import Transaction

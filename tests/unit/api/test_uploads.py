@@ -11,7 +11,7 @@ from api.errors import Refused
 from api.routes.files import _is_page, _named, _type  # pyright: ignore[reportPrivateUsage] (rules without a row to read)
 from api.uploads import LARGEST, LONGEST_NAME, Incoming, fetched, file_name, mime_type_of
 from canvas.errors import AddressRefused
-from providers.services import Call, Reply
+from providers.interfaces import Call, Reply
 
 
 @pytest.mark.parametrize(

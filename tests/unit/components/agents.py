@@ -13,10 +13,10 @@ from components import tools
 from components.agent import agent
 from components.base import Effect
 from components.tools.base import Argument, Tool, ToolParams, ToolResult
-from providers.catalogue import open_chat
-from providers.chat import ChatModel
-from providers.scripted import Script, Seen, scripted_spec
-from providers.wired import Pace
+from providers.models.chat.catalogue import open_chat
+from providers.models.chat.retrying_model import Pace
+from providers.models.chat.scripted import Script, Seen, scripted_spec
+from providers.models.types.chat import ChatModel
 from tests.fakes import FakeContext, run
 
 Answer = Callable[[Mapping[str, Any]], Any]

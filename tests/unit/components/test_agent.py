@@ -7,9 +7,9 @@ from canvas.outcome import Failed, Finished
 from components.agent import AgentParams, agent, functions_of
 from components.context import THINK_END, THINK_START
 from components.tools.base import ToolResult
-from providers.catalogue import open_chat
-from providers.echo import echo_spec
-from providers.scripted import Script
+from providers.models.chat.catalogue import open_chat
+from providers.models.chat.echo import echo_spec
+from providers.models.chat.scripted import Script
 from tests.fakes import FakeContext, run
 from tests.unit.components.agents import ECHO, HELPER, Calls, Log, ask, calls, echo_tool, known, texts
 

@@ -7,7 +7,7 @@ from canvas.outcome import Failed, Finished
 from components.agent import agent
 from components.prompts import citation_guide
 from components.tools.retrieval import RETRIEVAL
-from providers.scripted import Script
+from providers.models.chat.scripted import Script
 from tests.fakes import FakeContext
 from tests.unit.components.agents import ECHO, HELPER, Calls, ask, calls, echo_tool, known, scripted, texts
 

@@ -18,9 +18,9 @@ from components.browsing.actions import PageAction
 from components.browsing.files import DownloadedFile
 from components.browsing.session import Wanted, opened
 from components.browsing.views import View
-from providers.addresses import Guard
-from providers.chat import ChatRequest, Completion, ErrorDelta, ModelSpec, Usage
-from providers.services import BrowserSettings, Services
+from providers.http.address_policy import Guard
+from providers.interfaces import BrowserSettings, Services
+from providers.models.types.chat import ChatRequest, Completion, ErrorDelta, ModelSpec, Usage
 from tests.fakes import FakeContext, FakeHttp, no_network, run
 
 DONE = '{"actions": [{"action": "done", "result": "ok\\u0000"}]}'

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from canvas.errors import ModelError, UnresolvedReference
 from canvas.outcome import Chose
 from components.categorize import CategorizeParams, categorize, chosen
-from providers.chat import ChatRequest, Completion, ModelSpec, Usage
-from providers.echo import echo_of
+from providers.models.chat.echo import echo_of
+from providers.models.types.chat import ChatRequest, Completion, ModelSpec, Usage
 from tests.fakes import FakeContext, run
 
 ORDERS = {"order": {"description": "buys", "to": ["A"]}, "Other": {"to": ["B"]}}

@@ -4,7 +4,7 @@ from typing import Any
 
 from canvas.document.document import Document, Entry
 from components import chosen_models
-from providers.accounts import Account, AccountModel
+from providers.models.vendors.accounts import Account, AccountModel
 
 
 def told(params: dict[str, Any], *accounts: Account) -> list[tuple[str | None, str]]:

@@ -21,7 +21,7 @@ from components.tool_set import of_tool
 from components.tools import evidence
 from components.tools.base import Argument, Tool, ToolParams, ToolResult
 from components.tools.evidence import Hit
-from providers.scripted import Script
+from providers.models.chat.scripted import Script
 from tests.fakes import FakeContext, run
 from tests.unit.components.agents import Calls, Log, ask, calls, echo_tool, known, scripted
 

@@ -7,7 +7,7 @@ import pytest
 
 from canvas.errors import ToolError
 from components.tools.delivery import Deliveries
-from providers.services import MailSession
+from providers.interfaces import MailSession
 from tests.fakes import FakeContext
 
 

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from canvas.errors import AddressRefused, HttpFailed, NodeFailure, UnresolvedReference
 from canvas.outcome import Finished
 from components.invoke import InvokeParams, invoke, time_limit
-from providers.services import Call, Reply, Services
+from providers.interfaces import Call, Reply, Services
 from tests.fakes import FakeContext, FakeHttp, run
 
 GLOBALS = {

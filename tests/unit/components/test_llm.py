@@ -9,7 +9,8 @@ from canvas.outcome import Failed, Finished, Outcome
 from components.context import THINK_END, THINK_START
 from components.json_in_text import read_json
 from components.llm import answer_schema, llm
-from providers.chat import (
+from providers.models.chat.echo import echo_of
+from providers.models.types.chat import (
     ChatRequest,
     Completion,
     Delta,
@@ -20,7 +21,6 @@ from providers.chat import (
     Usage,
     UsageDelta,
 )
-from providers.echo import echo_of
 from tests.fakes import FakeContext, run
 
 BROKEN = ErrorDelta("SERVER_ERROR", "boom")

@@ -20,7 +20,7 @@ from components.model_call import (
     request,
 )
 from components.prompts import citation_guide, cut_guides
-from providers.chat import ChatRequest, ModelSpec
+from providers.models.types.chat import ChatRequest, ModelSpec
 from tests.fakes import FakeContext
 
 PNG, GIF = "data:image/png;base64,QQ==", "data:image/gif;base64,Qg=="

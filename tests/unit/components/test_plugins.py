@@ -11,7 +11,7 @@ from canvas.outcome import Failed, Finished
 from components import plugins, registry, tools
 from components.tool_set import entry_of, of_tool
 from components.tools.base import Argument, Tool, ToolParams, ToolResult
-from providers.scripted import Script
+from providers.models.chat.scripted import Script
 from tests.fakes import FakeContext, run
 from tests.unit.components.agents import Log, ask, calls
 

@@ -2,8 +2,8 @@ import asyncio
 
 from components.context import THINK_END, THINK_START
 from components.speaking import Aloud, Quietly, unless_empty
-from providers.chat import ChatRequest, Completion
-from providers.scripted import Script
+from providers.models.chat.scripted import Script
+from providers.models.types.chat import ChatRequest, Completion
 from tests.fakes import FakeContext
 from tests.unit.components.agents import scripted
 

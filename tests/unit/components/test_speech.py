@@ -12,7 +12,7 @@ from canvas.outcome import Finished
 from components import speech
 from components.context import AUDIO_END, AUDIO_START, THINK_END, THINK_START
 from components.message import message
-from providers.services import Services
+from providers.interfaces import Services
 from tests.fakes import FakeContext, FakeHttp, no_network, run
 
 

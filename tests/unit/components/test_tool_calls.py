@@ -10,7 +10,7 @@ from canvas.errors import NodeFailure
 from components.tool_calls import MOST_BYTES, ToolCalls, Used
 from components.tool_set import Entry, Function, by_name, of_tool
 from components.tools.base import ToolResult, ToolRun
-from providers.chat import ToolCall, Usage
+from providers.models.types.chat import ToolCall, Usage
 from tests.fakes import FakeContext
 from tests.unit.components.agents import Calls, EchoParams, echo_tool
 

@@ -8,9 +8,9 @@ from components.speaking import Aloud, Quietly
 from components.tool_calls import ToolCalls
 from components.tool_rounds import ToolRounds
 from components.tool_set import Entry, by_name, of_tool
-from providers.chat import CallsDelta, ChatRequest, Completion, Delta, TextDelta, ToolCall
-from providers.scripted import Script
-from providers.wired import Wire, WiredModel
+from providers.models.chat.retrying_model import Wire, WiredModel
+from providers.models.chat.scripted import Script
+from providers.models.types.chat import CallsDelta, ChatRequest, Completion, Delta, TextDelta, ToolCall
 from tests.fakes import FakeContext
 from tests.unit.components.agents import Calls, EchoParams, calls, echo_tool, scripted, texts
 

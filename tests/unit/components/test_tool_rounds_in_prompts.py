@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from canvas.outcome import Failed, Finished
 from components.context import THINK_END, THINK_START
-from providers.scripted import Script
+from providers.models.chat.scripted import Script
 from tests.fakes import FakeContext
 from tests.unit.components.agents import ECHO, Calls, ask, echo_tool, known, texts
 

@@ -8,7 +8,7 @@ import pytest
 
 from components.tool_set import Function, entry_of, of_tool
 from components.tools.base import ToolRun
-from providers.services import Reply
+from providers.interfaces import Reply
 from tests.fakes import FakeContext, FakeHttp
 from tests.unit.components.tools.vendors import context, json_reply, vendor
 

@@ -9,9 +9,9 @@ from uuid import UUID, uuid4
 import pytest
 
 from canvas.errors import ModelError
-from providers.accounts import Account, AccountModel
-from providers.catalogue import Limits
-from providers.scripted import Script
+from providers.models.chat.catalogue import Limits
+from providers.models.chat.scripted import Script
+from providers.models.vendors.accounts import Account, AccountModel
 from store.db.database import Database
 from store.tenants import budgets, model_accounts
 from worker import models

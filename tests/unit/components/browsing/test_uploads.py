@@ -7,7 +7,7 @@ import pytest
 
 from canvas.errors import AddressRefused, UnresolvedReference
 from components.browsing.uploads import Source, collected, sources_of
-from providers.services import Call, Reply, Services
+from providers.interfaces import Call, Reply, Services
 from tests.fakes import FakeContext, FakeHttp
 
 

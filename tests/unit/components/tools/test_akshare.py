@@ -8,7 +8,7 @@ from urllib.parse import quote
 import pytest
 
 from components.tools.akshare import AKSHARE
-from providers.services import Reply
+from providers.interfaces import Reply
 from tests.fakes import FakeHttp, no_network
 from tests.unit.components.tools.vendors import by_model, error_of, outputs_of, refusing, reply, unreachable, vendor
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from canvas.outcome import Failed, Finished
 from components.tools import find
 from components.tools.base import Tool
-from providers.services import Reply
+from providers.interfaces import Reply
 from tests.unit.components.tools.vendors import on_node, reply, vendor
 
 KEYS = ("code", "status", "data", "result", "cmsArticleWebOld", "fields", "items", "content", "title", "msg", "message")

@@ -10,7 +10,7 @@ from canvas.outcome import Failed, Finished
 from components.tool_set import Entry, of_tool
 from components.tools.code_exec import CODE_EXEC, NO_SANDBOX, CodeExecParams, execute
 from components.tools.on_canvas import on_canvas
-from providers.services import ProducedFile, Program, ProgramResult, Services
+from providers.interfaces import ProducedFile, Program, ProgramResult, Services
 from tests.fakes import FakeContext, FakeHttp, no_network, run
 
 STORED = {

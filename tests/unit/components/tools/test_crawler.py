@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from components.tools.crawler import CRAWLER, LONGEST, CrawlerParams
-from providers.services import Reply
+from providers.interfaces import Reply
 from tests.fakes import FakeHttp, no_network
 from tests.unit.components.tools.vendors import by_model, error_of, outputs_of, refusing, reply, unreachable, vendor
 

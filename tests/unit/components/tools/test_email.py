@@ -14,7 +14,7 @@ from canvas.outcome import UNKNOWN, Failed, Finished
 from components.tools.base import ToolRun
 from components.tools.email import EMAIL, EmailParams
 from components.tools.on_canvas import on_canvas
-from providers.services import DeliveryUnknown, MailAccount, Services
+from providers.interfaces import DeliveryUnknown, MailAccount, Services
 from tests.fakes import FakeContext, FakeHttp, no_network, run
 
 SENT = {"success": True}

@@ -18,7 +18,7 @@ from components.context import NodeContext
 from components.tool_set import Entry, entry_of, of_tool
 from components.tools.base import Tool, ToolResult, ToolRun
 from components.tools.retired import RETIRED
-from providers.services import Call, Reply, Services
+from providers.interfaces import Call, Reply, Services
 from settings import TIME_LIMITS
 from tests.fakes import FakeContext, FakeHttp
 from tests.unit.components.tools.vendors import json_reply

@@ -11,7 +11,7 @@ from canvas.outcome import Failed, Finished
 from components.tools.exesql import EXESQL, ExeSQLParams
 from components.tools.on_canvas import on_canvas
 from components.tools.sql_rules import WRITES_REFUSED
-from providers.services import Bound, Rows, Services
+from providers.interfaces import Bound, Rows, Services
 from tests.fakes import FakeContext, FakeHttp, no_network, run
 
 STORED = {

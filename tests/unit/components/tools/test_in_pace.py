@@ -8,7 +8,7 @@ import pytest
 from components import tools
 from components.tools.arxiv import ARXIV
 from components.tools.pubmed import PUBMED
-from providers.rates import VendorPace
+from providers.models.types.rate_limits import VendorPace
 from tests.fakes import FakeHttp
 from tests.unit.components.tools.vendors import by_path, on_node, reply, vendor
 

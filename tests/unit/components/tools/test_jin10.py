@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from components.tools.jin10 import JIN10, Jin10Params
-from providers.services import Reply
+from providers.interfaces import Reply
 from tests.fakes import FakeHttp, no_network
 from tests.unit.components.tools.vendors import (
     by_model,

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from components.tools.querit import QUERIT_CONTENTS, QUERIT_SEARCH, QueritContentsParams, QueritSearchParams
-from providers.services import Services
+from providers.interfaces import Services
 from tests.fakes import FakeContext, FakeHttp, no_network
 from tests.unit.components.tools.vendors import (
     FC,

@@ -9,7 +9,7 @@ import pytest
 
 from components.tools import find
 from components.tools.base import ToolRun
-from providers.services import Services
+from providers.interfaces import Services
 from tests.fakes import FakeContext, FakeHttp
 from tests.unit.components.tools.vendors import reply
 

@@ -10,7 +10,7 @@ from canvas.outcome import Failed, Finished
 from components.tools import find
 from components.tools.on_canvas import on_canvas
 from components.tools.retrieval import NOT_CONFIGURED, RETRIEVAL, RetrievalParams
-from providers.services import Search, Services
+from providers.interfaces import Search, Services
 from tests.fakes import FakeContext, FakeHttp, no_network, run
 
 TEA = {

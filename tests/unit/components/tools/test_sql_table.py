@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 
 from components.tools.sql_table import CUT, DEEPEST, LONGEST_CELL, json_rows, text_table
-from providers.services import Rows
+from providers.interfaces import Rows
 
 TABLE = """\
 |   id | name   |    amount | at         |

@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 from components.tools.on_canvas import on_canvas
 from components.tools.tushare import TUSHARE, TuShareParams
-from providers.services import Reply
+from providers.interfaces import Reply
 from tests.fakes import FakeContext, FakeHttp, no_network, run
 from tests.unit.components.tools.vendors import (
     by_model,

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from canvas.errors import HttpFailed, ToolError
 from components.tools import web
-from providers.services import Call, Reply
+from providers.interfaces import Call, Reply
 from tests.unit.components.tools.vendors import context, json_reply, reply, vendor
 
 CALL = Call("GET", "https://query1.vendor.test/v1/find", params={"q": "a b&c"})

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from components.tools.yahoo_finance import YAHOO_FINANCE
-from providers.services import Reply
+from providers.interfaces import Reply
 from tests.fakes import FakeHttp, no_network
 from tests.unit.components.tools.vendors import (
     by_model,

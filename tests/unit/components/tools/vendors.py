@@ -13,7 +13,7 @@ from canvas.errors import AddressRefused, HttpFailed
 from canvas.outcome import Failed, Finished
 from components.tools.base import Tool, ToolRun
 from components.tools.on_canvas import on_canvas
-from providers.services import Call, Reply, Services
+from providers.interfaces import Call, Reply, Services
 from tests.fakes import FakeContext, FakeHttp, run
 
 W1 = {"title": "Widget prices rise", "url": "https://example.com/a", "content": "Widget prices rose 4% in May."}

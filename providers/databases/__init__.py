@@ -1,0 +1,1 @@
+"""Databases that canvases query, each session in a process of its own."""

@@ -1,0 +1,113 @@
+"""The databases that ExeSQL asks: hosts checked, sessions that only read, each in a process of its own.
+
+    async with Servers(guard).connect({"db_type": "postgres", "host": "db.example.com", ...}) as connection:
+        rows = await connection.execute("SELECT 1 AS n", 10)
+
+It keeps the promise of `providers.interfaces.Databases`. Whoever stops waiting cancels the statement where the driver
+can, and the process of the session is killed; see `providers/databases/session_process.py` for its limits.
+"""
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Protocol
+from urllib.parse import urlsplit
+
+from canvas.errors import AddressRefused, ToolError
+from providers.databases.drivers import DRIVERS, Target
+from providers.databases.sessions import open_session
+from providers.http import address_policy
+from providers.http.address_policy import Guard, Resolve, addresses_of
+from providers.interfaces import Connection
+
+MOST_ADDRESSES = 3  # of one host that are tried
+
+
+class ClosableConnection(Connection, Protocol):
+    """A connection that somebody else has opened, and that `Servers` closes."""
+
+    def close(self) -> None:
+        """End it without waiting for anything."""
+        ...
+
+
+OpenSession = Callable[[str, Sequence[Target]], Awaitable[ClosableConnection]]
+"""Connects to the first of some addresses that answers; the text is the `db_type`. Raises ToolError."""
+
+
+class Servers:
+    """Any server that the guard lets through, but for Easel's own database: `own` is its (host, port, name)."""
+
+    def __init__(
+        self,
+        guard: Guard,
+        *,
+        own: tuple[str, int, str] | None = None,
+        resolve: Resolve = address_policy.looked_up,
+        trino_use_tls: bool = False,
+        open_session: OpenSession = open_session,
+    ) -> None:
+        self._guard = guard
+        self._own = own
+        self._resolve = resolve
+        self._trino_use_tls = trino_use_tls
+        self._open_session = open_session
+
+    @asynccontextmanager
+    async def connect(self, params: Mapping[str, Any]) -> AsyncGenerator[Connection]:
+        """A session on the database that a node names. Raises AddressRefused or ToolError."""
+        kind = params["db_type"]
+        if kind not in DRIVERS:
+            raise ToolError(f"Database type {kind} is not supported.")
+        host, port, database = str(params["host"]).strip(), int(params["port"]), str(params["database"])
+        found = await self._addresses(host, port)
+        if await self._is_own(host, port, database, found):
+            raise ToolError(f"For the security reason, it does not support database named {database}.")
+        targets = [
+            Target(
+                host=host,
+                address=address,
+                port=port,
+                database=database,
+                username=str(params["username"]),
+                password=str(params["password"] or ""),
+                timeout=float(params["timeout"]),
+                tls=self._trino_use_tls and kind == "trino",
+            )
+            for address in found[:MOST_ADDRESSES]
+        ]
+        session = await self._open_session(kind, targets)
+        try:
+            yield session
+        finally:
+            session.close()
+
+    async def _addresses(self, host: str, port: int) -> list[str]:
+        try:
+            found = await addresses_of(host, port, self._guard, resolve=self._resolve)
+        except AddressRefused as refused:
+            raise AddressRefused(f"Database host '{host}' is not allowed: {refused.message}") from refused
+        return found
+
+    async def _is_own(self, host: str, port: int, database: str, found: list[str]) -> bool:
+        """Whether it is Easel's own database, by whatever name or address."""
+        if self._own is None or (port, database) != self._own[1:]:
+            return False
+        own = self._own[0]
+        if host.lower().rstrip(".") == own:
+            return True
+        try:
+            ours = await addresses_of(own, port, self._guard, trusted=True, resolve=self._resolve)
+        except ToolError:  # a socket's folder, or a name that nobody knows at the moment
+            return False
+        return not set(ours).isdisjoint(found)
+
+
+def reached(guard: Guard, own: tuple[str, int, str] | None, *, trino_use_tls: bool) -> Servers:
+    """The servers of a deployment, asked as its settings want it."""
+    return Servers(guard, own=own, trino_use_tls=trino_use_tls)
+
+
+def place_of(database_url: str) -> tuple[str, int, str]:
+    """(host, port, name) of Easel's own database, as `Servers` wants it."""
+    own = urlsplit(database_url)
+    return (own.hostname or "").lower(), own.port or 5432, own.path.lstrip("/")

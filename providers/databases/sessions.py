@@ -1,0 +1,195 @@
+"""A worker's side of database sessions: it starts the fork server, and talks with one child of it for each session.
+
+    session = await open_session("postgres", targets)
+    rows = await session.execute("SELECT 1", 10)
+    session.close()
+
+See `providers/databases/session_process.py` for the other side, and for the limits that it has.
+"""
+
+import asyncio
+import atexit
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import asdict
+from typing import Any
+
+from canvas.errors import ToolError
+from providers.databases import session_frames as wire
+from providers.databases.drivers import Target
+from providers.databases.session_process import GRACE, MOST_BYTES, RECORD
+from providers.interfaces import Bound, Rows
+
+DRIVERS = "providers.databases.drivers:DRIVERS"
+"""The table of drivers, by module and name; `open_session` takes another one for tests."""
+
+_START = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from providers.databases.session_process import main; main()"
+_KEPT_VARIABLES = frozenset({"HOME", "LANG", "LANGUAGE", "LD_LIBRARY_PATH", "PATH", "TMPDIR", "TZ"})
+_KEPT_PREFIXES = ("DB2", "FREETDS", "IBM_DB", "LC_", "ODBC", "PGSSL", "SSL_CERT")
+_ENDED = "The process of the database session ended. The server may have sent what its driver cannot read."
+
+
+class ProcessSession:
+    """One database session in a process of its own, for one caller at a time."""
+
+    def __init__(self, connection: socket.socket, leash: socket.socket) -> None:
+        self._wire = connection
+        self._leash = leash
+
+    async def open(self, targets: Sequence[Target]) -> None:
+        """Connect to the first address that answers. Raises ToolError."""
+        await self._ask({"targets": [asdict(target) for target in targets]}, retryable=True)
+
+    async def execute(self, sql: str | Bound, most_rows: int) -> Rows:
+        """The first rows of one statement. Raises ToolError in the server's words; the session goes on after it."""
+        parts, values = ([sql], []) if isinstance(sql, str) else (list(sql.parts), list(sql.values))
+        answer = await self._ask({"parts": parts, "values": values, "most_rows": most_rows})
+        try:
+            return Rows(list(answer["columns"]), await asyncio.to_thread(wire.rows_of, answer["rows"]))
+        except (ArithmeticError, AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
+            raise ToolError(_ENDED) from error
+
+    def close(self) -> None:
+        """End the session. Its process cancels what it is doing, and is killed if that takes long."""
+        for end in (self._wire, self._leash):
+            with suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+            end.close()
+
+    async def _ask(self, request: Mapping[str, Any], *, retryable: bool = False) -> Mapping[str, Any]:
+        """The answer to a request. `retryable`: whether another session may be asked, should the process have ended."""
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.sock_sendall(self._wire, wire.encoded(request))
+            (size,) = wire.LENGTH.unpack(await self._read(wire.LENGTH.size))
+            if size > MOST_BYTES:
+                raise ValueError(f"The frame has {size} bytes.")
+            body = await self._read(size)
+            answer = await asyncio.to_thread(wire.decoded, body)
+        except (OSError, RecursionError, ValueError) as error:
+            raise ToolError(_ENDED, retryable=retryable) from error
+        if "error" in answer:
+            raise ToolError(str(answer["error"]), retryable=bool(answer.get("retryable")))
+        return answer
+
+    async def _read(self, size: int) -> bytearray:
+        loop = asyncio.get_running_loop()
+        body = bytearray(size)
+        with memoryview(body) as room:
+            done = 0
+            while done < size:
+                received = await loop.sock_recv_into(self._wire, room[done:])
+                if received == 0:
+                    raise ConnectionResetError("The process has ended.")
+                done += received
+        return body
+
+
+async def open_session(kind: str, targets: Sequence[Target], *, drivers: str = DRIVERS) -> ProcessSession:
+    """A session with one of a database's addresses. Raises ToolError."""
+    starting = asyncio.create_task(asyncio.to_thread(_started, kind, drivers))
+    try:
+        session = await asyncio.shield(starting)
+    except asyncio.CancelledError:
+        starting.add_done_callback(_close_unused)
+        raise
+    try:
+        await session.open(targets)
+    except BaseException:
+        session.close()
+        raise
+    return session
+
+
+def _close_unused(starting: "asyncio.Task[ProcessSession]") -> None:
+    if not starting.cancelled() and starting.exception() is None:
+        starting.result().close()
+
+
+# -- the fork server of this process ----------------------------------------------------------------------------------
+class _ForkServer:
+    """The running fork server, and the process that has started it."""
+
+    def __init__(self) -> None:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            self._process = subprocess.Popen(  # noqa: S603
+                [sys.executable, "-I", "-c", _START, json.dumps([path for path in sys.path if path]),
+                 str(theirs.fileno())],
+                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                pass_fds=(theirs.fileno(),), env=_environment(), start_new_session=True,
+            )  # fmt: skip
+        self._control = ours
+        self.owner = os.getpid()
+
+    @property
+    def is_usable(self) -> bool:
+        return self.owner == os.getpid() and self._process.poll() is None
+
+    def start_session(self, record: bytes, descriptors: list[int]) -> None:
+        socket.send_fds(self._control, [record], descriptors)
+
+    def close(self) -> None:
+        """Let go of the server: it ends with its last session, when no process holds its control socket."""
+        self._control.close()
+        if self.owner == os.getpid():
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(2 * GRACE)
+
+
+_lock = threading.Lock()
+_running: list[_ForkServer] = []
+
+
+def _started(kind: str, drivers: str) -> ProcessSession:
+    """A session that is not connected yet."""
+    record = f"{drivers}\n{kind}".encode().ljust(RECORD)
+    with ExitStack() as opened:
+        wires, leashes = socket.socketpair(), socket.socketpair()
+        for end in (*wires, *leashes):
+            opened.callback(end.close)
+        descriptors = [wires[1].fileno(), leashes[1].fileno()]
+        try:
+            with _lock:
+                try:
+                    _server().start_session(record, descriptors)
+                except OSError:  # the fork server has ended just now; a new one starts
+                    _running.pop().close()
+                    _server().start_session(record, descriptors)
+        except OSError as error:
+            raise ToolError(f"No process for the database session: {error}", retryable=True) from error
+        wires[0].setblocking(False)
+        opened.pop_all()
+    wires[1].close()
+    leashes[1].close()
+    return ProcessSession(wires[0], leashes[0])
+
+
+def _server() -> _ForkServer:
+    """The fork server of this process, started if there is none. Called with the lock."""
+    if _running and not _running[0].is_usable:
+        _running.pop().close()
+    if not _running:
+        _running.append(_ForkServer())
+    return _running[0]
+
+
+@atexit.register
+def _close() -> None:
+    with _lock:
+        while _running:
+            _running.pop().close()
+
+
+def _environment() -> dict[str, str]:
+    """What drivers may know of the worker's environment: no keys, no addresses, no passwords."""
+    kept = {
+        name: value for name, value in os.environ.items() if name in _KEPT_VARIABLES or name.startswith(_KEPT_PREFIXES)
+    }
+    return kept | {"MALLOC_ARENA_MAX": "1"}  # each further arena takes 128 MiB of address space

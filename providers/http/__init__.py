@@ -1,0 +1,1 @@
+"""The one outgoing HTTP client, and which addresses it may reach."""

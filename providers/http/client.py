@@ -1,0 +1,334 @@
+"""The one HTTP client for everything that a canvas reaches: it keeps the promise of `providers.interfaces.Http`.
+
+    http = Outgoing(Guard.parse(allowed="searx.internal"))
+    reply = await http.send(Call("GET", "https://example.com", redirects=5))
+
+A host is looked up when a connection to it is opened, by the connection itself: what was checked is what is connected
+to, while Host and the TLS server name stay the name. A connection that is kept leads where it led. Connections of
+trusted calls are kept apart, so that no other call finds one. Nothing is read from the environment, no cookie is
+remembered, and nothing is logged.
+"""
+
+import asyncio
+import ssl
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable
+from contextlib import aclosing, asynccontextmanager
+from functools import cached_property
+from importlib.metadata import PackageNotFoundError, version
+from typing import cast
+from weakref import WeakKeyDictionary
+
+import httpcore2
+import httpx2
+
+from canvas.errors import AddressRefused, AnswerTooLarge, HostUnknown, HttpFailed, ToolError
+from providers.http import address_policy
+from providers.http.address_policy import Guard, Resolve, addresses_of
+from providers.http.guarded_transport import GuardedTransport
+from providers.http.redirects import REDIRECTS, Hop, first_hop, masked, next_hop, place_of, url_of
+from providers.interfaces import Answer, Call, Reply
+
+BROWSER = "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/140.0.0.0 Safari/537.36"
+"""What calls say that are made `as_browser`."""
+KEPT = 32  # idle connections of an event loop
+KEPT_SECONDS = 1.5  # servers close idle ones after 2 s or more; one that is closed while we write costs a failed call
+FIRST_TRIES_SECONDS = 4.0  # for each address of a host but the last, which may take all the time there is
+MOST_ADDRESSES = 4  # of one host that are tried
+MOST_ENCODINGS = 2  # of one body, one in another; honest servers use one
+A_LOT = 256 * 1024  # bytes of a body that were unpacked at once, after which others get their turn
+
+_UNSAID = Call("GET", "").timeout  # the very object that is a call's default: a caller's own 15.0 is another one
+_FAILURES = (
+    httpcore2.TimeoutException, httpcore2.NetworkError, httpcore2.ProtocolError, httpcore2.ProxyError,
+    httpx2.DecodingError, OSError,
+)  # fmt: skip
+
+
+class Outgoing:
+    """One for a process, usable from any of its event loops. `timeout` is for calls that say nothing, in seconds.
+
+    `user_agent` is what every request says it comes from. Without one it is Easel with the `contact` of the deployment;
+    of calls that are `as_browser`, a browser.
+    `names_behind_proxy`: whether a proxy may be given a name to look up itself. Where a proxy could see another network
+    than we do, False allows only addresses.
+    """
+
+    def __init__(
+        self,
+        guard: Guard,
+        *,
+        timeout: float = _UNSAID,
+        user_agent: str | None = None,
+        contact: str | None = None,
+        names_behind_proxy: bool = True,
+        tls: ssl.SSLContext | None = None,
+        resolve: Resolve = address_policy.looked_up,
+    ) -> None:
+        self._guard = guard
+        self._timeout = timeout
+        self._user_agent = user_agent or default_user_agent(contact)
+        self._as_browser = user_agent or BROWSER
+        self._names_behind_proxy = names_behind_proxy
+        self._given_tls = tls
+        self._resolve = resolve
+        self._pools: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[bool, httpcore2.AsyncConnectionPool]] = (
+            WeakKeyDictionary()
+        )
+
+    async def send(self, call: Call) -> Reply:
+        """Raises AddressRefused, or HttpFailed when no whole answer came (`retryable` says whether more may help)."""
+        hop = self._first_hop(call)
+        seconds = self._timeout if call.timeout is _UNSAID else call.timeout
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._followed(hop, call)
+        except TimeoutError as error:
+            raise HttpFailed(f"{hop.place}: no whole answer within {seconds:g} seconds.", retryable=True) from error
+
+    @asynccontextmanager
+    async def stream(self, call: Call) -> AsyncGenerator[Answer]:
+        """The answer to a call, redirects not followed; `call.timeout` is for all of it. Raises like `send`."""
+        hop = self._first_hop(call)
+        told: ToolError | None = None
+        try:
+            async with asyncio.timeout(call.timeout), self._answer(hop, call.proxy, call.trusted) as response:
+                try:
+                    yield Answer(response.status_code, dict(response.headers.items()), _pieces(response, hop, call))
+                except ToolError as error:  # the caller's own words, which are not about the connection
+                    told = error
+        except TimeoutError as error:
+            raise HttpFailed(
+                f"{hop.place}: no whole answer within {call.timeout:g} seconds.", retryable=True
+            ) from error
+        if told is not None:
+            raise told
+
+    def transport(self, most_bytes: int) -> GuardedTransport:
+        """Our guard under the client of a library that makes its own requests; `most_bytes` of one body."""
+        return GuardedTransport(self._pool(trusted=False).handle_async_request, _translated, most_bytes)
+
+    async def aclose(self) -> None:
+        """Close the connections of this event loop; for a process that ends."""
+        for pool in self._pools.pop(asyncio.get_running_loop(), {}).values():
+            await pool.aclose()
+
+    def _first_hop(self, call: Call) -> Hop:
+        return first_hop(call, self._as_browser if call.as_browser else self._user_agent)
+
+    async def _followed(self, hop: Hop, call: Call) -> Reply:
+        trusted = call.trusted
+        for left in range(call.redirects, -1, -1):
+            async with self._answer(hop, call.proxy, trusted) as response:
+                location = response.headers.get("location")
+                if not call.redirects or location is None or response.status_code not in REDIRECTS:
+                    content = b"" if hop.method == "HEAD" else await _read(response, hop, call.most_bytes)
+                    return Reply(response.status_code, dict(response.headers.items()), content, str(hop.url))
+            if left:
+                hop, trusted = next_hop(hop, response.status_code, location), False
+        raise HttpFailed(f"{hop.place}: more than {call.redirects} redirects.")
+
+    @asynccontextmanager
+    async def _answer(self, hop: Hop, proxy: str | None, trusted: bool) -> AsyncGenerator[httpx2.Response]:
+        """The answer to one request, its body not yet read; the connection is free or closed afterwards."""
+        try:
+            pool = await self._pool_by(proxy, hop, trusted) if proxy else self._pool(trusted)
+        except HostUnknown as error:
+            raise _unknown_host(hop.place, error) from error
+        url = httpcore2.URL(
+            scheme=hop.url.raw_scheme, host=hop.url.raw_host, port=hop.url.port, target=hop.url.raw_path
+        )
+        request = httpcore2.Request(hop.method, url, headers=hop.header_bytes(), content=hop.body)
+        try:
+            answer = await pool.handle_async_request(request)
+            try:
+                yield httpx2.Response(answer.status, headers=answer.headers, stream=_Body(answer))
+            finally:
+                await answer.aclose()
+        except _FAILURES as error:
+            if proxy and isinstance(error, httpcore2.ConnectError | httpcore2.ConnectTimeout):
+                raise _failure(f"The proxy {place_of(url_of(proxy))}", error) from error
+            raise _failure(hop.place, error) from error
+        except HostUnknown as error:
+            raise _unknown_host(hop.place, error) from error
+        except (AddressRefused, HttpFailed):
+            raise
+        except ToolError as error:  # the name of a host that is not checked could not be resolved
+            raise HttpFailed(error.message, retryable=error.retryable) from error
+        finally:
+            if proxy:
+                await pool.aclose()
+
+    def _pool(self, trusted: bool) -> httpcore2.AsyncConnectionPool:
+        pools = self._pools.setdefault(asyncio.get_running_loop(), {})
+        if trusted not in pools:
+            pools[trusted] = self._new_pool(_Dialling(self._guard, self._resolve, "URL", trusted))
+        return pools[trusted]
+
+    async def _pool_by(self, proxy: str, hop: Hop, trusted: bool) -> httpcore2.AsyncConnectionPool:
+        """A way through a proxy, for one request. The proxy is dialled like any host, the target is checked as well."""
+        if not self._names_behind_proxy and not address_policy.is_address(hop.url.host):
+            raise AddressRefused("Behind a proxy only addresses may be asked for, no host names.")
+        if not trusted and not self._guard.allow_any:  # else only the proxy needs to know the name
+            await addresses_of(
+                hop.url.host, hop.port, self._guard, subject="URL", of_the_web=True, resolve=self._resolve
+            )
+        url = url_of(proxy)
+        way = httpcore2.Proxy(
+            httpcore2.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=b"/"),
+            auth=(url.username.encode(), url.password.encode()) if url.userinfo else None,
+            ssl_context=self._tls if url.scheme == "https" else None,
+        )
+        return self._new_pool(_Dialling(self._guard, self._resolve, "Proxy", trusted=False), way)
+
+    def _new_pool(self, dialling: "_Dialling", proxy: httpcore2.Proxy | None = None) -> httpcore2.AsyncConnectionPool:
+        return httpcore2.AsyncConnectionPool(
+            ssl_context=self._tls,
+            proxy=proxy,
+            max_connections=None,  # how much happens at once is for the workers to say
+            max_keepalive_connections=KEPT,
+            keepalive_expiry=KEPT_SECONDS,
+            network_backend=dialling,
+        )
+
+    @cached_property
+    def _tls(self) -> ssl.SSLContext:
+        return self._given_tls or httpcore2.default_ssl_context()
+
+
+class _Dialling(httpcore2.AsyncNetworkBackend):
+    """Opens connections to checked addresses, whatever name is asked for."""
+
+    def __init__(self, guard: Guard, resolve: Resolve, subject: str, trusted: bool) -> None:
+        self._guard = guard
+        self._resolve = resolve
+        self._subject = subject
+        self._trusted = trusted
+        self._network = cast(httpcore2.AsyncNetworkBackend, httpcore2.AnyIOBackend())  # declared twice there
+
+    async def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,
+        local_address: str | None = None,
+        socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
+    ) -> httpcore2.AsyncNetworkStream:
+        found = await addresses_of(
+            host,
+            port,
+            self._guard,
+            trusted=self._trusted,
+            subject=self._subject,
+            of_the_web=True,
+            resolve=self._resolve,
+        )
+        *others, last = found[:MOST_ADDRESSES]
+        for address in others:
+            try:
+                return await self._network.connect_tcp(
+                    address, port, FIRST_TRIES_SECONDS, local_address, socket_options
+                )
+            except (httpcore2.ConnectError, httpcore2.ConnectTimeout):
+                continue
+        return await self._network.connect_tcp(last, port, timeout, local_address, socket_options)
+
+
+class _Body(httpx2.AsyncByteStream):
+    """A body as the connection gives it, for the decoders of httpx2."""
+
+    def __init__(self, answer: httpcore2.Response) -> None:
+        self._answer = answer
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        async for part in self._answer.aiter_stream():
+            yield part
+
+
+def default_user_agent(contact: str | None = None) -> str:
+    """Return the User-Agent of a deployment that has set none: product, version, and whom to write to."""
+    try:
+        product = f"easel/{version('easel')}"
+    except PackageNotFoundError:  # run from a checkout that was never installed
+        product = "easel"
+    return f"{product} (+{contact})" if contact else product
+
+
+async def _read(response: httpx2.Response, hop: Hop, most: int) -> bytes:
+    """The whole body, unpacked. Raises HttpFailed as soon as it is larger than it may be."""
+    if int(response.headers.get("content-length", "0")) > most:
+        raise _too_large(hop, most)
+    parts: list[bytes] = []
+    async for part in _unpacked(response, hop, most):
+        parts.append(part)
+        if len(part) >= A_LOT:
+            await asyncio.sleep(0)
+    return b"".join(parts)
+
+
+async def _pieces(response: httpx2.Response, hop: Hop, call: Call) -> AsyncGenerator[bytes]:
+    """A body as it comes. The failures of a connection are told like those of `send`."""
+    try:
+        async for part in _unpacked(response, hop, call.most_bytes):
+            yield part
+    except _FAILURES as error:
+        raise _failure(hop.place, error) from error
+
+
+async def _unpacked(response: httpx2.Response, hop: Hop, most: int) -> AsyncGenerator[bytes]:
+    if response.headers.get("content-encoding", "").count(",") >= MOST_ENCODINGS:
+        raise HttpFailed(f"{hop.place}: the answer is packed more than {MOST_ENCODINGS} times.")
+    size = 0
+    async with aclosing(response.aiter_bytes()) as unpacked:
+        async for part in unpacked:
+            size += len(part)
+            if size > most:
+                raise _too_large(hop, most)
+            yield part
+
+
+def _too_large(hop: Hop, most: int) -> AnswerTooLarge:
+    return AnswerTooLarge(f"{hop.place}: the answer is larger than {most:,} bytes.")
+
+
+def _translated(place: str, error: Exception) -> Exception:
+    """Any error on the way as one of ours; what is none of the way stays what it is."""
+    match error:
+        case HostUnknown():
+            return _unknown_host(place, error)
+        case AddressRefused() | HttpFailed():
+            return error
+        case ToolError():
+            return HttpFailed(error.message, retryable=error.retryable)
+        case _:
+            return _failure(place, error) if isinstance(error, _FAILURES) else error
+
+
+def _unknown_host(place: str, error: HostUnknown) -> HttpFailed:
+    """A name that nobody knows at present, which another try may find."""
+    return HttpFailed(f"{place}: {error.message}", retryable=True)
+
+
+def _failure(place: str, error: Exception) -> HttpFailed:
+    """What went wrong on the way, in a sentence; what is wrong with the request or with trust stays wrong."""
+    text = masked(str(error)) or type(error).__name__
+    if _caused_by(error, ssl.SSLCertVerificationError):
+        return HttpFailed(f"{place}: its certificate is not trusted: {text}")
+    match error:
+        case httpx2.DecodingError():
+            return HttpFailed(f"{place}: the answer cannot be unpacked: {text}")
+        case httpcore2.LocalProtocolError():
+            return HttpFailed(f"{place}: the request cannot be sent: {text}")
+        case httpcore2.ConnectError() | httpcore2.ConnectTimeout():
+            return HttpFailed(f"{place}: cannot connect: {text}", retryable=True)
+        case httpcore2.ProxyError():
+            return HttpFailed(f"{place}: the proxy refuses: {text}", retryable=True)
+        case _:
+            return HttpFailed(f"{place}: the connection broke: {text}", retryable=True)
+
+
+def _caused_by(error: BaseException | None, kind: type[Exception]) -> bool:
+    while error is not None:
+        if isinstance(error, kind):
+            return True
+        error = error.__cause__ or error.__context__
+    return False

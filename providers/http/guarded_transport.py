@@ -1,0 +1,102 @@
+"""Our way out for libraries that make their own requests over httpx2: the guard of `Outgoing`, under their client.
+
+    httpx2.AsyncClient(transport=outgoing.transport(), ...)
+
+Each connection is looked up, checked and pinned like any other of ours. A redirect is an error, since a library that
+followed one would take its headers along; a body that is no event stream has a limit. What went wrong stays in
+`failure`, in our words: what libraries make of an exception in one of their tasks says little.
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import httpcore2
+import httpx2
+
+from canvas.errors import ExecutorError, HttpFailed
+from providers.http.redirects import REDIRECTS, place_of
+
+Handle = Callable[[httpcore2.Request], Awaitable[httpcore2.Response]]
+Translate = Callable[[str, Exception], Exception]
+
+EVENT_STREAM = "text/event-stream"
+_PACKED = b"accept-encoding"
+
+
+class GuardedTransport(httpx2.AsyncBaseTransport):
+    """For one client of a library. `handle` sends a request; `translate` says in our words why it could not."""
+
+    def __init__(self, handle: Handle, translate: Translate, most_bytes: int) -> None:
+        self._handle = handle
+        self._translate = translate
+        self._most_bytes = most_bytes
+        self.failure: ExecutorError | None = None
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        place = place_of(request.url)
+        assert isinstance(request.stream, httpx2.AsyncByteStream)
+        sent = httpcore2.Request(
+            request.method,
+            httpcore2.URL(
+                scheme=request.url.raw_scheme,
+                host=request.url.raw_host,
+                port=request.url.port,
+                target=request.url.raw_path,
+            ),
+            headers=[*(each for each in request.headers.raw if each[0].lower() != _PACKED), (_PACKED, b"identity")],
+            content=request.stream,
+            extensions=request.extensions,
+        )
+        try:
+            answer = await self._handle(sent)
+        except Exception as error:
+            raise self._noted(self._translate(place, error)) from error
+        if answer.status in REDIRECTS:
+            await answer.aclose()
+            raise self._noted(
+                HttpFailed(f"{place} redirects, and redirects are not followed. Use the address it means.")
+            )
+        return httpx2.Response(answer.status, headers=answer.headers, stream=self._body(answer, place))
+
+    def _body(self, answer: httpcore2.Response, place: str) -> httpx2.AsyncByteStream:
+        headers = {name.lower(): value.decode("latin-1") for name, value in answer.headers}
+        if headers.get(b"content-encoding", "identity").strip().lower() not in ("", "identity"):
+            raise self._noted(HttpFailed(f"{place}: the answer is packed, although that was not asked for."))
+        is_stream = headers.get(b"content-type", "").lower().startswith(EVENT_STREAM)
+        return _Body(answer, place, None if is_stream else self._most_bytes, self._noted, self._translate)
+
+    def _noted(self, error: Exception) -> Exception:
+        if self.failure is None and isinstance(error, ExecutorError):
+            self.failure = error
+        return error
+
+
+class _Body(httpx2.AsyncByteStream):
+    """A body as the connection gives it, up to its limit in bytes."""
+
+    def __init__(
+        self,
+        answer: httpcore2.Response,
+        place: str,
+        most: int | None,
+        noted: Callable[[Exception], Exception],
+        translate: Translate,
+    ) -> None:
+        self._answer = answer
+        self._place = place
+        self._most = most
+        self._noted = noted
+        self._translate = translate
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        size = 0
+        try:
+            async for part in self._answer.aiter_stream():
+                size += len(part)
+                if self._most is not None and size > self._most:
+                    raise HttpFailed(f"{self._place}: the answer is larger than {self._most:,} bytes.")
+                yield part
+        except Exception as error:
+            raise self._noted(self._translate(self._place, error)) from error
+
+    async def aclose(self) -> None:
+        await self._answer.aclose()

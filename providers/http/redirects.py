@@ -1,0 +1,200 @@
+"""One request on its way out, and what a redirect makes of it. Nothing here touches the network.
+
+A redirect to another origin carries none of the headers that were meant for the first one, and never a body.
+"""
+
+import json
+import re
+from base64 import b64encode
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import quote, unquote_plus, urlencode
+
+import httpx2
+
+from canvas.errors import AddressRefused, HttpFailed
+from providers.interfaces import Call
+
+SCHEMES = ("http", "https")
+REDIRECTS = frozenset({301, 302, 303, 307, 308})
+HIDDEN = "***"
+
+_CARRIED = frozenset({"accept", "accept-encoding", "accept-language", "user-agent"})  # to any origin
+_OURS = frozenset(
+    {
+        "connection", "content-length", "expect", "keep-alive", "proxy-connection", "te", "trailer",
+        "transfer-encoding", "upgrade",
+    }
+)  # fmt: skip
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+_UNPRINTABLE = re.compile(r"[\x00-\x20\x7f]")
+_SECRETS = re.compile(r"(?i)((?:^|[?&;\s])(?:key|api_key|apikey|token|access_token|auth)=)[^&;#\s\"']*")
+_USERINFO = re.compile(r"(://)[^/?#@\s]*@")
+
+
+@dataclass(frozen=True, slots=True)
+class Hop:
+    """A request to one address. Header names are lower case; what may be secret is not in the repr."""
+
+    method: str
+    url: httpx2.URL = field(repr=False)
+    headers: Mapping[str, str] = field(repr=False)
+    body: bytes = field(default=b"", repr=False)
+
+    @property
+    def place(self) -> str:
+        """Scheme, host and port: what may be said of the address in texts and logs."""
+        return place_of(self.url)
+
+    @property
+    def port(self) -> int:
+        return self.url.port or (443 if self.url.scheme == "https" else 80)
+
+    def header_bytes(self) -> list[tuple[bytes, bytes]]:
+        """The headers as they are sent, `Host` first and the body's length last."""
+        sent = [] if "host" in self.headers else [(b"host", self.url.netloc)]
+        sent += [(name.encode(), _latin(value)) for name, value in self.headers.items()]
+        if self.body or self.method in ("POST", "PUT", "PATCH"):
+            sent.append((b"content-length", str(len(self.body)).encode()))
+        return sent
+
+
+def first_hop(call: Call, user_agent: str) -> Hop:
+    """The request that a call asks for. Raises AddressRefused, and HttpFailed for what cannot be sent."""
+    url = url_of(call.url)
+    query = urlencode(list(_pairs(call.params or ())), errors="replace").encode()
+    if query:
+        url = url.copy_with(query=b"&".join(part for part in (url.query, query) if part))
+    headers = {"accept": "*/*", "accept-encoding": "gzip, deflate", "user-agent": user_agent}
+    if url.userinfo:
+        headers["authorization"] = f"Basic {b64encode(f'{url.username}:{url.password}'.encode()).decode()}"
+    headers.update(_checked(call.headers))
+    body, kind = _body(call)
+    if kind:
+        headers.setdefault("content-type", kind)
+    return Hop(call.method.upper(), _bare(url), headers, body)
+
+
+def next_hop(hop: Hop, status: int, location: str) -> Hop:
+    """The request that a redirect asks for. Raises AddressRefused, and HttpFailed where a body would go astray."""
+    try:
+        joined = hop.url.join(_printable(location))
+    except (httpx2.InvalidURL, ValueError) as error:
+        raise AddressRefused(f"{hop.place} redirects to an invalid URL.", is_malformed=True) from error
+    url = _bare(_refused_unless_http(joined))
+    to_get = hop.method not in ("GET", "HEAD") and (status in (302, 303) or (status == 301 and hop.method == "POST"))
+    stays = (url.scheme, url.host, url.port) == (hop.url.scheme, hop.url.host, hop.url.port)
+    body = b"" if to_get else hop.body
+    if body and not stays:
+        raise HttpFailed(f"{hop.place} redirects a request with a body to {place_of(url)}, which was not asked for.")
+    headers = {
+        name: value
+        for name, value in hop.headers.items()
+        if (stays or name in _CARRIED) and not (to_get and name.startswith("content-"))
+    }
+    return Hop("GET" if to_get else hop.method, url, headers, body)
+
+
+def url_of(text: str) -> httpx2.URL:
+    """An address as it is written. Raises AddressRefused for one that is none, or not of the web."""
+    try:
+        url = httpx2.URL(_printable(text))
+    except (httpx2.InvalidURL, ValueError) as error:
+        raise AddressRefused(f"Invalid URL: {masked(str(error))}", is_malformed=True) from error
+    return _refused_unless_http(url)
+
+
+def place_of(url: httpx2.URL) -> str:
+    return f"{url.scheme}://{url.netloc.decode('ascii')}"
+
+
+def masked(text: str) -> str:
+    """A text without passwords and keys in the addresses that it mentions."""
+    return _SECRETS.sub(rf"\1{HIDDEN}", _USERINFO.sub(rf"\1{HIDDEN}@", text))
+
+
+def masked_url(url: str) -> str:
+    """An address as replies show it: without its user and password, and without the values of its query."""
+    head, mark, query = _USERINFO.sub(rf"\1{HIDDEN}@", url.partition("#")[0]).partition("?")
+    parts = [f"{name}={HIDDEN}" if equals else HIDDEN for name, equals, _ in _parts(query)]
+    return f"{head}{mark}{'&'.join(parts)}"
+
+
+def secrets_of_url(url: str) -> Iterator[str]:
+    """What `masked_url` leaves out, as it is written and as it is meant."""
+    before, _, query = url.partition("#")[0].partition("?")
+    found = [value if equals else name for name, equals, value in _parts(query)]
+    if userinfo := _USERINFO.search(before):
+        found += userinfo[0].removeprefix("://").removesuffix("@").split(":", 1)
+    for value in found:
+        yield value
+        yield unquote_plus(value)
+
+
+def _parts(query: str) -> list[tuple[str, str, str]]:
+    return [part.partition("=") for part in query.split("&") if part]
+
+
+def _refused_unless_http(url: httpx2.URL) -> httpx2.URL:
+    if url.scheme not in SCHEMES:
+        told = f"Disallowed URL scheme: '{url.scheme}'. Only {list(SCHEMES)} are allowed."
+        raise AddressRefused(told, is_malformed=True)
+    if not url.host:
+        raise AddressRefused("URL is missing a host.", is_malformed=True)
+    if url.port is not None and not 0 < url.port < 65536:
+        raise AddressRefused(f"Invalid URL: there is no port {url.port}.", is_malformed=True)
+    return url
+
+
+def _bare(url: httpx2.URL) -> httpx2.URL:
+    """The address without what is never sent in it."""
+    return url.copy_with(userinfo=b"", fragment=None)
+
+
+def _printable(text: str) -> str:
+    return _UNPRINTABLE.sub(lambda found: quote(found[0]), text.strip())
+
+
+def _checked(headers: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """The caller's headers but those that belong to the connection. Raises HttpFailed for one that is none."""
+    for name, value in headers.items():
+        lower = name.strip().lower()
+        if lower in _OURS:
+            continue
+        if not _HEADER_NAME.fullmatch(lower) or _CONTROL.search(value.strip()):
+            raise HttpFailed(f'The header "{name}" cannot be sent: there are control characters in it, or no name.')
+        yield lower, value.strip()
+
+
+def _body(call: Call) -> tuple[bytes, str]:
+    """The body and its type, which is empty where the caller alone knows it."""
+    if call.content is not None:
+        return call.content, ""
+    if call.form is not None:
+        form = urlencode(list(_pairs(call.form)), errors="replace").encode()
+        return form, "application/x-www-form-urlencoded" if form else ""
+    if call.has_json or call.json is not None:
+        try:
+            return json.dumps(call.json, allow_nan=False).encode(), "application/json"
+        except (TypeError, ValueError, RecursionError) as error:
+            raise HttpFailed(f"The body is no JSON: {error}") from error
+    return b"", ""
+
+
+def _pairs(values: Mapping[str, Any] | Sequence[tuple[str, Any]]) -> Iterator[tuple[str, str]]:
+    """Names and values as texts: a list repeats its name, null is left out, `true` is written as in JSON."""
+    items: Iterable[tuple[str, Any]] = values.items() if isinstance(values, Mapping) else values
+    for name, value in items:
+        for each in value if isinstance(value, list | tuple) else (value,):
+            if each is not None:
+                yield name, str(each).lower() if isinstance(each, bool) else str(each)
+
+
+def _latin(text: str) -> bytes:
+    """A header's value in the alphabet of HTTP, or in UTF-8 where it has other letters."""
+    try:
+        return text.encode("latin-1")
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "replace")

@@ -1,0 +1,274 @@
+"""A session with an MCP server, over the official SDK (tools 7).
+
+    session = Session(server, outgoing)
+    await session.open()
+    text = await session.call("add", {"a": 1, "b": 2})
+    await session.close()
+
+The SDK's scopes must be left by the task that entered them, and calls come from many: so each session is lived by a
+task of its own, which opens it, waits, and closes it. Requests go through our own way out, and nothing that the server
+offers of its own accord (sampling, elicitation, changed lists) is answered.
+"""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx2
+
+from canvas.errors import HttpFailed, NodeFailure, ToolError
+from providers.http.client import Outgoing
+from providers.http.redirects import first_hop, masked
+from providers.interfaces import Call
+from providers.mcp.headers import Filled, filled, secrets_of
+from providers.mcp.results import text_of
+
+OPEN_SECONDS = 5.0
+LIST_SECONDS = 10.0
+CALL_SECONDS = 10.0  # unless the server's row says otherwise
+CLOSE_SECONDS = 2.0
+MOST_BYTES = 1024 * 1024  # of one message of the server's
+MOST_TOOLS = 128
+MOST_PAGES = 16  # of a list, whose last page a server may never come to
+
+SSE, STREAMABLE = "sse", "streamable-http"
+SERVER_TYPES = (SSE, STREAMABLE)
+NOT_CONNECTED = "Connection failed (possibly due to auth error). Please check authentication settings first"
+CLOSED = "Error: Session is closed"
+HIDDEN = "[REDACTED]"
+
+
+@dataclass(frozen=True, slots=True)
+class McpServer:
+    """A server as it is reached for one caller. `secrets` may show in no text."""
+
+    id: str
+    name: str
+    url: str = field(repr=False)  # may hold a key
+    server_type: str
+    headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    call_seconds: float = CALL_SECONDS
+    secrets: tuple[str, ...] = field(default=(), repr=False)
+    dropped: tuple[str, ...] = ()  # headers that would have carried nothing
+
+    @classmethod
+    def of(
+        cls,
+        server_id: str,
+        name: str,
+        url: str,
+        server_type: str,
+        *,
+        headers: Mapping[str, str],
+        variables: Mapping[str, str],
+        call_seconds: float = CALL_SECONDS,
+        custom_header: Mapping[str, str] | None = None,
+    ) -> "McpServer":
+        """A server as it is stored, its headers filled in."""
+        found: Filled = filled(headers, variables, custom_header or {})
+        hidden = secrets_of(found.headers, variables, url)
+        return cls(server_id, name, url, server_type, found.headers, call_seconds, hidden, found.dropped)
+
+    def told(self, text: str) -> str:
+        """A text about the server, without what is secret in it, keys in addresses included."""
+        return masked(self.without_secrets(text))
+
+    def without_secrets(self, text: str) -> str:
+        """A text of the server's, without what we have sent it in confidence."""
+        for secret in self.secrets:
+            text = text.replace(secret, HIDDEN)
+        return text
+
+
+@dataclass(frozen=True, slots=True)
+class LiveTool:
+    """A tool as its server describes it now."""
+
+    name: str
+    description: str
+    schema: Mapping[str, Any] = field(repr=False)
+
+
+class McpUnreachable(ToolError):
+    """There is no session with an MCP server; the message says why."""
+
+    code = "mcp_unreachable"
+
+
+class Session:
+    """One server's session. Several tasks of one event loop may open and call it at once."""
+
+    def __init__(self, server: McpServer, http: Outgoing) -> None:
+        self.server = server
+        self._transport = http.transport(MOST_BYTES)
+        self._life: asyncio.Task[None] | None = None
+        self._ready: asyncio.Future[Any] | None = None
+        self._leave = asyncio.Event()
+        self._listing = asyncio.Lock()
+        self._tools: dict[str, LiveTool] | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it was closed, or has ended by itself."""
+        return self._leave.is_set() or (self._life is not None and self._life.done())
+
+    async def open(self) -> None:
+        """Open it, once. Raises McpUnreachable, and NodeFailure where the SDK is not installed."""
+        await self._client()
+
+    async def tools(self) -> Mapping[str, LiveTool]:
+        """What the server offers now, by name: asked for once, at most 128. Raises McpUnreachable."""
+        client = await self._client()
+        async with self._listing:
+            if self._tools is None:
+                limit = asyncio.timeout(LIST_SECONDS)
+                try:
+                    async with limit:
+                        self._tools = await self._listed(client)
+                except TimeoutError as error:
+                    if not limit.expired():
+                        raise
+                    text = f"Timeout listing the tools of server {self.server.id} (timeout={LIST_SECONDS:g})."
+                    raise McpUnreachable(text, retryable=True) from error
+                except Exception as error:
+                    told = f"Error listing the tools of server {self.server.id}: {self._said(error)}."
+                    raise McpUnreachable(told) from error
+            return self._tools
+
+    async def call(self, name: str, arguments: Mapping[str, Any]) -> str:
+        """What a tool answers, as a text for a model; also what went wrong with the call. Raises McpUnreachable."""
+        if self.is_over:
+            return CLOSED
+        client = await self._client()
+        seconds = self.server.call_seconds
+        limit = asyncio.timeout(seconds)
+        try:
+            async with limit:
+                result = await client.call_tool(name, dict(arguments))
+            content = [item.model_dump(mode="json", by_alias=True) for item in result.content]
+            text = text_of(content, result.structured_content, is_error=bool(result.is_error))
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            return f"Timeout calling tool '{name}' (timeout={seconds:g})."
+        except Exception as error:  # noqa: BLE001 (whatever a server or the SDK makes of a call is the model's to read)
+            text = f"Error calling tool '{name}': {self._said(error)}."
+        return self.server.without_secrets(text)
+
+    async def close(self) -> None:
+        """Close it, within two seconds; closing twice is closing once."""
+        self._leave.set()
+        if self._life is None or self._life.done():
+            return
+        try:
+            await asyncio.wait({self._life}, timeout=CLOSE_SECONDS)
+        finally:
+            self._life.cancel()
+
+    # -- the session's own task -----------------------------------------------------------------------------------
+    async def _client(self) -> Any:
+        if self._leave.is_set():
+            raise McpUnreachable(CLOSED)
+        if self._ready is None:
+            self._ready = asyncio.get_running_loop().create_future()
+            self._ready.add_done_callback(_seen)
+            self._life = asyncio.create_task(self._lives(self._ready))
+        return await asyncio.shield(self._ready)
+
+    async def _lives(self, ready: asyncio.Future[Any]) -> None:
+        limit = asyncio.timeout(OPEN_SECONDS)
+        try:
+            sdk = await asyncio.to_thread(
+                _sdk
+            )  # its import takes a second, which is neither the loop's nor the server's
+            async with AsyncExitStack() as stack:
+                async with limit:
+                    client = await stack.enter_async_context(self._sdk_client(sdk, stack))
+                ready.set_result(client)
+                await self._leave.wait()
+        except asyncio.CancelledError:
+            if not ready.done():
+                ready.set_exception(McpUnreachable(CLOSED))
+            raise
+        except BaseException as error:  # noqa: BLE001 (groups among them: what ended the session is told to who opens it)
+            if not ready.done():
+                ready.set_exception(self._unreachable(error, timed_out=limit.expired()))
+
+    def _sdk_client(self, sdk: "_Sdk", stack: AsyncExitStack) -> AbstractAsyncContextManager[Any]:
+        server = self.server
+        if server.server_type not in SERVER_TYPES:
+            raise McpUnreachable(f"Unsupported MCP server type: {server.server_type}")
+        asked = first_hop(Call("POST", server.url, headers=server.headers), "easel")
+        headers = {name: value for name, value in asked.headers.items() if name not in ("accept", "accept-encoding")}
+
+        def http_client(**_: Any) -> httpx2.AsyncClient:
+            return httpx2.AsyncClient(transport=self._transport, headers=headers, timeout=None, trust_env=False)
+
+        if server.server_type == SSE:
+            wire = sdk.sse_client(str(asked.url), httpx_client_factory=http_client)
+            return sdk.Client(wire, mode="legacy", cache=None)
+        http = http_client()
+        stack.push_async_callback(http.aclose)
+        wire = sdk.streamable_http_client(str(asked.url), http_client=http, max_sse_event_size=MOST_BYTES)
+        return sdk.Client(wire, cache=None)
+
+    def _unreachable(self, error: BaseException, *, timed_out: bool) -> NodeFailure:
+        failure = error if isinstance(error, NodeFailure) else self._transport.failure
+        if isinstance(failure, NodeFailure) and not failure.retryable:  # refused, redirected, too large: it says why
+            return McpUnreachable(self.server.told(failure.message))
+        if timed_out:
+            return McpUnreachable(f"Timeout initializing client_session for server {self.server.id}", retryable=True)
+        if isinstance(failure, HttpFailed):  # nobody is there, and no word about who we are was heard
+            told = self.server.told(failure.message)
+            return McpUnreachable(
+                f"Connection failed: {told} Check that the MCP server runs and that its URL is right."
+            )
+        return McpUnreachable(NOT_CONNECTED)
+
+    async def _listed(self, client: Any) -> dict[str, LiveTool]:
+        found: dict[str, LiveTool] = {}
+        cursor: str | None = None
+        for _ in range(MOST_PAGES):
+            page = await client.list_tools(cursor=cursor)
+            for tool in page.tools:
+                if len(found) == MOST_TOOLS:
+                    return found
+                found.setdefault(tool.name, LiveTool(tool.name, tool.description or "", dict(tool.input_schema)))
+            cursor = page.next_cursor
+            if not cursor:
+                break
+        return found
+
+    def _said(self, error: Exception) -> str:
+        """An error in as many words as may be shown."""
+        failure = self._transport.failure
+        return self.server.told(failure.message if failure is not None else str(error) or type(error).__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sdk:
+    """What we use of the SDK."""
+
+    Client: Any
+    sse_client: Any
+    streamable_http_client: Any
+
+
+def _sdk() -> _Sdk:
+    try:
+        from mcp import Client
+        from mcp.client.sse import sse_client
+        from mcp.client.streamable_http import streamable_http_client
+    except ImportError as missing:
+        raise NodeFailure("MCP servers need the SDK on every worker: pip install easel[mcp].") from missing
+    logging.getLogger("mcp").setLevel(logging.CRITICAL + 1)  # it writes addresses and messages, which may hold keys
+    return _Sdk(Client, sse_client, streamable_http_client)
+
+
+def _seen(ready: asyncio.Future[Any]) -> None:
+    """Whoever opened it may have gone; the loop need not complain that nobody asks."""
+    if not ready.cancelled():
+        ready.exception()

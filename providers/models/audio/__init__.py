@@ -1,0 +1,1 @@
+"""Text to speech, and speech to text."""

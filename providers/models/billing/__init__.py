@@ -1,0 +1,1 @@
+"""Prices, usage and budgets around model calls."""

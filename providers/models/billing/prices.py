@@ -1,0 +1,157 @@
+"""What calls of models cost: prices as data, and a model that tells the cost of each call with its usage.
+
+The account of a vendor comes first (`extra.prices`: model name pattern -> price), then the deployment's own file, then
+`prices.toml` beside this module. Where none has the model its price is unknown, which is told and never counts as zero.
+Money is whole billionths of its currency.
+"""
+
+import tomllib
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass, field, replace
+from decimal import ROUND_CEILING, Decimal
+from fnmatch import fnmatchcase
+from functools import cache
+from pathlib import Path
+from typing import Any, cast
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from canvas.budget import BILLION
+from canvas.errors import ModelError
+from providers.models.types.chat import ChatModel, ChatRequest, Completion, Delta, ModelSpec, Usage, UsageDelta
+
+MILLION, THOUSAND = 1_000_000, 1_000
+
+
+class Price(BaseModel):
+    """Money for a million tokens; also for a million characters that are read aloud, and for a thousand requests."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    input: Decimal = Field(ge=0)
+    output: Decimal = Field(ge=0)
+    cached: Decimal | None = Field(default=None, ge=0)
+    characters: Decimal = Field(default=Decimal(0), ge=0)
+    requests: Decimal = Field(default=Decimal(0), ge=0)
+    currency: str = Field(default="", pattern="^([A-Z]{3})?$")  # "": that of the factory, or USD
+
+    def of(self, usage: Usage) -> int:
+        """What usage costs, in billionths, rounded up. Of a total without its split each is of the dearer kind."""
+        cached = self.input if self.cached is None else self.cached
+        money = (
+            self.input * (usage.prompt_tokens - usage.cached_tokens)
+            + cached * usage.cached_tokens
+            + self.output * usage.completion_tokens
+            + max(self.input, self.output) * (usage.total_tokens - usage.prompt_tokens - usage.completion_tokens)
+            + self.characters * usage.characters
+            + self.requests * usage.calls * (MILLION // THOUSAND)
+        )
+        return int((money * BILLION / MILLION).to_integral_value(ROUND_CEILING))
+
+
+FREE = Price(input=Decimal(0), output=Decimal(0))
+"""The stand-ins cost nothing, whatever the currency."""
+
+
+class _Factory(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    currency: str = Field(default="USD", pattern="^[A-Z]{3}$")
+    models: dict[str, Price] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """All that a deployment knows of prices, by factory and model name pattern; its own come first."""
+
+    own: Mapping[str, Mapping[str, Price]] = field(default_factory=dict[str, Mapping[str, Price]])
+
+    def of(self, spec: ModelSpec) -> Price | None:
+        """The price of a model; None where nobody knows it. Raises ModelError for an account's price that is none."""
+        if spec.stand_in:
+            return FREE
+        tables = (_of_account(spec), self.own.get(spec.factory, {}), _built_in().get(spec.factory, {}))
+        return next((price for table in tables if (price := _found(table, spec.name)) is not None), None)
+
+
+def prices_from(path: Path) -> Prices:
+    """The prices of a deployment's own file. Raises ModelError, which names what is wrong with it."""
+    return Prices(_read(path))
+
+
+class PricedModel:
+    """A model whose usage says what it has cost."""
+
+    def __init__(self, model: ChatModel, price: Price | None) -> None:
+        self._model = model
+        self._price = price
+
+    @property
+    def spec(self) -> ModelSpec:
+        return self._model.spec
+
+    async def stream(self, request: ChatRequest) -> AsyncGenerator[Delta, None]:
+        """Deltas as they come, one UsageDelta at the end. Closing this closes the provider's connection."""
+        async with aclosing(cast("AsyncGenerator[Delta, None]", self._model.stream(request))) as deltas:
+            async for delta in deltas:
+                yield UsageDelta(priced(delta.usage, self._price)) if isinstance(delta, UsageDelta) else delta
+
+    async def complete(self, request: ChatRequest) -> Completion:
+        """The whole answer without streaming."""
+        answer = await self._model.complete(request)
+        return replace(answer, usage=priced(answer.usage, self._price))
+
+
+def priced(usage: Usage, price: Price | None) -> Usage:
+    """Usage with its cost; without a price, with the number of calls that nobody can tell the cost of."""
+    if price is None:
+        return replace(usage, unpriced_calls=usage.calls)
+    cost = price.of(usage)
+    return replace(usage, costs={price.currency: cost}) if cost else usage
+
+
+def _found(table: Mapping[str, Price], model: str) -> Price | None:
+    return next((price for pattern, price in table.items() if fnmatchcase(model, pattern)), None)
+
+
+def _of_account(spec: ModelSpec) -> Mapping[str, Price]:
+    given: Any = spec.extra.get("prices")
+    if not given:
+        return {}
+    try:
+        return _factory({"models": given})
+    except ValidationError as problem:
+        raise ModelError(
+            f"The account of {spec.factory} has prices that are none: {_first(problem)}",
+            kind="MODEL_ERROR",
+            provider=spec.factory,
+            model=spec.name,
+        ) from None
+
+
+@cache
+def _built_in() -> Mapping[str, Mapping[str, Price]]:
+    return _read(Path(__file__).with_name("prices.toml"))
+
+
+def _read(path: Path) -> Mapping[str, Mapping[str, Price]]:
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+        return {factory: _factory(block) for factory, block in table.items()}
+    except (OSError, ValueError) as problem:  # a ValidationError is a ValueError
+        told = _first(problem) if isinstance(problem, ValidationError) else str(problem)
+        raise ModelError(f"The prices in {path} cannot be read: {told}") from None
+
+
+def _factory(block: Any) -> Mapping[str, Price]:
+    read = _Factory.model_validate(block)
+    return {
+        pattern: price if price.currency else price.model_copy(update={"currency": read.currency})
+        for pattern, price in read.models.items()
+    }
+
+
+def _first(problem: ValidationError) -> str:
+    first = problem.errors(include_input=False, include_url=False)[0]
+    return f"{'.'.join(str(step) for step in first['loc'])}: {first['msg']}"

@@ -1,0 +1,263 @@
+"""From a model id in a canvas to a model that can be asked (tools 10.1, components 4).
+
+An id is the id of a stored model, `model@Factory`, `model@instance@Factory`, `model@Factory#instance`, or a bare model
+name. RAGFlow stores models of some factories with a suffix (`model___VLLM@VLLM`), which the server never sees. An id is
+looked up in the tenant's accounts; `vendors.toml` fills in what an account leaves open. The ids `scripted` and `echo`
+name the built-in stand-ins: by name only, no failure ever leads to them.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from canvas.errors import ModelError
+from providers.models.chat.dialects import base_of, dialect_of, usual_base, wire_to, with_version
+from providers.models.chat.echo import EchoWire, echo_spec
+from providers.models.chat.retrying_model import Pace, WiredModel
+from providers.models.chat.scripted import Script, ScriptedWire, script_from, scripted_spec
+from providers.models.limits.gated_wire import Gate, GatedWire
+from providers.models.text.context_window import FALLBACK_CONTEXT
+from providers.models.types.chat import ChatModel, ModelSpec
+from providers.models.types.rate_limits import Paced, Rates
+from providers.models.vendors.accounts import Account, AccountModel, accounts_from_toml, kinds_of, unwrapped
+from providers.models.vendors.families import own_families
+from providers.models.vendors.vendors import UNLISTED, Vendor, vendors
+from providers.models.wires.openai import OpenAIWire
+from providers.models.wires.openai_sdk import Limits
+
+__all__ = [
+    "HOUSE",
+    "Account",
+    "AccountModel",
+    "Limits",
+    "Vendor",
+    "accounts_from_toml",
+    "kinds_of",
+    "open_chat",
+    "resolve",
+    "vendors",
+    "with_version",
+]
+
+HOUSE = "Easel"  # the factory of the stand-ins
+
+
+def resolve(
+    llm_id: str, accounts: Sequence[Account], table: Mapping[str, Vendor] | None = None, *, kind: str = "chat"
+) -> ModelSpec:
+    """The model that `llm_id` names for the tenant whose accounts these are.
+
+    A model that can see can chat. Raises ModelError, whose text names provider and model and what to do.
+    """
+    known = vendors() if table is None else table
+    stand_in = _stand_in(llm_id, accounts)
+    if stand_in is not None:
+        return stand_in
+    account, name = _by_id(llm_id, accounts) or _by_name(llm_id, accounts, known)
+    return _spec(llm_id, account, name, known.get(account.factory, UNLISTED), kind)
+
+
+def open_chat(
+    spec: ModelSpec,
+    limits: Limits | None = None,
+    *,
+    scripted: Script | None = None,
+    pace: Pace | None = None,
+    gate: Gate | None = None,
+) -> ChatModel:
+    """A chat model for a resolved spec. A script that is handed in answers for whatever model was asked for.
+
+    Its requests pass the gate, if there is one; those of stand-ins do not.
+
+    Raises ModelError if this build cannot speak to the vendor, or the scripted model has no rules.
+    """
+    if scripted is not None:
+        return WiredModel(replace(spec, stand_in=True), ScriptedWire(scripted, spec.id), pace)
+    if spec.stand_in:
+        return WiredModel(spec, EchoWire() if spec.name == "echo" else _scripted_wire(spec), pace)
+    wire = wire_to(spec, limits or Limits(), hears=gate.hear if gate is not None else None)
+    if gate is None:
+        return WiredModel(spec, wire, pace)
+    return WiredModel(spec, GatedWire(wire, gate, wire.prepare if isinstance(wire, OpenAIWire) else None), pace)
+
+
+# -- which account and model an id names -----------------------------------------------------------------------------
+
+
+def _stand_in(llm_id: str, accounts: Sequence[Account]) -> ModelSpec | None:
+    name, _, factory = llm_id.partition("@")
+    if name not in ("scripted", "echo") or factory not in ("", HOUSE):
+        return None
+    if name == "echo":
+        return echo_spec(llm_id)
+    extra = next((account.extra for account in accounts if account.factory == HOUSE), {})
+    return scripted_spec(llm_id, extra)
+
+
+def _by_id(llm_id: str, accounts: Sequence[Account]) -> tuple[Account, str] | None:
+    for account in accounts:
+        for name, model in account.models.items():
+            if llm_id and model.id == llm_id:
+                return account, name
+    return None
+
+
+def _by_name(llm_id: str, accounts: Sequence[Account], known: Mapping[str, Vendor]) -> tuple[Account, str]:
+    parts = _parts(llm_id, accounts)
+    if parts is None:
+        raise ModelError(f'"{llm_id}" is no model id. Write it as model@Factory.', kind="MODEL_ERROR", model=llm_id)
+    name, instance, factory = parts
+    if not factory:
+        account = _by_bare_name(name, accounts, known)
+        return account, _listed_name(account, name, known)
+    offered = [account for account in accounts if account.factory == factory]
+    if not offered:
+        raise _missing(f"Provider {factory} not found for model {name}. Add an account for {factory}.", factory, name)
+    account = _instance(offered, instance, factory, name)
+    return account, _listed_name(account, name, known)
+
+
+def _parts(llm_id: str, accounts: Sequence[Account]) -> tuple[str, str | None, str] | None:
+    """Return (name, instance, factory) of an id, the factory "" for a bare name; None for what is no id.
+
+    `Factory#instance` names the account behind the factory, so the rest of the id is the model's name.
+    """
+    name, _, place = llm_id.rpartition("@")
+    factory, _, instance = place.rpartition("#")
+    if name and factory and instance and all(account.factory != place for account in accounts):
+        return name, instance, factory
+    parts = llm_id.rsplit("@", 2)
+    if not all(parts):
+        return None
+    if len(parts) == 1:
+        return llm_id, None, ""
+    return (parts[0], None, parts[1]) if len(parts) == 2 else (parts[0], parts[1], parts[2])
+
+
+def _listed_name(account: Account, name: str, known: Mapping[str, Vendor]) -> str:
+    """Return the name under which the account lists the model, with or without the suffix; else the name as it is."""
+    vendor = known.get(account.factory, UNLISTED)
+    if name in account.models:
+        return name
+    short = vendor.without_suffix(name)
+    return next((listed for listed in account.models if vendor.without_suffix(listed) == short), name)
+
+
+def _by_bare_name(name: str, accounts: Sequence[Account], known: Mapping[str, Vendor]) -> Account:
+    """The first active account that lists the model, else the first without a list whose vendor is known to have it."""
+    active = [account for account in accounts if account.status == "active"]
+    listed = {id(account): _listed_name(account, name, known) for account in active}
+    listing = [account for account in active if listed[id(account)] in account.models]
+    enabled = [account for account in listing if account.models[listed[id(account)]].status == "active"]
+    is_open = [
+        account
+        for account in active
+        if not account.models and known.get(account.factory, UNLISTED).context_of(name) is not None
+    ]
+    for account in (*enabled, *is_open, *listing):
+        return account
+    raise _missing(
+        f"Provider not found for model {name}. Write it as {name}@Factory, or add an account with it.", "", name
+    )
+
+
+def _instance(offered: Sequence[Account], instance: str | None, factory: str, name: str) -> Account:
+    """The account with that instance name. Unnamed: `default`, or the only active one."""
+    for account in offered:
+        if account.instance == (instance or "default"):
+            return account
+    active = [account for account in offered if account.status == "active"]
+    if instance in (None, "default") and len(active) == 1:
+        return active[0]
+    there = ", ".join(account.instance for account in offered)
+    message = (
+        f"Instance {instance or 'default'} of provider {factory} not found for model {name}. There is: {there}. "
+        f"Name one of these, or add an account with this instance."
+    )
+    raise _missing(message, factory, name)
+
+
+# -- what is known about it ------------------------------------------------------------------------------------------
+
+
+def _spec(llm_id: str, account: Account, name: str, vendor: Vendor, kind: str) -> ModelSpec:
+    factory = account.factory
+    sent = vendor.without_suffix(name)
+    model = account.models.get(name)
+    if model is None:
+        if account.models:
+            raise _missing(
+                f"Model {name} is not enabled for provider {factory}. Enable it or pick another.", factory, name
+            )
+        model = AccountModel(kinds=vendor.kinds_of(sent) or frozenset({kind}))
+    _check_status(account, model, name, kind)
+    key, payload = unwrapped(account.api_key)
+    extra = {**account.extra, **payload}
+    own_families(extra)  # better here than in the middle of a run
+    is_tools = next((told for told in (model.is_tools, extra.get("is_tools")) if told is not None), vendor.is_tools)
+    return ModelSpec(
+        id=llm_id,
+        name=sent,
+        factory=factory,
+        base_url=_base_url(account, vendor, name, extra),
+        api_key=key,
+        kinds=model.kinds,
+        context_tokens=model.context_tokens or vendor.context_of(sent) or FALLBACK_CONTEXT,
+        is_tools=bool(is_tools),
+        extra=extra,
+        paced=_paced(account, model, name),
+    )
+
+
+def _paced(account: Account, model: AccountModel, name: str) -> Paced | None:
+    """The limits of a model: its own, else those that the models of its account share."""
+    place = f"{account.owner or 'all'}/{account.factory}/{account.instance}"
+    title = f"{account.factory} ({account.instance})"
+    if model.told:
+        return Paced(Rates.among(model.told), f"{place}/{name}", f"{name} of {title}")
+    return Paced(account.rates, place, title) if account.rates.told else None
+
+
+def _check_status(account: Account, model: AccountModel, name: str, kind: str) -> None:
+    factory = account.factory
+    if account.status != "active":
+        raise _missing(
+            f"Provider {factory} is disabled (model {name}). Enable its account or pick another.", factory, name
+        )
+    able = {kind, "vision"} if kind == "chat" else {kind}
+    if model.status == "unsupported" or not able & model.kinds:
+        raise _missing(f"Model {name} of provider {factory} cannot be used as {kind}. Pick another.", factory, name)
+    if model.status != "active":
+        raise _missing(f"Model {name} of provider {factory} is disabled. Enable it or pick another.", factory, name)
+
+
+def _base_url(account: Account, vendor: Vendor, name: str, extra: Mapping[str, Any]) -> str | None:
+    dialect = dialect_of(account.factory, vendor, extra, account.base_url)
+    if not account.base_url:
+        if usual := usual_base(dialect, vendor, extra):
+            return usual
+        message = f"Provider {account.factory} needs a base URL for model {name}. Set `base_url` of its account."
+        raise _missing(message, account.factory, name)
+    parts = urlsplit(account.base_url.strip())
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        message = f"The base URL of provider {account.factory} (model {name}) must be http(s)://host/..."
+        raise _missing(message, account.factory, name)
+    return base_of(dialect, account.base_url)
+
+
+def _scripted_wire(spec: ModelSpec) -> ScriptedWire:
+    rules = spec.extra.get("rules")
+    if not rules:
+        message = f"The scripted model has no rules. Name a JSON or TOML file as `rules` in the account of {HOUSE}."
+        raise _refused(message, spec)
+    return ScriptedWire(script_from(Path(str(rules))), spec.id)
+
+
+def _missing(message: str, provider: str, model: str) -> ModelError:
+    return ModelError(message, kind="MODEL_ERROR", provider=provider, model=model)
+
+
+def _refused(message: str, spec: ModelSpec) -> ModelError:
+    return _missing(message, spec.factory, spec.name)

@@ -1,0 +1,136 @@
+"""The stand-in `echo`: a model for the offline demo that answers with what it was asked (decisions 26).
+
+It looks at the messages only, as any model would, and knows two prompts of ours by a line of their own in a system
+message. After `Categories:` the names stand as lines `- <name>`; the answer is the one that the last user message names
+first. After `JSON schema:` stands a JSON schema; the answer is a minimal instance of it. Any other request is answered
+with the text of its last user message. It never fails, calls no tools and takes no time.
+"""
+
+import json
+import re
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from json import JSONDecodeError, JSONDecoder
+from typing import Any
+
+from providers.models.text.context_window import text_of
+from providers.models.types.chat import ChatRequest, Delta, ModelSpec, TextDelta
+
+CATEGORIES_LINE = "Categories:"
+SCHEMA_LINE = "JSON schema:"
+
+_PIECE = 12  # characters
+_DEEPEST = 24  # levels of a schema; those that refer to themselves have no end
+_CATEGORIES = re.compile(rf"^{CATEGORIES_LINE}[ \t]*\n((?:[ \t]*-[^\n]*(?:\n|\Z))+)", re.MULTILINE)
+_SCHEMA = re.compile(rf"^{SCHEMA_LINE}", re.MULTILINE)
+_LAST_TURN, _ARROW = 'USER: "', " →"
+
+
+class EchoWire:
+    """Answers at once."""
+
+    async def send(self, request: ChatRequest, *, streamed: bool) -> AsyncGenerator[Delta, None]:
+        text = echo_of(request.messages)
+        for start in range(0, len(text), _PIECE):
+            yield TextDelta(text[start : start + _PIECE])
+
+
+def echo_spec(llm_id: str = "echo") -> ModelSpec:
+    """The echo model, labelled as the stand-in that it is."""
+    return ModelSpec(id=llm_id, name="echo", factory="Easel", base_url=None, context_tokens=131072, stand_in=True)
+
+
+def echo_of(messages: Sequence[Mapping[str, Any]]) -> str:
+    """The answer to these messages."""
+    system = "\n".join(text_of(m.get("content")) for m in messages if m.get("role") == "system")
+    asked = next((text_of(m.get("content")) for m in reversed(messages) if m.get("role") == "user"), "")
+    if found := _CATEGORIES.search(system):
+        names = [line.strip().removeprefix("-").strip() for line in found.group(1).splitlines()]
+        return _first_named(names, asked) or asked
+    schema = _schema_in(system)
+    if schema is not None:
+        return json.dumps(instance_of(schema), ensure_ascii=False)
+    return asked
+
+
+def instance_of(schema: Any) -> Any:
+    """A small value that a JSON schema describes: what is required, or every property if nothing is said to be."""
+    return _instance(schema, schema, 0)
+
+
+def _first_named(names: Sequence[str], asked: str) -> str | None:
+    """The category whose name comes first in the question; only the last turn of a quoted conversation is looked at."""
+    question = _last_turn(asked).lower()
+    named = [(question.index(name.lower()), -len(name), name) for name in names if name and name.lower() in question]
+    return min(named)[2] if named else None
+
+
+def _last_turn(asked: str) -> str:
+    """What stands in the quotes of the last `USER: "..."`, if the text ends with it; else the whole text."""
+    quoted = asked.rstrip().removesuffix(_ARROW)
+    start = quoted.rfind(_LAST_TURN, 0, len(quoted) - 1)
+    is_turn = start >= 0 and quoted.endswith('"')
+    return quoted[start + len(_LAST_TURN) : -1] if is_turn else asked
+
+
+def _schema_in(system: str) -> Any:
+    found = _SCHEMA.search(system)
+    start = system.find("{", found.end()) if found is not None else -1
+    if start < 0:
+        return None
+    try:
+        return JSONDecoder().raw_decode(system, start)[0]
+    except (JSONDecodeError, RecursionError):
+        return None
+
+
+def _instance(schema: Any, root: Any, depth: int) -> Any:
+    if not isinstance(schema, dict) or depth > _DEEPEST:
+        return None
+    if "const" in schema:
+        return schema["const"]
+    if "default" in schema:
+        return schema["default"]
+    if isinstance(schema.get("enum"), list) and schema["enum"]:
+        return schema["enum"][0]
+    if isinstance(schema.get("$ref"), str):
+        return _instance(_referred(schema["$ref"], root), root, depth + 1)
+    for choice in ("anyOf", "oneOf", "allOf"):
+        if isinstance(schema.get(choice), list) and schema[choice]:
+            return _instance(schema[choice][0], root, depth + 1)
+    return _plain_instance(schema, root, depth)
+
+
+def _plain_instance(schema: dict[str, Any], root: Any, depth: int) -> Any:
+    kind = schema.get("type", "object" if "properties" in schema else None)
+    match kind[0] if isinstance(kind, list) and kind else kind:
+        case "object":
+            properties = schema.get("properties")
+            if not isinstance(properties, dict):
+                return {}
+            required = schema.get("required")
+            names = [name for name in properties if name in required] if isinstance(required, list) else []
+            return {name: _instance(properties[name], root, depth + 1) for name in names or properties}
+        case "array":
+            return [_instance(schema.get("items"), root, depth + 1)] * _size(schema.get("minItems"))
+        case "string":
+            return "-" * _size(schema.get("minLength"))
+        case "integer" | "number":
+            least = schema.get("minimum", 0)
+            return least if isinstance(least, int | float) else 0
+        case "boolean":
+            return False
+        case _:
+            return None
+
+
+def _referred(pointer: str, root: Any) -> Any:
+    """What a local `#/a/b` points at, None if nothing."""
+    value = root
+    for step in pointer.removeprefix("#").split("/")[1:]:
+        value = value.get(step.replace("~1", "/").replace("~0", "~")) if isinstance(value, dict) else None
+    return value
+
+
+def _size(least: Any) -> int:
+    """How many characters or items to give, kept small."""
+    return min(max(least, 0), 100) if isinstance(least, int) else 0

@@ -1,0 +1,243 @@
+"""The stand-in `scripted`: a model that replays rules. For tests, conformance cases and recorded runs.
+
+A script is a list of rules; the first whose conditions all hold and whose `times` is not used up answers a request.
+
+    {"model", "system", "user", "last", "last_role", "any", "times",           conditions; none: it always holds
+     "reply", "reasoning", "tool_calls", "error", "error_after", "delay_ms"}   what the endpoint does
+
+Conditions on texts are matchers: a text (is contained), a list (all match), `{"regex"}` (searched, the dot matches
+line breaks), `{"equals"}`, `{"not": matcher}`. `system` looks at all system messages, `user` at the last user message,
+`last` at the last message of any role, `any` at all contents, joined by line breaks.
+"""
+
+import asyncio
+import copy
+import json
+import re
+import threading
+import tomllib
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any
+
+import orjson
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+
+from canvas.errors import ModelError
+from providers.errors import CallFailed, Code, failure
+from providers.models.text.context_window import text_of
+from providers.models.types.chat import CallsDelta, ChatRequest, Delta, ModelSpec, ReasoningDelta, TextDelta, ToolCall
+
+_FIRST_PIECE, _PIECE = 8, 5  # characters
+_CONTEXT_TOKENS = 131072
+
+
+def _known_matcher(matcher: Any) -> Any:
+    holds(matcher, "")
+    return matcher
+
+
+Matcher = Annotated[Any, AfterValidator(_known_matcher)]
+
+
+class Called(BaseModel):
+    """A tool call of a scripted answer. Arguments that are no text are sent as JSON."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    arguments: Any = Field(default_factory=dict)
+
+    @property
+    def text(self) -> str:
+        return self.arguments if isinstance(self.arguments, str) else json.dumps(self.arguments, ensure_ascii=False)
+
+
+class Rule(BaseModel):
+    """When it answers, and how."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    model: str | None = None
+    system: Matcher = None
+    user: Matcher = None
+    last: Matcher = None
+    last_role: str | None = None
+    any: Matcher = None
+    times: int | None = Field(default=None, ge=0)
+    reply: str = ""
+    reasoning: str = ""
+    tool_calls: tuple[Called, ...] = ()
+    error: str | None = None
+    error_after: str | None = None
+    delay_ms: float = Field(default=0, ge=0)
+
+    def answers(self, model: str, messages: Sequence[Mapping[str, Any]]) -> bool:
+        """Whether all conditions hold; `times` is the script's to count."""
+        last = messages[-1] if messages else {}
+        return (
+            self.model in (None, model)
+            and self.last_role in (None, last.get("role"))
+            and (self.last is None or holds(self.last, text_of(last.get("content"))))
+            and (self.user is None or holds(self.user, _last_of_user(messages)))
+            and (self.system is None or holds(self.system, _joined(messages, "system")))
+            and (self.any is None or holds(self.any, _joined(messages)))
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A request as the script saw it. `rule` is the index of the rule that answered, None if none did."""
+
+    model: str
+    messages: tuple[Mapping[str, Any], ...]
+    tools: tuple[str, ...]
+    params: Mapping[str, Any]
+    rule: int | None
+
+
+class Script:
+    """Rules, how often each has been used, and what was asked. Any number of models, threads and loops may share it."""
+
+    def __init__(self, rules: Sequence[Mapping[str, Any] | Rule]) -> None:
+        self.rules = tuple(_rule(number, rule) for number, rule in enumerate(rules))
+        self._lock = threading.Lock()
+        self._used = [0] * len(self.rules)
+        self._seen: list[Seen] = []
+
+    @property
+    def requests(self) -> tuple[Seen, ...]:
+        """All requests so far, in the order in which they came."""
+        with self._lock:
+            return tuple(self._seen)
+
+    def answer(self, model: str, request: ChatRequest) -> tuple[Rule | None, int]:
+        """The rule for a request, or None, and the number of the request; uses the rule and notes the request."""
+        messages = tuple(copy.deepcopy(dict(message)) for message in request.messages)
+        tools = tuple(str(tool["function"]["name"]) for tool in request.tools)
+        with self._lock:
+            index = next(
+                (i for i in range(len(self.rules)) if self._is_free(i) and self.rules[i].answers(model, messages)), None
+            )
+            if index is not None:
+                self._used[index] += 1
+            self._seen.append(Seen(model, messages, tools, dict(request.params), index))
+            return (None if index is None else self.rules[index]), len(self._seen)
+
+    def _is_free(self, index: int) -> bool:
+        times = self.rules[index].times
+        return times is None or self._used[index] < times
+
+
+class ScriptedWire:
+    """Answers requests to the model called `model` out of a script."""
+
+    def __init__(self, script: Script, model: str) -> None:
+        self._script = script
+        self._model = model
+
+    async def send(self, request: ChatRequest, *, streamed: bool) -> AsyncGenerator[Delta, None]:
+        rule, number = self._script.answer(self._model, request)
+        if rule is None:
+            raise CallFailed(Code.MODEL_ERROR, f'No rule of the script answers this request to "{self._model}".')
+        if rule.delay_ms:
+            await asyncio.sleep(rule.delay_ms / 1000)
+        if rule.error is not None:
+            raise failure(rule.error)
+        for piece in _pieces(rule.reasoning):
+            yield ReasoningDelta(piece)
+        for piece in _pieces(rule.reply):
+            yield TextDelta(piece)
+        if rule.error_after is not None:
+            raise failure(rule.error_after)
+        if rule.tool_calls:
+            calls = enumerate(rule.tool_calls)
+            yield CallsDelta(tuple(ToolCall(f"call_{number}_{i}", call.name, call.text) for i, call in calls))
+
+
+def scripted_spec(llm_id: str, extra: Mapping[str, Any] | None = None) -> ModelSpec:
+    """What a script stands for when it answers for `llm_id`: it can chat, see and call tools, and has much room.
+
+    `extra` may name the file with the rules as `rules`.
+    """
+    return ModelSpec(
+        id=llm_id,
+        name=llm_id,
+        factory="Easel",
+        base_url=None,
+        kinds=frozenset({"chat", "vision"}),
+        context_tokens=_CONTEXT_TOKENS,
+        is_tools=True,
+        stand_in=True,
+        extra=extra or {},
+    )
+
+
+def script_from(path: Path) -> Script:
+    """The script in a JSON or TOML file: a list of rules, or an object with the list as `rules` or `llm`.
+
+    Until the file changes, every caller of a process gets the same script, so that `times` counts over all of them.
+    """
+    try:
+        return _script_at(path.resolve(), path.stat().st_mtime_ns)
+    except (OSError, ValueError) as problem:
+        raise ModelError(f"The rules of the scripted model cannot be read from {path}: {problem}") from problem
+
+
+def holds(matcher: Any, text: str) -> bool:
+    """Whether a matcher accepts a text. Raises ValueError if it is none."""
+    match matcher:
+        case None:
+            return True
+        case str():
+            return matcher in text
+        case list():
+            verdicts = [holds(one, text) for one in matcher]  # each is looked at, so that a bad one is found
+            return all(verdicts)
+        case {"regex": str(pattern), **others} if not others:
+            try:
+                return re.search(pattern, text, re.DOTALL) is not None
+            except re.error as problem:
+                raise ValueError(f"{pattern!r} is no regular expression: {problem}") from problem
+        case {"equals": str(whole), **others} if not others:
+            return text == whole
+        case {"not": unwanted, **others} if not others:
+            return not holds(unwanted, text)
+        case _:
+            raise ValueError(f'{matcher!r} is no matcher; use a text, a list, {{"regex"}}, {{"equals"}} or {{"not"}}')
+
+
+@cache
+def _script_at(path: Path, changed_at: int) -> Script:
+    content = path.read_bytes()
+    document: Any = tomllib.loads(content.decode()) if path.suffix == ".toml" else orjson.loads(content)
+    rules = document.get("rules", document.get("llm")) if isinstance(document, dict) else document
+    if not isinstance(rules, list):
+        raise ValueError("it has no list of rules")
+    return Script(rules)
+
+
+def _rule(number: int, rule: Mapping[str, Any] | Rule) -> Rule:
+    try:
+        return rule if isinstance(rule, Rule) else Rule.model_validate(rule)
+    except ValidationError as problem:
+        first = problem.errors()[0]
+        where = ".".join(str(step) for step in first["loc"])
+        raise ModelError(f"Rule {number} of the script, field {where or 'rule'}: {first['msg']}") from problem
+
+
+def _pieces(text: str) -> Iterator[str]:
+    if text:
+        yield text[:_FIRST_PIECE]
+    for start in range(_FIRST_PIECE, len(text), _PIECE):
+        yield text[start : start + _PIECE]
+
+
+def _last_of_user(messages: Sequence[Mapping[str, Any]]) -> str:
+    return next((text_of(m.get("content")) for m in reversed(messages) if m.get("role") == "user"), "")
+
+
+def _joined(messages: Sequence[Mapping[str, Any]], role: str | None = None) -> str:
+    return "\n".join(text_of(m.get("content")) for m in messages if role in (None, m.get("role")))

@@ -1,0 +1,67 @@
+"""The doors to models that turn texts into vectors, and to those that tell which texts answer a question (tools 10.7).
+
+    embedder = open_embedder(resolve("text-embedding-3-small@OpenAI", accounts, kind=EMBEDDING))
+    vectors = (await embedder.embed(["a text", "another"])).vectors
+
+Whoever comes out of them raises ModelError, after the repeats that chat makes too. The stand-ins `echo` and `scripted`
+are deterministic and need no server; they are reached by these names only.
+"""
+
+from dataclasses import replace
+
+from canvas.errors import ModelError
+from providers.models.billing.metering import Meter
+from providers.models.chat.dialects import Dialect, spoken_by
+from providers.models.chat.retrying_model import Pace
+from providers.models.embeddings.bedrock_embeddings import VectorsOfBedrock
+from providers.models.embeddings.openai_embeddings import EMBEDDING, VectorsOfVendor
+from providers.models.embeddings.reranking import RERANK, RanksOfVendor
+from providers.models.embeddings.stand_in import HashedWords
+from providers.models.types.chat import ModelSpec
+from providers.models.types.embeddings import Embedded, Embedder, Reranker
+from providers.models.vendors.vendors import UNLISTED, vendors
+from providers.models.wires.openai_sdk import Limits
+
+__all__ = ["EMBEDDING", "RERANK", "Embedded", "Embedder", "Reranker", "open_embedder", "open_reranker"]
+
+
+def open_embedder(
+    spec: ModelSpec, limits: Limits | None = None, pace: Pace | None = None, meter: Meter | None = None
+) -> Embedder:
+    """An embedder for a resolved spec. Raises ModelError if this build cannot ask the vendor for vectors."""
+    meter = meter or Meter(spec, EMBEDDING)
+    if spec.stand_in:
+        return HashedWords(spec, meter)
+    if spoken_by(spec) is Dialect.BEDROCK:
+        return VectorsOfBedrock(spec, limits or Limits(), pace or Pace(), meter)
+    vendor = vendors().get(spec.factory, UNLISTED)
+    way = _way(spec, EMBEDDING)
+    is_azure = spoken_by(spec) is Dialect.AZURE
+    return VectorsOfVendor(way, vendor.embedding, limits or Limits(), pace or Pace(), meter=meter, is_azure=is_azure)
+
+
+def open_reranker(
+    spec: ModelSpec, limits: Limits | None = None, pace: Pace | None = None, meter: Meter | None = None
+) -> Reranker:
+    """A reranker for a resolved spec. Raises ModelError if this build cannot ask the vendor for ranks."""
+    meter = meter or Meter(spec, RERANK)
+    if spec.stand_in:
+        return HashedWords(spec, meter)
+    vendor = vendors().get(spec.factory, UNLISTED)
+    return RanksOfVendor(_way(spec, RERANK), vendor.ranking, limits or Limits(), pace or Pace(), meter=meter)
+
+
+def _way(spec: ModelSpec, kind: str) -> ModelSpec:
+    """A model as it is asked over OpenAI's wire, which its vendor may offer beside its own."""
+    match spoken_by(spec):
+        case Dialect.OPENAI | Dialect.AZURE:
+            return spec
+        case Dialect.GEMINI if kind == EMBEDDING:
+            return replace(spec, base_url=f"{(spec.base_url or '').rstrip('/')}/openai")
+        case _:
+            raise ModelError(
+                f"Models of {spec.factory} cannot be used as {kind} (model {spec.name}). Pick another vendor's.",
+                kind="MODEL_ERROR",
+                provider=spec.factory,
+                model=spec.name,
+            )

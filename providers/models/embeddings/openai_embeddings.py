@@ -1,0 +1,158 @@
+"""Vectors over OpenAI's wire (tools 10.7): POST {base}/embeddings {"model", "input": [texts]}.
+
+Texts go in batches as large as the vendor takes and are cut to what the model reads. Of an answer nothing is taken for
+granted: vectors may come in any order of `index`, as numbers or in base64, and too few, too many, of several lengths or
+with numbers that are none. Whatever is wrong is an error; no text ever gets another one's vector.
+"""
+
+import struct
+from base64 import b64decode
+from binascii import Error as NotBase64
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from math import isfinite
+from typing import Any
+
+from providers.errors import CallFailed, Code, failure
+from providers.models.billing.metering import Meter, Sent
+from providers.models.chat.retrying_model import Pace
+from providers.models.embeddings.retrying_call import until_answered
+from providers.models.text.context_window import budget, cut_to, most_tokens
+from providers.models.types.chat import ModelSpec
+from providers.models.types.embeddings import Embedded
+from providers.models.vendors.vendors import Embedding
+from providers.models.wires.openai_responses import field_of, message_in
+from providers.models.wires.openai_sdk import Limits, answer_of, ask
+
+EMBEDDING = "embedding"
+_PATH = "/embeddings"
+_BLANK = " "  # in place of an empty text, which vendors refuse
+
+
+class VectorsOfVendor:
+    """An embedding model of one account."""
+
+    def __init__(
+        self,
+        spec: ModelSpec,
+        embedding: Embedding,
+        limits: Limits,
+        pace: Pace,
+        *,
+        meter: Meter | None = None,
+        is_azure: bool = False,
+    ) -> None:
+        self._spec = spec
+        self._meter = meter or Meter(spec, EMBEDDING)
+        self._is_azure = is_azure
+        self._batch = batch_of(spec.extra.get("embedding_batch"), embedding.batch)
+        own = spec.extra.get("embedding_fields")
+        self._fields = {**embedding.fields, **(own if isinstance(own, Mapping) else {})}
+        self._limits = limits
+        self._pace = pace
+
+    @property
+    def model(self) -> str:
+        return f"{self._spec.name}@{self._spec.factory}"
+
+    async def embed(self, texts: Sequence[str]) -> Embedded:
+        cut = [fitted(text, budget(self._spec.context_tokens)) for text in texts]
+        return await in_batches(cut, self._batch, self._once, self._meter, self._pace)
+
+    async def _once(self, batch: Sequence[str], length: int | None) -> tuple[Embedded, int | None]:
+        body = {**self._fields, "model": self._spec.name, "input": list(batch)}
+        reply = await ask(self._spec, _PATH, body, self._limits, is_azure=self._is_azure, hears=self._meter.hear)
+        answer = answer_of(reply)
+        vectors = vectors_in(answer, len(batch), length)
+        tokens = tokens_in(answer)
+        return Embedded(vectors, tokens if tokens is not None else Sent(tuple(batch)).tokens()), tokens
+
+
+Once = Callable[[Sequence[str], int | None], Awaitable[tuple[Embedded, int | None]]]
+"""One request: texts, and how long vectors are if that is known. What came, and the tokens if the vendor has told."""
+
+
+async def in_batches(texts: Sequence[str], size: int, once: Once, meter: Meter, pace: Pace) -> Embedded:
+    """Vectors of texts, of which a vendor takes so many at once. Raises ModelError."""
+    vectors: list[Sequence[float]] = []
+    tokens = 0
+    for start in range(0, len(texts), size):
+        batch = texts[start : start + size]
+        length = len(vectors[0]) if vectors else None
+        answered = await until_answered(partial(once, batch, length), Sent(tuple(batch)), meter, pace)
+        vectors += answered.vectors
+        tokens += answered.tokens
+    return Embedded(vectors, tokens)
+
+
+def vectors_in(answer: Any, count: int, length: int | None = None) -> list[Sequence[float]]:
+    """The vectors of an answer to `count` texts, in the order of the texts. Raises CallFailed."""
+    data = field_of(answer, "data")
+    if not isinstance(data, list):
+        told = message_in(answer) if field_of(answer, "error") or field_of(answer, "message") else None
+        raise failure(told) if told else _wrong("holds no vectors; is the base URL right, and is this such a model?")
+    if len(data) != count:
+        raise _wrong(f"holds {len(data)} vectors for {count} texts")
+    found: dict[int, Sequence[float]] = {}
+    for position, item in enumerate(data):
+        index = field_of(item, "index")
+        found[index if isinstance(index, int) else position] = _vector(field_of(item, "embedding"))
+    if found.keys() != set(range(count)):
+        raise _wrong("numbers its vectors wrongly")
+    vectors = [found[index] for index in range(count)]
+    lengths = {len(vector) for vector in vectors} | ({length} if length is not None else set())
+    if len(lengths) > 1:
+        raise _wrong(f"has vectors of several lengths: {', '.join(map(str, sorted(lengths)))}")
+    return vectors
+
+
+def fitted(text: str, tokens: int) -> str:
+    """A text as it may be sent: not empty, and with at most so many tokens."""
+    cut = text if most_tokens(text) <= tokens else cut_to(text, tokens)
+    return cut if cut.strip() else _BLANK
+
+
+def batch_of(own: Any, usual: int) -> int:
+    """How much goes in one request: what an account says, if it is a number that can be."""
+    return own if isinstance(own, int) and not isinstance(own, bool) and own > 0 else usual
+
+
+def _vector(told: Any) -> Sequence[float]:
+    numbers = _unpacked(told) if isinstance(told, str) else told
+    if not isinstance(numbers, list) or not numbers:
+        raise _wrong("has a vector that is none")
+    if not all(type(number) in (float, int) and _is_finite(number) for number in numbers):
+        raise _wrong("has a vector with something in it that is no number")
+    return [float(number) for number in numbers]
+
+
+def _unpacked(text: str) -> list[float]:
+    """A vector in base64: floats of four bytes, the lowest byte first."""
+    try:
+        packed = b64decode(text, validate=True)
+        return list(struct.unpack(f"<{len(packed) // 4}f", packed))
+    except (NotBase64, ValueError, struct.error) as problem:
+        raise _wrong("has a vector in base64 that cannot be read") from problem
+
+
+def _is_finite(number: float) -> bool:
+    try:
+        return isfinite(number)
+    except OverflowError:
+        return False
+
+
+def tokens_in(answer: Any) -> int | None:
+    """The tokens that a vendor has counted; None if it does not say."""
+    meta = field_of(answer, "meta")  # Cohere's way to say it
+    sources = (field_of(answer, "usage"), field_of(meta, "billed_units"), field_of(meta, "tokens"))
+    for source in sources:
+        for name in ("total_tokens", "prompt_tokens", "input_tokens"):
+            told = field_of(source, name)
+            if isinstance(told, int) and told > 0:
+                return told
+    return None
+
+
+def _wrong(what: str) -> CallFailed:
+    return CallFailed(Code.MODEL_ERROR, f"The provider's answer {what}.")

@@ -1,0 +1,43 @@
+"""A question with one whole answer, sent again while its failure may pass: vectors, ranks, transcripts.
+
+The rules are those of chat (tools 10.4), and each request passes the meter. In the end there is an answer, or a
+ModelError that names the model.
+"""
+
+from collections.abc import Awaitable, Callable
+from itertools import count
+from typing import TypeVar
+
+from canvas.errors import ModelError
+from providers.errors import CallFailed, redact
+from providers.models.billing.metering import Meter, Sent
+from providers.models.chat.retrying_model import Pace
+from providers.models.text.sanitizer import clean
+from providers.models.types.chat import ModelSpec
+
+T = TypeVar("T")
+
+
+async def until_answered(ask: Callable[[], Awaitable[tuple[T, int | None]]], sent: Sent, meter: Meter, pace: Pace) -> T:
+    """What `ask` gives in the end, without the tokens it tells of. Raises ModelError where it fails for good."""
+    spec = meter.spec
+    for repeats in count():
+        try:
+            return await meter.passed(ask, sent)
+        except CallFailed as failed:
+            wait = pace.wait_before_next(failed, repeats, model=spec.id)
+            if wait is None:
+                raise _error(failed, spec) from failed
+        await pace.sleep(wait)
+    raise AssertionError("unreachable: counting has no end")
+
+
+def _error(failed: CallFailed, spec: ModelSpec) -> ModelError:
+    told = redact(clean(failed.detail), *spec.secrets)
+    return ModelError(
+        f"Model {spec.id}: {failed.code} - {told}",
+        retryable=failed.may_be_repeated,
+        kind=str(failed.code),
+        provider=spec.factory,
+        model=spec.name,
+    )

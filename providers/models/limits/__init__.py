@@ -1,0 +1,1 @@
+"""Rate limits, idempotency keys and timeouts around model calls."""

@@ -1,0 +1,1 @@
+"""Texts of models: what fits into a context window, what is cut from an answer."""

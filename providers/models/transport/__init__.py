@@ -1,0 +1,1 @@
+"""HTTP connections to model servers, to addresses that the operator allows."""

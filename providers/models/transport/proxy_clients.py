@@ -1,0 +1,40 @@
+"""Requests to models by way of a proxy that a deployment has chosen (`providers/models/transport/clients.py` says
+when).
+
+The proxy looks names up and sees what we cannot, so what is checked here is what can be: an address that stands in the
+URL itself, names of metadata services, and every name where models may lead to public addresses only.
+"""
+
+import ssl
+
+import httpx2
+
+from providers.http.address_policy import addresses_of, is_address, is_of_metadata
+from providers.models.transport.connect import ModelHosts, looked_up
+
+KEPT = 100  # idle connections of one client
+
+
+class ByProxy(httpx2.AsyncBaseTransport):
+    """One for a client. It raises AddressRefused, and errors of httpx2."""
+
+    def __init__(self, proxy: str, tls: ssl.SSLContext, hosts: ModelHosts) -> None:
+        limits = httpx2.Limits(max_connections=None, max_keepalive_connections=KEPT)
+        self._way = httpx2.AsyncHTTPTransport(verify=tls, trust_env=False, proxy=proxy, limits=limits)
+        self._hosts = hosts
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        host, port = request.url.host, request.url.port or 443
+        if not self._hosts.private or is_address(host) or is_of_metadata(host):
+            await addresses_of(
+                host,
+                port,
+                self._hosts.guard,
+                trusted=self._hosts.private,
+                subject="The base URL",
+                resolve=looked_up,
+            )
+        return await self._way.handle_async_request(request)
+
+    async def aclose(self) -> None:
+        await self._way.aclose()

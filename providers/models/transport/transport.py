@@ -1,0 +1,316 @@
+"""Connections to one provider: the HTTP transport that the SDK's client sends through.
+
+A model is asked by one POST over one connection, and mostly waits. The general transport of `httpx2` looks at all of
+its connections whenever a request begins or ends, and reads through four layers; this one is a protocol of asyncio for
+each connection, and takes the last of those that are free. Each is opened to an address that was checked
+(`providers/models/transport/connect.py`). It knows nothing of proxies (`providers/models/transport/clients.py`).
+
+A connection whose answer was not read to its end is closed, so whoever is cancelled takes the provider's work with it.
+"""
+
+import asyncio
+import select
+import ssl
+from collections import deque
+from collections.abc import Mapping
+
+import httpx2
+
+from canvas.errors import AddressRefused, ToolError
+from providers.http.address_policy import Resolve
+from providers.models.transport.connect import ModelHosts, dialled, looked_up
+from providers.models.transport.http1 import Answer, BrokenAnswer, request_bytes
+
+KEPT = 100  # idle connections of one client
+KEPT_SECONDS = 4.0  # many servers close idle ones after 5 s; one that is closed while we write costs a failed request
+MUCH = 256 * 1024  # bytes that nobody has read yet, after which a provider has to wait
+
+_Place = tuple[str, str, int]  # scheme, host, port
+
+
+class Transport(httpx2.AsyncBaseTransport):
+    """One for a client; for one event loop, as its client is. It raises AddressRefused, and errors of httpx2."""
+
+    def __init__(self, tls: ssl.SSLContext, hosts: ModelHosts | None = None, *, resolve: Resolve = looked_up) -> None:
+        self._tls = tls
+        self._hosts = hosts or ModelHosts()
+        self._resolve = resolve
+        self._idle: dict[_Place, dict[_Connection, None]] = {}  # the last used last
+        self._open: set[_Connection] = set()
+        self._is_closed = False
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        url, limits = request.url, _limits(request)
+        if url.scheme not in ("http", "https") or not url.host:
+            raise httpx2.UnsupportedProtocol(f"'{url.scheme}' is no protocol of the web")
+        place = (url.scheme, url.raw_host.decode("ascii"), url.port or (443 if url.scheme == "https" else 80))
+        body = await request.aread()
+        try:
+            sent = request_bytes(request.method, url.raw_path, request.headers.raw, body)
+        except ValueError as error:
+            raise httpx2.LocalProtocolError(str(error)) from error
+        connection = self._free(place) or await self._dialled(place, limits.get("connect"))
+        answer = await connection.ask(sent, request.method, limits.get("read"))
+        return httpx2.Response(
+            answer.status,
+            headers=answer.headers,
+            stream=_Body(self, connection),
+            extensions={"http_version": b"HTTP/1.1"},
+        )
+
+    async def aclose(self) -> None:
+        self._is_closed = True
+        for connection in list(self._open):
+            connection.close()
+
+    def keep(self, connection: "_Connection") -> None:
+        """Take a connection back whose answer is over."""
+        if not connection.is_reusable or len(self._idle.get(connection.place, ())) >= KEPT:
+            connection.close()
+            return
+        connection.rest(KEPT_SECONDS)
+        self._idle.setdefault(connection.place, {})[connection] = None
+
+    def forget(self, connection: "_Connection") -> None:
+        """A connection has gone."""
+        self._open.discard(connection)
+        idle = self._idle.get(connection.place, {})
+        idle.pop(connection, None)
+        if not idle:
+            self._idle.pop(connection.place, None)
+
+    def _free(self, place: _Place) -> "_Connection | None":
+        """The connection that was used last, for the server is the least tired of it."""
+        idle = self._idle.get(place)
+        while idle:
+            connection, _ = idle.popitem()
+            if connection.is_reusable and connection.is_quiet:
+                return connection
+            connection.close()
+        return None
+
+    async def _dialled(self, place: _Place, seconds: float | None) -> "_Connection":
+        try:
+            async with asyncio.timeout(seconds):
+                connection = await self._opened(place)
+        except TimeoutError as error:
+            raise httpx2.ConnectTimeout(f"no connection within {seconds:g} s" if seconds else str(error)) from error
+        except AddressRefused as error:
+            if isinstance(error.__cause__, OSError):  # nobody knows the name, which may pass
+                raise httpx2.ConnectError(error.message) from error
+            raise
+        except ToolError as error:
+            raise httpx2.ConnectError(error.message) from error
+        except (OSError, UnicodeError) as error:  # certificates that nobody trusts, and names that are none, too
+            raise httpx2.ConnectError(str(error) or type(error).__name__) from error
+        if self._is_closed:  # meanwhile
+            connection.close()
+            raise httpx2.ConnectError("the client is closed")
+        self._open.add(connection)
+        return connection
+
+    async def _opened(self, place: _Place) -> "_Connection":
+        scheme, host, port = place
+        is_secret = scheme == "https"
+        dialled_to = await dialled(host, port, self._hosts, self._resolve)
+        try:
+            _, connection = await asyncio.get_running_loop().create_connection(
+                lambda: _Connection(self, place),
+                sock=dialled_to,
+                ssl=self._tls if is_secret else None,
+                server_hostname=host if is_secret else None,
+            )
+        except BaseException:  # called off as well: then nobody else knows the socket
+            dialled_to.close()
+            raise
+        return connection
+
+
+class _Connection(asyncio.Protocol):
+    """A connection, and the answer that comes over it."""
+
+    __slots__ = (
+        "_answer", "_error", "_is_paused", "_late_at", "_loop", "_owner", "_parts", "_seconds", "_timer", "_transport",
+        "_unread", "_waiter", "place",
+    )  # fmt: skip
+
+    def __init__(self, owner: Transport, place: _Place) -> None:
+        self.place = place
+        self._owner = owner
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None  # None once it is closed
+        self._answer: Answer | None = None
+        self._parts: deque[bytes] = deque()
+        self._unread = 0  # bytes of the parts
+        self._is_paused = False
+        self._error: Exception | None = None
+        self._waiter: asyncio.Future[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None  # until it has been idle, or silent, for too long
+        self._seconds: float | None = None  # that the provider may be silent
+        self._late_at = 0.0  # on the loop's clock
+
+    # -- for whoever asks -----------------------------------------------------------------------------------------
+    @property
+    def is_reusable(self) -> bool:
+        """Whether it is open and nothing more is to come over it."""
+        is_done = self._answer is None or (self._answer.is_over and self._answer.is_reusable)
+        return self._transport is not None and is_done
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nothing lies there that a busy event loop has not seen yet; most likely, that the server has left."""
+        if self._transport is None:
+            return False
+        look = select.poll()
+        look.register(self._transport.get_extra_info("socket").fileno(), select.POLLIN)
+        return not look.poll(0)
+
+    async def ask(self, sent: bytes, method: str, seconds: float | None) -> Answer:
+        """Send a request; its answer, as soon as its head is here. Raises errors of httpx2."""
+        self._stop_timer()
+        self._answer = answer = Answer(method)
+        self._seconds = seconds
+        try:
+            if self._transport is not None:
+                self._transport.write(sent)
+            while not answer.status:
+                await self._more()
+        except BaseException:  # whoever leaves here, cancelled or failed, leaves an answer that nobody reads
+            self.close()
+            raise
+        return answer
+
+    async def part(self) -> bytes | None:
+        """The next part of the body; None at its end. Raises errors of httpx2."""
+        while not self._parts:
+            if self._answer is None or self._answer.is_over:
+                return None
+            await self._more()
+        part = self._parts.popleft()
+        self._unread -= len(part)
+        if self._is_paused and self._unread <= MUCH // 2 and self._transport is not None:
+            self._is_paused = False
+            self._transport.resume_reading()
+        return part
+
+    def rest(self, seconds: float) -> None:
+        """Stay open for a while, for the next request."""
+        self._answer = None
+        self._stop_timer()
+        self._timer = self._loop.call_later(seconds, self.close)
+
+    def close(self) -> None:
+        """At once: what was not sent yet is not sent."""
+        transport, self._transport = self._transport, None
+        if transport is not None:
+            transport.abort()
+        self._stop_timer()
+        self._owner.forget(self)
+
+    async def _more(self) -> None:
+        """Wait until something has come."""
+        if self._error is not None:
+            raise self._error
+        if self._transport is None:
+            raise httpx2.ReadError("the connection is closed")
+        self._waiter = self._loop.create_future()
+        if self._seconds is not None:
+            self._late_at = self._loop.time() + self._seconds
+            if self._timer is None:
+                self._timer = self._loop.call_at(self._late_at, self._look_for_silence)
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+        if self._error is not None and not self._parts:
+            raise self._error
+
+    # -- for the event loop ---------------------------------------------------------------------------------------
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        if self._answer is None or self._answer.is_over:
+            self.close()  # of an answer that nobody has asked for
+            return
+        try:
+            parts = self._answer.feed(data)
+        except BrokenAnswer as error:
+            self._fails(httpx2.RemoteProtocolError(str(error)))
+            return
+        self._parts.extend(parts)
+        self._unread += sum(map(len, parts))
+        if self._unread > MUCH and not self._is_paused and self._transport is not None:
+            self._is_paused = True
+            self._transport.pause_reading()
+        if self._parts or self._answer.status or self._answer.is_over:
+            self._wake()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        if exc is not None:
+            self._fails(httpx2.ReadError(str(exc) or type(exc).__name__))
+        elif self._answer is not None and not self._answer.is_over:
+            try:
+                self._answer.end()
+            except BrokenAnswer as error:
+                self._fails(httpx2.RemoteProtocolError(str(error)))
+        self.close()
+        self._wake()
+
+    def _look_for_silence(self) -> None:
+        """One timer for an answer, set again when it goes off too early: pieces come more often than silences do."""
+        self._timer = None
+        if self._waiter is None:
+            return  # whoever reads is busy, and the next wait sets it again
+        if self._loop.time() < self._late_at:
+            self._timer = self._loop.call_at(self._late_at, self._look_for_silence)
+        else:
+            self._fails(httpx2.ReadTimeout(f"nothing came for {self._seconds:g} s"))
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _fails(self, error: Exception) -> None:
+        self._error = self._error or error  # what comes after the first follows from it
+        self.close()
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+
+class _Body(httpx2.AsyncByteStream):
+    """The body of an answer. Its connection is given back at its end, and closed if that is not waited for."""
+
+    __slots__ = ("_connection", "_owner")
+
+    def __init__(self, owner: Transport, connection: _Connection) -> None:
+        self._owner = owner
+        self._connection: _Connection | None = connection
+
+    def __aiter__(self) -> "_Body":
+        return self
+
+    async def __anext__(self) -> bytes:
+        connection = self._connection
+        part = await connection.part() if connection is not None else None
+        if part is not None:
+            return part
+        if connection is not None:
+            self._connection = None
+            self._owner.keep(connection)
+        raise StopAsyncIteration
+
+    async def aclose(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+
+def _limits(request: httpx2.Request) -> Mapping[str, float | None]:
+    return request.extensions.get("timeout", {})

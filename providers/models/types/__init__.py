@@ -1,0 +1,1 @@
+"""What callers of models see: messages, answers, vectors, rate limits."""

@@ -1,0 +1,1 @@
+"""Which vendors and model families there are, and what each can do."""

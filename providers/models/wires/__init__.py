@@ -1,0 +1,1 @@
+"""Protocols of vendors: OpenAI, Anthropic, Gemini, Bedrock."""

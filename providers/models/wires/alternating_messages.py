@@ -1,0 +1,145 @@
+"""A request's messages as the turns of two speakers, for vendors whose wire is not OpenAI's.
+
+Those want the system's text apart, the user first, no two turns of one speaker in a row, no empty text, a call's
+arguments as an object, and its result in a turn of the user's.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from providers.models.text.context_window import text_of
+from providers.models.types.chat import ChatRequest
+from providers.models.wires.openai import with_images
+from providers.models.wires.openai_responses import field_of
+
+_DATA_URL = re.compile(r"data:([\w.+-]+/[\w.+-]+)?(?:;[\w=.+-]+)*;base64,(.*)", re.DOTALL)
+_UNSAID = "..."  # what the user says before an assistant that speaks first
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """What was said."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """An image: its bytes in base64, or where it is."""
+
+    mime_type: str = ""
+    data: str = ""
+    url: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Called:
+    """A call that the assistant has made; `extra` as its vendor gave it (providers/models/types/chat.py)."""
+
+    id: str
+    name: str
+    arguments: Mapping[str, Any]
+    extra: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What came of a call."""
+
+    id: str
+    name: str
+    text: str
+
+
+Part: TypeAlias = Text | Picture | Called | Result
+
+
+@dataclass(slots=True)
+class Turn:
+    """What one speaker says until the other one does."""
+
+    is_assistant: bool
+    parts: list[Part]
+
+
+@dataclass(frozen=True, slots=True)
+class Dialogue:
+    """A conversation. `system` is "" where nobody has set the scene."""
+
+    system: str
+    turns: Sequence[Turn]
+
+
+def dialogue_of(request: ChatRequest) -> Dialogue:
+    """The messages and images of a request."""
+    messages = with_images(request.messages, request.images)
+    system = "\n\n".join(text for message in messages if _is_system(message) and (text := text_of(message["content"])))
+    turns: list[Turn] = []
+    names: dict[str, str] = {}  # of the calls so far
+    for message in messages:
+        if _is_system(message):
+            continue
+        is_assistant = message.get("role") == "assistant"
+        parts = list(_parts(message, names))
+        if turns and turns[-1].is_assistant is is_assistant:
+            turns[-1].parts += parts
+        elif parts:
+            turns.append(Turn(is_assistant, parts))
+    if not turns or turns[0].is_assistant:
+        turns.insert(0, Turn(False, [Text(_UNSAID)]))
+    return Dialogue(system, turns)
+
+
+def picture_of(url: str) -> Picture:
+    """An image by its address, which may hold the image itself."""
+    found = _DATA_URL.fullmatch(url)
+    return Picture(found[1] or "image/png", found[2]) if found else Picture(url=url)
+
+
+def parameters_of(tool: Mapping[str, Any]) -> dict[str, Any]:
+    """The JSON schema of a function's parameters; one without any takes an empty object."""
+    told = tool["function"].get("parameters")
+    return dict(told) if told else {"type": "object", "properties": {}}
+
+
+def tools_called(dialogue: Dialogue) -> list[dict[str, Any]]:
+    """The functions that a conversation has used: some vendors refuse calls of functions that nobody declares."""
+    names = {part.name: None for turn in dialogue.turns for part in turn.parts if isinstance(part, Called)}
+    return [{"function": {"name": name}} for name in names]
+
+
+def _is_system(message: Mapping[str, Any]) -> bool:
+    return message.get("role") in ("system", "developer")
+
+
+def _parts(message: Mapping[str, Any], names: dict[str, str]) -> Iterator[Part]:
+    content = message.get("content")
+    if message.get("role") == "tool":
+        call_id = str(message.get("tool_call_id") or "")
+        yield Result(call_id, names.get(call_id, call_id), text_of(content))
+        return
+    items: list[Any] = content if isinstance(content, list) else [{"text": content}]
+    for item in items:
+        url = field_of(field_of(item, "image_url"), "url")
+        text = field_of(item, "text")
+        if isinstance(url, str) and url:
+            yield picture_of(url)
+        elif isinstance(text, str) and text.strip():
+            yield Text(text)
+    for call in message.get("tool_calls") or ():
+        function = field_of(call, "function")
+        call_id, name = str(field_of(call, "id") or ""), str(field_of(function, "name") or "")
+        names[call_id] = name
+        yield Called(call_id, name, _object_in(field_of(function, "arguments")), field_of(call, "extra_content") or {})
+
+
+def _object_in(arguments: Any) -> Mapping[str, Any]:
+    """A call's arguments. Of those that are no object the model has been told in the call's result."""
+    try:
+        read = json.loads(arguments) if isinstance(arguments, str) else arguments
+    except (ValueError, RecursionError):
+        return {}
+    return read if isinstance(read, dict) else {}

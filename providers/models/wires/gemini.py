@@ -1,0 +1,271 @@
+"""A wire to Gemini's own API: POST {base}/models/{model}:generateContent, or :streamGenerateContent as events.
+
+Calls may carry a signature of the thoughts that led to them, and are refused later without it: it goes along in
+`ToolCall.extra`, under the names that Gemini's endpoint for clients of OpenAI's API uses as well.
+"""
+
+import json
+import re
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
+from typing import Any, assert_never
+from urllib.parse import quote
+
+import structlog
+
+from providers.errors import CallFailed, Code, failure
+from providers.models.limits.idempotency_keys import HEADER
+from providers.models.types.chat import (
+    ChatRequest,
+    Delta,
+    ModelSpec,
+    ReasoningDelta,
+    TextDelta,
+    ToolCall,
+    Usage,
+    UsageDelta,
+)
+from providers.models.vendors.families import Manners, wire_params
+from providers.models.wires.alternating_messages import Called, Part, Picture, Result, Text, dialogue_of, parameters_of
+from providers.models.wires.event_stream import Chunks
+from providers.models.wires.json_post import encoded, posted, whole_of
+from providers.models.wires.openai_responses import closed_with_its_task, ending, field_of, message_in
+from providers.models.wires.openai_sdk import Hears, Limits
+
+_SAMPLING = {
+    "temperature": "temperature",
+    "top_p": "topP",
+    "max_tokens": "maxOutputTokens",
+    "max_completion_tokens": "maxOutputTokens",
+    "presence_penalty": "presencePenalty",
+    "frequency_penalty": "frequencyPenalty",
+    "seed": "seed",
+    "n": "candidateCount",
+}
+_IN_A_SCHEMA = frozenset(
+    {
+        "type", "format", "title", "description", "nullable", "enum", "items", "maxItems", "minItems", "properties",
+        "required", "minProperties", "maxProperties", "minLength", "maxLength", "pattern", "example", "anyOf",
+        "propertyOrdering", "default", "minimum", "maximum",
+    }
+)  # fmt: skip
+_QUIET: tuple[tuple[str, Mapping[str, Any]], ...] = (
+    (r"gemini-2\.5-pro", {"thinkingBudget": 128}),  # it cannot be told not to think
+    (r"gemini-2\.5", {"thinkingBudget": 0}),
+    (r"gemini-([3-9]|\d\d)", {"thinkingLevel": "low"}),
+)
+"""How models are told not to think, by the beginning of their names; those before them do not."""
+_WITHHELD = frozenset(
+    {"SAFETY", "RECITATION", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "IMAGE_SAFETY", "LANGUAGE", "OTHER"}
+)
+_BROKEN = frozenset({"MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "MALFORMED_RESPONSE"})
+
+log = structlog.get_logger()
+
+
+class GeminiWire:
+    """Requests to one model of one account."""
+
+    def __init__(self, spec: ModelSpec, manners: Manners, limits: Limits, *, hears: Hears | None = None) -> None:
+        self._spec = spec
+        self._manners = manners
+        self._limits = limits
+        self._hears = hears
+
+    async def send(self, request: ChatRequest, *, streamed: bool) -> AsyncGenerator[Delta, None]:
+        spec = self._spec
+        sent = encoded(body_of(request, spec, self._manners))
+        how = "streamGenerateContent?alt=sse" if streamed else "generateContent"
+        name = spec.name if spec.name.startswith(("models/", "tunedModels/")) else f"models/{spec.name}"
+        url = f"{(spec.base_url or '').rstrip('/')}/{quote(name)}:{how}"
+        headers = ({"x-goog-api-key": spec.api_key} if spec.api_key else {}) | (
+            {HEADER: request.key} if request.key else {}
+        )
+        async with posted(spec, url, headers, sent, self._limits, hears=self._hears) as response:
+            if streamed:
+                async with aclosing(deltas_of_stream(Chunks(response))) as deltas:
+                    async for delta in deltas:
+                        yield delta
+            else:
+                answer = _Answer()
+                for delta in (*answer.of(await whole_of(response)), *answer.end(is_whole=True)):
+                    yield delta
+
+
+def body_of(request: ChatRequest, spec: ModelSpec, manners: Manners) -> dict[str, Any]:
+    """A request in Gemini's words."""
+    dialogue = dialogue_of(request)
+    params = wire_params(spec.name, request.params, manners, spec.extra)
+    body: dict[str, Any] = {
+        "contents": [
+            {"role": "model" if turn.is_assistant else "user", "parts": [_part(part) for part in turn.parts]}
+            for turn in dialogue.turns
+        ]
+    }
+    if dialogue.system:
+        body["systemInstruction"] = {"parts": [{"text": dialogue.system}]}
+    if request.tools and spec.is_tools:
+        body["tools"] = [{"functionDeclarations": [_function(tool) for tool in request.tools]}]
+        body["toolConfig"] = {"functionCallingConfig": _choice(params.body.get("tool_choice"))}
+    elif request.tools:
+        log.warning("tools_not_offered", model=spec.id, reason="the model is not declared to call tools")
+    if config := _config(params.body) | _thinking(request.params.get("thinking"), spec.name):
+        body["generationConfig"] = config
+    return body | params.extra
+
+
+async def deltas_of_stream(stream: Chunks) -> AsyncGenerator[Delta, None]:
+    """What the events of an answer say. Raises CallFailed, also where they end before the answer does."""
+    answer = _Answer()
+    async with closed_with_its_task(stream):
+        async for chunk in stream:
+            for delta in answer.of(chunk):
+                yield delta
+    for delta in answer.end():
+        yield delta
+
+
+class _Answer:
+    """An answer, as far as it has come."""
+
+    def __init__(self) -> None:
+        self._text: list[str] = []
+        self._calls: list[ToolCall] = []
+        self._has_thought = False
+        self._finish: str | None = None
+        self._usage: Usage | None = None
+
+    def of(self, chunk: Any) -> list[Delta]:
+        """What a chunk says. Raises CallFailed where it is none."""
+        if error := field_of(chunk, "error"):
+            told = message_in(error) or "The provider sent an error in place of its answer."
+            raise failure(told, names=[field_of(error, "code"), field_of(error, "status")])
+        if not isinstance(chunk, dict):
+            raise CallFailed(Code.MODEL_ERROR, "The provider's reply holds no answer; is its base URL right?")
+        self._usage = _usage(chunk.get("usageMetadata")) or self._usage
+        if reason := field_of(chunk.get("promptFeedback"), "blockReason"):
+            raise CallFailed(Code.CONTENT_FILTERED, f"The provider refuses the question: {reason}.")
+        candidate = next(iter(chunk.get("candidates") or ()), None)
+        self._finish = field_of(candidate, "finishReason") or self._finish
+        parts = field_of(field_of(candidate, "content"), "parts")
+        return [delta for part in parts or () if (delta := self._said(part)) is not None]
+
+    def end(self, *, is_whole: bool = False) -> list[Delta]:
+        """What follows the last chunk; a whole reply need not say that it ended. Raises CallFailed for no answer."""
+        answer, finish = "".join(self._text), self._finish
+        if is_whole and (answer or self._calls):
+            finish = finish or "STOP"
+        if finish is None:
+            raise CallFailed(Code.SERVER_ERROR, "The provider ended the reply before it was whole.")
+        if finish in _BROKEN and not self._calls:
+            raise CallFailed(Code.SERVER_ERROR, f"The model's call of a function cannot be read: {finish}.")
+        meant = "content_filter" if finish in _WITHHELD else {"MAX_TOKENS": "length"}.get(finish, "stop")
+        said = ending(answer, tuple(self._calls), meant, has_reasoned=self._has_thought)
+        return said if self._usage is None else [*said, UsageDelta(self._usage)]
+
+    def _said(self, part: Any) -> Delta | None:
+        call, text = field_of(part, "functionCall"), field_of(part, "text")
+        if field_of(call, "name"):
+            signature = field_of(part, "thoughtSignature")
+            self._calls.append(
+                ToolCall(
+                    str(call.get("id") or f"call_{len(self._calls)}"),
+                    str(call["name"]),
+                    json.dumps(call.get("args") or {}, ensure_ascii=False),
+                    {"google": {"thought_signature": signature}} if signature else None,
+                )
+            )
+            return None
+        if not isinstance(text, str) or not text:
+            return None
+        if field_of(part, "thought"):
+            self._has_thought = True
+            return ReasoningDelta(text)
+        self._text.append(text)
+        return TextDelta(text)
+
+
+# -- how a request is said -------------------------------------------------------------------------------------------
+
+
+def _part(part: Part) -> dict[str, Any]:
+    match part:
+        case Text(text):
+            return {"text": text}
+        case Picture() if part.url:
+            return {"fileData": {"fileUri": part.url}}
+        case Picture():
+            return {"inlineData": {"mimeType": part.mime_type, "data": part.data}}
+        case Called():
+            signature = field_of(part.extra.get("google"), "thought_signature")
+            signed = {"thoughtSignature": signature} if signature else {}
+            return {"functionCall": {"name": part.name, "args": dict(part.arguments)}, **signed}
+        case Result():
+            return {"functionResponse": {"name": part.name, "response": {"result": part.text}}}
+        case _:
+            assert_never(part)
+
+
+def _function(tool: Mapping[str, Any]) -> dict[str, Any]:
+    """A function. A schema that says more than Gemini's own kind of schema can is given as a JSON schema."""
+    function = tool["function"]
+    described = {"description": function["description"]} if function.get("description") else {}
+    schema = parameters_of(tool)
+    if not schema.get("properties"):
+        return {"name": function["name"], **described}
+    kind = "parameters" if _is_plain(schema) else "parametersJsonSchema"
+    return {"name": function["name"], **described, kind: schema}
+
+
+def _is_plain(schema: Any) -> bool:
+    """Whether Gemini's own kind of schema says the same: no references, one type each, no exclusions."""
+    if (
+        not isinstance(schema, dict)
+        or not _IN_A_SCHEMA.issuperset(schema)
+        or not isinstance(schema.get("type", ""), str)
+    ):
+        return False
+    properties: Sequence[Any] = list(schema.get("properties", {}).values())
+    within = [*properties, *schema.get("anyOf", ()), *([schema["items"]] if "items" in schema else [])]
+    return all(map(_is_plain, within)) and all(isinstance(value, str) for value in schema.get("enum", ()))
+
+
+def _choice(asked: Any) -> dict[str, Any]:
+    name = field_of(field_of(asked, "function"), "name")
+    if name:
+        return {"mode": "ANY", "allowedFunctionNames": [name]}
+    return {"mode": {"required": "ANY", "none": "NONE"}.get(str(asked), "AUTO")}
+
+
+def _config(told: Mapping[str, Any]) -> dict[str, Any]:
+    config = {theirs: told[ours] for ours, theirs in _SAMPLING.items() if ours in told}
+    if stop := told.get("stop"):
+        config["stopSequences"] = [stop] if isinstance(stop, str) else list(stop)
+    form = told.get("response_format")
+    if field_of(form, "type") in ("json_object", "json_schema"):
+        config["responseMimeType"] = "application/json"
+        if schema := field_of(field_of(form, "json_schema"), "schema"):
+            config["responseJsonSchema"] = schema
+    return config
+
+
+def _thinking(chosen: Any, model: str) -> dict[str, Any]:
+    """What the author says about thinking; unsaid, the model thinks as it does by default, and says nothing of it."""
+    if chosen == "enabled":
+        return {"thinkingConfig": {"includeThoughts": True}}
+    if chosen == "disabled":
+        name = model.rpartition("/")[2]
+        quiet = next((config for pattern, config in _QUIET if re.match(pattern, name)), None)
+        return {"thinkingConfig": dict(quiet)} if quiet else {}
+    return {}
+
+
+def _usage(told: Any) -> Usage | None:
+    """Thoughts are paid for like what is said."""
+    prompt, said, thought, used = (
+        value if isinstance(value := field_of(told, name), int) else 0
+        for name in ("promptTokenCount", "candidatesTokenCount", "thoughtsTokenCount", "toolUsePromptTokenCount")
+    )
+    if not (prompt or said or thought):
+        return None
+    return Usage(prompt + used, said + thought, prompt + used + said + thought)

@@ -1,0 +1,130 @@
+"""A request to a vendor that is asked without an SDK: one POST of JSON, once, and what its failures mean.
+
+    async with posted(spec, url, headers, body, limits) as response:
+        ...  # of status 2xx, its body not yet read
+
+Over the same connections, with the same limits and the same codes of failure as requests of the SDK.
+"""
+
+import ssl
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager, suppress
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from canvas.errors import AddressRefused
+from providers.errors import CallFailed, Code, failure, retry_after
+from providers.models.transport.clients import lend_http
+from providers.models.types.chat import ModelSpec
+from providers.models.wires.event_stream import json_of
+from providers.models.wires.openai_responses import field_of, message_in
+from providers.models.wires.openai_sdk import Hears, Limits, host_of
+
+if TYPE_CHECKING:
+    import httpx2
+
+_MOST_OF_AN_ERROR = 64 * 1024  # bytes that are read of a page that only says what went wrong
+_RETRY_INFO = "google.rpc.RetryInfo"
+
+
+@asynccontextmanager
+async def posted(
+    spec: ModelSpec,
+    url: str,
+    headers: Mapping[str, str],
+    body: bytes,
+    limits: Limits,
+    *,
+    hears: Hears | None = None,
+) -> AsyncGenerator["httpx2.Response"]:
+    """The answer to a request, unless it is a failure. Raises CallFailed, also for what breaks while it is read.
+
+    `hears` is told what the vendor says beside an answer.
+    """
+    import httpx2
+
+    seconds = limits.request_timeout.total_seconds()
+    timeout = httpx2.Timeout(seconds, connect=min(seconds, limits.connect_timeout.total_seconds()))
+    named = {"content-type": "application/json", **headers}
+    async with lend_http(spec, limits.hosts) as client:
+        try:
+            request = client.build_request("POST", url, content=body, headers=named, timeout=timeout)
+            response = await client.send(request, stream=True)
+            try:
+                if not response.is_success:
+                    raise refusal(response.status_code, response.headers, await _beginning(response))
+                if hears is not None:
+                    hears(response.headers)
+                yield response
+            finally:
+                await response.aclose()
+        except AddressRefused as refused:
+            raise CallFailed(Code.MODEL_ERROR, f"{host_of(url)}: {refused.message}") from refused
+        except httpx2.TimeoutException as problem:
+            raise CallFailed(Code.TIMEOUT, f"{host_of(url)} did not answer in time.") from problem
+        except (httpx2.RequestError, httpx2.InvalidURL, ssl.SSLError) as problem:
+            detail = f"{host_of(url)}: {str(problem) or type(problem).__name__}"
+            raise CallFailed(Code.CONNECTION_ERROR, detail) from problem
+
+
+def encoded(body: Mapping[str, Any]) -> bytes:
+    """A body as it is sent. What no JSON can say (one of a pair of surrogates) is replaced."""
+    try:
+        return orjson.dumps(body)
+    except TypeError:
+        import json
+
+        return json.dumps(body, ensure_ascii=True, default=str).encode()
+
+
+async def whole_of(response: "httpx2.Response") -> Any:
+    """The JSON of a whole reply; None for a page that was never meant to be one. Raises CallFailed."""
+    content = await response.aread()
+    kind = response.headers.get("content-type", "json").partition(";")[0].strip().lower()
+    return json_of(content) if kind.endswith("json") else None
+
+
+def refusal(status: int, headers: Mapping[str, str], content: bytes) -> CallFailed:
+    """What an answer that is no 2xx means."""
+    told: Any = None
+    with suppress(CallFailed):
+        told = json_of(content)
+    told = told[0] if isinstance(told, list) and told else told  # Gemini's, where an answer would have been a list
+    error = field_of(told, "error")
+    source = error if isinstance(error, dict) else told
+    names = [field_of(source, name) for name in ("type", "status", "__type", "code")]
+    names += [field_of(detail, "reason") for detail in _details(source)]
+    kind = headers.get("x-amzn-errortype", "").partition(":")[0]
+    asked = retry_after(headers, datetime.now(UTC))
+    return failure(
+        message_in(told) or field_of(told, "Message") or content.decode(errors="replace") or f"HTTP {status}",
+        status=status,
+        names=[*names, kind],
+        retry_after=_delay_in(source) if asked is None else asked,
+    )
+
+
+async def _beginning(response: "httpx2.Response") -> bytes:
+    parts: list[bytes] = []
+    async for part in response.aiter_bytes():
+        parts.append(part)
+        if sum(map(len, parts)) > _MOST_OF_AN_ERROR:
+            break
+    return b"".join(parts)
+
+
+def _delay_in(error: Any) -> float | None:
+    """The seconds that an error of Google's asks to wait, "34.5s" among its details."""
+    for detail in _details(error):
+        delay = field_of(detail, "retryDelay")
+        if str(field_of(detail, "@type")).endswith(_RETRY_INFO) and isinstance(delay, str):
+            with suppress(ValueError):
+                return max(0.0, float(delay.removesuffix("s")))
+    return None
+
+
+def _details(error: Any) -> list[Any]:
+    details = field_of(error, "details")
+    return details if isinstance(details, list) else []

@@ -1,0 +1,127 @@
+"""A wire to every endpoint that speaks OpenAI's chat completions, over the `openai` SDK.
+
+The SDK builds requests, signs them and tells errors apart; it repeats nothing (`max_retries=0`) and learns no key from
+the environment. It is asked by its door for any path, whose replies are responses and no trees of objects: those cost
+more than all the rest of a call, and five of their fields are read. Replies are JSON, read by name with nothing taken
+for granted: what calls itself compatible often is not quite.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
+from typing import Any
+
+import structlog
+
+from providers.models.limits.idempotency_keys import HEADER
+from providers.models.transport.clients import lend_client, warm_up
+from providers.models.types.chat import ChatRequest, Delta, ModelSpec
+from providers.models.vendors.families import Manners, wire_params
+from providers.models.wires.event_stream import Chunks
+from providers.models.wires.openai_responses import deltas_of_answer, deltas_of_stream
+from providers.models.wires.openai_sdk import Hears, Limits, answer_of, failure_of, request_errors, timeout_of
+
+__all__ = ["Limits", "OpenAIWire", "with_images"]
+
+_PATH = "/chat/completions"
+
+log = structlog.get_logger()
+
+
+class OpenAIWire:
+    """Requests to one model of one account."""
+
+    def __init__(
+        self,
+        spec: ModelSpec,
+        manners: Manners,
+        limits: Limits,
+        *,
+        is_azure: bool = False,
+        hears: Hears | None = None,  # what is said beside an answer
+    ) -> None:
+        self._spec = spec
+        self._hears = hears
+        self._is_prepared = False
+        self._manners = manners
+        self._limits = limits
+        self._is_azure = is_azure
+
+    async def send(self, request: ChatRequest, *, streamed: bool) -> AsyncGenerator[Delta, None]:
+        import httpx2
+
+        async with lend_client(self._spec, self._limits.hosts, is_azure=self._is_azure) as client:
+            try:
+                reply = await client.post(
+                    _PATH,
+                    cast_to=httpx2.Response,
+                    body=self._body(request, streamed=streamed),
+                    options=self._options(request),
+                    stream=streamed,
+                )
+                if self._hears is not None:
+                    self._hears(reply.headers)
+                if streamed:
+                    async with aclosing(deltas_of_stream(Chunks(reply))) as deltas:
+                        async for delta in deltas:
+                            yield delta
+                else:
+                    for delta in deltas_of_answer(answer_of(reply)):
+                        yield delta
+            except request_errors() as problem:
+                raise failure_of(problem, self._spec.base_url) from problem
+
+    async def prepare(self) -> None:
+        """Load and open what the first request of a process takes a second for, before it has its turn."""
+        if not self._is_prepared:
+            await asyncio.to_thread(warm_up)
+            async with lend_client(self._spec, self._limits.hosts, is_azure=self._is_azure):
+                self._is_prepared = True
+
+    def _body(self, request: ChatRequest, *, streamed: bool) -> dict[str, Any]:
+        spec = self._spec
+        params = wire_params(spec.name, request.params, self._manners, spec.extra)
+        body: dict[str, Any] = {
+            **params.body,
+            "model": spec.name,
+            "messages": with_images(request.messages, request.images),
+        }
+        if request.tools and spec.is_tools:
+            body |= {"tools": list(request.tools), "tool_choice": params.body.get("tool_choice", "auto")}
+        else:
+            body.pop("tool_choice", None)
+            if request.tools:
+                log.warning("tools_not_offered", model=spec.id, reason="the model is not declared to call tools")
+        if streamed:
+            body |= {"stream": True, "stream_options": {"include_usage": True}}
+        body |= params.extra
+        if request.chat_template_kwargs:
+            given = params.extra.get("chat_template_kwargs", {})
+            body["chat_template_kwargs"] = {**given, **request.chat_template_kwargs}
+        if order := spec.extra.get("provider_order"):  # OpenRouter: which hosts to try, and in which order
+            names = order.split(",") if isinstance(order, str) else order
+            body["provider"] = {"order": [str(name).strip() for name in names]}
+        return body
+
+    def _options(self, request: ChatRequest) -> Any:
+        """What is said beside the body."""
+        own = self._spec.extra.get("extra_headers")  # a gateway's, mostly
+        headers = {str(name): str(value) for name, value in own.items()} if isinstance(own, Mapping) else {}
+        if request.key:
+            headers[HEADER] = request.key
+        return {"timeout": timeout_of(self._limits), "headers": headers}
+
+
+def with_images(messages: Sequence[Mapping[str, Any]], images: Sequence[str]) -> list[dict[str, Any]]:
+    """The messages with the images put into the last one of the user, behind its text."""
+    given: list[dict[str, Any]] = [dict(message) for message in messages]
+    if not images:
+        return given
+    last = next((message for message in reversed(given) if message.get("role") == "user"), None)
+    if last is None:
+        last = dict[str, Any](role="user", content="")
+        given.append(last)
+    content = last.get("content")
+    parts: list[Any] = list(content) if isinstance(content, list) else [{"type": "text", "text": content or ""}]
+    last["content"] = [*parts, *({"type": "image_url", "image_url": {"url": image}} for image in images)]
+    return given

@@ -1,0 +1,246 @@
+"""Alibaba Cloud's code interpreter (AgentRun): a sandbox of a template is made for each program, and given back.
+
+Its public data API: JSON over HTTPS, each request signed with an access key. Programs run in an interpreter of the
+sandbox, which answers when they are done with a list of what they said:
+
+    {"results": [{"type": "stdout", "text": "..."}, {"type": "endOfExecution", "status": "ok"}]}
+
+There are no files. It keeps the promise of `providers.interfaces.Sandbox`. Written after the vendor's documentation;
+that the vendor still answers so was never tried here.
+"""
+
+import asyncio
+import hashlib
+import hmac
+import json
+import re
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+from pydantic import Field, SecretStr
+
+from canvas.errors import HttpFailed, ToolError
+from providers.interfaces import Call, Http, Program, ProgramResult
+from providers.isolation.untrusted_threads import in_untrusted_thread
+from providers.sandboxes.remote_program import Said, Wrapped
+from providers.sandboxes.settings import SandboxSettings
+
+GRACE = 10.0  # seconds beyond the program's own
+READY_SECONDS = 60.0  # that a new sandbox may take until it is ready
+READY_PAUSE = 0.5  # seconds between two questions whether it is
+MOST_BYTES = 48 * 1024 * 1024  # of an answer
+SHOWN = 200  # characters of an answer that is none
+
+ALGORITHM = "AGENTRUN4-HMAC-SHA256"
+_UNSIGNED = "UNSIGNED-PAYLOAD"
+_ID = re.compile(r"[A-Za-z0-9_-]{1,128}")
+_LANGUAGES = {"python": "python", "nodejs": "javascript"}
+
+
+class AliyunSettings(SandboxSettings):
+    """`endpoint` stands for the address that follows from account and region."""
+
+    access_key_id: str = Field(min_length=1)
+    access_key_secret: SecretStr = Field(min_length=1)
+    account_id: str = Field(pattern=r"^\d+$")
+    region: Literal["cn-hangzhou", "cn-beijing", "cn-shanghai", "cn-shenzhen", "cn-guangzhou"] = "cn-hangzhou"
+    template_name: str = Field(min_length=1)
+    timeout: float = Field(default=30.0, ge=1, le=30)  # seconds of a program; the vendor allows no more
+    endpoint: str | None = Field(default=None, pattern=r"^https?://")
+
+
+class AliyunSandbox:
+    """One account. What its programs reach, only the template says, so they are never run twice."""
+
+    def __init__(
+        self,
+        http: Http,
+        settings: AliyunSettings,
+        *,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+        pause: float = READY_PAUSE,
+    ) -> None:
+        self._http = http
+        self._settings = settings
+        self._clock = clock
+        self._pause = pause
+        host = f"{settings.account_id}-ram.agentrun-data.{settings.region}.aliyuncs.com"
+        self._base = (settings.endpoint or f"https://{host}").rstrip("/")
+
+    @property
+    def repeatable(self) -> bool:
+        """The template may let programs reach a network that nobody here knows."""
+        return False
+
+    async def run(self, program: Program) -> ProgramResult:
+        """Raises ToolError when it could not be run, or ran out of time."""
+        if program.language not in _LANGUAGES:
+            raise ToolError(f"The sandbox cannot run {program.language}.")
+        seconds = min(program.timeout, self._settings.timeout)
+        making = asyncio.create_task(self._made(seconds))
+        try:
+            sandbox_id = await asyncio.shield(making)
+        except asyncio.CancelledError:  # it may be there all the same, and would go on costing
+            with suppress(ToolError):
+                await asyncio.shield(self._given_back(await making))
+            raise
+        try:
+            await self._ready(sandbox_id)
+            return await self._carried_out(sandbox_id, program, seconds)
+        finally:
+            await asyncio.shield(self._given_back(sandbox_id))
+
+    async def _made(self, seconds: float) -> str:
+        body = {
+            "templateName": self._settings.template_name,
+            "sandboxIdleTimeoutSeconds": int(seconds + READY_SECONDS + 3 * GRACE),
+        }
+        sandbox_id = str(_data(await self._asked("POST", "/sandboxes", body)).get("sandboxId") or "")
+        if not _ID.fullmatch(sandbox_id):
+            raise ToolError("Provider system execution failed: the answer names no sandbox.")
+        return sandbox_id
+
+    async def _ready(self, sandbox_id: str) -> None:
+        """Wait until the sandbox is ready. Raises ToolError when it does not become so."""
+        last = "it said nothing"
+        try:
+            async with asyncio.timeout(READY_SECONDS):
+                while True:
+                    try:
+                        health = await self._asked("GET", f"/sandboxes/{sandbox_id}/health", None)
+                    except ToolError as error:
+                        if not error.retryable:
+                            raise
+                        last = error.message
+                    else:
+                        if _is_well(health):
+                            return
+                        last = "it is not ready"
+                    await asyncio.sleep(self._pause)
+        except TimeoutError:
+            raise ToolError(f"Provider system execution failed: no sandbox became ready ({last}).") from None
+
+    async def _carried_out(self, sandbox_id: str, program: Program, seconds: float) -> ProgramResult:
+        wrapped = Wrapped.of(program, ends=False)
+        body = {"code": wrapped.text, "language": _LANGUAGES[program.language], "timeout": max(1, int(seconds))}
+        try:
+            async with asyncio.timeout(seconds + GRACE):
+                answer = await self._asked("POST", f"/sandboxes/{sandbox_id}/contexts/execute", body)
+        except TimeoutError:
+            raise ToolError(f"Execution timed out after {seconds:g} seconds") from None
+        results = _data(answer).get("results")
+        if not isinstance(results, list):
+            raise ToolError("There is no response from sandbox")
+        return _told(results, Said(wrapped.mark), seconds)
+
+    async def _given_back(self, sandbox_id: str) -> None:
+        with suppress(ToolError):  # the vendor ends it when nobody has used it for a while
+            await self._asked("DELETE", f"/sandboxes/{sandbox_id}", None)
+
+    async def _asked(self, method: str, path: str, body: Any) -> Any:
+        url = self._base + path
+        call = Call(
+            method,
+            url,
+            headers=signed(method, url, self._settings, self._clock()),
+            json=body,
+            timeout=self._settings.timeout + 2 * GRACE,
+            trusted=True,
+            most_bytes=MOST_BYTES,
+        )
+        try:
+            reply = await self._http.send(call)
+        except HttpFailed as error:
+            raise ToolError(f"Provider system execution failed: {error.message}", retryable=error.retryable) from error
+        answer = await in_untrusted_thread(_json, reply.content)
+        if not reply.is_success:
+            message = answer.get("message") if isinstance(answer, Mapping) else None
+            text = message or reply.content[:SHOWN].decode("utf-8", "replace")
+            is_passing = reply.status >= 500 or reply.status in (404, 429)  # a new sandbox is not known at once
+            raise ToolError(f"Provider system execution failed: HTTP {reply.status}: {text}", retryable=is_passing)
+        if isinstance(answer, Mapping) and answer.get("code") not in (None, "SUCCESS"):
+            raise ToolError(f"Provider system execution failed: {answer.get('code')}: {answer.get('message')}")
+        return answer
+
+
+@dataclass(frozen=True, slots=True)
+class _Scope:
+    """What a signature is good for: a day, a region, this product."""
+
+    day: str
+    region: str
+
+    def __str__(self) -> str:
+        return f"{self.day}/{self.region}/agentrun/aliyun_v4_request"
+
+    def key(self, secret: str) -> bytes:
+        key = f"aliyun_v4{secret}".encode()
+        for part in str(self).split("/"):
+            key = hmac.digest(key, part.encode(), "sha256")
+        return key
+
+
+def signed(method: str, url: str, settings: AliyunSettings, now: datetime) -> Mapping[str, str]:
+    """The headers that say who asks, by the vendor's signature. The address has no query, and no body is signed."""
+    place = urlsplit(url)
+    headers = {
+        "host": place.netloc,
+        "x-acs-content-sha256": _UNSIGNED,
+        "x-acs-date": now.strftime("%Y-%m-%dT%H:%M:%SZ"),
+    }
+    names = ";".join(headers)
+    lines = "".join(f"{name}:{value}\n" for name, value in headers.items())
+    request = f"{method}\n{place.path or '/'}\n\n{lines}\n{names}\n{_UNSIGNED}"
+    scope = _Scope(now.strftime("%Y%m%d"), settings.region)
+    text = f"{ALGORITHM}\n{hashlib.sha256(request.encode()).hexdigest()}"
+    signature = hmac.digest(scope.key(settings.access_key_secret.get_secret_value()), text.encode(), "sha256").hex()
+    credential = f"{settings.access_key_id}/{scope}"
+    return headers | {
+        "Agentrun-Authorization": f"{ALGORITHM} Credential={credential},SignedHeaders={names},Signature={signature}"
+    }
+
+
+def _told(results: list[Any], said: Said, seconds: float) -> ProgramResult:
+    """What the items of an answer say together. Raises ToolError for a program that ran out of time."""
+    exit_code = 0
+    for item in results:
+        if not isinstance(item, Mapping):
+            continue
+        text = str(item.get("text") or "").encode("utf-8", "replace")
+        match item.get("type"):
+            case "stdout":
+                said.hear(stdout=text)
+            case "stderr":
+                said.hear(stderr=text)
+            case "error":
+                exit_code = 1
+                said.hear(stderr=text or str(item.get("value") or item.get("ename") or "").encode())
+            case "endOfExecution":
+                if item.get("status") == "timeout":
+                    raise ToolError(f"Execution timed out after {seconds:g} seconds")
+                exit_code = exit_code or int(item.get("status") not in (None, "ok"))
+            case _:
+                pass
+    return said.result(exit_code)
+
+
+def _is_well(health: Any) -> bool:
+    return str(_data(health).get("status")).lower() in ("ok", "healthy", "ready")
+
+
+def _data(answer: Any) -> Mapping[str, Any]:
+    """What an answer is about: some have it in an envelope of code and message."""
+    told: Mapping[str, Any] = answer if isinstance(answer, Mapping) else {}
+    data = told.get("data")
+    return data if isinstance(data, Mapping) else told
+
+
+def _json(content: bytes) -> Any:
+    try:
+        return json.loads(content, parse_constant=lambda _: None)
+    except (ValueError, RecursionError):
+        return None

@@ -1,0 +1,112 @@
+"""The sandbox that a deployment's settings name (tools 3.3).
+
+    sandbox = sandbox_of("ssh", '{"host": "...", "username": "...", ...}', http, guard)
+
+One immutable provider for each set of settings. A provider that refuses its settings says so whenever a program is to
+be run: everything else that a worker does goes on.
+"""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from canvas.errors import ToolError
+from providers.http.address_policy import Guard
+from providers.interfaces import Program, ProgramResult, Sandbox, Streaming
+from providers.sandboxes.aliyun import AliyunSandbox, AliyunSettings
+from providers.sandboxes.e2b import E2BSandbox, E2BSettings
+from providers.sandboxes.local import Limits, LocalSandbox
+from providers.sandboxes.managed import ExecutorManager
+from providers.sandboxes.settings import Refused, SandboxSettings, read_settings
+from providers.sandboxes.ssh import SshSandbox, SshSettings
+
+MIB = 1024 * 1024
+
+
+class LocalSettings(SandboxSettings):
+    """`python_bin` None: the worker's own interpreter."""
+
+    python_bin: str | None = None
+    node_bin: str = Field(default="node", min_length=1)
+    work_dir: Path | None = None
+    timeout: float = Field(default=30.0, ge=1, le=600)  # seconds of a program
+    max_memory_mb: int = Field(default=512, ge=16)
+    max_output_bytes: int = Field(default=MIB, gt=0)
+    must_isolate: bool = False
+    allow_root: bool = False
+
+
+class ManagerSettings(SandboxSettings):
+    endpoint: str = Field(default="http://sandbox-executor-manager:9385", pattern=r"^https?://")
+    timeout: float = Field(default=30.0, ge=1, le=600)  # seconds of a program
+    max_retries: int = Field(default=3, ge=0, le=10)
+
+
+class RefusedSandbox:
+    """In the place of a provider that refuses its settings."""
+
+    def __init__(self, refusal: Refused) -> None:
+        self._message = refusal.message
+
+    @property
+    def repeatable(self) -> bool:
+        return True
+
+    async def run(self, program: Program) -> ProgramResult:
+        """Raises ToolError, which says what is wrong with the settings."""
+        raise ToolError(self._message)
+
+
+def sandbox_of(
+    provider: str, config: str, http: Streaming, guard: Guard, given: Mapping[str, Any] | None = None
+) -> Sandbox | None:
+    """The provider of a name, None for `none`. `given` has settings that the JSON object `config` does not say."""
+    make = _PROVIDERS.get(provider)
+    if make is None:
+        return None
+    try:
+        return make(config, http, guard, {name: value for name, value in (given or {}).items() if value is not None})
+    except Refused as refusal:
+        return RefusedSandbox(refusal)
+
+
+def _local(config: str, http: Streaming, guard: Guard, given: Mapping[str, Any]) -> Sandbox:
+    settings = read_settings(LocalSettings, "local", config, **given)
+    limits = Limits(seconds=settings.timeout, memory=settings.max_memory_mb * MIB, output=settings.max_output_bytes)
+    named = {"python": settings.python_bin} if settings.python_bin else {}
+    return LocalSandbox(
+        node=settings.node_bin,
+        work_dir=settings.work_dir,
+        limits=limits,
+        must_isolate=settings.must_isolate,
+        allow_root=settings.allow_root,
+        **named,
+    )
+
+
+def _self_managed(config: str, http: Streaming, guard: Guard, given: Mapping[str, Any]) -> Sandbox:
+    settings = read_settings(ManagerSettings, "self_managed", config, **given)
+    return ExecutorManager(http, settings.endpoint, seconds=settings.timeout, tries=settings.max_retries + 1)
+
+
+def _ssh(config: str, http: Streaming, guard: Guard, given: Mapping[str, Any]) -> Sandbox:
+    return SshSandbox(read_settings(SshSettings, "ssh", config), guard)
+
+
+def _e2b(config: str, http: Streaming, guard: Guard, given: Mapping[str, Any]) -> Sandbox:
+    return E2BSandbox(http, read_settings(E2BSettings, "e2b", config))
+
+
+def _aliyun(config: str, http: Streaming, guard: Guard, given: Mapping[str, Any]) -> Sandbox:
+    return AliyunSandbox(http, read_settings(AliyunSettings, "aliyun_codeinterpreter", config))
+
+
+_PROVIDERS: Mapping[str, Callable[[str, Streaming, Guard, Mapping[str, Any]], Sandbox]] = {
+    "local": _local,
+    "self_managed": _self_managed,
+    "ssh": _ssh,
+    "e2b": _e2b,
+    "aliyun_codeinterpreter": _aliyun,
+}

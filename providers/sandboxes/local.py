@@ -1,0 +1,345 @@
+"""A sandbox on this machine: a child process with limits, and walls where the kernel builds them (tools 3.3).
+
+    result = await LocalSandbox().run(Program("python", "def main(): return 1", {}, timeout=10, key="..."))
+
+It is meant for development and for trusted authors. Where Linux allows it, the code has no network, sees no other
+processes, all of its own end with it, and of the machine's files it finds only the programs that it needs, to read, and
+a folder of its own. The child starts itself: see `providers/sandboxes/inside/child.py` and
+`providers/sandboxes/inside/mounts.py`. Easel's own environment does not reach it.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import secrets
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from canvas.errors import ToolError
+from providers.interfaces import Program, ProgramResult
+from providers.sandboxes import produced_files
+
+CHILD = Path(__file__).parent / "inside" / "child.py"
+NODE_HARNESS = Path(__file__).parent / "inside" / "main.cjs"
+ARTIFACTS = "artifacts"
+WORK, ROOT = "work", "root"  # a program's own folder, and where the child builds what it sees
+WEIGHED_EVERY = 0.2  # seconds between two looks at what a program's folder holds
+_AT_ONCE = 65536  # bytes
+_SCRIPTS = {"python": "main.py", "nodejs": "main.cjs"}
+_OFFER_MAIN = "\n;if (typeof main === 'function') globalThis.main = main;\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a program may use. `seconds` are of the clock; the processor may be used for one more."""
+
+    seconds: float = 30.0
+    memory: int = 512 * 1024 * 1024  # bytes of each process, and on Linux of all together
+    output: int = 1024 * 1024  # bytes of stdout and stderr together
+    result: int = 16 * 1024 * 1024  # bytes
+    open_files: int = 64
+    processes: int = 64  # threads among them
+    disk: int = 256 * 1024 * 1024  # bytes in the program's folder
+    files: int = 10_000  # in it
+
+
+class LocalSandbox:
+    """Keeps the promise of `providers.interfaces.Sandbox`.
+
+    `must_isolate`: refuse to run code where it would have a network. Only then is running it again harmless, which
+    `repeatable` says. `allow_root`: run although this process is root, whose files the code could then change.
+    """
+
+    def __init__(
+        self,
+        *,
+        python: str = sys.executable,
+        node: str = "node",
+        work_dir: Path | None = None,
+        limits: Limits | None = None,
+        must_isolate: bool = False,
+        allow_root: bool = False,
+    ) -> None:
+        self._python = python
+        self._node = node
+        self._work_dir = work_dir
+        self._limits = limits or Limits()
+        self._must_isolate = must_isolate
+        self._allow_root = allow_root
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether nothing outside can have changed by what a program did."""
+        return self._must_isolate
+
+    async def run(self, program: Program) -> ProgramResult:
+        """Raises ToolError when it could not be run, ran out of time or said too much."""
+        if os.geteuid() == 0 and not self._allow_root:
+            raise ToolError("The local sandbox does not run code as root. Run the worker as another user.")
+        if program.language not in _SCRIPTS:
+            raise ToolError(f"The local sandbox cannot run {program.language}.")
+        node = shutil.which(self._node) if program.language == "nodejs" else ""
+        if node is None:
+            raise ToolError(f'There is no Node.js ("{self._node}") where code runs.')
+        place = Path(tempfile.mkdtemp(prefix="easel-code-", dir=self._work_dir)).resolve()  # for its owner alone
+        try:
+            (place / ROOT).mkdir()
+            folder = place / WORK
+            folder.mkdir(mode=0o700)
+            with tempfile.TemporaryFile() as source:
+                return await self._run(program, folder, node, source)
+        finally:
+            await asyncio.shield(asyncio.to_thread(_removed, place))
+
+    async def _run(self, program: Program, folder: Path, node: str, source: IO[bytes]) -> ProgramResult:
+        nonce = secrets.token_hex(16)
+        with contextlib.ExitStack() as pipes:
+            out, err, value = (_Pipe(pipes) for _ in range(3))
+            ours, theirs = (pipes.enter_context(end) for end in socket.socketpair())
+            told = self._told(program, folder, node, nonce, value.write_end) | {"files": theirs.fileno()}
+            await asyncio.to_thread(_prepare, program, folder, source, told)
+            child = await asyncio.create_subprocess_exec(
+                self._python, "-I", "-B", "-u", str(CHILD),
+                stdin=source, stdout=out.write_end, stderr=err.write_end, pass_fds=(value.write_end, theirs.fileno()),
+                cwd=folder, env=_environment(folder, self._python), start_new_session=True,
+            )  # fmt: skip
+            try:
+                for pipe in (out, err, value):
+                    pipe.close_write_end()
+                theirs.close()
+                seconds = min(program.timeout, self._limits.seconds)
+                code, printed, complaints, said = await self._watched(child, seconds, folder, out, err, value)
+            finally:
+                if child.returncode is None:
+                    _end_group(child.pid)
+                    await asyncio.shield(child.wait())
+            files = await asyncio.to_thread(_collected, ours, folder)
+        has_value, result = await asyncio.to_thread(_value_of, said, nonce.encode())
+        stderr = complaints.decode("utf-8", "replace").replace(f"{folder}/", "")
+        return ProgramResult(
+            stdout=printed.decode("utf-8", "replace"),
+            stderr=stderr or _how_it_ended(code),
+            exit_code=code,
+            value=result,
+            has_value=has_value,
+            files=files.files,
+            skipped=files.skipped,
+        )
+
+    async def _watched(
+        self,
+        child: asyncio.subprocess.Process,
+        seconds: float,
+        folder: Path,
+        out: "_Pipe",
+        err: "_Pipe",
+        value: "_Pipe",
+    ) -> tuple[int, bytes, bytes, bytes]:
+        """Exit code, output, complaints and result of a program that keeps to its limits. Raises ToolError."""
+        spoken = _Room(self._limits.output, f"Local execution output exceeded {self._limits.output} bytes.")
+        given = _Room(self._limits.result, f"Local execution result exceeded {self._limits.result} bytes.")
+        try:
+            async with asyncio.timeout(seconds), asyncio.TaskGroup() as group:
+                weighing = group.create_task(_weighed(folder, self._limits))
+                code = group.create_task(_ended(child))
+                code.add_done_callback(lambda _: weighing.cancel())
+                printed, complaints = group.create_task(out.read(spoken)), group.create_task(err.read(spoken))
+                said = group.create_task(value.read(given))
+        except TimeoutError:
+            raise ToolError(f"Execution timed out after {seconds:g} seconds") from None
+        except ExceptionGroup as failed:
+            raise failed.exceptions[0] from None
+        return code.result(), printed.result(), complaints.result(), said.result()
+
+    def _told(self, program: Program, folder: Path, node: str, nonce: str, result: int) -> dict[str, Any]:
+        """What the child reads before it does anything."""
+        limits = self._limits
+        return {
+            "nonce": nonce,
+            "result": result,
+            "parent": os.getpid(),
+            "language": program.language,
+            "script": str(folder / _SCRIPTS[program.language]),
+            "arguments": dict(program.arguments),
+            "node": node,
+            "harness": str(NODE_HARNESS),
+            "must_isolate": self._must_isolate,
+            "folder": str(folder),
+            "root": str(folder.with_name(ROOT)),
+            "shown": [str(place) for place in _needed(self._python, node)],
+            "limits": {
+                "cpu": int(min(program.timeout, limits.seconds)) + 1,
+                "memory": limits.memory,
+                "file": produced_files.MOST_BYTES,
+                "open_files": limits.open_files,
+                "processes": limits.processes,
+                "disk": limits.disk,
+                "files": limits.files,
+            },
+        }
+
+
+class _Room:
+    """How much may still be said, by several together."""
+
+    def __init__(self, left: int, text: str) -> None:
+        self._left = left
+        self._text = text
+
+    def take(self, size: int) -> None:
+        self._left -= size
+        if self._left < 0:
+            raise ToolError(self._text)
+
+
+class _Pipe:
+    """A pipe whose write end goes to the child. Both ends are closed with the stack."""
+
+    def __init__(self, stack: contextlib.ExitStack) -> None:
+        self._read_end, self.write_end = os.pipe()
+        self._file = stack.enter_context(os.fdopen(self._read_end, "rb", buffering=0))
+        self._writing = stack.enter_context(os.fdopen(self.write_end, "wb", buffering=0))
+
+    def close_write_end(self) -> None:
+        self._writing.close()
+
+    async def read(self, room: _Room) -> bytes:
+        """All that is written until every writer is gone. Raises ToolError when it is more than there is room for."""
+        reader = asyncio.StreamReader()
+        loop = asyncio.get_running_loop()
+        transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), self._file)
+        parts: list[bytes] = []
+        try:
+            while part := await reader.read(_AT_ONCE):
+                room.take(len(part))
+                parts.append(part)
+        finally:
+            transport.close()
+        return b"".join(parts)
+
+
+async def _ended(child: asyncio.subprocess.Process) -> int:
+    """The exit code; what the program has left running would keep the pipes open, and goes with it."""
+    code = await child.wait()
+    _end_group(child.pid)
+    return code
+
+
+async def _weighed(folder: Path, limits: Limits) -> None:
+    """Raises ToolError when a program has filled its folder beyond what it may."""
+    while True:
+        await asyncio.sleep(WEIGHED_EVERY)
+        size, files = await asyncio.to_thread(_weight, folder, limits)
+        if size > limits.disk:
+            raise ToolError(f"Local execution left more than {limits.disk} bytes in files.")
+        if files > limits.files:
+            raise ToolError(f"Local execution left more than {limits.files} files.")
+
+
+def _weight(folder: Path, limits: Limits) -> tuple[int, int]:
+    """Bytes and number of the files below a folder, counted as far as either is within its limit."""
+    size = count = 0
+    waiting = [folder]
+    while waiting and size <= limits.disk and count <= limits.files:
+        with contextlib.suppress(OSError), os.scandir(waiting.pop()) as entries:
+            for entry in entries:
+                count += 1
+                if entry.is_dir(follow_symlinks=False):
+                    waiting.append(Path(entry.path))
+                else:
+                    size += entry.stat(follow_symlinks=False).st_blocks * 512
+    return size, count
+
+
+def _collected(from_child: socket.socket, folder: Path) -> produced_files.Found:
+    """The files of a program that has ended, from the file system of its namespace if it had one."""
+    from_child.setblocking(False)
+    try:
+        _, descriptors, _, _ = socket.recv_fds(from_child, 1, 1)
+    except BlockingIOError:
+        descriptors = []
+    try:
+        own = [Path(f"/proc/self/fd/{descriptor}") for descriptor in descriptors]
+        return produced_files.collected((own or [folder])[0] / ARTIFACTS)
+    finally:
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+
+def _removed(place: Path) -> None:
+    """Take a folder away, and what is below it, also where its program has closed parts of it to everybody."""
+    for path, folders, _ in os.walk(place):
+        for name in folders:
+            inner = Path(path) / name
+            with contextlib.suppress(OSError):
+                if not inner.is_symlink():
+                    inner.chmod(0o700)
+    shutil.rmtree(place, ignore_errors=True)
+
+
+def _needed(python: str, node: str) -> list[Path]:
+    """The folders and files beside the system's own that a program cannot run without."""
+    interpreter = Path(shutil.which(python) or python)
+    places = [Path(sys.prefix), Path(sys.base_prefix)] if python == sys.executable else []
+    places += [NODE_HARNESS, *_homes(interpreter), *(_homes(Path(node)) if node else ())]
+    return list(dict.fromkeys(place for place in places if place != Path("/") and place.exists()))
+
+
+def _homes(program: Path) -> list[Path]:
+    """The folder of a program as it is named and as it is: `/opt/node` of `/opt/node/bin/node`."""
+    return [found.parent.parent for found in (program.absolute(), program.resolve()) if found.parent.name == "bin"]
+
+
+def _end_group(leader: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):  # there is nobody left in it
+        os.killpg(leader, signal.SIGKILL)
+
+
+def _prepare(program: Program, folder: Path, source: IO[bytes], told: dict[str, Any]) -> None:
+    (folder / ARTIFACTS).mkdir()
+    script = program.script + (_OFFER_MAIN if program.language == "nodejs" else "")
+    (folder / _SCRIPTS[program.language]).write_text(script, encoding="utf-8", errors="replace")
+    source.write(json.dumps(told).encode())
+    source.seek(0)
+
+
+def _environment(folder: Path, python: str) -> dict[str, str]:
+    threads = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+    return {
+        "HOME": str(folder),
+        "TMPDIR": str(folder),
+        "PATH": f"{Path(python).parent}:/usr/local/bin:/usr/bin:/bin",
+        "LANG": "C.UTF-8",
+        "MPLBACKEND": "Agg",
+        "PYTHONUNBUFFERED": "1",
+        **dict.fromkeys(threads, "1"),
+    }
+
+
+def _value_of(said: bytes, nonce: bytes) -> tuple[bool, Any]:
+    """Whether there is a result, and which. Raises ToolError for one that cannot be read."""
+    _, found, text = said.rpartition(nonce)
+    if not found:
+        return False, None
+    try:
+        return True, json.loads(text, parse_constant=lambda _: None)
+    except (ValueError, RecursionError) as error:
+        raise ToolError(f"The result cannot be read: {error}") from error
+
+
+def _how_it_ended(code: int) -> str:
+    """What to say of a program that was ended without a word of its own."""
+    number = -code if code < 0 else code - 128
+    try:
+        name = signal.Signals(number).name
+    except ValueError:
+        return ""
+    reason = " It used more memory or time than it may." if number == signal.SIGKILL else ""
+    return f"The program was ended by {name}.{reason}"

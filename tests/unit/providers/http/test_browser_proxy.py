@@ -1,0 +1,97 @@
+from contextlib import suppress
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from providers.http.browser_proxy import NotHttp, Request, read_answer, read_request
+
+
+def head(*lines: str) -> bytes:
+    return "\r\n".join([*lines, "", ""]).encode("latin-1")
+
+
+@pytest.mark.parametrize(
+    ("target", "host", "port"),
+    [("e.com:443", "e.com", 443), ("E.com:8443", "e.com", 8443), ("[2001:db8::1]:443", "2001:db8::1", 443)],
+)
+def test_a_tunnel_is_asked_for_by_host_and_port(target: str, host: str, port: int):
+    assert read_request(head(f"CONNECT {target} HTTP/1.1", "Host: x")) == Request(host, port, b"")
+
+
+@pytest.mark.parametrize(
+    ("target", "place", "path"),
+    [
+        ("http://e.com/a?b=c", ("e.com", 80), "/a?b=c"),
+        ("http://e.com", ("e.com", 80), "/"),
+        ("http://e.com:8080?q", ("e.com", 8080), "/?q"),
+        ("http://user:pass@e.com/x", ("e.com", 80), "/x"),
+        ("HTTP://E.com/x#part", ("e.com", 80), "/x"),
+        ("http://[::1]:81/", ("::1", 81), "/"),
+    ],
+)
+def test_a_request_goes_to_the_host_as_that_expects_it(target: str, place: tuple[str, int], path: str):
+    request = read_request(head(f"GET {target} HTTP/1.1", "Host: e.com"))
+
+    assert (request.host, request.port) == place
+    assert request.head == head(f"GET {path} HTTP/1.1", "Host: e.com", "Connection: close")
+
+
+def test_what_is_meant_for_the_proxy_goes_no_further():
+    request = read_request(
+        head(
+            "POST http://e.com/ HTTP/1.1",
+            "Host: e.com",
+            "Proxy-Connection: keep-alive",
+            "Proxy-Authorization: Basic x",
+            "Connection: keep-alive, X-Hop",
+            "X-Hop: 1",
+            "Upgrade: h2c",
+            "Content-Length: 3",
+            "Cookie: a=b",
+        )
+    )
+
+    assert request.head == head(
+        "POST / HTTP/1.1", "Host: e.com", "Content-Length: 3", "Cookie: a=b", "Connection: close"
+    )
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "GET / HTTP/1.1", "GET https://e.com/ HTTP/1.1", "GET ftp://e.com/ HTTP/1.1", "GET http:///x HTTP/1.1",
+        "GET http://e.com:99999/ HTTP/1.1", "GET http://[::1/ HTTP/1.1", "CONNECT e.com:0 HTTP/1.1",
+        "CONNECT :443 HTTP/1.1", "GET http://e.com/", "", "GET http://e.com/ FTP/1.1",
+    ],
+)  # fmt: skip
+def test_anything_else_is_refused(line: str):
+    with pytest.raises(NotHttp):
+        read_request(head(line))
+
+
+@settings(max_examples=50)
+@given(st.binary(max_size=80))
+def test_no_bytes_break_the_reading_of_heads(noise: bytes):
+    for read in (read_request, read_answer):
+        with suppress(NotHttp):
+            assert read(b"GET " + noise + b" HTTP/1.1\r\n\r\n")
+
+
+def test_an_answer_ends_its_connection():
+    status, answer = read_answer(head("HTTP/1.1 404 Not Found", "Content-Length: 0", "Connection: keep-alive"))
+
+    assert status == 404
+    assert answer == head("HTTP/1.1 404 Not Found", "Content-Length: 0", "Connection: close")
+
+
+def test_an_answer_on_its_way_is_handed_on_as_it_is():
+    early = head("HTTP/1.1 103 Early Hints", "Link: </a>")
+
+    assert read_answer(early) == (103, early)
+
+
+@pytest.mark.parametrize("line", ["ICY 200 OK", "HTTP/1.1 101 Switching Protocols", "HTTP/1.1 20 OK", "HTTP/3 200 OK"])
+def test_what_is_no_answer_is_refused(line: str):
+    with pytest.raises(NotHttp):
+        read_answer(head(line))

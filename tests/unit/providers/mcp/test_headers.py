@@ -1,0 +1,60 @@
+"""Headers of MCP servers are templates, and one that would carry nothing is left out (T17)."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from providers.mcp.headers import filled, secrets_of
+
+NAMES = st.from_regex(r"[A-Za-z][A-Za-z0-9-]{0,8}", fullmatch=True)
+VALUES = st.text(st.characters(codec="ascii", categories=("L", "N"), include_characters=" $"), max_size=12)
+
+
+@pytest.mark.parametrize(
+    ("value", "variables", "sent"),
+    [
+        ("Bearer ${token}", {"token": "abc"}, "Bearer abc"),
+        ("Bearer $token", {"token": "abc"}, "Bearer abc"),
+        ("Bearer ${token}", {}, None),
+        ("Bearer ${token}", {"token": "  "}, None),
+        ("bearer", {}, None),
+        ("Bearer", {}, None),
+        ("Bearer abe", {}, "Bearer abe"),
+        ("$token", {}, None),
+        ("", {}, None),
+        ("costs $usd or $5", {}, "costs $usd or $5"),
+        ("Basic ${user}", {"user": "eDp5"}, "Basic eDp5"),
+        ("rare", {}, "rare"),
+    ],
+)
+def test_a_header_is_filled_from_variables_or_left_out(value: str, variables: dict[str, str], sent: str | None):
+    found = filled({"Authorization": value}, variables, {})
+
+    assert found.headers.get("Authorization") == sent
+    assert found.dropped == (() if sent is not None else ("Authorization",))
+
+
+def test_names_are_templates_as_well():
+    assert filled({"X-${kind}": "1", "$none": ""}, {"kind": "Key"}, {}).headers == {"X-Key": "1"}
+
+
+def test_the_callers_headers_come_last_in_any_spelling_and_are_filled_from_themselves():
+    custom = {"x-who": "caller of $plan", "plan": "gold"}
+
+    found = filled({"X-Who": "server", "X-Other": "stays"}, {"plan": "tin"}, custom)
+
+    assert found.headers == {"X-Other": "stays", "x-who": "caller of gold", "plan": "gold"}
+
+
+@given(st.dictionaries(NAMES, VALUES, max_size=5), st.dictionaries(NAMES, VALUES, max_size=3))
+def test_no_header_is_sent_twice_or_empty(templates: dict[str, str], custom: dict[str, str]):
+    found = filled(templates, {}, custom).headers
+
+    assert len({name.lower() for name in found}) == len(found)
+    assert all(value.strip() and value.lower() != "bearer" for value in found.values())
+
+
+def test_what_is_secret_is_told_longest_first_without_what_everybody_sends():
+    headers = {"Authorization": "Bearer abcdef", "Accept": "application/json", "X-Mode": "on"}
+
+    assert secrets_of(headers, {"token": "abcdef"}) == ("Bearer abcdef", "abcdef")

@@ -1,0 +1,63 @@
+"""Prices: the account's before the deployment's own before those that come along; unknown is told, never zero."""
+
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from canvas.errors import ModelError
+from providers.models.billing.prices import FREE, Price, Prices, priced, prices_from
+from providers.models.types.chat import ModelSpec, Usage
+
+
+def spec(name: str = "gpt-4o-mini", factory: str = "OpenAI", **more: object) -> ModelSpec:
+    return ModelSpec(f"{name}@{factory}", name, factory, None, **more)  # pyright: ignore[reportArgumentType]
+
+
+def test_a_call_costs_its_tokens_by_kind_in_billionths():
+    price = Price(input=Decimal("0.15"), cached=Decimal("0.075"), output=Decimal("0.6"), currency="USD")
+    used = Usage(1000, 100, 1100, 1, cached_tokens=400)
+
+    assert price.of(used) == 600 * 150 + 400 * 75 + 100 * 600
+    assert priced(used, price).costs == {"USD": 180_000}
+
+
+def test_a_total_without_its_split_costs_what_the_dearer_kind_does():
+    assert Price(input=Decimal(1), output=Decimal(3)).of(Usage(total_tokens=10)) == 30_000
+
+
+def test_the_account_comes_before_the_file_and_the_file_before_what_comes_along(tmp_path: Path):
+    file = tmp_path / "prices.toml"
+    file.write_text('[OpenAI]\ncurrency = "EUR"\n[OpenAI.models]\n"gpt-4o*" = { input = 7, output = 8 }\n')
+    prices = prices_from(file)
+    own = spec(extra={"prices": {"gpt-*": {"input": 1, "output": 2, "currency": "CNY"}}})
+
+    assert Prices().of(spec()) == Price(input=Decimal("0.15"), cached="0.075", output="0.6", currency="USD")  # pyright: ignore[reportArgumentType]
+    assert prices.of(spec()) == Price(input=Decimal(7), output=Decimal(8), currency="EUR")
+    assert prices.of(own) == Price(input=Decimal(1), output=Decimal(2), currency="CNY")
+
+
+def test_the_price_of_a_model_that_nobody_has_written_down_is_unknown():
+    price = Prices().of(spec("my-model", "VLLM"))
+
+    assert price is None
+    assert priced(Usage(1, 1, 2, calls=1), price).unpriced_calls == 1
+
+
+def test_the_stand_ins_are_free():
+    assert Prices().of(spec("echo", "Easel", stand_in=True)) is FREE
+    assert priced(Usage(1, 1, 2, calls=1), FREE) == Usage(1, 1, 2, calls=1)
+
+
+@pytest.mark.parametrize("text", ["[[", "[OpenAI.models]\n'x' = { input = -1, output = 1 }", "[OpenAI]\nprice = 3"])
+def test_a_file_that_holds_no_prices_is_refused_by_name(tmp_path: Path, text: str):
+    file = tmp_path / "prices.toml"
+    file.write_text(text)
+
+    with pytest.raises(ModelError, match=r"prices\.toml cannot be read"):
+        prices_from(file)
+
+
+def test_an_account_with_prices_that_are_none_is_told():
+    with pytest.raises(ModelError, match="prices that are none"):
+        Prices().of(spec(extra={"prices": {"*": {"input": "much"}}}))

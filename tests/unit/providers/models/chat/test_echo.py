@@ -1,0 +1,120 @@
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from providers.models.chat.echo import EchoWire, echo_of, echo_spec, instance_of
+from providers.models.chat.retrying_model import WiredModel
+from providers.models.types.chat import ChatRequest, TextDelta
+
+CATEGORIZE = "Choose one.\n\nCategories:\n- order\n- return\n- Other\n\nAnswer with the name only."
+
+
+def echo(user: str, system: str = "Be nice.") -> str:
+    return echo_of([{"role": "system", "content": system}, {"role": "user", "content": user}])
+
+
+def structured(schema: dict[str, Any]) -> Any:
+    return json.loads(echo("anything", "Answer in JSON.\n\nJSON schema:\n" + json.dumps(schema, indent=2)))
+
+
+def test_the_echo_answers_with_what_it_was_asked():
+    assert echo("Hello, who is there?") == "Hello, who is there?"
+
+
+def test_the_echo_answers_the_last_question():
+    talk = [("user", "first"), ("assistant", "ok"), ("user", "second"), ("assistant", "yes")]
+
+    assert echo_of([{"role": role, "content": content} for role, content in talk]) == "second"
+
+
+def test_the_echo_of_nothing_is_nothing():
+    assert echo_of([]) == ""
+
+
+def test_the_echo_is_streamed_in_small_pieces():
+    async def read() -> list[str]:
+        request = ChatRequest([{"role": "user", "content": "a" * 30}])
+        model = WiredModel(echo_spec(), EchoWire())
+        return [delta.text async for delta in model.stream(request) if isinstance(delta, TextDelta)]
+
+    pieces = asyncio.run(read())
+
+    assert "".join(pieces) == "a" * 30
+    assert len(pieces) == 3
+
+
+def test_the_echo_is_labelled_as_a_stand_in():
+    assert echo_spec().stand_in
+
+
+@pytest.mark.parametrize(
+    ("question", "name"),
+    [
+        ("I want to RETURN my order", "return"),
+        ("an other order", "Other"),
+        ("order", "order"),
+        ('USER: "my order" | ASSISTANT: "which order?" | USER: "I return it" →', "return"),
+    ],
+)
+def test_the_echo_chooses_the_category_that_the_question_names_first(question: str, name: str):
+    assert echo(question, CATEGORIZE) == name
+
+
+def test_a_question_that_names_no_category_is_echoed():
+    assert echo("hm", CATEGORIZE) == "hm"
+
+
+def test_the_echo_prefers_the_longer_of_two_names_at_one_place():
+    assert echo("ordering", "Categories:\n- order\n- ordering") == "ordering"
+
+
+def test_the_echo_fills_in_what_a_schema_requires():
+    schema = {
+        "type": "object",
+        "properties": {
+            "name": {"type": "string"},
+            "age": {"type": "integer", "minimum": 18},
+            "note": {"type": "string"},
+        },
+        "required": ["name", "age"],
+    }
+
+    assert structured(schema) == {"name": "", "age": 18}
+
+
+def test_the_echo_fills_in_everything_if_nothing_is_required():
+    schema = {"properties": {"ok": {"type": "boolean"}, "tags": {"type": "array", "items": {"type": "string"}}}}
+
+    assert structured(schema) == {"ok": False, "tags": []}
+
+
+@pytest.mark.parametrize(
+    ("schema", "instance"),
+    [
+        ({"const": 3}, 3),
+        ({"enum": ["b", "a"]}, "b"),
+        ({"type": "string", "default": "x"}, "x"),
+        ({"type": "string", "minLength": 2}, "--"),
+        ({"type": "array", "items": {"type": "number"}, "minItems": 2}, [0, 0]),
+        ({"type": ["null", "string"]}, None),
+        ({"anyOf": [{"type": "integer"}, {"type": "string"}]}, 0),
+        ({"$ref": "#/$defs/a", "$defs": {"a": {"type": "boolean"}}}, False),
+        ({"$ref": "#/nowhere"}, None),
+        (True, None),
+        ({"type": "object", "properties": []}, {}),
+    ],
+)
+def test_every_kind_of_schema_has_a_small_instance(schema: Any, instance: Any):
+    assert instance_of(schema) == instance
+
+
+def test_a_schema_that_refers_to_itself_comes_to_an_end():
+    schema = {"$defs": {"n": {"properties": {"next": {"$ref": "#/$defs/n"}}}}, "$ref": "#/$defs/n"}
+
+    assert json.dumps(instance_of(schema))
+
+
+def test_text_that_only_mentions_a_schema_is_echoed():
+    assert echo("hi", "JSON schema:\n{broken") == "hi"

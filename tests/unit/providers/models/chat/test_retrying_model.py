@@ -1,0 +1,255 @@
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from typing import Any
+
+import pytest
+
+from providers.errors import CallFailed, Code, failure
+from providers.models.chat.retrying_model import Pace, WiredModel
+from providers.models.types.chat import (
+    CallsDelta,
+    ChatRequest,
+    Completion,
+    Delta,
+    ErrorDelta,
+    ModelSpec,
+    ReasoningDelta,
+    TextDelta,
+    ToolCall,
+    Usage,
+    UsageDelta,
+)
+
+ASK = [{"role": "user", "content": "Hello there"}]
+SPEC = ModelSpec("m@Acme", "m", "Acme", "https://acme.example/v1", api_key="sk-very-secret")
+
+
+class Wire:
+    """Plays one list of deltas or failures for each request."""
+
+    def __init__(self, *plays: Sequence[Delta | CallFailed]) -> None:
+        self._plays = list(plays)
+        self.sent = 0
+        self.closed = 0
+
+    async def send(self, request: ChatRequest, *, streamed: bool) -> AsyncGenerator[Delta, None]:
+        self.sent += 1
+        try:
+            for step in self._plays[min(self.sent, len(self._plays)) - 1]:
+                if isinstance(step, CallFailed):
+                    raise step
+                yield step
+        finally:
+            self.closed += 1
+
+
+class Waits(list[float]):
+    """Waits that pass at once and are remembered."""
+
+    async def __call__(self, seconds: float) -> None:
+        self.append(seconds)
+
+
+def model_over(wire: Wire, waits: Waits | None = None, jitter: float = 1.0) -> WiredModel:
+    return WiredModel(SPEC, wire, Pace(waits if waits is not None else Waits(), lambda: jitter))
+
+
+def streamed(wire: Wire, waits: Waits | None = None, jitter: float = 1.0, **request: Any) -> list[Delta]:
+    async def read() -> list[Delta]:
+        return [delta async for delta in model_over(wire, waits, jitter).stream(ChatRequest(ASK, **request))]
+
+    return asyncio.run(read())
+
+
+def completed(wire: Wire, waits: Waits | None = None, **request: Any) -> Completion:
+    return asyncio.run(model_over(wire, waits).complete(ChatRequest(ASK, **request)))
+
+
+def without_usage(deltas: list[Delta]) -> list[Delta]:
+    return [delta for delta in deltas if not isinstance(delta, UsageDelta)]
+
+
+def test_an_answer_comes_in_pieces_and_its_usage_at_the_end():
+    deltas = streamed(Wire([TextDelta("Hel"), TextDelta("lo"), UsageDelta(Usage(3, 2, 5))]))
+
+    assert deltas == [TextDelta("Hel"), TextDelta("lo"), UsageDelta(Usage(3, 2, 5, calls=1))]
+
+
+def test_pieces_that_repeat_the_text_so_far_are_said():
+    deltas = streamed(Wire([TextDelta("ha"), TextDelta("ha")]))
+
+    assert without_usage(deltas) == [TextDelta("ha"), TextDelta("ha")]
+
+
+def test_usage_that_nobody_tells_is_estimated():
+    deltas = streamed(Wire([TextDelta("one two three")]))
+
+    assert deltas[-1] == UsageDelta(Usage(2, 3, 5, calls=1))
+
+
+def test_a_rate_limit_that_passes_is_not_noticed():
+    wire = Wire([failure("429")], [TextDelta("hi"), UsageDelta(Usage(1, 1, 2))])
+    answer = completed(wire, retries=1)
+
+    assert (answer.text, answer.error, wire.sent) == ("hi", None, 2)
+    assert answer.usage == Usage(1, 1, 2, calls=2)
+
+
+def test_a_stream_is_begun_again_only_while_nothing_was_said():
+    wire = Wire([failure("503")], [TextDelta("hi")])
+
+    assert without_usage(streamed(wire, retries=1)) == [TextDelta("hi")]
+    assert wire.sent == 2
+
+
+def test_a_stream_that_breaks_off_ends_with_the_error_and_is_not_begun_again():
+    wire = Wire([TextDelta("half"), failure("503 gone")], [TextDelta("never")])
+    deltas = streamed(wire, retries=5)
+
+    assert without_usage(deltas) == [TextDelta("half"), ErrorDelta("SERVER_ERROR", "503 gone")]
+    assert isinstance(deltas[-1], UsageDelta)
+    assert wire.sent == 1
+
+
+def test_reasoning_counts_as_said():
+    wire = Wire([ReasoningDelta("hm"), failure("503")], [TextDelta("never")])
+
+    assert without_usage(streamed(wire, retries=5)) == [ReasoningDelta("hm"), ErrorDelta("SERVER_ERROR", "503")]
+
+
+def test_a_whole_answer_that_broke_off_may_be_asked_for_again():
+    wire = Wire([TextDelta("half"), failure("503")], [TextDelta("whole")])
+
+    assert completed(wire, retries=1).text == "whole"
+
+
+def test_the_last_failure_is_named_by_its_cause():
+    wire = Wire([failure("429 slow down")])
+    answer = completed(wire, retries=2)
+
+    assert answer.text == "**ERROR**: RATE_LIMIT_EXCEEDED - 429 slow down"
+    assert answer.error == ErrorDelta("RATE_LIMIT_EXCEEDED", "429 slow down")
+    assert (wire.sent, answer.usage.calls) == (3, 3)
+
+
+@pytest.mark.parametrize("message", ["invalid request: bad", "no such apikey", "quota used up", "boom"])
+def test_a_failure_that_repeating_cannot_mend_is_reported_at_once(message: str):
+    wire = Wire([failure(message)])
+
+    assert completed(wire, retries=5).error is not None
+    assert wire.sent == 1
+
+
+def test_without_retries_there_is_one_request():
+    wire = Wire([failure("503")])
+    streamed(wire)
+
+    assert wire.sent == 1
+
+
+def test_waits_double_and_end_at_a_minute():
+    waits = Waits()
+    streamed(Wire([failure("503")]), waits, retries=7, retry_delay=2.0)
+
+    assert waits == [2, 4, 8, 16, 32, 60, 60]
+
+
+def test_waits_are_shortened_by_chance():
+    waits = Waits()
+    streamed(Wire([failure("503")]), waits, jitter=0.25, retries=2, retry_delay=2.0)
+
+    assert waits == [0.5, 1.0]
+
+
+def test_the_wait_a_provider_asks_for_is_kept():
+    waits = Waits()
+    streamed(Wire([CallFailed(Code.RATE_LIMIT_EXCEEDED, "", retry_after=7.5)], [TextDelta("hi")]), waits, retries=1)
+
+    assert waits == [7.5]
+
+
+def test_a_provider_that_asks_for_a_very_long_wait_is_not_asked_again():
+    wire, waits = Wire([CallFailed(Code.RATE_LIMIT_EXCEEDED, "later", retry_after=3600)]), Waits()
+    deltas = streamed(wire, waits, retries=5)
+
+    assert without_usage(deltas) == [ErrorDelta("RATE_LIMIT_EXCEEDED", "later")]
+    assert (wire.sent, waits) == (1, [])
+
+
+def test_an_error_text_never_shows_the_key():
+    answer = completed(Wire([failure("401 key sk-very-secret is wrong")]))
+
+    assert answer.text == "**ERROR**: AUTH_ERROR - 401 key *** is wrong"
+
+
+def test_reasoning_in_tags_is_told_from_the_answer():
+    deltas = streamed(Wire([TextDelta("<thi"), TextDelta("nk>why</think>"), TextDelta("so")]))
+
+    assert without_usage(deltas) == [ReasoningDelta("why"), TextDelta("so")]
+
+
+def test_a_whole_answer_has_no_reasoning_in_it():
+    answer = completed(Wire([TextDelta("why</think>\nso"), ReasoningDelta("hm")]))
+
+    assert (answer.text, answer.reasoning) == ("so", "hm")
+
+
+def test_what_was_held_back_is_said_before_an_error():
+    deltas = streamed(Wire([TextDelta("<thin"), failure("503")]), retries=1)
+
+    assert without_usage(deltas) == [TextDelta("<thin"), ErrorDelta("SERVER_ERROR", "503")]
+
+
+def test_tool_calls_come_after_the_text_and_clean():
+    call = ToolCall("c1", "search", '{"q": "a\0"}')
+    deltas = streamed(Wire([TextDelta("wait\0"), CallsDelta((call,))]))
+
+    assert without_usage(deltas) == [TextDelta("wait"), CallsDelta((ToolCall("c1", "search", '{"q": "a"}'),))]
+
+
+def test_a_whole_answer_carries_its_tool_calls():
+    call = ToolCall("c1", "search", "{}")
+
+    assert completed(Wire([CallsDelta((call,))])).calls == (call,)
+
+
+def test_a_reader_that_is_cancelled_closes_the_wire():
+    class Endless(Wire):
+        async def send(self, request: ChatRequest, *, streamed: bool) -> AsyncGenerator[Delta, None]:
+            try:
+                yield TextDelta("first")
+                await asyncio.Event().wait()
+            finally:
+                self.closed += 1
+
+    async def read(wire: Wire, heard: asyncio.Event) -> None:
+        async for _ in model_over(wire).stream(ChatRequest(ASK)):
+            heard.set()
+
+    async def cancel_while_reading() -> int:
+        wire, heard = Endless(), asyncio.Event()
+        reader = asyncio.create_task(read(wire, heard))
+        await heard.wait()
+        reader.cancel()
+        await asyncio.gather(reader, return_exceptions=True)
+        return wire.closed
+
+    assert asyncio.run(cancel_while_reading()) == 1
+
+
+def test_every_request_is_closed_before_the_next_is_sent():
+    wire = Wire([failure("503")], [TextDelta("hi")])
+    streamed(wire, retries=1)
+
+    assert wire.closed == wire.sent == 2
+
+
+def test_a_request_that_leaves_it_open_is_repeated_as_often_as_this_process_is_set_to() -> None:
+    wire, waits = Wire([failure("429 slow down")]), Waits()
+    model = WiredModel(SPEC, wire, Pace(waits, lambda: 1.0, retries=2, base_delay=0.5))
+
+    completion = asyncio.run(model.complete(ChatRequest(ASK, retries=None)))
+
+    assert completion.error is not None
+    assert wire.sent == 3
+    assert waits == [0.5, 1.0]

@@ -1,0 +1,101 @@
+"""Vectors out of answers that are not quite what they should be."""
+
+import json
+import struct
+from base64 import b64encode
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from providers.errors import CallFailed, Code
+from providers.models.embeddings.openai_embeddings import batch_of, fitted, vectors_in
+from providers.models.text.context_window import count_tokens
+
+floats32 = st.floats(width=32, allow_nan=False, allow_infinity=False)
+
+
+def answer(*vectors: Any, order: Sequence[int] | None = None) -> dict[str, Any]:
+    items = [{"object": "embedding", "index": index, "embedding": vector} for index, vector in enumerate(vectors)]
+    return {"object": "list", "data": [items[at] for at in order] if order else items}
+
+
+def packed(vector: Sequence[float]) -> str:
+    return b64encode(struct.pack(f"<{len(vector)}f", *vector)).decode()
+
+
+@given(st.lists(st.lists(floats32, min_size=3, max_size=3), min_size=1, max_size=5), st.randoms(), st.booleans())
+def test_every_text_gets_its_own_vector_whatever_the_order_and_the_encoding(
+    vectors: list[list[float]], chance: Any, in_base64: bool
+):
+    order = chance.sample(range(len(vectors)), len(vectors))
+    told = answer(*(packed(vector) if in_base64 else vector for vector in vectors), order=order)
+
+    assert vectors_in(told, len(vectors)) == vectors
+
+
+def test_vectors_without_an_index_are_in_the_order_of_the_texts():
+    told = {"data": [{"embedding": [1, 0]}, {"embedding": [0, 1]}]}
+
+    assert vectors_in(told, 2) == [[1.0, 0.0], [0.0, 1.0]]
+
+
+@pytest.mark.parametrize(
+    ("told", "complaint"),
+    [
+        (answer([1.0]), "holds 1 vectors for 2 texts"),
+        (answer([1.0], [1.0], [1.0]), "holds 3 vectors for 2 texts"),
+        (answer([1.0], [1.0, 2.0]), "vectors of several lengths: 1, 2"),
+        ({"data": [{"index": 0, "embedding": [1.0]}, {"index": 0, "embedding": [2.0]}]}, "numbers its vectors wrongly"),
+        ({"data": [{"index": 1, "embedding": [1.0]}, {"index": 2, "embedding": [2.0]}]}, "numbers its vectors wrongly"),
+        (answer([1.0], []), "a vector that is none"),
+        (answer([1.0], None), "a vector that is none"),
+        (answer([1.0], {"0": 1.0}), "a vector that is none"),
+        (answer([1.0], ["1.0"]), "no number"),
+        (answer([1.0], [True]), "no number"),
+        (answer([1.0], json.loads("[NaN]")), "no number"),
+        (answer([1.0], json.loads("[Infinity]")), "no number"),
+        (answer([1.0], [10**400]), "no number"),
+        (answer([1.0], packed([float("nan")])), "no number"),
+        (answer([1.0], "AAA"), "base64"),
+        (answer([1.0], "?"), "base64"),
+        (answer([1.0], "AAAAAAA="), "base64"),
+        ({}, "holds no vectors"),
+        (None, "holds no vectors"),
+        ([[1.0], [2.0]], "holds no vectors"),
+        ({"data": "x"}, "holds no vectors"),
+    ],
+)
+def test_an_answer_that_cannot_be_trusted_is_an_error_that_says_why(told: Any, complaint: str):
+    with pytest.raises(CallFailed, match=complaint) as failed:
+        vectors_in(told, 2)
+
+    assert failed.value.code is Code.MODEL_ERROR
+
+
+def test_vectors_of_a_later_batch_are_as_long_as_those_before():
+    with pytest.raises(CallFailed, match="several lengths: 2, 3"):
+        vectors_in(answer([1.0, 2.0]), 1, length=3)
+
+
+def test_an_error_in_place_of_vectors_is_told_in_the_vendors_words():
+    with pytest.raises(CallFailed, match="insufficient balance") as failed:
+        vectors_in({"error": {"message": "insufficient balance"}}, 1)
+
+    assert failed.value.code is Code.QUOTA_EXCEEDED
+
+
+@given(st.text(max_size=200), st.integers(1, 20))
+def test_what_is_sent_is_never_empty_and_never_longer_than_the_model_reads(text: str, tokens: int):
+    sent = fitted(text, tokens)
+
+    assert sent
+    assert text.startswith(sent) or sent == " "
+    assert count_tokens(sent) <= max(tokens, 1)
+
+
+@pytest.mark.parametrize(("own", "used"), [(None, 32), (5, 5), (0, 32), (-1, 32), ("5", 32), (True, 32)])
+def test_an_account_may_say_how_many_texts_go_at_once(own: Any, used: int):
+    assert batch_of(own, 32) == used

@@ -1,0 +1,83 @@
+"""Scores out of the answers of rerankers."""
+
+import json
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from providers.errors import CallFailed
+from providers.models.embeddings.reranking import scaled, scores_in
+
+scores = st.none() | st.floats(allow_nan=False, allow_infinity=False)
+
+
+def ranked(*pairs: tuple[int, Any], name: str = "relevance_score") -> list[dict[str, Any]]:
+    return [{"index": index, name: score, "document": {"text": "t"}} for index, score in pairs]
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"results": ranked((2, 0.9), (0, 0.5), (1, 0.1))},
+        {"data": ranked((2, 0.9), (0, 0.5), (1, 0.1))},
+        {"output": {"results": ranked((2, 0.9), (0, 0.5), (1, 0.1))}, "request_id": "r"},
+        ranked((2, 0.9), (0, 0.5), (1, 0.1), name="score"),
+        {"rankings": ranked((2, 0.9), (0, 0.5), (1, 0.1), name="logit")},
+    ],
+)
+def test_scores_come_in_the_order_of_the_texts_whatever_the_list_is_called(told: Any):
+    assert scores_in(told, 3) == [0.5, 0.1, 0.9]
+
+
+def test_a_text_that_the_answer_leaves_out_has_no_chance():
+    told = scores_in({"results": ranked((1, 3.0), (2, -2.0))}, 3)
+
+    assert scaled(told) == [0.0, 1.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("told", "complaint"),
+    [
+        ({"results": ranked((3, 0.1))}, "was not asked about"),
+        ({"results": ranked((-1, 0.1))}, "was not asked about"),
+        ({"results": ranked((0, 0.1), (0, 0.2))}, "twice"),
+        ({"results": [{"relevance_score": 0.1}]}, "was not asked about"),
+        ({"results": ranked((0, "high"))}, "no number"),
+        ({"results": ranked((0, json.loads("NaN")))}, "no number"),
+        ({"results": ranked((0, 10**400))}, "no number"),
+        ({"results": []}, "holds no ranks"),
+        ({}, "holds no ranks"),
+        (None, "holds no ranks"),
+        ({"error": {"message": "model not loaded"}}, "model not loaded"),
+    ],
+)
+def test_an_answer_that_cannot_be_trusted_is_an_error_that_says_why(told: Any, complaint: str):
+    with pytest.raises(CallFailed, match=complaint):
+        scores_in(told, 3)
+
+
+@pytest.mark.parametrize(
+    ("told", "used"),
+    [
+        ([0.2, 0.9, 0.0], [0.2, 0.9, 0.0]),
+        ([-2.0, 0.0, 2.0], [0.0, 0.5, 1.0]),
+        ([3.0, 1.0], [1.0, 0.0]),
+        ([7.0, 7.0], [1.0, 1.0]),
+        ([-7.0, -7.0], [0.0, 0.0]),
+        ([], []),
+    ],
+)
+def test_scores_are_scaled_only_where_one_lies_outside(told: list[float], used: list[float]):
+    assert scaled(told) == used
+
+
+@given(st.lists(scores, max_size=8))
+def test_scaled_scores_lie_between_0_and_1_and_keep_their_order(told: list[float | None]):
+    used = scaled(told)
+
+    assert all(0 <= score <= 1 for score in used)
+    for (a, b), (x, y) in zip(pairwise(told), pairwise(used), strict=True):
+        assert a is None or b is None or (a <= b) <= (x <= y)

@@ -1,0 +1,61 @@
+"""The stand-in for embeddings and ranks."""
+
+import asyncio
+from math import isclose, sqrt
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from canvas.errors import ModelError
+from providers.models.chat.catalogue import resolve
+from providers.models.embeddings.factory import EMBEDDING, RERANK, open_embedder, open_reranker
+from providers.models.embeddings.stand_in import PLACES, vector_of
+from providers.models.vendors.accounts import Account
+
+
+def near(a: str, b: str) -> float:
+    return sum(x * y for x, y in zip(vector_of(a), vector_of(b), strict=True))
+
+
+@given(st.text(max_size=50))
+def test_every_text_has_a_vector_of_length_1(text: str):
+    vector = vector_of(text)
+
+    assert len(vector) == PLACES
+    assert isclose(sqrt(sum(number * number for number in vector)), 1)
+
+
+def test_texts_that_share_words_are_near_each_other():
+    assert near("Refunds take five days.", "how long does a REFUND take?") > near(
+        "Refunds take five days.", "Opening hours"
+    )
+    assert near("退款需要五天", "退款") > near("退款需要五天", "营业时间")
+    assert near("", "refund") == 0
+
+
+def test_vectors_are_the_same_on_every_machine():
+    assert [place for place, number in enumerate(vector_of("widget")) if number] == [331]
+
+
+@pytest.mark.parametrize("name", ["echo", "scripted", "echo@Easel"])
+def test_the_stand_in_is_opened_by_name_and_says_what_it_is(name: str):
+    embedder = open_embedder(resolve(name, [], kind=EMBEDDING))
+    embedded = asyncio.run(embedder.embed(["a b", ""]))
+
+    assert embedder.model == "hashed-words@Easel"
+    assert (len(embedded.vectors), embedded.tokens) == (2, 2)
+
+
+def test_the_stand_in_ranks_by_shared_words():
+    reranker = open_reranker(resolve("echo", [], kind=RERANK))
+
+    first, second, third = asyncio.run(reranker.rank("widget price", ["nothing", "widget", "the price of a widget"]))
+
+    assert first == 0
+    assert second > third > 0 or third > second > 0
+
+
+def test_no_failure_leads_to_the_stand_in():
+    with pytest.raises(ModelError, match="cannot be used as embedding"):
+        open_embedder(resolve("titan@Bedrock", [Account("Bedrock")], kind=EMBEDDING))

@@ -1,0 +1,105 @@
+"""Every request passes the gate, and what it came to is told there."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from providers.errors import CallFailed, Code
+from providers.models.chat.retrying_model import Pace, WiredModel
+from providers.models.limits.gated_wire import GatedWire, Leaving
+from providers.models.types.chat import ChatRequest, Delta, ModelSpec, TextDelta, Usage, UsageDelta
+
+ASKED = ChatRequest([{"role": "user", "content": "How are you today?"}])
+REFUSED = CallFailed(Code.RATE_LIMIT_EXCEEDED, "slow down", 3.0)
+
+
+@dataclass
+class Wire:
+    """Gives what is laid ready, a request after the other."""
+
+    replies: list[list[Delta | CallFailed]]
+
+    async def send(self, request: ChatRequest, *, streamed: bool) -> AsyncGenerator[Delta, None]:
+        for delta in self.replies.pop(0):
+            if isinstance(delta, CallFailed):
+                raise delta
+            yield delta
+
+
+@dataclass
+class Gate:
+    """Lets everybody through, and keeps what it is told."""
+
+    entered: int = 0
+    told: list[tuple[int | None, CallFailed | None]] = field(default_factory=list)
+
+    async def enter(self, leaving: Leaving) -> "Gate":
+        self.entered += 1
+        return self
+
+    def leave(self, tokens: int | None, failed: CallFailed | None) -> None:
+        self.told.append((tokens, failed))
+
+    def hear(self, headers: Mapping[str, str]) -> None:
+        raise AssertionError("a wire hears headers")
+
+
+def test_what_the_vendor_has_counted_is_told():
+    gate = passed([TextDelta("Fine."), UsageDelta(Usage(5, 2, 7))])
+
+    assert gate.told == [(7, None)]
+
+
+def test_what_nobody_has_counted_is_estimated():
+    ((tokens, failed),) = passed([TextDelta("Fine, thank you.")]).told
+
+    assert failed is None
+    assert tokens is not None
+    assert 5 < tokens < 30
+
+
+def test_a_repeated_request_passes_once_more():
+    gate = passed([REFUSED], [REFUSED], [TextDelta("Fine."), UsageDelta(Usage(5, 2, 7))])
+
+    assert gate.entered == 3
+    assert gate.told == [(None, REFUSED), (None, REFUSED), (7, None)]
+
+
+def test_of_a_request_that_is_cancelled_nobody_says_what_it_came_to():
+    gate = Gate()
+
+    async def leaves_early() -> None:
+        wire = GatedWire(Wire([[TextDelta("Fi"), TextDelta("ne.")]]), gate)
+        stream = wire.send(ASKED, streamed=True)
+        await anext(stream)
+        await stream.aclose()
+
+    asyncio.run(leaves_early())
+
+    assert gate.told == [(None, None)]
+
+
+def passed(*replies: Any) -> Gate:
+    """The gate, after a call over it."""
+
+    async def no_wait(_: float) -> None:
+        pass
+
+    gate = Gate()
+    model = WiredModel(ModelSpec("m", "m", "F", None), GatedWire(Wire(list(replies)), gate), Pace(sleep=no_wait))
+    answer = asyncio.run(model.complete(ChatRequest(ASKED.messages, retries=5)))
+    assert answer.error is None
+    return gate
+
+
+@pytest.mark.parametrize("reply", [[REFUSED]])
+def test_a_failure_comes_through(reply: list[Delta | CallFailed]):
+    async def fails() -> None:
+        async for _ in GatedWire(Wire([reply]), Gate()).send(ASKED, streamed=False):
+            raise AssertionError("nothing was said")
+
+    with pytest.raises(CallFailed):
+        asyncio.run(fails())

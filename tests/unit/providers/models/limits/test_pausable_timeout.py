@@ -1,0 +1,106 @@
+"""Time limits in which only work counts."""
+
+import asyncio
+from collections.abc import Coroutine
+from time import monotonic
+from typing import Any
+
+import pytest
+
+from providers.models.limits.pausable_timeout import WorkTime, waiting
+
+SHORT, LONG = 0.05, 0.15
+
+
+def test_work_that_takes_too_long_is_ended():
+    async def work() -> WorkTime:
+        time = WorkTime(SHORT)
+        with pytest.raises(TimeoutError):
+            async with time:
+                await asyncio.sleep(10)
+        return time
+
+    assert asyncio.run(work()).expired()
+
+
+def test_a_wait_does_not_count_and_work_after_it_does():
+    waited: list[float] = []
+
+    async def work() -> None:
+        async with WorkTime(LONG), WorkTime(SHORT) as time:
+            with waiting():
+                await asyncio.sleep(2 * LONG)
+            waited.append(time.stood_still)
+            await asyncio.sleep(10)
+
+    with pytest.raises(TimeoutError):
+        asyncio.run(work())
+    assert waited[0] >= 2 * LONG * 0.9
+
+
+def test_waits_side_by_side_count_once():
+    async def wait(seconds: float) -> None:
+        with waiting():
+            await asyncio.sleep(seconds)
+
+    async def work() -> tuple[float, float]:
+        async with WorkTime(SHORT) as time:
+            began = monotonic()
+            await asyncio.gather(wait(LONG), wait(LONG / 2))
+            return time.stood_still, monotonic() - began
+
+    stood_still, passed = asyncio.run(work())
+
+    assert LONG * 0.9 <= stood_still <= passed
+
+
+def test_a_wait_of_a_task_begun_elsewhere_stops_nothing():
+    async def wait() -> None:
+        with waiting():
+            await asyncio.sleep(10)
+
+    async def work() -> None:
+        elsewhere = asyncio.create_task(wait())
+        try:
+            async with WorkTime(SHORT):
+                await asyncio.sleep(10)
+        finally:
+            elsewhere.cancel()
+
+    with pytest.raises(TimeoutError):
+        asyncio.run(work())
+
+
+def test_who_is_cancelled_while_it_waits_is_cancelled_and_not_out_of_time():
+    async def wait() -> None:
+        async with WorkTime(SHORT):
+            with waiting():
+                await asyncio.sleep(10)
+
+    assert asyncio.run(cancelled(wait()))
+
+
+def test_without_a_limit_it_measures():
+    async def work() -> tuple[float, float]:
+        async with WorkTime(None) as time:
+            began = monotonic()
+            with waiting():
+                await asyncio.sleep(SHORT)
+            passed = monotonic() - began
+            await asyncio.sleep(SHORT)
+            return time.stood_still, passed
+
+    stood_still, passed = asyncio.run(work())
+
+    assert SHORT * 0.9 <= stood_still <= passed
+
+
+async def cancelled(work: Coroutine[Any, Any, None]) -> bool:
+    task = asyncio.create_task(work)
+    await asyncio.sleep(LONG)
+    task.cancel()
+    try:
+        await task
+    except asyncio.CancelledError:
+        return True
+    return False

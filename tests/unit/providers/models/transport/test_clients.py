@@ -1,0 +1,139 @@
+import asyncio
+import ssl
+from typing import Any
+
+import httpx2
+import pytest
+
+from canvas.errors import AddressRefused
+from providers.models.transport import clients as model_clients
+from providers.models.transport.clients import close_connections, lend_client, lend_http, proxy_for
+from providers.models.transport.connect import ModelHosts
+from providers.models.transport.proxy_clients import ByProxy
+from providers.models.transport.transport import Transport
+from providers.models.types.chat import ModelSpec
+
+
+def spec(key: str, base_url: str = "https://acme.example/v1") -> ModelSpec:
+    return ModelSpec("m", "m", "Acme", base_url, api_key=key)
+
+
+def test_a_client_is_shared_by_one_account_only():
+    async def lent() -> list[object]:
+        clients: list[object] = []
+        for each in (spec("a"), spec("a"), spec("b"), spec("a", "https://other.example/v1")):
+            async with lend_client(each) as client:
+                clients.append(client)
+        await close_connections()
+        return clients
+
+    first, again, other_key, other_url = asyncio.run(lent())
+
+    assert first is again
+    assert len({id(first), id(other_key), id(other_url)}) == 3
+
+
+def test_clients_that_nobody_uses_are_closed_when_there_are_too_many(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(model_clients, "_KEPT", 1)
+
+    async def lent() -> list[bool]:
+        async with lend_client(spec("a")) as busy:
+            async with lend_client(spec("b")) as idle:
+                pass
+            async with lend_client(spec("c")) as newest:
+                pass
+            while_busy = [busy.is_closed(), idle.is_closed(), newest.is_closed()]
+        await close_connections()
+        return [*while_busy, busy.is_closed()]
+
+    assert asyncio.run(lent()) == [False, True, True, True]
+
+
+def test_every_event_loop_has_clients_of_its_own():
+    async def lent() -> object:
+        async with lend_client(spec("a")) as client:
+            return client
+
+    assert asyncio.run(lent()) is not asyncio.run(lent())
+
+
+@pytest.fixture
+def environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """One that names no proxy."""
+    for each in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
+        monkeypatch.delenv(each, raising=False)
+        monkeypatch.delenv(each.upper(), raising=False)
+    return monkeypatch
+
+
+@pytest.mark.parametrize("name", ["https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"])
+@pytest.mark.parametrize("lend", [lend_client, lend_http])
+def test_a_proxy_of_the_environment_is_used_only_where_the_deployment_says_so(
+    lend: Any, name: str, environment: pytest.MonkeyPatch
+):
+    environment.setenv(name, "http://proxy.example:3128")
+
+    async def lent(hosts: ModelHosts) -> list[object]:
+        async with lend(spec("a"), hosts) as client:
+            inside = getattr(client, "_client", client)  # the SDK's has one of httpx2 in it
+            ways = [inside._transport, *inside._mounts.values()]
+        await close_connections()
+        return [type(way) for way in ways if way is not None]
+
+    assert asyncio.run(lent(ModelHosts())) == [Transport]
+    assert asyncio.run(lent(ModelHosts(by_proxy=True))) == [ByProxy]
+
+
+@pytest.mark.parametrize(
+    ("variables", "base_url", "proxy"),
+    [
+        ({}, "https://a.example/v1", None),
+        ({"HTTPS_PROXY": "http://p:1"}, "https://a.example/v1", "http://p:1"),
+        ({"HTTPS_PROXY": "p:1"}, "https://a.example/v1", "http://p:1"),
+        ({"HTTP_PROXY": "http://p:1"}, "https://a.example/v1", None),
+        ({"ALL_PROXY": "http://p:1"}, "http://a.example/v1", "http://p:1"),
+        ({"HTTPS_PROXY": "http://p:1", "NO_PROXY": "b.example,a.example"}, "https://user@a.example:8000/v1", None),
+        ({"HTTPS_PROXY": "http://p:1", "NO_PROXY": "*"}, "https://a.example/v1", None),
+    ],
+)
+def test_the_environment_says_which_proxy(
+    variables: dict[str, str], base_url: str, proxy: str | None, environment: pytest.MonkeyPatch
+):
+    for name, value in variables.items():
+        environment.setenv(name, value)
+
+    assert proxy_for(base_url) == proxy
+
+
+@pytest.mark.parametrize("host", ["169.254.169.254", "0xa9fea9fe", "[::ffff:a9fe:a9fe]", "metadata.google.internal"])
+def test_a_proxy_is_not_asked_for_what_is_off_limits(host: str):
+    async def asked() -> None:
+        async with httpx2.AsyncClient(
+            transport=ByProxy("http://127.0.0.1:9", ssl.create_default_context(), ModelHosts())
+        ) as client:
+            await client.post(f"http://{host}/")
+
+    with pytest.raises(AddressRefused):
+        asyncio.run(asked())
+
+
+def test_all_clients_trust_the_same_authorities(monkeypatch: pytest.MonkeyPatch):
+    loaded: list[ssl.SSLContext] = []
+    load = ssl.create_default_context
+
+    def counted(*given: Any, **named: Any) -> ssl.SSLContext:
+        loaded.append(load(*given, **named))
+        return loaded[-1]
+
+    monkeypatch.setattr(ssl, "create_default_context", counted)
+    model_clients.trusted.cache_clear()
+
+    async def lent() -> None:
+        for key in ("a", "b", "c"):
+            async with lend_client(spec(key)):
+                pass
+        await close_connections()
+
+    asyncio.run(lent())
+
+    assert len(loaded) == 1

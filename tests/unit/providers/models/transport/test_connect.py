@@ -1,0 +1,215 @@
+"""Which address of a model's server is connected to, and that nothing else is."""
+
+import asyncio
+import socket
+from collections.abc import AsyncGenerator, Coroutine, Sequence
+from contextlib import asynccontextmanager, nullcontext
+from itertools import pairwise
+from typing import Any, TypeVar
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from canvas.errors import AddressRefused, ToolError
+from providers.http.address_policy import Guard
+from providers.models.transport import connect
+from providers.models.transport.connect import ModelHosts, alternated, dialled, first_open
+
+T = TypeVar("T")
+HERE = "127.0.0.1"
+
+
+def within_seconds(steps: Coroutine[Any, Any, T]) -> T:
+    return asyncio.run(asyncio.wait_for(steps, 10))
+
+
+@asynccontextmanager
+async def listening() -> AsyncGenerator[int]:
+    async def serve(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.close()
+
+    server = await asyncio.start_server(serve, HERE, 0)
+    try:
+        yield server.sockets[0].getsockname()[1]
+    finally:
+        server.close()
+
+
+class Network:
+    """Sockets that are opened when a test says so. `tried` has the addresses in order."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.tried: list[str] = []
+        self.answers: dict[str, asyncio.Future[socket.socket]] = {}
+        self.opened: list[socket.socket] = []
+        monkeypatch.setattr(connect, "_opened", self._open)
+
+    async def _open(self, address: str, port: int) -> socket.socket:
+        self.tried.append(address)
+        answer = self.answers.setdefault(address, asyncio.get_running_loop().create_future())
+        return await asyncio.shield(answer)
+
+    def says(self, address: str, answer: Exception | None = None) -> socket.socket:
+        future = self.answers.setdefault(address, asyncio.get_running_loop().create_future())
+        opened = socket.socket()
+        if answer is not None:
+            future.set_exception(answer)
+        else:
+            future.set_result(opened)
+        return opened
+
+
+async def until(network: Network, tried: int) -> None:
+    while len(network.tried) < tried:
+        await asyncio.sleep(0)
+
+
+async def settled() -> None:
+    """All callbacks of tasks that are over have run."""
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+@given(st.lists(st.sampled_from(["10.0.0.1", "10.0.0.2", "10.0.0.3", "fd00::1", "fd00::2"]), unique=True))
+def test_families_take_turns_and_no_address_is_lost(found: list[str]):
+    turns = alternated(found)
+
+    assert sorted(turns) == sorted(found)
+    assert turns[:1] == found[:1]
+    for family in (True, False):
+        assert [each for each in turns if (":" in each) is family] == [
+            each for each in found if (":" in each) is family
+        ]
+    both = 2 * min(sum(":" in each for each in found), sum(":" not in each for each in found))
+    assert all((":" in left) is not (":" in right) for left, right in pairwise(turns[:both]))
+
+
+def test_the_next_address_is_tried_at_once_when_one_refuses(monkeypatch: pytest.MonkeyPatch):
+    async def steps() -> None:
+        network = Network(monkeypatch)
+        network.says("10.0.0.1", ConnectionRefusedError("no"))
+        second = network.says("10.0.0.2")
+
+        opened = await first_open(["10.0.0.1", "10.0.0.2", "10.0.0.3"], 80, wait=60)
+
+        assert opened is second
+        assert network.tried == ["10.0.0.1", "10.0.0.2"]
+
+    within_seconds(steps())
+
+
+def test_the_next_address_is_tried_beside_one_that_does_not_answer(monkeypatch: pytest.MonkeyPatch):
+    async def steps() -> None:
+        network = Network(monkeypatch)
+        fast = network.says("10.0.0.1")
+
+        assert await first_open(["fd00::1", "10.0.0.1"], 80, wait=0.01) is fast
+        late = network.says("fd00::1")
+        await settled()
+
+        assert late.fileno() >= 0  # it was called off before it was opened, so it was never ours
+
+    within_seconds(steps())
+
+
+def test_of_two_that_answer_at_once_one_is_taken_and_the_other_closed(monkeypatch: pytest.MonkeyPatch):
+    async def steps() -> None:
+        network = Network(monkeypatch)
+        dialling_ = asyncio.create_task(first_open(["fd00::1", "10.0.0.1"], 80, wait=0))
+        await until(network, 2)
+
+        both = [network.says("fd00::1"), network.says("10.0.0.1")]
+        taken = await dialling_
+        await settled()
+
+        assert taken in both
+        assert [each.fileno() >= 0 for each in both].count(True) == 1
+        assert taken.fileno() >= 0
+
+    within_seconds(steps())
+
+
+def test_when_nobody_answers_the_last_reason_is_told(monkeypatch: pytest.MonkeyPatch):
+    async def steps() -> None:
+        network = Network(monkeypatch)
+        network.says("10.0.0.1", ConnectionRefusedError("first"))
+        network.says("10.0.0.2", OSError("last"))
+
+        with pytest.raises(OSError, match="last"):
+            await first_open(["10.0.0.1", "10.0.0.2"], 80, wait=60)
+
+    within_seconds(steps())
+
+
+def test_whoever_is_called_off_leaves_no_try_behind(monkeypatch: pytest.MonkeyPatch):
+    async def steps() -> None:
+        network = Network(monkeypatch)
+        before = asyncio.all_tasks()
+        work = asyncio.create_task(first_open(["10.0.0.1", "10.0.0.2"], 80, wait=0))
+        await until(network, 2)
+
+        work.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await work
+        await settled()
+
+        assert asyncio.all_tasks() == before
+
+    within_seconds(steps())
+
+
+def test_a_name_is_looked_up_once_and_its_address_is_what_is_connected_to():
+    asked: list[str] = []
+
+    async def resolve(name: str, port: int) -> Sequence[str]:
+        asked.append(name)
+        return [HERE] if len(asked) == 1 else ["169.254.169.254"]
+
+    async def steps() -> str:
+        async with listening() as port:
+            with await dialled("ollama.internal", port, ModelHosts(), resolve) as opened:
+                return str(opened.getpeername()[0])
+
+    assert within_seconds(steps()) == HERE
+    assert asked == ["ollama.internal"]
+
+
+@pytest.mark.parametrize(
+    ("hosts", "address", "is_refused"),
+    [
+        (ModelHosts(), "10.0.0.1", False),
+        (ModelHosts(), "169.254.169.254", True),
+        (ModelHosts(Guard(allowed=("169.254.169.254",))), "169.254.169.254", False),
+        (ModelHosts(Guard(allow_any=True)), "169.254.169.254", False),
+        (ModelHosts(private=False), "10.0.0.1", True),
+        (ModelHosts(private=False), "127.0.0.1", True),
+        (ModelHosts(private=False), "93.184.216.34", False),
+        (ModelHosts(Guard(allowed=("10.0.0.0/8",)), private=False), "10.0.0.1", False),
+    ],
+)
+def test_where_models_may_be_is_what_the_deployment_says(
+    hosts: ModelHosts, address: str, is_refused: bool, monkeypatch: pytest.MonkeyPatch
+):
+    async def resolve(name: str, port: int) -> Sequence[str]:
+        return [address]
+
+    async def steps() -> list[str]:
+        network = Network(monkeypatch)
+        network.says(address)
+        with pytest.raises(AddressRefused, match=r"^The base URL ") if is_refused else nullcontext():
+            (await dialled("models.example", 443, hosts, resolve)).close()
+        return network.tried
+
+    assert within_seconds(steps()) == ([] if is_refused else [address])
+
+
+def test_a_name_that_nobody_knows_at_the_moment_may_be_known_soon():
+    async def unknown(name: str, port: int) -> Sequence[str]:
+        raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
+
+    with pytest.raises(ToolError) as failed:
+        within_seconds(dialled("models.example", 443, ModelHosts(), unknown))
+
+    assert failed.value.retryable
+    assert not isinstance(failed.value, AddressRefused)

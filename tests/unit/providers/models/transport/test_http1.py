@@ -1,0 +1,224 @@
+"""Answers of HTTP/1.1, cut anywhere."""
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from providers.models.transport.http1 import LARGEST_HEAD, Answer, BrokenAnswer, request_bytes
+
+COUNTED = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 11\r\n\r\nhello world"
+CHUNKED = (
+    b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n6;note=x\r\nhello \r\n5\r\nworld\r\n0\r\nDigest: x\r\n\r\n"
+)
+ON_ITS_WAY = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n" + COUNTED
+LEGACY = b"HTTP/1.0 200 OK\r\nConnection: Keep-Alive\r\nContent-Length: 11\r\n\r\nhello world"
+OFFERS_MORE = COUNTED.replace(b"\r\n\r\n", b"\r\nConnection: Upgrade\r\nUpgrade: h2\r\n\r\n")
+ODD = COUNTED.replace(b"\r\nContent-Type", b"\r\nX-A:  one \t\r\nX-B:\r\nX-C: caf\xe9\r\nContent-Type")
+WHOLE = [COUNTED, CHUNKED, ON_ITS_WAY, LEGACY, OFFERS_MORE, ODD]
+
+
+def fed(*pieces: bytes, method: str = "POST") -> tuple[Answer, bytes]:
+    answer = Answer(method)
+    body = b"".join(part for piece in pieces for part in answer.feed(piece))
+    return answer, body
+
+
+@given(st.sampled_from(WHOLE), st.sets(st.integers(1, 200)))
+def test_an_answer_says_the_same_however_it_is_cut(answer: bytes, cuts: set[int]):
+    places = sorted({0, len(answer), *(cut for cut in cuts if cut < len(answer))})
+    pieces = [answer[start:end] for start, end in pairwise(places)]
+
+    read, body = fed(*pieces)
+
+    assert (read.status, read.is_over, read.is_reusable, body) == (200, True, True, b"hello world")
+    assert read.headers == fed(answer)[0].headers
+
+
+def test_headers_keep_their_order_and_lose_the_blanks_around_them():
+    answer, _ = fed(b"HTTP/1.1 404 Not Found\r\nX-A:  one \r\nX-B:\r\nX-C: two\r\nContent-Length: 0\r\n\r\n")
+
+    assert answer.headers == [(b"X-A", b"one"), (b"X-B", b""), (b"X-C", b"two"), (b"Content-Length", b"0")]
+    assert (answer.status, answer.is_over) == (404, True)
+
+
+def test_an_answer_has_neither_the_headers_of_those_on_its_way_nor_trailers():
+    assert [name for name, _ in fed(ON_ITS_WAY)[0].headers] == [b"Content-Type", b"Content-Length"]
+    assert [name for name, _ in fed(CHUNKED)[0].headers] == [b"Transfer-Encoding"]
+
+
+def test_an_answer_on_its_way_is_none_yet():
+    answer, _ = fed(ON_ITS_WAY[: -len(COUNTED)])
+
+    assert (answer.status, answer.is_over) == (0, False)
+
+
+def test_a_body_without_a_length_ends_with_its_connection_which_serves_nobody_else():
+    answer, body = fed(b"HTTP/1.1 200 OK\r\n\r\nhello", b" world")
+    before = answer.is_over
+
+    answer.end()
+
+    assert (before, answer.is_over, answer.is_reusable, body) == (False, True, False, b"hello world")
+
+
+@pytest.mark.parametrize("begun", [COUNTED[:-1], CHUNKED[:-4], b"HTTP/1.1 200 OK\r\n", b""])
+def test_a_connection_that_ends_too_early_breaks_the_answer(begun: bytes):
+    answer, _ = fed(begun)
+
+    with pytest.raises(BrokenAnswer, match="before its answer was whole"):
+        answer.end()
+
+
+@pytest.mark.parametrize(
+    "head", ["204 No Content", "204 X\r\nTransfer-Encoding: chunked", "304 X\r\nContent-Length: 5"]
+)
+def test_some_answers_have_no_body_whatever_they_say(head: str):
+    answer, body = fed(f"HTTP/1.1 {head}\r\n\r\n".encode())
+
+    assert (answer.is_over, answer.is_reusable, body) == (True, True, b"")
+
+
+@pytest.mark.parametrize("answer", [COUNTED, CHUNKED, b"HTTP/1.1 200 OK\r\n\r\n"])
+def test_the_answer_to_a_question_for_the_head_alone_has_no_body_and_is_the_last_of_its_connection(answer: bytes):
+    read, body = fed(answer, method="HEAD")
+
+    assert (read.status, read.is_over, read.is_reusable, body) == (200, True, False, b"")
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        COUNTED.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"),
+        LEGACY.replace(b"Keep-Alive", b"x"),
+        COUNTED + b"HTTP/1.1 200 OK\r\n",
+        COUNTED + b"that is no answer",
+        CHUNKED.replace(b"HTTP/1.1", b"HTTP/1.0").replace(b"\r\n", b"\r\nConnection: keep-alive\r\n", 1),
+        CHUNKED.replace(b"Digest: x", b"Connection: close"),
+    ],
+    ids=["it says so", "of an old server", "another answer", "anything", "chunks of an old server", "it says so late"],
+)
+def test_a_connection_is_not_used_again_where_the_next_answer_may_not_begin(answer: bytes):
+    read, body = fed(answer)
+
+    assert (read.is_over, read.is_reusable, body) == (True, False, b"hello world")
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"SSH-2.0-OpenSSH\r\n\r\n",
+        b"HTTP/2 200\r\n\r\n",
+        b"HTTP/2.0 200 OK\r\nContent-Length: 0\r\n\r\n",
+        b"HTTP/0.9 200 OK\r\nContent-Length: 0\r\n\r\n",
+        b"HTTP/1.1 000 OK\r\nContent-Length: 0\r\n\r\n",
+        b"HTTP/1.1 099 OK\r\nContent-Length: 0\r\n\r\n",
+        b"HTTP/1.1 2000 OK\r\nContent-Length: 0\r\n\r\n",
+        b"HTTP/1.1 101 Switching Protocols\r\n\r\n",
+        b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\nabc",
+        b"HTTP/1.1 100 Continue\r\nConnection: close\r\n\r\n" + COUNTED,
+        b"HTTP/1.1 200 OK\r\nno colon\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nName : x\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\n: x\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nX: a\rb\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nX: a\0b\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nX: folded\r\n over\r\n\r\n",
+        COUNTED.replace(b"\r\n", b"\n"),
+        b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 5, 6\r\n\r\nhello",
+        b"HTTP/1.1 200 OK\r\nContent-Length: -5\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: +5\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 5_0\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length:\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999999999999\r\n\r\n",
+        CHUNKED.replace(b"Transfer-Encoding", b"Content-Length: 11\r\nTransfer-Encoding"),
+        CHUNKED.replace(b"chunked", b"chunked\r\nContent-Length: 11"),
+        CHUNKED.replace(b"chunked", b"gzip, chunked"),
+        CHUNKED.replace(b"chunked", b"chunked, gzip"),
+        CHUNKED.replace(b"chunked", b"gzip"),
+        CHUNKED.replace(b"chunked", b"xchunked"),
+        CHUNKED.replace(b"chunked", b"chunked\r\nTransfer-Encoding: chunked"),
+        CHUNKED.replace(b"Digest: x", b"Content-Length: 5"),
+        CHUNKED.replace(b"\r\n6;note=x\r\n", b"\r\n6\n"),
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nfive\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nabc\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + b"1" * 40,
+    ],
+)
+@pytest.mark.parametrize("at_once", [True, False], ids=["at once", "byte by byte"])
+def test_what_is_no_answer_is_refused(answer: bytes, at_once: bool):
+    pieces = [answer] if at_once else [bytes([byte]) for byte in answer]
+
+    with pytest.raises(BrokenAnswer):
+        fed(*pieces)
+
+
+@given(st.integers(-2, 2), st.integers(1, LARGEST_HEAD))
+def test_a_head_has_a_limit_however_it_is_cut(beyond: int, cut: int):
+    frame = b"HTTP/1.1 200 OK\r\nX: %s\r\nContent-Length: 0\r\n\r\n"
+    head = frame % (b"x" * (LARGEST_HEAD + beyond - len(frame) + len(b"%s")))
+
+    for pieces in ([head], [head[:cut], head[cut:]]):
+        if beyond <= 0:
+            assert fed(*pieces)[0].is_over
+        else:
+            with pytest.raises(BrokenAnswer, match="longer than"):
+                fed(*pieces)
+
+
+IN_CHUNKS = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("begun", "more"),
+    [
+        (b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
+        (b"", b"\r\n"),
+        (IN_CHUNKS + b"2\r\nhi\r\n0\r\n", b"X: y\r\n"),
+        (IN_CHUNKS + b"2\r\nhi\r\n0\r\nX:", b"y" * 100),
+        (IN_CHUNKS, b"0" * 100),
+        (IN_CHUNKS + b"2;note=", b"x" * 100),
+    ],
+    ids=["answers on their way", "nothing", "trailers", "one trailer", "the size of a chunk", "a note at a chunk"],
+)
+def test_an_answer_that_goes_on_without_saying_anything_is_refused(begun: bytes, more: bytes):
+    pieces = [begun, *[more] * (LARGEST_HEAD // len(more) + 2)]
+
+    with pytest.raises(BrokenAnswer, match=r"longer than|without saying"):
+        fed(*pieces)
+
+
+def test_a_request_is_its_line_its_headers_its_length_and_its_body():
+    sent = request_bytes("POST", b"/v1/x?a=b", [(b"Host", b"h"), (b"A", b"caf\xe9")], b"{}")
+
+    assert sent == b"POST /v1/x?a=b HTTP/1.1\r\nHost: h\r\nA: caf\xe9\r\nContent-Length: 2\r\n\r\n{}"
+
+
+def test_a_request_has_one_length_whatever_its_headers_say():
+    framing = [(b"content-length", b"7"), (b"Transfer-Encoding", b"chunked")]
+
+    assert request_bytes("POST", b"/", framing, b"{}") == b"POST / HTTP/1.1\r\nContent-Length: 2\r\n\r\n{}"
+    assert request_bytes("POST", b"/", framing, b"") == b"POST / HTTP/1.1\r\nContent-Length: 0\r\n\r\n"
+    assert request_bytes("GET", b"/", framing, b"") == b"GET / HTTP/1.1\r\n\r\n"
+
+
+@pytest.mark.parametrize("smuggled", [b"\r\nB: y", b"\nB: y", b"\rB", b"\0"])
+@pytest.mark.parametrize("in_name", [True, False], ids=["name", "value"])
+def test_a_header_does_not_smuggle_another_one_in(smuggled: bytes, in_name: bool):
+    header = (b"A" + smuggled, b"x") if in_name else (b"A", b"x" + smuggled)
+
+    with pytest.raises(ValueError, match="one line"):
+        request_bytes("POST", b"/", [header], b"")
+
+
+@pytest.mark.parametrize("name", [b"", b"A B", b"A:", b" A", "\u00c4".encode()])
+def test_the_name_of_a_header_is_one_word(name: bytes):
+    with pytest.raises(ValueError, match="one line"):
+        request_bytes("POST", b"/", [(name, b"x")], b"")
+
+
+@pytest.mark.parametrize("target", [b"", b"/ HTTP/1.1\r\nA: b", b"/a b", b"/a\nb", b"/\xe9"])
+def test_an_address_does_not_leave_its_line(target: bytes):
+    with pytest.raises(ValueError, match="address"):
+        request_bytes("POST", target, [], b"")

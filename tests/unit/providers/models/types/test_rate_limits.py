@@ -1,0 +1,140 @@
+"""Limits of a credential, and what vendors say about them."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from providers.models.chat.catalogue import resolve
+from providers.models.types.rate_limits import Rates, VendorPace, exhausted_for
+from providers.models.vendors.accounts import Account, AccountModel, accounts_from_toml
+
+LIMITED = """
+[[account]]
+factory = "OpenAI"
+api_key = "key"
+requests_per_minute = 60
+concurrency = 4
+[account.models.large]
+tokens_per_minute = 30000
+[account.models.small]
+"""
+
+
+def test_limits_stand_in_an_account_or_in_a_model_of_it(tmp_path: Path):
+    (tmp_path / "models.toml").write_text(LIMITED)
+
+    (account,) = accounts_from_toml(tmp_path / "models.toml")
+
+    assert account.rates == Rates(requests_per_minute=60, concurrency=4)
+    assert account.models["large"].told == {"tokens_per_minute": 30000}
+
+
+def test_models_share_their_accounts_limits_and_one_with_its_own_shares_none(tmp_path: Path):
+    (tmp_path / "models.toml").write_text(LIMITED)
+    accounts = accounts_from_toml(tmp_path / "models.toml")
+
+    large, small = (resolve(f"{name}@OpenAI", accounts).paced for name in ("large", "small"))
+
+    assert large is not None
+    assert small is not None
+    assert (small.key, small.title, small.rates.told) == (
+        "all/OpenAI/default",
+        "OpenAI (default)",
+        {"requests_per_minute": 60, "concurrency": 4},
+    )
+    assert (large.key, large.rates.told) == ("all/OpenAI/default/large", {"tokens_per_minute": 30000})
+
+
+def test_accounts_of_two_tenants_have_a_pace_each():
+    models, rates = {"m": AccountModel()}, Rates(concurrency=1)
+    one, other = (Account("OpenAI", models=models, rates=rates, owner=tenant) for tenant in ("one", "other"))
+
+    keys = {spec.paced.key for spec in (resolve("m@OpenAI", [one]), resolve("m@OpenAI", [other])) if spec.paced}
+
+    assert keys == {"one/OpenAI/default", "other/OpenAI/default"}
+
+
+def test_an_account_without_limits_has_no_pace():
+    assert resolve("m@OpenAI", [Account("OpenAI", models={"m": AccountModel()})]).paced is None
+
+
+@pytest.mark.parametrize("limit", [0, -1])
+def test_a_limit_is_at_least_one(limit: int):
+    with pytest.raises(ValidationError):
+        Rates(requests_per_minute=limit)
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({}, None),
+        ({"x-ratelimit-remaining-requests": "3", "x-ratelimit-reset-requests": "1s"}, None),
+        ({"x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "6m0s"}, 360.0),
+        ({"x-ratelimit-remaining-tokens": "0", "x-ratelimit-reset-tokens": "120ms"}, 0.12),
+        ({"x-ratelimit-remaining-tokens": "0", "x-ratelimit-reset-tokens": "1.5"}, 1.5),
+        ({"x-ratelimit-remaining-tokens": "0", "x-ratelimit-reset-tokens": "soon"}, None),
+        ({"x-ratelimit-remaining-requests": "0"}, None),
+        ({"anthropic-ratelimit-requests-remaining": "0", "anthropic-ratelimit-requests-reset": "2s"}, 2.0),
+    ],
+)
+def test_a_vendor_that_says_that_nothing_is_left_says_for_how_long(headers: dict[str, str], seconds: float | None):
+    assert exhausted_for(headers) == seconds
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        (
+            {
+                "anthropic-ratelimit-requests-remaining": "0",
+                "anthropic-ratelimit-requests-reset": "2026-01-27T12:00:30Z",
+            },
+            30.0,
+        ),
+        (
+            {
+                "anthropic-ratelimit-input-tokens-remaining": "0",
+                "anthropic-ratelimit-input-tokens-reset": "2026-01-27T14:00:05+02:00",
+            },
+            5.0,
+        ),
+        (
+            {
+                "anthropic-ratelimit-requests-remaining": "0",
+                "anthropic-ratelimit-requests-reset": "2026-01-27T11:59:00Z",
+            },
+            0.0,
+        ),
+        (
+            {
+                "anthropic-ratelimit-requests-remaining": "7",
+                "anthropic-ratelimit-requests-reset": "2026-01-27T12:00:30Z",
+            },
+            None,
+        ),
+        ({"anthropic-ratelimit-requests-remaining": "0", "anthropic-ratelimit-requests-reset": "soon"}, None),
+    ],
+)
+def test_a_vendor_may_name_the_moment_at_which_it_answers_again(headers: dict[str, str], seconds: float | None):
+    assert exhausted_for(headers, datetime(2026, 1, 27, 12, tzinfo=UTC)) == seconds
+
+
+def test_a_vendors_pace_is_one_for_all_at_each_of_its_hosts():
+    pace = VendorPace(requests=1, seconds=3.0)
+
+    assert pace.at("a.test") == pace.of("any key").at("a.test")
+    assert pace.at("a.test").key != pace.at("b.test").key
+    assert pace.at("a.test").key != VendorPace(requests=3, seconds=1.0).at("a.test").key
+    assert (pace.at("a.test").rates.requests_per_minute, pace.at("a.test").minute) == (1, 3.1)
+
+
+def test_a_vendor_that_counts_by_key_is_asked_faster_with_one_which_does_not_show():
+    pace = VendorPace(requests=3, seconds=1.0, with_key=10)
+    one, other = pace.of("key-of-one").at("a.test"), pace.of("key-of-another").at("a.test")
+
+    assert len({one.key, other.key, pace.of("").at("a.test").key}) == 3
+    assert one.rates.requests_per_minute == 10
+    assert pace.of("").at("a.test").rates.requests_per_minute == 3
+    assert "key-of-one" not in f"{pace.of('key-of-one')} {one}"

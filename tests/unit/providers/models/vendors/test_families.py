@@ -1,0 +1,160 @@
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from canvas.errors import ModelError
+from providers.models.chat.catalogue import resolve
+from providers.models.vendors.accounts import Account
+from providers.models.vendors.families import Manners, Switch, wire_params
+
+ALL = {
+    "temperature": 0.2,
+    "top_p": 0.5,
+    "presence_penalty": 0.3,
+    "frequency_penalty": 0.4,
+    "max_tokens": 100,
+}
+PLAIN = Manners()
+
+
+def body(model: str, manners: Manners = PLAIN, account: dict[str, Any] | None = None, **params: Any) -> dict[str, Any]:
+    return wire_params(model, params or ALL, manners, account or {}).body
+
+
+def thinking(model: str, chosen: str | None, *switches: Switch) -> dict[str, Any]:
+    params = {} if chosen is None else {"thinking": chosen}
+    return wire_params(model, params, Manners(switches=frozenset(switches)), {}).extra
+
+
+def test_a_model_without_a_family_gets_what_the_author_chose():
+    assert body("some-model") == {
+        "temperature": 0.2,
+        "top_p": 0.5,
+        "presence_penalty": 0.3,
+        "frequency_penalty": 0.4,
+        "max_completion_tokens": 100,
+    }
+
+
+def test_the_length_of_an_answer_is_limited_in_the_vendors_words():
+    assert body("m", Manners("max_tokens"), max_tokens=9) == {"max_tokens": 9}
+    assert body("m", Manners("max_completion_tokens"), max_tokens=9) == {"max_completion_tokens": 9}
+
+
+@given(st.dictionaries(st.text().map("x_{}".format), st.integers()))
+def test_what_no_provider_knows_is_never_sent(params: dict[str, int]):
+    sent = wire_params("m", {**params, "temperature": 0.5}, PLAIN, {})
+
+    assert (sent.body, sent.extra) == ({"temperature": 0.5}, {})
+
+
+@pytest.mark.parametrize("model", ["gpt-5", "gpt-5-mini", "GPT-5.1", "openai/gpt-5"])
+def test_gpt_5_chooses_its_own_temperature(model: str):
+    assert body(model) == {"presence_penalty": 0.3, "frequency_penalty": 0.4, "max_completion_tokens": 100}
+
+
+@pytest.mark.parametrize("model", ["gpt-5-chat-latest", "gpt-4o", "claude-opus-4-1", "claude-sonnet-4-5"])
+def test_models_that_take_a_temperature_keep_it(model: str):
+    assert body(model)["temperature"] == 0.2
+
+
+@pytest.mark.parametrize("model", ["claude-opus-4-5", "claude-opus-4-7-20260101", "anthropic/claude-opus-5"])
+def test_the_newest_opus_takes_no_temperature(model: str):
+    assert not {"temperature", "top_p"} & set(body(model))
+
+
+def test_hunyuan_takes_no_penalties():
+    assert set(body("hunyuan-turbos")) == {"temperature", "top_p", "max_completion_tokens"}
+
+
+@pytest.mark.parametrize("model", ["kimi-k2.5", "moonshotai/Kimi-K2-6"])
+def test_kimi_k2_5_has_fixed_parameters(model: str):
+    assert body(model) == {
+        "top_p": 0.95,
+        "n": 1,
+        "presence_penalty": 0,
+        "frequency_penalty": 0,
+        "max_completion_tokens": 100,
+    }
+
+
+@pytest.mark.parametrize(
+    ("model", "chosen", "sent"),
+    [
+        ("qwen3-8b", None, False),
+        ("Qwen/Qwen3-8B", "enabled", True),
+        ("qwen3-8b", "disabled", False),
+        ("qwen3-max-preview", None, True),
+        ("qwen3-max-preview", "disabled", True),
+        ("qwen3-235b-a22b", "disabled", True),
+    ],
+)
+def test_qwen3_thinks_only_when_asked_except_where_it_must(model: str, chosen: str | None, sent: bool):
+    assert thinking(model, chosen, Switch.FLAG) == {"enable_thinking": sent}
+
+
+def test_servers_that_render_prompts_are_told_in_the_template():
+    assert thinking("Qwen3-8B", None, Switch.TEMPLATE) == {"chat_template_kwargs": {"enable_thinking": False}}
+
+
+@pytest.mark.parametrize(
+    ("model", "chosen", "sent"),
+    [
+        ("deepseek-chat", None, {"thinking": {"type": "disabled"}}),
+        ("deepseek-chat", "enabled", {"thinking": {"type": "enabled"}}),
+        ("deepseek-reasoner", None, {}),
+        ("glm-4.6", None, {}),
+        ("glm-4.6", "enabled", {"thinking": {"type": "enabled"}}),
+        ("kimi-k2.5", "disabled", {"thinking": {"type": "disabled"}}),
+        ("some-model", "enabled", {}),
+    ],
+)
+def test_thinking_is_switched_the_way_of_the_family(model: str, chosen: str | None, sent: dict[str, Any]):
+    assert thinking(model, chosen, Switch.TYPE) == sent
+
+
+@pytest.mark.parametrize("model", ["qwen3-8b", "deepseek-chat", "glm-4.6"])
+def test_a_vendor_that_knows_no_switch_is_sent_none(model: str):
+    assert thinking(model, "enabled") == {}
+
+
+def test_an_account_has_the_last_word():
+    account = {
+        "drop_params": ["top_p"],
+        "set_params": {"temperature": 1, "reasoning_effort": "low", "verbosity": "low"},
+    }
+    sent = wire_params("m", ALL, PLAIN, account)
+
+    assert "top_p" not in sent.body
+    assert (sent.body["temperature"], sent.body["reasoning_effort"]) == (1, "low")
+    assert sent.extra == {"verbosity": "low"}
+
+
+def test_an_account_may_describe_families_of_its_own_which_come_first():
+    own = {
+        "families": [
+            {"pattern": "gpt-5-tuned", "set": {"temperature": 1}},
+            {"pattern": "house-", "drop": ["top_p"], "switch": "flag", "thinks_by_default": True},
+        ]
+    }
+    params = wire_params("house-1", ALL, Manners(switches=frozenset({Switch.FLAG})), own)
+
+    assert body("gpt-5-tuned-2", account=own)["temperature"] == 1
+    assert "temperature" not in body("gpt-5", account=own)
+    assert "top_p" not in params.body
+    assert params.extra == {"enable_thinking": True}
+
+
+@pytest.mark.parametrize(
+    ("told", "complaint"),
+    [
+        ([{"pattern": "("}], "0.pattern: .* is no regular expression"),
+        ([{"pattern": "a", "dorp": []}], "0.dorp: Extra inputs"),
+        ({"pattern": "a"}, "families: Input should be a valid list"),
+    ],
+)
+def test_families_that_cannot_be_used_are_refused_before_anybody_is_asked(told: Any, complaint: str):
+    with pytest.raises(ModelError, match=complaint):
+        resolve("m@OpenAI", [Account("OpenAI", extra={"families": told})])

@@ -1,0 +1,95 @@
+"""Which sandbox a deployment's settings make, and what they are told when they cannot be meant."""
+
+import asyncio
+import json
+import sys
+from typing import Any
+
+import pytest
+
+from canvas.errors import ToolError
+from providers.http.address_policy import Guard
+from providers.http.client import Outgoing
+from providers.interfaces import Program, Sandbox
+from providers.sandboxes.aliyun import AliyunSandbox
+from providers.sandboxes.e2b import E2BSandbox
+from providers.sandboxes.factory import sandbox_of
+from providers.sandboxes.local import LocalSandbox
+from providers.sandboxes.managed import ExecutorManager
+from providers.sandboxes.ssh import SshSandbox
+
+HTTP = Outgoing(Guard())
+ALIYUN = {"access_key_id": "LTAI", "access_key_secret": "s3cret", "account_id": "1", "template_name": "t"}
+SSH = {"host": "h", "username": "u", "password": "s3cret"}
+
+
+def made(provider: str, config: Any = None, **given: Any) -> Sandbox | None:
+    text = config if isinstance(config, str) else json.dumps(config or {})
+    return sandbox_of(provider, text, HTTP, Guard(), given)
+
+
+def refusal(provider: str, config: Any) -> str:
+    sandbox = made(provider, config)
+    assert sandbox is not None
+    with pytest.raises(ToolError) as refused:
+        asyncio.run(sandbox.run(Program("python", "def main(): return 1", {}, 1, "key")))
+    return str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("provider", "config", "kind", "repeatable"),
+    [
+        ("local", {}, LocalSandbox, False),
+        ("local", {"must_isolate": True, "timeout": 5, "max_memory_mb": 64}, LocalSandbox, True),
+        ("self_managed", {"endpoint": "http://m:1", "max_retries": 0}, ExecutorManager, False),
+        ("ssh", SSH, SshSandbox, False),
+        ("e2b", {"api_key": "s3cret"}, E2BSandbox, True),
+        ("e2b", {"api_key": "s3cret", "allow_internet_access": True}, E2BSandbox, False),
+        ("aliyun_codeinterpreter", ALIYUN, AliyunSandbox, False),
+    ],
+)
+def test_each_provider_is_made_of_its_settings(provider: str, config: Any, kind: type, repeatable: bool):
+    sandbox = made(provider, config)
+
+    assert isinstance(sandbox, kind)
+    assert sandbox.repeatable is repeatable
+
+
+def test_without_a_provider_there_is_no_sandbox():
+    assert made("none") is None
+
+
+def test_the_object_wins_over_the_settings_of_their_own():
+    assert made("local", {"must_isolate": False}, must_isolate=True).repeatable is False  # pyright: ignore[reportOptionalMemberAccess]
+    assert made("local", {}, must_isolate=True).repeatable is True  # pyright: ignore[reportOptionalMemberAccess]
+
+
+def test_a_library_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "paramiko", None)
+
+    assert refusal("ssh", SSH | {"host": "127.0.0.1"}) == (
+        'The ssh sandbox needs the extra "ssh" on every worker: pip install easel[ssh]'
+    )
+
+
+@pytest.mark.parametrize(
+    ("provider", "config", "told"),
+    [
+        ("ssh", {"host": "h", "username": "u"}, "give a password or a private_key"),
+        ("ssh", SSH | {"port": 70000}, "port"),
+        ("ssh", SSH | {"known_host": "x"}, "known_host: Extra inputs are not permitted"),
+        ("e2b", {}, "api_key: Field required"),
+        ("e2b", {"api_key": ""}, "api_key"),
+        ("aliyun_codeinterpreter", ALIYUN | {"timeout": 60}, "timeout"),
+        ("aliyun_codeinterpreter", ALIYUN | {"region": "us-east-1"}, "region"),
+        ("local", {"timeout": 0}, "timeout"),
+        ("local", "{", "they are no JSON."),
+        ("self_managed", "[1]", "they are no JSON object."),
+    ],
+)
+def test_a_provider_that_refuses_its_settings_says_so_and_no_secret(provider: str, config: Any, told: str):
+    text = refusal(provider, config)
+
+    assert text.startswith(f"The sandbox provider {provider} refuses its settings: ")
+    assert told in text
+    assert "s3cret" not in text

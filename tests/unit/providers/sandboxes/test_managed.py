@@ -1,0 +1,153 @@
+"""An executor manager by recorded shapes of its API: that a manager still answers so is not shown here."""
+
+import asyncio
+import base64
+import json
+from typing import Any
+
+import pytest
+
+from canvas.errors import HttpFailed, ToolError
+from providers.interfaces import Call, ProducedFile, Program, ProgramResult, Reply
+from providers.sandboxes.managed import ExecutorManager
+from tests.fakes import FakeHttp
+
+DONE = {
+    "status": "success", "stdout": "", "stderr": "", "exit_code": 0,
+    "result": {"present": True, "value": 1, "type": "json"}, "artifacts": [],
+}  # fmt: skip
+BUSY = {"status": "program_runner_error", "stdout": "", "stderr": "Container pool is busy", "exit_code": -10}
+
+
+def reply(body: Any, status: int = 200) -> Reply:
+    return Reply(status, {}, body if isinstance(body, bytes) else json.dumps(body).encode(), "http://manager.test/run")
+
+
+def manager(*answers: Reply | Exception, **settings: Any) -> tuple[ExecutorManager, FakeHttp]:
+    """Gives its answers one after the other, the last one for ever."""
+    left = list(answers)
+
+    def answer(call: Call) -> Reply:
+        told = left.pop(0) if len(left) > 1 else left[0]
+        if isinstance(told, Exception):
+            raise told
+        return told
+
+    http = FakeHttp(answer)
+    return ExecutorManager(http, "http://manager.test/", pause=0, **settings), http
+
+
+def run(given: ExecutorManager, **program: Any) -> ProgramResult:
+    whole = {"language": "python", "script": "def main(): return 1", "arguments": {}, "timeout": 10.0, "key": "k"}
+    return asyncio.run(given.run(Program(**(whole | program))))
+
+
+def marked(mark: str, carried: Any) -> str:
+    return f"{mark}:{base64.b64encode(json.dumps(carried).encode()).decode()}"
+
+
+def test_the_manager_gets_the_program_and_gives_its_result():
+    sandbox, http = manager(reply(DONE))
+
+    result = run(sandbox, arguments={"x": True})
+
+    assert (result.has_value, result.value, result.exit_code) == (True, 1, 0)
+    [call] = http.calls
+    assert (call.method, call.url, call.trusted) == ("POST", "http://manager.test/run", True)
+    assert call.json == {
+        "code_b64": base64.b64encode(b"def main(): return 1").decode(),
+        "language": "python",
+        "arguments": {"x": True},
+    }
+
+
+def test_what_stopped_a_program_is_what_it_says():
+    stopped = {
+        "status": "resource_limit_exceeded", "resource_limit_type": "time", "exit_code": -124, "stdout": "",
+        "stderr": "Execution timeout",
+    }  # fmt: skip
+    sandbox, http = manager(reply(stopped))
+
+    result = run(sandbox)
+
+    assert (result.has_value, result.stderr, result.exit_code) == (False, "Execution timeout", -124)
+    assert len(http.calls) == 1
+
+
+def test_a_busy_manager_is_asked_again_and_in_the_end_believed():
+    sandbox, _ = manager(reply(BUSY), reply({**BUSY, "exit_code": -429}), reply(DONE))
+    assert run(sandbox).value == 1
+
+    sandbox, http = manager(reply(BUSY), tries=3)
+    assert run(sandbox).stderr == "Container pool is busy"
+    assert len(http.calls) == 3
+
+
+@pytest.mark.parametrize(
+    ("answer", "text"),
+    [
+        (HttpFailed("cannot connect", retryable=True), "Provider system execution failed: cannot connect"),
+        (reply(b"upstream is down", 502), "Provider system execution failed: HTTP 502: upstream is down"),
+        (reply(b""), "There is no response from sandbox"),
+        (reply([1]), "There is no response from sandbox"),
+    ],
+)
+def test_a_manager_without_an_answer_is_not_asked_again(answer: Reply | Exception, text: str):
+    sandbox, http = manager(answer)
+
+    with pytest.raises(ToolError) as failed:
+        run(sandbox)
+
+    assert str(failed.value) == text
+    assert len(http.calls) == 1
+
+
+def test_a_manager_that_takes_too_long_is_left(monkeypatch: pytest.MonkeyPatch):
+    class Slow:
+        async def send(self, call: Call) -> Reply:
+            await asyncio.Event().wait()
+            raise AssertionError("nobody sets it")
+
+    monkeypatch.setattr("providers.sandboxes.managed.GRACE", 0.01)
+
+    with pytest.raises(ToolError, match=r"^Execution timed out after 0\.01 seconds$"):
+        run(ExecutorManager(Slow(), "http://manager.test", seconds=0.01))
+
+
+@pytest.mark.parametrize("mark", ["__RAGFLOW_RESULT__", "__RAGFLOW_RESULT__0a1b"])
+def test_a_result_may_come_in_a_line_of_its_own_and_the_last_one_counts(mark: str):
+    first, last = (marked(mark, {"present": True, "value": value, "type": "json"}) for value in ("no", {"a": None}))
+    sandbox, _ = manager(reply({"stdout": f"hello\n{first}\n{last}\nbye\n", "exit_code": 0}))
+
+    result = run(sandbox)
+
+    assert (result.has_value, result.value, result.stdout) == (True, {"a": None}, "hello\nbye\n")
+
+
+@pytest.mark.parametrize(
+    "line", ["__RAGFLOW_RESULT__:", "__RAGFLOW_RESULT__:e30=", "__RAGFLOW_RESULT__:!!", "x __RAGFLOW_RESULT__:e30="]
+)
+def test_a_line_that_only_looks_like_a_result_is_output(line: str):
+    sandbox, _ = manager(reply({"stdout": f"{line}\n", "exit_code": 0}))
+
+    result = run(sandbox)
+
+    assert (result.has_value, result.stdout) == (False, f"{line}\n")
+
+
+def test_files_of_known_kinds_are_taken():
+    told = [
+        {
+            "name": "chart.png",
+            "mime_type": "text/html",
+            "size": 4,
+            "content_b64": base64.b64encode(b"\x89PNG").decode(),
+        },
+        {"name": "run.exe", "content_b64": ""},
+        {"name": "bad.csv", "content_b64": "!"},
+        {"name": "odd.csv", "content_b64": "é"},
+        "odd",
+    ]
+    sandbox, _ = manager(reply({**DONE, "artifacts": told}))
+
+    assert run(sandbox).files == [ProducedFile("chart.png", b"\x89PNG", "image/png")]

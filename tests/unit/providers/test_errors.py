@@ -1,0 +1,156 @@
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from providers.errors import Code, classify, failure, redact, refuses_tools, retry_after
+
+NOON = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("message", "code"),
+    [
+        ("insufficient balance", Code.QUOTA_EXCEEDED),
+        ("账户欠费", Code.QUOTA_EXCEEDED),
+        ("Too many requests, slow down", Code.RATE_LIMIT_EXCEEDED),
+        ("no such apikey", Code.AUTH_ERROR),
+        ("invalid request: bad", Code.INVALID_REQUEST),
+        ("service unavailable", Code.SERVER_ERROR),
+        ("it timed out", Code.TIMEOUT),
+        ("network unreachable", Code.CONNECTION_ERROR),
+        ("blocked for safety", Code.CONTENT_FILTERED),
+        ("the thing does not exist", Code.MODEL_ERROR),
+        ("boom", Code.GENERIC_ERROR),
+    ],
+)
+def test_a_failure_without_a_status_is_named_by_its_words(message: str, code: Code):
+    assert classify(message) is code
+
+
+@pytest.mark.parametrize(
+    ("status", "message", "code"),
+    [
+        (500, "missing key", Code.SERVER_ERROR),
+        (529, "overloaded", Code.SERVER_ERROR),
+        (401, "quota of guesses used up", Code.AUTH_ERROR),
+        (402, "pay", Code.QUOTA_EXCEEDED),
+        (404, "unknown url", Code.MODEL_ERROR),
+        (408, "", Code.TIMEOUT),
+        (409, "", Code.SERVER_ERROR),
+        (422, "rate limit must be a number", Code.INVALID_REQUEST),
+        (429, "You exceeded your current quota", Code.RATE_LIMIT_EXCEEDED),
+    ],
+)
+def test_the_status_counts_for_more_than_the_words(status: int, message: str, code: Code):
+    assert classify(message, status) is code
+
+
+@pytest.mark.parametrize("message", ["500 missing key", "Error code: 503 - invalid", "HTTP/1.1 502 bad gateway key"])
+def test_a_status_at_the_beginning_of_the_message_counts_as_one(message: str):
+    assert classify(message) is Code.SERVER_ERROR
+
+
+def test_a_number_inside_a_sentence_is_no_status():
+    assert classify("room for 512 tokens only, invalid request") is Code.INVALID_REQUEST
+
+
+def test_an_exact_code_of_the_provider_counts_for_more_than_the_status():
+    assert classify("slow down", 429, ["insufficient_quota", None]) is Code.QUOTA_EXCEEDED
+    assert classify("no", 400, ["content_filter"]) is Code.CONTENT_FILTERED
+
+
+def test_a_broad_type_of_the_provider_counts_only_without_a_status():
+    assert classify("no such key", 401, ["invalid_api_key", "invalid_request_error"]) is Code.AUTH_ERROR
+    assert classify("key servers are busy", None, [None, "overloaded_error"]) is Code.SERVER_ERROR
+
+
+def test_a_number_as_the_providers_code_is_a_status():
+    assert classify("key", None, [502]) is Code.SERVER_ERROR
+    assert classify("key", None, ["429"]) is Code.RATE_LIMIT_EXCEEDED
+
+
+@pytest.mark.parametrize(
+    ("code", "repeated"),
+    [
+        (Code.RATE_LIMIT_EXCEEDED, True),
+        (Code.SERVER_ERROR, True),
+        (Code.TIMEOUT, True),
+        (Code.CONNECTION_ERROR, True),
+        (Code.QUOTA_EXCEEDED, False),
+        (Code.AUTH_ERROR, False),
+        (Code.INVALID_REQUEST, False),
+        (Code.CONTENT_FILTERED, False),
+        (Code.GENERIC_ERROR, False),
+    ],
+)
+def test_only_what_may_pass_is_worth_another_request(code: Code, repeated: bool):
+    message = {Code.RATE_LIMIT_EXCEEDED: "429", Code.QUOTA_EXCEEDED: "quota"}.get(code, "")
+    failed = failure(message)
+    failed.code = code
+
+    assert failed.may_be_repeated is repeated
+
+
+def test_a_proxys_page_of_html_is_cut():
+    failed = failure("<html>\n" + "x" * 10_000, status=502)
+
+    assert len(failed.detail) == 2000
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({"retry-after": "3"}, 3.0),
+        ({"retry-after": "0.5"}, 0.5),
+        ({"retry-after-ms": "250", "retry-after": "9"}, 0.25),
+        ({"retry-after": "Sun, 01 Mar 2026 12:00:20 GMT"}, 20.0),
+        ({"retry-after": "Sun, 01 Mar 2026 11:00:00 GMT"}, 0.0),
+        ({"retry-after": "-4"}, 0.0),
+        ({"retry-after": "soon"}, None),
+        ({"retry-after": "nan"}, None),
+        ({}, None),
+    ],
+)
+def test_the_wait_a_provider_asks_for_is_read_in_all_its_forms(headers: dict[str, str], seconds: float | None):
+    assert retry_after(headers, NOON) == seconds
+
+
+@given(st.text(), st.text(alphabet="abcdef0123456789", min_size=8), st.text())
+def test_no_message_keeps_a_key(before: str, key: str, after: str):
+    assert key not in redact(f"{before}{key}{after}", key)
+
+
+def test_a_key_that_is_an_ordinary_word_is_hidden_only_where_it_stands_alone():
+    assert redact("none of the keys is none", "none") == "*** of the keys is ***"
+    assert redact("nonesuch", "none") == "nonesuch"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "registry.ollama.ai/library/gemma:2b does not support tools",
+        '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set',
+        "tools param requires --jinja flag",
+        "No endpoints found that support tool use.",
+        "Function calling is not enabled for this model",
+        "'tools' is not supported with this model.",
+    ],
+)
+def test_refusal_of_tools_is_known_by_the_words_of_common_servers(words: str):
+    assert refuses_tools(words)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "Invalid schema for function 'search': array schema missing items.",
+        "tools[0].function.name does not match the pattern",
+        "tools.0.custom.input_schema: Field required",
+        "The model is overloaded",
+        "n" * 100_000 + "not support",
+    ],
+)
+def test_other_failures_of_a_request_with_tools_are_no_refusal_of_tools(words: str):
+    assert not refuses_tools(words)
