@@ -10,8 +10,9 @@ from canvas.document import parsing
 from canvas.document.document import Document
 from canvas.errors import InvalidCanvas
 from canvas.validation.findings import Finding, errors_of
-from components import chosen_models, chosen_sources
-from components.checking import errors_in
+from components.checks import missing_models as model_checks
+from components.checks import missing_sources as source_checks
+from components.checks.check import errors_in
 from knowledge import entries
 from providers.models.vendors.accounts import Account, AccountModel
 from scheduler.versions import Versions
@@ -58,7 +59,7 @@ def missing_models(
         )
         for row in model_accounts.accounts_of(tx, tenant_id)
     ]
-    return list(chosen_models.missing(document, [*own, *shared]))
+    return list(model_checks.missing(document, [*own, *shared]))
 
 
 def missing_sources(tx: Transaction, tenant_id: UUID, document: Document, *, elsewhere: bool) -> list[Finding]:
@@ -66,8 +67,8 @@ def missing_sources(tx: Transaction, tenant_id: UUID, document: Document, *, els
 
     `elsewhere`: a search server may have those that are not the tenant's own.
     """
-    there = entries.there(tx, tenant_id, chosen_sources.named(document))
-    return list(chosen_sources.missing(document, there, elsewhere=elsewhere))
+    there = entries.there(tx, tenant_id, source_checks.named(document))
+    return list(source_checks.missing(document, there, elsewhere=elsewhere))
 
 
 def parsed(source: str | Mapping[str, Any], max_bytes: int) -> Document:

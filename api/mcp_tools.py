@@ -13,7 +13,7 @@ from api.talk import Told
 from canvas.document import parsing
 from canvas.errors import InvalidCanvas
 from canvas.events import run_events
-from components import fields
+from components.nodes.flow import form_fields
 from store.mcp.agents import ExposedAgent
 
 QUERY, SESSION = "query", "session_id"
@@ -92,14 +92,14 @@ def answer_of(told: Told, session_id: str, run_id: str) -> Answer:
 def _form(document: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of a document's Begin, by name; none for a document that is no canvas any more."""
     try:
-        return fields.schema(parsing.parse(document).begin_params.get("inputs"))
+        return form_fields.schema(parsing.parse(document).begin_params.get("inputs"))
     except InvalidCanvas:
         return {}
 
 
 def _property(name: str, described: Any) -> dict[str, Any]:
     described = described if isinstance(described, Mapping) else {}
-    if fields.is_file(described):
+    if form_fields.is_file(described):
         found: dict[str, Any] = dict(_FILE)
     else:
         found = dict(_TYPES.get(str(described.get("type") or "").lower(), {"type": "string"}))

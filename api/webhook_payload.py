@@ -21,7 +21,7 @@ from api.uploads import file_name
 from api.webhook_security import texts
 from canvas.document import json_checks
 from canvas.errors import InvalidCanvas, InvalidRequest, NodeFailure
-from components.file_texts import UnreadFile
+from components.text.extraction.file_texts import UnreadFile
 from providers.isolation.untrusted_threads import in_untrusted_thread
 
 MOST_FILES = 10

@@ -13,7 +13,7 @@ from cli import output
 from cli.judged import Judged
 from cli.output import RED, YELLOW
 from components import plugins
-from components.checking import errors_in, findings_of
+from components.checks.check import errors_in, findings_of
 from settings import load
 
 

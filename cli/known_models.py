@@ -7,7 +7,7 @@ from canvas.document.document import Document
 from canvas.validation.findings import Finding
 from cli import models
 from cli.connection import opened, tenant_of
-from components import chosen_models, chosen_sources
+from components.checks import missing_models, missing_sources
 from knowledge import entries
 from providers.models.vendors.accounts import Account, accounts_from_toml
 
@@ -23,7 +23,7 @@ def look_up(file: Path | None, tenant: str | None, *, elsewhere: bool) -> Callab
         accounts = [*_of_tenant(tenant), *accounts]
 
     def lacking(document: Document) -> list[Finding]:
-        found = list(chosen_models.missing(document, accounts))
+        found = list(missing_models.missing(document, accounts))
         return found + (_lacking(tenant, document, elsewhere=elsewhere) if tenant is not None else [])
 
     return lacking
@@ -38,5 +38,5 @@ def _of_tenant(tenant: str) -> list[Account]:
 
 def _lacking(tenant: str, document: Document, *, elsewhere: bool) -> list[Finding]:
     with opened() as connection, connection.database.transaction() as tx:
-        there = entries.there(tx, tenant_of(tx, tenant), chosen_sources.named(document))
-    return list(chosen_sources.missing(document, there, elsewhere=elsewhere))
+        there = entries.there(tx, tenant_of(tx, tenant), missing_sources.named(document))
+    return list(missing_sources.missing(document, there, elsewhere=elsewhere))

@@ -3,11 +3,11 @@
     [project.entry-points."easel.tools"]
     bad_calculator = "my_package:BadCalculator"
 
-What is offered is a `Tool` (components/tools/base.py), or a plain object: `get_metadata()` or `metadata` gives `{name,
-displayName, description, displayDescription, parameters: {name: {type, description, displayDescription, required}}}`,
-`invoke(**arguments)` gives a text and may be a coroutine function, and `effects` says what repeating a call means:
-`none`, `idempotent` or `external`. A class is instantiated once. Only names that the deployment allows are imported at
-all; what is broken, and a name that is taken, is logged and left out.
+What is offered is a `Tool` (components/tools/framework/base.py), or a plain object: `get_metadata()` or `metadata`
+gives `{name, displayName, description, displayDescription, parameters: {name: {type, description, displayDescription,
+required}}}`, `invoke(**arguments)` gives a text and may be a coroutine function, and `effects` says what repeating a
+call means: `none`, `idempotent` or `external`. A class is instantiated once. Only names that the deployment allows are
+imported at all; what is broken, and a name that is taken, is logged and left out.
 """
 
 import asyncio
@@ -22,8 +22,8 @@ import structlog
 from components import registry
 from components.base import Effect
 from components.context import NodeContext
-from components.templates import value_text
-from components.tools.base import Argument, Tool, ToolParams, ToolResult
+from components.text.templates.templates import value_text
+from components.tools.framework.base import Argument, Tool, ToolParams, ToolResult
 
 log = structlog.get_logger()
 

@@ -15,29 +15,29 @@ from canvas.document.component_names import canonical
 from canvas.document.document import Document, Entry
 from canvas.document.secret_fields import Declared
 from components import tools
-from components.agent import agent
-from components.answer import answer
 from components.base import Component
-from components.begin import begin
-from components.browser import browser
-from components.categorize import categorize
-from components.data_operations import data_operations
-from components.deep_research import deep_research
-from components.doc_generator import doc_generator
-from components.excel_processor import excel_processor
-from components.invoke import invoke
-from components.iteration import iteration, iteration_item
-from components.list_operations import list_operations
-from components.llm import llm
-from components.loop import exit_loop, loop, loop_item
-from components.message import message
-from components.string_transform import string_transform
-from components.switch import switch
-from components.tools.base import Tool
-from components.tools.on_canvas import on_canvas
-from components.user_fill_up import user_fill_up
-from components.variable_aggregator import variable_aggregator
-from components.variable_assigner import variable_assigner
+from components.browsing.browser import browser
+from components.nodes.agent.agent import agent
+from components.nodes.agent.deep_research import deep_research
+from components.nodes.data.data_operations import data_operations
+from components.nodes.data.doc_generator import doc_generator
+from components.nodes.data.excel_processor import excel_processor
+from components.nodes.data.invoke import invoke
+from components.nodes.data.list_operations import list_operations
+from components.nodes.data.string_transform import string_transform
+from components.nodes.data.variable_aggregator import variable_aggregator
+from components.nodes.data.variable_assigner import variable_assigner
+from components.nodes.flow.answer import answer
+from components.nodes.flow.begin import begin
+from components.nodes.flow.categorize import categorize
+from components.nodes.flow.iteration import iteration, iteration_item
+from components.nodes.flow.loop import exit_loop, loop, loop_item
+from components.nodes.flow.message import message
+from components.nodes.flow.switch import switch
+from components.nodes.flow.user_fill_up import user_fill_up
+from components.nodes.llm.llm import llm
+from components.tools.framework.base import Tool
+from components.tools.framework.tool_node import on_canvas
 
 _LISTED: tuple[Component[Any], ...] = (
     agent,

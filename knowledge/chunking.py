@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
-from components import sentences
+from components.nodes.llm import sentences
 from providers.models.text.context_window import count_tokens, cut_to
 
 LEAST, MOST = 16, 8192  # tokens of a chunk that may be asked for

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol, TypeVar
 from uuid import UUID
 
-from components.chosen_sources import Sources
+from components.checks.missing_sources import Sources
 from store.db.transaction import Transaction
 from store.knowledge import bases as knowledge_bases
 from store.knowledge import memories

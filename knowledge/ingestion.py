@@ -14,8 +14,8 @@ from uuid import UUID
 import structlog
 
 from canvas.errors import ExecutorError, NodeFailure, NotFound
-from components.file_kinds import Kind
-from components.file_texts import UnreadFile
+from components.text.extraction.file_kinds import Kind
+from components.text.extraction.file_texts import UnreadFile
 from knowledge import chunking, packed, page_transcripts
 from knowledge.models import Models
 from knowledge.page_transcripts import nothing_seen, open_page_reader

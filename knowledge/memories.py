@@ -12,8 +12,8 @@ from typing import Any
 from uuid import UUID
 
 from canvas.errors import NodeFailure, ToolError
-from components.file_kinds import lacking
-from components.templates import value_text
+from components.text.extraction.file_kinds import lacking
+from components.text.templates.templates import value_text
 from knowledge import packed, words
 from knowledge.entries import chosen
 from knowledge.models import Models

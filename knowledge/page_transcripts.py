@@ -6,8 +6,8 @@ from typing import Any
 from uuid import UUID
 
 from canvas.errors import ModelError, NodeFailure
-from components.file_kinds import Kind, too_large, unreadable
-from components.file_texts import UnreadFile
+from components.text.extraction.file_kinds import Kind, too_large, unreadable
+from components.text.extraction.file_texts import UnreadFile
 from knowledge.models import Models, first_of
 from providers.errors import REPEATABLE
 from providers.models.text.sanitizer import without_reasoning

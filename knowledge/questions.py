@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from canvas.errors import ModelError
-from components.json_in_text import read_json
+from components.nodes.llm.json_in_text import read_json
 from knowledge.contents import Heading
 from knowledge.filters import OPERATORS, Condition, conditions_of
 from providers.models.text.sanitizer import without_reasoning

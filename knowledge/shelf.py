@@ -16,7 +16,7 @@ from uuid import UUID
 
 import structlog
 
-from components.file_kinds import lacking
+from components.text.extraction.file_kinds import lacking
 from knowledge import words
 from store.db.database import Database
 from store.knowledge import chunks

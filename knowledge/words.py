@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Any
 from zlib import crc32
 
-from components.file_kinds import lacking
+from components.text.extraction.file_kinds import lacking
 
 MOST_ASKED = 64  # words of a question; further ones tell little, and each is a bit of a number
 

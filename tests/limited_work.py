@@ -7,8 +7,8 @@ import time
 from typing import Any
 
 from canvas.errors import NodeFailure, ToolError
-from components import jinja
-from components.file_kinds import FileUnreadable
+from components.text.extraction.file_kinds import FileUnreadable
+from components.text.templates import jinja
 
 
 def returned(value: Any) -> Any:

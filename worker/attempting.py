@@ -21,9 +21,10 @@ from canvas.document.secret_fields import Place
 from canvas.errors import AttemptStopped, BudgetExceeded, ExecutorError, NodeFailure
 from canvas.graph.canvas import Node
 from canvas.outcome import OVER_BUDGET, POSTPONED, UNKNOWN, UNKNOWN_TEXT, Failed, Finished, Outcome
-from components import message, registry, tools
+from components import registry, tools
 from components.base import Component, Effect
-from components.file_texts import UnreadFile
+from components.nodes.flow import message
+from components.text.extraction.file_texts import UnreadFile
 from providers.interfaces import Services
 from providers.models.billing.cost_estimates import Spending
 from providers.models.billing.metering import charge

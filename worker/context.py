@@ -14,7 +14,7 @@ from canvas.errors import ToolError, UnresolvedReference
 from canvas.events.run_warnings import Notice
 from canvas.graph.canvas import Kind, Node
 from canvas.graph.uncertain_outcomes import OnUnknown
-from components.file_texts import UnreadFile
+from components.text.extraction.file_texts import UnreadFile
 from providers.interfaces import Services
 from providers.models.billing.budgeted_model import BudgetedModel
 from providers.models.billing.metering import Payer

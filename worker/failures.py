@@ -9,7 +9,7 @@ from canvas.errors import ExecutorError, NodeFailure, NodeTimeout
 from canvas.graph.canvas import Kind, Node
 from canvas.outcome import Chose, Failed, Finished, Outcome
 from components.base import Component
-from components.variable_assigner import AssignmentFailed
+from components.nodes.data.variable_assigner import AssignmentFailed
 
 CANCELLED = "Task has been canceled"
 _BAD = str.maketrans(dict.fromkeys("\x00\ufdd0\ufdd1\ufdd2\ufdd3", "\ufffd"))

@@ -9,7 +9,7 @@ from typing import Any
 from uuid import UUID
 
 from canvas.errors import NodeFailure, NotFound
-from components.file_texts import UnreadFile
+from components.text.extraction.file_texts import UnreadFile
 from knowledge.extraction import Extraction
 from knowledge.ingestion import Ingestion
 from knowledge.memories import Memories

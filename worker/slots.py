@@ -8,7 +8,7 @@ from canvas.document.document import Entry
 from canvas.graph import container_outputs, parallel_items
 from canvas.graph.canvas import Kind, Node
 from canvas.state.run_state import ScopeKey, entry_text
-from components.file_texts import UnreadFile
+from components.text.extraction.file_texts import UnreadFile
 from scheduler.snapshots import history_line
 from scheduler.versions import Compiled
 from store.agents import conversations

@@ -21,7 +21,7 @@ from canvas.document import legacy
 from canvas.document.document import Document
 from canvas.errors import Conflict, NotFound
 from canvas.validation.findings import Finding
-from components.checking import findings_of, refusals_of
+from components.checks.check import findings_of, refusals_of
 from store.agents import canvas_list, canvas_secrets, canvases, versions
 from store.agents.canvases import StoredCanvas
 from store.agents.versions import Version

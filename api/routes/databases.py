@@ -14,7 +14,7 @@ from api.errors import ARGUMENT, DATA, Refused
 from api.replies import success
 from api.schemas import Body, NoEffect
 from canvas.errors import AddressRefused, ToolError
-from components.tools.exesql import ExeSQLParams
+from components.tools.sql.exesql import ExeSQLParams
 from providers.interfaces import Databases
 from store.agents import canvas_secrets
 

@@ -15,7 +15,7 @@ from api.routes.agents import canvas_of
 from canvas.document import defaults
 from canvas.document.document import Entry
 from canvas.validation import reference_scan
-from components import fields
+from components.nodes.flow import form_fields
 from store.agents import canvases
 
 router = APIRouter(tags=["agents"])
@@ -46,6 +46,6 @@ def input_form(edge: TheEdge, principal: Caller, agent_id: str, component_id: st
 
 def _form(entry: Entry) -> Mapping[str, Any]:
     if entry.component.lower() in _ASKING:
-        return fields.schema(entry.params.get("inputs"))
+        return form_fields.schema(entry.params.get("inputs"))
     names = [read.ref.expression for read in reference_scan.reads(entry) if not read.is_target]
     return {name: {"type": "line", "name": name} for name in names}

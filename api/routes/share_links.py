@@ -18,8 +18,8 @@ from api.sessions import prologue_of
 from api.styles import Style, speak
 from canvas.document.document import Document
 from canvas.errors import NotFound
-from components import fields
-from components.begin import MODES
+from components.nodes.flow import form_fields
+from components.nodes.flow.begin import MODES
 from store.agents import canvases, versions
 from store.agents.canvases import StoredCanvas
 
@@ -44,7 +44,7 @@ def show_inputs(edge: TheEdge, principal: Anyone, agent_id: str) -> Response:
         {
             "title": stored.title,
             "avatar": stored.avatar,
-            "inputs": fields.schema(params.get("inputs")),
+            "inputs": form_fields.schema(params.get("inputs")),
             "prologue": prologue_of(document),
             "mode": params.get("mode") or MODES[0],
         }

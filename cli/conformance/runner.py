@@ -27,8 +27,9 @@ from cli.conformance.fixtures import HttpFixture
 from cli.conformance.outside import services_of
 from cli.conformance.report import FailedCase, Passed, Skipped, Verdict
 from cli.conformance.watching import Watcher
-from components import file_texts, registry
-from components.checking import findings_of
+from components import registry
+from components.checks.check import findings_of
+from components.text.extraction import file_texts
 from providers.http.address_policy import Guard
 from providers.interfaces import Services
 from providers.models.chat.retrying_model import Pace

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
-from components.json_in_text import read_json
+from components.nodes.llm.json_in_text import read_json
 
 MOST_ACTIONS = 8  # of one reply; what a model plans further ahead seldom fits the page it then finds
 LONGEST_SHOWN = 100  # characters of an argument that the model reads again

@@ -10,8 +10,8 @@ from typing import Protocol
 
 from canvas.errors import NodeFailure
 from components.browsing.actions import BadReply, Done, Extract, PageAction, read_reply
-from components.browsing.views import View
-from components.templates import value_text
+from components.browsing.page_view import View
+from components.text.templates.templates import value_text
 
 LONGEST_NOTE = 4_000  # characters
 LONGEST_NOTES = 16_000  # characters of all notes together; older ones give way

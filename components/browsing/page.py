@@ -17,8 +17,8 @@ from components.browsing import actions
 from components.browsing.downloads import Downloads
 from components.browsing.files import UploadedFile
 from components.browsing.loop import ActionFailed
+from components.browsing.page_view import MOST_ELEMENTS, Element, View
 from components.browsing.tabs import Tabs, reason_of
-from components.browsing.views import MOST_ELEMENTS, Element, View
 
 LOOK_SECONDS = 10.0
 ACTION_SECONDS = 60.0  # for an action, navigation included

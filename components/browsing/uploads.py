@@ -16,7 +16,7 @@ from canvas.errors import NodeFailure
 from components.browsing.file_names import fit_name, free_name, name_from
 from components.browsing.files import UploadedFile
 from components.context import NodeContext
-from components.templates import format_text, value_text
+from components.text.templates.templates import format_text, value_text
 from providers.http.redirects import masked
 from providers.interfaces import Call
 

@@ -1,7 +1,7 @@
 """Markdown as documents: PDF, DOCX, HTML, plain text, normalised Markdown and workbooks."""
 
 from components.documents.cleaning import without_reasoning
-from components.documents.layout import Layout
+from components.documents.page.layout import Layout
 from components.documents.rendering import EXTENSIONS, MIME_TYPES, make_document, render
 
 __all__ = ["EXTENSIONS", "MIME_TYPES", "Layout", "make_document", "render", "without_reasoning"]

@@ -11,7 +11,7 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from canvas.errors import NodeFailure
-from components.documents.pictures import Picture, embedded
+from components.documents.page.pictures import Picture, embedded
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt

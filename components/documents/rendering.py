@@ -7,12 +7,12 @@ from typing import Any, TypeAlias
 from canvas.errors import NodeFailure
 from components.documents.blocks import blocks_of
 from components.documents.cleaning import printable
-from components.documents.html import html, normalised
-from components.documents.layout import BARE, Layout
-from components.documents.pdf import pdf
-from components.documents.plain import plain
-from components.documents.sheets import sheets
-from components.documents.word import word
+from components.documents.formats.html import html, normalised
+from components.documents.formats.pdf import pdf
+from components.documents.formats.plain import plain
+from components.documents.formats.sheets import sheets
+from components.documents.formats.word import word
+from components.documents.page.layout import BARE, Layout
 from providers.isolation.limited_process import in_limited_process
 from providers.isolation.untrusted_threads import in_untrusted_thread
 

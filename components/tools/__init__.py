@@ -5,32 +5,32 @@ from types import MappingProxyType
 from typing import Any
 
 from canvas.document import component_names
-from components.tools.akshare import AKSHARE
-from components.tools.arxiv import ARXIV
-from components.tools.base import Tool
-from components.tools.bgpt import BGPT
-from components.tools.code_exec import CODE_EXEC
-from components.tools.crawler import CRAWLER
+from components.tools.academic.arxiv import ARXIV
+from components.tools.academic.bgpt import BGPT
+from components.tools.academic.google_scholar import GOOGLE_SCHOLAR
+from components.tools.academic.pubmed import PUBMED
+from components.tools.code.code_exec import CODE_EXEC
 from components.tools.deepl import DEEPL
-from components.tools.duckduckgo import DUCKDUCKGO
-from components.tools.email import EMAIL
-from components.tools.exesql import EXESQL
+from components.tools.email.send import EMAIL
+from components.tools.finance.akshare import AKSHARE
+from components.tools.finance.jin10 import JIN10
+from components.tools.finance.tushare import TUSHARE
+from components.tools.finance.wencai import WENCAI
+from components.tools.finance.yahoo_finance import YAHOO_FINANCE
+from components.tools.framework.base import Tool
+from components.tools.framework.retired import RETIRED
 from components.tools.github import GITHUB
-from components.tools.google import GOOGLE
-from components.tools.google_scholar import GOOGLE_SCHOLAR
-from components.tools.jin10 import JIN10
-from components.tools.keenable import KEENABLE_SEARCH
-from components.tools.pubmed import PUBMED
-from components.tools.querit import QUERIT_CONTENTS, QUERIT_SEARCH
 from components.tools.qweather import QWEATHER
-from components.tools.retired import RETIRED
 from components.tools.retrieval import RETRIEVAL
-from components.tools.searxng import SEARXNG
-from components.tools.tavily import TAVILY_EXTRACT, TAVILY_SEARCH
-from components.tools.tushare import TUSHARE
-from components.tools.wencai import WENCAI
-from components.tools.wikipedia import WIKIPEDIA
-from components.tools.yahoo_finance import YAHOO_FINANCE
+from components.tools.sql.exesql import EXESQL
+from components.tools.web_search.crawler import CRAWLER
+from components.tools.web_search.duckduckgo import DUCKDUCKGO
+from components.tools.web_search.google import GOOGLE
+from components.tools.web_search.keenable import KEENABLE_SEARCH
+from components.tools.web_search.querit import QUERIT_CONTENTS, QUERIT_SEARCH
+from components.tools.web_search.searxng import SEARXNG
+from components.tools.web_search.tavily import TAVILY_EXTRACT, TAVILY_SEARCH
+from components.tools.web_search.wikipedia import WIKIPEDIA
 
 _LISTED: tuple[Tool[Any], ...] = (
     AKSHARE,

@@ -10,10 +10,10 @@ from typing import Annotated, Any, ClassVar
 
 from canvas.errors import HttpFailed, ToolError
 from components.context import NodeContext
-from components.templates import value_text
-from components.tools import web
-from components.tools.base import Argument, Tool, ToolParams, ToolResult
-from components.tools.parameters import one_of
+from components.text.templates.templates import value_text
+from components.tools.framework import http
+from components.tools.framework.base import Argument, Tool, ToolParams, ToolResult
+from components.tools.framework.parameters import one_of
 from providers.interfaces import Call
 
 _COMMON = (
@@ -47,7 +47,7 @@ async def translate(params: DeepLParams, arguments: Mapping[str, Any], ctx: Node
         },
     )
     try:
-        text = _translation(web.object_of(await web.fetch(ctx, "DeepL", call)))
+        text = _translation(http.object_of(await http.fetch(ctx, "DeepL", call)))
     except HttpFailed as failed:
         raise HttpFailed(_labelled(failed), retryable=failed.retryable, **failed.details) from failed
     except ToolError as failed:
@@ -56,7 +56,7 @@ async def translate(params: DeepLParams, arguments: Mapping[str, Any], ctx: Node
 
 
 def _translation(body: Mapping[str, Any]) -> str:
-    translations = web.rows_of(body.get("translations"), "translations")
+    translations = http.rows_of(body.get("translations"), "translations")
     if not translations or not isinstance(translations[0], Mapping):
         raise ToolError("the answer has no translation")
     return value_text(translations[0].get("text"))

@@ -10,11 +10,11 @@ from http import HTTPStatus
 from typing import Annotated, Any, ClassVar
 
 from components.context import NodeContext
-from components.templates import value_text
-from components.tools import evidence, web
-from components.tools.base import Argument, Tool, ToolParams, ToolResult
-from components.tools.evidence import Hit
-from components.tools.parameters import positive
+from components.text.templates.templates import value_text
+from components.tools.framework import evidence, http
+from components.tools.framework.base import Argument, Tool, ToolParams, ToolResult
+from components.tools.framework.evidence import Hit
+from components.tools.framework.parameters import positive
 from providers.interfaces import Call, Reply
 
 SEARCH = "https://api.github.com/search/repositories"
@@ -36,8 +36,8 @@ async def search(params: GitHubParams, arguments: Mapping[str, Any], ctx: NodeCo
         headers["Authorization"] = f"Bearer {params.access_token}"
     per_page = min(params.top_n, MOST_ROWS)
     asked = {"q": value_text(arguments["query"]), "sort": "stars", "order": "desc", "per_page": per_page}
-    reply = await web.ask(ctx, "GitHub", Call("GET", SEARCH, params=asked, headers=headers))
-    rows = web.listed(reply, "items", error="message", otherwise=NO_ITEMS, wait=_wait(reply))
+    reply = await http.ask(ctx, "GitHub", Call("GET", SEARCH, params=asked, headers=headers))
+    rows = http.listed(reply, "items", error="message", otherwise=NO_ITEMS, wait=_wait(reply))
     formalized = await evidence.cite_hits((_hit(row) for row in rows if isinstance(row, Mapping)), ctx)
     return ToolResult({"formalized_content": formalized, "json": rows}, answer=formalized)
 

@@ -16,10 +16,10 @@ from pydantic import BeforeValidator
 
 from canvas.errors import HttpFailed, ToolError
 from components.context import NodeContext
-from components.templates import json_text, value_text
-from components.tools import web
-from components.tools.base import Argument, Tool, ToolParams, ToolResult
-from components.tools.parameters import one_of
+from components.text.templates.templates import json_text, value_text
+from components.tools.framework import http
+from components.tools.framework.base import Argument, Tool, ToolParams, ToolResult
+from components.tools.framework.parameters import one_of
 from providers.interfaces import Call, Reply
 
 GEO, GEO_PATH, DATA_PATH = "https://geoapi.qweather.com", "/v2/city/lookup", "/v7/"
@@ -94,15 +94,15 @@ class _Account:
     async def ask(self, ctx: NodeContext, url: str, asked: Mapping[str, Any]) -> Mapping[str, Any]:
         """The vendor's answer. Raises _Refused for one with another code than the one that means fine."""
         call = Call("GET", url, params={**asked, **self.params}, headers=self.headers)
-        reply = await web.ask(ctx, "QWeather", call)
+        reply = await http.ask(ctx, "QWeather", call)
         code = _code(reply)
         if not reply.is_success:
-            refusal = web.refusal(reply, _said(reply))
+            refusal = http.refusal(reply, _said(reply))
             if code in ("", FINE):
                 raise refusal
             if refusal.retryable:
                 raise HttpFailed(refusal.message, retryable=True, **{**refusal.details, "result": _told(code)})
-        body = web.object_of(reply)
+        body = http.object_of(reply)
         if not code:
             raise ToolError('The answer has no "code".')
         if code != FINE:
@@ -124,13 +124,13 @@ async def _about(place: str, params: QWeatherParams, account: _Account, ctx: Nod
     asked = {"location": place, "lang": params.lang}
     if params.type == "indices":
         body = await account.ask(ctx, f"{account.data}indices/1d", {**asked, "type": 0})
-        return _indices([row for row in web.rows_of(body.get("daily"), "daily") if isinstance(row, Mapping)])
+        return _indices([row for row in http.rows_of(body.get("daily"), "daily") if isinstance(row, Mapping)])
     if params.type == "airquality":
         return _now(await account.ask(ctx, f"{account.data}air/now", asked))
     body = await account.ask(ctx, f"{account.data}weather/{params.time_period}", asked)
     if params.time_period == "now":
         return _now(body)
-    days = web.rows_of(body.get("daily"), "daily")
+    days = http.rows_of(body.get("daily"), "daily")
     return "\n".join(json_text(day) for day in days if isinstance(day, Mapping))
 
 
@@ -145,7 +145,7 @@ def _account(params: QWeatherParams) -> _Account:
 
 def _place(found: Mapping[str, Any]) -> str:
     """The vendor's id of the place that fits best."""
-    places = web.rows_of(found.get("location"), "location")
+    places = http.rows_of(found.get("location"), "location")
     place = places[0].get("id") if places and isinstance(places[0], Mapping) else None
     if not isinstance(place, str | int) or not str(place).strip():
         raise ToolError("QWeather does not know this place.")
@@ -173,7 +173,7 @@ def _text(row: Mapping[str, Any], name: str) -> str:
 def _code(reply: Reply) -> str:
     """The code in an answer; "" where there is none."""
     try:
-        code = web.object_of(reply).get("code")
+        code = http.object_of(reply).get("code")
     except ToolError:
         return ""
     return str(code) if isinstance(code, str | int) else ""
@@ -187,11 +187,11 @@ def _told(code: str) -> str:
 def _said(reply: Reply) -> str:
     """What newer answers say went wrong, under `error`."""
     try:
-        error = web.object_of(reply).get("error")
+        error = http.object_of(reply).get("error")
     except ToolError:
         return ""
     told = (error.get("detail") or error.get("title")) if isinstance(error, Mapping) else ""
-    return f"HTTP {reply.status}: {told[: web.SHOWN]}" if isinstance(told, str) and told else ""
+    return f"HTTP {reply.status}: {told[: http.SHOWN]}" if isinstance(told, str) and told else ""
 
 
 QWEATHER = Tool(

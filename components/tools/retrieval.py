@@ -14,12 +14,12 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field
 
 from canvas.errors import ToolError
-from components import templates
 from components.context import NodeContext
-from components.templates import value_text
-from components.tools import evidence
-from components.tools.base import Argument, Tool, ToolParams, ToolResult
-from components.tools.parameters import positive
+from components.text.templates import templates
+from components.text.templates.templates import value_text
+from components.tools.framework import evidence
+from components.tools.framework.base import Argument, Tool, ToolParams, ToolResult
+from components.tools.framework.parameters import positive
 from providers.interfaces import Search
 from providers.isolation.untrusted_threads import in_untrusted_thread
 from providers.models.text.context_window import count_tokens

@@ -20,9 +20,9 @@ from canvas.outcome import Failed
 from components import tools
 from components.browsing.uploads import collected, sources_of
 from components.context import NodeContext
-from components.invoke import InvokeParams, invoke
-from components.tool_set import entry_of, of_tool
-from components.tools.on_canvas import on_canvas
+from components.nodes.agent.tool_set import entry_of, of_tool
+from components.nodes.data.invoke import InvokeParams, invoke
+from components.tools.framework.tool_node import on_canvas
 from providers.databases.databases import Servers
 from providers.databases.drivers import Target
 from providers.http.address_policy import Guard

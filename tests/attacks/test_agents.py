@@ -11,13 +11,13 @@ from canvas.errors import UnresolvedReference
 from canvas.outcome import Finished
 from components import tools
 from components.context import THINK_END, THINK_START, NodeContext
-from components.message import message
-from components.tool_set import Entry, of_tool
-from components.tools.base import Tool, ToolParams, ToolResult
+from components.nodes.agent.tool_set import Entry, of_tool
+from components.nodes.flow.message import message
+from components.tools.framework.base import Tool, ToolParams, ToolResult
 from providers.interfaces import Call, Reply, Services
 from providers.models.chat.scripted import Script
 from tests.fakes import FakeContext, FakeHttp, run
-from tests.unit.components.agents import ECHO, Calls, ask, calls, echo_tool, known
+from tests.unit.components.nodes.agent.agents import ECHO, Calls, ask, calls, echo_tool, known
 
 EVERY = sorted({tool.name: tool for tool in tools.TOOLS.values()}.items())
 every_tool = pytest.mark.parametrize("tool", [tool for _, tool in EVERY], ids=[name for name, _ in EVERY])

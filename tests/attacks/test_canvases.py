@@ -11,8 +11,8 @@ from canvas.document import parsing, references
 from canvas.errors import InvalidCanvas, UnresolvedReference
 from canvas.graph.canvas import compile_canvas
 from canvas.validation import check
-from components import templates
-from components.json_in_text import read_json, repaired
+from components.nodes.llm.json_in_text import read_json, repaired
+from components.text.templates import templates
 from providers.errors import classify
 
 MOST_SECONDS = 15.0  # of computing

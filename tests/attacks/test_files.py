@@ -15,10 +15,10 @@ import pytest
 from api.uploads import LONGEST_NAME, file_name
 from canvas.errors import NodeFailure
 from components.browsing.file_names import fit_name, name_from
-from components.file_kinds import FileUnreadable
-from components.file_texts import MOST_CHARACTERS, UnreadFile, file_text
-from components.page_text import SMALL_PAGE
-from components.tools.xml_tree import parse
+from components.text.extraction.file_kinds import FileUnreadable
+from components.text.extraction.file_texts import MOST_CHARACTERS, UnreadFile, file_text
+from components.text.extraction.page_text import SMALL_PAGE
+from components.tools.framework.xml_tree import parse
 from providers.isolation import limited_process
 from providers.isolation.limited_process import OWNER, ProcessLimits, ProcessPool
 from tests.attacks.files import ENTITY, FILES, MIB, evasive_html, external, laughing, many_members, quadratic

@@ -9,8 +9,8 @@ import pytest
 
 from api.routes.files import _named
 from canvas.errors import ToolError
-from components.invoke import InvokeParams, invoke
-from components.tools.letter import Letter, address_of, addresses_in, written
+from components.nodes.data.invoke import InvokeParams, invoke
+from components.tools.email.message import Letter, address_of, addresses_in, written
 from providers.http.address_policy import Guard
 from providers.http.client import Outgoing
 from providers.interfaces import Services

@@ -11,7 +11,7 @@ from canvas.errors import HttpFailed
 from canvas.outcome import Failed, Finished
 from components import tools
 from components.context import NodeContext
-from components.tools.on_canvas import on_canvas
+from components.tools.framework.tool_node import on_canvas
 from providers.interfaces import Call, Reply, Services
 from tests.fakes import FakeContext, FakeHttp
 

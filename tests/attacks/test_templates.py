@@ -7,8 +7,8 @@ from time import process_time
 import pytest
 
 from canvas.errors import NodeFailure
-from components import jinja, templates
-from components.jinja import RenderFailed, TemplateTooCostly
+from components.text.templates import jinja, templates
+from components.text.templates.jinja import RenderFailed, TemplateTooCostly
 from providers.isolation.limited_process import ProcessPool
 from tests.limited_work import render
 

@@ -8,10 +8,10 @@ import pytest
 
 from canvas.document import legacy
 from components.context import THINK_END, THINK_START
-from components.message import message
-from components.page_text import text_of_page
-from components.splitting import replaced, split_at
-from components.string_transform import string_transform
+from components.nodes.data.string_transform import string_transform
+from components.nodes.flow.message import message
+from components.text.extraction.page_text import text_of_page
+from components.text.splitting import replaced, split_at
 from providers.models.chat.echo import echo_of
 from providers.models.text.context_window import count_tokens
 from tests.fakes import FakeContext, run

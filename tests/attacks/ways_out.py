@@ -33,7 +33,7 @@ CHECKED = "connects to addresses that providers/http/address_policy.py has check
 MODEL = "asks models over the transport of providers/models/transport/transport.py, at addresses that providers/models/transport/connect.py has checked"
 SHAPES = "takes types and errors from the library, and connects to nothing"
 OUTPUT = "writes a file, and reads none"
-MEASURED = "reads a file whose unpacked size was measured before (components/file_kinds.py)"
+MEASURED = "reads a file whose unpacked size was measured before (components/text/extraction/file_kinds.py)"
 
 WAYS_OUT: Mapping[str, Way] = {
     # -- the network
@@ -92,14 +92,14 @@ WAYS_OUT: Mapping[str, Way] = {
     "components/browsing/page.py": _way("playwright", "drives that Chromium"),
     "components/browsing/tabs.py": _way("playwright", "drives that Chromium"),
     # -- files
-    "components/file_kinds.py": _way("zipfile", "measures archives, and unpacks none"),
-    "components/word_text.py": _way("docx", MEASURED),
-    "components/spreadsheets.py": _way("openpyxl", MEASURED),
-    "components/pdf_text.py": _way("pypdf", "the library bounds what a stream may unpack to"),
-    "components/documents/sheets.py": _way("openpyxl", OUTPUT),
-    "components/documents/word.py": _way("docx", OUTPUT),
-    "components/documents/word_frame.py": _way("docx", OUTPUT),
-    "components/tools/xml_tree.py": _way("xml", "reads XML without entities of its own"),
-    "components/tools/arxiv.py": _way("xml", SHAPES),
-    "components/tools/pubmed.py": _way("xml", SHAPES),
+    "components/text/extraction/file_kinds.py": _way("zipfile", "measures archives, and unpacks none"),
+    "components/text/extraction/word.py": _way("docx", MEASURED),
+    "components/text/extraction/spreadsheets.py": _way("openpyxl", MEASURED),
+    "components/text/extraction/pdf.py": _way("pypdf", "the library bounds what a stream may unpack to"),
+    "components/documents/formats/sheets.py": _way("openpyxl", OUTPUT),
+    "components/documents/formats/word.py": _way("docx", OUTPUT),
+    "components/documents/formats/word_frame.py": _way("docx", OUTPUT),
+    "components/tools/framework/xml_tree.py": _way("xml", "reads XML without entities of its own"),
+    "components/tools/academic/arxiv.py": _way("xml", SHAPES),
+    "components/tools/academic/pubmed.py": _way("xml", SHAPES),
 }

@@ -17,7 +17,7 @@ from canvas.validation import check
 from cli.conformance.cases import load_case
 from cli.conformance.compare import Observed, Played, Refusal
 from cli.conformance.runner import Fixtures, play
-from components.checking import findings_of
+from components.checks.check import findings_of
 from local import Engine
 from providers.interfaces import Program, ProgramResult, Search, Services
 

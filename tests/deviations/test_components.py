@@ -13,20 +13,20 @@ from canvas.errors import AddressRefused
 from canvas.outcome import Chose, Finished, Waiting
 from cli.conformance import runner
 from components.browsing.uploads import Source, collected
-from components.data_operations import data_operations
-from components.excel_processor import excel_processor
-from components.list_operations import list_operations
-from components.message import message
-from components.message_file import wanted
-from components.switch import switch
-from components.user_fill_up import user_fill_up
-from components.variable_aggregator import variable_aggregator
+from components.nodes.data.data_operations import data_operations
+from components.nodes.data.excel_processor import excel_processor
+from components.nodes.data.list_operations import list_operations
+from components.nodes.data.variable_aggregator import variable_aggregator
+from components.nodes.flow.message import message
+from components.nodes.flow.message_file import wanted
+from components.nodes.flow.switch import switch
+from components.nodes.flow.user_fill_up import user_fill_up
 from providers.interfaces import Call, Reply, Services
 from scheduler.turn_start import Request
 from store.tables.runs import metadata
 from tests.deviations.told import Stage, Told, drawn, says, states, switches
 from tests.fakes import FakeContext, FakeHttp, run
-from tests.unit.components.agents import Log
+from tests.unit.components.nodes.agent.agents import Log
 
 
 def outputs(component: Any, params: dict[str, Any], ctx: FakeContext) -> Any:

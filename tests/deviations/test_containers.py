@@ -2,7 +2,7 @@
 
 import pytest
 
-from components.loop import loop
+from components.nodes.flow.loop import loop
 from tests.deviations.told import Stage, Told, drawn, makes, repeats, rest_differs, says, sets, states, switches
 from tests.fakes import FakeContext, run
 

@@ -7,7 +7,7 @@ import pytest
 from canvas.document import parsing
 from canvas.errors import InvalidCanvas
 from canvas.validation import check
-from components.checking import findings_of
+from components.checks.check import findings_of
 from tests.deviations.told import Stage, Told, drawn, recorded, says, states
 
 

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from canvas.outcome import Finished
-from components.llm import llm
-from components.model_call import GenerationParams, pause
+from components.nodes.llm.llm import llm
+from components.nodes.llm.model_call import GenerationParams, pause
 from providers.models.types.chat import ChatRequest, Completion, Delta, ModelSpec, TextDelta
 from tests.deviations.told import Stage, Told, asks, drawn, makes, rest_differs, says, states, visible_only
 from tests.fakes import FakeContext, run

@@ -3,7 +3,7 @@
 import pytest
 
 from canvas.outcome import Finished
-from components.message import message
+from components.nodes.flow.message import message
 from tests.deviations.told import Stage, Told, drawn, makes, rest_differs, says, states, without_blanks
 from tests.fakes import FakeContext, run
 

@@ -10,24 +10,24 @@ from canvas.errors import AddressRefused, HttpFailed, ToolError
 from canvas.events.citation_numbers import allotted
 from canvas.outcome import Failed, Finished
 from components.context import NodeContext
-from components.tools import tavily
-from components.tools.base import Tool, ToolParams, ToolResult
-from components.tools.duckduckgo import DUCKDUCKGO
-from components.tools.google import GOOGLE
-from components.tools.jin10 import JIN10
-from components.tools.on_canvas import on_canvas
-from components.tools.pubmed import PUBMED
+from components.tools.academic.pubmed import PUBMED
+from components.tools.finance.jin10 import JIN10
+from components.tools.finance.tushare import TUSHARE
+from components.tools.finance.wencai import WENCAI
+from components.tools.framework.base import Tool, ToolParams, ToolResult
+from components.tools.framework.tool_node import on_canvas
 from components.tools.qweather import QWEATHER
-from components.tools.tushare import TUSHARE
-from components.tools.wencai import WENCAI
-from components.tools.wikipedia import WIKIPEDIA
+from components.tools.web_search import tavily
+from components.tools.web_search.duckduckgo import DUCKDUCKGO
+from components.tools.web_search.google import GOOGLE
+from components.tools.web_search.wikipedia import WIKIPEDIA
 from providers.interfaces import McpCall, McpWords, Services
 from providers.mcp.headers import filled
 from providers.mcp.results import text_of
 from providers.models.chat.scripted import Script
 from tests.deviations.told import states
 from tests.fakes import FakeContext, FakeHttp, no_network, run
-from tests.unit.components.agents import ECHO, Calls, Log, ask, calls, echo_tool, known
+from tests.unit.components.nodes.agent.agents import ECHO, Calls, Log, ask, calls, echo_tool, known
 from tests.unit.components.tools.vendors import by_model, by_path, error_of, json_reply, outputs_of, reply, vendor
 
 
@@ -111,7 +111,7 @@ def test_nobody_waits_after_the_last_failure(monkeypatch: pytest.MonkeyPatch):
     async def sleep(seconds: float) -> None:
         waits.append(seconds)
 
-    monkeypatch.setattr("components.tools.base.asyncio.sleep", sleep)
+    monkeypatch.setattr("components.tools.framework.base.asyncio.sleep", sleep)
     tool, given = failing(HttpFailed("busy", retryable=True))
 
     by_model(tool, {"max_retries": 2, "delay_after_error": 7}, {}, FakeHttp(no_network))

@@ -10,13 +10,13 @@ import pytest
 
 from canvas.errors import AddressRefused, ToolError
 from canvas.outcome import Failed, Finished
-from components.tools.code_exec import CODE_EXEC
-from components.tools.crawler import CRAWLER
-from components.tools.email import EMAIL
-from components.tools.exesql import EXESQL
-from components.tools.on_canvas import on_canvas
+from components.tools.code.code_exec import CODE_EXEC
+from components.tools.email.send import EMAIL
+from components.tools.framework.tool_node import on_canvas
 from components.tools.retrieval import RETRIEVAL
-from components.tools.searxng import SEARXNG
+from components.tools.sql.exesql import EXESQL
+from components.tools.web_search.crawler import CRAWLER
+from components.tools.web_search.searxng import SEARXNG
 from knowledge.retriever import looked_of
 from providers.http.address_policy import Guard
 from providers.http.client import Outgoing

@@ -19,10 +19,10 @@ from werkzeug import Request, Response
 
 from canvas.errors import NodeFailure
 from canvas.outcome import Failed, Finished
-from components.browser import browser
+from components.browsing.browser import browser
 from components.browsing.session import Wanted, opened
-from components.tools.crawler import CRAWLER
-from components.tools.on_canvas import on_canvas
+from components.tools.framework.tool_node import on_canvas
+from components.tools.web_search.crawler import CRAWLER
 from providers.http.address_policy import Guard
 from providers.interfaces import BrowserSettings, Services
 from providers.models.types.chat import ChatRequest, Completion, ModelSpec, Usage

@@ -10,8 +10,8 @@ import pytest
 
 from canvas.errors import AddressRefused, ToolError
 from canvas.outcome import Failed, Finished
-from components.tools.email import EMAIL
-from components.tools.on_canvas import on_canvas
+from components.tools.email.send import EMAIL
+from components.tools.framework.tool_node import on_canvas
 from providers.http.address_policy import Guard
 from providers.interfaces import DeliveryUnknown, MailAccount, Services
 from providers.mail import REFUSED_LOGIN, MailServers

@@ -14,7 +14,7 @@ from sqlalchemy import text
 import settings
 from cli import checks, drafts
 from components import plugins, registry, tools
-from components.tools.base import Tool, ToolParams, ToolResult
+from components.tools.framework.base import Tool, ToolParams, ToolResult
 from store.agents import canvases, versions
 from store.db.database import Database
 from store.tenants import tenants

@@ -13,7 +13,7 @@ from werkzeug import Request, Response
 
 from canvas.outcome import Failed, Finished
 from components.tools import find
-from components.tools.on_canvas import on_canvas
+from components.tools.framework.tool_node import on_canvas
 from providers.http.address_policy import Guard
 from providers.http.client import Outgoing
 from providers.interfaces import Services

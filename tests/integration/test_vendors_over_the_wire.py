@@ -17,8 +17,8 @@ from werkzeug import Request, Response
 
 from canvas.outcome import Failed, Finished
 from components import tools
-from components.tools.base import LONGEST_WAIT, Tool
-from components.tools.on_canvas import on_canvas
+from components.tools.framework.base import LONGEST_WAIT, Tool
+from components.tools.framework.tool_node import on_canvas
 from providers.http.address_policy import Guard
 from providers.http.client import Outgoing
 from providers.interfaces import Services

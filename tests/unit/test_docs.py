@@ -15,8 +15,8 @@ from canvas.document import component_names, parsing
 from canvas.events import run_events
 from components import registry, tools
 from components.base import Component, Params
-from components.tools.base import Tool, ToolParams
-from components.tools.retired import RETIRED
+from components.tools.framework.base import Tool, ToolParams
+from components.tools.framework.retired import RETIRED
 from providers.models.vendors.accounts import accounts_from_toml
 from providers.models.vendors.vendors import vendors
 from settings import TIME_LIMITS, Settings

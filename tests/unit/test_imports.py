@@ -107,7 +107,7 @@ def test_every_module_of_ours_is_in_the_table() -> None:
         ("bench/match.py", "from cli.up import up"),
         ("bench/proxy.py", "from tests.faults.proxy import Proxy"),
         ("worker/execution.py", "from settings import load"),
-        ("components/llm.py", "from tests.fakes import FakeContext"),
+        ("components/nodes/llm/llm.py", "from tests.fakes import FakeContext"),
         ("store/db/database.py", "import embedded"),
     ],
 )
@@ -120,7 +120,7 @@ def test_an_import_that_points_outward_would_be_found(path: str, source: str) ->
     [
         ("worker/tasks.py", "import settings, telemetry"),
         ("cli/database.py", "from embedded import services\nfrom settings import load"),
-        ("components/tools/tavily.py", "from . import base\nfrom components.context import NodeContext"),
+        ("components/tools/web_search/tavily.py", "from . import base\nfrom components.context import NodeContext"),
         ("migrations/versions/0001_tenants.py", "from store.tables.runs import metadata"),
     ],
 )

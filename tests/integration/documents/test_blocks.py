@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from canvas.errors import NodeFailure
-from components.documents import blocks, pictures
+from components.documents import blocks
 from components.documents.blocks import (
     Code,
     Heading,
@@ -20,7 +20,8 @@ from components.documents.blocks import (
     blocks_of,
     plain_text,
 )
-from components.documents.pictures import Picture
+from components.documents.page import pictures
+from components.documents.page.pictures import Picture
 
 
 def picture_uri(kind: str = "png", size: tuple[int, int] = (3, 2)) -> str:

@@ -11,9 +11,9 @@ from pydantic import ValidationError
 
 from canvas.errors import NodeFailure
 from canvas.outcome import Finished
-from components import doc_generator as module
-from components.doc_generator import DocGeneratorParams, doc_generator, file_name
 from components.documents import Layout, make_document, render
+from components.nodes.data import doc_generator as module
+from components.nodes.data.doc_generator import DocGeneratorParams, doc_generator, file_name
 from tests.fakes import FakeContext, run
 
 TEXT = {"content": "# T", "output_format": "html", "add_timestamp": False}

@@ -14,9 +14,9 @@ from pydantic import ValidationError
 from canvas.document import parsing
 from canvas.errors import NodeFailure, UnresolvedReference
 from canvas.outcome import Finished
-from components import spreadsheets, tables
-from components.excel_processor import ExcelProcessorParams, excel_processor
-from components.message import message
+from components.nodes.data.excel_processor import ExcelProcessorParams, excel_processor
+from components.nodes.flow.message import message
+from components.text.extraction import spreadsheets, tables
 from tests.fakes import FakeContext, run
 
 PEOPLE = [["id", "name"], [1, "a"], [2, "b"]]

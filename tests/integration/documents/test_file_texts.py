@@ -13,9 +13,10 @@ from pypdf import PageObject, PdfWriter
 from pypdf.generic import DecodedStreamObject, DictionaryObject, NameObject
 
 from canvas.errors import NodeFailure
-from components import file_kinds, file_texts, pdf_text, spreadsheets
-from components.file_kinds import FileTooLarge, FileUnreadable
-from components.file_texts import file_text
+from components.text.extraction import file_kinds, file_texts, spreadsheets
+from components.text.extraction import pdf as pdf_text
+from components.text.extraction.file_kinds import FileTooLarge, FileUnreadable
+from components.text.extraction.file_texts import file_text
 
 HEAD = "\n -----------------\nFile: {}\nContent as following: \n"
 

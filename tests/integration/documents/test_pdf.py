@@ -6,7 +6,8 @@ import pytest
 from pypdf import PageObject, PdfReader
 
 from canvas.errors import NodeFailure
-from components.documents import Layout, paper, render
+from components.documents import Layout, render
+from components.documents.page import paper
 from tests.integration.documents.test_blocks import picture_uri
 
 RICH = f"""# Quarterly 季度报告

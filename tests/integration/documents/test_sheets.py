@@ -7,8 +7,9 @@ import openpyxl
 import pytest
 
 from canvas.errors import NodeFailure
-from components.documents import render, sheets
-from components.documents.sheets import typed_value
+from components.documents import render
+from components.documents.formats import sheets
+from components.documents.formats.sheets import typed_value
 
 
 def workbook(text: str) -> dict[str, list[list[Any]]]:

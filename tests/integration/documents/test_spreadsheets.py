@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from openpyxl import Workbook, load_workbook
 
 from canvas.errors import NodeFailure
-from components import spreadsheets
-from components.file_kinds import FileTooLarge, FileUnreadable
-from components.spreadsheets import csv_of, tables_of, xlsx_of
-from components.tables import Table, of_rows
+from components.text.extraction import spreadsheets
+from components.text.extraction.file_kinds import FileTooLarge, FileUnreadable
+from components.text.extraction.spreadsheets import csv_of, tables_of, xlsx_of
+from components.text.extraction.tables import Table, of_rows
 
 CELLS = st.none() | st.booleans() | st.integers(-(10**14), 10**14) | st.text(
     st.characters(codec="utf-8", categories=("L", "N", "P", "S", "Zs")), min_size=1, max_size=8

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from canvas.errors import ToolError
-from components.tools.code_contract import json_value
+from components.tools.code.output_contract import json_value
 from providers.interfaces import Program, ProgramResult
 from providers.sandboxes.local import Limits, LocalSandbox
 

@@ -6,7 +6,7 @@ import pytest
 
 from canvas.outcome import Finished
 from components import registry
-from components.answer import answer
+from components.nodes.flow.answer import answer
 from scheduler.accepting import Started
 from scheduler.turn_start import Request
 from tests.integration.engine import Bench, Run

@@ -14,7 +14,7 @@ from canvas.outcome import Finished
 from components import tools
 from components.base import Effect
 from components.context import NodeContext
-from components.tools.base import Argument, Tool, ToolParams, ToolResult
+from components.tools.framework.base import Argument, Tool, ToolParams, ToolResult
 from providers.interfaces import Call, MailAccount, Reply, Services
 from providers.models.chat.scripted import Script
 from scheduler import sweep

@@ -12,8 +12,8 @@ import redis
 from pytest_httpserver import HTTPServer
 from werkzeug import Request, Response
 
-from components.tools.arxiv import PACE as PREPRINTS
-from components.tools.pubmed import PACE as ARTICLES
+from components.tools.academic.arxiv import PACE as PREPRINTS
+from components.tools.academic.pubmed import PACE as ARTICLES
 from providers.models.chat.scripted import Script
 from providers.models.types.rate_limits import MINUTE, VendorPace
 from scheduler.sweep import Sweeper

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from api import webhook_payload
 from api.webhook_payload import MOST_FILES, Delivery, body_of, content_type_of, payload_of
 from canvas.errors import InvalidRequest
-from components.file_texts import UnreadFile
+from components.text.extraction.file_texts import UnreadFile
 
 BOUNDARY = "multipart/form-data; boundary=x"
 

@@ -9,7 +9,7 @@ from bench import canvases
 from bench.side import Work
 from canvas.document import parsing
 from canvas.validation import check
-from components.checking import findings_of
+from components.checks.check import findings_of
 
 CHAINS = [
     (canvases.chain(5), 5),

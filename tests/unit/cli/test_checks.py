@@ -3,7 +3,7 @@
 from cli import checks
 from cli.checks import Level
 from components import registry
-from components.tools.retired import RETIRED
+from components.tools.framework.retired import RETIRED
 from settings import TIME_LIMITS, Settings
 from store.monitoring.server_info import Locks
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from components import registry, tools
-from components.tools.base import ToolParams
+from components.tools.framework.base import ToolParams
 
 DSL = (Path(__file__).parents[3] / "docs" / "dsl.md").read_text(encoding="utf-8")
 

@@ -9,11 +9,11 @@ import pytest
 
 from canvas.outcome import Failed, Finished
 from components import plugins, registry, tools
-from components.tool_set import entry_of, of_tool
-from components.tools.base import Argument, Tool, ToolParams, ToolResult
+from components.nodes.agent.tool_set import entry_of, of_tool
+from components.tools.framework.base import Argument, Tool, ToolParams, ToolResult
 from providers.models.chat.scripted import Script
 from tests.fakes import FakeContext, run
-from tests.unit.components.agents import Log, ask, calls
+from tests.unit.components.nodes.agent.agents import Log, ask, calls
 
 
 class BadCalculator:

@@ -6,8 +6,8 @@ import pytest
 
 from canvas.document.document import Document, Entry
 from components import registry
-from components.message import message
-from components.user_fill_up import user_fill_up
+from components.nodes.flow.message import message
+from components.nodes.flow.user_fill_up import user_fill_up
 
 
 def entry(component: str, params: dict[str, Any] | None = None) -> Entry:

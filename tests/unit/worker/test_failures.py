@@ -12,7 +12,7 @@ from canvas.errors import NodeFailure, NodeTimeout
 from canvas.graph.canvas import Node
 from canvas.outcome import Chose, Failed, Finished
 from components.base import Component, Params
-from components.variable_assigner import AssignmentFailed
+from components.nodes.data.variable_assigner import AssignmentFailed
 from store.primitives.json_codec import encode
 from tests.builders import canvas_of, default, goto
 from worker import failures

@@ -14,7 +14,7 @@ from components.browsing.loop import (
     ActionFailed,
     carry_out,
 )
-from components.browsing.views import Element, View
+from components.browsing.page_view import Element, View
 
 
 class FakePage:

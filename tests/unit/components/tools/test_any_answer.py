@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from canvas.outcome import Failed, Finished
 from components.tools import find
-from components.tools.base import Tool
+from components.tools.framework.base import Tool
 from providers.interfaces import Reply
 from tests.unit.components.tools.vendors import on_node, reply, vendor
 

@@ -15,9 +15,9 @@ from canvas.document import component_names
 from canvas.errors import NodeFailure
 from components import registry, tools
 from components.context import NodeContext
-from components.tool_set import Entry, entry_of, of_tool
-from components.tools.base import Tool, ToolResult, ToolRun
-from components.tools.retired import RETIRED
+from components.nodes.agent.tool_set import Entry, entry_of, of_tool
+from components.tools.framework.base import Tool, ToolResult, ToolRun
+from components.tools.framework.retired import RETIRED
 from providers.interfaces import Call, Reply, Services
 from settings import TIME_LIMITS
 from tests.fakes import FakeContext, FakeHttp

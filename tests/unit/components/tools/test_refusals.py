@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from components.tools import find
-from components.tools.base import ToolRun
+from components.tools.framework.base import ToolRun
 from providers.interfaces import Services
 from tests.fakes import FakeContext, FakeHttp
 from tests.unit.components.tools.vendors import reply

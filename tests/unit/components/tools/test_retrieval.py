@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from canvas.errors import ToolError
 from canvas.outcome import Failed, Finished
 from components.tools import find
-from components.tools.on_canvas import on_canvas
+from components.tools.framework.tool_node import on_canvas
 from components.tools.retrieval import NOT_CONFIGURED, RETRIEVAL, RetrievalParams
 from providers.interfaces import Search, Services
 from tests.fakes import FakeContext, FakeHttp, no_network, run

@@ -11,8 +11,8 @@ from typing import Any
 
 from canvas.errors import AddressRefused, HttpFailed
 from canvas.outcome import Failed, Finished
-from components.tools.base import Tool, ToolRun
-from components.tools.on_canvas import on_canvas
+from components.tools.framework.base import Tool, ToolRun
+from components.tools.framework.tool_node import on_canvas
 from providers.interfaces import Call, Reply, Services
 from tests.fakes import FakeContext, FakeHttp, run
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from canvas.errors import NodeFailure, ToolError
-from components.file_kinds import FileUnreadable
+from components.text.extraction.file_kinds import FileUnreadable
 from providers.isolation.limited_process import OWNER, ProcessLimits, ProcessPool, ResourceLimitExceeded
 from tests import limited_work as work
 

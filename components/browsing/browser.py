@@ -1,0 +1,185 @@
+"""Browser: a model drives a web browser until it has carried out a task.
+
+DSL: `llm_id`, `prompts` (references as in any prompt), `max_steps`, `headless`, `chromium_sandbox`, `persist_session`,
+`upload_sources`, `temperature`, `max_retries`; `enable_default_extensions` is accepted and means nothing here. The loop
+is our own (`components/browsing/`), so that any chat model will do; the Chromium it drives reaches the network only
+through `providers/http/browser_proxy.py`, which checks every address (components E25, tools 1.11).
+"""
+
+import asyncio
+import mimetypes
+import shutil
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from hashlib import sha256
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any
+
+from pydantic import Field, ValidationInfo, field_validator
+
+from canvas.errors import NodeFailure
+from canvas.outcome import Finished
+from components.base import Params, component
+from components.browsing.files import DownloadedFile, UploadedFile
+from components.browsing.loop import Ask, carry_out
+from components.browsing.session import Wanted, opened
+from components.browsing.uploads import collected, filled_and_noted, sources_of
+from components.context import NodeContext
+from components.nodes.llm.model_call import ERROR_MARK, NoAnswer, base_delay, number, template_kwargs
+from components.text.templates.templates import value_text
+from providers.models.text.context_window import budget, fit
+from providers.models.text.sanitizer import clean
+from providers.models.types.chat import ChatModel, ChatRequest
+
+MOST_TEXT = 8000  # characters of a page's text that a model sees at once
+LEAST_TEXT = 2000  # the same for a model with a small context
+
+_LABELS = {
+    "headless": "Headless",
+    "enable_default_extensions": "Enable default extensions",
+    "chromium_sandbox": "Chromium sandbox",
+    "persist_session": "Persist session",
+}
+
+
+class BrowserParams(Params):
+    default_outputs = ("content", "downloaded_files")
+    later_outputs = ()
+
+    llm_id: Any = Field(default="", validate_default=True)
+    prompts: Any = "{sys.query}"
+    max_steps: Any = 30
+    headless: Any = True
+    enable_default_extensions: Any = False
+    chromium_sandbox: Any = False
+    persist_session: Any = True
+    upload_sources: Any = Field(default_factory=list[Any])
+    temperature: Any = None
+
+    @field_validator("llm_id")
+    @classmethod
+    def _names_a_model(cls, value: Any) -> Any:
+        if not value:
+            raise ValueError("[Browser] LLM is empty; choose a model")
+        return value
+
+    @field_validator("prompts")
+    @classmethod
+    def _says_something(cls, value: Any) -> Any:
+        if not value:
+            raise ValueError("[Browser] Prompts are empty; say what the browser is to do")
+        return value
+
+    @field_validator("max_steps")
+    @classmethod
+    def _is_positive(cls, value: Any) -> Any:
+        if isinstance(value, bool) or not isinstance(value, int) or value <= 0:
+            raise ValueError(f"[Browser] Max steps {value} is not a positive integer")
+        return value
+
+    @field_validator("headless", "enable_default_extensions", "chromium_sandbox", "persist_session")
+    @classmethod
+    def _is_a_switch(cls, value: Any, info: ValidationInfo) -> Any:
+        if not isinstance(value, bool):
+            raise ValueError(f"[Browser] {_LABELS[str(info.field_name)]} {value} is neither true nor false")
+        return value
+
+
+@component("Browser", BrowserParams, effect="unsafe", owns_errors=True)
+async def browser(params: BrowserParams, ctx: NodeContext) -> Finished:
+    settings = ctx.services.browser
+    if settings is None:
+        raise NodeFailure("No browser is configured on this worker, so the component Browser cannot run here.")
+    task = filled_and_noted(value_text(params.prompts), ctx)
+    sources = sources_of(params.upload_sources, ctx)
+    model = await ctx.model(params.llm_id)
+    async with _scratch() as scratch:
+        files = await collected(sources, scratch / "uploads", settings.upload_url_max_bytes, ctx)
+        wanted = Wanted(
+            scratch=scratch,
+            profile=_profile_name(ctx) if params.persist_session else None,
+            headless=params.headless,
+            sandbox=params.chromium_sandbox,
+            files=files,
+            most_text=min(MOST_TEXT, max(LEAST_TEXT, model.spec.context_tokens // 2)),
+        )
+        async with opened(settings, wanted, ctx.log) as (page, downloads):
+            result = await carry_out(_with_files(task, files), page, _asking(params, ctx, model), params.max_steps)
+            kept = [entry for file in await downloads.finished() if (entry := await _stored(file, ctx)) is not None]
+    return Finished(outputs={"content": clean(result), "downloaded_files": kept})
+
+
+@asynccontextmanager
+async def _scratch() -> AsyncGenerator[Path]:
+    """A folder for everything that the browser needs and nobody keeps."""
+    folder = Path(mkdtemp(prefix="easel-browser-"))
+    try:
+        (folder / "uploads").mkdir()
+        yield folder
+    finally:
+        await asyncio.to_thread(_remove, folder)
+
+
+def _remove(folder: Path) -> None:
+    for _ in range(3):  # a process that was killed may write to its end
+        shutil.rmtree(folder, ignore_errors=True)
+        if not folder.exists():
+            return
+
+
+def _profile_name(ctx: NodeContext) -> str:
+    """A name that this node of this canvas has in every run."""
+    return sha256(f"{ctx.canvas_id}\n{ctx.node_id}".encode()).hexdigest()[:32]
+
+
+# -- what the model is asked ------------------------------------------------------------------------------------------
+
+
+def _with_files(task: str, files: Sequence[UploadedFile]) -> str:
+    if not files:
+        return task
+    lines = [f"- file id: {file.id}, name: {file.name}" for file in files]
+    return "\n".join([task, "", "Files that can be uploaded:", *lines])
+
+
+def _asking(params: BrowserParams, ctx: NodeContext, model: ChatModel) -> Ask:
+    """How the loop asks the model. Raises NoAnswer when the provider fails."""
+    temperature = number(params.temperature)
+    generation = {} if temperature is None else {"temperature": temperature}
+    kwargs = template_kwargs(ctx)
+
+    async def ask(instructions: str, question: str) -> str:
+        messages = [{"role": "system", "content": instructions}, {"role": "user", "content": question}]
+        answer = await model.complete(
+            ChatRequest(
+                fit(messages, budget(model.spec.context_tokens)),
+                params=generation,
+                chat_template_kwargs=kwargs,
+                retries=int(max(0, number(params.max_retries) or 0)),
+                retry_delay=base_delay(params),
+            )
+        )
+        ctx.spent(answer.usage)
+        if answer.error is not None or answer.text.startswith(ERROR_MARK):
+            raise NoAnswer(answer.text, kind=answer.error.code if answer.error else None)
+        return answer.text
+
+    return ask
+
+
+# -- what is kept -----------------------------------------------------------------------------------------------------
+
+
+async def _stored(file: DownloadedFile, ctx: NodeContext) -> dict[str, Any] | None:
+    """A downloaded file, stored for the tenant; None for one that is not to be had."""
+    try:
+        if file.path is None:
+            raise NodeFailure(file.problem)
+        data = await asyncio.to_thread(file.path.read_bytes)
+        mime_type = mimetypes.guess_type(file.name)[0] or "application/octet-stream"
+        saved = await ctx.save_file(file.name, data, mime_type)
+    except (NodeFailure, OSError) as failure:
+        ctx.log.warning("download_skipped", file=file.name, reason=str(failure))
+        return None
+    return {"file_id": saved["doc_id"], "name": file.name, "size": len(data), "parent_id": ""}

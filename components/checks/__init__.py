@@ -1,0 +1,1 @@
+"""What a canvas must satisfy before it runs: models, sources, outputs, parameters."""

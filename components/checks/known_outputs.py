@@ -1,0 +1,44 @@
+"""Which outputs a node may have: those its author declared, those its component sets, those named in its params."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from canvas.document.document import Entry
+from canvas.validation.reference_scan import rows
+from components import registry, tools
+from components.nodes.flow import form_fields
+
+
+def outputs_of(entry: Entry) -> frozenset[str] | None:
+    """The outputs that a node may have; None for one that may have any, and for components that nobody listed."""
+    params = entry.params
+    usual = _usual(entry.component)
+    if usual is None or (entry.component == "Begin" and params.get("mode") == "Webhook"):
+        return None
+    declared = params.get("outputs")
+    known = usual | set(map(str, declared if isinstance(declared, Mapping) else ())) | _named(entry.component, params)
+    return known | {"result"} if params.get("exception_default_value") else known
+
+
+def _usual(component: str) -> frozenset[str] | None:
+    """What a component sets by itself, whatever its author declares."""
+    tool = tools.find(component)
+    if tool is not None:
+        return frozenset((*tool.outputs, tool.main_output)) if tool.outputs else None
+    found = registry.find(component)
+    if found is None or found.params.later_outputs is None:
+        return None
+    return frozenset((*found.params.default_outputs, *found.params.later_outputs))
+
+
+def _named(component: str, params: Mapping[str, Any]) -> set[str]:
+    """Outputs that bear the names of what the author listed."""
+    match component:
+        case "Begin" | "UserFillUp":
+            return set(form_fields.schema(params.get("inputs")))
+        case "Loop":
+            return {str(row.get("variable")) for _, row in rows(params.get("loop_variables"))}
+        case "VariableAggregator":
+            return {str(row.get("group_name")) for _, row in rows(params.get("groups"))}
+        case _:
+            return set()

@@ -1,0 +1,210 @@
+"""What a node's parameters will come to when it runs, though its component takes them: rows that are incomplete,
+operators that nobody knows, loops that never begin, templates that do not parse.
+
+None of it keeps a canvas from being stored and run, as upstream takes it all; the node fails or does nothing when a run
+gets there.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from jinja2 import TemplateSyntaxError
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from canvas.document.document import Document, Entry
+from canvas.validation.findings import Finding, warning
+from canvas.validation.reference_scan import REFERENCE_OPERATORS, rows
+from components.nodes.data.variable_assigner import WITHOUT_PARAMETER
+from components.nodes.flow.comparison import ORDER_OPERATORS, SAME_AS, TEXT_OPERATORS
+from components.text.templates import templates
+
+Params: TypeAlias = Mapping[str, Any]
+
+PARSED = 400_000  # characters of templates in one canvas that are parsed to see whether they do
+
+_SIGNS = frozenset({*TEXT_OPERATORS, *ORDER_OPERATORS, "=", "≠", "empty", "not empty", *SAME_AS})
+_SIGNS_OF_LOOPS = _SIGNS | {"is", "is not"}
+_SUMS = frozenset({"+=", "-=", "*=", "/="})
+_ASSIGNING = REFERENCE_OPERATORS | frozenset(WITHOUT_PARAMETER) | _SUMS | {"set"}
+_FAILS = "so the node fails"
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    field: str
+    code: str
+    reason: str
+
+
+def about(document: Document) -> Iterator[Finding]:
+    """Every doubt about the parameters of single nodes."""
+    left = PARSED
+    for entry in document.entries.values():
+        raised = _BY_COMPONENT.get(entry.component)
+        doubts = list(raised(entry.params)) if raised else []
+        for field, text in _templates(entry):
+            left -= len(text)
+            if left >= 0 and (broken := _not_a_template(text)) is not None:
+                doubts.append(Doubt(field, "bad_template", f"the template does not parse, {_FAILS}: {broken}"))
+        for doubt in doubts:
+            yield warning(entry, doubt.field, doubt.code, doubt.reason.rstrip("."))
+
+
+# -- containers -------------------------------------------------------------------------------------------------------
+
+
+def _loop(params: Params) -> Iterator[Doubt]:
+    for place, row in rows(params.get("loop_variables")):
+        if row.get("variable") and not _is_complete_variable(row):
+            reason = f"the variable {row['variable']} needs type, input_mode (constant or variable) and value, {_FAILS}"
+            yield Doubt(f"loop_variables[{place}]", "incomplete_row", reason)
+    operator = params.get("logical_operator") or "and"
+    if operator not in ("and", "or"):
+        yield Doubt("logical_operator", "bad_operator", f"{_short(operator)} is neither and nor or, {_FAILS}")
+    conditions = params.get("loop_termination_condition")
+    for place, row in rows(conditions):
+        yield from _condition(f"loop_termination_condition[{place}]", row)
+    if not conditions and operator == "and":
+        reason = (
+            "no condition counts as one that holds, so the body never runs. Give one, or set logical_operator to or"
+        )
+        yield Doubt("loop_termination_condition", "loop_never_runs", reason)
+    yield from _maximum(params.get("maximum_loop_count"))
+
+
+def _is_complete_variable(row: Params) -> bool:
+    mode, value = row.get("input_mode"), row.get("value")
+    if not row.get("type") or mode not in ("constant", "variable"):
+        return False
+    return bool(value) if mode == "variable" else value is not None
+
+
+def _condition(field: str, row: Params) -> Iterator[Doubt]:
+    mode = row.get("input_mode") or "constant"
+    if not row.get("variable") or not row.get("operator"):
+        yield Doubt(field, "incomplete_row", f"it needs a variable and an operator, {_FAILS}")
+    elif str(row["operator"]) not in _SIGNS_OF_LOOPS:
+        reason = f"{_short(row['operator'])} is no operator, so the node fails unless the value is null"
+        yield Doubt(f"{field}.operator", "bad_operator", reason)
+    if mode not in ("constant", "variable"):
+        yield Doubt(f"{field}.input_mode", "bad_mode", f"{_short(mode)} is neither constant nor variable, {_FAILS}")
+
+
+def _maximum(count: Any) -> Iterator[Doubt]:
+    field = "maximum_loop_count"
+    maximum = 0.0 if count is None or count == "" else _number(count)
+    if maximum is None:
+        yield Doubt(field, "not_a_number", f"{_short(count)} is no number, {_FAILS}")
+    elif maximum <= 0:
+        yield Doubt(field, "loop_never_runs", "with a maximum of 0 the body never runs. Set how often it may run")
+
+
+def _iteration(params: Params) -> Iterator[Doubt]:
+    if not params.get("items_ref"):
+        yield Doubt("items_ref", "no_list", f"it names no list, {_FAILS}. Refer to one")
+    wanted = params.get("max_concurrency")
+    number = 0.0 if wanted is None or wanted == "" else _number(wanted)
+    if number is None or not number.is_integer():
+        reason = f"{_short(wanted)} is no whole number, so items run as if nothing were said"
+        yield Doubt("max_concurrency", "not_a_number", reason)
+
+
+# -- rows -------------------------------------------------------------------------------------------------------------
+
+
+def _switch(params: Params) -> Iterator[Doubt]:
+    for place, group in rows(params.get("conditions")):
+        items = [(number, item) for number, item in rows(group.get("items")) if str(item.get("cpn_id") or "").strip()]
+        if not items:
+            reason = "it compares nothing, so it never holds. Give it an item, or remove it"
+            yield Doubt(f"conditions[{place}].items", "never_holds", reason)
+        for number, item in items:
+            if str(item.get("operator")) not in _SIGNS:
+                reason = f"{_short(item.get('operator'))} is no operator, {_FAILS}"
+                yield Doubt(f"conditions[{place}].items[{number}].operator", "bad_operator", reason)
+
+
+def _assigner(params: Params) -> Iterator[Doubt]:
+    for place, row in rows(params.get("variables")):
+        field, operator, parameter = f"variables[{place}]", row.get("operator"), row.get("parameter")
+        if not row.get("variable") or not operator or (parameter is None and operator not in WITHOUT_PARAMETER):
+            yield Doubt(field, "incomplete_row", f"it needs a variable, an operator and a parameter, {_FAILS}")
+        elif str(operator) not in _ASSIGNING:
+            reason = f"{_short(operator)} is no operator, so the variable becomes null"
+            yield Doubt(f"{field}.operator", "bad_operator", reason)
+        elif operator in _SUMS and (isinstance(parameter, bool) or not isinstance(parameter, int | float)):
+            reason = f"{_short(parameter)} is no number, so the variable becomes an ERROR text. References do not count"
+            yield Doubt(f"{field}.parameter", "not_a_number", reason)
+
+
+def _categorize(params: Params) -> Iterator[Doubt]:
+    if not params.get("llm_id"):
+        yield Doubt("llm_id", "no_model", f"no model is chosen, {_FAILS}. Choose one")
+
+
+def _searxng(params: Params) -> Iterator[Doubt]:
+    if not str(params.get("searxng_url") or "").strip():
+        reason = "it has no address, so the node finds nothing. Name an instance"
+        yield Doubt("searxng_url", "no_address", reason)
+
+
+_BY_COMPONENT: Mapping[str, Callable[[Params], Iterator[Doubt]]] = {
+    "Categorize": _categorize,
+    "Iteration": _iteration,
+    "Loop": _loop,
+    "SearXNG": _searxng,
+    "Switch": _switch,
+    "VariableAssigner": _assigner,
+}
+
+
+# -- templates --------------------------------------------------------------------------------------------------------
+
+
+def _templates(entry: Entry) -> Iterator[tuple[str, str]]:
+    """(field, text) of every text that is rendered as a template."""
+    params = entry.params
+    match entry.component:
+        case "Message":
+            content = params.get("content")
+            texts: list[Any] = [content] if isinstance(content, str) else content if isinstance(content, list) else []
+            for place, text in enumerate(texts):
+                if isinstance(text, str) and (params.get("stream") is False or templates.looks_like_jinja(text)):
+                    yield f"content[{place}]", text
+        case "StringTransform":
+            script = params.get("script")
+            if params.get("method") == "merge" and isinstance(script, str) and templates.looks_like_jinja(script):
+                yield "script", script
+        case _:
+            pass
+
+
+def _not_a_template(text: str) -> str | None:
+    """Why a text does not parse; None if it does. References stand for a name, as they do when it is rendered."""
+    source = "".join(
+        piece if isinstance(piece, str) else text[piece.start : piece.end] if piece.ref.is_alias else "ref"
+        for piece in templates.pieces(text)
+    )
+    try:
+        ImmutableSandboxedEnvironment().parse(source)
+    except TemplateSyntaxError as error:
+        return error.message or "it is no template"
+    except RecursionError:
+        return "it is nested too deeply"
+    return None
+
+
+def _number(value: Any) -> float | None:
+    """A finite number, also one written as text."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 40 else text[:39] + "…"

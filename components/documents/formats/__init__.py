@@ -1,0 +1,1 @@
+"""Documents as PDF, DOCX, HTML, plain text and workbooks."""

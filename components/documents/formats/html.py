@@ -1,0 +1,70 @@
+"""HTML and Markdown: the formats that keep Markdown's own structure."""
+
+from collections.abc import Sequence
+from html import escape
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from components.documents.blocks import markdown
+from components.documents.page.layout import Layout
+
+if TYPE_CHECKING:
+    from markdown_it.token import Token
+
+_PAGE = """<!DOCTYPE html>
+<html>
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{title}</title>
+<style>
+body {{ font-family: sans-serif; line-height: 1.5; max-width: 50em; margin: 2em auto; padding: 0 1em; }}
+table {{ border-collapse: collapse; }}
+th, td {{ border: 1px solid #bbb; padding: 0.2em 0.6em; }}
+pre {{ background: #f2f2f2; padding: 0.6em; overflow-x: auto; }}
+img {{ max-width: 100%; }}
+</style>
+</head>
+<body>
+{body}</body>
+</html>
+"""
+UNTITLED = "Document"
+
+
+def html(text: str, layout: Layout) -> bytes:
+    """A page in UTF-8. HTML in the text is shown as text, and links that run scripts are none.
+
+    Its title is the first heading of the text.
+    """
+    reader = markdown()
+    tokens = reader.parse(_stamped(text, layout))
+    if not tokens:
+        return b""
+    body = reader.renderer.render(tokens, reader.options, {})
+    return _PAGE.format(title=escape(_title(tokens)), body=body).encode()
+
+
+def _title(tokens: "Sequence[Token]") -> str:
+    """The words of the first heading that has any."""
+    for opening, content in pairwise(tokens):
+        if opening.type == "heading_open":
+            words = "".join(part.content for part in content.children or () if part.type in ("text", "code_inline"))
+            if words.strip():
+                return words.strip()
+    return UNTITLED
+
+
+def normalised(text: str, layout: Layout) -> bytes:
+    """The Markdown itself in UTF-8: no blanks at line ends but the two that break a line, one line feed at the end."""
+    kept = "\n".join(map(_trimmed, _stamped(text, layout).split("\n"))).strip("\n")
+    return f"{kept}\n".encode() if kept else b""
+
+
+def _trimmed(line: str) -> str:
+    words = line.rstrip(" \t")
+    return f"{words}  " if words and line.startswith("  ", len(words)) else words
+
+
+def _stamped(text: str, layout: Layout) -> str:
+    return f"{layout.timestamp}\n\n{text}" if layout.timestamp else text

@@ -1,0 +1,239 @@
+"""PDF: blocks laid out on paper, line by line."""
+
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import assert_never
+
+from components.documents.blocks import (
+    Alignment,
+    Block,
+    Code,
+    Heading,
+    Inlines,
+    Listing,
+    Paragraph,
+    Quote,
+    Rule,
+    Span,
+    Table,
+)
+from components.documents.page.layout import HEADING_GROWTH, Layout
+from components.documents.page.lines import Cell, Run, broken, natural_width
+from components.documents.page.paper import BOTTOM, MARGIN, TOP, WIDTH, Paper, length
+from components.documents.page.pictures import Picture
+
+_LEADING = 1.45 * 25.4 / 72  # millimetres of line height for a point of font size
+_STEP = 7.0  # how far a list or quote stands in
+_DEEPEST = 12  # steps; what is nested deeper stands no further in
+_PIXEL = 25.4 / 96
+_NARROWEST = 4.0  # size of the letters in a very wide table
+_PADDING = 1.2  # of a table's cells
+_SHIFTS: Mapping[Alignment, float] = {"left": 0.0, "center": 0.5, "right": 1.0}  # of the room beside a line
+
+
+def pdf(blocks: Sequence[Block], layout: Layout) -> bytes:
+    """The blocks as a PDF document."""
+    writer = _Writer(layout)
+    writer.blocks(blocks)
+    return writer.paper.output()
+
+
+class _Writer:
+    """Where writing stands: how far in, behind which bars of quotes, and what mark the next line bears."""
+
+    def __init__(self, layout: Layout) -> None:
+        self.paper = Paper(layout)
+        self._size = float(layout.font_size)
+        self._depth = 0
+        self._bars: list[float] = []
+        self._mark = ""
+
+    @property
+    def _left(self) -> float:
+        return MARGIN + min(self._depth, _DEEPEST) * _STEP
+
+    @property
+    def _width(self) -> float:
+        return MARGIN + WIDTH - self._left
+
+    def blocks(self, blocks: Sequence[Block]) -> None:
+        for block in blocks:
+            self._block(block)
+
+    def _block(self, block: Block) -> None:
+        match block:
+            case Heading(level, content):
+                self._heading(level, content)
+            case Paragraph(content, tight):
+                self._content(content, self._size)
+                self._gap(0.1 if tight else 0.5)
+            case Code(text):
+                self._code(text)
+            case Rule():
+                self._rule()
+            case Quote(blocks):
+                with self._indented():
+                    self._bars.append(self._left - _STEP * 0.6)
+                    self.blocks(blocks)
+                    self._bars.pop()
+                self._gap(0.3)
+            case Listing():
+                self._listing(block)
+            case Table():
+                self._table(block)
+            case _:
+                assert_never(block)
+
+    def _heading(self, level: int, content: Inlines) -> None:
+        size = self._size + HEADING_GROWTH.get(level, 0)
+        self._gap(0.4)
+        self.paper.make_room(size * _LEADING + 2 * self._size * _LEADING)  # not alone at the end of a page
+        self._content([replace(part, bold=True) if isinstance(part, Span) else part for part in content], size)
+        self._gap(0.3)
+
+    def _content(self, content: Sequence[Span | Picture], size: float) -> None:
+        spans: list[Span] = []
+        for part in content:
+            if isinstance(part, Span):
+                spans.append(part)
+                continue
+            self._text(spans, size)
+            self._picture(part)
+            spans = []
+        self._text(spans, size)
+
+    def _text(self, spans: Sequence[Span], size: float) -> None:
+        if not spans:
+            return
+        for runs in broken(self.paper.cells(spans), self._width / length(1, size)):
+            self._line(runs, size)
+
+    def _line(self, runs: Sequence[Run], size: float, shade: int | None = None) -> None:
+        """One line, with its mark, its bars, and a shade behind it."""
+        height = size * _LEADING
+        self.paper.make_room(height)
+        self._draw_bars(height)
+        if shade is not None:
+            self.paper.shade(self._left, self._width, height, shade)
+        self._draw_mark(size)
+        self.paper.write(runs, self._left, size, grey=bool(self._bars))
+        self.paper.y += height
+
+    def _draw_bars(self, height: float) -> None:
+        for x in self._bars:
+            pen = self.paper.y
+            self.paper.shade(x, 0.8, height, 200)
+            self.paper.y = pen
+
+    def _draw_mark(self, size: float) -> None:
+        if not self._mark:
+            return
+        runs = broken(self.paper.cells([Span(self._mark)]), float("inf"))[0]
+        width = sum(length(run.width, size) for run in runs)
+        self.paper.write(runs, self._left - width - 2.0, size)
+        self._mark = ""
+
+    def _gap(self, lines: float) -> None:
+        """Leave some of a line free, but not at the top of a page."""
+        if self.paper.y > TOP:
+            height = self._size * _LEADING * lines
+            self._draw_bars(min(height, max(0.0, BOTTOM - self.paper.y)))
+            self.paper.y += height
+
+    def _picture(self, picture: Picture) -> None:
+        width, height = max(1, picture.width) * _PIXEL, max(1, picture.height) * _PIXEL
+        scale = min(1.0, self._width / width, (BOTTOM - TOP) * 0.8 / height)
+        self.paper.make_room(height * scale)
+        self._draw_mark(self._size)
+        self.paper.place(picture, self._left, width * scale, height * scale)
+        self.paper.y += height * scale
+        self._gap(0.3)
+
+    def _code(self, text: str) -> None:
+        size = self._size * 0.85
+        cells = self.paper.cells([Span(text.replace("\t", "    "), code=True)])
+        for runs in broken(cells, self._width / length(1, size), verbatim=True):
+            self._line(runs, size, shade=242)
+        self._gap(0.5)
+
+    def _rule(self) -> None:
+        self._gap(0.3)
+        self.paper.make_room(1.0)
+        self.paper.shade(self._left, self._width, 0.3, 180)
+        self._gap(0.6)
+
+    def _listing(self, listing: Listing) -> None:
+        for position, item in enumerate(listing.items):
+            with self._indented():
+                self._mark = listing.mark(position)
+                self.blocks(item)
+                if self._mark:
+                    self._line((), self._size)  # an item without content shows that it is there
+        self._gap(0.3 if self._depth == 0 else 0.0)
+
+    @contextmanager
+    def _indented(self) -> Generator[None]:
+        self._depth += 1
+        yield
+        self._depth -= 1
+
+    def _table(self, table: Table) -> None:
+        columns = len(table.header)
+        size = max(_NARROWEST, self._size * min(1.0, 7 / columns))
+        header = [self._cells(cell, bold=True) for cell in table.header]
+        rows = [[self._cells(cell) for cell in row] for row in table.rows]
+        widths = _widths([header, *rows], size, self._width)
+        shifts = [_SHIFTS[table.alignment(column)] for column in range(columns)]
+        self._row(header, widths, shifts, size, shade=230)
+        for row in rows:
+            if self.paper.make_room(size * _LEADING):
+                self._row(header, widths, shifts, size, shade=230)
+            self._row(row, widths, shifts, size)
+        self._gap(0.6)
+
+    def _cells(self, content: Inlines, bold: bool = False) -> list[Cell]:
+        """What a cell of a table shows; a picture in it is its description."""
+        spans = [part if isinstance(part, Span) else Span(part.description) for part in content]
+        return self.paper.cells([replace(span, bold=span.bold or bold) for span in spans])
+
+    def _row(
+        self,
+        row: Sequence[Sequence[Cell]],
+        widths: Sequence[float],
+        shifts: Sequence[float],
+        size: float,
+        shade: int | None = None,
+    ) -> None:
+        lines = [
+            broken(cell, (width - 2 * _PADDING) / length(1, size)) for cell, width in zip(row, widths, strict=True)
+        ]
+        self._draw_mark(self._size)
+        for number in range(max(map(len, lines), default=0)):
+            self.paper.make_room(size * _LEADING)
+            self._draw_bars(size * _LEADING)
+            if shade is not None:
+                self.paper.shade(self._left, sum(widths), size * _LEADING, shade)
+            x = self._left
+            for cell, width, shift in zip(lines, widths, shifts, strict=True):
+                if number < len(cell):
+                    free = width - 2 * _PADDING - sum(length(run.width, size) for run in cell[number])
+                    self.paper.write(cell[number], x + _PADDING + max(0.0, free) * shift, size)
+                x += width
+            self.paper.y += size * _LEADING
+        self.paper.shade(self._left, sum(widths), 0.2, 180)
+        self.paper.y += 0.8
+
+
+def _widths(rows: Sequence[Sequence[Sequence[Cell]]], size: float, width: float) -> list[float]:
+    """How wide the columns of a table are: as wide as their texts, but the widest share what is left for them."""
+    wanted = [
+        length(max(natural_width(row[column]) for row in rows), size) + 2 * _PADDING + 0.1
+        for column in range(len(rows[0]))
+    ]
+    given = [0.0] * len(wanted)
+    left = width
+    for rank, column in enumerate(sorted(range(len(wanted)), key=wanted.__getitem__)):
+        given[column] = min(wanted[column], left / (len(wanted) - rank))
+        left -= given[column]
+    return given

@@ -1,0 +1,89 @@
+"""Plain text: Markdown without its marks, for readers that show a text as it is."""
+
+import unicodedata
+from collections.abc import Iterator, Sequence
+from typing import assert_never
+
+from components.documents.blocks import (
+    Block,
+    Code,
+    Heading,
+    Listing,
+    Paragraph,
+    Quote,
+    Rule,
+    Table,
+    plain_text,
+)
+from components.documents.page.layout import Layout
+
+_RULE = "-" * 40
+_WIDEST = 40  # columns of a table are not padded beyond that
+_GAP = "  "
+
+
+def plain(blocks: Sequence[Block], layout: Layout) -> bytes:
+    """The blocks as UTF-8 text, after the timestamp."""
+    stamp = f"{layout.timestamp}\n\n" if layout.timestamp else ""
+    text = "\n".join(_lines(blocks))
+    return f"{stamp}{text}\n".encode() if stamp or text else b""
+
+
+def _lines(blocks: Sequence[Block]) -> Iterator[str]:
+    """The lines of some blocks: an empty one between them, but not around tight paragraphs."""
+    previous: Block | None = None
+    for block in blocks:
+        if previous is not None and not _is_tight(previous):
+            yield ""
+        yield from _block(block)
+        previous = block
+
+
+def _block(block: Block) -> Iterator[str]:
+    match block:
+        case Heading(_, content) | Paragraph(content):
+            yield from plain_text(content).split("\n")
+        case Code(text):
+            yield from (f"    {line}".rstrip() for line in text.split("\n"))
+        case Rule():
+            yield _RULE
+        case Quote(blocks):
+            yield from (f"> {line}".rstrip() for line in _lines(blocks))
+        case Listing():
+            yield from _listing(block)
+        case Table():
+            yield from _table(block)
+        case _:
+            assert_never(block)
+
+
+def _listing(listing: Listing) -> Iterator[str]:
+    for position, item in enumerate(listing.items):
+        mark = "-" if listing.start is None else listing.mark(position)
+        indent = " " * (len(mark) + 1)
+        for number, line in enumerate(_lines(item) if item else ("",)):
+            yield f"{indent if number else mark + ' '}{line}".rstrip()
+        if position + 1 < len(listing.items) and item and not _is_tight(item[0]):
+            yield ""
+
+
+def _table(table: Table) -> Iterator[str]:
+    rows = [[" ".join(plain_text(cell).split()) for cell in row] for row in (table.header, *table.rows)]
+    widths = [min(_WIDEST, max(_columns(row[column]) for row in rows)) for column in range(len(table.header))]
+    for number, row in enumerate(rows):
+        yield _GAP.join(_padded(cell, width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        if number == 0:
+            yield _GAP.join("-" * max(1, width) for width in widths)
+
+
+def _is_tight(block: Block) -> bool:
+    return isinstance(block, Paragraph) and block.tight
+
+
+def _padded(text: str, width: int) -> str:
+    return text + " " * max(0, width - _columns(text))
+
+
+def _columns(text: str) -> int:
+    """How many columns a text takes where Chinese, Japanese and Korean characters take two."""
+    return sum(2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in text)

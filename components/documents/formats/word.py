@@ -1,0 +1,229 @@
+"""DOCX: blocks as paragraphs in Word's own styles, so that a reader can restyle the document."""
+
+import io
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, assert_never
+
+from canvas.errors import NodeFailure
+from components.documents.blocks import (
+    Block,
+    Code,
+    Heading,
+    Inlines,
+    Listing,
+    Paragraph,
+    Quote,
+    Rule,
+    Span,
+    Table,
+    plain_text,
+)
+from components.documents.page.layout import Layout
+from components.documents.page.pictures import Picture
+
+if TYPE_CHECKING:
+    from docx.document import Document
+    from docx.oxml.xmlchemy import BaseOxmlElement
+    from docx.text.paragraph import Paragraph as WordParagraph
+    from docx.text.run import Run
+
+_FONT, _WIDE_FONT, _CODE_FONT = "Arial", "Microsoft YaHei", "Consolas"
+_INDENT = 0.75  # centimetres that a list or quote stands in
+_DEEPEST = 12  # indents; what is nested deeper stands no further in
+_TEXT_WIDTH = 16.0  # centimetres between the margins
+_MOST_COLUMNS = 63  # Word opens no table with more
+_MOST_LINKS = 2000  # every further address is found by looking through all; links beyond show theirs as text
+
+
+def word(blocks: Sequence[Block], layout: Layout) -> bytes:
+    """The blocks as a DOCX document."""
+    try:
+        import docx
+
+        from components.documents.formats import word_frame
+    except ImportError as missing:
+        raise NodeFailure("Making a DOCX needs python-docx: pip install easel[docs].") from missing
+    document = docx.Document()
+    word_frame.prepare(document, layout, _FONT, _WIDE_FONT, _CODE_FONT)
+    writer = _Writer(document)
+    writer.blocks(blocks)
+    stream = io.BytesIO()
+    document.save(stream)
+    return stream.getvalue()
+
+
+class _Writer:
+    """Adds to the end of a document's body. `_depth` is how far in, `_mark` the numbering of the next paragraph."""
+
+    def __init__(self, document: "Document") -> None:
+        self._document = document
+        self._end: Any = document.element.body.sectPr  # what is added goes before it
+        self._numbering: Any = document.part.numbering_part.element
+        self._next_number = max(int(number.numId) for number in self._numbering.num_lst) + 1
+        known: Any = document.styles["List Number"].element
+        self._kind = self._numbering.num_having_numId(known.pPr.numPr.numId.val).abstractNumId.val
+        self._addresses: dict[str, str] = {}
+        self._depth = 0
+        self._style = ""
+        self._mark: tuple[str, int | None] | None = None
+
+    def blocks(self, blocks: Sequence[Block]) -> None:
+        for block in blocks:
+            self._block(block)
+
+    def _block(self, block: Block) -> None:
+        match block:
+            case Heading(level, content):
+                self._content(content, f"Heading{level}")
+            case Paragraph(content, tight):
+                self._content(content, self._style, tight=tight)
+            case Code(text):
+                self._paragraph("Code").add_run(text)
+            case Rule():
+                self._rule()
+            case Quote(blocks):
+                self._quote(blocks)
+            case Listing():
+                self._listing(block)
+            case Table():
+                self._table(block)
+            case _:
+                assert_never(block)
+
+    def _quote(self, blocks: Sequence[Block]) -> None:
+        before, self._style = self._style, "Quote"
+        self._depth += 1
+        self.blocks(blocks)
+        self._depth -= 1
+        self._style = before
+
+    def _listing(self, listing: Listing) -> None:
+        number = None if listing.start is None else self._numbered(listing.start)
+        self._depth += 1
+        for item in listing.items:
+            self._mark = ("ListBullet" if number is None else "ListNumber", number)
+            self.blocks(item)
+            if self._mark:
+                self._paragraph(self._style)  # an item without content shows that it is there
+        self._depth -= 1
+
+    def _numbered(self, start: int) -> int:
+        """A numbering of its own for one list, counting from `start`."""
+        from docx.oxml.numbering import CT_Num
+
+        numbering: Any = CT_Num.new(self._next_number, self._kind)
+        numbering.add_lvlOverride(0).add_startOverride(start)
+        self._numbering.append(numbering)
+        self._next_number += 1
+        return self._next_number - 1
+
+    def _content(self, content: Inlines, style: str, *, tight: bool = False) -> None:
+        paragraph = self._paragraph(style)
+        if tight:
+            from docx.shared import Pt
+
+            paragraph.paragraph_format.space_after = Pt(2)
+        self._inlines(paragraph, content)
+
+    def _paragraph(self, style: str) -> "WordParagraph":
+        """A new last paragraph, in a style by its id, as far in as we are, with the mark that is due."""
+        from docx.oxml.parser import OxmlElement
+        from docx.shared import Cm
+        from docx.text.paragraph import Paragraph as WordParagraph
+
+        element: Any = OxmlElement("w:p")
+        self._end.addprevious(element)
+        paragraph = WordParagraph(element, self._document._body)  # pyright: ignore[reportPrivateUsage] - add_paragraph() looks through the whole body every time
+        mark, self._mark = self._mark, None
+        if mark and not style.startswith("Heading"):
+            style, number = mark
+            if number is not None:
+                element.get_or_add_pPr().get_or_add_numPr().get_or_add_numId().val = number
+        if style:
+            element.get_or_add_pPr().style = style
+        if self._depth:
+            paragraph.paragraph_format.left_indent = Cm(_INDENT * min(self._depth, _DEEPEST))
+            paragraph.paragraph_format.first_line_indent = Cm(-_INDENT) if mark else Cm(0)
+        return paragraph
+
+    def _inlines(self, paragraph: "WordParagraph", content: Inlines, bold: bool = False) -> None:
+        for part in content:
+            if isinstance(part, Picture):
+                self._picture(paragraph, part)
+            elif part.link.startswith(("http://", "https://", "mailto:")):
+                self._link(paragraph, part, bold)
+            else:
+                _dress(paragraph.add_run(part.text), part, bold)
+
+    def _link(self, paragraph: "WordParagraph", span: Span, bold: bool) -> None:
+        from docx.opc.constants import RELATIONSHIP_TYPE
+        from docx.oxml.ns import qn
+        from docx.oxml.parser import OxmlElement
+
+        if span.link not in self._addresses and len(self._addresses) >= _MOST_LINKS:
+            _dress(paragraph.add_run(plain_text((span,))), span, bold)
+            return
+        if span.link not in self._addresses:
+            related = self._document.part.relate_to(span.link, RELATIONSHIP_TYPE.HYPERLINK, is_external=True)
+            self._addresses[span.link] = related
+        run = paragraph.add_run(span.text)
+        _dress(run, span, bold)
+        link: BaseOxmlElement = OxmlElement("w:hyperlink")
+        link.set(qn("r:id"), self._addresses[span.link])
+        link.append(run._r)  # pyright: ignore[reportPrivateUsage] - python-docx cannot make links
+        paragraph._p.append(link)  # pyright: ignore[reportPrivateUsage]
+
+    def _picture(self, paragraph: "WordParagraph", picture: Picture) -> None:
+        from docx.shared import Cm
+
+        width = min(_TEXT_WIDTH, picture.width * 2.54 / 96)
+        paragraph.add_run().add_picture(io.BytesIO(picture.data), width=Cm(max(width, 0.03)))
+
+    def _rule(self) -> None:
+        from docx.oxml import parse_xml
+        from docx.oxml.ns import nsdecls
+
+        border = '<w:bottom w:val="single" w:sz="6" w:space="1" w:color="B4B4B4"/>'
+        properties: Any = self._paragraph("")._p.get_or_add_pPr()  # pyright: ignore[reportPrivateUsage]
+        rule: Any = parse_xml(f"<w:pBdr {nsdecls('w')}>{border}</w:pBdr>")
+        properties.insert_element_before(rule, "w:spacing", "w:ind")
+
+    def _table(self, table: Table) -> None:
+        from docx.enum.text import WD_ALIGN_PARAGRAPH
+        from docx.oxml.table import CT_Tbl
+        from docx.shared import Cm
+        from docx.text.paragraph import Paragraph as WordParagraph
+
+        rows = (table.header, *table.rows)
+        if len(table.header) > _MOST_COLUMNS:
+            for row in rows:
+                self._paragraph(self._style).add_run(" | ".join(map(plain_text, row)))
+            return
+        self._mark = None
+        element: Any = CT_Tbl.new_tbl(len(rows), len(table.header), Cm(_TEXT_WIDTH))
+        element.tblPr.style = "TableGrid"
+        self._end.addprevious(element)
+        for number, (line, row) in enumerate(zip(element.tr_lst, rows, strict=True)):
+            for column, (box, cell) in enumerate(zip(line.tc_lst, row, strict=True)):
+                paragraph = WordParagraph(box.p_lst[0], self._document._body)  # pyright: ignore[reportPrivateUsage]
+                if (alignment := table.alignment(column)) != "left":
+                    paragraph.alignment = WD_ALIGN_PARAGRAPH[alignment.upper()]
+                self._inlines(paragraph, cell, bold=number == 0)
+        self._paragraph("NoSpacing")  # two tables in a row would grow together
+
+
+def _dress(run: "Run", span: Span, bold: bool) -> None:
+    """Give a run the looks of its span."""
+    if span.bold or bold:
+        run.bold = True
+    if span.italic:
+        run.italic = True
+    if span.strike:
+        run.font.strike = True
+    if span.code:
+        run._r.get_or_add_rPr().style = "InlineCode"  # pyright: ignore[reportPrivateUsage] - by name it is searched for
+    if span.link:
+        from docx.shared import RGBColor
+
+        run.font.underline = True
+        run.font.color.rgb = RGBColor(5, 80, 180)

@@ -1,0 +1,1 @@
+"""Pages of a PDF: fonts, lines, layout, pictures."""

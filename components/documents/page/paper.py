@@ -1,0 +1,139 @@
+"""Paper: the pages of a PDF, with what stands on each of them, and a pen for lines of text.
+
+A4. The header stands top left, the footer bottom left, the timestamp bottom centre, the number of the page bottom
+right, the watermark behind the text. Lengths are millimetres, font sizes are points.
+"""
+
+import io
+import logging
+from collections.abc import Sequence
+
+from canvas.errors import NodeFailure
+from components.documents.blocks import Span
+from components.documents.cleaning import one_line
+from components.documents.page.fonts import Fonts
+from components.documents.page.layout import Layout
+from components.documents.page.lines import Cell, Run, cells_of, natural_width, shortened
+from components.documents.page.pictures import Picture
+
+MARGIN = 20.0
+TOP, BOTTOM = 22.0, 275.0  # where text begins and ends on a page
+WIDTH = 170.0  # between the margins
+MOST_PAGES = 5000
+
+_MILLIMETRES = 25.4 / 72  # of a point
+_RIM_SIZE = 9.0
+_HEADER_LINE, _FOOTER_LINE = 14.0, 285.0
+_CENTRE = (105.0, 148.5)
+_WATERMARK_SIZE = 64.0
+_WATERMARK_LENGTH = 230.0
+_BLACK, _GREY, _BLUE = (0, 0, 0), (128, 128, 128), (5, 80, 180)
+
+
+class Paper:
+    """A growing pile of pages; `y` is where the next line goes."""
+
+    def __init__(self, layout: Layout) -> None:
+        try:
+            from fpdf import FPDF
+        except ImportError as missing:
+            raise NodeFailure("Making a PDF needs fpdf2: pip install easel[docs].") from missing
+        logging.getLogger("fontTools").setLevel(logging.WARNING)  # it tells of every table of every font it cuts down
+        self._pdf = FPDF(unit="mm", format="A4")
+        self._pdf.set_auto_page_break(False)
+        self._layout = layout
+        self._fonts = Fonts(self._pdf)
+        self.y = TOP
+        self.turn()
+
+    def output(self) -> bytes:
+        return bytes(self._pdf.output())
+
+    def cells(self, spans: Sequence[Span]) -> list[Cell]:
+        return cells_of(spans, self._fonts.glyph)
+
+    def turn(self) -> None:
+        """Go on at the top of a new page."""
+        if self._pdf.page_no() >= MOST_PAGES:
+            raise NodeFailure(f"The document would have more than {MOST_PAGES} pages. Make several of it.")
+        self._pdf.add_page()
+        self.y = TOP
+        self._watermark()
+        self._rim()
+
+    def make_room(self, height: float) -> bool:
+        """Turn the page if so much does not fit on it any more; whether that was done."""
+        if self.y + height <= BOTTOM or self.y <= TOP:
+            return False
+        self.turn()
+        return True
+
+    def write(self, runs: Sequence[Run], x: float, size: float, *, grey: bool = False) -> None:
+        """Write a line at the height of the pen; the pen stays where it is. Links are blue and lead there."""
+        baseline = self.y + size * _MILLIMETRES
+        for run in runs:
+            width = length(run.width, size)
+            self._pdf.set_text_color(*(_BLUE if run.span.link else _GREY if grey else _BLACK))
+            self._run(run, x, baseline, size)
+            if run.span.strike:
+                self._pdf.set_draw_color(*_BLACK)
+                self._pdf.set_line_width(0.2)
+                middle = baseline - size * _MILLIMETRES * 0.27
+                self._pdf.line(x, middle, x + width, middle)
+            if run.span.link.startswith(("http://", "https://", "mailto:")):
+                self._pdf.link(x, self.y, width, size * _MILLIMETRES * 1.2, run.span.link)
+            x += width
+
+    def shade(self, x: float, width: float, height: float, grey: int) -> None:
+        """Fill a rectangle that begins at the height of the pen."""
+        self._pdf.set_fill_color(grey)
+        self._pdf.rect(x, self.y, width, height, style="F")
+
+    def place(self, picture: Picture, x: float, width: float, height: float) -> None:
+        self._pdf.image(io.BytesIO(picture.data), x, self.y, width, height)
+
+    def _run(self, run: Run, x: float, baseline: float, size: float) -> None:
+        self._pdf.set_font(run.face.family, run.face.style, size)
+        if run.face.heavy:
+            from fpdf.enums import TextMode
+
+            with self._pdf.local_context(text_mode=TextMode.FILL_STROKE, line_width=size * 0.02):
+                self._pdf.text(x, baseline, run.text)
+        else:
+            self._pdf.text(x, baseline, run.text)
+
+    def _rim(self) -> None:
+        layout = self._layout
+        page = f"Page {self._pdf.page_no()}" if layout.page_numbers else ""
+        self._note(layout.header, _HEADER_LINE, WIDTH, 0.0)
+        self._note(layout.footer, _FOOTER_LINE, WIDTH * 0.33 if layout.timestamp else WIDTH * 0.8, 0.0)
+        self._note(layout.timestamp or "", _FOOTER_LINE, WIDTH * 0.33, 0.5)
+        self._note(page, _FOOTER_LINE, WIDTH * 0.2, 1.0)
+
+    def _note(self, text: str, y: float, width: float, shift: float) -> None:
+        """A grey line on the rim, which keeps to `width`: left (shift 0), centred (0.5) or right (1)."""
+        cells = self.cells([Span(one_line(text))])
+        runs = shortened(cells, width / length(1, _RIM_SIZE), self._fonts.glyph)
+        wide = sum(length(run.width, _RIM_SIZE) for run in runs)
+        pen, self.y = self.y, y
+        self.write(runs, MARGIN + (WIDTH - wide) * shift, _RIM_SIZE, grey=True)
+        self.y = pen
+
+    def _watermark(self) -> None:
+        cells = self.cells([Span(one_line(self._layout.watermark), bold=True)])
+        if not cells:
+            return
+        size = max(12.0, min(_WATERMARK_SIZE, _WATERMARK_LENGTH / length(natural_width(cells), 1)))
+        runs = shortened(cells, _WATERMARK_LENGTH / length(1, size), self._fonts.glyph)
+        x = _CENTRE[0] - sum(length(run.width, size) for run in runs) / 2
+        with self._pdf.local_context(fill_opacity=0.15, stroke_opacity=0.15), self._pdf.rotation(45, *_CENTRE):
+            self._pdf.set_text_color(*_GREY)
+            self._pdf.set_draw_color(*_GREY)
+            for run in runs:
+                self._run(run, x, _CENTRE[1], size)
+                x += length(run.width, size)
+
+
+def length(width: float, size: float) -> float:
+    """The millimetres of a width in thousandths of a font size."""
+    return width * size * _MILLIMETRES / 1000

@@ -1,0 +1,1 @@
+"""The Agent component: tools, rounds of tool calls, deep research."""

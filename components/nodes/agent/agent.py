@@ -1,0 +1,227 @@
+"""Agent: an LLM that may call tools, sub-agents and MCP servers on its way to an answer.
+
+DSL: what an LLM reads, and `tools` (`{component_name, name, id, params}`; an Agent in there is a sub-agent), `mcp`
+(`{mcp_id, tools: {name: {description, inputSchema}}}`), `max_rounds`, `user_prompt` and `description` (as a sub-agent),
+`custom_header`, `tool_mode` (`prompt` for models that call no functions by themselves; ours), `deep_research` (ours:
+the question is researched before it is answered; `true`, or how deep).
+
+Without any tool it is an LLM. How it answers with tools is in `components/nodes/agent/answering.py`. As the tool of
+another Agent it is the same again, but with that Agent's question in place of its prompts, and heard by nobody.
+"""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from pydantic import ConfigDict, Field, ValidationInfo, field_validator
+
+from canvas.document import references
+from canvas.document.drawing import MAX_AGENT_DEPTH
+from canvas.outcome import Failed, Finished, Outcome
+from components.base import Effect, component
+from components.context import NodeContext
+from components.nodes.agent.answering import AgentAnswer, Answering
+from components.nodes.agent.deep_research import USUAL_DEPTH, depth_of
+from components.nodes.agent.tool_set import (
+    AGENT,
+    Entry,
+    Function,
+    by_name,
+    entry_of,
+    mcp_tools,
+    numbered,
+    of_mcp,
+    of_tool,
+    schema_of,
+    with_pinned_schema,
+)
+from components.nodes.llm.llm import answer_schema, answer_to
+from components.nodes.llm.model_call import PromptParams, assemble
+from components.text.templates import templates
+from components.text.templates.templates import value_text
+from components.tools.framework.base import ToolRun
+
+_DESCRIPTION = (
+    "Another agent that works on a task of its own and answers with what it found. Give it the task in full: it sees "
+    "nothing of what you have done."
+)
+_ARGUMENTS: Mapping[str, str] = {
+    "user_prompt": "The task: what to do, and what the answer should look like.",
+    "reasoning": "Why this task is given to the agent, and what its answer is needed for.",
+    "context": "What the agent has to know: facts, results so far, limits.",
+}
+
+
+class AgentParams(PromptParams):
+    """Checked at load, tools and sub-agents with it. `tools` then holds an `Entry` each, `mcp` an `McpTool` each."""
+
+    model_config = ConfigDict(hide_input_in_errors=True)  # tools hold keys
+    default_outputs: ClassVar[tuple[str, ...]] = ("content",)
+    later_outputs = ("thinking", "use_tools")
+    secret_headers = ("custom_header",)
+
+    tools: list[Any] = Field(default=[], repr=False)
+    mcp: list[Any] = Field(default=[])
+    max_rounds: Any = 5
+    user_prompt: Any = ""
+    custom_header: Any = Field(default_factory=dict[str, str], repr=False)
+    tool_mode: Any = "native"
+    deep_research: Any = False
+
+    @field_validator("tools", mode="before")
+    @classmethod
+    def _known_tools(cls, stored: Any) -> list[Any]:
+        if stored is not None and not isinstance(stored, list):
+            raise ValueError("[Agent] Tools must be a list")
+        if _levels(stored) > MAX_AGENT_DEPTH:
+            raise ValueError(f"[Agent] Tools: sub-agents are nested deeper than {MAX_AGENT_DEPTH} levels")
+        return [entry_of(tool, AgentParams.model_validate) for tool in stored or ()]
+
+    @field_validator("mcp", mode="before")
+    @classmethod
+    def _known_servers(cls, stored: Any) -> list[Any]:
+        if stored is not None and not isinstance(stored, list):
+            raise ValueError("[Agent] MCP must be a list")
+        return list(mcp_tools(stored or ()))
+
+    @field_validator("deep_research")
+    @classmethod
+    def _researches_something(cls, value: Any, info: ValidationInfo) -> int:
+        """The depth, 0 for none; `true` is the usual one."""
+        given = value.get("depth", USUAL_DEPTH) if isinstance(value, Mapping) else value
+        if given in (None, "", False):
+            return 0
+        entries: list[Entry] = info.data.get("tools", [])
+        if "tools" in info.data and not any(_brings_sources(entry) for entry in entries):
+            raise ValueError(
+                "[Agent] Deep research needs a tool that brings sources, such as Retrieval or TavilySearch"
+            )
+        return depth_of(USUAL_DEPTH if given is True else given, "Agent")
+
+    @field_validator("max_rounds")
+    @classmethod
+    def _is_a_count_of_rounds(cls, value: Any) -> Any:
+        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+            raise ValueError(f"[Agent] Max rounds {value} is not 0 or a positive integer")
+        return value
+
+    @field_validator("tool_mode")
+    @classmethod
+    def _is_a_mode(cls, value: Any) -> Any:
+        if value not in (None, "", "native", "prompt"):
+            raise ValueError(f"[Agent] Tool mode {value} is neither native nor prompt")
+        return value
+
+
+def effect_here(params: AgentParams) -> Effect:
+    """Without tools it only asks a model; with them it goes on from its journal."""
+    return "keyed" if params.tools or params.mcp else "idempotent"
+
+
+@component("Agent", AgentParams, effect="keyed", owns_errors=True, effect_here=effect_here)
+async def agent(params: AgentParams, ctx: NodeContext) -> Outcome:
+    if not ctx.heard:
+        return Finished()
+    try:
+        return await _answer(params, ctx)
+    finally:
+        if ctx.services.mcp is not None:  # its sessions are those of sub-agents as well
+            await ctx.services.mcp.close()
+
+
+def functions_of(params: AgentParams) -> dict[str, Function]:
+    """What the Agent offers to its model, by the names it offers them under."""
+    entries: list[Entry] = params.tools
+    own = [of_tool(it, n) if it.tool is not None else _of_agent(it, n) for n, it in enumerate(entries)]
+    headers = _headers(params.custom_header)
+    return by_name([*own, *(of_mcp(tool, number, headers) for number, tool in enumerate(params.mcp, len(own)))])
+
+
+async def _answer(params: AgentParams, ctx: NodeContext, question: str | None = None) -> Outcome:
+    """Answer the node's own prompts, or the question of the Agent above."""
+    if params.mcp:
+        params = params.model_copy(update={"mcp": [await with_pinned_schema(tool, ctx) for tool in params.mcp]})
+    functions = functions_of(params)
+    if not functions:
+        return await answer_to(params, ctx, await assemble(params, ctx, question=question))
+    prompt = await assemble(params, ctx, question=question, cites=False)
+    model = await ctx.model(params.llm_id)
+    how = Answering(
+        params,
+        params.max_rounds,
+        in_prompts=params.tool_mode == "prompt",
+        research_depth=params.deep_research,
+        schema=answer_schema(params.outputs),
+    )
+    answer = AgentAnswer(how, ctx, model, prompt, functions)
+    if ctx.speaks and how.schema is None:
+        return await answer.aloud()
+    return await answer.quietly()
+
+
+# -- as the tool of another Agent ------------------------------------------------------------------------------------
+
+
+def _of_agent(entry: Entry, number: int) -> Function:
+    """The function that gives a task to a sub-agent."""
+    params: AgentParams = entry.params
+    name = numbered(entry.name, number)
+
+    async def call(arguments: Mapping[str, Any], ctx: NodeContext) -> ToolRun:
+        return _told(await _answer(params, ctx, _question(params, arguments, ctx)))
+
+    schema = schema_of(name, str(params.description or _DESCRIPTION), _parameters(params))
+    return Function(name, entry.name, AGENT, schema, call, effect=effect_here(params))
+
+
+def _parameters(params: AgentParams) -> dict[str, Any]:
+    properties = {name: {"type": "string", "description": told} for name, told in _ARGUMENTS.items()}
+    usual = value_text(params.user_prompt)
+    if usual and not references.find(usual):
+        properties["user_prompt"]["default"] = usual
+    return {"type": "object", "properties": properties, "required": list(_ARGUMENTS)}
+
+
+def _question(params: AgentParams, arguments: Mapping[str, Any], ctx: NodeContext) -> str | None:
+    """What a call asks; None leaves it to the sub-agent's own prompts. What a model wrote is never filled in."""
+    asked, reasoning, context = (value_text(arguments.get(name)) for name in _ARGUMENTS)
+    if not asked:
+        asked = templates.format_text(value_text(params.user_prompt), ctx.lookup)
+    if not asked:
+        return None
+    blocks = [("REASONING", reasoning), ("CONTEXT", context), ("QUERY", asked)]
+    if not reasoning and not context:
+        return asked
+    return "".join(f"\n{title}:\n{text}\n" for title, text in blocks if text)
+
+
+def _told(outcome: Outcome) -> ToolRun:
+    """What the Agent above gets: the structured answer, the text, or the error."""
+    match outcome:
+        case Finished(outputs=outputs):
+            told = outputs["structured"] if "structured" in outputs else outputs.get("content")
+            return ToolRun(outputs, "" if told is None else told)
+        case Failed(error=error):
+            return ToolRun({}, error, error)
+        case _:
+            raise AssertionError(f"an Agent does not report {type(outcome).__name__}")
+
+
+def _headers(written: Any) -> dict[str, str]:
+    """What an author has written as headers for MCP servers."""
+    if not isinstance(written, Mapping):
+        return {}
+    return {str(name): value_text(value) for name, value in written.items() if value is not None}
+
+
+def _brings_sources(entry: Entry) -> bool:
+    return entry.tool is not None and of_tool(entry, 0).brings_sources
+
+
+def _levels(tools: Any) -> int:
+    """How deep Agents are nested, the one with these tools included."""
+    nested = [tool.get("params") for tool in tools or () if isinstance(tool, Mapping) and _is_agent(tool)]
+    return 1 + max((_levels(params.get("tools")) for params in nested if isinstance(params, Mapping)), default=0)
+
+
+def _is_agent(tool: Mapping[str, Any]) -> bool:
+    return str(tool.get("component_name")).lower() == AGENT.lower()

@@ -1,0 +1,156 @@
+"""DeepResearch: search, see what is missing, search again, and answer from all of it (tools 9).
+
+DSL: what an LLM reads, and `tools` (those of an Agent that bring sources: Retrieval and searches of the web), `query`
+(what is researched), `depth` (1 to 4), `answers` (false: the evidence alone), `empty_response` (instead of an answer
+where nothing was found).
+
+Lines of progress are thoughts: heard in the turn of a Message, and else, or without an answer, in `thinking`. An Agent
+with `deep_research` does the same before it answers (components/nodes/agent/answering.py).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from pydantic import ConfigDict, Field, field_validator
+
+from canvas.errors import NodeFailure
+from canvas.outcome import Finished, Outcome
+from components.base import component
+from components.context import NodeContext
+from components.nodes.agent import research_prompts
+from components.nodes.agent.research import BREAK, END, START, Bounds, Chunk, Research, cited
+from components.nodes.agent.tool_set import Entry, Function, entry_of, of_tool
+from components.nodes.llm.answer_stream import Aloud, Listener, Quietly, unless_empty
+from components.nodes.llm.model_call import NoAnswer, PromptParams, assemble, base_delay, fallback, request
+from components.text.templates import templates
+from components.text.templates.templates import value_text
+from providers.isolation.untrusted_threads import in_untrusted_thread
+from providers.models.text.context_window import cut_to
+from providers.models.types.chat import ChatModel, Completion
+
+USUAL_DEPTH, DEEPEST = 3, 4
+
+_SHOWN: Mapping[str, str] = {START + BREAK: "<retrieving>", END + BREAK: "</retrieving>"}
+
+
+class DeepResearchParams(PromptParams):
+    """Checked at load, tools with it. `tools` then holds an `Entry` each."""
+
+    model_config = ConfigDict(hide_input_in_errors=True)  # tools hold keys
+    default_outputs = ("content", "formalized_content", "json")
+    later_outputs = ("thinking",)
+
+    query: Any = "{sys.query}"
+    tools: list[Any] = Field(default=[], repr=False, validate_default=True)
+    depth: Any = USUAL_DEPTH
+    answers: Any = True
+    empty_response: Any = ""
+
+    @field_validator("tools", mode="before")
+    @classmethod
+    def _sources(cls, stored: Any) -> list[Any]:
+        if not isinstance(stored, list):
+            raise ValueError("[DeepResearch] Tools must be a list")
+        entries = [entry_of(tool, _no_agent) for tool in stored]
+        for number, entry in enumerate(entries):
+            if not of_tool(entry, number).brings_sources:
+                raise ValueError(f"[DeepResearch] Tools: {entry.component} finds nothing that could be cited")
+        if not entries:
+            raise ValueError("[DeepResearch] Tools are empty; give it something to search")
+        return entries
+
+    @field_validator("depth")
+    @classmethod
+    def _is_a_depth(cls, value: Any) -> int:
+        return depth_of(value, "DeepResearch")
+
+    @field_validator("answers")
+    @classmethod
+    def _answers_or_not(cls, value: Any) -> bool:
+        if not isinstance(value, bool):
+            raise ValueError(f"[DeepResearch] Answers {value} must be true or false")
+        return value
+
+
+@component("DeepResearch", DeepResearchParams, effect="keyed")
+async def deep_research(params: DeepResearchParams, ctx: NodeContext) -> Outcome:
+    question = templates.format_text(value_text(params.query), ctx.lookup).strip()
+    ctx.note_input("query", question)
+    model = await ctx.model(params.llm_id)
+    is_aloud = params.answers and ctx.speaks and ctx.heard  # without an answer `content` is empty, progress included
+    listener = Aloud(ctx, model) if is_aloud else Quietly(ctx, model)
+    try:
+        outputs = await _carried_out(question, params, ctx, model, listener)
+    except NodeFailure as failure:
+        return await _failed(failure, params, listener)
+    if isinstance(listener, Aloud):
+        return replace(ended := await listener.end(params), outputs={**outputs, **ended.outputs})
+    return Finished(outputs={**outputs, **unless_empty(ctx, "thinking", listener.reasoning)})
+
+
+async def researched(
+    question: str, depth: int, ctx: NodeContext, model: ChatModel, sources: Sequence[Function], listener: Listener
+) -> tuple[list[Chunk], str]:
+    """All evidence for a question, and its text; whoever listens hears how it is found, as thoughts."""
+
+    async def tell(line: str) -> None:
+        await listener.retell(Completion("", _SHOWN.get(line, line)))
+
+    found = await Research(ctx, model, sources, tell, Bounds(depth=depth)).carry_out(question)
+    return found, await cited(found, ctx)
+
+
+def answering_from(text: str, model: ChatModel) -> str:
+    """What joins a system text so that the model answers from evidence, in half of what it reads at most."""
+    return research_prompts.answering(cut_to(text, model.spec.context_tokens // 2))
+
+
+def depth_of(value: Any, component: str) -> int:
+    """How deep to look. Raises ValueError for what is no depth."""
+    if isinstance(value, str) and value.strip().isdecimal():
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= DEEPEST:
+        raise ValueError(f"[{component}] Depth {value} not supported, should be from 1 to {DEEPEST}")
+    return value
+
+
+async def _carried_out(
+    question: str, params: DeepResearchParams, ctx: NodeContext, model: ChatModel, listener: Aloud | Quietly
+) -> dict[str, Any]:
+    """Research and answer: the outputs. What was said aloud is not among them."""
+    empty = value_text(params.empty_response)
+    found, text = list[Chunk](), ""
+    if question:
+        entries: list[Entry] = params.tools
+        sources = [of_tool(entry, number) for number, entry in enumerate(entries)]
+        found, text = await researched(question, params.depth, ctx, model, sources, listener)
+    outputs = {"formalized_content": text or empty, "json": [dict(chunk) for chunk in found]}
+    if not question or (empty and not found):
+        await listener.say(empty)
+        return {**outputs, "content": empty}
+    if not params.answers or not ctx.heard:
+        return {**outputs, "content": ""}
+    prompt = await assemble(params, ctx, question=question)
+    system = await in_untrusted_thread(answering_from, text, model)
+    retries, delay = params.max_retries, base_delay(params)
+    call = await request(prompt.with_system(system), params, model.spec, retries=retries, retry_delay=delay)
+    answer = await listener.ask(call)
+    if answer.error and isinstance(listener, Quietly):
+        raise NoAnswer(answer.text, kind=answer.error.code)
+    return {**outputs, "content": answer.text}
+
+
+async def _failed(failure: NodeFailure, params: DeepResearchParams, listener: Aloud | Quietly) -> Outcome:
+    """Aloud the error, or the author's default, is what is said; else the default is the answer, or the node fails."""
+    if isinstance(listener, Aloud):
+        listener.error = listener.error or failure.message
+        return await listener.end(params)
+    default = fallback(params)
+    if default is None:
+        raise failure
+    return Finished(outputs={"content": default})
+
+
+def _no_agent(_: Any) -> Any:
+    raise ValueError("a sub-agent is no source")

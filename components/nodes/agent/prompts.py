@@ -1,0 +1,142 @@
+"""What Easel itself says to an Agent's model: completing a question, adding citations, mending JSON, and the steps of
+an Agent whose model calls no functions by itself (components 7).
+
+The texts are ours; values are put in by position and never read as templates. Where the author's system prompt brings a
+guide of its own for a step, that guide takes the place of ours.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import date, timedelta
+from typing import Any
+
+from components.nodes.llm.prompts import structured_output_guide
+from components.text.templates.templates import json_text, value_text
+from providers.models.text.context_window import count_tokens
+
+STOP = "<|stop|>"
+COMPLETE = "complete_task"
+FULL_QUESTION_TURN = "Output: "
+ANALYSE_TURN = "Analyse the task now."
+REFLECT_TURN = "Reflect on these results now."
+ANSWER_TURN = "No more calls are possible. Give the final answer now, in full, from what is known so far."
+
+_SHARE_OF_SOURCES = 0.97  # of a model's context
+
+_FULL_QUESTION = """\
+Below is a conversation between a user and an assistant. Write the user's last question anew, so that somebody who knows
+nothing of the conversation understands it.
+- Put in what the question leaves out or only points at, as far as the conversation tells it.
+- Turn relative dates into absolute ones. Today is {today}, yesterday was {yesterday}, tomorrow is {tomorrow}.
+- Keep the language of the question. If it is complete already, repeat it unchanged.
+- Do not answer it. Give the question alone: no introduction, no quotation marks, no label.
+
+Conversation:
+{conversation}"""
+
+_CITE_AFTERWARDS = """\
+The user sends you a text that was written from the sources below. Give the same text back with citations put in, and
+change nothing else: no other words, no other order, no remarks.
+
+{guide}
+
+Sources:
+{sources}"""
+
+_REFORMAT = """\
+The user sends you a text that should have been JSON and cannot be read. Say the same as JSON. Output JSON only: no
+Markdown, no explanation.
+
+"""
+
+_ANALYSE = """\
+You prepare the work of an agent. Judge how hard its task is, LOW, MEDIUM or HIGH, and write a short plan.
+- LOW: small talk, or what can be answered at once. Say so in one line and plan nothing.
+- MEDIUM: one or two calls. HIGH: several steps that build on one another; number them.
+- Name the functions that a step needs, and what would show that the task is done.
+- If the conversation shows that work has been done already, begin with what is known and what is still missing."""
+
+_NEXT_STEP = """\
+You work in steps. Today is {today}. In each step you say which functions are to be called next; several calls that do
+not need each other's results belong into one step. Think in private between <think> and </think> if you must.
+
+Answer with a JSON array of objects {{"name": ..., "arguments": {{...}}}} and nothing else, followed by {stop}.
+When the task is done, or you need no function, call {complete} with your whole answer to the user:
+[{{"name": "{complete}", "arguments": {{"answer": "..."}}}}]{stop}"""
+
+_REFLECT = """\
+You look at what the functions of the last step returned, with the goal in mind. Say how far the goal is reached, what
+is missing or contradicts itself, and what to do next. One or two sentences are enough for a simple goal."""
+
+
+def full_question(messages: Sequence[Mapping[str, str]], today: date) -> str:
+    """Ask for the last question of a conversation, made complete. The user's turn is `FULL_QUESTION_TURN`."""
+    said = (f"{m['role'].upper()}: {m['content']}" for m in messages if m["role"] in ("user", "assistant"))
+    return _FULL_QUESTION.format(
+        today=today.isoformat(),
+        yesterday=(today - timedelta(days=1)).isoformat(),
+        tomorrow=(today + timedelta(days=1)).isoformat(),
+        conversation="\n".join(said),
+    )
+
+
+def cite_afterwards(guide: str, sources: str) -> str:
+    """Ask for citations in a text that is there already."""
+    return _CITE_AFTERWARDS.format(guide=guide, sources=sources)
+
+
+def source_blocks(chunks: Mapping[str, Any], context_tokens: int) -> str:
+    """The sources of a run as a model reads them: one block each, as many as fit."""
+    room = int(context_tokens * _SHARE_OF_SOURCES)
+    blocks: list[str] = []
+    for number, chunk in chunks.items():
+        if room <= 0:
+            break
+        block = _source_block(number, chunk)
+        room -= count_tokens(block)
+        blocks.append(block)
+    return "\n".join(blocks)
+
+
+def reformat(schema: Mapping[str, Any]) -> str:
+    """Ask for JSON in place of a text that cannot be read as such."""
+    return _REFORMAT + structured_output_guide(schema)
+
+
+def analyse_task(own: str, agent: str, functions: Sequence[Mapping[str, Any]]) -> str:
+    """Ask for a judgement of the task and a plan."""
+    return _sections((own or _ANALYSE, ""), (agent, "The agent"), (_described(functions), "Its functions"))
+
+
+def next_step(own: str, agent: str, analysis: str, functions: Sequence[Mapping[str, Any]], today: date) -> str:
+    """Ask for the next calls."""
+    form = _NEXT_STEP.format(today=today.isoformat(), stop=STOP, complete=COMPLETE)
+    return _sections((agent, ""), (form, ""), (own, "Rules"), (_described(functions), "Functions"), (analysis, "Plan"))
+
+
+def reflect(own: str, goal: str, results: str) -> str:
+    """Ask what the results of a step mean for the goal."""
+    return _sections((own or _REFLECT, ""), (goal, "Goal"), (results, "Results"))
+
+
+def observed(results: str, reflection: str) -> str:
+    """A step's results and what was thought of them, as they join the conversation."""
+    return _sections((results, "Observation"), (reflection, "Reflection"))
+
+
+def _described(functions: Sequence[Mapping[str, Any]]) -> str:
+    return "\n".join(json_text(function["function"]) for function in functions)
+
+
+def _sections(*parts: tuple[str, str]) -> str:
+    """Texts one below the other, those with a title under it; empty ones are left out."""
+    return "\n\n".join(f"## {title}\n{text}" if title else text for text, title in parts if text)
+
+
+def _source_block(number: str, chunk: Mapping[str, Any]) -> str:
+    lines = [f"\nID: {number}"]
+    metadata = chunk.get("document_metadata")
+    told = [("Title", chunk.get("document_name")), ("URL", chunk.get("url"))]
+    told += list(metadata.items()) if isinstance(metadata, Mapping) else []
+    lines += [f"├── {name}: {' '.join(value_text(value).splitlines())}" for name, value in told if value]
+    lines += ["└── Content:", value_text(chunk.get("content"))]
+    return "\n".join(lines)

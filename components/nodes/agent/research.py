@@ -1,0 +1,298 @@
+"""Deep research: look for evidence, ask a model whether it is enough, and look for what is missing (tools 9).
+
+A question is searched in every source. Where what was found is not enough, the model names up to three questions more,
+and each of them is looked into in the same way, one level further down. A level is worked on side by side and ended
+before the next one begins, so what is asked, in which order, and what is left out when a limit is reached, follows from
+the answers alone. Evidence comes in the order of the questions: one, then whatever came of it, then the next.
+
+Searches and answers are recorded, so that another attempt of the activation neither searches nor asks again.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import Any, TypeAlias, TypeVar
+
+from canvas.errors import ToolError
+from components.context import NodeContext
+from components.nodes.agent import research_prompts
+from components.nodes.agent.research_prompts import FollowUp
+from components.nodes.agent.rounds import recalled, record
+from components.nodes.agent.tool_calls import figures
+from components.nodes.agent.tool_context import ToolContext
+from components.nodes.agent.tool_set import Function
+from components.nodes.llm.answer_stream import Quietly
+from components.tools.framework import evidence
+from components.tools.framework.time_limits import timed_out
+from providers.isolation.untrusted_threads import in_untrusted_thread
+from providers.models.billing.metering import counted_by
+from providers.models.limits.pausable_timeout import WorkTime
+from providers.models.text.context_window import count_tokens
+from providers.models.types.chat import ChatModel, ChatRequest, Completion, Usage
+
+START, END = "<START_DEEP_RESEARCH>", "<END_DEEP_RESEARCH>"
+BREAK = "<br/>"  # at the end of every line of progress
+WEB_RESULTS = 6  # of a search outside; knowledge bases give as many as their author wants
+
+Chunk: TypeAlias = Mapping[str, Any]  # as references keep it
+Tell = Callable[[str], Awaitable[None]]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """How much a research may do, whatever a model asks for. `depth` is how many questions follow from each other."""
+
+    depth: int = 3
+    searches: int = 24
+    calls: int = 40
+    at_once: int = 8
+    seconds: float = 600.0
+    tokens: int = 60_000  # of evidence
+
+
+@dataclass
+class _Question:
+    """A question on its way, and those that followed from it. `place` is its path in the tree: 0, 0.2, 0.2.1."""
+
+    question: str
+    query: str
+    place: str
+    found: Sequence[Chunk] = ()
+    calls: int = 0  # of the model
+    asked_for: Sequence[FollowUp] = ()
+    followers: "list[_Question]" = field(default_factory=list["_Question"])
+
+    def evidence(self) -> Iterator[Chunk]:
+        """Its own, then that of its followers, in their order."""
+        yield from self.found
+        for follower in self.followers:
+            yield from follower.evidence()
+
+
+class Research:
+    """One research of a node. `sources` are functions that bring sources; `tell` hears each line of progress."""
+
+    def __init__(
+        self,
+        ctx: NodeContext,
+        model: ChatModel,
+        sources: Sequence[Function],
+        tell: Tell,
+        bounds: Bounds | None = None,
+    ) -> None:
+        self._ctx = ctx
+        self._model = model
+        self._sources = sources
+        self._tell = tell
+        self._bounds = bounds or Bounds()
+        self._searches = 0
+        self._calls = 0
+        self._known = set[str]()
+        self._errors: list[str] = []
+        self._room = asyncio.Semaphore(self._bounds.at_once)
+
+    async def carry_out(self, question: str) -> list[Chunk]:
+        """All evidence for a question, each chunk once. Raises ToolError where searching failed and found nothing."""
+        root = _Question(question, " ".join(question.split())[: research_prompts.LONGEST], "0")
+        self._known.add(normalised(root.query))
+        await self._say(START)
+        try:
+            async with WorkTime(self._bounds.seconds):
+                await self._levels(root)
+        except TimeoutError:
+            self._ctx.log.warning("research_out_of_time", seconds=self._bounds.seconds)
+        await self._say(END)
+        found = _each_once(root.evidence())
+        if not found and self._errors:
+            raise ToolError(self._errors[0])
+        return await in_untrusted_thread(_within, found, self._bounds.tokens)
+
+    async def _levels(self, root: _Question) -> None:
+        level = [root]
+        for depth in range(self._bounds.depth, 0, -1):
+            level = level[: max(0, self._bounds.searches - self._searches)]
+            self._searches += len(level)
+            left, each_needs = self._bounds.calls - self._calls, 2 if depth > 1 else 1
+            calls = [max(0, min(each_needs, left - each_needs * before)) for before in range(len(level))]
+            await _together(self._look_into(each, most) for each, most in zip(level, calls, strict=True))
+            self._calls += sum(each.calls for each in level)
+            for each in level:
+                each.followers = list(self._new(each))
+            level = [follower for each in level for follower in each.followers]
+            if not level:
+                return
+
+    def _new(self, parent: _Question) -> Sequence[_Question]:
+        """The questions that follow and were not looked into before."""
+        found = list[_Question]()
+        for number, each in enumerate(parent.asked_for, 1):
+            if normalised(each.query) not in self._known:
+                self._known.add(normalised(each.query))
+                found.append(_Question(each.question, each.query, f"{parent.place}.{number}"))
+        return found
+
+    # -- one question -----------------------------------------------------------------------------------------------
+    async def _look_into(self, this: _Question, most_calls: int) -> None:
+        """Search, and ask whether that is enough and what to search next, as far as there are calls for it."""
+        async with self._room:
+            await self._say(f"Searching by `{this.query}`...")
+            this.found, elapsed = await self._gathered(this.query)
+            await self._say(f"Retrieval {len(this.found)} results in {elapsed:.1f}ms")
+            if this.calls == most_calls:
+                return
+            this.calls += 1
+            await self._say("Checking the sufficiency for retrieved information.")
+            shown = await in_untrusted_thread(blocks, this.found, self._model.spec.context_tokens // 2)
+            said = await self._asked(f"check:{this.place}", research_prompts.check(this.question, shown))
+            verdict = research_prompts.verdict_in(said)
+            if verdict.is_sufficient:
+                await self._say(f"Yes, the retrieved information is sufficient for '{this.question}'.")
+                return
+            if this.calls == most_calls:
+                return
+            this.calls += 1
+            asked = research_prompts.follow_ups(this.question, this.query, verdict.missing, shown)
+            this.asked_for = research_prompts.follow_ups_in(await self._asked(f"follow:{this.place}", asked))
+            if this.asked_for:
+                listed = "".join(f"</br> - {each.question}" for each in this.asked_for)
+                await self._say("Next step is to search for the following questions:" + listed)
+
+    async def _asked(self, key: str, messages: Sequence[Mapping[str, Any]]) -> str:
+        """What the model says; "" where it fails, which ends this question and no other."""
+        key = f"research/{key}"
+        said: Completion | None = await recalled(self._ctx, key)
+        if said is None:
+            said = await Quietly(self._ctx, self._model).ask(ChatRequest(messages, retries=None))
+            await record(self._ctx, key, said)
+        if said.error:
+            self._ctx.log.warning("research_not_checked", error=str(said.error))
+            return ""
+        return said.text
+
+    async def _gathered(self, query: str) -> tuple[list[Chunk], float]:
+        """What all sources have on a query, in their order, and the milliseconds that took."""
+        kept = await _together(self._searched(query, number) for number in range(len(self._sources)))
+        self._errors += [each["error"] for each in kept if each["error"]]
+        found = _each_once(chunk for each in kept for chunk in each["chunks"])
+        return found, max((each["elapsed_ms"] for each in kept), default=0.0)
+
+    async def _searched(self, query: str, number: int) -> Mapping[str, Any]:
+        """What is recorded of one source's search: {chunks, error, elapsed_ms, usage}."""
+        key = f"research/search:{sha256(query.encode()).hexdigest()[:32]}:{number}"
+        kept = await self._ctx.recall(key)
+        if kept is not None:
+            self._ctx.spent(Usage(*kept["usage"]))
+            return kept
+        clock = asyncio.get_running_loop()
+        began = clock.time()
+        source = self._sources[number]
+        inner = Gathering(self._ctx, source, key)
+        error = await self._called(source, query, inner)
+        found = inner.chunks if source.component == "Retrieval" else inner.chunks[:WEB_RESULTS]
+        elapsed = clock.time() - began
+        kept = {
+            "chunks": found,
+            "error": error,
+            "elapsed_ms": elapsed * 1000,
+            "usage": figures(inner.usage),
+        }
+        await self._ctx.record(key, kept)
+        told = error or f"{len(found)} results"
+        arguments = {argument_of(source): query}
+        call = {
+            "path": self._ctx.name or self._ctx.node_id,
+            "tool_name": source.name,
+            "arguments": arguments,
+            "result": told,
+        }
+        await self._ctx.trace({**call, "elapsed_time": elapsed})
+        return kept
+
+    async def _called(self, source: Function, query: str, inner: "Gathering") -> str:
+        """Let a source search; what went wrong, "" for nothing."""
+        limit = source.limit if source.limit is not None else self._ctx.time_limit(source.component)
+        time = WorkTime(limit)
+        try:
+            async with time:
+                with counted_by(inner.spent):
+                    run = await source.call({argument_of(source): query}, inner.as_node_context())
+        except TimeoutError:
+            if not time.expired():
+                raise
+            return timed_out(limit, "" if source.limit is not None else source.component)
+        return run.error or ""
+
+    async def _say(self, line: str) -> None:
+        await self._tell(line + BREAK)
+
+
+class Gathering(ToolContext):
+    """The world as a search of a research sees it: what it cites is gathered, and cited when all of it is in order."""
+
+    def __init__(self, ctx: NodeContext, function: Function, place: str) -> None:
+        super().__init__(ctx, function, place)
+        self.chunks: list[Chunk] = []
+
+    async def cite(self, chunks: Sequence[Mapping[str, Any]], documents: Sequence[Mapping[str, Any]]) -> list[int]:
+        self.chunks += chunks
+        return list(range(len(chunks)))
+
+
+async def cited(found: Sequence[Chunk], ctx: NodeContext) -> str:
+    """Add evidence to the run's references, in its order; its text for a model."""
+    documents = [
+        {
+            "doc_name": chunk.get("document_name"),
+            "doc_id": chunk.get("document_id"),
+            "count": 1,
+            "url": chunk.get("url"),
+        }
+        for chunk in found
+    ]
+    return await evidence.cite_chunks(found, documents, ctx)
+
+
+def argument_of(source: Function) -> str:
+    """The argument of a search that takes its question."""
+    return str(source.schema["function"]["parameters"]["required"][0])
+
+
+def normalised(question: str) -> str:
+    """A question without what makes no difference: two that are the same here are searched once."""
+    return " ".join("".join(letter if letter.isalnum() else " " for letter in question.casefold()).split())
+
+
+def blocks(found: Sequence[Chunk], tokens: int) -> str:
+    """Evidence as the model reads it to judge it, up to so many tokens."""
+    return "\n".join(evidence.block(number, chunk) for number, chunk in enumerate(_within(found, tokens), 1))
+
+
+def _within(found: Sequence[Chunk], tokens: int) -> list[Chunk]:
+    """The first chunks that have room; the one that passes the limit, and all behind it, are left out."""
+    kept, spent = list[Chunk](), 0
+    for chunk in found:
+        spent += count_tokens(str(chunk.get("content") or ""))
+        if spent > tokens:
+            break
+        kept.append(chunk)
+    return kept
+
+
+def _each_once(chunks: Iterable[Chunk]) -> list[Chunk]:
+    """Chunks in their order; one that came before, by its own id and its document's, is left out."""
+    found = dict[tuple[str, str], Chunk]()
+    for chunk in chunks:
+        found.setdefault((str(chunk.get("chunk_id")), str(chunk.get("document_id"))), chunk)
+    return list(found.values())
+
+
+async def _together(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """Do all of it side by side; results keep their order. What one raises ends the others, and is raised."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(each) for each in work]
+    except BaseExceptionGroup as several:
+        raise several.exceptions[0] from None  # a lost lease must look like one to those above
+    return [task.result() for task in tasks]

@@ -1,0 +1,190 @@
+"""Carrying out what a model asks for: the calls of one round, side by side, each of them once.
+
+Whatever is wrong with a call becomes its result, for the model to react to. A finished call is recorded before the
+Agent goes on, so another attempt of the activation reads its result instead of acting again (decisions 29). Results
+keep the order of the calls, whichever was done first.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from canvas.errors import BudgetExceeded, NodeFailure
+from components.context import NodeContext
+from components.nodes.agent.tool_context import ToolContext
+from components.nodes.agent.tool_set import AGENT, Function
+from components.nodes.llm.json_in_text import plain, repaired
+from components.text.templates.templates import json_text
+from components.tools.framework.base import ToolRun
+from components.tools.framework.time_limits import timed_out
+from providers.models.billing.metering import counted_by
+from providers.models.limits.pausable_timeout import WorkTime
+from providers.models.types.chat import ToolCall, Usage
+
+AT_ONCE = 8
+MOST_BYTES = 64 * 1024  # of one result
+_CUT = "\n[The result was too long and ends here.]"
+
+
+class _BadCall(Exception):
+    """A call cannot be carried out as the model wrote it. The message is its result."""
+
+
+@dataclass(frozen=True, slots=True)
+class Used:
+    """A call that is over. `result` is JSON, or the text of what would be too long as JSON."""
+
+    name: str
+    arguments: Any
+    result: Any
+
+    @property
+    def text(self) -> str:
+        """The result as a message: text as it is, everything else as JSON."""
+        return self.result if isinstance(self.result, str) else json_text(self.result)
+
+
+@dataclass
+class ToolCalls:
+    """The calls of one Agent in one attempt. `ends_at` is when its own time is up, on the clock of the event loop."""
+
+    ctx: NodeContext
+    functions: Mapping[str, Function]
+    ends_at: float
+    at_once: int = AT_ONCE
+    used: list[Used] = field(default_factory=list[Used])
+    artifacts: list[Mapping[str, Any]] = field(default_factory=list[Mapping[str, Any]])
+
+    @property
+    def schemas(self) -> list[Mapping[str, Any]]:
+        """The functions as they are offered."""
+        return [function.schema for function in self.functions.values()]
+
+    async def carry_out(self, calls: Sequence[ToolCall], place: str) -> list[Used]:
+        """The results of a round's calls, in their order. `place` tells the round from every other one."""
+        room = asyncio.Semaphore(self.at_once)
+        refused: list[BudgetExceeded] = []
+
+        async def one(call: ToolCall, index: int) -> Mapping[str, Any]:
+            async with room:
+                try:
+                    return await self._carried_out(call, f"{place}:{index}")
+                except BudgetExceeded as exceeded:  # the others go on: what they were paid for is recorded
+                    refused.append(exceeded)
+                    return {}
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(one(call, index)) for index, call in enumerate(calls)]
+        except BaseExceptionGroup as several:
+            raise several.exceptions[0] from None  # a lost lease must look like one to those above
+        if refused:
+            raise refused[0]
+        done = [task.result() for task in tasks]
+        used = [Used(call.name, kept["arguments"], kept["result"]) for call, kept in zip(calls, done, strict=True)]
+        self.used += used
+        self.artifacts += [artifact for kept in done for artifact in kept["artifacts"]]
+        return used
+
+    async def _carried_out(self, call: ToolCall, place: str) -> Mapping[str, Any]:
+        """What is recorded of a call: {arguments, result, artifacts, usage}. What is recorded is not done again."""
+        kept = await self.ctx.recall(f"call:{place}")
+        if kept is not None:
+            self.ctx.spent(Usage(*kept["usage"]))
+            return kept
+        function = self.functions.get(call.name)
+        if function is None or function.effect != "unsafe":
+            return await self._once(call, place)
+        async with self.ctx.unrepeatable():
+            return await self._once(call, place)
+
+    async def _once(self, call: ToolCall, place: str) -> Mapping[str, Any]:
+        clock = asyncio.get_running_loop()
+        began = clock.time()
+        function = self.functions.get(call.name)
+        arguments: Any = call.arguments
+        usage, artifacts = Usage(), list[Any]()
+        try:
+            if function is None:
+                raise _BadCall(f"LLM tool {call.name} does not exist")
+            arguments = _arguments(call)
+            inner = ToolContext(self.ctx, function, place)
+            try:
+                with counted_by(inner.spent):
+                    run = await self._in_time(function, arguments, inner.as_node_context())
+            finally:
+                usage = inner.usage
+            result, artifacts = _short(_plain(run.answer)), _artifacts(run)
+        except (_BadCall, NodeFailure) as failure:
+            result = _short(plain(str(failure)))
+        kept = {
+            "arguments": arguments,
+            "result": result,
+            "artifacts": artifacts,
+            "usage": figures(usage),
+        }
+        await self.ctx.record(f"call:{place}", kept)
+        await self.ctx.trace(
+            {
+                "path": self.ctx.name or self.ctx.node_id,
+                "tool_name": call.name,
+                "arguments": arguments,
+                "result": result,
+                "elapsed_time": clock.time() - began,
+            }
+        )
+        return kept
+
+    async def _in_time(self, function: Function, arguments: Mapping[str, Any], ctx: NodeContext) -> ToolRun:
+        left = self.ends_at - asyncio.get_running_loop().time()
+        own = function.limit if function.limit is not None else self.ctx.time_limit(function.component)
+        seconds = max(0.0, min(own, left))
+        limit = WorkTime(seconds)
+        try:
+            async with limit:
+                return await function.call(arguments, ctx)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            limited = "" if function.limit is not None else function.component
+            raise _BadCall(timed_out(round(seconds, 1), limited if own <= left else AGENT)) from None
+        finally:
+            self.ends_at += limit.stood_still  # as the attempt's own time (worker/patience.py)
+
+
+def figures(usage: Usage) -> list[Any]:
+    """Usage as it is recorded; what an older release has recorded ends after four figures."""
+    counted = [usage.prompt_tokens, usage.completion_tokens, usage.total_tokens, usage.calls]
+    further = [usage.cached_tokens, dict(usage.costs), usage.unpriced_calls, usage.characters, dict(usage.kinds)]
+    return [*counted, *further]
+
+
+def _arguments(call: ToolCall) -> dict[str, Any]:
+    """The arguments of a call. No text at all is no arguments: models write so for functions without any."""
+    found = repaired(call.arguments) if call.arguments.strip() else {}
+    if not isinstance(found, dict):
+        raise _BadCall(f"Tool arguments for {call.name} must be an object, got {type(found).__name__}")
+    return found
+
+
+def _plain(answer: Any) -> Any:
+    try:
+        return plain(answer)
+    except RecursionError:
+        raise _BadCall("The result is nested too deeply to be shown.") from None
+
+
+def _artifacts(run: ToolRun) -> list[Any]:
+    """The files that a call brought along: {name, url, mime_type}."""
+    listed = run.outputs.get("_ARTIFACTS")
+    return [plain(item) for item in listed if isinstance(item, Mapping)] if isinstance(listed, list) else []
+
+
+def _short(result: Any) -> Any:
+    """The result, or the beginning of its text, with a note, if a message would be too long with it."""
+    text = result if isinstance(result, str) else json_text(result)
+    whole = text.encode()
+    if len(whole) <= MOST_BYTES:
+        return result
+    return whole[: MOST_BYTES - len(_CUT)].decode(errors="ignore") + _CUT

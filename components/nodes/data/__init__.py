@@ -1,0 +1,1 @@
+"""Components that change data: lists, texts, variables, HTTP calls, workbooks, documents."""

@@ -1,0 +1,155 @@
+"""DocGenerator: make a document of a Markdown text and offer it for download.
+
+DSL: `content` (Markdown with references), `output_format` (`pdf`, `docx`, `txt`, `markdown`, `html`), `filename`,
+`header_text`, `footer_text`, `watermark_text`, `add_page_numbers`, `add_timestamp`, `font_size`,
+`include_download_info_in_content`. A reference that leads nowhere is shown in the text as an error, and the document is
+made all the same. A second attempt makes the same file, with the time of the first.
+"""
+
+import base64
+import hashlib
+import json
+import math
+import re
+from datetime import datetime
+from typing import Any
+
+from pydantic import Field, field_validator
+
+from canvas.errors import NodeFailure, UnresolvedReference
+from canvas.outcome import Finished
+from components.base import Params, component
+from components.context import NodeContext
+from components.documents import EXTENSIONS, MIME_TYPES, Layout, make_document, without_reasoning
+from components.produced_links import links_to_file
+from components.text.templates import templates
+
+FORMATS = ("pdf", "docx", "txt", "markdown", "html")
+SMALLEST_FONT = 12
+LONGEST_NAME = 180  # characters, without the extension
+INLINE_BYTES = 256 * 1024  # a larger file is not carried in the download's text
+
+_NOT_IN_NAMES = re.compile(r'[\\/?#%*:|<>"\x00-\x1f\x7f-\x9f\ud800-\udfff]')
+_BEGUN = "begun"  # when the first attempt began
+
+
+class DocGeneratorParams(Params):
+    default_outputs = ("doc_id", "filename", "mime_type", "size", "download")
+    later_outputs = ()
+
+    content: Any = Field(default="", validate_default=True)
+    output_format: Any = "pdf"
+    filename: Any = ""
+    header_text: Any = ""
+    footer_text: Any = ""
+    watermark_text: Any = ""
+    add_page_numbers: Any = True
+    add_timestamp: Any = True
+    font_size: Any = 12
+    include_download_info_in_content: Any = False
+
+    @field_validator("content")
+    @classmethod
+    def _says_something(cls, content: Any) -> str:
+        if not content:
+            raise ValueError(f"[DocGenerator] Content {content!r} must not be empty.")
+        return templates.value_text(content)
+
+    @field_validator("output_format")
+    @classmethod
+    def _known_format(cls, output_format: Any) -> Any:
+        if output_format not in FORMATS:
+            raise ValueError(
+                f"[DocGenerator] Output format {output_format!r} is not supported. Use one of {', '.join(FORMATS)}."
+            )
+        return output_format
+
+    @field_validator("font_size")
+    @classmethod
+    def _readable(cls, size: Any) -> Any:
+        is_number = isinstance(size, int | float) and not isinstance(size, bool) and math.isfinite(size)
+        if not is_number or size < SMALLEST_FONT:
+            raise ValueError(f"[DocGenerator] Font size {size!r} must be a number of {SMALLEST_FONT} or more.")
+        return size
+
+
+@component("DocGenerator", DocGeneratorParams, effect="idempotent")
+async def doc_generator(params: DocGeneratorParams, ctx: NodeContext) -> Finished:
+    text = _resolved(params.content, ctx)
+    ctx.note_input("content", text)
+    begun = await _begun(ctx)
+    name = file_name(templates.value_text(params.filename), params.output_format) or _default_name(params, ctx, begun)
+    mime_type = MIME_TYPES[params.output_format]
+    try:
+        data = await make_document(without_reasoning(text), params.output_format, _layout(params, begun))
+        if not data:
+            raise NodeFailure("the file is empty")
+        kept = await ctx.save_file(name, data, mime_type)
+    except NodeFailure as failure:
+        raise NodeFailure(f"Document generation failed: {failure.message}", retryable=failure.retryable) from failure
+    file = {key: kept[key] for key in ("doc_id", "filename", "mime_type", "size")}
+    return Finished(outputs={**file, "download": json.dumps(_download(file, data, params), ensure_ascii=False)})
+
+
+def file_name(given: str, output_format: str) -> str:
+    """The name an author gave, fit for any file system and with the extension of the format; "" if none was given."""
+    if not given:
+        return ""
+    name = _trimmed(_NOT_IN_NAMES.sub(" ", given))
+    base, dot, _ = name.rpartition(".")
+    base = _trimmed(_trimmed(base if dot else name)[:LONGEST_NAME])
+    return f"{base or 'file'}.{EXTENSIONS[output_format]}"
+
+
+def _trimmed(name: str) -> str:
+    return " ".join(name.split()).strip(" .")
+
+
+def _default_name(params: DocGeneratorParams, ctx: NodeContext, begun: datetime) -> str:
+    number = hashlib.sha256(ctx.activation_id.encode()).hexdigest()[:8]
+    return f"document_{begun:%Y%m%d_%H%M%S}_{number}.{EXTENSIONS[params.output_format]}"
+
+
+def _resolved(content: str, ctx: NodeContext) -> str:
+    """Resolver H: null is empty, text is itself, everything else is JSON, and what cannot be found is an error."""
+    texts: dict[str, str] = {}
+    for found in templates.mentions([content]):
+        if found.expression in texts:
+            continue
+        try:
+            texts[found.expression] = templates.value_text(ctx.lookup(found.expression))
+        except UnresolvedReference as missing:
+            if not found.ref.is_alias:
+                texts[found.expression] = f"[ERROR: {missing.message}]"
+    return templates.filled(content, texts)
+
+
+async def _begun(ctx: NodeContext) -> datetime:
+    """When the first attempt began, to the second."""
+    recorded = await ctx.recall(_BEGUN)
+    if recorded is not None:
+        return datetime.fromisoformat(recorded)
+    now = datetime.now().astimezone().replace(microsecond=0)
+    await ctx.record(_BEGUN, now.isoformat())
+    return now
+
+
+def _layout(params: DocGeneratorParams, begun: datetime) -> Layout:
+    return Layout(
+        header=templates.value_text(params.header_text),
+        footer=templates.value_text(params.footer_text),
+        watermark=templates.value_text(params.watermark_text),
+        page_numbers=bool(params.add_page_numbers),
+        timestamp=f"Generated: {begun:%Y-%m-%d %H:%M:%S}" if params.add_timestamp else None,
+        font_size=params.font_size,
+    )
+
+
+def _download(file: dict[str, Any], data: bytes, params: DocGeneratorParams) -> dict[str, Any]:
+    """What a Message offers its reader: the file's particulars and where to get it."""
+    return {
+        **file,
+        **({"base64": base64.b64encode(data).decode()} if len(data) <= INLINE_BYTES else {}),
+        **links_to_file(str(file["doc_id"]), params.output_format, str(file["mime_type"])),
+        "include_download_info_in_content": bool(params.include_download_info_in_content),
+    }

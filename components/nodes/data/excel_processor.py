@@ -1,0 +1,335 @@
+"""ExcelProcessor: read spreadsheets, merge them, make data ready for them, and write them.
+
+DSL: `operation` (`read`, `merge`, `transform`, `output`), `input_files`, `sheet_selection`, `merge_strategy`,
+`join_on`, `transform_data`, `output_format`, `output_filename`; `write`, `file_ref`, `output_data` and `sheet_name` in
+the other shape. Files may also come as lists and from a form (components E14). A file that cannot be read counts as
+having no sheets, and the output `errors` says why.
+"""
+
+import base64
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import Field, field_validator
+
+from canvas.errors import NodeFailure
+from canvas.outcome import Finished
+from components.base import Params, component
+from components.context import NodeContext
+from components.nodes.llm.json_in_text import read_json
+from components.produced_links import links_to_file
+from components.text.extraction import spreadsheets, tables
+from components.text.extraction.file_kinds import FileUnreadable, Kind, LibraryMissing, check_size, unreadable
+from components.text.extraction.tables import Table
+from providers.isolation.untrusted_threads import in_untrusted_thread
+from providers.models.text.sanitizer import without_reasoning
+
+OPERATIONS = ("read", "merge", "transform", "output")
+FORMATS: Mapping[str, str] = {"xlsx": spreadsheets.XLSX, "csv": spreadsheets.CSV}
+ROWS_SHOWN = 10  # of a table that was read
+MERGED_ROWS_SHOWN = 20
+NAMES_SHOWN = 5
+SHOWN_OF_VALUE = 200  # characters, in an error
+_DATA_URI = re.compile(r"data:([^;,]*)(?:;[^;,]*)*;base64,", re.IGNORECASE)
+_FENCED = re.compile(r"```(?:json)?[ \t]*\n(.*?)```", re.DOTALL | re.IGNORECASE)
+_NOT_IN_A_NAME = re.compile(r'[\\/:*?"<>|\x00-\x1f]')
+
+
+class ExcelProcessorParams(Params):
+    default_outputs = ("data", "summary", "markdown", "attachment")
+    later_outputs = ("errors",)
+
+    operation: Any = "read"
+    input_files: Any = Field(default_factory=list[Any])
+    sheet_selection: Any = "all"
+    merge_strategy: Any = "concat"
+    join_on: Any = ""
+    transform_data: Any = ""
+    transform_instructions: Any = ""
+    output_format: Any = "xlsx"
+    output_filename: Any = "output"
+    sheet_name: Any = ""
+
+    @field_validator("operation")
+    @classmethod
+    def _known_operation(cls, operation: Any) -> Any:
+        operation = "output" if operation == "write" else operation
+        if operation not in OPERATIONS:
+            known = ", ".join(OPERATIONS)
+            raise ValueError(f"[ExcelProcessor] Operation {operation!r} is not supported. Use one of {known}.")
+        return operation
+
+    @field_validator("output_format")
+    @classmethod
+    def _known_format(cls, output_format: Any) -> Any:
+        if output_format not in tuple(FORMATS):
+            known = ", ".join(FORMATS)
+            raise ValueError(f"[ExcelProcessor] Output format {output_format!r} is not supported. Use one of {known}.")
+        return output_format
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    """A file that the node was given: its bytes, or where to read them."""
+
+    name: str
+    descriptor: Mapping[str, Any]
+    uri: str = ""  # a data URI instead of a stored file
+
+
+@component("ExcelProcessor", ExcelProcessorParams, effect="idempotent")
+async def excel_processor(params: ExcelProcessorParams, ctx: NodeContext) -> Finished:
+    match params.operation:
+        case "read":
+            outputs = await _read(params, ctx)
+        case "merge":
+            outputs = await _merge(params, ctx)
+        case "transform":
+            outputs = await in_untrusted_thread(_transform, await _data(params, ctx))
+        case _:
+            outputs = await _write(params, ctx)
+    return Finished(outputs={"data": {}, "summary": "", "markdown": "", **outputs})
+
+
+# -- what it does -----------------------------------------------------------------------------------------------------
+
+
+async def _read(params: ExcelProcessorParams, ctx: NodeContext) -> dict[str, Any]:
+    files, errors = await _tables(params, ctx, str(params.sheet_selection or "all"))
+    found: dict[str, Table] = {}
+    for name, sheets in files:
+        for sheet, table in sheets.items():
+            found[_free(name if len(sheets) == 1 else f"{name}_{sheet}", found)] = table
+    if not found:
+        return {"summary": "No Excel files found", "markdown": "No data", **errors}
+    return {
+        "data": {key: table.rows for key, table in found.items()},
+        "summary": "\n".join(_described(key, table) for key, table in found.items()),
+        "markdown": _shown(found),
+        **errors,
+    }
+
+
+async def _merge(params: ExcelProcessorParams, ctx: NodeContext) -> dict[str, Any]:
+    files, errors = await _tables(params, ctx, "all")
+    sources = [(f"{name}, {sheet}", table) for name, sheets in files for sheet, table in sheets.items()]
+    if not sources:
+        return {"summary": "No data to merge", **errors}
+    on = str(params.join_on or "") if params.merge_strategy == "join" else ""
+    merged = await in_untrusted_thread(_merged, sources, on)
+    size = f"{len(merged.rows)} rows, {len(merged.columns)} columns"
+    return {
+        "data": {"merged": merged.rows},
+        "summary": f"Merged {len(sources)} sources into {size}",
+        "markdown": tables.markdown(merged, MERGED_ROWS_SHOWN),
+        **errors,
+    }
+
+
+def _merged(sources: Sequence[tuple[str, Table]], on: str) -> Table:
+    filled = [(name, table) for name, table in sources if table.columns]
+    if not on or not filled:
+        return tables.stacked([table for _, table in filled])
+    for name, table in filled:
+        if on not in table.columns:
+            raise NodeFailure(f'Column "{on}" to join on is missing in {name}. Name another, or use concat.')
+    merged = filled[0][1]
+    for _, table in filled[1:]:
+        merged = tables.joined(merged, table, on)
+    return merged
+
+
+def _transform(value: Any) -> dict[str, Any]:
+    if value is None:
+        return {"summary": "No data to transform"}
+    found = tables.of_value(value)
+    if found is None:
+        data, shown = {"raw": tables.text_of(value)}, ""
+    elif tables.has_sheets(value):
+        data, shown = value, _shown(found)
+    else:
+        table = found[tables.ONLY_SHEET]
+        data, shown = table.rows, tables.markdown(table, ROWS_SHOWN)
+    return {"data": data, "summary": "Transformed data ready for processing", "markdown": shown}
+
+
+async def _write(params: ExcelProcessorParams, ctx: NodeContext) -> dict[str, Any]:
+    value = await _data(params, ctx)
+    ending = str(params.output_format)
+    name = f"{_file_name(str(params.output_filename or ''), ending)}.{ending}"
+    try:
+        sheets = await in_untrusted_thread(tables.of_value, value)
+        if not sheets:
+            return _not_written("No data to write: rows, or an object with lists of rows, are needed.", value)
+        if list(sheets) == [tables.ONLY_SHEET] and params.sheet_name:
+            sheets = {str(params.sheet_name): sheets[tables.ONLY_SHEET]}
+        if ending == "csv":
+            sheets = dict(list(sheets.items())[:1])
+        content = await in_untrusted_thread(_content, sheets, ending)
+        saved = await ctx.save_file(name, content, FORMATS[ending])
+    except NodeFailure as failure:
+        if failure.retryable or isinstance(failure, LibraryMissing):
+            raise
+        return {"summary": f"{name} was not made: {failure.message}", "errors": [failure.message]}
+    rows = sum(len(table.rows) for table in sheets.values())
+    return {
+        "summary": f"Generated {name} with {len(sheets)} sheet(s), {rows} total rows",
+        "attachment": _attachment(saved, ending, name),
+    }
+
+
+def _attachment(saved: Mapping[str, Any], ending: str, name: str) -> dict[str, Any]:
+    """The file as other nodes know it, and as a Message offers it to its reader."""
+    doc_id, mime_type = saved["doc_id"], FORMATS[ending]
+    file = {"filename": name, "mime_type": mime_type, "size": saved["size"]}
+    return {
+        "doc_id": doc_id,
+        "format": ending,
+        "file_name": name,
+        **file,
+        **links_to_file(str(doc_id), ending, mime_type),
+    }
+
+
+def _not_written(why: str, value: Any) -> dict[str, Any]:
+    if value is None or value == "":
+        return {"summary": why}
+    shown = tables.text_of(value)
+    beginning = shown[:SHOWN_OF_VALUE] + ("..." if len(shown) > SHOWN_OF_VALUE else "")
+    return {"summary": why, "errors": [f"No file was made of this value, which has no rows: {beginning}"]}
+
+
+def _content(sheets: Mapping[str, Table], ending: str) -> bytes:
+    return spreadsheets.csv_of(next(iter(sheets.values()))) if ending == "csv" else spreadsheets.xlsx_of(sheets)
+
+
+# -- what it is given -------------------------------------------------------------------------------------------------
+
+
+async def _data(params: ExcelProcessorParams, ctx: NodeContext) -> Any:
+    """The value to transform or to write. A text that is JSON, as models write it, stands for its value."""
+    value = _given(params, ctx)
+    if not isinstance(value, str):
+        return value
+    found = await in_untrusted_thread(_json_in, value)
+    return value if found is None else found
+
+
+def _json_in(text: str) -> Any:
+    """The object or array that a text is, a fence around it and reasoning before it aside; None for other texts."""
+    bare = without_reasoning(text).strip()
+    fenced = _FENCED.search(bare)
+    bare = fenced[1].strip() if fenced else bare
+    return read_json(bare) if bare.startswith(("{", "[")) else None
+
+
+def _given(params: ExcelProcessorParams, ctx: NodeContext) -> Any:
+    """The value that a reference points at, or that the canvas itself holds."""
+    source = params.transform_data
+    if not isinstance(source, str):
+        return source
+    if not source.strip():
+        return None
+    value = ctx.lookup(source)
+    ctx.note_input(source.strip("{} "), value)
+    return value
+
+
+async def _tables(
+    params: ExcelProcessorParams, ctx: NodeContext, selection: str
+) -> tuple[list[tuple[str, dict[str, Table]]], dict[str, Any]]:
+    """The sheets of each input file that has any, and `{"errors": [...]}` where files could not be read."""
+    found: list[tuple[str, dict[str, Table]]] = []
+    errors: list[str] = []
+    room = tables.MOST_CELLS
+    for file in _files(params, ctx):
+        try:
+            content = await _bytes(file, ctx)
+            sheets = await spreadsheets.read_tables(file.name, content, selection)
+        except FileUnreadable as failure:
+            errors.append(failure.message)
+            continue
+        room -= sum(len(table.columns) * len(table.rows) for table in sheets.values())
+        if room < 0:
+            raise NodeFailure(f"The input files have more than {tables.MOST_CELLS:,} cells together. Take fewer.")
+        if sheets:
+            found.append((file.name, sheets))
+    return found, {"errors": errors} if errors else {}
+
+
+def _files(params: ExcelProcessorParams, ctx: NodeContext) -> list[_File]:
+    given = params.input_files
+    files: list[_File] = []
+    for source in given if isinstance(given, list | tuple) else [given]:
+        if not isinstance(source, str):
+            files += _files_in(source)
+            continue
+        if not source.strip():
+            continue
+        found = _files_in(list(ctx.descriptors(source)) or ctx.lookup(source))
+        ctx.note_input(source.strip("{} "), [file.name for file in found])
+        files += found
+    return files
+
+
+def _files_in(value: Any) -> list[_File]:
+    """The files that a value stands for; what is no file is passed over."""
+    if isinstance(value, list):
+        return [file for item in value for file in _files_in(item) if not isinstance(item, list)]
+    if isinstance(value, Mapping):
+        if not any(value.get(key) for key in ("id", "file_id", "doc_id")):
+            return []
+        name = value.get("name") or value.get("filename") or value.get("file_name") or "unknown.xlsx"
+        return [_File(str(name), value)]
+    uri = _DATA_URI.match(value) if isinstance(value, str) else None
+    if uri is None:
+        return []
+    return [_File("uploaded.csv" if uri[1].lower() == spreadsheets.CSV else "uploaded.xlsx", {}, value)]
+
+
+async def _bytes(file: _File, ctx: NodeContext) -> bytes:
+    try:
+        data = await in_untrusted_thread(_decoded, file) if file.uri else await ctx.read_file(file.descriptor)
+    except NodeFailure as failure:
+        if failure.retryable or isinstance(failure, FileUnreadable):
+            raise
+        raise FileUnreadable(failure.message, file=file.name) from failure
+    check_size(file.name, Kind.EXCEL, data)
+    return data
+
+
+def _decoded(file: _File) -> bytes:
+    try:
+        return base64.b64decode(file.uri.partition(",")[2])
+    except ValueError as error:
+        raise unreadable(file.name, Kind.EXCEL, "is no whole data URI", "Send all of its base64 text.") from error
+
+
+# -- how it reads -----------------------------------------------------------------------------------------------------
+
+
+def _described(key: str, table: Table) -> str:
+    names = ", ".join(table.columns[:NAMES_SHOWN]) + ("..." if len(table.columns) > NAMES_SHOWN else "")
+    return f"**{key}**: {len(table.rows)} rows, {len(table.columns)} columns ({names})"
+
+
+def _shown(found: Mapping[str, Table]) -> str:
+    return "\n\n".join(f"### {key}\n\n{tables.markdown(table, ROWS_SHOWN)}" for key, table in found.items())
+
+
+def _free(key: str, taken: Mapping[str, Any]) -> str:
+    """The key, or `key (2)` and so on: two files of one name do not hide each other."""
+    number, found = 1, key
+    while found in taken:
+        number += 1
+        found = f"{key} ({number})"
+    return found
+
+
+def _file_name(name: str, ending: str) -> str:
+    """A file's name without folders and without its ending."""
+    bare = _NOT_IN_A_NAME.sub("_", name).strip(". ")
+    bare = bare[: -len(ending) - 1] if bare.lower().endswith(f".{ending}") else bare
+    return bare[:180] or "output"

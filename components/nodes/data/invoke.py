@@ -1,0 +1,316 @@
+"""Invoke: one HTTP request to wherever the author says.
+
+DSL: `url`, `method`, `headers`, `variables[] {key, ref, value}`, `datatype` (`json`, `formdata`), `proxy`, `timeout`,
+`clean_html`, `max_retries`, `delay_after_error`; ours: `body`, the methods `patch` and `delete`, and an
+`Idempotency-Key` on everything but GET, which is the same in every attempt, and the output `status_code`. Every status
+counts as an answer; one of 500 and more is asked for again as often as `max_retries` says. Redirects are not followed,
+and the run has a warning of them. An author whose server does not look at keys says so with `on_unknown`: what may have
+reached it is then not sent once more by itself.
+"""
+
+import asyncio
+import json
+import math
+import re
+from collections.abc import Iterable, Mapping
+from hashlib import sha256
+from typing import Any
+
+from pydantic import Field, field_validator
+
+from canvas.document import references
+from canvas.errors import AddressRefused, HttpFailed, NodeFailure
+from canvas.graph import uncertain_outcomes
+from canvas.outcome import Finished
+from components.base import Effect, Params, component
+from components.context import NodeContext
+from components.text.extraction.page_text import read_page, text_of_reply
+from components.text.templates import templates
+from components.tools.framework.refused_addresses import not_valid
+from providers.http.redirects import REDIRECTS, masked
+from providers.interfaces import Call, Reply
+
+METHODS = ("get", "post", "put", "patch", "delete")
+DATATYPES = ("json", "formdata")
+SERVER_ERROR = 500  # statuses from here on are the server's failures, which may pass
+LEAST_SECONDS = 3.0  # of the node's time limit
+TO_SPARE = 5.0  # seconds that the time limit leaves beyond requests and pauses
+LONGEST = 86_400.0  # seconds that a request or a pause may take at all
+
+_SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://")
+_NO_PROXY = re.compile(r"(?:[a-zA-Z][a-zA-Z0-9+.-]*:)?/*")
+_HEADER_NAME = re.compile(r"\{[ \t]*+([a-zA-Z_][a-zA-Z0-9_.@-]*+)[ \t]*+\}")
+
+
+class InvokeParams(Params):
+    default_outputs = ("result",)
+    later_outputs = ("status_code",)
+    secrets = ("proxy",)  # its address may hold a name and a password
+    secret_headers = ("headers",)
+
+    url: Any = Field(default="", validate_default=True)
+    method: Any = "get"
+    headers: Any = ""
+    variables: Any = ()
+    datatype: Any = "json"
+    proxy: Any = None
+    timeout: Any = 60
+    clean_html: Any = False
+    body: Any = None
+
+    @field_validator("url")
+    @classmethod
+    def _some_url(cls, url: Any) -> Any:
+        if not url:
+            raise ValueError("End point URL does not support empty value.")
+        return url
+
+    @field_validator("method")
+    @classmethod
+    def _known_method(cls, method: Any) -> Any:
+        return _one_of(METHODS, method, "Type of content from the crawler")
+
+    @field_validator("datatype")
+    @classmethod
+    def _known_datatype(cls, datatype: Any) -> Any:
+        return _one_of(DATATYPES, datatype, "Data post type")
+
+    @field_validator("timeout")
+    @classmethod
+    def _positive_timeout(cls, timeout: Any) -> Any:
+        if isinstance(timeout, bool) or not isinstance(timeout, int) or timeout <= 0:
+            raise ValueError(f"Timeout time {timeout} not supported, should be positive integer")
+        return timeout
+
+    @field_validator("clean_html")
+    @classmethod
+    def _boolean_clean_html(cls, clean_html: Any) -> Any:
+        if not isinstance(clean_html, bool):
+            raise ValueError(f"Clean HTML {clean_html} not supported, should be bool type")
+        return clean_html
+
+
+def time_limit(params: InvokeParams) -> float:
+    """Seconds that the node may take: all its requests, all its pauses, and some to spare."""
+    each = _number(params.timeout) + _number(params.delay_after_error)
+    return max(LEAST_SECONDS, each * _tries(params) + TO_SPARE)
+
+
+def effect_here(params: InvokeParams) -> Effect:
+    """Whoever says what follows an unknown outcome knows that the server does not look at keys."""
+    if not uncertain_outcomes.is_unsaid((params.model_extra or {}).get(uncertain_outcomes.FIELD)):
+        return "unsafe"
+    return "idempotent" if params.method == "get" else "keyed"
+
+
+@component("Invoke", InvokeParams, effect="keyed", owns_errors=True, asks_for=time_limit, effect_here=effect_here)
+async def invoke(params: InvokeParams, ctx: NodeContext) -> Finished:
+    call = _call(params, ctx)
+    reply = await _answer(call, params, ctx)
+    if reply.status in REDIRECTS and reply.headers.get("location"):
+        ctx.warn("redirect_not_followed", _redirect(reply))
+    kind = reply.headers.get("content-type", "")
+    size = len(reply.content) if params.clean_html else 0  # what is no page takes no longer than it is long
+    text = await read_page(size, text_of_reply, reply.content, kind, is_page=bool(params.clean_html))
+    return Finished(outputs={"result": text, "status_code": reply.status})
+
+
+async def _answer(call: Call, params: InvokeParams, ctx: NodeContext) -> Reply:
+    """The answer, after as many tries as the author allows. What cannot succeed is not tried again.
+
+    The last answer counts whatever its status. A request that must not be sent twice is not repeated for its status.
+    """
+    left = _tries(params)
+    while True:
+        left -= 1
+        try:
+            reply = await ctx.services.http.send(call)
+            if not left or reply.status < SERVER_ERROR or effect_here(params) == "unsafe":
+                return reply
+        except AddressRefused as error:
+            raise AddressRefused(not_valid(error), reason=error.message) from error
+        except HttpFailed as error:
+            if not left or not error.retryable:
+                raise
+        await asyncio.sleep(_number(params.delay_after_error))
+
+
+def _call(params: InvokeParams, ctx: NodeContext) -> Call:
+    is_get = params.method == "get"
+    arguments = _arguments(params, ctx)
+    headers = _headers(params.headers, ctx)
+    content = _raw_body(params, ctx) if not is_get and not params.variables else None
+    if content is not None and not _has(headers, "Content-Type"):
+        headers["Content-Type"] = "application/json" if _is_json(content) else "text/plain; charset=utf-8"
+    if not is_get and not _has(headers, "Idempotency-Key"):
+        headers["Idempotency-Key"] = sha256(ctx.activation_id.encode()).hexdigest()
+    is_json = not is_get and content is None and params.datatype == "json"
+    is_form = not is_get and content is None and params.datatype == "formdata"
+    return Call(
+        params.method.upper(),
+        _url(params, ctx),
+        params=[(key, text) for key, value in arguments.items() for text in _texts(value)] if is_get else None,
+        headers=headers,
+        json=arguments if is_json else None,
+        has_json=is_json,
+        form={key: _texts(value) for key, value in arguments.items()} if is_form else None,
+        content=content,
+        timeout=_number(params.timeout),
+        proxy=_proxy(params.proxy),
+    )
+
+
+# -- what is sent -----------------------------------------------------------------------------------------------
+def _url(params: InvokeParams, ctx: NodeContext) -> str:
+    url = templates.format_text(str(params.url), ctx.lookup, templates.plain_text).strip()
+    return url if _SCHEME.match(url) else f"http://{url}"
+
+
+def _proxy(proxy: Any) -> str | None:
+    """The proxy, if the field says more than a scheme."""
+    text = str(proxy or "").strip()
+    if _NO_PROXY.fullmatch(text):
+        return None
+    return text if _SCHEME.match(text) else f"http://{text}"
+
+
+def _arguments(params: InvokeParams, ctx: NodeContext) -> dict[str, Any]:
+    """The request's arguments by key, each noted as the input that its reference brought."""
+    arguments: dict[str, Any] = {}
+    rows = params.variables or ()
+    if not isinstance(rows, list | tuple):
+        raise NodeFailure("The arguments of Invoke must be a list of objects {key, ref, value}.")
+    for row in rows:
+        if not isinstance(row, Mapping) or row.get("key") is None:
+            raise NodeFailure("An argument of Invoke has no key. Each is an object {key, ref, value}.")
+        key, ref = str(row["key"]), str(row.get("ref") or "").strip()
+        value = _value(ref, row.get("value"), ctx)
+        if params.datatype == "json":
+            value = _as_json(key, value)
+        if ref:
+            ctx.note_input(references.pointer(ref).expression, value)
+        arguments[key] = value
+    return arguments
+
+
+def _value(ref: str, value: Any, ctx: NodeContext) -> Any:
+    referred = ctx.lookup(ref) if ref else None
+    if referred is not None:
+        return referred
+    if isinstance(value, str):
+        return templates.format_text(value, ctx.lookup, templates.plain_text)
+    return "" if value is None else value
+
+
+def _as_json(key: str, value: Any) -> Any:
+    """What a text says in JSON if it does, other values as they are. Raises NodeFailure for what JSON cannot say."""
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError):
+            return value
+    try:
+        json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise NodeFailure(f'The argument "{key}" is not strict JSON: {error}', key=key) from error
+    return value
+
+
+def _raw_body(params: InvokeParams, ctx: NodeContext) -> bytes | None:
+    """The author's own body, references in it as JSON writes their values."""
+    if params.body is None:
+        return None
+    text = templates.format_text(templates.value_text(params.body), ctx.lookup)
+    return text.encode("utf-8", "replace")
+
+
+def _texts(value: Any) -> list[str]:
+    """An argument as a query or form has it, upstream's way: a list item by item, an object key by key, `True`."""
+    return [str(part) for item in _items(value) if item is not None for part in _items(item)]
+
+
+def _items(value: Any) -> Iterable[Any]:
+    return value if isinstance(value, list | Mapping) else (value,)
+
+
+def _headers(given: Any, ctx: NodeContext) -> dict[str, str]:
+    """The author's headers. Numbers and the like are written as JSON has them, null is no header."""
+    if given is None or (isinstance(given, str) and not given.strip()):
+        return {}
+    if isinstance(given, str):
+        try:
+            given = json.loads(given)
+        except (ValueError, RecursionError):
+            given = None
+    if not isinstance(given, Mapping):
+        raise NodeFailure("Invoke headers must be a JSON object.")
+    return {
+        str(name): _header_text(value, ctx) if isinstance(value, str) else templates.json_text(value)
+        for name, value in given.items()
+        if value is not None
+    }
+
+
+def _header_text(text: str, ctx: NodeContext) -> str:
+    """Resolver G2: any global or output by its name. Ids with a colon are none of its names, and stay as written."""
+    return "".join(
+        _with_names(piece, ctx) if isinstance(piece, str) else _header_piece(text, piece, ctx)
+        for piece in templates.pieces(text)
+    )
+
+
+def _header_piece(text: str, found: references.Found, ctx: NodeContext) -> str:
+    is_foreign = ":" in found.expression or (found.ref.is_alias and not ctx.exists(found.expression))
+    return text[found.start : found.end] if is_foreign else templates.plain_text(ctx.lookup(found.expression))
+
+
+def _with_names(text: str, ctx: NodeContext) -> str:
+    def value_of(found: re.Match[str]) -> str:
+        return templates.plain_text(ctx.lookup(found[1])) if ctx.exists(found[1]) else found[0]
+
+    return _HEADER_NAME.sub(value_of, text)
+
+
+def _has(headers: Mapping[str, str], name: str) -> bool:
+    return any(given.strip().lower() == name.lower() for given in headers)
+
+
+# -- what comes back --------------------------------------------------------------------------------------------
+def _redirect(reply: Reply) -> str:
+    """What a redirect is told as. Its address loses what may be secret in it."""
+    target = masked(reply.headers["location"]).partition("?")[0]
+    return (
+        f"HTTP {reply.status} leads to {target}, and Invoke follows no redirects: `result` is what the redirect itself "
+        f"says ({len(reply.content)} bytes). Set `url` to the address that it leads to."
+    )
+
+
+# -- numbers and choices ----------------------------------------------------------------------------------------
+def _tries(params: InvokeParams) -> int:
+    return 1 + int(_number(params.max_retries))
+
+
+def _number(value: Any) -> float:
+    """A number from 0 on, also one that was typed into a text field; 0 for anything else."""
+    try:
+        number = float(value or 0)
+    except OverflowError:  # a whole number beyond all floats
+        return LONGEST if value > 0 else 0.0
+    except (TypeError, ValueError):
+        return 0.0
+    return 0.0 if math.isnan(number) else min(max(number, 0.0), LONGEST)
+
+
+def _one_of(choices: tuple[str, ...], value: Any, label: str) -> str:
+    lower = value.lower() if isinstance(value, str) else value
+    if lower not in choices:
+        raise ValueError(f"{label} {value} is not supported, it should be in {list(choices)}")
+    return lower
+
+
+def _is_json(content: bytes) -> bool:
+    try:
+        json.loads(content)
+    except (ValueError, RecursionError):
+        return False
+    return True

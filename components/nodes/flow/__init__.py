@@ -1,0 +1,1 @@
+"""Components that route: Begin, Switch, Categorize, Iteration, Loop, forms, Message."""

@@ -1,0 +1,1 @@
+"""The LLM component, and what it shares with Agent and Categorize."""

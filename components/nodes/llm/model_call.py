@@ -1,0 +1,320 @@
+"""What every node that asks a model has in common: its parameters, its prompt, and how its answer is read.
+
+A prompt is put together in the order of components 3.4: texts with their references filled in, the author's guides
+cut out of the system text, files, history, then the fit into the model's context. The errors of a provider arrive as
+answer texts; `is_error` alone knows them.
+"""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from pydantic import Field, ValidationInfo, field_validator
+
+from canvas.errors import ModelError
+from components.base import Params
+from components.context import NodeContext
+from components.nodes.llm.images import images_in, is_image, without_images
+from components.nodes.llm.prompts import citation_guide, cut_guides
+from components.text.templates import templates
+from components.text.templates.templates import value_text
+from providers.isolation.untrusted_threads import in_untrusted_thread
+from providers.models.text.context_window import budget, fit
+from providers.models.types.chat import ChatRequest, ModelSpec
+
+ERROR_MARK = "**ERROR**"
+LONGEST_WAIT = 60.0  # seconds between two attempts
+_MOST_TURNS = 1_000_000  # of a conversation; nobody has more, and the database counts no further than it must
+_QUICKLY_COUNTED = 50_000  # characters, whose tokens take some ten milliseconds to count
+
+Message = dict[str, str]  # {role, content}
+
+_FILES = "sys.files"
+_TEMPLATE_KWARGS = "sys.chat_template_kwargs"
+_LABELS = {
+    "temperature": "Temperature",
+    "top_p": "Top P",
+    "presence_penalty": "Presence penalty",
+    "frequency_penalty": "Frequency penalty",
+    "max_tokens": "Max tokens",
+    "max_retries": "Max retries",
+}
+
+
+class GenerationParams(Params):
+    """How the model is to write. A value is sent only where its `...Enabled` switch is on."""
+
+    llm_id: Any = ""
+    temperature: Any = 0
+    top_p: Any = 0
+    presence_penalty: Any = 0
+    frequency_penalty: Any = 0
+    max_tokens: Any = 0
+    temperature_enabled: Any = Field(default=False, alias="temperatureEnabled")
+    top_p_enabled: Any = Field(default=False, alias="topPEnabled")
+    presence_penalty_enabled: Any = Field(default=False, alias="presencePenaltyEnabled")
+    frequency_penalty_enabled: Any = Field(default=False, alias="frequencyPenaltyEnabled")
+    max_tokens_enabled: Any = Field(default=False, alias="maxTokensEnabled")
+    thinking: Any = None
+
+
+class PromptParams(GenerationParams):
+    """Params of the nodes whose author writes the prompt, with the checks of components 3.4."""
+
+    llm_id: Any = Field(default="", validate_default=True)
+    sys_prompt: Any = ""
+    prompts: list[Message] = Field(default=[{"role": "user", "content": "{sys.query}"}])
+    cite: Any = True
+    visual_files_var: Any = None
+
+    @field_validator("llm_id")
+    @classmethod
+    def _names_a_model(cls, value: Any) -> Any:
+        if not value:
+            raise ValueError("[Agent] LLM is empty; choose a model")
+        return value
+
+    @field_validator("prompts", mode="before")
+    @classmethod
+    def _as_messages(cls, value: Any) -> list[Message]:
+        if not value:
+            raise ValueError("[Agent] User prompt is empty; give at least one message")
+        return [_message(item) for item in (value if isinstance(value, list) else [value])]
+
+    @field_validator("temperature", "top_p", "presence_penalty", "frequency_penalty")
+    @classmethod
+    def _is_a_fraction(cls, value: Any, info: ValidationInfo) -> Any:
+        amount = number(value)
+        if amount is None or not 0 <= amount <= 1:
+            raise ValueError(f"[Agent] {_label(info)} {value} is not a number from 0 to 1")
+        return value
+
+    @field_validator("max_tokens", "max_retries")
+    @classmethod
+    def _is_a_count(cls, value: Any, info: ValidationInfo) -> Any:
+        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+            raise ValueError(f"[Agent] {_label(info)} {value} is not 0 or a positive integer")
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """What a node is about to ask, before it is fitted: texts with their values, and the images they brought along."""
+
+    system: str
+    messages: Sequence[Message]
+    images: Sequence[str] = ()
+    template_kwargs: Mapping[str, Any] | None = None
+    guides: Mapping[str, str] = field(default_factory=dict[str, str])  # the author's own, by lower-case tag
+
+    def with_system(self, *added: str) -> "Prompt":
+        """The same prompt with more at the end of its system text."""
+        return replace(self, system=join_sections(self.system, *added))
+
+
+class NoAnswer(ModelError):
+    """A question brought no answer, or could not be put. The message is the `**ERROR**` text that stands for one."""
+
+
+def is_error(answer: str) -> bool:
+    """Whether an answer is a provider's error in its text form (tools 10.4), or a text that carries the mark."""
+    return ERROR_MARK in answer
+
+
+def fallback(params: Params) -> Any | None:
+    """The author's answer for a failed call: the default value under `comment`, None if there is none."""
+    return (params.exception_default_value or None) if params.exception_method == "comment" else None
+
+
+def pause(params: Params, attempt: int) -> float:
+    """Seconds to wait after the attempt of this number, 0 for the first (components E12)."""
+    return min(LONGEST_WAIT, base_delay(params) * 2.0 ** min(attempt, 32))  # 2**32 s: long past the longest wait
+
+
+def base_delay(params: Params) -> float:
+    """Seconds to wait after the first failed request."""
+    return float(min(max(0, number(params.delay_after_error) or 0), LONGEST_WAIT))
+
+
+def number(value: Any) -> float | int | None:
+    """A number, also one that was typed into a text field; None for anything else, NaN and infinities included."""
+    if isinstance(value, str):
+        try:
+            value = float(value)
+        except ValueError:
+            return None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return value if isinstance(value, int) or math.isfinite(value) else None
+
+
+def window(params: Params) -> int:
+    """How many turns of the conversation the node wants to see."""
+    return int(min(number(params.message_history_window_size) or 0, _MOST_TURNS))
+
+
+def generation(params: GenerationParams) -> dict[str, Any]:
+    """The generation parameters to send, under their upstream names."""
+    sent: dict[str, Any] = {}
+    limit = number(params.max_tokens)
+    if params.max_tokens_enabled and limit is not None and limit >= 1:
+        sent["max_tokens"] = int(limit)
+    temperature = number(params.temperature)
+    if params.temperature_enabled and temperature is not None:
+        sent["temperature"] = temperature
+    for name, enabled, value in (
+        ("top_p", params.top_p_enabled, params.top_p),
+        ("presence_penalty", params.presence_penalty_enabled, params.presence_penalty),
+        ("frequency_penalty", params.frequency_penalty_enabled, params.frequency_penalty),
+    ):
+        amount = number(value)
+        if enabled and amount is not None and amount > 0:
+            sent[name] = amount
+    if params.thinking in ("enabled", "disabled"):
+        sent["thinking"] = params.thinking
+    return sent
+
+
+async def assemble(
+    params: PromptParams, ctx: NodeContext, *, question: str | None = None, cites: bool = True
+) -> Prompt:
+    """The node's prompt with every value filled in; what was resolved is noted as the node's inputs.
+
+    A `question` takes the place of the prompts and is taken as it is. `cites`: sources bring the citation guide.
+    Raises UnresolvedReference for a reference to an unknown node or global.
+    """
+    authored = params.prompts if question is None else []
+    texts = [str(params.sys_prompt or ""), *(m["content"] for m in authored)]
+    filled = _Filling(ctx)
+    for reference in _references_to_images(params.visual_files_var):
+        filled.images += images_in(ctx.lookup(reference))
+    system, *contents = (templates.format_text(text, filled.text_of) for text in texts)
+    prompts = [{"role": m["role"], "content": content} for m, content in zip(authored, contents, strict=True)]
+    if question is not None:
+        prompts = [{"role": "user", "content": question}]
+    if ctx.exists(_FILES):
+        files = ctx.lookup(_FILES)
+        filled.images += images_in(files)
+        if not any(found.expression == _FILES for found in templates.mentions(texts)):
+            prompts = _with_files(prompts, files)
+    system, guides = cut_guides(system)
+    if cites and params.cite and (await ctx.references()).get("chunks"):
+        system = join_sections(system, citation_guide(guides.get("citation_guidelines", "")))
+    messages = continue_history(await history(params, ctx), prompts)
+    return Prompt(system, messages, tuple(dict.fromkeys(filled.images)), template_kwargs(ctx), guides)
+
+
+def join_sections(*texts: str) -> str:
+    """Texts one below the other, a blank line between them."""
+    return "\n\n".join(text for text in texts if text)
+
+
+async def history(params: Params, ctx: NodeContext) -> list[Message]:
+    """What was said before the question of this run, which is the last entry and left out."""
+    entries = await ctx.history(window(params))
+    return [{"role": str(entry["role"]), "content": value_text(entry["content"])} for entry in entries[:-1]]
+
+
+def continue_history(before: Sequence[Message], prompts: Sequence[Message]) -> list[Message]:
+    """Prompts after the history. Where the history ends with a prompt's own role, the prompt takes that place."""
+    messages = list(before)
+    for prompt in prompts:
+        if messages and len(messages) == len(before) and messages[-1]["role"] == prompt["role"]:
+            messages[-1] = prompt
+        else:
+            messages.append(prompt)
+    return messages
+
+
+async def request(
+    prompt: Prompt, params: GenerationParams, spec: ModelSpec, *, retries: int | None = 0, retry_delay: float = 2.0
+) -> ChatRequest:
+    """The prompt as a call that fits the model. A model without eyes gets no images.
+
+    Other nodes need not wait for a long one to be counted. Raises NoAnswer with an `**ERROR**` text when no question is
+    left.
+    """
+    letters = len(prompt.system) + sum(len(message["content"]) for message in prompt.messages)
+    quick = letters <= _QUICKLY_COUNTED
+    return ChatRequest(
+        messages=_fitted(prompt, spec) if quick else await in_untrusted_thread(_fitted, prompt, spec),
+        params=generation(params),
+        images=prompt.images if "vision" in spec.kinds else (),
+        chat_template_kwargs=prompt.template_kwargs,
+        retries=retries,
+        retry_delay=retry_delay,
+    )
+
+
+def template_kwargs(ctx: NodeContext) -> Mapping[str, Any] | None:
+    """`sys.chat_template_kwargs`: an object or the JSON text of one; anything else is left out with a warning."""
+    value = ctx.lookup(_TEMPLATE_KWARGS) if ctx.exists(_TEMPLATE_KWARGS) else None
+    if value in (None, ""):
+        return None
+    try:
+        decoded = json.loads(value) if isinstance(value, str) else value
+    except (ValueError, RecursionError):
+        decoded = None
+    if isinstance(decoded, dict):
+        return decoded
+    ctx.log.warning("chat_template_kwargs_ignored", reason="not an object", type=type(value).__name__)
+    return None
+
+
+class _Filling:
+    """The values that go into the texts of one prompt."""
+
+    def __init__(self, ctx: NodeContext) -> None:
+        self._ctx = ctx
+        self.images: list[str] = []
+
+    def text_of(self, expression: str) -> str:
+        value = self._ctx.lookup(expression)
+        self.images += images_in(value)
+        text = value_text(without_images(value))
+        self._ctx.note_input(expression, text)
+        return text
+
+
+def _references_to_images(stored: Any) -> list[str]:
+    """`visual_files_var`: one reference, or a list of them."""
+    listed: list[Any] = stored if isinstance(stored, list) else [stored]
+    return [reference for reference in listed if isinstance(reference, str) and reference.strip()]
+
+
+def _with_files(prompts: list[Message], files: Any) -> list[Message]:
+    """Prompts with the texts of uploaded files behind the last user message."""
+    texts = [file for file in files if isinstance(file, str) and not is_image(file)] if isinstance(files, list) else []
+    if not texts:
+        return prompts
+    last = max((at for at, prompt in enumerate(prompts) if prompt["role"] == "user"), default=None)
+    if last is None:
+        return [*prompts, {"role": "user", "content": join_sections(*texts)}]
+    content = join_sections(prompts[last]["content"], *texts)
+    return [*prompts[:last], {"role": "user", "content": content}, *prompts[last + 1 :]]
+
+
+def _fitted(prompt: Prompt, spec: ModelSpec) -> list[dict[str, Any]]:
+    """The messages as they are sent; a system message without text is not."""
+    system: Message = {"role": "system", "content": prompt.system}
+    fitted = fit([system, *prompt.messages], budget(spec.context_tokens))
+    if len(fitted) < 2:
+        raise NoAnswer(f"{ERROR_MARK}: Insufficient messages: there is nothing to ask {spec.id}; add a user prompt")
+    last = fitted[-1]
+    if last["role"] != "user" or not str(last["content"]).strip():
+        raise NoAnswer(f"{ERROR_MARK}: The user message is empty; check the prompts and the context size of {spec.id}")
+    return [message for message in fitted if message["role"] != "system" or message["content"]]
+
+
+def _message(item: Any) -> Message:
+    if isinstance(item, Mapping):
+        return {"role": str(item.get("role") or "user"), "content": value_text(item.get("content"))}
+    if isinstance(item, str):
+        return {"role": "user", "content": item}
+    raise ValueError(f"[Agent] User prompt {item} is neither a text nor a message with role and content")
+
+
+def _label(info: ValidationInfo) -> str:
+    return _LABELS[str(info.field_name)]

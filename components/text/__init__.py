@@ -1,0 +1,1 @@
+"""Texts: templates, and what is read from files and pages."""

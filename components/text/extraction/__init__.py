@@ -1,0 +1,1 @@
+"""Text from files and pages: PDF, DOCX, HTML, workbooks, pictures."""

@@ -1,0 +1,143 @@
+"""Which part of a web page is what it is about, and which is what every page of a site has.
+
+Menus, heads, feet, forms and advertisements go; of what is left the element counts whose own paragraphs say most, by
+their length and commas, and least by links.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from components.text.extraction.page_markdown import is_unspoken
+
+if TYPE_CHECKING:
+    from selectolax.lexbor import LexborNode
+
+ENOUGH = 200  # characters that an article has at least
+_AROUND = frozenset({"nav", "footer", "aside", "form", "button", "dialog", "menu"})
+_ROLES = frozenset(
+    {"navigation", "banner", "contentinfo", "complementary", "search", "dialog", "alert", "menu", "menubar"}
+)
+_NAMES = re.compile(
+    r"(?:^|[\s_-])(?:nav|navbar|navigation|menu|sidebar|footer|masthead|breadcrumbs?|cookies?|consent|banner|advert|ads?"
+    r"|sponsor(?:ed)?|promo|related|share|sharing|social|comments?|disqus|newsletter|subscribe|popup|modal|pagination)"
+    r"(?:$|[\s_-])",
+    re.IGNORECASE,
+)
+_MAY_BE_IT = re.compile(r"article|body|content|main|page|post|story|text", re.IGNORECASE)
+_NEVER_DROPPED = frozenset({"html", "body", "main", "article"})
+_PARAGRAPHS = frozenset({"p", "pre", "blockquote", "td", "li", "dd"})
+_SHORTEST = 25  # characters of a paragraph that counts
+
+
+def main_part(body: "LexborNode") -> "LexborNode":
+    """The element with the page's own text. What is around it is taken out of the tree."""
+    for node in list(_around(body)):
+        node.decompose()
+    return _marked(body) or _best(body) or body
+
+
+def _around(body: "LexborNode") -> Iterator["LexborNode"]:
+    """Elements that are not what the page is about, outermost only."""
+    node = body.child
+    while node is not None and node.mem_id != body.mem_id:
+        dropped = not (node.tag or "").startswith("-") and _is_around(node)
+        if dropped:
+            yield node
+        following = None if dropped else node.child
+        while following is None:
+            following = node.next
+            if following is None:
+                parent = node.parent
+                if parent is None or parent.mem_id == body.mem_id:
+                    return
+                node = parent
+        node = following
+
+
+def _is_around(node: "LexborNode") -> bool:
+    tag = node.tag or ""
+    if tag in _NEVER_DROPPED:
+        return False
+    if is_unspoken(node) or tag in _AROUND:
+        return True
+    attributes = node.attributes
+    if (attributes.get("role") or "").lower() in _ROLES:
+        return True
+    if tag == "header":
+        return not _is_within(node, "article")
+    named = " ".join(attributes.get(name) or "" for name in ("class", "id"))
+    return bool(_NAMES.search(named)) and not _MAY_BE_IT.search(named)
+
+
+def _is_within(node: "LexborNode", tag: str) -> bool:
+    parent = node.parent
+    while parent is not None and parent.tag != tag:
+        parent = parent.parent
+    return parent is not None
+
+
+def _marked(body: "LexborNode") -> "LexborNode | None":
+    """What the page itself says is its main part, if there is one with enough text."""
+    for wanted in ("main article", "main, [role=main]", "article"):
+        found = body.css(wanted)
+        if len(found) == 1 and len(found[0].text(deep=True).strip()) >= ENOUGH:
+            return found[0]
+    return None
+
+
+def _best(body: "LexborNode") -> "LexborNode | None":
+    """The element whose paragraphs say most. Each text counts once, for the innermost paragraph around it."""
+    scores: dict[int, float] = {}
+    nodes: dict[int, LexborNode] = {}
+    open_ones: list[_Paragraph] = []
+    links = 0
+    for node, is_end in _walked(body):
+        tag = node.tag or ""
+        if tag == "-text" and open_ones and not is_end:
+            open_ones[-1].add(node.text_content or "", is_linked=links > 0)
+        elif tag == "a":
+            links += -1 if is_end else 1
+        elif tag in _PARAGRAPHS and not is_end:
+            open_ones.append(_Paragraph())
+        elif tag in _PARAGRAPHS:
+            score = open_ones.pop().score
+            share, parent = 1.0, node.parent
+            for _ in range(2):
+                if not score or parent is None or parent.tag == "html":
+                    break
+                nodes[parent.mem_id] = parent
+                scores[parent.mem_id] = scores.get(parent.mem_id, 0.0) + score * share
+                share, parent = 0.5, parent.parent
+    return nodes[max(scores, key=lambda each: scores[each])] if scores else None
+
+
+@dataclass
+class _Paragraph:
+    said: int = 0  # characters outside of links
+    commas: int = 0
+
+    def add(self, text: str, *, is_linked: bool) -> None:
+        if not is_linked:
+            self.said += len(text.strip())
+            self.commas += text.count(",") + text.count("，")
+
+    @property
+    def score(self) -> float:
+        return 0.0 if self.said < _SHORTEST else 1 + self.commas + min(self.said / 100, 3)
+
+
+def _walked(top: "LexborNode") -> "Iterator[tuple[LexborNode, bool]]":
+    """Every node of a tree where it begins and where it ends, the top first and last."""
+    node = top
+    while True:
+        yield node, False
+        following = node.child
+        while following is None:
+            yield node, True
+            if node.mem_id == top.mem_id or node.parent is None:
+                return
+            following = node.next
+            node = following or node.parent
+        node = following

@@ -1,0 +1,30 @@
+"""A web page as HTML that can be kept and shown: without scripts, styles, comments, and addresses that would run."""
+
+from typing import TYPE_CHECKING
+
+from components.text.extraction.page_markdown import is_unspoken
+
+if TYPE_CHECKING:
+    from selectolax.lexbor import LexborNode
+
+_ADDRESSES = frozenset({"href", "src", "srcset", "action", "formaction", "poster", "data", "background", "xlink:href"})
+_RUNNING = ("javascript:", "vbscript:", "data:")
+
+
+def cleaned(body: "LexborNode") -> str:
+    """The HTML of a page's body. Takes what does not belong there out of the tree."""
+    for node in list(body.traverse(include_text=True)):
+        if node.is_comment_node:
+            node.decompose()
+    for node in [each for each in body.css("*") if each.mem_id != body.mem_id and is_unspoken(each)]:
+        node.decompose()
+    for node in [body, *body.css("*")]:
+        for name, value in list(node.attributes.items()):
+            if name.startswith("on") or name == "style" or (name in _ADDRESSES and _runs(value or "")):
+                del node.attrs[name]
+    return body.html or ""
+
+
+def _runs(address: str) -> bool:
+    """Whether an address is none, but a program or the thing itself. Browsers pass over blanks and controls in it."""
+    return "".join(address.split()).lstrip("\0\x01\x02\x03").lower().startswith(_RUNNING)

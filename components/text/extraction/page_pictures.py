@@ -1,0 +1,94 @@
+"""Pictures, scans and their pages as JPEG data URIs, for models that see.
+
+A picture is one page, but for a TIFF, which may be a fax or a scan of several. The pages of a PDF are drawn. Everything
+here works on foreign formats: call it in a limited process.
+"""
+
+import base64
+from collections.abc import Iterator, Sequence
+from io import BytesIO
+from typing import TYPE_CHECKING
+
+from components.text.extraction.file_kinds import Kind, kind_of, lacking, reading, too_large, unreadable
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+LONGEST_SIDE = 2000  # pixels: letters of a printed A4 page are still legible, and vendors shrink what is larger
+_FORMATS = ("PNG", "JPEG", "GIF", "WEBP", "BMP", "TIFF")  # the decoders that may see foreign bytes
+_QUALITY = 85  # of a JPEG
+
+
+def count_pages(name: str, mime_type: str, data: bytes) -> int:
+    """Return how many pages a picture or a PDF has. Raises FileUnreadable."""
+    if kind_of(name, mime_type, data) is Kind.PDF:
+        pdfium = _pdfium()
+        with reading(name, Kind.PDF), pdfium.PdfDocument(data) as pdf:
+            return len(pdf)
+    with reading(name, Kind.IMAGE), _opened(name, data) as picture:
+        return _frames(picture)
+
+
+def pages_as_images(name: str, mime_type: str, data: bytes, first: int, count: int) -> Sequence[str]:
+    """Return pages as data URIs, `count` of them from the page `first` (0 is the first one). Raises FileUnreadable."""
+    if kind_of(name, mime_type, data) is Kind.PDF:
+        return list(_pdf_pages(name, data, first, count))
+    with reading(name, Kind.IMAGE), _opened(name, data) as picture:
+        return [_frame(picture, at) for at in range(first, min(first + count, _frames(picture)))]
+
+
+def _pdf_pages(name: str, data: bytes, first: int, count: int) -> Iterator[str]:
+    pdfium = _pdfium()
+    with reading(name, Kind.PDF), pdfium.PdfDocument(data) as pdf:
+        for at in range(first, min(first + count, len(pdf))):
+            page = pdf[at]
+            scale = LONGEST_SIDE / max(*page.get_size(), 1.0)
+            yield _uri(page.render(scale=scale).to_pil())
+
+
+def _frame(picture: "Image", at: int) -> str:
+    from PIL import ImageOps
+
+    picture.seek(at)
+    upright = ImageOps.exif_transpose(picture)
+    upright.thumbnail((LONGEST_SIDE, LONGEST_SIDE))
+    return _uri(upright)
+
+
+def _uri(picture: "Image") -> str:
+    from PIL import Image
+
+    if picture.mode in ("RGBA", "LA", "PA", "P"):  # what is transparent is paper
+        seen = picture.convert("RGBA")
+        paper = Image.new("RGBA", seen.size, "white")
+        picture = Image.alpha_composite(paper, seen)
+    written = BytesIO()
+    picture.convert("RGB").save(written, "JPEG", quality=_QUALITY)
+    return f"data:image/jpeg;base64,{base64.b64encode(written.getvalue()).decode()}"
+
+
+def _frames(picture: "Image") -> int:
+    """The pages of a TIFF; an animation is the picture that it begins with."""
+    return int(getattr(picture, "n_frames", 1)) if picture.format == "TIFF" else 1
+
+
+def _opened(name: str, data: bytes) -> "Image":
+    try:
+        from PIL import Image, UnidentifiedImageError
+    except ImportError as error:
+        raise lacking("docs", "Pictures") from error
+    try:
+        return Image.open(BytesIO(data), formats=_FORMATS)
+    except UnidentifiedImageError as error:
+        why = "is damaged, or in a format that cannot be shown to a model"
+        raise unreadable(name, Kind.IMAGE, why, "Save it as PNG or JPEG, and upload that.") from error
+    except Image.DecompressionBombError as error:
+        raise too_large(name, Kind.IMAGE, "has more pixels than can be read") from error
+
+
+def _pdfium():
+    try:
+        import pypdfium2
+    except ImportError as error:
+        raise lacking("docs", "Scanned PDF files") from error
+    return pypdfium2

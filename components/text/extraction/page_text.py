@@ -1,0 +1,234 @@
+"""What a web page says, as text (components 3.10, `clean_html`).
+
+Each block of the page is a line of its own, with blanks folded and headings marked as Markdown does; `<br>` breaks a
+line. Tables stay HTML and come at the end. Scripts, styles and comments are no part of what a page says.
+"""
+
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
+
+from canvas.errors import NodeFailure
+from components.text.extraction import charsets
+from providers.isolation.limited_process import in_limited_process
+from providers.isolation.untrusted_threads import in_untrusted_thread
+
+if TYPE_CHECKING:
+    from selectolax.lexbor import LexborHTMLParser, LexborNode
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+DEEPEST = 512  # elements in one another; browsers show no deeper ones, and what deeper pages cost grows with the depth
+SMALL_PAGE = (
+    16 * 1024
+)  # bytes or characters that cost less than 0.1 s whatever they are, so that a thread may read them
+MOST_TAGS = 300_000  # opening and closing ones
+MOST_ATTRIBUTES = 1000  # of a tag; what more cost grows with the square of their number
+
+_UNSPOKEN = frozenset({"script", "style", "template"})
+_HEADINGS = {f"h{level}": "#" * level for level in range(1, 7)}
+_BLOCKS = frozenset(
+    {
+        "address", "article", "aside", "blockquote", "body", "center", "dd", "details", "dialog", "dir", "div", "dl",
+        "dt", "fieldset", "figcaption", "figure", "footer", "form", "header", "hgroup", "hr", "legend", "li", "main",
+        "menu", "nav", "ol", "optgroup", "option", "p", "pre", "search", "section", "select", "summary", "ul",
+        *_HEADINGS,
+    }
+)  # fmt: skip
+_TAG = re.compile(
+    r"""<(?:(?P<comment>!--)|(?P<closing>/?)(?P<name>[a-zA-Z][^\s/>]*+)"""
+    r"""(?P<attributes>(?:[^>=]++|=\s*+(?:"[^"]*+"|'[^']*+'|[^\s>"'][^\s>]*+)?)*+))"""
+)
+_ATTRIBUTE = re.compile(r"""[^\s/=][^\s/=]*+(?:\s*+=\s*+(?:"[^"]*+"|'[^']*+'|\S*+))?""")
+_RAW = {
+    name: re.compile(rf"</{name}(?=[\s/>])", re.IGNORECASE)
+    for name in ("script", "style", "textarea", "title", "xmp", "iframe", "noembed", "noframes")
+}
+"""Elements whose content has no tags, and where they end."""
+_FORMATTING = frozenset(
+    {
+        "b", "big", "code", "em", "font", "i", "nobr", "s", "small", "strike", "strong", "tt", "u",
+    }
+)  # fmt: skip
+"""A closing tag ends the innermost of them, also one around blocks that are open."""
+_PLAIN = frozenset(
+    {
+        "abbr", "bdi", "bdo", "cite", "data", "del", "dfn", "ins", "kbd", "label", "map", "mark", "output", "q",
+        "ruby", "samp", "span", "sub", "sup", "time", "var",
+    }
+)  # fmt: skip
+"""A closing tag of theirs ends none that is around a block."""
+_WALLS = frozenset(
+    {
+        "applet", "caption", "marquee", "object", "select", "table", "template",
+    }
+)  # fmt: skip
+"""A closing tag within them ends nothing that is around them."""
+_NEVER_NESTED = frozenset(  # void, or closed by the next one of their kind
+    {
+        "area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "param", "source", "track", "wbr",
+        "p", "li", "dt", "dd", "option", "optgroup", "tr", "td", "th", "thead", "tbody", "tfoot", "colgroup", "a",
+        "html", "head", "body", "frame", "button",
+    }
+)  # fmt: skip
+
+
+async def read_page(size: int, read: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
+    """Read a page of this size (bytes): a small one in a thread, a larger one in a process with limits."""
+    place = in_untrusted_thread if size <= SMALL_PAGE else in_limited_process
+    return await place(read, *arguments, **named)
+
+
+def text_of_reply(content: bytes, content_type: str, *, is_page: bool) -> str:
+    """The text of a body that came over HTTP; of a page (`is_page`) what it says."""
+    declared = charsets.named(content_type)
+    if declared:
+        text = content.decode(declared, "replace")
+    else:
+        is_marked_up = is_page or "html" in content_type or "xml" in content_type
+        text = charsets.decoded(content, may_declare=is_marked_up)
+    return text_of_page(text) if is_page else text
+
+
+def text_of_page(html: str) -> str:
+    """The text of a page, "" if it has none. Takes its time on large pages, so not on an event loop.
+
+    Raises NodeFailure for a page that is nested beyond reason, and where the library is missing.
+    """
+    page = tree_of(html, remedy=" Use it without clean_html.")
+    if page.body is None:
+        return ""
+    blocks = _Blocks()
+    _read(page.body, blocks)
+    return "\n".join([*blocks.lines, *blocks.tables])
+
+
+def tree_of(html: str, *, remedy: str = "") -> "LexborHTMLParser":
+    """A page as a tree. Raises NodeFailure as above; `remedy` is what may be done about a page that is too deep."""
+    try:
+        from selectolax.lexbor import LexborHTMLParser
+    except ImportError as error:
+        raise NodeFailure("Pages cannot be turned into text here. Install it with: pip install easel[html]") from error
+    _check(html, remedy)
+    return LexborHTMLParser(html.encode("utf-8", "replace").decode())
+
+
+class _Blocks:
+    """The lines read so far, and the one that is being read."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.tables: list[str] = []
+        self._parts: list[str] = []
+        self._mark = ""
+
+    def add(self, text: str) -> None:
+        self._parts.append(text)
+
+    def end(self, mark: str = "") -> None:
+        """What was read so far is a line; the next one begins with the mark."""
+        line = " ".join("".join(self._parts).split())
+        if line:
+            self.lines.append(f"{self._mark} {line}" if self._mark else line)
+        self._parts.clear()
+        self._mark = mark
+
+    def begin(self, mark: str = "") -> None:
+        """A new line, in a block of its own or in the same. A mark that nothing followed yet waits for its line."""
+        self.end(mark or ("" if "".join(self._parts).strip() else self._mark))
+
+
+def _read(top: "LexborNode", blocks: _Blocks) -> None:
+    """Read a tree in its own order, without recursion: pages are as deep as they like to be."""
+    node = top
+    while True:
+        following = _enter(node, blocks)
+        while following is None:
+            if node.tag in _BLOCKS:
+                blocks.end()
+            if node.mem_id == top.mem_id or node.parent is None:
+                return
+            following = node.next
+            node = following or node.parent
+        node = following
+
+
+def _enter(node: "LexborNode", blocks: _Blocks) -> "LexborNode | None":
+    """Take in what a node says itself, and give its first child if there is more to read in it."""
+    tag = node.tag or ""
+    if tag == "-text":
+        blocks.add(node.text_content or "")
+        return None
+    if tag == "br":
+        blocks.begin()
+    elif tag == "table":
+        blocks.end()
+        blocks.tables.append(_table(node))
+        return None
+    elif tag in _BLOCKS:
+        blocks.begin(_HEADINGS.get(tag, ""))
+    return None if tag in _UNSPOKEN or tag.startswith("-") else node.child
+
+
+def _table(node: "LexborNode") -> str:
+    """A table as HTML, without what no table says."""
+    for unspoken in node.css(", ".join(sorted(_UNSPOKEN))):
+        unspoken.decompose()
+    for each in list(node.traverse(include_text=True)):
+        if each.is_comment_node:
+            each.decompose()
+    return node.html or ""
+
+
+def _check(html: str, remedy: str) -> None:
+    """Refuse a page that would take long to read. Raises NodeFailure.
+
+    This is an estimate, and a page that is made for it can get past it; so larger pages are read in a process that has
+    limits.
+    """
+    open_names: list[str] = []
+    place = 0
+    for _ in range(MOST_TAGS):
+        tag = _TAG.search(html, place)
+        if tag is None:
+            return
+        place = tag.end()
+        if tag["comment"]:
+            place = html.find("-->", place)
+            if place < 0:
+                return
+            continue
+        if len(tag["attributes"]) > MOST_ATTRIBUTES:
+            count = sum(1 for _ in _ATTRIBUTE.finditer(tag["attributes"]))
+            if count > MOST_ATTRIBUTES:
+                raise NodeFailure(f"A tag of the page has more than {MOST_ATTRIBUTES:,} attributes.{remedy}")
+        name = tag["name"].lower()
+        if tag["closing"]:
+            _close(name, open_names)
+        elif name in _RAW:
+            end = _RAW[name].search(html, place)
+            if end is None:
+                return
+            place = end.start()
+        elif name not in _NEVER_NESTED:
+            open_names.append(name)
+            if len(open_names) > DEEPEST:
+                raise NodeFailure(f"The page nests its elements deeper than {DEEPEST}.{remedy}")
+    raise NodeFailure(f"The page has more than {MOST_TAGS:,} tags.{remedy}")
+
+
+def _close(name: str, open_names: list[str]) -> None:
+    """Take what a closing tag ends from the names of open elements."""
+    if name in _NEVER_NESTED:
+        return
+    for place in range(len(open_names) - 1, -1, -1):
+        each = open_names[place]
+        if each == name:
+            if name in _FORMATTING:
+                del open_names[place]
+            else:
+                del open_names[place:]
+            return
+        if each in _WALLS or (name in _PLAIN and each not in _PLAIN | _FORMATTING):
+            return

@@ -1,0 +1,65 @@
+"""The text of a Word document: paragraphs and tables, in the order in which they stand.
+
+The document's XML is walked rather than python-docx's objects: these leave out what stands in content controls and in
+accepted insertions. Headers, footers, footnotes and deleted text are no part of it.
+"""
+
+from collections.abc import Iterator
+from io import BytesIO
+from typing import Any
+
+from components.text.extraction.file_kinds import Kind, check_unpacked, lacking, reading
+
+MOST_XML = 64 * 1024 * 1024  # bytes; all of a document's XML is in memory at once, several times as large
+_WORD = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
+_PARAGRAPH = f"{_WORD}p"
+_FALLBACK = "{http://schemas.openxmlformats.org/markup-compatibility/2006}Fallback"  # says the same once more
+_SIGNS = {f"{_WORD}tab": "\t", f"{_WORD}br": "\n", f"{_WORD}cr": "\n", f"{_WORD}noBreakHyphen": "-"}
+
+
+def word_parts(name: str, data: bytes) -> Iterator[str]:
+    """A line for each paragraph and each row of a table, cells apart by ` | `. Raises FileUnreadable."""
+    try:
+        from docx import Document
+    except ImportError as error:
+        raise lacking("docs", "Word documents") from error
+    check_unpacked(name, Kind.WORD, data, MOST_XML)
+    with reading(name, Kind.WORD):
+        for line in _lines(Document(BytesIO(data)).element.body):
+            yield f"{line}\n"
+
+
+def _lines(parent: Any) -> Iterator[str]:
+    """What stands directly in a body, a cell or a wrapper around paragraphs (content controls, insertions)."""
+    for element in parent:
+        if element.tag == _PARAGRAPH:
+            yield _text(element)
+        elif element.tag == f"{_WORD}tbl":
+            yield from (_row(row) for row in _inside(element, f"{_WORD}tr"))
+        elif isinstance(element.tag, str) and element.tag != _FALLBACK:
+            yield from _lines(element)
+
+
+def _row(row: Any) -> str:
+    """A table's row on one line; what stands in a cell in several lines is joined by blanks."""
+    cells = (" ".join(line for line in _lines(cell) if line) for cell in _inside(row, f"{_WORD}tc"))
+    return " | ".join(cell.replace("\n", " ") for cell in cells)
+
+
+def _inside(parent: Any, tag: str) -> Iterator[Any]:
+    """The nearest elements of a tag: those of an inner table belong to it."""
+    for element in parent:
+        if element.tag == tag:
+            yield element
+        elif element.tag != f"{_WORD}tbl" and isinstance(element.tag, str):
+            yield from _inside(element, tag)
+
+
+def _text(element: Any) -> str:
+    if element.tag == f"{_WORD}t":
+        return element.text or ""
+    if element.tag in _SIGNS:
+        return _SIGNS[element.tag]
+    if element.tag == _FALLBACK or element.tag == f"{_WORD}pPr":
+        return ""
+    return "".join(f"{_text(part)}\n" if part.tag == _PARAGRAPH else _text(part) for part in element)  # in text boxes

@@ -1,0 +1,1 @@
+"""Jinja templates in a sandbox with limits."""

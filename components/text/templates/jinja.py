@@ -1,0 +1,416 @@
+"""Jinja, as far as an author's text may use it: sandboxed, and with a bound on time and memory.
+
+The sandbox keeps templates away from Python. It does not keep them from `'a' * 10**9` or from loops in loops, and
+they run on the event loop that also renews leases. So every step spends from a budget: items of a loop, characters
+read, written, compared and multiplied. What a template costs is estimated before it is done, and whatever reads a value
+to its end pays for it: a list that holds itself twice, forty times over, is short to write and without end to compare.
+What calls cost beside that is in `components/text/templates/jinja_cost.py`; a series that is made as it is read pays
+item by item.
+
+Values never become template text: `markers` names the places in the source that stand for them, and these places are
+filled in the syntax tree.
+"""
+
+import re
+import zlib
+from collections.abc import Callable, Collection, ItemsView, Iterable, Iterator, KeysView, Mapping, Sequence, ValuesView
+from functools import wraps
+from typing import Any, cast
+
+from jinja2 import TemplateSyntaxError, nodes, pass_environment
+from jinja2.environment import Template
+from jinja2.filters import FILTERS as JINJA_FILTERS
+from jinja2.filters import make_attrgetter
+from jinja2.runtime import Context, LoopContext, Macro
+from jinja2.sandbox import ImmutableSandboxedEnvironment, SandboxedEscapeFormatter, SandboxedFormatter
+from jinja2.tests import TESTS as JINJA_TESTS
+from jinja2.utils import Cycler, Joiner, Namespace
+from jinja2.visitor import NodeTransformer
+from markupsafe import Markup
+
+from canvas.errors import NodeFailure
+from components.text.splitting import Words
+from components.text.templates.jinja_cost import each_costs, more_for, widest
+
+BUDGET = 4_000_000  # characters read or written: well under a second, and far more than anybody reads
+ITEM = 10  # what one item of a loop costs, or a call, in characters
+DEEPEST = 100  # levels of values in one another, or of filters in a chain; nobody writes down as many
+SOURCE = 10  # what compiling one character of source costs
+TAG = 1000  # what compiling one tag costs, or one value in the source: Python's compiler keeps the lock meanwhile
+PART = 150  # what compiling one operand, argument or item costs
+_NOTHING = re.compile(r"\{\{[+-]?\s*+[+-]?\}\}")
+_PARTING = re.compile(r"[-,(\[|~+*/.:=<>]")
+
+
+class TemplateTooCostly(NodeFailure):
+    """A template needs more time or memory than any text is worth."""
+
+
+class RenderFailed(Exception):
+    """A template that parses failed while it was rendered; the caller falls back to plain substitution."""
+
+
+def render(source: str, markers: Mapping[str, str], names: Mapping[str, str]) -> str:
+    """The rendered text. Each key of `markers` stands for its value wherever it occurs in `source`.
+
+    `names` are further variables that expressions may use. Raises NodeFailure for a text that does not parse,
+    TemplateTooCostly, and RenderFailed for everything else that goes wrong.
+    """
+    environment = _Environment()
+    try:
+        environment.text_length = len(source)
+        environment.spend(_compiling(source))
+        tree = _parsed(environment, source)
+        _Instrumented(markers, environment.spend).visit(tree)
+        template = Template.from_code(environment, environment.compile(tree), {**environment.globals})
+    except TemplateSyntaxError as error:
+        raise NodeFailure(error.message or "The template does not parse.", line=error.lineno) from error
+    except ValueError as error:  # of Python, for a number of very many digits
+        raise NodeFailure(f"The template does not parse: {error}") from error
+    except (RecursionError, SyntaxError) as error:  # of our compiler, or of Python's for what Jinja made of it
+        raise NodeFailure("The template is nested too deeply.") from error
+    try:
+        return template.render({**names, **markers})
+    except NodeFailure:
+        raise
+    except Exception as error:  # template code is the author's: whatever it raises is a render-time error
+        raise RenderFailed(str(error)) from error
+
+
+def _compiling(source: str) -> int:
+    """What reading and compiling a source costs: by its length, its tags, and the signs that part expressions."""
+    tags = source.count("{{") + source.count("{%")
+    return SOURCE * len(source) + TAG * tags + PART * len(_PARTING.findall(source))
+
+
+def _parsed(environment: "_Environment", source: str) -> nodes.Template:
+    """The template of a text. A text does not fail for empty braces: they stand for nothing."""
+    try:
+        return environment.parse(source)
+    except TemplateSyntaxError:
+        filled = _NOTHING.sub("", source)
+        if filled == source:
+            raise
+        return environment.parse(filled)
+
+
+class _Environment(ImmutableSandboxedEnvironment):
+    """One rendering's environment: the sandbox with a budget."""
+
+    intercepted_binops = frozenset({"+", "-", "*", "/", "//", "%", "**"})
+
+    def __init__(self) -> None:
+        super().__init__(autoescape=False, finalize=self._weighed)
+        self.left = BUDGET
+        self.text_length = 0
+        self.filters = {name: self._guarded(name, call) for name, call in FILTERS.items()}
+        self.filters["easel_counted"] = self._counted
+        self.filters["easel_joined"] = self._joined
+        self.filters["easel_weighed"] = self._weighed
+        self.tests = {name: self._guarded(name, call) for name, call in JINJA_TESTS.items()}
+        del self.globals["lipsum"]
+
+    def spend(self, amount: int) -> None:
+        self.left -= amount
+        if self.left < 0:
+            raise TemplateTooCostly("The template needs too much time or memory. Make its loops or texts smaller.")
+
+    def weight(self, value: Any) -> int:
+        """About how many characters a value has as text; gives up once the budget is passed. Refuses deep values."""
+        return len(value) if type(value) is str else self._measured(value)[0]
+
+    def _measured(self, value: Any) -> tuple[int, int]:
+        """A value's weight, and how many levels it has.
+
+        Hashing a tuple, and freeing a chain of series, recurses in C without a limit, and ends the process if the value
+        is deep enough. So whatever a template reads, looks up or compares passes here first.
+        """
+        total = levels = deepest = 0
+        level: list[Any] = [value]
+        while level:
+            below: list[Any] = []
+            for each in level:
+                match each:
+                    case str() | bytes() as text:
+                        total += len(text)
+                    case int() as number:
+                        total += 1 + number.bit_length() // 3
+                    case _Series():
+                        total += 1
+                        deepest = max(deepest, levels + each.levels)
+                    case range() as numbers:
+                        total += 1 + len(numbers)
+                    case _:
+                        parts = _parts(each)
+                        total += 1 + sum(map(len, parts))
+                        if total <= self.left:
+                            for part in parts:
+                                below.extend(part)
+                if total > self.left:
+                    return total, deepest
+            levels += bool(below)
+            deepest = max(deepest, levels)
+            if deepest > DEEPEST:
+                raise TemplateTooCostly(f"The template makes values of more than {DEEPEST} levels. Make them flatter.")
+            level = below
+        return total, deepest
+
+    def call(self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:
+        self.spend(ITEM)
+        if isinstance(__obj, Macro | LoopContext):
+            self.spend(self.text_length)  # a body may write its whole text again
+        owner, name = getattr(__obj, "__self__", None), getattr(__obj, "__name__", "")
+        levels = self._pay(name, args if owner is None else (owner, *args), kwargs)
+        metered = (self._metered(value, _size_of(owner)) for value in args)
+        return _limited(super().call(__context, __obj, *metered, **kwargs), levels)
+
+    def getitem(self, obj: Any, argument: Any) -> Any:
+        self.spend(self.weight(argument))  # what is looked up is read to its end
+        found = super().getitem(obj, argument)
+        if not isinstance(obj, str | list | tuple | dict):  # a filter by attributes has not paid for what others hold
+            self.spend(self.weight(found))
+        return found
+
+    def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
+        heavy = self.weight(left) + self.weight(right)
+        match operator:
+            case "*" if isinstance(left, int) and not isinstance(right, int):
+                heavy *= abs(left)
+            case "*" if isinstance(right, int) and not isinstance(left, int):
+                heavy *= abs(right)
+            case "**" if isinstance(left, int) and isinstance(right, int):
+                heavy *= 1 + abs(right)
+            case "%" if isinstance(left, str):
+                heavy += widest(left, right)
+            case "%" if isinstance(left, bytes):
+                heavy += widest(left.decode("latin-1"), right)
+            case _:
+                pass
+        self.spend(heavy)
+        return super().call_binop(context, operator, left, right)
+
+    def wrap_str_format(self, value: Any) -> Any:
+        formatting = super().wrap_str_format(value)
+        if formatting is None:
+            return None
+        pattern = value.__self__
+        formatter = _escaping(self, pattern) if isinstance(pattern, Markup) else _Formatter(self)
+
+        def paid(*args: Any, **kwargs: Any) -> Any:
+            self._pay("", (pattern, *args), kwargs)
+            if value.__name__ == "format_map":
+                args, kwargs = (), dict(args[0])
+            return type(pattern)(formatter.vformat(pattern, args, kwargs))
+
+        return paid
+
+    def _pay(self, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> int:
+        """Pay for reading the arguments, and for what the call makes of them; return how many levels they have."""
+        values = [*args, *kwargs.values()]
+        measured = [self._measured(value) for value in values]
+        weights = [weight for weight, _ in measured]
+        levels = max((levels for _, levels in measured), default=0)
+        self.spend(sum(weights) + more_for(name, values, weights, levels))
+        return levels
+
+    def _guarded(self, name: str, call: Any) -> Any:
+        own = 1 if hasattr(call, "jinja_pass_arg") else 0  # the first argument may be Jinja's own
+
+        @wraps(call)
+        def guarded(*args: Any, **kwargs: Any) -> Any:
+            given = args[own:]
+            self.spend(ITEM)
+            levels = self._pay(name, given, kwargs)
+            each = each_costs(name, [*given, *kwargs.values()])
+            return _limited(call(*args[:own], *(self._metered(value, each) for value in given), **kwargs), levels)
+
+        return guarded
+
+    def _metered(self, value: Any, each: int) -> Any:
+        """The value; a series that is made as it is read has no weight, so each of its items pays when it comes."""
+        if not isinstance(value, Iterator) or isinstance(value, LoopContext):
+            return value
+        return _Series(self._paying(value, each), value.levels if isinstance(value, _Series) else 0)
+
+    def _paying(self, items: Iterator[Any], each: int) -> Iterator[Any]:
+        for item in items:
+            self.spend(1 + each + self.weight(item))
+            yield item
+
+    def _counted(self, items: Iterable[Any], text: int) -> Iterator[Any]:
+        """The items of a loop whose body writes `text` characters of its own."""
+        for item in items:
+            self.spend(ITEM + text)
+            yield item
+
+    def _joined(self, items: list[Any]) -> str:
+        self.spend(self.weight(items))
+        return "".join(str(item) for item in items)
+
+    def _weighed(self, value: Any) -> Any:
+        self.spend(self.weight(value))
+        return value
+
+
+class _Series(Iterator[Any]):
+    """Items that a filter makes as they are read. Filters may stand in a chain, which `levels` counts."""
+
+    def __init__(self, items: Iterator[Any], levels: int) -> None:
+        self._items = items
+        self.levels = levels
+
+    def __next__(self) -> Any:
+        return next(self._items)
+
+
+def _limited(value: Any, levels: int) -> Any:
+    """What a call gave, made of arguments of so many levels."""
+    is_series = isinstance(value, Iterator) and not isinstance(value, LoopContext | _Series)
+    return _Series(value, levels + 1) if is_series else value
+
+
+def _parts(value: Any) -> Sequence[Collection[Any]]:
+    """What a value holds that a template can get at."""
+    match value:
+        case dict():
+            return (value.keys(), value.values())
+        case list() | tuple() | set() | frozenset() | KeysView() | ValuesView() | ItemsView():
+            return (value,)
+        case Namespace():
+            return (object.__getattribute__(value, "_Namespace__attrs").values(),)
+        case LoopContext():
+            return ([getattr(value, name) for name in ("_before", "_current", "_after")],)
+        case Cycler():
+            return (value.items,)
+        case Joiner():
+            return ((value.sep,),)
+        case _:
+            return ()
+
+
+class _Instrumented(NodeTransformer):
+    """Puts values in their places and makes loops and concatenations pay."""
+
+    def __init__(self, markers: Mapping[str, str], spend: Callable[[int], None]) -> None:
+        self.markers = Words(list(markers))
+        self.spend = spend
+
+    def visit_TemplateData(self, node: nodes.TemplateData) -> Any:
+        return [
+            nodes.Name(piece, "load", lineno=node.lineno) if marked else nodes.TemplateData(piece, lineno=node.lineno)
+            for marked, piece in self._pieces(node.data)
+        ]
+
+    def visit_Const(self, node: nodes.Const) -> nodes.Node:
+        if not isinstance(node.value, str):
+            return node
+        parts: list[nodes.Expr] = [
+            nodes.Name(piece, "load", lineno=node.lineno) if marked else nodes.Const(piece, lineno=node.lineno)
+            for marked, piece in self._pieces(node.value)
+        ]
+        return (
+            node if len(parts) < 2 and not any(isinstance(part, nodes.Name) for part in parts) else _join(parts, node)
+        )
+
+    def visit_Concat(self, node: nodes.Concat) -> nodes.Node:
+        self.generic_visit(node)
+        return _join(node.nodes, node)
+
+    def visit_For(self, node: nodes.For) -> nodes.Node:
+        text = sum(len(data.data) for data in node.find_all(nodes.TemplateData))
+        self.generic_visit(node)
+        cost = nodes.Const(text, lineno=node.lineno)
+        node.iter = nodes.Filter(node.iter, "easel_counted", [cost], [], None, None, lineno=node.lineno)
+        return node
+
+    def visit_Compare(self, node: nodes.Compare) -> nodes.Node:
+        self.generic_visit(node)
+        node.expr = _weighed(node.expr)
+        for operand in node.ops:
+            operand.expr = _weighed(operand.expr)
+        return node
+
+    def visit_Pair(self, node: nodes.Pair) -> nodes.Node:
+        self.generic_visit(node)
+        node.key = _weighed(node.key)
+        return node
+
+    def visit_Getitem(self, node: nodes.Getitem) -> nodes.Node:
+        self.generic_visit(node)
+        if isinstance(node.arg, nodes.Slice):  # which copies
+            node.node = _weighed(node.node)
+        return node
+
+    def _pieces(self, text: str) -> Iterator[tuple[bool, str]]:
+        """The text cut at its markers, in order: (is a marker, piece)."""
+        position = 0
+        for place, marker in self.markers.places(text):
+            if place > position:
+                yield False, text[position:place]
+            self.spend(TAG)
+            yield True, marker
+            position = place + len(marker)
+        if position < len(text):
+            yield False, text[position:]
+
+
+def _weighed(value: nodes.Expr) -> nodes.Expr:
+    """The expression, which pays for its whole value; a number or a text of the source has been paid for."""
+    if isinstance(value, nodes.Const):
+        return value
+    return nodes.Filter(value, "easel_weighed", [], [], None, None, lineno=value.lineno)
+
+
+def _join(parts: list[nodes.Expr], at: nodes.Node) -> nodes.Filter:
+    items = nodes.List(parts, lineno=at.lineno)
+    return nodes.Filter(items, "easel_joined", [], [], None, None, lineno=at.lineno)
+
+
+def _size_of(owner: Any) -> int:
+    """What a text writes between two items that it joins."""
+    return len(owner) if isinstance(owner, str | bytes) else 0
+
+
+class _Formatter(SandboxedFormatter):
+    """Pays for every width, once it is known: it may be made of several arguments."""
+
+    def format_field(self, value: Any, format_spec: str) -> str:
+        cast(_Environment, self._env).spend(widest(format_spec, ()))
+        return super().format_field(value, format_spec)
+
+
+class _EscapeFormatter(SandboxedEscapeFormatter):
+    def format_field(self, value: Any, format_spec: str) -> str:
+        cast(_Environment, self._env).spend(widest(format_spec, ()))
+        return super().format_field(value, format_spec)
+
+
+def _escaping(environment: _Environment, pattern: Markup) -> _EscapeFormatter:
+    return _EscapeFormatter(environment, escape=pattern.escape)
+
+
+@pass_environment
+def _summed(environment: Any, items: Iterable[Any], attribute: Any = None, start: Any = 0) -> Any:
+    """`sum`, which puts lists together without copying what it has at each step."""
+    found = items if attribute is None else map(make_attrgetter(environment, attribute), items)
+    if isinstance(start, list | tuple):
+        return type(start)([*start, *(inner for item in found for inner in _like(start, item))])
+    return sum(found, start)
+
+
+def _like(start: Any, item: Any) -> Any:
+    """A list among lists, a tuple among tuples; what else there is cannot be added to them."""
+    if not isinstance(item, type(start)):
+        raise TypeError(f"a {type(item).__name__} cannot be added to a {type(start).__name__}")
+    return item
+
+
+def _chosen(items: Any) -> Any:
+    """`random`, made repeatable: the same items give the same choice, so a second attempt says the same."""
+    choices = list(items)
+    return choices[zlib.crc32(repr(choices).encode(errors="replace")) % len(choices)] if choices else ""
+
+
+FILTERS: dict[str, Any] = {name: call for name, call in JINJA_FILTERS.items() if name not in ("urlize", "random")}
+FILTERS["random"] = _chosen
+FILTERS["sum"] = _summed

@@ -1,0 +1,139 @@
+"""PubMed: articles of medicine and the life sciences by their abstracts.
+
+DSL: `query`, `top_n`, `email` (the vendor wants to know whom to write to), `api_key` (ours: more requests a second). A
+search without hits is empty rather than an error, and an abstract is given whole (row T9).
+"""
+
+from collections.abc import Mapping
+from itertools import chain
+from typing import Annotated, Any, ClassVar
+from xml.etree.ElementTree import Element
+
+from canvas.errors import ToolError
+from components.context import NodeContext
+from components.text.templates.templates import value_text
+from components.tools.framework import evidence, http, xml_tree
+from components.tools.framework.base import Argument, Tool, ToolParams, ToolResult
+from components.tools.framework.evidence import Hit
+from components.tools.framework.parameters import positive
+from components.tools.framework.xml_tree import text_of
+from providers.interfaces import Call, Reply
+from providers.isolation.untrusted_threads import in_untrusted_thread
+from providers.models.types.rate_limits import VendorPace
+
+SEARCH = "https://eutils.ncbi.nlm.nih.gov/entrez/eutils/esearch.fcgi"
+FETCH = "https://eutils.ncbi.nlm.nih.gov/entrez/eutils/efetch.fcgi"
+PACE = VendorPace(requests=3, seconds=1.0, with_key=10)
+ARTICLE = "https://pubmed.ncbi.nlm.nih.gov/"
+
+
+class PubMedParams(ToolParams):
+    secrets: ClassVar[tuple[str, ...]] = ("api_key",)
+
+    top_n: Annotated[int, positive("Top N")] = 12
+    email: Any = "A.N.Other@example.com"
+    api_key: Any = ""
+
+    @property
+    def shown_key(self) -> str:
+        return value_text(self.api_key).strip()
+
+
+async def search(params: PubMedParams, arguments: Mapping[str, Any], ctx: NodeContext) -> ToolResult:
+    caller = {"db": "pubmed", "retmode": "xml", "email": value_text(params.email), "tool": "easel"}
+    if params.shown_key:
+        caller["api_key"] = params.shown_key
+    asked = {**caller, "term": value_text(arguments["query"]), "retmax": params.top_n}
+    ids = _ids(await http.fetch(ctx, "PubMed", Call("GET", SEARCH, params=asked)))[: params.top_n]
+    rows: list[dict[str, str]] = []
+    if ids:
+        reply = await http.fetch(ctx, "PubMed", Call("GET", FETCH, params={**caller, "id": ",".join(ids)}))
+        found = await in_untrusted_thread(_tree, reply, "PubmedArticleSet")
+        rows = [_row(article) for article in found.iter("PubmedArticle")]
+    hits = (Hit(row["title"], row["url"], _content(row)) for row in rows)
+    formalized = await evidence.cite_hits(hits, ctx)
+    return ToolResult({"formalized_content": formalized, "json": rows}, answer=formalized)
+
+
+def _ids(reply: Reply) -> list[str]:
+    """The numbers of the articles found; the vendor's mirrors answer in JSON as well. Raises ToolError for an error."""
+    if reply.content.lstrip().startswith(b"{"):
+        body = http.object_of(reply)
+        result = body.get("esearchresult")
+        found: Mapping[str, Any] = result if isinstance(result, dict) else {}
+        _refused_if(value_text(found.get("ERROR") or body.get("error")))
+        return [str(number) for number in http.rows_of(found.get("idlist"), "idlist")]
+    return [text_of(number) for number in _tree(reply, "eSearchResult").iterfind("IdList/Id")]
+
+
+def _tree(reply: Reply, name: str) -> Element:
+    """An answer by the name of its root. Raises ToolError for an error, and for anything else."""
+    tree = xml_tree.parse(reply.content)
+    _refused_if(text_of(tree.find("ERROR")))
+    if tree.tag != name:
+        raise ToolError(f"The answer is no {name}: {http.text_of(reply)[: http.SHOWN]}")
+    return tree
+
+
+def _refused_if(said: str) -> None:
+    if said:
+        raise ToolError(said)
+
+
+def _row(article: Element) -> dict[str, str]:
+    authors = (_author(author) for author in article.iterfind(".//AuthorList/Author"))
+    issue = "MedlineCitation/Article/Journal/JournalIssue"
+    number = _text(article, "MedlineCitation/PMID")
+    return {
+        "title": _text(article, "MedlineCitation/Article/ArticleTitle") or "No title",
+        "url": f"{ARTICLE}{number}",
+        "authors": ", ".join(name for name in authors if name) or "Unknown Authors",
+        "journal": _text(article, "MedlineCitation/Article/Journal/Title") or "Unknown Journal",
+        "volume": _text(article, f"{issue}/Volume") or "-",
+        "issue": _text(article, f"{issue}/Issue") or "-",
+        "pages": _text(article, "MedlineCitation/Article/Pagination/MedlinePgn") or "-",
+        "doi": _doi(article) or "-",
+        "abstract": _abstract(article) or "No abstract available",
+    }
+
+
+def _content(row: Mapping[str, str]) -> str:
+    names = ("title", "authors", "journal", "volume", "issue", "pages")
+    lines = [f"{name.capitalize()}: {row[name]}" for name in names]
+    return "\n".join([*lines, f"DOI: {row['doi']}", f"Abstract: {row['abstract']}"])
+
+
+def _author(author: Element) -> str:
+    return " ".join(part for part in (_text(author, "ForeName"), _text(author, "LastName")) if part)
+
+
+def _doi(article: Element) -> str:
+    """The article's own: its list of references has a list of ids for each."""
+    own = article.iterfind("PubmedData/ArticleIdList/ArticleId")
+    listed = (text_of(found) for found in own if found.get("IdType") == "doi")
+    places = article.iterfind("MedlineCitation/Article/ELocationID")
+    located = (text_of(at) for at in places if at.get("EIdType") == "doi" and at.get("ValidYN") != "N")
+    return next((doi for doi in chain(listed, located) if doi), "")
+
+
+def _abstract(article: Element) -> str:
+    """All of it; the parts of a structured one are lines that begin with their label."""
+    parts = article.iterfind("MedlineCitation/Article/Abstract/AbstractText")
+    return "\n".join(f"{part.get('Label')}: {text_of(part)}" if part.get("Label") else text_of(part) for part in parts)
+
+
+def _text(element: Element, path: str) -> str:
+    return text_of(element.find(path))
+
+
+PUBMED = Tool(
+    "PubMed",
+    "pubmed_search",
+    PubMedParams,
+    description="Searches articles of medicine and the life sciences, and returns abstracts.",
+    arguments={"query": Argument("string", "Key words in English.", required=True, default="{sys.query}")},
+    call=search,
+    effect="idempotent",
+    brings_sources=True,
+    pace=PACE,
+)

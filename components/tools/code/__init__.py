@@ -1,0 +1,1 @@
+"""CodeExec: programs in a sandbox, their output and files."""

@@ -1,0 +1,241 @@
+"""CodeExec: run a program of the author's or of the model's, somewhere else.
+
+DSL: `lang` (`python`, `javascript`), `script` with a function `main`, `arguments` {name: reference}, `outputs` with one
+output of the node's own and its type. What `main` gives becomes that output, `raw_result`, and as text `content`; files
+that it leaves in `artifacts/` are kept (`_ARTIFACTS`, `attachments`). A program is never carried out twice on its own
+account: `max_retries` counts for nothing, what came of it is recorded, and a worker that is lost while it runs leaves
+the question whether it has happened, unless the sandbox says that nothing can have come of it (row T13).
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Annotated, Any, ClassVar
+
+from pydantic import Field
+
+from canvas.errors import ToolError
+from components.context import NodeContext
+from components.text.templates.templates import value_text
+from components.tools.code import output_contract, output_files
+from components.tools.code.output_contract import Contract
+from components.tools.framework.base import Argument, Tool, ToolParams, ToolResult
+from components.tools.framework.parameters import filled, one_of
+from providers.interfaces import Program, ProgramResult, Sandbox
+from providers.isolation.untrusted_threads import in_untrusted_thread
+from providers.models.text.sanitizer import clean
+
+LANGUAGES: Mapping[str, str] = {
+    "python": "python",
+    "python3": "python",
+    "nodejs": "nodejs",
+    "javascript": "nodejs",
+}
+"""What authors and models write, and what a sandbox is told."""
+
+NO_SANDBOX = (
+    "No sandbox is configured to run code. Set EASEL_SANDBOX on the workers, for example EASEL_SANDBOX=local, "
+    "and start them again."
+)
+LONGEST_ERROR = 4000  # characters: the end of what a program says about its failure
+_DEFAULT_SCRIPT = 'def main(arg1: str, arg2: str) -> dict:\n    return {"result": arg1 + arg2}\n'
+_DONE = "code:done"
+_MOST_PRINTED = 16_000  # characters of what a program has printed that a model reads beside its result
+_RETURNS = "It defines `main`, without parameters, which returns a JSON value"
+
+
+def _default_outputs() -> dict[str, Any]:
+    return {"result": {"value": "", "type": "object"}, "attachments": {"value": [], "type": "Array<String>"}}
+
+
+class CodeExecParams(ToolParams):
+    null_counts: ClassVar[tuple[str, ...]] = ("script",)
+
+    lang: Annotated[str, one_of("Support languages", tuple(LANGUAGES))] = "python"
+    script: Annotated[Any, filled("Script")] = _DEFAULT_SCRIPT
+    arguments: Any = Field(default_factory=dict[str, Any])
+    outputs: Any = Field(default_factory=_default_outputs)
+
+    @property
+    def further_arguments(self) -> tuple[str, ...]:
+        """Arguments of the program: what a call brings for one goes before the author's reference."""
+        return tuple(map(str, self.arguments)) if isinstance(self.arguments, Mapping) else ()
+
+
+async def execute(params: CodeExecParams, arguments: Mapping[str, Any], ctx: NodeContext) -> ToolResult:
+    contract = output_contract.contract_of(params.outputs)
+    program = _program(params, arguments, ctx)
+    sandbox = ctx.services.sandbox
+    if sandbox is None:
+        raise ToolError(NO_SANDBOX)
+    if sandbox.repeatable:
+        return _judged(await _carried_out(sandbox, program, contract, ctx), contract)
+    kept = await ctx.recall(_DONE)
+    if kept is None:
+        async with ctx.unrepeatable():
+            kept = await _carried_out(sandbox, program, contract, ctx)
+            await ctx.record(_DONE, kept)  # before anybody acts on it
+    return _judged(kept, contract)
+
+
+async def _carried_out(sandbox: Sandbox, program: Program, contract: Contract, ctx: NodeContext) -> Mapping[str, Any]:
+    """{"outputs"} or {"error"}, and {"printed"}: what the program has printed beside its result."""
+    printed = ""
+    try:
+        result = await sandbox.run(program)
+        printed = clean(result.stdout).strip()
+        outputs = await _outputs(result, contract, ctx)
+    except ToolError as error:
+        return {"error": error.message, "printed": printed}
+    return {"outputs": outputs, "printed": printed if result.has_value else ""}
+
+
+async def _outputs(result: ProgramResult, contract: Contract, ctx: NodeContext) -> dict[str, Any]:
+    """All outputs that a run of the program brings, its own under the contract's name. Raises ToolError."""
+    value, kind, text = await in_untrusted_thread(_told, result)
+    kept = await output_files.keep(result.files, ctx)
+    return {
+        contract.name: value,
+        "raw_result": value,
+        "actual_type": kind,
+        "content": "\n\n".join(part for part in (text, kept.content) if part),
+        "attachments": kept.links,
+        "_ARTIFACTS": kept.artifacts or None,
+        "_ATTACHMENT_CONTENT": kept.content,
+    } | _skipped(result)
+
+
+def _skipped(result: ProgramResult) -> dict[str, Any]:
+    """The files that were left where they were, an output only of a program that has left such."""
+    told = [{"name": clean(file.name), "reason": file.reason} for file in result.skipped]
+    return {"_SKIPPED_ARTIFACTS": told} if told else {}
+
+
+def _told(result: ProgramResult) -> tuple[Any, str, str]:
+    """What a program gave, its type and its text. Raises ToolError in its own words if it failed."""
+    value = _value(result)
+    return value, output_contract.type_of(value), output_contract.content_text(value)
+
+
+def _value(result: ProgramResult) -> Any:
+    if result.has_value:
+        return output_contract.json_value(result.value)
+    has_said_nothing = not result.files and not result.stdout.strip()
+    if result.exit_code != 0 or (result.stderr.strip() and has_said_nothing):
+        told = result.stderr.strip()[-LONGEST_ERROR:]
+        raise ToolError(told or f"The program ended with exit code {result.exit_code}.")
+    return output_contract.printed_value(result.stdout)
+
+
+def _judged(kept: Mapping[str, Any], contract: Contract) -> ToolResult:
+    """The result, if it is what the contract promises. Else an error: the node has the rest of the outputs, and a model
+    reads what the program gave and printed, and what is wrong with it."""
+    printed = _shown_print(kept.get("printed") or "")  # a release before this one has recorded none
+    failure = kept.get("error")
+    if failure:
+        told = {"error": f"{CODE_EXEC.name} error: {failure}", **printed} if printed else None
+        raise ToolError(failure, answer=told)
+    outputs: Mapping[str, Any] = kept["outputs"]
+    shown = {name: value for name, value in outputs.items() if not name.startswith("_")} | printed
+    wrong = contract.mismatch(outputs[contract.name])
+    if wrong:
+        emptied = {contract.name: None}
+        raise ToolError(wrong, outputs={**outputs, **emptied}, answer={"error": wrong, **shown, **emptied})
+    return ToolResult(outputs, answer=shown)
+
+
+def _shown_print(text: str) -> dict[str, str]:
+    """What a program has printed, for a model: its end, if it is long."""
+    shown = text if len(text) <= _MOST_PRINTED else f"[...]{text[-_MOST_PRINTED:]}"
+    return {"printed": shown} if text else {}
+
+
+def for_models(params: CodeExecParams) -> CodeExecParams:
+    """The parameters as an Agent's tool has them: outputs that are as they come promise nothing of a program that only
+    the model will write."""
+    name, declared = next(iter(_default_outputs().items()))
+    own = {key: value for key, value in _own_outputs(params).items() if key not in output_contract.RESERVED}
+    kind = own[name].get("type") if list(own) == [name] and isinstance(own[name], Mapping) else None
+    if str(kind or "").strip().lower() != declared["type"]:
+        return params
+    return params.model_copy(
+        update={"outputs": {**_own_outputs(params), name: {**own[name], "type": output_contract.ANY}}}
+    )
+
+
+def _own_outputs(params: CodeExecParams) -> Mapping[str, Any]:
+    return params.outputs if isinstance(params.outputs, Mapping) else {}
+
+
+def _arguments_told(params: CodeExecParams) -> Mapping[str, Argument]:
+    """The arguments as a model is told of them: with the type that the author wants, if it is any."""
+    try:
+        contract = output_contract.contract_of(params.outputs)
+    except ToolError:  # every call says what is wrong with it
+        return CODE_EXEC.arguments
+    if contract.promises_nothing:
+        return CODE_EXEC.arguments
+    script = CODE_EXEC.arguments["script"]
+    described = f"The whole program. {_RETURNS} of type {contract.type_name}."
+    return {**CODE_EXEC.arguments, "script": replace(script, description=described)}
+
+
+def _program(params: CodeExecParams, arguments: Mapping[str, Any], ctx: NodeContext) -> Program:
+    """What is to run. Of the arguments those that a call brings win over what the author refers to."""
+    language = value_text(arguments.get("lang")) or params.lang
+    if language.strip().lower() not in LANGUAGES:
+        raise ToolError(f"Language {language} is not supported. Use one of {', '.join(LANGUAGES)}.")
+    return Program(
+        language=LANGUAGES[language.strip().lower()],
+        script=value_text(arguments.get("script")) or value_text(params.script),
+        arguments=_arguments(params, arguments, ctx),
+        timeout=ctx.time_limit(CODE_EXEC.name),
+        key=f"{ctx.run_id}:{ctx.node_id}:{ctx.scope_item}:{ctx.visit}",
+    )
+
+
+def _arguments(params: CodeExecParams, given: Mapping[str, Any], ctx: NodeContext) -> dict[str, Any]:
+    declared = params.arguments if isinstance(params.arguments, Mapping) else {}
+    values: dict[str, Any] = {}
+    for name, reference in declared.items():
+        if name in given and name not in CODE_EXEC.arguments:
+            values[name] = given[name]
+        else:
+            values[name] = ctx.lookup(str(reference)) if reference else None
+        ctx.note_input(name, values[name])
+    return values
+
+
+CODE_EXEC = Tool(
+    "CodeExec",
+    "execute_code",
+    CodeExecParams,
+    description=(
+        "Runs a program and returns what its function `main` returns. Use it to compute, to convert data or to draw "
+        "charts: files that it writes into the folder `artifacts` are given to the user. What it prints is returned "
+        "as well."
+    ),
+    arguments={
+        "lang": Argument("string", "The program's language.", required=True, enum=("python", "javascript")),
+        "script": Argument(
+            "string",
+            f"The whole program. {_RETURNS}.",
+            required=True,
+        ),
+    },
+    call=execute,
+    effect="keyed",
+    empty=None,
+    main_output="content",
+    retries=0,
+    for_models=for_models,
+    arguments_told=_arguments_told,
+    outputs=(
+        "result",
+        "raw_result",
+        "actual_type",
+        "content",
+        "attachments",
+        "_ARTIFACTS",
+        "_ATTACHMENT_CONTENT",
+    ),
+)

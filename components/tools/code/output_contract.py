@@ -1,0 +1,160 @@
+"""What a code node promises to give: one output of its own name and type (tools 3.1).
+
+    contract = contract_of({"result": {"type": "Array<Number>"}})
+    contract.mismatch([1, "x"])   ->  "CodeExec contract mismatch at [1]: expected type Number, got String"
+    type_of([1, "x"])             ->  "Array<Any>"
+    content_text({"a": 1})        ->  '{\\n  "a": 1\\n}'
+
+Types are those of JSON: a boolean is no number, and null is of no type but Null and Any.
+"""
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from canvas.errors import ToolError
+from components.nodes.data.python_text import literal
+from providers.models.text.sanitizer import clean
+
+ANY = "Any"
+RESERVED = frozenset(
+    {
+        "content", "actual_type", "attachments", "_ERROR", "_ARTIFACTS", "_ATTACHMENT_CONTENT", "raw_result",
+        "_created_time", "_elapsed_time",
+    }
+)  # fmt: skip
+"""Outputs that every code node has; an author's own output has another name."""
+
+DEEPEST = 100  # levels of a value, and of Array<Array<...>>
+LARGEST = 10**4300 - 1  # Python writes no longer numbers
+
+_TYPES: Mapping[str, str] = {name.lower(): name for name in ("String", "Number", "Boolean", "Object", "Null", ANY)}
+_ARRAY = re.compile(r"array\s*<(.*)>", re.IGNORECASE | re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Contract:
+    """The name of a node's own output, and what it must be: `items` levels of arrays around a plain type."""
+
+    name: str
+    of: str
+    items: int = 0
+
+    @property
+    def type_name(self) -> str:
+        """The type as it is written: `Array<Number>`."""
+        return "Array<" * self.items + self.of + ">" * self.items
+
+    @property
+    def promises_nothing(self) -> bool:
+        """Whether every value is as promised."""
+        return self.of == ANY and self.items == 0
+
+    def mismatch(self, value: Any) -> str | None:
+        """What is wrong with a value; None if it is as promised."""
+        return _mismatch(value, self.of, self.items, "")
+
+
+def contract_of(outputs: Any) -> Contract:
+    """The contract that declared outputs make. Raises ToolError unless exactly one of them is the node's own."""
+    declared = outputs if isinstance(outputs, Mapping) else {}
+    own = [str(name) for name in declared if name not in RESERVED]
+    if len(own) != 1:
+        raise ToolError(f"CodeExec contract must contain exactly one business output, got {len(own)}")
+    name = own[0]
+    if not name.strip():
+        raise ToolError("CodeExec business output name must not be empty")
+    if name.strip() in RESERVED:
+        raise ToolError(f"CodeExec reserved output name is not allowed: {name.strip()}")
+    if "." in name:
+        raise ToolError(f"CodeExec business output name must not contain '.': {name}")
+    schema = declared[name]
+    of, items = _parsed(schema.get("type") if isinstance(schema, Mapping) else None)
+    return Contract(name, of, items)
+
+
+def type_of(value: Any) -> str:
+    """The type of a JSON value; an array whose items differ, or that has none, is Array<Any>."""
+    match value:
+        case None:
+            return "Null"
+        case bool():
+            return "Boolean"
+        case int() | float():
+            return "Number"
+        case str():
+            return "String"
+        case Mapping():
+            return "Object"
+        case _:
+            kinds = {type_of(item) for item in value}
+            return f"Array<{kinds.pop() if len(kinds) == 1 else ANY}>"
+
+
+def content_text(value: Any) -> str:
+    """A value as the node's `content`: text as it is, objects and arrays laid out, everything else Python's way."""
+    if value is None:
+        return ""
+    if isinstance(value, Mapping | list):
+        return json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False)
+    return str(value)
+
+
+def printed_value(stdout: str) -> Any:
+    """What a program without a result has printed: JSON, else a Python literal, else the text."""
+    text = clean(stdout).strip()
+    if not text:
+        return ""
+    try:
+        return json_value(json.loads(text))
+    except (ValueError, RecursionError):
+        return literal(text)
+
+
+def json_value(value: Any, levels: int = DEEPEST) -> Any:
+    """A value as it can be stored: NaN and infinity are null, texts are clean. Raises ToolError for what cannot."""
+    if levels == 0:
+        raise ToolError(f"The result is nested more than {DEEPEST} levels deep.")
+    match value:
+        case None | bool():
+            return value
+        case str():
+            return clean(value)
+        case int():
+            if abs(value) > LARGEST:
+                raise ToolError("The result has a number of more than 4,300 digits.")
+            return value
+        case float():
+            return value if math.isfinite(value) else None
+        case Mapping():
+            return {clean(str(name)): json_value(member, levels - 1) for name, member in value.items()}
+        case list() | tuple():
+            return [json_value(item, levels - 1) for item in value]
+        case _:
+            raise ToolError(f"The result has a {type(value).__name__} in it, which is no JSON.")
+
+
+def _parsed(written: Any) -> tuple[str, int]:
+    """A written type as a plain one and the levels of arrays around it. Raises ToolError for one that is none."""
+    inner, levels = str(written or "").strip(), 0
+    while (found := _ARRAY.fullmatch(inner)) and levels < DEEPEST:
+        inner, levels = found[1].strip(), levels + 1
+    if not inner and not levels:
+        return ANY, 0
+    if inner.lower() not in _TYPES:
+        raise ToolError(f"Unsupported expected type: {written}")
+    return _TYPES[inner.lower()], levels
+
+
+def _mismatch(value: Any, of: str, items: int, path: str) -> str | None:
+    if items and isinstance(value, list):
+        found = (_mismatch(item, of, items - 1, f"{path}[{number}]") for number, item in enumerate(value))
+        return next((text for text in found if text), None)
+    got = type_of(value)
+    if not items and of in (ANY, got):
+        return None
+    expected = "Array<" * items + of + ">" * items
+    return f"CodeExec contract mismatch at {path or 'value'}: expected type {expected}, got {got}"

@@ -1,0 +1,103 @@
+"""Files that a program left behind: kept, linked, and put into words for a model (tools 3.1).
+
+kept = await keep(result.files, ctx)
+kept.artifacts    [{"name", "url", "mime_type", "size"}]
+kept.links        ["![chart.png](/api/v1/documents/artifact/...)"]
+kept.content      "attachment_count: 1\\n\\nattachment1 (image): chart.png\\n..."
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any
+from urllib.parse import quote
+
+from canvas.errors import NodeFailure
+from components.context import NodeContext
+from components.text.extraction.charsets import decoded
+from components.text.extraction.pdf import pdf_parts
+from providers.interfaces import ProducedFile
+from providers.isolation.limited_process import in_limited_process
+from providers.isolation.untrusted_threads import in_untrusted_thread
+from providers.models.text.sanitizer import clean
+
+MOST_TEXT = 20_000  # characters of one file
+_SHOWN_AS_TEXT = frozenset({"csv", "json", "html", "txt", "md", "xml", "tsv"})
+_DIGITS = 8  # of a file's digest, in the name under which it is kept
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What a node says of the files. All three are empty where there are none."""
+
+    artifacts: list[dict[str, Any]]
+    links: list[str]
+    content: str
+
+
+async def keep(files: Sequence[ProducedFile], ctx: NodeContext) -> Kept:
+    """Store the files and describe them, in order."""
+    artifacts: list[dict[str, Any]] = []
+    links: list[str] = []
+    told: list[str] = []
+    for number, file in enumerate(files, 1):
+        name = clean(file.name)
+        url = await _stored(name, file, ctx)
+        is_image = file.mime_type.startswith("image/")
+        kind = "image" if is_image else _extension(name) or "file"
+        text = await _shown(name, kind, file.data)
+        if text is None:
+            text = f"Artifact generated but parse failed. Download: {url}"
+        artifacts.append({"name": name, "url": url, "mime_type": file.mime_type, "size": len(file.data)})
+        links.append(f"![{name}]({url})" if is_image else f"[Download {name}]({url})")
+        told.append(f"attachment{number} ({kind}): {name}\n{text}")
+    content = "\n\n".join([f"attachment_count: {len(told)}", *told]) if told else ""
+    return Kept(artifacts, links, content)
+
+
+async def _stored(name: str, file: ProducedFile, ctx: NodeContext) -> str:
+    """Keep a file; its address. Calls of one node that make different files of one name do not share it."""
+    digest = sha256(file.data).hexdigest()[:_DIGITS]
+    bare = name.rpartition("/")[2]
+    saved = await ctx.save_file(f"{digest}-{bare}", file.data, file.mime_type)
+    extension = _extension(name)
+    stored = f"{saved['doc_id']}.{extension}" if extension else str(saved["doc_id"])
+    return f"/api/v1/documents/artifact/{quote(stored)}?session_id={quote(ctx.run_id)}"
+
+
+async def _shown(name: str, kind: str, data: bytes) -> str | None:
+    """What a file says; None if it has no text that we can get at."""
+    try:
+        if kind in _SHOWN_AS_TEXT:
+            return await in_untrusted_thread(_beginning, data, may_declare=kind == "html")
+        if kind == "pdf":
+            return await in_limited_process(beginning_of_pdf, name, data)
+    except NodeFailure:
+        return None
+    return None
+
+
+def _beginning(data: bytes, *, may_declare: bool) -> str:
+    return clean(decoded(data, may_declare=may_declare))[:MOST_TEXT]
+
+
+def beginning_of_pdf(name: str, data: bytes) -> str:
+    """The beginning of a PDF's text."""
+    return _first(pdf_parts(name, data))
+
+
+def _first(parts: Iterable[str]) -> str:
+    """The beginning of a text that comes in parts."""
+    kept: list[str] = []
+    room = MOST_TEXT
+    for part in parts:
+        kept.append(clean(part)[:room])
+        room -= len(part)
+        if room <= 0:
+            break
+    return "".join(kept)
+
+
+def _extension(name: str) -> str:
+    bare = name.rpartition("/")[2]
+    return bare.rpartition(".")[2].lower() if "." in bare else ""

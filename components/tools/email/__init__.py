@@ -1,0 +1,1 @@
+"""Email: messages and the record of their delivery."""

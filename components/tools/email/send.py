@@ -1,0 +1,152 @@
+"""Email: send a letter by way of the author's mail server.
+
+DSL: `to_email`, `cc_email`, `subject`, `content` (HTML), `smtp_server`, `smtp_port`, `smtp_username`, `email`,
+`password`, `sender_name`. Port 465 speaks TLS from the first byte, every other one STARTTLS. A letter is
+never sent twice on the tool's own account (`delivery.py`, row T15), and its Message-ID is the same in every attempt.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Annotated, Any, ClassVar
+from urllib.parse import urlsplit
+
+from pydantic import Field, field_validator
+
+from canvas.errors import ToolError
+from components.context import NodeContext
+from components.text.templates.templates import value_text
+from components.tools.email import message
+from components.tools.email.delivery_record import Deliveries
+from components.tools.email.message import Letter
+from components.tools.framework import http
+from components.tools.framework.base import Argument, Tool, ToolParams, ToolResult, pause, tries_more
+from components.tools.framework.parameters import filled, positive
+from providers.interfaces import Mail, MailAccount
+
+TLS_AT_ONCE = 465  # the port on which TLS does not wait to be asked for
+LARGEST_PORT = 65535
+_SHARE_OF_LIMIT = 0.9  # so that a letter on its way can still be told from one that was never sent
+_NOT_SENT: Mapping[str, Any] = {"success": False}
+
+
+class EmailParams(ToolParams):
+    secrets: ClassVar[tuple[str, ...]] = ("password",)
+
+    smtp_server: Annotated[Any, filled("SMTP Server")] = Field("", validate_default=True)
+    smtp_port: Annotated[int, positive("SMTP Port")] = TLS_AT_ONCE
+    smtp_username: Any = ""
+    email: Annotated[Any, filled("Sender Email")] = Field("", validate_default=True)
+    password: Annotated[Any, filled("Password")] = Field("", validate_default=True, repr=False)
+    sender_name: Annotated[Any, filled("Sender Name")] = Field("", validate_default=True)
+
+    @field_validator("smtp_port")
+    @classmethod
+    def _is_a_port(cls, port: int) -> int:
+        if port > LARGEST_PORT:
+            raise ValueError(f"SMTP Port {port} not supported, should be 1 to {LARGEST_PORT}")
+        return port
+
+
+async def send(params: EmailParams, arguments: Mapping[str, Any], ctx: NodeContext) -> ToolResult:
+    """Whatever goes wrong, `success` says that nothing is known to have been sent."""
+    try:
+        return await _sent(params, arguments, ctx)
+    except ToolError as error:
+        error.details = {**error.details, "outputs": _NOT_SENT}
+        raise
+    except Exception as error:
+        raise ToolError(f"Unexpected error: {error}", outputs=_NOT_SENT) from error
+
+
+async def _sent(params: EmailParams, arguments: Mapping[str, Any], ctx: NodeContext) -> ToolResult:
+    to_send = _letter(params, arguments, ctx)
+    if not to_send.recipients:
+        return ToolResult(_NOT_SENT, answer="")
+    mail = ctx.services.mail
+    if mail is None:
+        raise ToolError("Email is not available: this deployment lets its canvases send no mail.")
+    deliveries = Deliveries(ctx)
+    refused = await deliveries.look()
+    if refused is None:
+        refused = await _handed_over(to_send, mail, params, deliveries, ctx)
+    return ToolResult({"success": True, **({"refused": list(refused)} if refused else {})}, answer=True)
+
+
+async def _handed_over(
+    to_send: Letter, mail: Mail, params: EmailParams, deliveries: Deliveries, ctx: NodeContext
+) -> Mapping[str, str]:
+    """The recipients that were refused, after as many tries as the author allows. Raises ToolError."""
+    clock = asyncio.get_running_loop()
+    ends_at = clock.time() + ctx.time_limit(EMAIL.name) * _SHARE_OF_LIMIT
+    left = tries_more(params)
+    while True:
+        try:
+            async with mail.connect(_account(params, ends_at - clock.time(), ctx)) as session:
+                refused = await session.address(to_send.sender, to_send.recipients)
+                await deliveries.carry_out(session, message.written(to_send, datetime.now(UTC)), refused)
+                return refused
+        except ToolError as error:
+            wait = pause(error, params)
+            if not left or not error.retryable or clock.time() + wait >= ends_at:
+                raise
+        left -= 1
+        await asyncio.sleep(wait)
+
+
+def _letter(params: EmailParams, arguments: Mapping[str, Any], ctx: NodeContext) -> Letter:
+    to = message.addresses_in(arguments["to_email"])
+    cc = message.addresses_in(arguments.get("cc_email"), but=to) if to else []
+    if len(to) + len(cc) > message.MOST_RECIPIENTS:
+        raise ToolError(f"A message goes to {message.MOST_RECIPIENTS} recipients at most.")
+    return Letter(
+        sender=message.address_of(value_text(params.email)),
+        sender_name=value_text(params.sender_name),
+        to=to,
+        cc=cc,
+        subject=value_text(arguments.get("subject")),
+        html=value_text(arguments.get("content")),
+        key=ctx.activation_id,
+        names=message.names_in(arguments.get("cc_email")) | message.names_in(arguments["to_email"]),
+    )
+
+
+def _account(params: EmailParams, seconds: float, ctx: NodeContext) -> MailAccount:
+    """The author's server, or the one that the deployment has in its place: `smtp://relay:587`, `smtps://relay`."""
+    host, port = value_text(params.smtp_server).strip(), params.smtp_port
+    named = http.named_place(ctx.services.base_urls, EMAIL.name, host)
+    scheme = ""
+    if named:
+        split = urlsplit(named if "://" in named else f"//{named}")
+        scheme, host, port = split.scheme, split.hostname or "", split.port or port
+    return MailAccount(
+        host=host,
+        port=port,
+        username=value_text(params.smtp_username).strip() or value_text(params.email).strip(),
+        password=value_text(params.password),
+        tls=scheme == "smtps" or (scheme != "smtp" and port == TLS_AT_ONCE),
+        timeout=max(0.0, seconds),
+        trusted=bool(named),
+    )
+
+
+EMAIL = Tool(
+    "Email",
+    "email",
+    EmailParams,
+    description="Sends an e-mail from the account that was set up. Use it only when the user wants a message sent.",
+    arguments={
+        "to_email": Argument(
+            "string", "Addresses of the recipients, with commas between them.", required=True, default="{sys.query}"
+        ),
+        "cc_email": Argument("string", "Addresses of those who get a copy, with commas between them.", default=""),
+        "subject": Argument("string", "The subject, one line.", default=""),
+        "content": Argument("string", "The message, as HTML.", default=""),
+    },
+    call=send,
+    effect="keyed",
+    empty=_NOT_SENT,
+    main_output="result",
+    owns_retries=True,
+    outputs=("success", "refused", "result"),
+)

@@ -1,0 +1,1 @@
+"""Tools that ask for prices, news and figures of markets."""

@@ -1,0 +1,97 @@
+"""How finance.yahoo.com is asked: three addresses, and for facts a cookie with a token (a crumb) that belongs to it."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+from canvas.errors import ToolError
+from components.context import NodeContext
+from components.text.templates.templates import value_text
+from components.tools.framework import http
+from providers.interfaces import Call, Reply
+
+TOOL = "YahooFinance"
+COOKIE = "https://fc.yahoo.com/"
+CRUMB = "https://query1.finance.yahoo.com/v1/test/getcrumb"
+FACTS = "https://query2.finance.yahoo.com/v10/finance/quoteSummary/"
+CHART = "https://query1.finance.yahoo.com/v8/finance/chart/"
+SEARCH = "https://query2.finance.yahoo.com/v1/finance/search"
+MOST_NEWS = 10
+
+_COOKIE = re.compile(r"(?:^|,)\s*([\w-]+=[^;,\s]*)")
+_LONGEST_CRUMB = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Yahoo:
+    """The vendor, for one stock."""
+
+    ctx: NodeContext
+    symbol: str
+
+    async def facts(self, modules: Sequence[str]) -> Mapping[str, Any]:
+        """What the vendor knows, by module; modules it does not have are missing."""
+        params, headers = await self._admission()
+        params["modules"] = ",".join(modules)
+        reply = await http.ask(self.ctx, TOOL, self._call(self._address(FACTS), params, headers))
+        return _only_result(reply, "quoteSummary")
+
+    async def month(self) -> Mapping[str, Any]:
+        """Daily bars of the last month: `timestamp`, `meta`, `indicators`."""
+        asked = {"range": "1mo", "interval": "1d"}
+        reply = await http.ask(self.ctx, TOOL, self._call(self._address(CHART), asked))
+        return _only_result(reply, "chart")
+
+    async def news(self) -> list[Any]:
+        """Recent articles that mention the stock."""
+        asked = {"q": self.symbol, "newsCount": MOST_NEWS, "quotesCount": 0}
+        reply = await http.fetch(self.ctx, TOOL, self._call(SEARCH, asked), http.NO_PROGRAMS)
+        return http.rows_of(http.object_of(reply).get("news"), "news")
+
+    async def _admission(self) -> tuple[dict[str, Any], dict[str, str]]:
+        """The crumb and the cookie. Without them the vendor is asked all the same, and says why it refuses."""
+        greeting = await http.ask(self.ctx, TOOL, self._call(COOKIE))
+        cookies = "; ".join(_COOKIE.findall(greeting.headers.get("set-cookie", "")))
+        headers = {"Cookie": cookies} if cookies else {}
+        reply = await http.ask(self.ctx, TOOL, self._call(CRUMB, None, headers))
+        crumb = http.text_of(reply).strip() if reply.is_success else ""
+        return {"crumb": crumb} if 0 < len(crumb) <= _LONGEST_CRUMB and "<" not in crumb else {}, headers
+
+    def _call(
+        self, url: str, params: Mapping[str, Any] | None = None, headers: Mapping[str, str] | None = None
+    ) -> Call:
+        """A request as a browser sends it: the vendor answers no others."""
+        return Call("GET", url, params=params, headers=headers or {}, as_browser=True)
+
+    def _address(self, base: str) -> str:
+        return base + quote(self.symbol, safe="")
+
+
+def _only_result(reply: Reply, name: str) -> Mapping[str, Any]:
+    """The one result in the vendor's envelope. Raises ToolError for an error in it, or an empty one."""
+    if not reply.is_success:
+        raise http.refusal(reply, _said(reply, name), advice=http.NO_PROGRAMS)
+    envelope = http.object_of(reply).get(name)
+    envelope = envelope if isinstance(envelope, Mapping) else {}
+    error, results = envelope.get("error"), envelope.get("result")
+    if error:
+        raise ToolError(value_text(error.get("description") if isinstance(error, Mapping) else error))
+    if not isinstance(results, list) or not results or not isinstance(results[0], Mapping):
+        raise ToolError("Yahoo Finance has no data for this stock code.")
+    return results[0]
+
+
+def _said(reply: Reply, name: str) -> str:
+    """Why the vendor refuses, out of the envelope of this answer or of all its answers."""
+    try:
+        body = http.object_of(reply)
+    except ToolError:
+        return ""
+    for envelope in (body.get(name), body.get("finance")):
+        error = envelope.get("error") if isinstance(envelope, Mapping) else None
+        told = error.get("description") if isinstance(error, Mapping) else error
+        if isinstance(told, str) and told:
+            return told[: http.SHOWN]
+    return ""

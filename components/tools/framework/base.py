@@ -1,0 +1,290 @@
+"""What a tool is: one definition, used as a node of a canvas and as an Agent's tool (tools 1).
+
+    WIKIPEDIA = Tool("Wikipedia", "wikipedia_search", WikipediaParams, description=..., arguments={...}, call=search)
+
+A tool is called with its node's parameters and a call's arguments. It raises for what went wrong; how often it is
+tried, what stays secret and how a failure reads is decided here, once for all tools (tools 1.8).
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Generic, TypeVar
+
+from pydantic import ConfigDict, model_validator
+
+from canvas.errors import ExecutorError, ToolError
+from components.base import Effect, Params
+from components.context import NodeContext
+from components.text.templates.templates import json_text
+from components.tools.framework import redaction
+from components.tools.framework.rate_limited import in_pace
+from providers.models.limits.pausable_timeout import WorkTime
+from providers.models.types.rate_limits import VendorPace
+
+LONGEST_WAIT = 60.0  # seconds between two tries
+LONGEST_ASKED_WAIT = 30.0  # seconds that a server may ask for
+
+_TYPES: Mapping[str, Any] = {
+    "string": str, "integer": int, "number": int | float, "boolean": bool, "array": list, "object": dict
+}  # fmt: skip
+_TOO_DEEP = "The answer is nested too deeply to be read."
+
+
+class ToolParams(Params):
+    """Parameters of a tool. `secrets` names the fields whose values may never show."""
+
+    model_config = ConfigDict(hide_input_in_errors=True)
+
+    null_counts: ClassVar[tuple[str, ...]] = ()
+    """Fields in which null says something; in all others it is as if nothing were stored."""
+
+    function_name: Any = ""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_nulls(cls, stored: Any) -> Any:
+        if not isinstance(stored, Mapping):
+            return stored
+        defaulted = cls.model_fields.keys() - set(cls.null_counts)
+        return {name: value for name, value in stored.items() if value is not None or name not in defaulted}
+
+    @property
+    def further_arguments(self) -> tuple[str, ...]:
+        """What a call may bring beyond the arguments that a model is offered."""
+        return ()
+
+    @property
+    def shown_key(self) -> str:
+        """The key that a call shows to a vendor which counts requests by key; "" for none."""
+        return ""
+
+    @property
+    def finds_sources(self) -> bool:
+        """Whether a tool that brings sources finds any where these parameters send it."""
+        return True
+
+    def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
+        for name, value in super().__repr_args__():
+            yield name, redaction.REDACTED if name in self.secrets and value else value
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """One parameter that a model may fill in.
+
+    `default` is used where the canvas, or for what is not required the model, says nothing; a field of that name among
+    the tool's Params has a default of its own for the canvas.
+    """
+
+    type: str  # JSON schema: string, integer, number, boolean, array, object
+    description: str
+    required: bool = False
+    default: Any = None
+    enum: tuple[Any, ...] = ()
+    items: str | None = None  # type of an array's items
+
+    @property
+    def is_free_text(self) -> bool:
+        return self.type == "string" and not self.enum
+
+    def is_left_out(self, value: Any) -> bool:
+        """Whether a call says nothing by this value: null, or a blank where something else than free text belongs."""
+        return value is None or (not self.is_free_text and isinstance(value, str) and not value.strip())
+
+    def is_fit(self, value: Any) -> bool:
+        """Whether it is of the argument's type, and one of its choices if it has any."""
+        is_of_type = isinstance(value, _TYPES[self.type]) and (self.type == "boolean" or not isinstance(value, bool))
+        return is_of_type and (not self.enum or value in self.enum)
+
+
+@dataclass(frozen=True, slots=True)
+class Apart:
+    """An argument whose references were not filled in: its text as it is written, and their values by expression."""
+
+    text: str
+    values: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    """What a call brought: the node's outputs, and what the model gets (None: `content`, else all outputs)."""
+
+    outputs: Mapping[str, Any]
+    answer: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class ToolRun:
+    """A call that is over. `answer` is what a model reads, also when it failed; `error` is the failure's text."""
+
+    outputs: Mapping[str, Any]
+    answer: Any
+    error: str | None = None
+    code: str = ToolError.code
+
+
+P = TypeVar("P", bound=ToolParams)
+CallTool = Callable[[P, Mapping[str, Any], NodeContext], Awaitable[ToolResult]]
+
+
+@dataclass(frozen=True, slots=True)
+class Tool(Generic[P]):
+    """A tool. `required` arguments that are empty make an empty result without a call (`empty`), no error.
+
+    An error whose details hold `answer` is read by a model in these words; others get the tool's label, unless its
+    `errors_are_bare`. The error's `outputs` are the node's all the same. One whose details hold `result` is no failure
+    after the last try: that is the main output. What a tool that `brings_sources` finds joins the run's references.
+    """
+
+    name: str
+    function: str
+    params: type[P]
+    description: str
+    arguments: Mapping[str, Argument]
+    call: CallTool[P]
+    effect: Effect  # what repeating a call means
+    empty: Mapping[str, Any] | None = field(default_factory=lambda: {"formalized_content": ""})
+    main_output: str = "formalized_content"
+    error_label: str = ""  # "Tavily": its failures read "Tavily error: ..."; "" takes the class name
+    errors_are_bare: bool = False
+    brings_sources: bool = False
+    owns_retries: bool = False
+    retries: int | None = None  # instead of the node's own number
+    most_tries: int | None = None  # that the vendor puts up with, whatever the node says
+    pace: VendorPace | None = None  # that the vendor wants all workers together to keep
+    outputs: tuple[str, ...] = ("formalized_content", "json")  # all that a call may bring
+    apart: Callable[[P], Collection[str]] = lambda params: ()  # arguments that a canvas gives as `Apart`
+    for_models: Callable[[P], P] = lambda params: params  # the author's parameters where an Agent's model calls
+    arguments_told: Callable[[P], Mapping[str, Argument]] | None = None  # in place of `arguments`, for a model to read
+
+    def schema(self, params: P, exposed_name: str) -> dict[str, Any]:
+        """The function as a model is offered it (tools 1.3)."""
+        told = self.arguments if self.arguments_told is None else self.arguments_told(params)
+        properties = {name: _property(argument, self.stored(params, name, argument)) for name, argument in told.items()}
+        return {
+            "type": "function",
+            "function": {
+                "name": exposed_name,
+                "description": str(params.description or self.description),
+                "parameters": {"type": "object", "properties": properties, "required": self._required()},
+            },
+        }
+
+    @staticmethod
+    def stored(params: ToolParams, name: str, argument: Argument) -> Any:
+        """What the author has stored for an argument, else its default."""
+        extra: Mapping[str, Any] = params.model_extra or {}
+        return getattr(params, name) if name in type(params).model_fields else extra.get(name, argument.default)
+
+    async def run(self, params: P, arguments: Mapping[str, Any], ctx: NodeContext) -> ToolRun:
+        """Call it, as often as its node allows. Never raises for what the tool or the outside did wrong."""
+        if self.empty is not None and any(_is_missing(arguments.get(name)) for name in self._required()):
+            return ToolRun(dict(self.empty), self.empty.get(self.main_output, ""))
+        arguments = self._completed(arguments)
+        hidden = redaction.of(params, params.secrets, ctx.services.vendor_keys.values())
+        discreet = redaction.kept_from(ctx, hidden)
+        if self.pace is not None:
+            discreet = in_pace(discreet, self.pace.of(params.shown_key))
+        attempts = self._attempts(params)
+        clock = asyncio.get_running_loop()
+        ends_at = clock.time() + ctx.time_limit(self.name)
+        async with WorkTime(None) as time:
+            for attempt in range(1, attempts + 1):
+                try:
+                    result = await self.call(params, arguments, discreet)
+                    return ToolRun(
+                        redaction.removed(result.outputs, hidden), redaction.removed(_answer(result), hidden)
+                    )
+                except Exception as error:  # noqa: BLE001 (a tool may raise anything; the model or the policy reads it)
+                    wait = pause(error, params)
+                    is_late = clock.time() + wait >= ends_at + time.stood_still
+                    if attempt == attempts or not may_help(error) or is_late:
+                        return self._failed(error, hidden)
+                    await asyncio.sleep(wait)
+        raise AssertionError("unreachable")
+
+    def _attempts(self, params: P) -> int:
+        if self.owns_retries:
+            return 1
+        tries = 1 + (tries_more(params) if self.retries is None else self.retries)
+        return tries if self.most_tries is None else min(tries, self.most_tries)
+
+    def _required(self) -> list[str]:
+        return [name for name, argument in self.arguments.items() if argument.required]
+
+    def _completed(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments, and defaults for those that may be left out."""
+        defaults = {name: argument.default for name, argument in self.arguments.items() if not argument.required}
+        given = {
+            name: value
+            for name, value in arguments.items()
+            if value is not None and not (name in defaults and self.arguments[name].is_left_out(value))
+        }
+        return defaults | given
+
+    def _failed(self, error: Exception, hidden: tuple[str, ...]) -> ToolRun:
+        said = _TOO_DEEP if isinstance(error, RecursionError) else str(error) or type(error).__name__
+        text = redaction.removed(said, hidden)
+        label = f"{self.error_label or self.name} error: "
+        labelled = text if self.errors_are_bare or text.startswith(label) else label + text
+        if not isinstance(error, ExecutorError):
+            return ToolRun({}, labelled, text)
+        result = error.details.get("result")
+        if isinstance(result, str):
+            return ToolRun({self.main_output: redaction.removed(result, hidden)}, redaction.removed(result, hidden))
+        outputs = redaction.removed(error.details.get("outputs") or {}, hidden)
+        return ToolRun(outputs, redaction.removed(error.details.get("answer"), hidden) or labelled, text, error.code)
+
+
+def may_help(error: BaseException) -> bool:
+    """Whether trying again may mend it (tools 1.8): what is refused, misconfigured or unreadable stays so."""
+    return bool(getattr(error, "retryable", False))
+
+
+def tries_more(params: ToolParams) -> int:
+    """How often a node allows another try."""
+    try:
+        return max(0, int(params.max_retries or 0))
+    except (TypeError, ValueError, OverflowError):
+        return 0
+
+
+def pause(error: Exception, params: ToolParams) -> float:
+    """Seconds before another try: what the server asked for, up to 30 s, else the node's own delay."""
+    asked = getattr(error, "details", {}).get("retry_after")
+    if isinstance(asked, int | float):
+        return min(max(0.0, float(asked)), LONGEST_ASKED_WAIT)
+    try:
+        return min(max(0.0, float(params.delay_after_error)), LONGEST_WAIT)
+    except (TypeError, ValueError):
+        return 2.0
+
+
+def _answer(result: ToolResult) -> Any:
+    """What the model gets: the answer, the output `content`, or all outputs but internal ones (tools 1.5)."""
+    if result.answer is not None:
+        return result.answer
+    content = result.outputs.get("content")
+    return content or {name: value for name, value in result.outputs.items() if not name.startswith("_")}
+
+
+def _property(argument: Argument, stored: Any) -> dict[str, Any]:
+    """How a model is told of an argument. The default of what may be left out is the author's own choice or number.
+
+    Free text of an author's (an address, a subject) counts as well, but is nothing for a model to read.
+    """
+    described: dict[str, Any] = {"type": argument.type, "description": argument.description}
+    if argument.enum:
+        described["enum"] = list(argument.enum)
+    if argument.items:
+        described["items"] = {"type": argument.items}
+    is_told = not argument.required and not argument.is_free_text and argument.is_fit(stored)
+    default = stored if is_told else argument.default
+    if default is not None and "{" not in json_text(default):
+        described["default"] = default
+    return described
+
+
+def _is_missing(value: Any) -> bool:
+    return value is None or (isinstance(value, str) and not value.strip()) or value == []

@@ -1,0 +1,149 @@
+"""What a search found, as evidence: chunks of the run's references, and the text a model reads (tools 1.6).
+
+    formalized = await evidence.cite_hits([Hit("Widget supply", "https://example.com/b", "Supply stayed flat.")], ctx)
+
+Each chunk has a display number, under which an answer cites it. A web page's chunk is named after its content, so the
+same words found twice are one chunk.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha1
+from math import isfinite
+from typing import Any
+
+from components.context import NodeContext
+from components.text.templates.templates import value_text
+from providers.isolation.untrusted_threads import in_untrusted_thread
+from providers.models.text.context_window import count_tokens
+from providers.models.text.sanitizer import clean
+
+LONGEST = 10_000  # characters of one web page's content
+BUDGET = int(200_000 * 0.97)  # tokens of all contents together
+_TOKENS_PER_LETTER = 3  # at most; texts this short need not be counted
+
+_PNG = re.compile(r"!?\[[a-z]+\]\(data:image/png;base64,[^()]*\)")  # a "(" ends the search: else it is quadratic
+_LINES = re.compile(r"[\r\n]+")
+
+_STORED: Mapping[str, tuple[str, ...]] = {
+    "id": ("chunk_id", "id"),
+    "content": ("content", "content_with_weight"),
+    "document_id": ("doc_id", "document_id"),
+    "document_name": ("docnm_kwd", "document_name"),
+    "dataset_id": ("kb_id", "dataset_id"),
+    "image_id": ("image_id", "img_id"),
+    "positions": ("positions", "position_int"),
+    "url": ("url",),
+    "similarity": ("similarity",),
+    "vector_similarity": ("vector_similarity",),
+    "term_similarity": ("term_similarity",),
+    "row_id": ("row_id",),
+    "doc_type": ("doc_type_kwd", "doc_type"),
+    "document_metadata": ("document_metadata",),
+}
+"""What the run's references keep of a chunk, and the names under which a search may give it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """One result of a web search, as the vendor gives it: anything may be missing or no text."""
+
+    title: Any
+    url: Any
+    content: Any
+    score: Any = None
+
+
+async def cite_hits(hits: Iterable[Hit], ctx: NodeContext) -> str:
+    """Add web results to the run's references; their text for a model, "" if there is none with content."""
+    chunks = [chunk for hit in hits if (chunk := _chunk_of(hit)) is not None]
+    documents = [
+        {"doc_name": chunk["docnm_kwd"], "doc_id": chunk["doc_id"], "count": 1, "url": chunk["url"]} for chunk in chunks
+    ]
+    return await cite_chunks(chunks, documents, ctx)
+
+
+async def cite_chunks(
+    chunks: Sequence[Mapping[str, Any]], documents: Sequence[Mapping[str, Any]], ctx: NodeContext
+) -> str:
+    """Add chunks of any search to the run's references; their text for a model.
+
+    Names are those of a search (`chunk_id`, `docnm_kwd`, `content_with_weight`, ...) or of the references.
+    """
+    if not chunks:
+        return ""
+    kept = [stored(chunk) for chunk in chunks]
+    cited = [{"chunk_id": value_text(chunk["id"]), **chunk} for chunk in kept]
+    numbers = await ctx.cite(cited, _added_up(documents))
+    count = await _within_budget([value_text(chunk["content"]) for chunk in kept])
+    return "\n".join(block(number, chunk) for number, chunk in list(zip(numbers, kept, strict=True))[:count])
+
+
+def stored(chunk: Mapping[str, Any]) -> dict[str, Any]:
+    """A chunk as the run's references keep it; what it lacks is null."""
+    return {
+        name: next((chunk[source] for source in sources if source in chunk), None) for name, sources in _STORED.items()
+    }
+
+
+def block(number: int, chunk: Mapping[str, Any]) -> str:
+    """One stored chunk as a model reads it."""
+    metadata = chunk.get("document_metadata")
+    named = {"Title": chunk.get("document_name"), "URL": chunk.get("url")}
+    named |= metadata if isinstance(metadata, Mapping) else {}
+    lines = [f"\nID: {number}"]
+    for name, value in named.items():
+        text = _LINES.sub(" ", value_text(value))
+        if text:
+            lines.append(f"├── {name}: {text}")
+    return "\n".join([*lines, "└── Content:", value_text(chunk.get("content"))])
+
+
+def _chunk_of(hit: Hit) -> dict[str, Any] | None:
+    """A web result as a chunk; None if nothing of its content is left."""
+    content = _PNG.sub("", clean(value_text(hit.content)))[:LONGEST]
+    if not content:
+        return None
+    chunk_id = str(int(sha1(content.encode(), usedforsecurity=False).hexdigest(), 16) % 10**8)
+    return {
+        "chunk_id": chunk_id,
+        "content": content,
+        "doc_id": chunk_id,
+        "docnm_kwd": clean(value_text(hit.title)),
+        "similarity": _score(hit.score),
+        "url": clean(value_text(hit.url)),
+    }
+
+
+def _score(score: Any) -> int | float:
+    is_number = isinstance(score, int | float) and not isinstance(score, bool) and isfinite(score)
+    return score if is_number else 1
+
+
+def _added_up(documents: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The documents by name, each once; their counts add up."""
+    found: dict[str, dict[str, Any]] = {}
+    for document in documents:
+        name = value_text(document.get("doc_name"))
+        if name in found:
+            found[name]["count"] += document.get("count") or 0
+        else:
+            found[name] = {**document, "doc_name": name, "count": document.get("count") or 0}
+    return list(found.values())
+
+
+async def _within_budget(contents: Sequence[str]) -> int:
+    """How many contents a model is given: up to and with the one that passes the budget."""
+    if sum(map(len, contents)) * _TOKENS_PER_LETTER < BUDGET:
+        return len(contents)
+    return await in_untrusted_thread(_fitting, contents)
+
+
+def _fitting(contents: Sequence[str]) -> int:
+    spent = 0
+    for count, content in enumerate(contents, 1):
+        spent += count_tokens(content)
+        if spent > BUDGET:
+            return count
+    return len(contents)

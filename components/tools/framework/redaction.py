@@ -1,0 +1,65 @@
+"""Keys, tokens and passwords of a tool's parameters, kept out of everything that comes out of it (tools 1.8)."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, cast
+from urllib.parse import quote, quote_plus
+
+from components.context import NodeContext
+from components.text.templates.templates import json_text
+
+REDACTED = "[REDACTED]"
+SHORTEST = 4  # characters; anything shorter would take ordinary words out of texts
+TELLING = 8  # characters of a secret at the end of a text that was cut; fewer tell nothing
+
+
+def of(params: object, names: Iterable[str], others: Iterable[str] = ()) -> tuple[str, ...]:
+    """The secrets among some parameters, and others, in every spelling that a URL or JSON gives them, longest first."""
+    values = (*(getattr(params, name, None) for name in names), *others)
+    spelled = {
+        spelling
+        for value in (text.strip() for text in values if isinstance(text, str))  # blanks are not always sent along
+        if len(value) >= SHORTEST
+        for spelling in (value, quote(value, safe=""), quote_plus(value), json_text(value)[1:-1])
+    }
+    return tuple(sorted(spelled, key=lambda spelling: (-len(spelling), spelling)))
+
+
+def removed(value: Any, hidden: tuple[str, ...]) -> Any:
+    """A JSON value without the secrets, in texts and in the names of members."""
+    if not hidden:
+        return value
+    if isinstance(value, str):
+        for secret in hidden:
+            value = _without_beginning(value.replace(secret, REDACTED), secret)
+        return value
+    if isinstance(value, Mapping):
+        return {removed(name, hidden): removed(member, hidden) for name, member in value.items()}
+    if isinstance(value, list | tuple):
+        return [removed(item, hidden) for item in value]
+    return value
+
+
+def _without_beginning(text: str, secret: str) -> str:
+    """A text that was cut in the middle of a secret, without the half that is left."""
+    begins = text.rfind(secret[:TELLING], max(0, len(text) - len(secret)))
+    is_cut = len(secret) > TELLING and begins >= 0 and secret.startswith(text[begins:])
+    return text[:begins] + REDACTED if is_cut else text
+
+
+def kept_from(ctx: NodeContext, hidden: tuple[str, ...]) -> NodeContext:
+    """The context, with the secrets taken out of what a tool cites: references are shown like outputs."""
+    return cast(NodeContext, _Discreet(ctx, hidden)) if hidden else ctx
+
+
+class _Discreet:
+    """Passes on to the context whatever it does not say itself."""
+
+    def __init__(self, ctx: NodeContext, hidden: tuple[str, ...]) -> None:
+        self._ctx = ctx
+        self._hidden = hidden
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._ctx, name)
+
+    async def cite(self, chunks: Sequence[Mapping[str, Any]], documents: Sequence[Mapping[str, Any]]) -> list[int]:
+        return await self._ctx.cite(removed(chunks, self._hidden), removed(documents, self._hidden))

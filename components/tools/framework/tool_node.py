@@ -1,0 +1,102 @@
+"""A tool as a node of a canvas: parameters in, outputs out (tools 1.4, 1.8).
+
+Every argument of the tool is a parameter of the node. A text that is one reference keeps its value's type; in other
+texts references are put in where they resolve, and what only looks like one stays as it is written.
+
+A failure under `comment` with a default value is no failure: the default becomes `result` and the tool's main output,
+and the error is kept as `_SUPPRESSED_ERROR` (row T6).
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from canvas.errors import NodeTimeout, UnresolvedReference
+from canvas.outcome import Failed, Finished, Outcome
+from components.base import Component
+from components.context import NodeContext
+from components.text.templates import templates
+from components.tools.framework.base import Apart, Argument, Tool, ToolParams, ToolRun
+from components.tools.framework.time_limits import timed_out
+from providers.models.limits.pausable_timeout import WorkTime
+
+RESULT, SUPPRESSED = "result", "_SUPPRESSED_ERROR"
+_SHARE_OF_LIMIT = 0.98  # a little before the worker calls the attempt off, so that the author's default still counts
+
+
+def on_canvas(tool: Tool[Any]) -> Component[Any]:
+    """The component that runs a tool."""
+
+    async def run(params: ToolParams, ctx: NodeContext) -> Outcome:
+        cleared = _cleared(tool, params, ctx)
+        done = await _carried_out(tool, params, ctx)
+        if done.error is None:
+            return Finished(outputs={**cleared, **done.outputs})
+        default = params.exception_default_value
+        if params.exception_method == "comment" and default:
+            main = {tool.main_output: default} if tool.main_output != "json" else {}
+            return Finished(outputs={**cleared, **done.outputs, **main, RESULT: default, SUPPRESSED: done.error})
+        return Failed(done.error, done.code, outputs={**cleared, **done.outputs})
+
+    return Component(tool.name, tool.params, run, tool.effect)
+
+
+async def _carried_out(tool: Tool[Any], params: ToolParams, ctx: NodeContext) -> ToolRun:
+    limit = ctx.time_limit(tool.name)
+    try:
+        async with WorkTime(limit * _SHARE_OF_LIMIT):
+            return await tool.run(params, _arguments(tool, params, ctx), ctx)
+    except TimeoutError:
+        return ToolRun({}, None, timed_out(limit, tool.name), NodeTimeout.code)
+    except UnresolvedReference as unknown:
+        return ToolRun({}, None, unknown.message, unknown.code)
+
+
+def _arguments(tool: Tool[Any], params: ToolParams, ctx: NodeContext) -> dict[str, Any]:
+    """What the node gives to each argument, noted as its inputs; null counts as nothing given."""
+    arguments: dict[str, Any] = {}
+    apart = tool.apart(params)
+    for name, argument in tool.arguments.items():
+        given = tool.stored(params, name, argument)
+        if given is None:
+            continue
+        value = arguments[name] = resolved(argument, given, ctx, apart=name in apart)
+        ctx.note_input(name, {"text": value.text, "values": value.values} if isinstance(value, Apart) else value)
+    return arguments
+
+
+def resolved(argument: Argument, stored: Any, ctx: NodeContext, *, apart: bool = False) -> Any:
+    """What an author has stored for an argument, with its references resolved; a stored list may hold some, too.
+
+    `apart`: a text and what it refers to, side by side, unless it is one reference. Raises UnresolvedReference for one
+    reference to what the canvas does not have.
+    """
+    if argument.type != "array" or not isinstance(stored, list):
+        return _value(stored, ctx, apart=apart)
+    items: list[Any] = []
+    for item in stored:
+        value = _value(item, ctx)
+        items += value if isinstance(value, list) and not isinstance(item, list) else [value]
+    return items
+
+
+def _value(value: Any, ctx: NodeContext, *, apart: bool = False) -> Any:
+    """A parameter's value; `apart` from its references, if they are not all of it."""
+    if not isinstance(value, str):
+        return value
+    if ctx.is_reference(value):
+        return ctx.lookup(value)
+    found = list(templates.mentions([value]))
+    if len(found) == 1 and value.strip() == value[found[0].start : found[0].end]:
+        is_text = found[0].ref.is_alias and not ctx.exists(found[0].expression)
+        return value if is_text else ctx.lookup(found[0].expression)
+    known = {mention.expression for mention in found if ctx.exists(mention.expression)}
+    if apart and known:
+        return Apart(value, {name: ctx.lookup(name) for name in sorted(known)})
+    return templates.filled(value, {name: templates.value_text(ctx.lookup(name)) for name in known})
+
+
+def _cleared(tool: Tool[Any], params: ToolParams, ctx: NodeContext) -> dict[str, None]:
+    """Null for every declared output, and for what an earlier run of the node has left (row T2)."""
+    declared = list(params.outputs) if isinstance(params.outputs, Mapping) else []
+    left = [name for name in (*tool.outputs, RESULT, SUPPRESSED) if ctx.previous_output(name) is not None]
+    return dict.fromkeys([*declared, *left])

@@ -1,0 +1,1 @@
+"""ExeSQL: statements of canvases, checked before a database sees them."""

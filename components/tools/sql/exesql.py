@@ -1,0 +1,117 @@
+"""ExeSQL: ask a database, and only ask.
+
+DSL: `sql`, `db_type`, `host`, `port`, `database`, `username`, `password`, `max_records`, and of ours `reject_all`
+and `bind_references`.
+Every statement of `sql` has its element in `json`: its rows, or `{"content": message}`. A statement that is refused or
+fails stops no other (row T14); under `reject_all` nothing is asked when one is refused. Under
+`bind_references` values reach the database apart from the text.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar
+
+from pydantic import Field, field_validator, model_validator
+
+from canvas.errors import ToolError
+from components.context import NodeContext
+from components.text.templates.templates import value_text
+from components.tools.framework.base import Apart, Argument, Tool, ToolParams, ToolResult
+from components.tools.framework.parameters import filled, flag, one_of, positive
+from components.tools.sql import bind_values, read_only_rules, result_table
+from components.tools.sql.bind_values import Marked
+from providers.interfaces import Connection
+from providers.isolation.untrusted_threads import in_untrusted_thread
+
+NO_ROWS = "No record in the database!"
+_RAGFLOW_DATABASE, _RAGFLOW_HOST, _RAGFLOW_PASSWORD = "rag_flow", "ragflow-mysql", "infini_rag_flow"
+
+
+class ExeSQLParams(ToolParams):
+    secrets: ClassVar[tuple[str, ...]] = ("password",)
+
+    db_type: Annotated[str, one_of("Choose DB type", tuple(read_only_rules.DIALECTS))] = "mysql"
+    database: Annotated[Any, filled("Database name")] = Field("", validate_default=True)
+    username: Annotated[Any, filled("database username")] = Field("", validate_default=True)
+    host: Annotated[Any, filled("IP Address")] = Field("", validate_default=True)
+    port: Annotated[int, positive("IP Port")] = 3306
+    password: Any = Field("", repr=False)
+    max_records: Annotated[int, positive("Maximum number of records")] = 1024
+    reject_all: Annotated[bool, flag("Reject all")] = False
+    bind_references: Annotated[bool, flag("Bind references")] = False
+
+    @field_validator("db_type", mode="before")
+    @classmethod
+    def _known_in_any_case(cls, db_type: Any) -> Any:
+        by_lower_case = {name.lower(): name for name in read_only_rules.DIALECTS}
+        return by_lower_case.get(db_type.strip().lower(), db_type) if isinstance(db_type, str) else db_type
+
+    @model_validator(mode="after")
+    def _has_a_password(self) -> "ExeSQLParams":
+        if not self.password and self.db_type != "trino":
+            raise ValueError("Database password does not support empty value.")
+        return self
+
+    @model_validator(mode="after")
+    def _is_not_ragflows_own(self) -> "ExeSQLParams":
+        if self.database == _RAGFLOW_DATABASE and (self.host == _RAGFLOW_HOST or self.password == _RAGFLOW_PASSWORD):
+            raise ValueError("For the security reason, it does not support database named rag_flow.")
+        return self
+
+
+async def ask(params: ExeSQLParams, arguments: Mapping[str, Any], ctx: NodeContext) -> ToolResult:
+    given = arguments.get("sql")
+    written = bind_values.marked(given.text, given.values) if isinstance(given, Apart) else Marked(value_text(given))
+    statements = await in_untrusted_thread(read_only_rules.statements, written.text, params.db_type)
+    if not statements:
+        raise ToolError("SQL for `ExeSQL` MUST not be empty.")
+    refusals = await in_untrusted_thread(lambda: [read_only_rules.refusal(each, params.db_type) for each in statements])
+    refused = next((text for text in refusals if text), None)
+    if params.reject_all and refused:
+        raise ToolError(written.as_written(refused))
+    if ctx.services.databases is None:
+        raise ToolError("ExeSQL is not available: this deployment lets its canvases reach no databases.")
+    target = {name: getattr(params, name) for name in ("db_type", "host", "port", "database", "username", "password")}
+    target["timeout"] = ctx.time_limit(EXESQL.name)
+    async with ctx.services.databases.connect(target) as connection:
+        answers = [
+            _told(written.as_written(refusal)) if refusal else await _answered(statement, written, params, connection)
+            for statement, refusal in zip(statements, refusals, strict=True)
+        ]
+    formalized = "\n\n".join(text for _, text in answers if text)
+    return ToolResult({"formalized_content": formalized, "json": [element for element, _ in answers]}, formalized)
+
+
+async def _answered(statement: str, written: Marked, params: ExeSQLParams, connection: Connection) -> tuple[Any, str]:
+    """What one statement gives: its element of `json`, and its text."""
+    try:
+        sent = await in_untrusted_thread(written.bound, statement, params.db_type) if written.marks else statement
+        rows = await connection.execute(sent, params.max_records)
+    except ToolError as error:
+        return _told(written.as_written(read_only_rules.failed(statement, error.message)))
+    if not rows.rows:
+        return {"content": NO_ROWS}, ""
+    return await in_untrusted_thread(lambda: (result_table.json_rows(rows), result_table.text_table(rows)))
+
+
+def _told(message: str) -> tuple[Any, str]:
+    return {"content": message}, message
+
+
+EXESQL = Tool(
+    "ExeSQL",
+    "execute_sql",
+    ExeSQLParams,
+    description="Runs SQL queries on a database and returns their rows. Queries may only read.",
+    arguments={
+        "sql": Argument(
+            "string",
+            "One query, or several with semicolons between them, in the database's own dialect.",
+            required=True,
+            default="{sys.query}",
+        )
+    },
+    call=ask,
+    effect="idempotent",
+    empty=None,
+    apart=lambda params: ("sql",) if params.bind_references else (),
+)

@@ -1,0 +1,364 @@
+"""Which SQL may be sent: statements cut apart, and each one checked to do nothing but read (tools 4, row T14).
+
+    statements("SELECT ';' AS c; DELETE FROM t", "mysql")   ->  ["SELECT ';' AS c", "DELETE FROM t"]
+    refusal("DELETE FROM t", "mysql")                       ->  "For security reasons, ..."
+
+A statement is judged as a parser of the database's own dialect reads it. One that it cannot read (every database has
+syntax of its own) is judged by its words, and then the database may say what is wrong with it. Comments are left out,
+so that the database sees the very tokens that were judged. The session reads only, whatever is let through here.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import pairwise
+from typing import Any
+
+from canvas.errors import ToolError
+from components.text.extraction.file_kinds import lacking
+
+DIALECTS: Mapping[str, str] = {
+    "mysql": "mysql",
+    "mariadb": "mysql",
+    "oceanbase": "mysql",
+    "postgres": "postgres",
+    "mssql": "tsql",
+    "trino": "trino",
+    "IBM DB2": "",
+}
+"""The kinds of databases, and the dialect in which each is read."""
+
+LONGEST = 100_000  # characters of all statements together
+WRITES_REFUSED = "For security reasons, INSERT, UPDATE, and DELETE statements are not supported."
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_QUERY_BEGINS = _words("SELECT WITH (")
+_EXPLAINS = _words("EXPLAIN DESCRIBE DESC")
+_EXPLAIN_OPTIONS = _words(
+    "FORMAT JSON TEXT XML YAML TREE TRADITIONAL GRAPHVIZ VERBOSE COSTS BUFFERS SETTINGS SUMMARY TIMING WAL ON OFF TRUE "
+    "FALSE EXTENDED PARTITIONS TYPE LOGICAL DISTRIBUTED VALIDATE IO QUERY PLAN FOR ( ) , ="
+)
+_PRAGMAS = _words("TABLE_INFO TABLE_XINFO")
+_WRITING_WORDS = _words(
+    "INSERT UPDATE DELETE MERGE REPLACE UPSERT CREATE ALTER DROP TRUNCATE RENAME GRANT REVOKE INTO OUTFILE DUMPFILE "
+    "COPY CALL EXEC EXECUTE DO HANDLER IMPORT LOAD LOCK UNLOCK VACUUM ANALYZE ANALYSE REFRESH PREPARE DEALLOCATE SET "
+    "RESET USE BEGIN COMMIT ROLLBACK SAVEPOINT START KILL SHUTDOWN INSTALL UNINSTALL ATTACH DETACH REINDEX"
+)
+# T-SQL needs no semicolon between statements, and these words begin one: they are reserved, so no column is called so.
+_TSQL_WORDS = _words(
+    "INSERT UPDATE DELETE MERGE CREATE ALTER DROP TRUNCATE GRANT REVOKE DENY INTO EXEC EXECUTE DECLARE SET USE BEGIN "
+    "COMMIT ROLLBACK SAVE BACKUP RESTORE BULK DBCC KILL SHUTDOWN WAITFOR RECONFIGURE DISABLE ENABLE PRINT RAISERROR IF "
+    "WHILE GOTO RETURN OPEN CLOSE DEALLOCATE CHECKPOINT READTEXT WRITETEXT UPDATETEXT REVERT SETUSER ADD BREAK "
+    "CONTINUE DISK DUMP LOAD ERRLVL LINENO"
+)
+_TSQL_NAMES = _words("RECEIVE SEND THROW MOVE GET")  # these begin a statement as well, and may be names
+_FUNCTIONS = _words(
+    "load_file sleep benchmark get_lock release_lock release_all_locks sys_exec sys_eval xp_cmdshell openrowset "
+    "opendatasource openquery openxml set_config setval nextval pg_sleep pg_sleep_for pg_sleep_until pg_stat_file "
+    "pg_reload_conf pg_rotate_logfile pg_terminate_backend pg_cancel_backend pg_switch_wal pg_promote pg_notify "
+    "pg_start_backup pg_stop_backup pg_export_snapshot pg_stat_statements_reset loread lowrite ts_stat ts_rewrite "
+    "connectby xpath_table master_pos_wait source_pos_wait wait_for_executed_gtid_set "
+    "wait_until_sql_thread_after_gtids fn_trace_gettable fn_get_audit_file fn_xe_file_target_read_file fn_dump_dblog "
+    "dm_os_file_exists dm_os_enumerate_filesystem pg_current_logfile pg_hba_file_rules pg_ident_file_mappings "
+    "pg_show_all_file_settings pg_background_launch pg_background_detach brin_summarize_new_values "
+    "brin_summarize_range brin_desummarize_range gin_clean_pending_list plpy_exec db2_install_jar pg_nextoid cypher "
+    "pg_extension_config_dump create_hypertable create_distributed_table create_reference_table "
+    "add_job run_job alter_job delete_job drop_chunks sys_get sys_set mqsend mqread mqreadall mqreceive mqreceiveall "
+    "mqpublish mqsubscribe mqunsubscribe"
+)
+_FUNCTION_FAMILIES = (
+    "pg_read_", "pg_ls_", "pg_file_", "pg_logical_", "pg_create_", "pg_drop_", "pg_replication_", "pg_advisory_",
+    "pg_try_advisory_", "pg_backup_", "pg_import_", "pg_log_", "pg_stat_reset", "pg_wal_replay_", "lo_", "dblink",
+    "query_to_", "cursor_to_", "table_to_", "schema_to_", "database_to_", "crosstab", "group_replication_",
+    "asynchronous_connection_failover_", "http", "postgres_fdw_", "pg_execute_", "env_get_", "admin_", "pg_set_",
+    "pg_clear_", "pg_restore_", "pg_reset_", "pg_sync_", "pg_stop_", "pg_enable_", "pg_disable_", "pg_truncate_",
+    "pg_buffercache_evict", "autoprewarm_", "heap_force_", "binary_upgrade_", "run_command_on_", "citus_", "spider_",
+    "keyring_key_", "version_tokens_", "audit_log_", "mysql_firewall_", "service_get_", "service_release_",
+    "lib_mysqludf_", "ifs_", "soaphttp",
+)  # fmt: skip
+# PostgreSQL takes `t.f` for `f(t)` where no column is called so, and `t` may be a single text. Columns of other names
+# are let through although there are functions called so: nobody's table has to do without its `sleep`.
+_OF_A_ROW = re.compile(
+    r"(?:pg_|dblink|lo_(?:import|unlink|open|close|get|creat|create)$|http_(?:get|head|delete)$|nextval$)"
+)
+_CATALOGS = _words("pg_replication_slots pg_replication_origin pg_replication_origin_status")
+_PACKAGES = _words("cron net aws_s3 aws_lambda azure_storage vault")  # of functions that act, whatever each is called
+_PACKAGE_FAMILIES = ("utl_", "dbms_")
+_TSQL_LOCKS = _words("UPDLOCK XLOCK TABLOCK TABLOCKX HOLDLOCK PAGLOCK SERIALIZABLE REPEATABLEREAD")
+_TRINO_PASSES_ON = _words(
+    "query raw_query native_query procedure execute"
+)  # what stands in them is for the database behind
+_DRAWS = (" NEXT VALUE FOR ", " NEXTVAL FOR ", " . NEXTVAL ")  # a number that a sequence then has no more
+
+_FENCE = re.compile(r"```(?:[ \t]*(?:sql|mysql|mariadb|postgresql|postgres|tsql|trino|db2)\b)?", re.IGNORECASE)
+_MARK = re.compile(r"\[ID:\s*\d+\]")
+_NO_BLANKS = re.compile(r"\S+")
+_WORD = re.compile(r"[^\W\d][\w$#]*")
+_ESCAPED, _NUMBER_E = re.compile(r"e'", re.IGNORECASE), re.compile(r"[\d.].*e", re.IGNORECASE)
+_QUOTED = re.compile(r"""\w*&?['"]|[`\[]|\$\w*\$""")
+
+
+@dataclass(frozen=True, slots=True)
+class _Token:
+    """A token of a statement. `word` is in capitals, "" for texts and quoted names; `name` is what it may call."""
+
+    text: str  # as it is written
+    word: str
+    name: str
+    start: int
+
+    @property
+    def end(self) -> int:
+        return self.start + len(self.text)
+
+
+def statements(text: str, db_type: str) -> list[str]:
+    """The statements of a text, without comments, and without what models add: fences and `[ID:1]` marks.
+
+    A text that cannot be cut, because a quote is left open, is one statement. Raises ToolError for one too long.
+    """
+    if len(text) > LONGEST:
+        raise ToolError(f"The SQL is longer than {LONGEST:,} characters.")
+    text = _MARK.sub("", _FENCE.sub("", text)).strip()
+    tokens = _tokens(text, db_type)
+    if tokens is None:
+        return [text]
+    cuts = [-1, *(token.start for token in tokens if token.text == ";"), len(text)]
+    parts = (text[start + 1 : end].strip() for start, end in pairwise(cuts))
+    return [cleaned for part in parts if (cleaned := _without_comments(part, db_type))]
+
+
+def refusal(statement: str, db_type: str) -> str | None:
+    """Why a statement is not sent, as people and models read it; None for one that may be sent."""
+    tokens = _tokens(statement, db_type)
+    if not tokens:
+        return failed(statement, "A quote or a comment is left open.")
+    if any(_is_disguised(token) for token in tokens):
+        return failed(statement, "There are control characters outside of its texts.")
+    if db_type == "postgres" and any(map(_goes_on, tokens, tokens[1:])):
+        return failed(statement, "A text goes on where its rules are not plain. Write it as one.")
+    if _first(tokens) not in _QUERY_BEGINS | _EXPLAINS | _WRITING_WORDS | {"SHOW", "PRAGMA"}:
+        return failed(statement, f'near "{tokens[0].text}": syntax error')
+    if _only_reads(statement, tokens, db_type):
+        return None
+    name = _refused_function(tokens, db_type)
+    return function_refused(name) if name and _first(tokens) in _QUERY_BEGINS | _EXPLAINS else WRITES_REFUSED
+
+
+def function_refused(name: str) -> str:
+    """What is said of a query that calls a function which does more than read, or waits."""
+    return f"For security reasons, the function {name} is not supported."
+
+
+def failed(statement: str, error: str) -> str:
+    """A statement that did not work, and why."""
+    return f"SQL Execution Failed: {statement}\n{error}"
+
+
+def raw_tokens(text: str, db_type: str) -> list[Any] | None:
+    """The tokens of a text as the parser of its dialect gives them; None if a quote in it is left open."""
+    tokenizer = _tokenizer(db_type)
+    from sqlglot.errors import SqlglotError
+
+    try:
+        return list(tokenizer.tokenize(text))
+    except SqlglotError:
+        return None
+
+
+def _only_reads(statement: str, tokens: Sequence[_Token], db_type: str) -> bool:
+    if _are_carried_out(_gaps(statement, tokens)):
+        return False
+    if any(_calls_what_it_must_not(tokens, number, db_type) for number in range(len(tokens))):
+        return False
+    words = " ".join(token.word or ("." if token.text == "." else "?") for token in tokens)
+    if any(drawing in f" {words} " for drawing in _DRAWS):
+        return False
+    if db_type == "mssql" and (
+        " END CONVERSATION " in f" {words} " or any(_locks(tokens, number) for number in range(len(tokens)))
+    ):
+        return False
+    first = _first(tokens)
+    if first in _QUERY_BEGINS:
+        return _is_query(statement, tokens, db_type)
+    if db_type == "mssql":  # a first word that T-SQL does not know is a procedure to call
+        return False
+    if first in _EXPLAINS:
+        return _explains(statement, tokens[1:], db_type)
+    if first == "PRAGMA":
+        return len(tokens) == 5 and tokens[1].word in _PRAGMAS and (tokens[2].text, tokens[4].text) == ("(", ")")
+    return first == "SHOW"
+
+
+def _is_query(statement: str, tokens: Sequence[_Token], db_type: str) -> bool:
+    """Whether it is one SELECT that writes nothing, locks nothing and puts its rows nowhere."""
+    from sqlglot import exp, parse
+    from sqlglot.errors import SqlglotError
+
+    writing = (exp.Insert, exp.Update, exp.Delete, exp.Merge, exp.Create, exp.Into, exp.Lock, exp.Command)
+    words = {token.word for token in tokens}
+    if db_type == "mssql" and words & _TSQL_WORDS:
+        return False
+    try:
+        parsed: list[Any] = parse(statement, dialect=DIALECTS[db_type])
+    except (SqlglotError, RecursionError):
+        beginnings = _WRITING_WORDS | (_TSQL_NAMES if db_type == "mssql" else frozenset())
+        return ";" not in {token.text for token in tokens} and not words & beginnings
+    if len(parsed) != 1 or not isinstance(parsed[0], exp.Select | exp.SetOperation | exp.Subquery):
+        return False
+    return not any(isinstance(part, writing) for part in parsed[0].walk())
+
+
+def _explains(statement: str, tokens: Sequence[_Token], db_type: str) -> bool:
+    """Whether what follows EXPLAIN is a query that is not carried out, or a table's name."""
+    begin = next((number for number, token in enumerate(tokens) if token.word in ("SELECT", "WITH")), None)
+    if db_type == "IBM DB2":  # it writes the plan into tables
+        return False
+    if db_type == "trino" and len(tokens) > 1 and tokens[0].word in ("INPUT", "OUTPUT"):  # of a prepared statement
+        return False
+    if begin is None:
+        return all(token.word not in _WRITING_WORDS and token.text not in "()" for token in tokens)
+    if any((token.word or token.text) not in _EXPLAIN_OPTIONS for token in tokens[:begin]):
+        return False
+    return _is_query(statement[tokens[begin].start :], tokens[begin:], db_type)
+
+
+def _refused_function(tokens: Sequence[_Token], db_type: str) -> str:
+    """The first function that a query must not call; "" for none, and for a name that is spelled in code points."""
+    refused = (number for number in range(len(tokens)) if _calls_what_it_must_not(tokens, number, db_type))
+    number = next(refused, None)
+    return "" if number is None or tokens[number].word == "U" else tokens[number].name
+
+
+def _calls_what_it_must_not(tokens: Sequence[_Token], number: int, db_type: str) -> bool:
+    """Whether a token calls a function that does more than read, or one whose name is spelled in code points."""
+    name = tokens[number].name.lower()
+    following = tokens[number + 1].text if number + 1 < len(tokens) else ""
+    if tokens[number].word == "U" and following == "&":  # U&"pg\005fread_file"
+        return _are_one(tokens[number : number + 3])
+    if db_type == "trino" and name in _TRINO_PASSES_ON:
+        return following == "(" and number > 0 and (tokens[number - 1].text == "." or _is_a_table(tokens[:number]))
+    if following == "." and (name in _PACKAGES or name.startswith(_PACKAGE_FAMILIES)):
+        return any(token.text == "(" for token in tokens[number + 3 : number + 4])
+    is_one_of_them = name in _FUNCTIONS or name.startswith(_FUNCTION_FAMILIES)
+    return is_one_of_them and (
+        following == "("
+        or _is_of_a_value(tokens, number)
+        or (db_type == "postgres" and number > 0 and tokens[number - 1].text == "." and _is_of_a_row(name))
+    )
+
+
+def _locks(tokens: Sequence[_Token], number: int) -> bool:
+    """Whether a token is a hint of T-SQL to lock what is read: a word in parentheses behind a table, with others."""
+    before = tokens[number - 1].text if number else ""
+    behind = tokens[number + 1].text if number + 1 < len(tokens) else ""
+    return tokens[number].word in _TSQL_LOCKS and before in ("(", ",") and behind in (")", ",")
+
+
+def _are_one(tokens: Sequence[_Token]) -> bool:
+    """Whether the last of these is a quoted name, and nothing stands between them."""
+    return tokens[-1].text.startswith('"') and all(left.end == right.start for left, right in pairwise(tokens))
+
+
+def _is_of_a_value(tokens: Sequence[_Token], number: int) -> bool:
+    """Whether a name follows a value and a dot: PostgreSQL takes `('a').f` for `f('a')`."""
+    begin = number
+    while begin >= 2 and tokens[begin - 1].text == ".":
+        begin -= 2
+    return begin < number and tokens[begin].text in (")", "]")
+
+
+def _is_of_a_row(name: str) -> bool:
+    return _OF_A_ROW.match(name) is not None and name not in _CATALOGS
+
+
+def _is_a_table(before: Sequence[_Token]) -> bool:
+    """Whether what comes next stands in the parentheses of TABLE, where Trino looks for functions of its catalogs."""
+    return len(before) > 1 and before[-1].text == "(" and before[-2].word == "TABLE"
+
+
+def _goes_on(token: _Token, following: _Token) -> bool:
+    """Whether a text has escapes by the rules of what stands before it: of a text that it is the rest of, or of an `e`
+    that PostgreSQL does not take for a part of its number."""
+    if not following.text.startswith("'"):
+        return False
+    is_near = following.start == token.end
+    return _ESCAPED.match(token.text) is not None or (is_near and _NUMBER_E.fullmatch(token.text) is not None)
+
+
+def _is_disguised(token: _Token) -> bool:
+    """Whether a token has characters in it that some server takes for white space."""
+    return not token.text.isprintable() and _QUOTED.match(token.text) is None
+
+
+def _first(tokens: Sequence[_Token]) -> str:
+    return tokens[0].word or tokens[0].text
+
+
+def _without_comments(statement: str, db_type: str) -> str:
+    """The tokens as they are written, with nothing but white space between them.
+
+    Comments that some servers carry out stay where they are, for the statement to be refused.
+    """
+    tokens = _tokens(statement, db_type) or []
+    gaps = _gaps(statement, tokens)
+    if _are_carried_out(gaps):
+        return statement
+    blanks = [gap if not gap.strip() else " " for gap in gaps]
+    return "".join(blank + token.text for blank, token in zip(blanks, tokens, strict=False)).strip()
+
+
+def _gaps(text: str, tokens: Sequence[_Token]) -> list[str]:
+    """What stands before, between and after the tokens: white space and comments."""
+    ends = [0, *(token.end for token in tokens)]
+    starts = [*(token.start for token in tokens), len(text)]
+    return [text[end:start] for end, start in zip(ends, starts, strict=True)]
+
+
+def _are_carried_out(gaps: Sequence[str]) -> bool:
+    """Whether comments are among them that MySQL and MariaDB carry out."""
+    return any("/*!" in gap or "/*M!" in gap for gap in gaps)
+
+
+def _tokens(text: str, db_type: str) -> list[_Token] | None:
+    """The tokens of a text without its comments; None if it cannot be cut into any, because a quote is left open."""
+    found = raw_tokens(text, db_type)
+    if found is None:
+        return None
+    return [each for token in found for each in _single(text, token)]
+
+
+def _single(text: str, token: Any) -> Iterator[_Token]:
+    """A token; of a keyword that has several words (`UPDATE STATISTICS`) each."""
+    written = text[token.start : token.end + 1]
+    if _QUOTED.match(written) is not None:
+        yield _Token(written, "", token.text, token.start)
+        return
+    for part in _NO_BLANKS.finditer(written):
+        name = part.group() if part.group() != written else token.text
+        yield _Token(part.group(), _word(part.group()), name, token.start + part.start())
+
+
+def _word(written: str) -> str:
+    return written.upper() if _WORD.fullmatch(written) else ""
+
+
+@cache
+def _tokenizer_class(dialect: Any) -> Any:
+    """The dialect's tokenizer, but for a habit: it takes what follows SHOW or CALL for one text up to a semicolon."""
+    return type("Tokenizer", (dialect.tokenizer_class,), {"COMMANDS": set[Any]()})
+
+
+def _tokenizer(db_type: str) -> Any:
+    """Raises LibraryMissing where the parser is not installed."""
+    try:
+        from sqlglot import Dialect
+    except ImportError as error:
+        raise lacking("sql", "SQL statements") from error
+    dialect = Dialect.get_or_raise(DIALECTS[db_type])
+    return _tokenizer_class(type(dialect))(dialect=dialect)

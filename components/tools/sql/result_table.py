@@ -1,0 +1,119 @@
+"""Rows of a database as canvases hold them: JSON values, and a table of text.
+
+    |   id | name   |    amount | at         |
+    |-----:|:-------|----------:|:-----------|
+    |    1 | Ann    | 10.500000 | 2026-01-02 |
+    |    2 | Bo     |           |            |
+
+A column's values decide how it looks: whole numbers stay whole beside a null (row T14), and a column of timestamps
+shows dates alone if every one of them is a midnight.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import date, datetime, time
+from decimal import Decimal
+from math import isfinite
+from typing import Any
+
+from components.text.templates.templates import value_text
+from providers.interfaces import Rows
+from providers.models.text.sanitizer import clean
+
+LONGEST_CELL = 32 * 1024  # characters
+LARGEST = 10**4300 - 1  # Python writes no longer numbers
+CUT = "..."
+DEEPEST = 100  # levels of a value within a cell
+_PADDING = 2  # a column is so much wider than its name
+
+
+def json_rows(found: Rows) -> list[dict[str, Any]]:
+    """One object for each row, its values by column."""
+    names = _names(found)
+    columns = [_as_json(column) for column in _columns(found)]
+    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def text_table(found: Rows) -> str:
+    """All rows as a table of text. Numbers stand at the right, fractions have six digits."""
+    laid_out = [_laid_out(name, _as_json(column)) for name, column in zip(_names(found), _columns(found), strict=True)]
+    return "\n".join(f"|{'|'.join(cells)}|" for cells in zip(*laid_out, strict=True))
+
+
+def _names(found: Rows) -> list[str]:
+    return [clean(str(name)) for name in found.columns]
+
+
+def _columns(found: Rows) -> list[list[Any]]:
+    return [[row[number] for row in found.rows] for number in range(len(found.columns))]
+
+
+def _as_json(column: Sequence[Any]) -> list[Any]:
+    stamps = [value for value in column if isinstance(value, datetime)]
+    only_days = all(stamp.time() == time.min for stamp in stamps)
+    return [_day_or_instant(value, only_days) if isinstance(value, datetime) else _plain(value) for value in column]
+
+
+def _day_or_instant(stamp: datetime, only_days: bool) -> str:
+    return stamp.date().isoformat() if only_days else stamp.isoformat()
+
+
+def _plain(value: Any, levels: int = DEEPEST) -> Any:
+    """A driver's value as JSON: decimals are numbers, what JSON has no form for is text."""
+    if levels == 0:
+        return CUT
+    match value:
+        case None | bool():
+            return value
+        case int():
+            return value if abs(value) <= LARGEST else None
+        case float() | Decimal():
+            number = float(value)
+            return number if isfinite(number) else None
+        case date() | time():
+            return value.isoformat()
+        case bytes() | bytearray() | memoryview():
+            return _shortened(_text_of(bytes(value)))
+        case Mapping():
+            return {clean(str(name)): _plain(member, levels - 1) for name, member in value.items()}
+        case list() | tuple() | set() | frozenset():
+            return [_plain(item, levels - 1) for item in value]
+        case _:
+            return _shortened(clean(str(value)))
+
+
+def _text_of(data: bytes) -> str:
+    """Bytes as text if they are any, else in hexadecimal."""
+    try:
+        return clean(data.decode())
+    except UnicodeDecodeError:
+        return data.hex()
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= LONGEST_CELL else text[:LONGEST_CELL] + CUT
+
+
+def _laid_out(name: str, values: Sequence[Any]) -> list[str]:
+    """Name, rule and cells of one column, all of the same width."""
+    given = [value for value in values if value is not None]
+    is_numeric = bool(given) and all(isinstance(value, int | float) and not isinstance(value, bool) for value in given)
+    has_fractions = any(isinstance(value, float) for value in given)
+    head = _one_line(name)
+    cells = [_shown(value, is_numeric and has_fractions) for value in values]
+    width = max(len(head) + _PADDING, *map(len, cells))
+    if is_numeric:
+        return [f" {head:>{width}} ", f"{'-' * (width + 1)}:", *(f" {cell:>{width}} " for cell in cells)]
+    return [f" {head:<{width}} ", f":{'-' * (width + 1)}", *(f" {cell:<{width}} " for cell in cells)]
+
+
+def _shown(value: Any, as_fraction: bool) -> str:
+    if value is None:
+        return ""
+    if as_fraction:
+        return f"{float(value):.6f}"
+    return str(value) if isinstance(value, bool) else _one_line(value_text(value))
+
+
+def _one_line(text: str) -> str:
+    """A text as a cell of a table: one line, its pipes escaped as Markdown wants them."""
+    return " ".join(text.splitlines()).replace("|", "\\|")

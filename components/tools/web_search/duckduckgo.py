@@ -1,0 +1,153 @@
+"""DuckDuckGo: web and news search without a key, read from the pages that a browser without scripts gets.
+
+DSL: `query`, `channel` (`text` for the web, `news`), `top_n`. The channel counts, which upstream it does not (row T7).
+Only the first page of results is read. When the vendor has had enough of us, it answers with status 202 or a riddle:
+that is an error which another try may mend.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from html import unescape
+from http import HTTPStatus
+from typing import Annotated, Any
+from urllib.parse import parse_qs, urlsplit
+
+from canvas.errors import HttpFailed, NodeFailure, ToolError
+from components.context import NodeContext
+from components.text.templates.templates import value_text
+from components.tools.framework import evidence, http
+from components.tools.framework.base import Argument, Tool, ToolParams, ToolResult
+from components.tools.framework.evidence import Hit
+from components.tools.framework.parameters import one_of, positive
+from providers.interfaces import Call, Reply
+from providers.isolation.untrusted_threads import in_untrusted_thread
+
+WEB, START, NEWS = "https://html.duckduckgo.com/html/", "https://duckduckgo.com/", "https://duckduckgo.com/news.js"
+ANYWHERE = "wt-wt"  # no region
+
+_RIDDLES = ("anomaly-modal", "anomaly.js", "challenge-form")
+_TOKEN = re.compile(r"vqd=[\"']?([0-9][0-9-]*)")
+_TAG = re.compile(r"<[^<>]*>")
+
+
+class DuckDuckGoParams(ToolParams):
+    channel: Annotated[Any, one_of("Web search channel", ("text", "news"), by_reference=True)] = "text"
+    top_n: Annotated[int, positive("Top N")] = 10
+
+
+async def search(params: DuckDuckGoParams, arguments: Mapping[str, Any], ctx: NodeContext) -> ToolResult:
+    query = value_text(arguments["query"])
+    match arguments["channel"]:
+        case "news":
+            rows = (await _news(query, ctx))[: params.top_n]
+            hits = [Hit(row["title"], row["url"], row["body"]) for row in rows]
+        case "general" | "text":
+            rows = (await _pages(query, ctx))[: params.top_n]
+            hits = [Hit(row["title"], row["href"], row["body"]) for row in rows]
+        case other:
+            raise ToolError(f"Web search channel {other} is not supported, it should be in [general, news]")
+    formalized = await evidence.cite_hits(hits, ctx)
+    return ToolResult({"formalized_content": formalized, "json": rows}, answer=formalized)
+
+
+async def _pages(query: str, ctx: NodeContext) -> list[dict[str, Any]]:
+    page = http.text_of(await _fetched(Call("GET", WEB, params={"q": query, "kl": ANYWHERE}), ctx))
+    rows = await in_untrusted_thread(_results_in, page)
+    if not rows and any(riddle in page for riddle in _RIDDLES):
+        raise _rate_limited()
+    return rows
+
+
+def _results_in(page: str) -> list[dict[str, Any]]:
+    """The results of a page: {title, href, body}. What somebody paid for is left out."""
+    try:
+        from selectolax.lexbor import LexborHTMLParser
+    except ImportError as missing:
+        raise NodeFailure("DuckDuckGo reads pages with the extra `html`: pip install easel[html].") from missing
+    rows: list[dict[str, Any]] = []
+    for result in LexborHTMLParser(page).css(".result"):
+        link, snippet = result.css_first("a.result__a"), result.css_first(".result__snippet")
+        if link is None or "result--ad" in (result.attributes.get("class") or ""):
+            continue
+        href = _target(link.attributes.get("href") or "")
+        if href:
+            body = _one_line(snippet.text()) if snippet is not None else ""
+            rows.append({"title": _one_line(link.text()), "href": href, "body": body})
+    return rows
+
+
+def _target(href: str) -> str:
+    """Where a result leads, out of the vendor's own link to it; "" for an advertisement."""
+    split = urlsplit(f"https:{href}" if href.startswith("//") else href)
+    if split.path.startswith("/l/"):
+        return next(iter(parse_qs(split.query).get("uddg", ())), "")
+    return "" if split.path == "/y.js" else href
+
+
+async def _news(query: str, ctx: NodeContext) -> list[dict[str, Any]]:
+    """{date, title, body, url, image, source}. The first request brings the token that the second one needs."""
+    about = {"q": query, "iar": "news", "ia": "news", "kl": ANYWHERE}
+    page = http.text_of(await _fetched(Call("GET", START, params=about), ctx))
+    token = _TOKEN.search(page)
+    if token is None:
+        raise _rate_limited()
+    asked = {"l": ANYWHERE, "o": "json", "noamp": "1", "q": query, "vqd": token.group(1), "p": "1", "s": "0", "dc": "0"}
+    reply = await _fetched(Call("GET", NEWS, params=asked), ctx)
+    rows = http.rows_of(http.object_of(reply).get("results"), "results")
+    return [_news_item(row) for row in rows if isinstance(row, Mapping)]
+
+
+def _news_item(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "date": _date(row.get("date")),
+        "title": _plain(row.get("title")),
+        "body": _plain(row.get("excerpt")),
+        "url": row.get("url"),
+        "image": row.get("image"),
+        "source": row.get("source"),
+    }
+
+
+async def _fetched(call: Call, ctx: NodeContext) -> Reply:
+    reply = await http.fetch(ctx, "DuckDuckGo", replace(call, as_browser=True), http.NO_PROGRAMS)
+    if reply.status == HTTPStatus.ACCEPTED:
+        raise _rate_limited()
+    return reply
+
+
+def _rate_limited() -> HttpFailed:
+    return HttpFailed(f"rate limited {http.NO_PROGRAMS}", retryable=True)
+
+
+def _date(seconds: Any) -> Any:
+    try:
+        return datetime.fromtimestamp(float(seconds), UTC).isoformat()
+    except (TypeError, ValueError, OverflowError, OSError):
+        return seconds
+
+
+def _plain(text: Any) -> str:
+    return _one_line(unescape(_TAG.sub("", value_text(text))))
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+DUCKDUCKGO = Tool(
+    "DuckDuckGo",
+    "duckduckgo_search",
+    DuckDuckGoParams,
+    description="Searches the web with DuckDuckGo. Use it for facts, current events and pages on a subject.",
+    arguments={
+        "query": Argument("string", "Key words, as few as will do.", required=True, default="{sys.query}"),
+        "channel": Argument(
+            "string", "`news` for recent events, else `general`.", default="general", enum=("general", "news")
+        ),
+    },
+    call=search,
+    effect="idempotent",
+    brings_sources=True,
+)

@@ -1,0 +1,86 @@
+"""Google: web search by way of serpapi.com.
+
+DSL: `q`, `start`, `num`, `api_key`, `country` (Google's `gl`), `language` (its `hl`). Unlike upstream `start` and `num`
+are sent, and the snippet of a page goes before the description of its site (row T8). Codes of countries and languages
+are Google's to judge.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar
+
+from pydantic import Field
+
+from canvas.errors import ToolError
+from components.context import NodeContext
+from components.text.templates.templates import value_text
+from components.tools.framework import evidence, http
+from components.tools.framework.base import Argument, Tool, ToolParams, ToolResult
+from components.tools.framework.evidence import Hit
+from components.tools.framework.parameters import filled, whole
+from providers.interfaces import Call
+
+SEARCH = "https://serpapi.com/search.json"
+NOTHING_FOUND = "SerpApi returned no organic_results."
+
+
+class GoogleParams(ToolParams):
+    secrets: ClassVar[tuple[str, ...]] = ("api_key",)
+
+    start: Any = 0
+    num: Any = 6
+    api_key: Annotated[Any, filled("SerpApi API key")] = Field("", validate_default=True)
+    country: Any = "cn"
+    language: Any = "en"
+
+
+async def search(params: GoogleParams, arguments: Mapping[str, Any], ctx: NodeContext) -> ToolResult:
+    asked = {
+        "engine": "google",
+        "q": value_text(arguments["q"]),
+        "google_domain": "google.com",
+        "gl": params.country,
+        "hl": params.language,
+        "start": _count(arguments["start"], "start"),
+        "num": _count(arguments["num"], "num"),
+        "api_key": params.api_key,
+    }
+    given = {name: value for name, value in asked.items() if value not in (None, "")}
+    reply = await http.ask(ctx, "Google", Call("GET", SEARCH, params=given))
+    rows = http.listed(reply, "organic_results", error="error", otherwise=NOTHING_FOUND)
+    formalized = await evidence.cite_hits((_hit(row) for row in rows if isinstance(row, Mapping)), ctx)
+    return ToolResult({"formalized_content": formalized, "json": rows}, answer=formalized)
+
+
+def _hit(row: Mapping[str, Any]) -> Hit:
+    return Hit(row.get("title"), row.get("link"), row.get("snippet") or _about(row))
+
+
+def _about(row: Mapping[str, Any]) -> Any:
+    """What Google knows about the site: `about_this_result.source.description`."""
+    value: Any = row
+    for name in ("about_this_result", "source", "description"):
+        value = value.get(name) if isinstance(value, Mapping) else None
+    return value
+
+
+def _count(value: Any, name: str) -> int:
+    number = whole(value)
+    if number is None or number < 0:
+        raise ToolError(f"{name} {value} not supported, should be an integer that is not negative")
+    return number
+
+
+GOOGLE = Tool(
+    "Google",
+    "google_search",
+    GoogleParams,
+    description="Searches the web with Google. Use it for facts, current events and pages on a subject.",
+    arguments={
+        "q": Argument("string", "Key words, with Google's operators if needed.", required=True, default="{sys.query}"),
+        "start": Argument("integer", "How many results to skip: 0, 10, 20, ...", default=0),
+        "num": Argument("integer", "How many results to return.", default=6),
+    },
+    call=search,
+    effect="idempotent",
+    brings_sources=True,
+)

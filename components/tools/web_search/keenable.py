@@ -1,0 +1,104 @@
+"""KeenableSearch: web search by way of keenable.ai, with a key or, in the mode `pro`, without.
+
+DSL: `query`, `site`, `api_key`, `mode`, `top_n`. A deployment may name another server (`KEENABLE_API_URL`); keys go
+there, so it is asked over TLS or on this machine only.
+"""
+
+from collections.abc import Mapping
+from ipaddress import ip_address
+from typing import Annotated, Any, ClassVar
+from urllib.parse import urlsplit
+
+from pydantic import model_validator
+
+from canvas.errors import ToolError
+from components.context import NodeContext
+from components.text.templates.templates import value_text
+from components.tools.framework import evidence, http
+from components.tools.framework.base import Argument, Tool, ToolParams, ToolResult
+from components.tools.framework.evidence import Hit
+from components.tools.framework.parameters import one_of, positive
+from providers.interfaces import Call
+
+SERVER = "https://api.keenable.ai"
+SECONDS = 30.0
+MODES = ("pro", "realtime")
+_CALLER = {"User-Agent": "keenable-easel", "X-Keenable-Title": "Easel"}
+
+
+class KeenableSearchParams(ToolParams):
+    secrets: ClassVar[tuple[str, ...]] = ("api_key",)
+
+    site: Any = ""
+    api_key: Any = ""
+    mode: Annotated[str, one_of("Keenable search mode", MODES)] = "pro"
+    top_n: Annotated[int, positive("Top N")] = 10
+
+    @property
+    def key(self) -> str:
+        """The key without blanks around it; "" if there is none."""
+        return value_text(self.api_key).strip()
+
+    @model_validator(mode="after")
+    def _realtime_has_a_key(self) -> "KeenableSearchParams":
+        if self.mode == "realtime" and not self.key:
+            raise ValueError("Keenable 'realtime' mode requires an API key")
+        return self
+
+
+async def search(params: KeenableSearchParams, arguments: Mapping[str, Any], ctx: NodeContext) -> ToolResult:
+    asked = {"query": value_text(arguments["query"]), "mode": params.mode}
+    site = value_text(arguments["site"]).strip()
+    if site:
+        asked["site"] = site
+    headers = {**_CALLER, "X-API-Key": params.key} if params.key else _CALLER
+    path = "/v1/search" if params.key else "/v1/search/public"
+    server, is_named = _server(ctx.services.base_urls)
+    call = Call("POST", server + path, headers=headers, json=asked, timeout=SECONDS, trusted=is_named)
+    body = http.object_of(await http.fetch(ctx, "KeenableSearch", call))
+    rows = http.rows_of(body.get("results"), "results")[: params.top_n]
+    formalized = await evidence.cite_hits((_hit(row) for row in rows if isinstance(row, Mapping)), ctx)
+    return ToolResult({"formalized_content": formalized, "json": rows}, answer=formalized)
+
+
+def _server(base_urls: Mapping[str, str]) -> tuple[str, bool]:
+    """Where to ask, and whether the deployment has named it. Raises ToolError for a server that keys may not go to."""
+    named = base_urls.get("KEENABLE", "").strip().rstrip("/")
+    if not named or "KEENABLESEARCH" in base_urls:
+        return SERVER, False
+    try:
+        split = urlsplit(named)
+        host = (split.hostname or "").lower()
+    except ValueError:
+        raise ToolError("KEENABLE_API_URL is no URL.") from None
+    if not host or not (split.scheme == "https" or (split.scheme == "http" and _is_this_machine(host))):
+        raise ToolError("KEENABLE_API_URL must begin with https, or with http where the host is this machine.")
+    return named, True
+
+
+def _is_this_machine(host: str) -> bool:
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:  # a name
+        return False
+
+
+def _hit(row: Mapping[str, Any]) -> Hit:
+    texts = (value_text(row.get(name) or "").split() for name in ("snippet", "description"))
+    return Hit(row.get("title"), row.get("url"), " ".join(next(filter(None, texts), ())))
+
+
+KEENABLE_SEARCH = Tool(
+    "KeenableSearch",
+    "keenable_search",
+    KeenableSearchParams,
+    description="Searches the web. Use it for facts, current events and pages on a subject.",
+    arguments={
+        "query": Argument("string", "A short, specific question or key words.", required=True, default="{sys.query}"),
+        "site": Argument("string", "Search this site only, such as example.com; else leave it empty.", default=""),
+    },
+    call=search,
+    effect="idempotent",
+    brings_sources=True,
+    error_label="Keenable",
+)

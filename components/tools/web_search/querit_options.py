@@ -1,0 +1,133 @@
+"""What querit.ai may be asked: a check for each argument of its two tools.
+
+A check gives the value as it is sent, or raises ValueError. What an author writes is checked when the canvas is loaded
+(`on_canvas`); what a reference brings or a model gives is checked when the tool is called (`held`).
+"""
+
+import re
+from collections.abc import Callable
+from datetime import date
+from typing import Any
+from urllib.parse import urlsplit
+
+from pydantic import BeforeValidator
+
+from canvas.errors import ToolError
+from components.tools.framework.parameters import is_templated, listed, texts, whole
+
+FORMATS = ("text", "markdown", "html")
+MOST_CHUNKS = 3  # of a page
+MOST_URLS = 10
+LONGEST_CRAWL = 60  # seconds
+
+_LAST = re.compile(r"[dwmy][1-9]\d{0,5}")
+_SPAN = re.compile(r"(\d{4}-\d\d-\d\d)to(\d{4}-\d\d-\d\d)")
+
+Check = Callable[[Any], Any]
+
+
+def on_canvas(check: Check, *, may_be_empty: bool = False) -> BeforeValidator:
+    """The check of a stored value. Null and what holds references are let through; so is what `may_be_empty` yet."""
+
+    def checked(value: Any) -> Any:
+        items = value if isinstance(value, list | tuple) else [value]
+        is_open = value is None or any(map(is_templated, items)) or (may_be_empty and not value)
+        return value if is_open else check(value)
+
+    return BeforeValidator(checked)
+
+
+def held(check: Check, value: Any) -> Any:
+    """An argument's value, checked. Raises ToolError."""
+    try:
+        return check(value)
+    except ValueError as error:
+        raise ToolError(str(error)) from None
+
+
+def query(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError("Querit query must be a string.")
+    return value
+
+
+def count(value: Any) -> int:
+    number = whole(value)
+    if number is None or number <= 0:
+        raise ValueError(f"Querit count {value} not supported, should be positive integer")
+    return number
+
+
+def chunks(value: Any) -> int:
+    number = whole(value)
+    if number is None or not 1 <= number <= MOST_CHUNKS:
+        raise ValueError(f"Querit chunks_per_doc must be an integer from 1 to {MOST_CHUNKS}.")
+    return number
+
+
+def strings(name: str) -> Callable[[Any], list[str]]:
+    """The check of a list of texts, for the argument of this name."""
+
+    def check(value: Any) -> list[str]:
+        items = [] if value == "" else listed(value)
+        if not isinstance(items, list | tuple) or not all(isinstance(item, str) for item in items):
+            raise ValueError(f"Querit {name} must be a list of strings.")
+        return texts(items)
+
+    return check
+
+
+def time_range(value: Any) -> str:
+    text = value.strip() if isinstance(value, str) else "?"
+    if text and not (_LAST.fullmatch(text) or _is_span(text)):
+        raise ValueError("Querit time_range must be dN, wN, mN or yN with N from 1, or YYYY-MM-DDtoYYYY-MM-DD.")
+    return text
+
+
+def urls(value: Any) -> list[str]:
+    """A list of addresses, or one text with commas."""
+    items = texts(value) if isinstance(value, str) else value
+    are_few = isinstance(items, list | tuple) and 1 <= len(items) <= MOST_URLS
+    if not are_few or not all(isinstance(item, str) and item.strip() for item in items):
+        raise ValueError(f"Querit urls must contain between 1 and {MOST_URLS} non-empty strings.")
+    addresses = [str(item).strip() for item in items]
+    if not all(map(_is_web_address, addresses)):
+        raise ValueError("Querit urls must be absolute HTTP or HTTPS URLs.")
+    return addresses
+
+
+def page_format(value: Any) -> str:
+    if value not in FORMATS:
+        raise ValueError(f"Querit format {value} is not supported, it should be in [{', '.join(FORMATS)}]")
+    return value
+
+
+def crawl_timeout(value: Any) -> int:
+    number = whole(value)
+    if number is None or not 1 <= number <= LONGEST_CRAWL:
+        raise ValueError(f"Querit crawl_timeout must be an integer from 1 to {LONGEST_CRAWL}.")
+    return number
+
+
+def extras_meta(value: Any) -> bool:
+    spelled = {"true": True, "false": False}.get(value.strip().lower()) if isinstance(value, str) else value
+    if not isinstance(spelled, bool):
+        raise ValueError("Querit extras_meta must be a boolean.")
+    return spelled
+
+
+def _is_span(text: str) -> bool:
+    """Whether these are two days with `to` between them, the earlier one first."""
+    days = _SPAN.fullmatch(text)
+    try:
+        return days is not None and date.fromisoformat(days[1]) <= date.fromisoformat(days[2])
+    except ValueError:  # there is no such day
+        return False
+
+
+def _is_web_address(url: str) -> bool:
+    try:
+        split = urlsplit(url)
+        return split.scheme.lower() in ("http", "https") and bool(split.hostname)
+    except ValueError:
+        return False

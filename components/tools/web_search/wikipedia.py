@@ -1,0 +1,88 @@
+"""Wikipedia: the introductions of the articles that fit a question, found with one request (row T10).
+
+DSL: `query`, `top_n`, `language`. Disambiguation pages are left out. The vendor asks for a User-Agent that says whom to
+contact: EASEL_CONTACT is where a deployment puts it.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from canvas.errors import ToolError
+from components.context import NodeContext
+from components.text.templates.templates import value_text
+from components.tools.framework import evidence, http
+from components.tools.framework.base import Argument, Tool, ToolParams, ToolResult
+from components.tools.framework.evidence import Hit
+from components.tools.framework.parameters import one_of, positive
+from providers.interfaces import Call
+
+MOST_PAGES = 20  # for which the vendor gives introductions in one answer
+LANGUAGES = (
+    *("af", "pl", "ar", "ast", "az", "bg", "nan", "bn", "be", "ca", "cs", "cy", "da", "de", "et", "el", "en", "es"),
+    *("eo", "eu", "fa", "fr", "gl", "ko", "hy", "hi", "hr", "id", "it", "he", "ka", "lld", "la", "lv", "lt", "hu"),
+    *("mk", "arz", "ms", "min", "my", "nl", "ja", "nb", "nn", "ce", "uz", "pt", "kk", "ro", "ru", "ceb", "sk", "sl"),
+    *("sr", "sh", "fi", "sv", "ta", "tt", "th", "tg", "azb", "tr", "uk", "ur", "vi", "war", "zh", "yue"),
+)
+
+
+class WikipediaParams(ToolParams):
+    top_n: Annotated[int, positive("Top N")] = 10
+    language: Annotated[str, one_of("Wikipedia language", LANGUAGES)] = "en"
+
+
+async def search(params: WikipediaParams, arguments: Mapping[str, Any], ctx: NodeContext) -> ToolResult:
+    asked = {
+        "action": "query",
+        "format": "json",
+        "generator": "search",
+        "gsrsearch": value_text(arguments["query"]),
+        "gsrlimit": min(params.top_n, MOST_PAGES),
+        "prop": "extracts|info|pageprops",
+        "exintro": 1,
+        "explaintext": 1,
+        "exlimit": "max",
+        "inprop": "url",
+        "ppprop": "disambiguation",
+    }
+    call = Call("GET", f"https://{params.language}.wikipedia.org/w/api.php", params=asked)
+    pages = _pages(http.object_of(await http.fetch(ctx, "Wikipedia", call, http.WHO_ASKS)))
+    hits = [Hit(page.get("title"), page.get("fullurl"), page["extract"]) for page in pages]
+    formalized = await evidence.cite_hits(hits, ctx)
+    rows = [{"title": hit.title, "url": hit.url, "extract": hit.content} for hit in hits]
+    return ToolResult({"formalized_content": formalized, "json": rows}, answer=formalized)
+
+
+def _pages(body: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The articles, best first."""
+    error = body.get("error")
+    if error:
+        raise ToolError(value_text(error.get("info") if isinstance(error, Mapping) else error))
+    query = body.get("query")
+    listed = query.get("pages") if isinstance(query, Mapping) else None
+    pages = list(listed.values()) if isinstance(listed, Mapping) else http.rows_of(listed, "pages")
+    articles = [page for page in pages if isinstance(page, Mapping) and _is_article(page)]
+    return sorted(articles, key=_rank)
+
+
+def _is_article(page: Mapping[str, Any]) -> bool:
+    properties = page.get("pageprops")
+    return bool(page.get("extract")) and not (isinstance(properties, Mapping) and "disambiguation" in properties)
+
+
+def _rank(page: Mapping[str, Any]) -> float:
+    index = page.get("index")
+    return index if isinstance(index, int | float) else float("inf")
+
+
+WIKIPEDIA = Tool(
+    "Wikipedia",
+    "wikipedia_search",
+    WikipediaParams,
+    description="Finds Wikipedia articles and returns their introductions. Use it for people, places and ideas.",
+    arguments={
+        "query": Argument("string", "The subject, in a few words.", required=True, default="{sys.query}"),
+    },
+    call=search,
+    effect="idempotent",
+    brings_sources=True,
+)

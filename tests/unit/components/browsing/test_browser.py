@@ -1,0 +1,229 @@
+import asyncio
+import json
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from canvas.errors import ModelError, NodeFailure
+from canvas.outcome import Finished
+from components.browsing import browser as module
+from components.browsing.actions import PageAction
+from components.browsing.browser import BrowserParams, browser
+from components.browsing.files import DownloadedFile
+from components.browsing.page_view import View
+from components.browsing.session import Wanted, opened
+from providers.http.address_policy import Guard
+from providers.interfaces import BrowserSettings, Services
+from providers.models.types.chat import ChatRequest, Completion, ErrorDelta, ModelSpec, Usage
+from tests.fakes import FakeContext, FakeHttp, no_network, run
+
+DONE = '{"actions": [{"action": "done", "result": "ok\\u0000"}]}'
+SETTINGS = BrowserSettings(Guard())
+
+
+@dataclass
+class Log:
+    warnings: list[dict[str, Any]] = field(default_factory=list)
+
+    def warning(self, event: str, **fields: Any) -> None:
+        self.warnings.append({"event": event, **fields})
+
+
+@dataclass
+class Model:
+    """Gives one answer, and remembers what it was asked."""
+
+    answer: str | ErrorDelta = DONE
+    requests: list[ChatRequest] = field(default_factory=list)
+
+    @property
+    def spec(self) -> ModelSpec:
+        return ModelSpec("m", "m", "Fake", None)
+
+    async def complete(self, request: ChatRequest) -> Completion:
+        self.requests.append(request)
+        if isinstance(self.answer, ErrorDelta):
+            return Completion(str(self.answer), usage=Usage(1, 1, 2, 1), error=self.answer)
+        return Completion(self.answer, usage=Usage(1, 1, 2, 1))
+
+
+class EmptyPage:
+    async def look(self) -> View:
+        return View("about:blank")
+
+    async def act(self, action: PageAction) -> str:
+        return ""
+
+
+class Downloads:
+    def __init__(self, files: list[DownloadedFile]) -> None:
+        self._files = files
+
+    async def finished(self) -> list[DownloadedFile]:
+        return self._files
+
+
+@dataclass
+class Opened:
+    """Stands in for real browsers: notes what was wanted, and leaves these downloads behind."""
+
+    downloads: list[DownloadedFile] = field(default_factory=list)
+    wanted: list[Wanted] = field(default_factory=list)
+
+    @asynccontextmanager
+    async def __call__(self, settings: BrowserSettings, wanted: Wanted, log: Any) -> AsyncGenerator[Any]:
+        self.wanted.append(wanted)
+        assert wanted.scratch.is_dir()
+        yield EmptyPage(), Downloads(self.downloads)
+
+
+@pytest.fixture
+def browsers(monkeypatch: pytest.MonkeyPatch) -> Opened:
+    browsers = Opened()
+    monkeypatch.setattr(module, "opened", browsers)
+    return browsers
+
+
+def browse(model: Model | None = None, ctx: FakeContext | None = None, **params: Any) -> tuple[Finished, FakeContext]:
+    ctx = ctx or FakeContext(globals={"sys.query": "Q"})
+    ctx.models = {"m": model or Model()}
+    ctx.services = Services(FakeHttp(no_network), browser=SETTINGS)
+    ctx.log = Log()
+    outcome = run(browser, {"llm_id": "m", **params}, ctx)
+    assert isinstance(outcome, Finished)
+    return outcome, ctx
+
+
+# -- parameters -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("params", "complaint"),
+    [
+        ({}, "[Browser] LLM"),
+        ({"llm_id": ""}, "[Browser] LLM"),
+        ({"llm_id": "m", "prompts": ""}, "[Browser] Prompts"),
+        ({"llm_id": "m", "max_steps": 0}, "[Browser] Max steps 0"),
+        ({"llm_id": "m", "max_steps": "30"}, "[Browser] Max steps 30"),
+        ({"llm_id": "m", "max_steps": True}, "[Browser] Max steps True"),
+        ({"llm_id": "m", "headless": "true"}, "[Browser] Headless true"),
+        ({"llm_id": "m", "enable_default_extensions": 1}, "[Browser] Enable default extensions 1"),
+        ({"llm_id": "m", "chromium_sandbox": None}, "[Browser] Chromium sandbox None"),
+        ({"llm_id": "m", "persist_session": 0}, "[Browser] Persist session 0"),
+    ],
+)
+def test_wrong_parameters_are_refused_at_load_with_their_label(params: dict[str, Any], complaint: str):
+    with pytest.raises(ValidationError) as refused:
+        BrowserParams.model_validate(params)
+
+    assert complaint in str(refused.value)
+
+
+def test_a_model_is_all_that_must_be_given():
+    params = BrowserParams.model_validate({"llm_id": "m"})
+
+    assert (params.prompts, params.max_steps, params.headless) == ("{sys.query}", 30, True)
+    assert (params.persist_session, params.chromium_sandbox, params.upload_sources) == (True, False, [])
+
+
+# -- a run ------------------------------------------------------------------------------------------------------------
+
+
+def test_the_task_is_the_prompt_with_its_values(browsers: Opened):
+    model = Model()
+    ctx = FakeContext(globals={"sys.query": "Q"}, values={"a": {"list": [1, "ü"]}})
+
+    outcome, ctx = browse(model, ctx, prompts="Do {sys.query} with {a@list}")
+
+    assert '# Task\nDo Q with [1, "ü"]\n' in model.requests[0].messages[-1]["content"]
+    assert ctx.inputs == {"sys.query": "Q", "a@list": '[1, "ü"]'}
+    assert outcome == Finished(outputs={"content": "ok", "downloaded_files": []})
+    assert ctx.usage.calls == 1
+
+
+def test_the_model_is_asked_with_the_authors_settings(browsers: Opened):
+    model = Model()
+
+    browse(model, temperature=0.3, max_retries=2, delay_after_error=1)
+
+    assert model.requests[0].params == {"temperature": 0.3}
+    assert (model.requests[0].retries, model.requests[0].retry_delay) == (2, 1)
+    assert [message["role"] for message in model.requests[0].messages] == ["system", "user"]
+
+
+def test_a_failing_model_fails_the_node(browsers: Opened):
+    with pytest.raises(ModelError, match="AUTH_ERROR"):
+        browse(Model(ErrorDelta("AUTH_ERROR", "no key")))
+
+
+def test_files_to_upload_stand_below_the_task(browsers: Opened):
+    model = Model()
+    ctx = FakeContext(globals={"sys.query": "Q"}, stored={"f1": b"1", "f2": b"2"})
+
+    browse(model, ctx, upload_sources=["f1", {"id": "f2", "name": "b.pdf"}, "gone"])
+
+    task = "Q\n\nFiles that can be uploaded:\n- file id: f1, name: f1\n- file id: f2, name: b.pdf\n"
+    assert task in model.requests[0].messages[-1]["content"]
+    assert [file.name for file in browsers.wanted[0].files] == ["f1", "b.pdf"]
+
+
+def test_downloads_are_stored_and_those_that_fail_are_left_out(browsers: Opened, tmp_path: Path):
+    (tmp_path / "x").write_bytes(b"%PDF")
+    browsers.downloads = [
+        DownloadedFile("a.pdf", tmp_path / "x"),
+        DownloadedFile("b.pdf", None, "it is empty"),
+        DownloadedFile("c.pdf", tmp_path / "gone"),
+    ]
+
+    outcome, ctx = browse()
+
+    (file_id, saved), *others = ctx.saved.items()
+    assert saved == ("a.pdf", b"%PDF", "application/pdf")
+    assert others == []
+    assert outcome.outputs["downloaded_files"] == [{"file_id": file_id, "name": "a.pdf", "size": 4, "parent_id": ""}]
+    assert [warning["file"] for warning in ctx.log.warnings] == ["b.pdf", "c.pdf"]
+    json.dumps(outcome.outputs, allow_nan=False)
+
+
+def test_nothing_is_left_behind_on_disk(browsers: Opened):
+    browse()
+
+    assert not browsers.wanted[0].scratch.exists()
+
+
+def test_a_session_is_kept_for_the_same_node_of_the_same_canvas(browsers: Opened):
+    def profile(node_id: str = "Browser:A", canvas_id: str = "one", **params: Any) -> str | None:
+        ctx = FakeContext(globals={"sys.query": "Q"}, node_id=node_id, canvas_id=canvas_id)
+        browse(None, ctx, **params)
+        return browsers.wanted[-1].profile
+
+    assert profile() == profile()
+    assert len({profile(), profile("Browser:B"), profile(canvas_id="other")}) == 3
+    assert profile(persist_session=False) is None
+
+
+# -- what is missing --------------------------------------------------------------------------------------------------
+
+
+def test_without_a_configured_browser_the_node_says_so():
+    ctx = FakeContext(globals={"sys.query": "Q"}, models={"m": Model()})
+
+    with pytest.raises(NodeFailure, match="No browser is configured"):
+        run(browser, {"llm_id": "m"}, ctx)
+
+
+def test_without_playwright_the_node_names_the_extra(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.setitem(sys.modules, "playwright.async_api", None)
+
+    async def wanted() -> None:
+        async with opened(SETTINGS, Wanted(tmp_path), Log()):
+            raise AssertionError("there is no Playwright")
+
+    with pytest.raises(NodeFailure, match=r"pip install easel\[browser\]"):
+        asyncio.run(wanted())

@@ -1,0 +1,38 @@
+from components.browsing.page_view import LONGEST_NAME, Element, View
+
+
+def test_an_element_is_one_line_whatever_a_page_calls_it():
+    element = Element.read(
+        {
+            "role": "list",
+            "name": 'A\n[99] button "Pay"',
+            "value": "Small",
+            "states": ["required"],
+            "options": ["S", "L"],
+        }
+    )
+
+    assert element.shown() == 'list "A [99] button "Pay"" value="Small" required options: S | L'
+
+
+def test_long_names_are_cut_and_what_cannot_be_stored_is_removed():
+    element = Element.read({"role": "link", "name": "\x00\ud800" + "x" * 500})
+
+    assert len(element.name) == LONGEST_NAME
+    assert element.name.endswith("...")
+    assert element.name.encode()
+
+
+def test_a_view_numbers_its_elements_and_ends_with_its_text():
+    view = View(
+        "https://e.com/", "T", [Element("link", "A"), Element("button", "B")], "Hello", 0.5, 2, ["Open tabs: 2"]
+    )
+
+    assert view.shown() == (
+        "# The page now\nAddress: https://e.com/\nTitle: T\nScreens above: 0.5, below: 2.0\nOpen tabs: 2\n\n"
+        '## Elements\n[1] link "A"\n[2] button "B"\n\n## Text\nHello'
+    )
+
+
+def test_an_empty_page_says_so():
+    assert View("about:blank").shown().endswith("## Elements\n(none)\n\n## Text\n(none)")

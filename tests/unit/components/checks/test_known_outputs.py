@@ -1,0 +1,53 @@
+"""Which outputs a node may have."""
+
+from typing import Any
+
+import pytest
+
+from canvas.document import component_names
+from canvas.document.document import Entry
+from components.checks.known_outputs import outputs_of
+
+
+def known(component: str, **params: Any) -> set[str] | None:
+    """The outputs that a node of this kind may have."""
+    found = outputs_of(Entry("x", component, params))
+    return None if found is None else set(found)
+
+
+def test_outputs_are_those_of_the_component_and_those_its_author_declared():
+    assert known("LLM", outputs={"structured": {}}) == {"content", "thinking", "structured"}
+    assert known("StringTransform", outputs=[]) == {"result"}
+
+
+@pytest.mark.parametrize(
+    ("component", "params", "outputs"),
+    [
+        ("Begin", {"inputs": {"order": {}}}, {"order"}),
+        ("UserFillUp", {"inputs": [{"key": "why"}]}, {"why", "tips"}),
+        ("Loop", {"loop_variables": [{"variable": "n"}, 7]}, {"n"}),
+        ("VariableAggregator", {"groups": [{"group_name": "first"}]}, {"first"}),
+    ],
+)
+def test_outputs_bear_the_names_that_the_author_gave(component: str, params: dict[str, Any], outputs: set[str]):
+    assert known(component, **params) == outputs
+
+
+def test_a_default_value_becomes_a_result():
+    assert known("Invoke", exception_default_value="sorry") == {"result", "status_code"}
+    assert known("LLM", exception_default_value="sorry") == {"content", "thinking", "result"}
+
+
+def test_a_webhook_and_an_unknown_component_may_have_any_output():
+    assert known("Begin", mode="Webhook") is None
+    assert known("NoSuchThing") is None
+
+
+def test_a_tool_has_the_outputs_of_its_calls():
+    assert known("DuckDuckGo") == {"formalized_content", "json"}
+
+
+def test_every_component_of_ours_tells_what_it_sets():
+    silent = {name for name in component_names.COMPONENTS if known(name) is None}
+
+    assert silent == set()

@@ -1,0 +1,57 @@
+"""Models that a tenant lacks are told by node and field, before a run asks for them."""
+
+from typing import Any
+
+from canvas.document.document import Document, Entry
+from components.checks import missing_models
+from providers.models.vendors.accounts import Account, AccountModel
+
+
+def told(params: dict[str, Any], *accounts: Account) -> list[tuple[str | None, str]]:
+    """(field, message) of every model that is missing."""
+    document = Document(entries={"x": Entry("x", "Agent", params, name="Ask")}, raw={})
+    return [(found.field, found.message) for found in missing_models.missing(document, accounts)]
+
+
+def test_a_model_of_no_account_is_a_warning_that_says_what_to_do():
+    assert told({"llm_id": "gpt-5@OpenAI"}) == [
+        ("llm_id", 'Node "Ask" (x): Provider OpenAI not found for model gpt-5. Add an account for OpenAI.')
+    ]
+
+
+def test_models_of_an_account_are_there_unless_it_names_others():
+    assert told({"llm_id": "gpt-5@OpenAI"}, Account("OpenAI")) == []
+    assert told({"llm_id": "gpt-5@OpenAI"}, Account("OpenAI", models={"gpt-4": AccountModel()})) == [
+        ("llm_id", 'Node "Ask" (x): Model gpt-5 is not enabled for provider OpenAI. Enable it or pick another.')
+    ]
+
+
+def test_the_models_of_an_agents_tools_are_looked_up_too():
+    tools = [{"component_name": "Agent", "params": {"llm_id": "m@Nobody"}}]
+
+    assert [field for field, _ in told({"llm_id": "scripted", "tools": tools})] == ["tools[0].params.llm_id"]
+
+
+def test_the_stand_ins_are_always_there_and_no_choice_is_no_missing_model():
+    assert told({"llm_id": "scripted@Easel", "tools": [{"params": {"llm_id": ""}}]}) == []
+
+
+def test_agent_whose_model_is_declared_to_call_no_tools_is_a_warning_at_its_tools():
+    gpu = Account("VLLM", base_url="http://gpu:8000", models={"m": AccountModel(is_tools=False)})
+    inner = {"component_name": "Agent", "params": {"llm_id": "m@VLLM", "mcp": [{"mcp_id": "x"}]}}
+    agent = {"llm_id": "m@VLLM", "tools": [{"component_name": "TavilySearch", "params": {}}, inner]}
+
+    found = told(agent, gpu)
+
+    assert [field for field, _ in found] == ["tools", "tools[1].params.mcp"]
+    assert 'The account of model "m@VLLM" says that the model calls no tools.' in found[0][1]
+    assert told({**agent, "tool_mode": "prompt", "tools": agent["tools"][:1]}, gpu) == []
+    assert told({"llm_id": "m@VLLM"}, gpu) == []
+
+
+def test_model_of_a_server_of_ones_own_is_offered_tools_unless_its_account_says_otherwise():
+    agent = {"llm_id": "m@Ollama", "tools": [{"component_name": "TavilySearch", "params": {}}]}
+    without = Account("Ollama", base_url="http://lab:11434", extra={"is_tools": False})
+
+    assert told(agent, Account("Ollama", base_url="http://lab:11434")) == []
+    assert [field for field, _ in told(agent, without)] == ["tools"]

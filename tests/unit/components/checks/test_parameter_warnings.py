@@ -1,0 +1,152 @@
+"""Parameters that a component takes, and that come to nothing when it runs, are told beforehand."""
+
+from typing import Any
+
+import pytest
+
+from canvas.document.document import Document, Entry
+from components.checks import parameter_warnings
+
+COUNT = {"variable": "n", "type": "number", "input_mode": "constant", "value": 0}
+UNTIL = {"variable": "env.n", "operator": "≥", "value": 3}
+LOOP = {"loop_variables": [COUNT], "loop_termination_condition": [UNTIL], "maximum_loop_count": 3}
+ITEM = {"cpn_id": "sys.query", "operator": "contains", "value": "x"}
+
+
+def doubted(component: str, params: dict[str, Any]) -> list[tuple[str, str | None]]:
+    """(code, field) of every doubt about one node."""
+    document = Document(entries={"x": Entry("x", component, params, name="My node")}, raw={})
+    found = list(parameter_warnings.about(document))
+    assert all(finding.severity == "warning" and finding.node == "x" for finding in found)
+    assert all(finding.message.startswith('Node "My node" (x): ') for finding in found)
+    return [(finding.code, finding.field) for finding in found]
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({}, []),
+        ({"maximum_loop_count": "3"}, []),
+        ({"maximum_loop_count": 0}, [("loop_never_runs", "maximum_loop_count")]),
+        ({"maximum_loop_count": ""}, [("loop_never_runs", "maximum_loop_count")]),
+        ({"maximum_loop_count": "many"}, [("not_a_number", "maximum_loop_count")]),
+        ({"maximum_loop_count": "inf"}, [("not_a_number", "maximum_loop_count")]),
+        ({"loop_termination_condition": []}, [("loop_never_runs", "loop_termination_condition")]),
+        ({"loop_termination_condition": [], "logical_operator": "or"}, []),
+        ({"logical_operator": ""}, []),
+        ({"logical_operator": "xor"}, [("bad_operator", "logical_operator")]),
+        ({"loop_variables": [{"variable": ""}]}, []),
+        ({"loop_variables": [{**COUNT, "value": None}]}, [("incomplete_row", "loop_variables[0]")]),
+        ({"loop_variables": [COUNT, {**COUNT, "type": ""}]}, [("incomplete_row", "loop_variables[1]")]),
+        ({"loop_variables": [{**COUNT, "input_mode": "zero"}]}, [("incomplete_row", "loop_variables[0]")]),
+        ({"loop_variables": [{**COUNT, "input_mode": "variable"}]}, [("incomplete_row", "loop_variables[0]")]),
+        (
+            {"loop_termination_condition": [UNTIL, {"variable": "env.n"}]},
+            [("incomplete_row", "loop_termination_condition[1]")],
+        ),
+        (
+            {"loop_termination_condition": [{**UNTIL, "operator": "about"}]},
+            [("bad_operator", "loop_termination_condition[0].operator")],
+        ),
+        (
+            {"loop_termination_condition": [{**UNTIL, "input_mode": "guess"}]},
+            [("bad_mode", "loop_termination_condition[0].input_mode")],
+        ),
+    ],
+)
+def test_a_loop_that_fails_or_never_runs_is_doubted(changes: dict[str, Any], told: list[tuple[str, str]]):
+    assert doubted("Loop", {**LOOP, **changes}) == told
+
+
+@pytest.mark.parametrize(
+    ("params", "told"),
+    [
+        ({"items_ref": "sys.files"}, []),
+        ({}, [("no_list", "items_ref")]),
+        ({"items_ref": "sys.files", "max_concurrency": "4"}, []),
+        ({"items_ref": "sys.files", "max_concurrency": None}, []),
+        ({"items_ref": "sys.files", "max_concurrency": "four"}, [("not_a_number", "max_concurrency")]),
+        ({"items_ref": "sys.files", "max_concurrency": 2.5}, [("not_a_number", "max_concurrency")]),
+    ],
+)
+def test_an_iteration_without_a_list_or_with_an_odd_concurrency_is_doubted(
+    params: dict[str, Any], told: list[tuple[str, str]]
+):
+    assert doubted("Iteration", params) == told
+
+
+@pytest.mark.parametrize(
+    ("items", "told"),
+    [
+        ([ITEM], []),
+        ([{**ITEM, "operator": ">="}], []),
+        ([{**ITEM, "operator": "~="}], [("bad_operator", "conditions[0].items[0].operator")]),
+        ([ITEM, {"cpn_id": "", "operator": "nonsense"}], []),
+        ([], [("never_holds", "conditions[0].items")]),
+        ([{"cpn_id": " "}], [("never_holds", "conditions[0].items")]),
+    ],
+)
+def test_a_branch_that_never_holds_or_fails_is_doubted(items: list[Any], told: list[tuple[str, str]]):
+    assert doubted("Switch", {"conditions": [{"items": items, "to": ["y"]}], "end_cpn_ids": ["y"]}) == told
+
+
+@pytest.mark.parametrize(
+    ("row", "told"),
+    [
+        ({"variable": "env.n", "operator": "+=", "parameter": 1.5}, []),
+        ({"variable": "env.n", "operator": "clear"}, []),
+        ({"variable": "env.n", "operator": "set", "parameter": "{sys.query}"}, []),
+        ({"variable": "env.n", "operator": "set"}, [("incomplete_row", "variables[0]")]),
+        ({"operator": "clear"}, [("incomplete_row", "variables[0]")]),
+        ({"variable": "env.n", "operator": "double", "parameter": 2}, [("bad_operator", "variables[0].operator")]),
+        ({"variable": "env.n", "operator": "+=", "parameter": "env.m"}, [("not_a_number", "variables[0].parameter")]),
+        ({"variable": "env.n", "operator": "+=", "parameter": True}, [("not_a_number", "variables[0].parameter")]),
+    ],
+)
+def test_an_assignment_that_cannot_be_carried_out_is_doubted(row: dict[str, Any], told: list[tuple[str, str]]):
+    assert doubted("VariableAssigner", {"variables": [row]}) == told
+
+
+def test_a_categorize_without_a_model_is_doubted():
+    assert doubted("Categorize", {"llm_id": ""}) == [("no_model", "llm_id")]
+    assert doubted("Categorize", {"llm_id": "echo"}) == []
+
+
+@pytest.mark.parametrize("url", [None, "", " "])
+def test_a_searxng_without_an_address_is_doubted(url: str | None):
+    assert doubted("SearXNG", {"searxng_url": url}) == [("no_address", "searxng_url")]
+    assert doubted("SearXNG", {"searxng_url": "{env.searx}"}) == []
+
+
+@pytest.mark.parametrize(
+    ("component", "params", "told"),
+    [
+        ("Message", {"content": ["{{ {sys.query} | upper }} {% if a %}b{% endif %}"]}, []),
+        ("Message", {"content": ["fine", "{% if %}"]}, [("bad_template", "content[1]")]),
+        ("Message", {"content": "{{ a b }}"}, [("bad_template", "content[0]")]),
+        ("Message", {"content": ["{# no template unless it does not stream"]}, []),
+        ("Message", {"content": ["{# never closed"], "stream": False}, [("bad_template", "content[0]")]),
+        ("StringTransform", {"method": "merge", "script": "{% for %}"}, [("bad_template", "script")]),
+        ("StringTransform", {"method": "split", "script": "{% for %}"}, []),
+        ("Message", {"content": [7, None]}, []),
+    ],
+)
+def test_a_template_that_does_not_parse_is_doubted(component: str, params: dict[str, Any], told: list[tuple[str, str]]):
+    assert doubted(component, params) == told
+
+
+def test_templates_are_parsed_up_to_a_limit():
+    texts = ["{{ x }}" + " " * parameter_warnings.PARSED, "{% if %}"]
+
+    assert doubted("Message", {"content": texts}) == []
+
+
+@pytest.mark.parametrize("component", ["Categorize", "Iteration", "Loop", "Message", "Switch", "VariableAssigner"])
+@pytest.mark.parametrize("value", [None, 7, "text", ["text", 7, None, [], {}], {"a": {"to": 3}}])
+def test_no_parameter_of_a_wrong_type_breaks_the_check(component: str, value: Any):
+    fields = (
+        "conditions content items_ref llm_id logical_operator loop_termination_condition loop_variables "
+        "max_concurrency maximum_loop_count variables"
+    )
+
+    doubted(component, dict.fromkeys(fields.split(), value))

@@ -1,0 +1,77 @@
+"""Paragraphs are cut into lines where their language allows it."""
+
+import unicodedata
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from components.documents.blocks import Span
+from components.documents.page.fonts import Face, Glyph
+from components.documents.page.lines import broken, cells_of, natural_width, shortened
+
+PLAIN = Face("text")
+
+
+def glyph_of(char: str, span: Span) -> Glyph | None:
+    """Every letter is 1 wide, every Chinese one 2, a joiner nothing."""
+    wide = unicodedata.east_asian_width(char) in "WF"
+    return None if char == "\u200d" else Glyph(char, PLAIN, 2 if wide else 1, wide)
+
+
+def lines(text: str, width: float, verbatim: bool = False) -> list[str]:
+    cells = cells_of([Span(text)], glyph_of)
+    return ["".join(run.text for run in line) for line in broken(cells, width, verbatim=verbatim)]
+
+
+@pytest.mark.parametrize(
+    ("text", "cut"),
+    [
+        ("one two three", ["one two", "three"]),
+        ("one     two three", ["one", "two", "three"]),
+        ("abcdefghijkl", ["abcdefgh", "ijkl"]),
+        ("ab abcdefghijk", ["ab", "abcdefgh", "ijk"]),
+        ("one\ntwo", ["one", "two"]),
+        ("one\n\ntwo\n", ["one", "", "two", ""]),
+        ("中文字符很多", ["中文字符", "很多"]),
+        ("ab中文字符", ["ab中文字", "符"]),
+        ("中文字符。很多", ["中文字", "符。很多"]),
+        ("中文字（符）很", ["中文字", "（符）很"]),
+        ("tab\there", ["tab here"]),
+        ("   ", [""]),
+        ("", [""]),
+        ("a\u200db", ["ab"]),
+    ],
+)
+def test_lines_end_at_blanks_and_beside_chinese_characters(text: str, cut: list[str]):
+    assert lines(text, 8) == cut
+
+
+def test_verbatim_lines_keep_their_blanks():
+    assert lines("  a b c d\n", 4, verbatim=True) == ["  a ", "b c ", "d", ""]
+
+
+def test_a_word_of_two_styles_stays_whole():
+    cells = cells_of([Span("ab cd"), Span("ef", bold=True), Span("g")], glyph_of)
+
+    cut = [[run.text for run in line] for line in broken(cells, 6)]
+
+    assert cut == [["ab"], ["cd", "ef", "g"]]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.text(alphabet="ab 中。（\n", max_size=40), st.integers(min_value=2, max_value=9), st.booleans())
+def test_nothing_is_lost_and_no_line_is_too_wide(text: str, width: int, verbatim: bool):
+    cut = lines(text, width, verbatim)
+
+    assert "".join("".join(cut).split()) == "".join(text.split())
+    assert all(natural_width(cells_of([Span(line)], glyph_of)) <= width for line in cut)
+
+
+def test_a_text_that_does_not_fit_one_line_ends_in_dots():
+    def shown(text: str) -> str:
+        return "".join(run.text for run in shortened(cells_of([Span(text)], glyph_of), 5, glyph_of))
+
+    assert shown("abcde") == "abcde"
+    assert shown("abcdef") == "abcd…"
+    assert shown("中文字") == "中文…"

@@ -1,0 +1,304 @@
+import asyncio
+from typing import Any
+
+import pytest
+
+from canvas.outcome import Failed, Finished
+from components.nodes.agent.agent import agent
+from components.nodes.llm.prompts import citation_guide
+from components.tools.retrieval import RETRIEVAL
+from providers.models.chat.scripted import Script
+from tests.fakes import FakeContext
+from tests.unit.components.nodes.agent.agents import ECHO, HELPER, Calls, ask, calls, echo_tool, known, scripted, texts
+
+SEARCH = {"component_name": "Search", "name": "Search", "params": {}}
+CHUNK = {"content": "Tea is a drink.", "document_name": "tea.txt", "url": "https://example.com/t"}
+SCHEMA = {"content": {}, "structured": {"properties": {"a": {"type": "string"}}, "value": {"a": "of last time"}}}
+
+
+def conversation(turns: int) -> list[dict[str, Any]]:
+    said: list[dict[str, Any]] = []
+    for turn in range(1, turns + 1):
+        said += [{"role": "user", "content": f"u{turn}"}, {"role": "assistant", "content": f"a{turn}"}]
+    return [*said, {"role": "user", "content": "Q"}]
+
+
+def aloud(turns: int = 0, sources: bool = False, **more: Any) -> FakeContext:
+    store = {"chunks": {"417": CHUNK} if sources else {}, "doc_aggs": {}}
+    return FakeContext(
+        globals={"sys.query": "Q", **more}, speaks=True, entries=conversation(turns), reference_store=store
+    )
+
+
+# -- the whole question -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("turns", "is_asked"), [(0, False), (1, False), (2, True), (3, True)])
+def test_a_question_that_goes_on_with_a_conversation_is_completed_first(turns: int, is_asked: bool):
+    script = Script([{"user": "Output: ", "reply": "whole question"}, {"reply": "a"}])
+    ctx = aloud(turns, **{"sys.date": "2026-03-01 10:00:00"})
+
+    with known(echo_tool(Calls())):
+        ask(script, ctx, tools=[ECHO], sys_prompt="S", temperature=0.5, temperatureEnabled=True)
+
+    *before, last = script.requests
+    assert texts(last)[-1] == ("user", "whole question" if is_asked else "Q")
+    assert len(last.messages) == 2 * turns + 2
+    assert len(before) == len(ctx.traces) == int(is_asked)
+    for request in before:
+        (_, system), turn = texts(request)
+        assert turn == ("user", "Output: ")
+        assert f"USER: u{turns}\nASSISTANT: a{turns}\nUSER: Q" in system
+        assert "2026-02-28" in system
+        assert request.params == {}
+        assert request.tools == ("echo_0",)
+
+
+@pytest.mark.parametrize("answer", [{"error": "invalid"}, {"reply": " "}, {"reply": "Output:"}, calls(("echo_0", {}))])
+def test_a_question_that_could_not_be_completed_is_asked_as_it_is(answer: dict[str, Any]):
+    script = Script([{"user": "Output: ", **answer}, {"reply": "a"}])
+    given = Calls()
+
+    with known(echo_tool(given)):
+        outcome, _ = ask(script, aloud(2), tools=[ECHO])
+
+    assert outcome == Finished(outputs={"content": "a"})
+    assert texts(script.requests[-1])[-1] == ("user", "Q")
+    assert given.given == []
+
+
+def test_an_agent_that_does_not_speak_neither_completes_questions_nor_cites():
+    script = Script([{"reply": "a"}])
+    ctx = aloud(3, sources=True)
+    ctx.speaks = False
+
+    with known(echo_tool(Calls())):
+        ask(script, ctx, tools=[ECHO], sys_prompt="S")
+
+    (only,) = script.requests
+    assert texts(only)[0] == ("system", "S")
+
+
+# -- citations --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("tool", "sources", "cite", "is_guided"),
+    [
+        ("Echo", False, True, False),
+        ("Echo", True, True, True),
+        ("Echo", True, False, False),
+        ("Search", False, True, True),
+        ("Search", False, False, False),
+    ],
+)
+def test_the_citation_guide_is_given_where_sources_are_or_may_come(
+    tool: str, sources: bool, cite: bool, is_guided: bool
+):
+    script = Script([{"reply": "a"}])
+
+    with known(echo_tool(Calls(), name=tool, brings_sources=tool == "Search")):
+        ask(script, aloud(sources=sources), tools=[{"component_name": tool}], sys_prompt="S", cite=cite)
+
+    expected = f"S\n\n{citation_guide()}" if is_guided else "S"
+    assert texts(script.requests[0])[0] == ("system", expected)
+
+
+@pytest.mark.parametrize(
+    ("params", "is_guided"),
+    [
+        ({"kb_ids": []}, False),
+        ({"kb_ids": ["k"]}, True),
+        ({"dataset_ids": ["k"]}, True),
+        ({"dataset_ids": ["k"], "retrieval_from": "memory"}, False),
+    ],
+)
+def test_a_retrieval_brings_sources_only_from_datasets(params: dict[str, Any], is_guided: bool):
+    script = Script([{"reply": "a"}])
+
+    with known(RETRIEVAL):
+        ask(script, aloud(), tools=[{"component_name": "Retrieval", "params": params}], sys_prompt="S")
+
+    assert (texts(script.requests[0])[0] == ("system", "S")) is not is_guided
+
+
+def test_the_authors_own_citation_guide_comes_first():
+    script = Script([{"reply": "a"}])
+    system = "S<CITATION_GUIDELINES>cite like me</CITATION_GUIDELINES>"
+
+    with known(echo_tool(Calls())):
+        ask(script, aloud(sources=True), tools=[ECHO], sys_prompt=system)
+
+    assert texts(script.requests[0])[0] == ("system", f"S\n\n{citation_guide('cite like me')}")
+
+
+def test_after_a_long_conversation_a_second_request_puts_the_citations_in():
+    script = Script(
+        [
+            {"user": "Output: ", "reply": "whole question"},
+            {"user": "whole question", "last_role": "tool", "reply": "Tea is a drink."},
+            {"user": "whole question", **calls(("echo_0", {"query": "tea"}))},
+            {"user": {"equals": "Tea is a drink."}, "reply": "Tea is a drink [ID:417]."},
+        ]
+    )
+
+    with known(echo_tool(Calls())):
+        outcome, ctx = ask(script, aloud(3, sources=True), tools=[ECHO], sys_prompt="S")
+
+    assert ctx.said == "Tea is a drink [ID:417]."
+    assert isinstance(outcome, Finished)
+    assert outcome.outputs["content"] == "Tea is a drink [ID:417]."
+    system, question = texts(script.requests[-1])
+    assert question == ("user", "Tea is a drink.")
+    assert citation_guide() in system[1]
+    assert "ID: 417\n├── Title: tea.txt\n├── URL: https://example.com/t\n└── Content:\nTea is a drink." in system[1]
+    assert texts(script.requests[1])[0] == ("system", "S")
+
+
+def test_after_a_long_conversation_an_answer_without_sources_is_said_as_it_is():
+    script = Script([{"user": "Output: ", "reply": "whole"}, {"reply": "No idea."}])
+
+    with known(echo_tool(Calls(), name="Search", brings_sources=True)):
+        outcome, ctx = ask(script, aloud(3), tools=[SEARCH])
+
+    assert ctx.pieces == ["No idea."]
+    assert outcome == Finished(outputs={"content": "No idea."})
+    assert len(script.requests) == 2
+
+
+def test_an_error_of_an_answer_that_was_to_be_cited_is_said():
+    script = Script([{"user": "Output: ", "reply": "whole"}, {"error": "invalid"}])
+
+    with known(echo_tool(Calls())):
+        outcome, ctx = ask(script, aloud(3, sources=True), tools=[ECHO])
+
+    assert ctx.pieces == ["**ERROR**: INVALID_REQUEST - invalid"]
+    assert isinstance(outcome, Finished)
+    assert outcome.outputs["_ERROR"] == ctx.said
+
+
+# -- as JSON ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "structured",
+    [
+        SCHEMA["structured"],
+        {"schema": {"properties": {"a": {"type": "string"}}}},
+        {"structured": {"properties": {"a": {"type": "string"}}}},
+    ],
+)
+def test_a_structured_answer_is_read_and_content_stays_unset(structured: dict[str, Any]):
+    script = Script([{"last_role": "tool", "reply": '```json\n{"a": "1"}\n```'}, calls(("echo_0", {"query": "x"}))])
+
+    with known(echo_tool(Calls())):
+        outcome, _ = ask(script, tools=[ECHO], sys_prompt="You lead.", outputs={"structured": structured})
+
+    assert isinstance(outcome, Finished)
+    assert outcome.outputs["structured"] == {"a": "1"}
+    assert "content" not in outcome.outputs
+    system = texts(script.requests[0])[0][1]
+    assert system.startswith("You lead.\n\n")
+    assert "of last time" not in system
+
+
+def test_an_answer_that_is_no_json_is_said_anew():
+    script = Script([{"user": "in words", "reply": '{"a": "1"}'}, {"reply": "in words"}])
+
+    with known(echo_tool(Calls())):
+        outcome, _ = ask(script, tools=[ECHO], outputs=SCHEMA)
+
+    assert isinstance(outcome, Finished)
+    assert outcome.outputs["structured"] == {"a": "1"}
+    assert len(script.requests) == 2
+    assert "JSON schema:" in texts(script.requests[1])[0][1]
+
+
+def test_an_answer_that_stays_unreadable_fails_the_node_and_no_default_value_helps():
+    script = Script([{"user": "in words", "error": "invalid"}, {"reply": "in words"}])
+    policy = {"exception_method": "comment", "exception_default_value": "DEF"}
+
+    with known(echo_tool(Calls())):
+        outcome, _ = ask(script, tools=[ECHO], outputs=SCHEMA, max_retries=2, **policy)
+
+    assert isinstance(outcome, Failed)
+    assert "cannot be parsed as JSON" in outcome.error
+    assert len(script.requests) == 1 + 3
+
+
+def test_a_structured_agent_never_speaks_whatever_follows_it():
+    script = Script([{"reply": '{"a": "1"}'}])
+
+    with known(echo_tool(Calls())):
+        outcome, ctx = ask(script, aloud(), tools=[ECHO], outputs=SCHEMA)
+
+    assert outcome == Finished(outputs={"structured": {"a": "1"}})
+    assert ctx.said == ""
+
+
+# -- another attempt --------------------------------------------------------------------------------------------------
+
+
+class Crash(Exception):
+    """The worker is gone."""
+
+
+class Crashing(FakeContext):
+    """Its worker dies right after it has recorded so many things."""
+
+    left = -1
+
+    async def record(self, key: str, value: Any) -> bool:
+        assert key not in self.journal
+        is_new = await super().record(key, value)
+        self.left -= 1
+        if self.left == 0:
+            raise Crash
+        return is_new
+
+
+RULES = [
+    {"user": "Output: ", "reply": "whole question"},
+    {"model": "sub", "last_role": "tool", "reply": "sub done"},
+    {"model": "sub", **calls(("echo_0", {"query": "inner"}))},
+    {"last": "sub done", "reply": "Final."},
+    {"last": "echo of one", "reasoning": "so ", **calls(("Sub_Agent_1", {"user_prompt": "look"}))},
+    {"user": "whole question", **calls(("echo_0", {"query": "one"}))},
+    {"user": {"equals": "Final."}, "reply": "Final [ID:417]."},
+]
+
+
+def attempt(script: Script, given: Calls, journal: dict[str, Any], left: int, turns: int) -> tuple[Any, Crashing]:
+    ctx = Crashing(globals={"sys.query": "Q"}, speaks=True, entries=conversation(turns), journal=journal)
+    ctx.reference_store["chunks"]["417"] = CHUNK
+    ctx.name, ctx.left = "Lead", left
+    ctx.models = {"m": scripted(script), "sub": scripted(script, "sub")}
+    helper = {**HELPER, "params": {"llm_id": "sub", "tools": [ECHO]}}
+    tool = echo_tool(given)
+    with known(tool):
+        params = agent.params.model_validate({"llm_id": "m", "tools": [ECHO, helper], "max_rounds": 5})
+        outcome: Any = agent.run(params, ctx)
+        return asyncio.run(outcome), ctx
+
+
+@pytest.mark.parametrize("turns", [2, 3])
+def test_another_attempt_neither_asks_nor_acts_again_wherever_the_first_one_ended(turns: int):
+    script, given = Script(RULES), Calls()
+    whole, undisturbed = attempt(script, given, {}, -1, turns)
+    asked = len(script.requests)
+    steps = len(undisturbed.journal)
+    assert steps == 1 + 2 + 2 + 2 + (
+        turns == 3
+    )  # the question, rounds, calls, the sub-agent's own, what is to be cited
+
+    for left in range(1, steps + 1):
+        script, given, journal = Script(RULES), Calls(), dict[str, Any]()
+        with pytest.raises(Crash):
+            attempt(script, given, journal, left, turns)
+        outcome, ctx = attempt(script, given, journal, -1, turns)
+
+        assert outcome == whole
+        assert ctx.said == undisturbed.said
+        assert ctx.usage == undisturbed.usage
+        assert len(script.requests) == asked
+        assert [call["query"] for call in given.given] == ["one", "inner"]

@@ -1,0 +1,447 @@
+"""Deep research: what is searched and asked, in which order, what ends it, and how it is told and recorded."""
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from canvas.errors import ToolError
+from canvas.outcome import Failed, Finished, Outcome
+from components.context import THINK_END, THINK_START
+from components.nodes.agent import research
+from components.nodes.agent.agent import AgentParams
+from components.nodes.agent.deep_research import DeepResearchParams, deep_research
+from components.nodes.agent.research_prompts import FollowUp, Verdict, follow_ups_in, verdict_in
+from components.nodes.agent.tool_set import of_tool
+from components.tools.framework import evidence
+from components.tools.framework.base import Argument, Tool, ToolParams, ToolResult
+from components.tools.framework.evidence import Hit
+from providers.models.chat.scripted import Script
+from tests.fakes import FakeContext, run
+from tests.unit.components.nodes.agent.agents import Calls, Log, ask, calls, echo_tool, known, scripted
+
+JUDGES, FOLLOWS = "You judge whether", "is not enough. Name one to three"
+ENOUGH = {"system": JUDGES, "reply": '{"is_sufficient": true, "reasoning": "", "missing_information": []}'}
+ANSWER = {"system": "Answer from it", "reply": "Up by 4%."}
+SEARCH = {"component_name": "Finder", "name": "Finder", "params": {}}
+
+
+def lacking(question: str, *questions: str) -> list[dict[str, Any]]:
+    """Rules by which the evidence for a question is not enough, and these questions follow."""
+    listed = [{"question": each, "query": f"{each} query"} for each in questions]
+    return [
+        {"system": JUDGES, "user": f"Question:\n{question}\n", "reply": '{"is_sufficient": false}'},
+        {"system": FOLLOWS, "user": f"Question:\n{question}\n", "reply": json.dumps({"questions": listed})},
+    ]
+
+
+class Finder:
+    """A search that finds one page for each query, or what it is told to."""
+
+    def __init__(
+        self, found: Mapping[str, Sequence[str]] | None = None, *, fails: bool = False, slow: str = ""
+    ) -> None:
+        self.queries: list[str] = []
+        self._found = found or {}
+        self._fails = fails
+        self._slow = slow
+
+    @property
+    def tool(self) -> Tool[ToolParams]:
+        query = Argument("string", "what to look for", required=True)
+        return Tool(
+            "Finder", "finder", ToolParams, "Finds.", {"q": query}, self._call, "idempotent", brings_sources=True
+        )
+
+    async def _call(self, params: ToolParams, arguments: Mapping[str, Any], ctx: Any) -> ToolResult:
+        query = arguments["q"]
+        self.queries.append(query)
+        for _ in range(50 if query == self._slow else 1):
+            await asyncio.sleep(0)
+        if self._fails:
+            raise ToolError("The search is away.")
+        pages = self._found.get(query, [f"About {query}."])
+        text = await evidence.cite_hits([Hit(page, f"https://x.test/{page}", page) for page in pages], ctx)
+        return ToolResult({"formalized_content": text})
+
+
+def researched(
+    finder: Finder, *rules: Mapping[str, Any], ctx: FakeContext | None = None, **params: Any
+) -> tuple[Outcome, FakeContext, Script]:
+    """What the component reports for the question "Prices?"."""
+    script = Script([dict(rule) for rule in rules])
+    ctx = ctx or FakeContext(globals={"sys.query": "Prices?"})
+    ctx.models, ctx.log = {"m": scripted(script)}, ctx.log or Log()
+    with known(finder.tool):
+        outcome = run(deep_research, {"llm_id": "m", "tools": [SEARCH], **params}, ctx)
+    return outcome, ctx, script
+
+
+def contents(outcome: Outcome) -> list[str]:
+    assert isinstance(outcome, Finished)
+    return [chunk["content"] for chunk in outcome.outputs["json"]]
+
+
+def lines(thinking: str) -> list[str]:
+    """Lines of progress without their times."""
+    told = thinking.replace("<retrieving>", "<retrieving><br/>").split("<br/>")
+    return [line.partition(" in ")[0] if line.startswith("Retrieval") else line for line in told]
+
+
+# -- what is searched ------------------------------------------------------------------------------------------------
+def test_what_is_enough_at_once_takes_one_search_and_one_check():
+    finder = Finder()
+
+    outcome, _, script = researched(finder, ENOUGH, ANSWER)
+
+    assert isinstance(outcome, Finished)
+    assert finder.queries == ["Prices?"]
+    assert len(script.requests) == 2  # the check, and the answer
+    assert lines(outcome.outputs["thinking"]) == [
+        "<retrieving>",
+        "Searching by `Prices?`...",
+        "Retrieval 1 results",
+        "Checking the sufficiency for retrieved information.",
+        "Yes, the retrieved information is sufficient for 'Prices?'.",
+        "</retrieving>",
+    ]
+    assert outcome.outputs["content"] == "Up by 4%."
+
+
+def test_evidence_is_in_the_order_of_the_questions_whichever_was_found_first():
+    finder = Finder(slow="A query")
+
+    outcome, *_ = researched(finder, *lacking("Prices?", "A", "B"), *lacking("A", "C"), ENOUGH, ANSWER)
+
+    assert finder.queries == ["Prices?", "A query", "B query", "C query"]
+    assert contents(outcome) == ["About Prices?.", "About A query.", "About C query.", "About B query."]
+    assert isinstance(outcome, Finished)
+    assert "questions:</br> - A</br> - B<br/>" in outcome.outputs["thinking"]
+
+
+def test_a_page_that_several_searches_find_is_evidence_once():
+    finder = Finder({"Prices?": ["One", "Two"], "A query": ["Two", "Three"]})
+
+    outcome, ctx, _ = researched(finder, *lacking("Prices?", "A"), ENOUGH, ANSWER)
+
+    assert contents(outcome) == ["One", "Two", "Three"]
+    assert {chunk["content"] for chunk in ctx.reference_store["chunks"].values()} == {"One", "Two", "Three"}
+
+
+def test_a_search_of_the_web_brings_six_results():
+    outcome, *_ = researched(Finder({"Prices?": [f"Page {n}" for n in range(9)]}), ENOUGH, ANSWER)
+
+    assert contents(outcome) == [f"Page {n}" for n in range(6)]
+
+
+def test_a_question_that_was_searched_is_not_searched_again():
+    finder = Finder()
+    again = json.dumps({"questions": [{"question": "PRICES"}, {"question": "A"}, {"question": " a! "}, "B"]})
+
+    researched(finder, *lacking("Prices?")[:1], {"system": FOLLOWS, "reply": again}, ENOUGH, ANSWER)
+
+    assert finder.queries == ["Prices?", "A"]  # B is the fourth, and the others are known
+
+
+def test_a_long_question_is_judged_in_whole_and_searched_by_its_beginning():
+    finder = Finder()
+    question = "How are prices?\n" + "And why? " * 1000
+
+    _, _, script = researched(finder, ENOUGH, ANSWER, ctx=FakeContext(globals={"sys.query": question}))
+
+    (query,) = finder.queries
+    assert query.startswith("How are prices? And why?")
+    assert len(query) == 1000
+    assert question.strip() in script.requests[0].messages[1]["content"]
+
+
+# -- what ends it ----------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(("depth", "searches"), [(1, 1), (2, 4), (3, 13), (4, 24)])
+def test_depth_and_the_number_of_searches_have_an_end(depth: int, searches: int):
+    finder = Finder()
+    script = Script([{"system": JUDGES, "reply": '{"is_sufficient": false}'}, *_endless(), ANSWER])
+    ctx = FakeContext(globals={"sys.query": "Q"}, models={"m": scripted(script)}, log=Log())
+
+    with known(finder.tool):
+        run(deep_research, {"llm_id": "m", "tools": [SEARCH], "depth": depth}, ctx)
+
+    assert len(finder.queries) == searches
+    assert len(script.requests) - 1 <= 40
+
+
+def test_calls_of_the_model_have_an_end():
+    finder, said = Finder(), list[str]()
+    script = Script([{"system": JUDGES, "reply": '{"is_sufficient": false}'}, *_endless()])
+
+    found = _carried_out(finder, script, said, research.Bounds(calls=5))
+
+    assert len(script.requests) == 5
+    assert len(found) == len(finder.queries) > 2
+
+
+def test_time_has_an_end_and_what_was_found_by_then_counts():
+    finder = Finder(slow="Q")
+    script = Script([{"system": JUDGES, "reply": "{}", "delay_ms": 60_000}])
+    log, said = Log(), list[str]()
+
+    found = _carried_out(finder, script, said, research.Bounds(seconds=0.2), log)
+
+    assert [chunk["content"] for chunk in found] == ["About Q."]
+    assert log.warnings == ["research_out_of_time"]
+    assert said[-1] == research.END + research.BREAK
+
+
+def test_evidence_has_an_end():
+    finder = Finder({"Q": ["one two three", "four five six", "seven eight nine"]})
+
+    found = _carried_out(finder, Script([ENOUGH]), [], research.Bounds(tokens=8))
+
+    assert [chunk["content"] for chunk in found] == ["one two three", "four five six"]
+
+
+def test_a_model_that_fails_to_judge_ends_the_question_and_not_the_research():
+    finder, log = Finder(), Log()
+    fails = {"system": JUDGES, "error": "401"}
+
+    outcome, *_ = researched(finder, fails, ANSWER, ctx=FakeContext(globals={"sys.query": "Prices?"}, log=log))
+
+    assert contents(outcome) == ["About Prices?."]
+    assert log.warnings == ["research_not_checked"]
+
+
+# -- what goes wrong -------------------------------------------------------------------------------------------------
+def test_a_search_that_fails_fails_the_node_where_nothing_was_found():
+    with pytest.raises(ToolError, match="The search is away"):
+        researched(Finder(fails=True), ENOUGH, ANSWER)
+
+
+def test_the_authors_default_stands_for_a_failure():
+    outcome, *_ = researched(
+        Finder(fails=True), ENOUGH, exception_method="comment", exception_default_value="Ask later."
+    )
+
+    assert outcome == Finished(outputs={"content": "Ask later."})
+
+
+def test_where_nothing_is_found_the_authors_words_are_the_answer():
+    outcome, _, script = researched(Finder({"Prices?": []}), ENOUGH, empty_response="Nobody knows.")
+
+    assert isinstance(outcome, Finished)
+    assert (outcome.outputs["content"], outcome.outputs["json"]) == ("Nobody knows.", [])
+    assert len(script.requests) == 1
+
+
+def test_no_question_is_not_searched():
+    finder = Finder()
+
+    outcome, *_ = researched(finder, ctx=FakeContext(globals={"sys.query": " "}), empty_response="Ask something.")
+
+    assert finder.queries == []
+    assert isinstance(outcome, Finished)
+    assert outcome.outputs["content"] == "Ask something."
+
+
+# -- how it is told --------------------------------------------------------------------------------------------------
+def test_progress_is_heard_as_thinking_and_the_answer_after_it():
+    ctx = FakeContext(globals={"sys.query": "Prices?"}, speaks=True)
+
+    outcome, *_ = researched(Finder(), ENOUGH, ANSWER, ctx=ctx)
+
+    assert ctx.said.startswith(f"{THINK_START}<retrieving>Searching by `Prices?`...<br/>")
+    assert ctx.said.endswith(f"</retrieving>{THINK_END}Up by 4%.")
+    assert isinstance(outcome, Finished)
+    assert outcome.outputs["content"].endswith("</think>Up by 4%.")
+    assert "About Prices?." in outcome.outputs["formalized_content"]
+
+
+def test_aloud_a_failure_is_what_is_said():
+    ctx = FakeContext(globals={"sys.query": "Prices?"}, speaks=True)
+
+    outcome, *_ = researched(Finder(fails=True), ENOUGH, ctx=ctx)
+
+    assert ctx.said.endswith(f"{THINK_END}The search is away.")
+    assert isinstance(outcome, Finished)
+    assert outcome.outputs["_ERROR"] == "The search is away."
+
+
+def test_the_evidence_alone_takes_no_answer():
+    outcome, _, script = researched(Finder(), ENOUGH, answers=False)
+
+    assert isinstance(outcome, Finished)
+    assert outcome.outputs["content"] == ""
+    assert "About Prices?." in outcome.outputs["formalized_content"]
+    assert len(script.requests) == 1
+
+
+def test_the_evidence_alone_says_nothing_before_a_message():
+    ctx = FakeContext(globals={"sys.query": "Prices?"}, speaks=True)
+
+    outcome, *_ = researched(Finder(), ENOUGH, ctx=ctx, answers=False)
+
+    assert isinstance(outcome, Finished)
+    assert (outcome.outputs["content"], ctx.said) == ("", "")
+    assert "<retrieving>" in outcome.outputs["thinking"]
+
+
+def test_the_answer_is_made_from_numbered_evidence():
+    _, ctx, script = researched(Finder(), ENOUGH, ANSWER, sys_prompt="You are brief.")
+
+    system = script.requests[-1].messages[0]["content"]
+    (number,) = ctx.reference_store["chunks"]
+    assert system.startswith("You are brief.")
+    assert f"ID: {number}\n├── Title: About Prices?." in system
+    assert "[ID:n]" in system
+
+
+def test_every_search_can_be_looked_up():
+    _, ctx, _ = researched(Finder(), ENOUGH, ANSWER)
+
+    (trace,) = ctx.traces
+    assert (trace["tool_name"], trace["arguments"], trace["result"]) == ("finder_0", {"q": "Prices?"}, "1 results")
+
+
+# -- another attempt -------------------------------------------------------------------------------------------------
+def test_another_attempt_neither_searches_nor_asks_again():
+    first, again = Finder(), Finder()
+    rules = (*lacking("Prices?", "A", "B"), ENOUGH)
+    outcome, ctx, _ = researched(first, *rules, ANSWER)
+
+    later = FakeContext(globals={"sys.query": "Prices?"}, journal=dict(ctx.journal))
+    repeated, later, second = researched(again, ANSWER, ctx=later)
+
+    assert again.queries == []
+    assert len(second.requests) == 1  # the answer, which nothing rests on
+    assert repeated == outcome
+    assert later.usage == ctx.usage
+
+
+# -- as an Agent's way ------------------------------------------------------------------------------------------------
+def test_an_agent_researches_before_it_answers_and_keeps_its_tools():
+    finder = Finder()
+    script = Script(
+        [ENOUGH, {"system": "Answer from it", "last_role": "user", **calls(("finder_0", {"q": "more"}))}, ANSWER]
+    )
+
+    with known(finder.tool):
+        outcome, _ = ask(script, tools=[SEARCH], deep_research=True)
+
+    assert isinstance(outcome, Finished)
+    assert outcome.outputs["content"] == "Up by 4%."
+    assert finder.queries == ["Q", "more"]
+    assert lines(outcome.outputs["thinking"])[1] == "Searching by `Q`..."
+    assert "About Q." in script.requests[1].messages[0]["content"]
+
+
+def test_an_agent_whose_research_fails_says_why():
+    with known(Finder(fails=True).tool):
+        outcome, _ = ask(Script([ENOUGH, ANSWER]), tools=[SEARCH], deep_research=2)
+
+    assert isinstance(outcome, Failed)
+    assert outcome.error == "The search is away."
+
+
+@pytest.mark.parametrize(
+    ("params", "reason"),
+    [
+        ({"deep_research": True, "tools": []}, "needs a tool that brings sources"),
+        ({"deep_research": True, "tools": ["Echo"]}, "needs a tool that brings sources"),
+        ({"deep_research": 5, "tools": [SEARCH]}, "Depth 5 not supported, should be from 1 to 4"),
+        ({"deep_research": {"depth": "deep"}, "tools": [SEARCH]}, "Depth deep not supported"),
+    ],
+)
+def test_an_agent_that_could_not_research_is_refused(params: dict[str, Any], reason: str):
+    with known(Finder().tool, echo_tool(Calls())), pytest.raises(ValidationError, match=reason):
+        AgentParams.model_validate({"llm_id": "m", **params})
+
+
+@pytest.mark.parametrize("given_depth", [{"depth": 2}, "2", 2])
+def test_an_agents_depth_may_be_written_in_several_ways(given_depth: Any):
+    with known(Finder().tool):
+        params = AgentParams.model_validate({"llm_id": "m", "tools": [SEARCH], "deep_research": given_depth})
+
+    assert params.deep_research == 2
+
+
+@pytest.mark.parametrize(
+    ("params", "reason"),
+    [
+        ({}, "give it something to search"),
+        ({"tools": "Finder"}, "must be a list"),
+        ({"tools": ["Echo"]}, "Echo finds nothing that could be cited"),
+        ({"tools": ["Agent"]}, "a sub-agent is no source"),
+        ({"tools": ["Nothing"]}, "Can't import Nothing"),
+        ({"tools": [SEARCH], "depth": 0}, "Depth 0 not supported"),
+        ({"tools": [SEARCH], "answers": "perhaps"}, "must be true or false"),
+    ],
+)
+def test_a_node_that_could_not_research_is_refused(params: dict[str, Any], reason: str):
+    with known(Finder().tool, echo_tool(Calls())), pytest.raises(ValidationError, match=reason):
+        DeepResearchParams.model_validate({"llm_id": "m", **params})
+
+
+# -- how answers are read --------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("answer", "verdict"),
+    [
+        ('```json\n{"is_sufficient": false, "missing_information": ["x", "", 3]}\n```', Verdict(False, ("x", "3"))),
+        ('{"is_sufficient": "No", "missing_information": "dates"}', Verdict(False, ("dates",))),
+        ('{"is_sufficient": true, "missing_information": ["x"]}', Verdict()),
+        ('{"is_sufficient": 0}', Verdict()),
+        ("[false]", Verdict()),
+        ("It is not enough.", Verdict()),
+        ("", Verdict()),
+    ],
+)
+def test_what_cannot_be_read_counts_as_enough(answer: str, verdict: Verdict):
+    assert verdict_in(answer) == verdict
+
+
+@pytest.mark.parametrize(
+    ("answer", "found"),
+    [
+        ('{"questions": [{"question": "A", "query": "a"}, {"query": "b"}, "C"]}',
+         [FollowUp("A", "a"), FollowUp("b", "b"), FollowUp("C", "C")]),
+        ('{"questions": [{"question": "  "}, {}, null, [1], {"question": "A"}]}', [FollowUp("A", "A")]),
+        ('[{"question": "A"}]', [FollowUp("A", "A")]),
+        ('{"answers": []}', []),
+        ('{"questions": "A"}', []),
+        ("none", []),
+    ],
+)  # fmt: skip
+def test_questions_are_read_as_far_as_they_can_be(answer: str, found: list[FollowUp]):
+    assert follow_ups_in(answer) == found
+
+
+@settings(max_examples=30)
+@given(st.text(), st.integers(), st.lists(st.text()))
+def test_no_answer_is_too_wild_to_be_read(text: str, number: int, listed: list[str]):
+    for answer in (text, json.dumps({"is_sufficient": number, "questions": listed}), json.dumps({"questions": text})):
+        assert isinstance(verdict_in(answer), Verdict)
+        assert len(follow_ups_in(answer)) <= 3
+
+
+# -- in other words --------------------------------------------------------------------------------------------------
+def _endless() -> list[dict[str, Any]]:
+    """Rules that always have three more questions, never the same ones."""
+    asked = [{"question": f"Q{number}.{n}"} for number in range(30) for n in range(3)]
+    groups = [asked[at : at + 3] for at in range(0, len(asked), 3)]
+    return [{"system": FOLLOWS, "reply": json.dumps({"questions": group}), "times": 1} for group in groups]
+
+
+def _carried_out(
+    finder: Finder, script: Script, said: list[str], bounds: research.Bounds, log: Any = None
+) -> list[research.Chunk]:
+    ctx = FakeContext(log=log or Log())
+
+    async def tell(line: str) -> None:
+        said.append(line)
+
+    with known(finder.tool):
+        params = DeepResearchParams.model_validate({"llm_id": "m", "tools": [SEARCH]})
+    sources = [of_tool(entry, 0) for entry in params.tools]
+    return asyncio.run(research.Research(ctx, scripted(script), sources, tell, bounds).carry_out("Q"))

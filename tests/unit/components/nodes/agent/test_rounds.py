@@ -1,0 +1,129 @@
+import asyncio
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import pytest
+
+from components.nodes.agent.rounds import ToolRounds
+from components.nodes.agent.tool_calls import ToolCalls
+from components.nodes.agent.tool_set import Entry, by_name, of_tool
+from components.nodes.llm.answer_stream import Aloud, Quietly
+from providers.models.chat.retrying_model import Wire, WiredModel
+from providers.models.chat.scripted import Script
+from providers.models.types.chat import CallsDelta, ChatRequest, Completion, Delta, TextDelta, ToolCall
+from tests.fakes import FakeContext
+from tests.unit.components.nodes.agent.agents import Calls, EchoParams, calls, echo_tool, scripted, texts
+
+AGAIN = calls(("echo_0", {"query": "again"}))
+
+
+class SigningWire:
+    """Calls a function once, with something to be given back, and then answers."""
+
+    def __init__(self, extra: dict[str, Any]) -> None:
+        self._extra = extra
+        self.requests: list[ChatRequest] = []
+
+    async def send(self, request: ChatRequest, *, streamed: bool) -> AsyncGenerator[Delta, None]:
+        self.requests.append(request)
+        if request.messages[-1]["role"] == "tool":
+            yield TextDelta("done")
+        else:
+            yield CallsDelta((ToolCall("c1", "echo_0", '{"query": "again"}', self._extra),))
+
+
+def answered(
+    script: Script,
+    ctx: FakeContext | None = None,
+    max_rounds: int = 5,
+    model: str = "m",
+    aloud: bool = False,
+    wire: Wire | None = None,
+) -> Completion:
+    ctx = ctx or FakeContext()
+
+    async def asked() -> Completion:
+        function = of_tool(Entry("Echo", "Echo", EchoParams(), echo_tool(Calls())), 0)
+        end = asyncio.get_running_loop().time() + 60
+        chat = scripted(script, model)
+        chat = WiredModel(chat.spec, wire) if wire else chat
+        rounds = ToolRounds(ctx, chat.spec, ToolCalls(ctx, by_name([function]), end), max_rounds)
+        question = ChatRequest([{"role": "user", "content": "Q"}])
+        return await rounds.answer(question, Aloud(ctx, chat) if aloud else Quietly(ctx, chat))
+
+    return asyncio.run(asked())
+
+
+@pytest.mark.parametrize("max_rounds", [0, 1, 3])
+def test_when_the_rounds_are_used_up_the_model_is_asked_once_more_without_tools(max_rounds: int):
+    script = Script([{"last_role": "user", "user": "Exceed max rounds", "reply": "gave up"}, AGAIN])
+
+    answer = answered(script, max_rounds=max_rounds)
+
+    assert answer.text == "gave up"
+    *rounds, closing = script.requests
+    assert len(rounds) == max_rounds + 1
+    assert all(seen.tools == ("echo_0",) for seen in rounds)
+    assert closing.tools == ()
+    assert texts(closing)[-1] == ("user", f"Exceed max rounds: {max_rounds}")
+
+
+def test_a_round_without_calls_is_the_answer_also_when_it_says_nothing():
+    script = Script([{"last_role": "tool", "reply": ""}, AGAIN])
+
+    assert answered(script).text == ""
+    assert len(script.requests) == 2
+
+
+def test_an_error_ends_the_rounds_and_is_not_recorded():
+    ctx = FakeContext()
+
+    answer = answered(Script([{"error": "invalid"}]), ctx)
+
+    assert answer.error is not None
+    assert answer.text == "**ERROR**: INVALID_REQUEST - invalid"
+    assert ctx.journal == {}
+
+
+def test_only_rounds_with_calls_are_recorded():
+    ctx = FakeContext()
+
+    answered(Script([{"last_role": "tool", "reply": "done"}, {"reply": "let me see", **AGAIN}]), ctx)
+
+    assert list(ctx.journal) == ["round:0", "call:0:0"]
+
+
+def test_text_beside_calls_is_heard_and_told_back_to_the_model():
+    script = Script([{"last_role": "tool", "reply": "done"}, {"reply": "let me see ", **AGAIN}])
+    ctx = FakeContext()
+
+    answered(script, ctx, aloud=True)
+
+    assert ctx.said.startswith("let me see ")
+    assert ctx.said.endswith("done")
+    assert texts(script.requests[1])[1] == ("assistant", "let me see ")
+
+
+@pytest.mark.parametrize(("model", "is_told"), [("deepseek-v4@DeepSeek", True), ("gpt-5@OpenAI", False)])
+def test_reasoning_is_told_back_to_those_who_ask_for_it(model: str, is_told: bool):
+    script = Script([{"last_role": "tool", "reply": "done"}, {"reasoning": "because", **AGAIN}])
+
+    answered(script, model=model)
+
+    message: Any = script.requests[1].messages[1]
+    assert message.get("reasoning_content") == ("because" if is_told else None)
+
+
+def test_what_a_vendor_wants_back_with_a_call_goes_back_in_every_attempt():
+    extra = {"google": {"thought_signature": "sig"}}
+    ctx = FakeContext()
+
+    first, again = SigningWire(extra), SigningWire(extra)
+    for wire in (first, again):
+        answered(Script([]), ctx, wire=wire)
+
+    assert len(first.requests) == 2
+    assert [len(request.messages) for request in again.requests] == [3]  # the first round is recalled
+    for request in (first.requests[1], again.requests[0]):
+        (call,) = request.messages[1]["tool_calls"]
+        assert call["extra_content"] == extra

@@ -1,0 +1,284 @@
+import asyncio
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from canvas.errors import NodeFailure
+from components.nodes.agent.tool_calls import MOST_BYTES, ToolCalls, Used
+from components.nodes.agent.tool_set import Entry, Function, by_name, of_tool
+from components.tools.framework.base import ToolResult, ToolRun
+from providers.models.types.chat import ToolCall, Usage
+from tests.fakes import FakeContext
+from tests.unit.components.nodes.agent.agents import Calls, EchoParams, echo_tool
+
+
+def echo(calls: Calls, answer: Any = None, **params: Any) -> Function:
+    tool = echo_tool(calls, answer)
+    return of_tool(Entry("Echo", "Echo", EchoParams(**params), tool), 0)
+
+
+def function(call: Any, name: str = "f_0", limit: float | None = None) -> Function:
+    return Function(name, "F", "F", {}, call, limit)
+
+
+def carried_out(
+    ctx: FakeContext, functions: list[Function], *calls: tuple[str, str], at_once: int = 8, seconds: float = 60
+) -> ToolCalls:
+    async def all_of_them() -> ToolCalls:
+        ends_at = asyncio.get_running_loop().time() + seconds
+        rounds = ToolCalls(ctx, by_name(functions), ends_at, at_once)
+        await rounds.carry_out([ToolCall(f"id{i}", name, text) for i, (name, text) in enumerate(calls)], "0")
+        return rounds
+
+    return asyncio.run(all_of_them())
+
+
+def test_a_call_that_may_not_be_done_twice_is_in_doubt_until_its_result_is_recorded():
+    ctx = FakeContext()
+    seen: list[tuple[list[str], list[str]]] = []
+
+    async def send(arguments: Any, inner: Any) -> ToolRun:
+        seen.append((list(ctx.unrepeated), list(ctx.journal)))
+        return ToolRun({}, "sent")
+
+    unsafe = Function("send_0", "Send", "Send", {}, send, effect="unsafe")
+    carried_out(ctx, [unsafe, function(send, "look_1")], ("send_0", "{}"), at_once=1)
+    carried_out(ctx, [unsafe, function(send, "look_1")], ("send_0", "{}"), at_once=1)
+
+    assert seen == [(["begun"], [])]
+    assert (ctx.unrepeated, list(ctx.journal)) == (["done"], ["call:0:0"])
+
+
+def results(done: ToolCalls) -> list[Any]:
+    return [used.result for used in done.used]
+
+
+def test_what_is_wrong_with_a_call_is_its_result():
+    calls = Calls()
+
+    done = carried_out(
+        FakeContext(),
+        [echo(calls)],
+        ("nope_9", "{}"),
+        ("echo_0", "[1, 2]"),
+        ("echo_0", "what?"),
+        ("echo_0", '{"query": "fine", "times": 2,'),
+        ("echo_0", " "),
+    )
+
+    assert results(done) == [
+        "LLM tool nope_9 does not exist",
+        "Tool arguments for echo_0 must be an object, got list",
+        "Tool arguments for echo_0 must be an object, got str",
+        "echo of fine",
+        "echo of None",
+    ]
+    assert calls.given == [{"query": "fine", "times": 2}, {"times": 1}]
+
+
+def test_a_tool_that_raises_tells_the_model_why():
+    def boom(_: Any) -> Any:
+        raise RuntimeError("boom! with sk-secret")
+
+    done = carried_out(FakeContext(), [echo(Calls(), boom, api_key="sk-secret")], ("echo_0", '{"query": "x"}'))
+
+    assert results(done) == ["Echo error: boom! with [REDACTED]"]
+
+
+def test_a_failure_beside_the_tool_is_told_as_it_is():
+    async def fail(arguments: Any, ctx: Any) -> ToolRun:
+        raise NodeFailure("boom!")
+
+    assert results(carried_out(FakeContext(), [function(fail)], ("f_0", "{}"))) == ["boom!"]
+
+
+def test_a_model_can_neither_set_nor_see_what_is_the_authors():
+    calls = Calls()
+
+    carried_out(FakeContext(), [echo(calls, top=7)], ("echo_0", '{"query": null, "top": 99, "api_key": "mine"}'))
+
+    assert calls.given == [{"times": 1}]
+    assert calls.params[0].top == 7
+    assert calls.params[0].api_key == ""
+
+
+def test_calls_of_a_round_run_side_by_side_and_results_keep_their_order():
+    calls = Calls()
+    later = asyncio.Event()
+
+    async def first(_: Any) -> str:
+        await later.wait()
+        return "first"
+
+    def second(_: Any) -> str:
+        later.set()
+        return "second"
+
+    slow, fast = echo(calls, first), echo(calls, second)
+    functions = [slow, Function("fast_1", "Fast", "Fast", {}, fast.call)]
+
+    done = carried_out(FakeContext(), functions, ("echo_0", "{}"), ("fast_1", "{}"))
+
+    assert results(done) == ["first", "second"]
+    assert [used.name for used in done.used] == ["echo_0", "fast_1"]
+
+
+@pytest.mark.parametrize(("at_once", "most"), [(8, 8), (5, 5), (1, 1)])
+def test_no_more_calls_than_allowed_run_at_once(at_once: int, most: int):
+    calls = Calls()
+
+    carried_out(FakeContext(), [echo(calls)], *[("echo_0", "{}")] * 20, at_once=at_once)
+
+    assert len(calls.given) == 20
+    assert calls.most_at_once == most
+
+
+@pytest.mark.parametrize(
+    ("limit", "own", "seconds", "told"),
+    [
+        (None, 0.001, 60, ". An operator can raise COMPONENT_EXEC_TIMEOUT_F."),
+        (0.001, 600, 60, ""),
+        (None, 600, 0.001, ". An operator can raise COMPONENT_EXEC_TIMEOUT_AGENT."),
+        (None, 600, -5, ". An operator can raise COMPONENT_EXEC_TIMEOUT_AGENT."),
+    ],
+)
+def test_a_call_ends_with_its_own_time_or_with_the_agents(limit: float | None, own: float, seconds: float, told: str):
+    async def never(arguments: Any, ctx: Any) -> ToolRun:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    ctx = FakeContext(limits={"F": own})
+
+    done = carried_out(ctx, [function(never, limit=limit)], ("f_0", "{}"), seconds=seconds)
+
+    assert results(done) == [f"Operation timed out after 0 seconds{told}"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "text"),
+    [
+        ("é", "é"),
+        ({"a": "é", "b": [1, None]}, '{"a": "é", "b": [1, null]}'),
+        ([1, "x"], '[1, "x"]'),
+        (3.5, "3.5"),
+        (float("nan"), "null"),
+        (("x", {"y"}), '["x", "{\'y\'}"]'),
+        ("a\x00b\ud800", "ab\ufffd"),
+    ],
+)
+def test_results_are_told_as_text_or_json(answer: Any, text: str):
+    async def call(arguments: Any, ctx: Any) -> ToolRun:
+        return ToolRun({}, answer)
+
+    done = carried_out(FakeContext(), [function(call)], ("f_0", "{}"))
+
+    assert done.used[0].text == text
+
+
+@pytest.mark.parametrize("letter", ["x", "é", "字"])
+@pytest.mark.parametrize("wrap", [str, lambda text: {"a": text}])
+def test_a_long_result_is_cut_with_a_note(letter: str, wrap: Any):
+    async def call(arguments: Any, ctx: Any) -> ToolRun:
+        return ToolRun({}, wrap(letter * (MOST_BYTES + 1)))
+
+    (used,) = carried_out(FakeContext(), [function(call)], ("f_0", "{}")).used
+
+    assert len(used.text.encode()) <= MOST_BYTES
+    assert used.text.endswith(f"{letter}\n[The result was too long and ends here.]")
+
+
+def test_a_result_without_end_is_refused():
+    endless: dict[str, Any] = {}
+    endless["self"] = endless
+
+    async def call(arguments: Any, ctx: Any) -> ToolRun:
+        return ToolRun({}, endless)
+
+    assert results(carried_out(FakeContext(), [function(call)], ("f_0", "{}"))) == [
+        "The result is nested too deeply to be shown."
+    ]
+
+
+def test_what_a_tool_spends_and_makes_is_counted_also_in_another_attempt():
+    files = [{"name": "d.csv", "url": "/d.csv", "mime_type": "text/csv"}, "rubbish"]
+
+    async def call(arguments: Any, ctx: Any) -> ToolRun:
+        ctx.spent(Usage(1, 2, 3, 1))
+        return ToolRun({"_ARTIFACTS": files}, "made")
+
+    first = FakeContext(name="Lead")
+    carried_out(first, [function(call)], ("f_0", '{"a": 1}'))
+    second = FakeContext(name="Lead", journal=first.journal)
+    done = carried_out(second, [function(call)], ("f_0", '{"a": 1}'))
+
+    assert first.usage == second.usage == Usage(1, 2, 3, 1)
+    assert done.artifacts == [files[0]]
+    assert done.used == [Used("f_0", {"a": 1}, "made")]
+    assert [trace["tool_name"] for trace in first.traces] == ["f_0"]
+    assert second.traces == []
+    assert json.loads(json.dumps(first.journal)) == first.journal
+
+
+def test_a_tool_sees_the_world_of_its_agent_but_has_a_place_of_its_own():
+    seen: list[Any] = []
+
+    async def call(arguments: Any, ctx: Any) -> ToolRun:
+        seen.append((ctx.node_id, ctx.name, ctx.speaks, ctx.lookup("sys.query"), await ctx.recall("k")))
+        await ctx.say("nobody hears this")
+        ctx.note_input("sys.query", "not noted")
+        await ctx.record("k", 1)
+        return ToolRun({}, "")
+
+    ctx = FakeContext(node_id="Agent:A", name="Lead", globals={"sys.query": "Q"}, speaks=True)
+    carried_out(ctx, [function(call)], ("f_0", "{}"), ("f_0", "{}"))
+
+    assert sorted(seen) == [
+        ("Agent:A-->F:0:0", "Lead-->F", False, "Q", None),
+        ("Agent:A-->F:0:1", "Lead-->F", False, "Q", None),
+    ]
+    assert {"0:0/k", "0:1/k"} <= ctx.journal.keys()
+    assert ctx.said == ""
+    assert ctx.inputs == {}
+
+
+def test_a_lost_lease_stops_the_round_as_itself():
+    class Lost(BaseException):
+        pass
+
+    class Losing(FakeContext):
+        async def record(self, key: str, value: Any) -> bool:
+            raise Lost
+
+    with pytest.raises(Lost):
+        carried_out(Losing(), [echo(Calls())], ("echo_0", "{}"), ("echo_0", "{}"))
+
+
+def test_a_result_of_none_falls_back_to_the_content_or_to_all_outputs():
+    def nothing(_: Any) -> ToolResult:
+        return ToolResult({"content": "", "json": [1], "_elapsed_time": 3})
+
+    done = carried_out(FakeContext(), [echo(Calls(), nothing)], ("echo_0", "{}"))
+
+    assert done.used[0].text == '{"content": "", "json": [1]}'
+
+
+@settings(max_examples=15)
+@given(st.text())
+def test_no_arguments_break_a_call(text: str):
+    done = carried_out(FakeContext(), [echo(Calls())], ("echo_0", text))
+
+    assert isinstance(done.used[0].text, str)
+
+
+@pytest.mark.parametrize(("name", "path"), [("Ask", "Ask"), ("", "Agent:0")])
+def test_trace_of_a_call_names_the_node_also_where_the_canvas_has_no_drawing(name: str, path: str):
+    async def call(arguments: Any, ctx: Any) -> ToolRun:
+        return ToolRun({}, "done")
+
+    ctx = FakeContext(node_id="Agent:0", name=name)
+    carried_out(ctx, [function(call)], ("f_0", "{}"))
+
+    assert [trace["path"].partition("-->")[0] for trace in ctx.traces] == [path]

@@ -1,0 +1,68 @@
+"""Answer says what nobody has said yet, and waits for the next query."""
+
+from typing import Any
+
+import pytest
+
+from canvas.outcome import Finished, Waiting
+from components.nodes.flow.answer import AnswerParams, answer
+from tests.fakes import FakeContext, run
+
+
+def says(*nodes: str) -> dict[str, Any]:
+    return {"says": [{"text": f"{{{node}@content}}", "said": f"{{{node}@_said}}"} for node in nodes]}
+
+
+def test_behind_begin_it_waits_in_silence():
+    ctx = FakeContext(globals={"sys.query": "Hello"})
+
+    assert run(answer, {}, ctx) == Waiting(inputs={})
+    assert ctx.said == ""
+
+
+def test_the_text_of_the_node_before_it_is_said_once():
+    new = FakeContext(values={"LLM:A": {"content": "Hi there"}})
+    old = FakeContext(values={"LLM:A": {"content": "Hi there", "_said": True}})
+
+    assert run(answer, says("LLM:A"), new) == run(answer, says("LLM:A"), old) == Waiting(inputs={})
+    assert new.pieces == ["Hi there"]
+    assert old.said == ""
+
+
+@pytest.mark.parametrize(
+    ("contents", "said"),
+    [
+        (["one", "two"], "one\ntwo"), (["", "two"], "two"), ([None, None], ""), ([["a"], 5], '["a"]\n5'),
+        (["a\ufdd0b\ufdd1c"], "abc"),
+    ],
+)  # fmt: skip
+def test_several_texts_are_one_message(contents: list[Any], said: str):
+    nodes = [f"LLM:{number}" for number in range(len(contents))]
+    ctx = FakeContext(values={node: {"content": content} for node, content in zip(nodes, contents, strict=True)})
+
+    run(answer, says(*nodes), ctx)
+
+    assert ctx.said == said
+
+
+@pytest.mark.parametrize("query", ["Bye", {"text": "Bye"}])
+def test_the_query_of_the_next_turn_is_the_answer_and_what_was_said_is_marked(query: Any):
+    values = {"LLM:A": {"content": "Hi"}, "LLM:B": {"content": ""}, "LLM:C": {"content": "old", "_said": True}}
+    ctx = FakeContext(values=values, answers={"query": query})
+
+    outcome = run(answer, says("LLM:A", "LLM:B", "LLM:C"), ctx)
+
+    assert outcome == Finished(outputs={"answer": query, "content": query}, assign={"LLM:A@_said": True})
+    assert ctx.said == ""
+    assert ctx.inputs == {"query": query}
+
+
+def test_answers_to_others_leave_it_waiting():
+    ctx = FakeContext(values={"LLM:A": {"content": "Hi"}}, answers={"query": ""})
+
+    assert run(answer, says("LLM:A"), ctx) == Waiting(inputs={})
+    assert ctx.said == ""
+
+
+def test_its_outputs_are_there_before_it_runs():
+    assert AnswerParams.default_outputs == ("answer", "content")

@@ -1,0 +1,96 @@
+"""Iteration runs its body once for every element of a list."""
+
+from typing import Any
+
+import pytest
+
+from canvas.errors import NodeFailure
+from canvas.outcome import Expanded, Left, Repeated
+from components.nodes.flow.iteration import iteration, iteration_item
+from tests.fakes import FakeContext, run
+
+PARAMS = {"items_ref": "{env.items}", "outputs": {"lines": {"ref": "T:1@result"}, "note": {"type": "string"}}}
+
+
+def visit(items: Any, index: int, lists: dict[str, list[Any]] | None = None, **params: Any) -> Any:
+    ctx = FakeContext(
+        globals={"env.items": items},
+        parent={**PARAMS, **params},
+        parent_outputs={"lines": None, "note": "n"},
+        lists=lists or {},
+        scope_item=index,
+    )
+    return run(iteration_item, {}, ctx)
+
+
+def test_the_body_is_opened_for_as_many_items_and_the_collected_outputs_are_emptied():
+    ctx = FakeContext(globals={"env.items": ["a", "b"]})
+
+    assert run(iteration, PARAMS, ctx) == Expanded(count=2, concurrency=1, outputs={"lines": None})
+
+
+@pytest.mark.parametrize("items", ["abc", {"a": 1}, 5, None])
+def test_anything_but_a_list_fails_and_names_the_reference(items: Any):
+    with pytest.raises(NodeFailure, match=r"\{env\.items\} must be an array, but its type is"):
+        run(iteration, PARAMS, FakeContext(globals={"env.items": items}))
+    with pytest.raises(NodeFailure, match="must be an array"):
+        visit(items, 0)
+
+
+def test_each_pass_gives_out_its_element():
+    assert visit(["a", "b"], 1) == Repeated(outputs={"item": "b", "result": "b", "index": 1})
+
+
+def test_the_last_visit_ends_the_container_with_what_was_collected():
+    outcome = visit(["a", "b"], 2, {"lines": ["0:a", "1:b"]})
+
+    assert outcome == Left(outputs={}, container={"lines": ["0:a", "1:b"], "note": "n"})
+
+
+def test_an_empty_list_leaves_the_outputs_null():
+    assert visit([], 0, {"lines": []}) == Left(container={"lines": None, "note": "n"})
+
+
+def test_a_list_that_the_body_made_shorter_ends_early():
+    assert isinstance(visit(["a"], 1), Left)
+
+
+def test_side_by_side_null_is_an_empty_list_and_the_outputs_are_lists():
+    for items in (None, []):
+        ctx = FakeContext(globals={"env.items": items})
+        outcome = visit(items, 0, max_concurrency=2)
+
+        assert run(iteration, {**PARAMS, "max_concurrency": 2}, ctx) == Expanded(0, 2, {"lines": None})
+        assert outcome == Left(container={"lines": [], "note": "n", "_result": []})
+
+
+def test_side_by_side_results_are_collected_as_they_come():
+    results = [{"item": 1, "index": 0, "T:1": {"result": "r"}}]
+
+    outcome = visit([1], 1, {"lines": ["r"], "_result": results}, max_concurrency=2)
+
+    assert outcome == Left(container={"lines": ["r"], "note": "n", "_result": results})
+
+
+@pytest.mark.parametrize("wanted", [4, "4", 4.0])
+def test_numeric_text_says_how_many_items_run_side_by_side(wanted: Any):
+    outcome = run(iteration, {**PARAMS, "max_concurrency": wanted}, FakeContext(globals={"env.items": [1]}))
+
+    assert isinstance(outcome, Expanded)
+    assert outcome.concurrency == 4
+    assert visit([1], 1, max_concurrency=wanted).container["_result"] == []
+
+
+@pytest.mark.parametrize("wanted", [0, 1, None, "1", "four", True, -1])
+def test_items_run_one_after_another_unless_more_are_asked_for(wanted: Any):
+    outcome = run(iteration, {**PARAMS, "max_concurrency": wanted}, FakeContext(globals={"env.items": [1]}))
+
+    assert isinstance(outcome, Expanded)
+    assert outcome.concurrency == 1
+
+
+def test_the_short_shape_takes_a_single_value_for_a_list_of_one():
+    ctx = FakeContext(globals={"env.items": "abc"})
+
+    assert run(iteration, {**PARAMS, "wrap_single": True}, ctx) == Expanded(1, 1, {"lines": None})
+    assert visit("abc", 0, wrap_single=True).outputs["item"] == "abc"

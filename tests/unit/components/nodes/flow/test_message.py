@@ -1,0 +1,360 @@
+"""Message is what the user reads: said in pieces, stored as a whole."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from canvas.document.references import Ref
+from canvas.errors import NodeFailure, ToolError, UnresolvedReference
+from canvas.outcome import Finished, MessageEnd
+from components.context import AUDIO_END, AUDIO_START, THINK_END, THINK_START
+from components.nodes.flow.message import MessageParams, message, opening
+from tests.fakes import FakeContext, run
+from tests.unit.components.nodes.llm.test_read_aloud import Log
+
+PDF = {"doc_id": "1", "filename": "a.pdf", "mime_type": "x", "size": 3}
+
+
+def content(ctx: FakeContext, *texts: str, **params: Any) -> str:
+    outcome = run(message, {"content": list(texts), **params}, ctx)
+    assert isinstance(outcome, Finished)
+    return outcome.outputs["content"]
+
+
+def world(**values: Any) -> FakeContext:
+    return FakeContext(globals={"sys.query": "Bob", **{f"env.{name}": value for name, value in values.items()}})
+
+
+def test_literal_text_and_values_are_said_piece_by_piece():
+    ctx = world()
+
+    outcome = run(message, {"content": ["Hi {sys.query}!"]}, ctx)
+
+    assert outcome == Finished(outputs={"content": "Hi Bob!", "downloads": []}, end=MessageEnd())
+    assert ctx.pieces == ["Hi ", "Bob", "!"]
+    assert ctx.inputs == {"sys.query": "Bob"}
+
+
+def test_a_plain_text_is_one_alternative():
+    outcome = run(message, {"content": "Hi {sys.query}!"}, world())
+
+    assert isinstance(outcome, Finished)
+    assert outcome.outputs["content"] == "Hi Bob!"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("{env.l}", '[1, "a", {"k": 1}]'),
+        ("{{sys.query}}", "Bob"),
+        ("{{ sys.query }} {{{sys.query}}}", "Bob Bob"),
+        ("{sys.query}{{ sys_query|upper }}", "BobBOB"),
+        ("{{ sys_query|upper }}{{ nobody }}", ""),
+        ("{sys.query} {{ 1 // 0 }}", "Bob {{ 1 // 0 }}"),
+        ("Hi {sys.query} !", "Hi Bob !"),
+        ("{env.o} {env.b} {env.i}", '{"k": "ä"} true 3'),
+        ("{env.n}/{env.f}", "/1.0"),
+        ("cost: ${sys.query}_(a+b)* \\d 100% {not a ref}", "cost: $Bob_(a+b)* \\d 100% {not a ref}"),
+        ("line1\n\n{sys.query}\n\tline4 ", "line1\n\nBob\n\tline4 "),
+        ("{item}", "{item}"),
+    ],
+)
+def test_content_reads_as_the_specification_says(text: str, expected: str):
+    assert content(world(l=[1, "a", {"k": 1}], n=None, f=1.0, o={"k": "ä"}, b=True, i=3), text) == expected
+
+
+def test_nothing_is_said_for_an_empty_text():
+    ctx = world(e="")
+
+    assert content(ctx, "{env.e}") == ""
+    assert content(ctx, "{env.e}", stream=False) == ""
+    assert "".join(ctx.pieces) == ""
+    assert ctx.pieces == []
+
+
+def test_a_template_and_a_message_that_does_not_stream_are_said_as_a_whole():
+    ctx = world()
+
+    content(ctx, "{% if true %}Hi {sys.query}{% endif %}")
+    content(ctx, "Ho {sys.query}", stream=False)
+
+    assert ctx.pieces == ["Hi Bob", "Ho Bob"]
+
+
+def test_a_template_that_does_not_parse_fails_the_node():
+    with pytest.raises(NodeFailure):
+        content(world(), "{% if %}broken{% endif %} {sys.query}")
+
+
+def test_an_unknown_reference_fails_the_node():
+    with pytest.raises(UnresolvedReference):
+        content(world(), "{SYS.QUERY}")
+
+
+def test_files_leave_the_text_and_become_downloads_once_each():
+    ctx = world(d=json.dumps(PDF), e=[PDF])
+
+    outcome = run(message, {"content": ["{env.d} tail{env.e}"], "status": 202}, ctx)
+
+    assert outcome == Finished(
+        outputs={"content": " tail", "downloads": [PDF]}, end=MessageEnd(status=202, downloads=(PDF,))
+    )
+    assert ctx.inputs == {"env.d": "", "env.e": ""}
+
+
+@pytest.mark.parametrize(
+    ("value", "text", "downloads"),
+    [
+        (PDF, "<>", [PDF]),
+        ([PDF, {**PDF, "doc_id": "2"}], "<>", [PDF, {**PDF, "doc_id": "2"}]),
+        (json.dumps([PDF]), "<>", [PDF]),
+        ({**PDF, "include_download_info_in_content": False}, "<>", [PDF]),
+        ({**PDF, "include_download_info_in_content": True}, f"<{json.dumps(PDF)}>", [PDF]),
+        ([PDF, {**PDF, "include_download_info_in_content": 1}], f"<{json.dumps([PDF, PDF])}>", [PDF]),
+        ([PDF, "x"], f"<{json.dumps([PDF, 'x'])}>", []),
+        ({"doc_id": "1"}, '<{"doc_id": "1"}>', []),
+        ([], "<[]>", []),
+    ],
+)
+@pytest.mark.parametrize("stream", [True, False])
+def test_what_counts_as_a_file(value: Any, text: str, downloads: list[Any], stream: bool):
+    outcome = run(message, {"content": ["<{env.d}>"], "stream": stream}, world(d=value))
+
+    assert outcome == Finished(
+        outputs={"content": text, "downloads": downloads}, end=MessageEnd(downloads=tuple(downloads))
+    )
+
+
+def test_the_same_reference_is_looked_up_once():
+    class Counting(FakeContext):
+        lookups = 0
+
+        def lookup(self, expression: str) -> Any:
+            self.lookups += 1
+            return super().lookup(expression)
+
+    ctx = Counting(globals={"sys.query": "Bob"})
+
+    assert content(ctx, "{sys.query} and {{sys.query}}") == "Bob and Bob"
+    assert ctx.lookups == 1
+
+
+def test_aliases_work_in_a_message_inside_an_iteration():
+    assert content(FakeContext(aliases={"item": "a", "index": 0}), "{index}: {item}") == "0: a"
+
+
+def test_the_reasoning_of_a_node_that_is_listened_to_is_said_between_markers_and_not_stored():
+    ctx = FakeContext(values={"LLM:A": {"content": "<think>ab</think>Hello"}}, listened={"LLM:A"})
+
+    assert content(ctx, "Say: {LLM:A@content}") == "Say: Hello"
+    assert ctx.said == f"Say: {THINK_START}ab{THINK_END}Hello"
+    assert ctx.inputs == {"LLM:A@content": "<think>ab</think>Hello"}
+
+
+def test_reasoning_is_told_apart_in_a_template_too():
+    ctx = FakeContext(values={"LLM:A": {"content": "<think>ab</think>Hello"}}, listened={"LLM:A"})
+
+    assert content(ctx, "{% if true %}T: {LLM:A@content}{% endif %}") == "T: Hello"
+    assert ctx.pieces == [f"T: {THINK_START}ab{THINK_END}Hello"]
+
+
+@pytest.mark.parametrize("stray", ["<think>" * 20_000, "</think>a", "a<think>"])
+def test_a_think_tag_without_its_other_half_is_text_like_any_other(stray: str):
+    ctx = FakeContext(values={"LLM:A": {"content": f"<think>ab</think>{stray}"}}, listened={"LLM:A"})
+
+    assert content(ctx, "{LLM:A@content}") == stray
+    assert ctx.said == f"{THINK_START}ab{THINK_END}{stray}"
+
+
+def test_other_values_are_said_as_they_are_but_never_with_our_markers():
+    marked = f"<think>ab</think>{THINK_START}x{THINK_END}{AUDIO_START}{'0' * 32}{AUDIO_END}"
+    ctx = FakeContext(values={"LLM:A": {"content": marked}})
+
+    assert content(ctx, "{LLM:A@content}" + AUDIO_START) == f"<think>ab</think>x{'0' * 32}"
+    assert ctx.said == f"<think>ab</think>x{'0' * 32}"
+
+
+def test_only_alternatives_whose_nodes_have_run_are_chosen():
+    ctx = FakeContext(values={"A:1": {"x": "a"}, "B:1": {}}, not_run={"B:1"})
+
+    assert {content(ctx, "{B:1@x}b", "{A:1@x}", f"{{B:1@x}}{n}") for n in range(5)} == {"a"}
+
+
+def test_a_message_whose_nodes_have_not_run_is_shown_with_empty_values():
+    ctx = FakeContext(values={"A:1": {"x": "a"}, "B:1": {}}, not_run={"B:1"})
+
+    assert content(ctx, "{A:1@x}|{B:1@x}") == "a|"
+
+
+def test_a_second_attempt_chooses_the_same_alternative_and_visits_differ():
+    texts = [str(number) for number in range(10)]
+
+    for places in ([{"visit": visit} for visit in range(30)], [{"scope_item": item} for item in range(30)]):
+        choices = [content(FakeContext(**place), *texts) for place in places]
+
+        assert choices == [content(FakeContext(**place), *texts) for place in places]
+        assert len(set(choices)) > 3
+
+
+def test_the_references_of_all_alternatives_are_shown_as_inputs():
+    ctx = world(a=1, b=2)
+
+    content(ctx, "{env.a}", "{env.b}")
+
+    assert ctx.inputs == {"env.a": "1", "env.b": "2"}
+
+
+def test_the_end_carries_the_evidence_of_the_turn_once_there_is_any():
+    chunks = {"chunks": {"7": {"id": "c", "content": "x"}}, "doc_aggs": {}}
+    agg = {"chunks": {}, "doc_aggs": {"a.pdf": {"doc_name": "a.pdf", "count": 1}}}
+
+    ends = [
+        run(message, {"content": ["x"]}, FakeContext(reference_store=store))
+        for store in (chunks, agg, {"chunks": {}, "doc_aggs": {}})
+    ]
+
+    assert [end.end.reference for end in ends if isinstance(end, Finished) and end.end] == [chunks, agg, None]
+
+
+@pytest.mark.parametrize(
+    ("user_id", "user"),
+    [
+        (None, ""),
+        ("ann", "ann"),
+        ("{sys.user_id}", "u-1"),
+        ("{{ sys.user_id }}", "u-1"),
+        ("{begin@who}", "42"),
+        ("a {sys.user_id}", "a {sys.user_id}"),
+    ],
+)
+def test_an_answer_is_remembered_with_its_reasoning_for_a_user(user_id: Any, user: str):
+    ctx = FakeContext(
+        values={"LLM:A": {"content": "<think>ab</think>Hello"}, "begin": {"who": 42}},
+        globals={"sys.user_id": "u-1"},
+        listened={"LLM:A"},
+    )
+
+    text = content(ctx, "{LLM:A@content}", memory_ids=["m1", "m2"], user_id=user_id)
+
+    assert text == "Hello"
+    assert ctx.memories == [(("m1", "m2"), user, "<think>ab</think>Hello")]
+
+
+@pytest.mark.parametrize("memory_ids", [None, [], "", {}])
+def test_without_memories_nothing_is_remembered(memory_ids: Any):
+    ctx = FakeContext()
+
+    content(ctx, "Hello", memory_ids=memory_ids)
+
+    assert ctx.memories == []
+
+
+def test_a_memory_that_fails_is_told_and_fails_nothing():
+    class Forgetful(FakeContext):
+        async def remember(self, memory_ids: Any, user_id: str, answer: str) -> None:
+            raise ToolError("Memory ['m1'] not found.")
+
+    outcome = run(message, {"content": ["Hi"], "memory_ids": ["m1"]}, Forgetful(log=Log()))
+
+    assert outcome == Finished(
+        outputs={"content": "Hi", "downloads": [], "memory_error": "Memory ['m1'] not found."}, end=MessageEnd()
+    )
+
+
+def test_a_user_who_cannot_be_found_is_told_as_well():
+    outcome = run(message, {"content": ["Hi"], "memory_ids": ["m1"], "user_id": "{sys.nobody}"}, FakeContext(log=Log()))
+
+    assert isinstance(outcome, Finished)
+    assert "sys.nobody" in outcome.outputs["memory_error"]
+
+
+def test_an_earlier_visits_memory_error_does_not_stay():
+    ctx = FakeContext(previous={"memory_error": "late"})
+
+    outcome = run(message, {"content": ["Hi"], "memory_ids": ["m1"]}, ctx)
+
+    assert isinstance(outcome, Finished)
+    assert outcome.outputs["memory_error"] is None
+
+
+@pytest.mark.parametrize(
+    ("params", "label"),
+    [
+        ({}, "[Message] Content"),
+        ({"content": []}, "[Message] Content"),
+        ({"content": ""}, "[Message] Content"),
+        ({"content": {"a": 1}}, "[Message] Content"),
+        ({"content": ["x"], "stream": "yes"}, "[Message] stream"),
+        ({"content": ["x"], "stream": 1}, "[Message] stream"),
+    ],
+)
+def test_a_message_without_text_is_refused(params: dict[str, Any], label: str):
+    with pytest.raises(ValidationError) as refused:
+        MessageParams.model_validate(params)
+
+    assert label in str(refused.value)
+
+
+def opened(ctx: FakeContext, text: str, **params: Any) -> str | None:
+    def known(ref: Ref) -> bool:
+        return ref.node not in ctx.not_run
+
+    definition = {"content": [text], **params}
+    return opening(definition, "LLM:A", ctx.lookup, known, ctx.listens_to)
+
+
+def test_a_node_may_say_ahead_what_comes_before_its_content():
+    ctx = FakeContext(values={"LLM:A": {}, "B:1": {"x": [1]}}, not_run={"LLM:A"})
+
+    assert opened(ctx, "B has {B:1@x}, A says {LLM:A@content}.") == "B has [1], A says "
+    assert opened(ctx, "{{ LLM:A@content }}") == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "params"),
+    [
+        ("{% if 1 %}{LLM:A@content}{% endif %}", {}),
+        ("{LLM:A@content}", {"stream": False}),
+        ("{C:1@late}{LLM:A@content}", {}),
+        ("{LLM:A@thinking}{LLM:A@content}", {}),
+        ("{LLM:A@content.part}", {}),
+        ("no mention", {}),
+    ],
+)
+def test_an_opening_that_cannot_be_known_is_none(text: str, params: dict[str, Any]):
+    ctx = FakeContext(values={"LLM:A": {}, "C:1": {}}, not_run={"LLM:A", "C:1"})
+
+    assert opened(ctx, text, **params) is None
+
+
+def test_several_alternatives_have_no_common_opening():
+    assert opening({"content": ["{LLM:A@content}", "x"]}, "LLM:A", FakeContext().lookup, lambda _: True) is None
+
+
+MARKS = "".join((THINK_START, THINK_END, AUDIO_START, AUDIO_END))  # nothing that models say has any
+
+
+@given(
+    before=st.text(max_size=20),
+    value=st.text(max_size=20),
+    thought=st.text(st.characters(exclude_characters="<>" + MARKS), max_size=10),
+    answer=st.text(st.characters(exclude_characters="<>" + MARKS), max_size=10),
+)
+def test_what_was_said_ahead_is_how_the_message_begins(before: str, value: str, thought: str, answer: str):
+    text = before.replace("{", "(").replace("}", ")") + "{sys.query}{LLM:A@content} end"
+    spoken = f"{THINK_START}{thought}{THINK_END}{answer}"
+    ctx = FakeContext(
+        values={"LLM:A": {"content": f"<think>{thought}</think>{answer}"}},
+        globals={"sys.query": value},
+        listened={"LLM:A"},
+    )
+
+    ahead = opening({"content": [text]}, "LLM:A", ctx.lookup, lambda ref: ref.node is None, ctx.listens_to)
+    content(ctx, text)
+
+    assert ahead is not None
+    assert ctx.said == ahead + spoken + " end"

@@ -1,0 +1,46 @@
+import asyncio
+
+from components.context import THINK_END, THINK_START
+from components.nodes.llm.answer_stream import Aloud, Quietly, unless_empty
+from providers.models.chat.scripted import Script
+from providers.models.types.chat import ChatRequest, Completion
+from tests.fakes import FakeContext
+from tests.unit.components.nodes.agent.agents import scripted
+
+QUESTION = ChatRequest([{"role": "user", "content": "Q"}])
+
+
+def test_reasoning_over_several_answers_is_one_section_until_a_text_is_said():
+    ctx = FakeContext()
+    speech = Aloud(ctx, scripted(Script([])))
+
+    async def speak() -> None:
+        await speech.retell(Completion("", "first "))
+        await speech.running("echo_0")
+        await speech.retell(Completion("Hello", " second"))
+
+    asyncio.run(speak())
+
+    thoughts = "first Running the echo_0 tool... second"
+    assert ctx.said == f"{THINK_START}{thoughts}{THINK_END}Hello"
+    assert speech.content == f"<think>{thoughts}</think>Hello"
+    assert speech.reasoning == "first  second"
+
+
+def test_a_failed_answer_says_so_whoever_listens():
+    model = scripted(Script([{"reply": "a **ERROR** of the model's own", "times": 1}, {"error": "invalid"}]))
+    ctx = FakeContext()
+
+    own = asyncio.run(Quietly(ctx, model).ask(QUESTION))
+    quiet = asyncio.run(Quietly(ctx, model).ask(QUESTION))
+    aloud = asyncio.run(Aloud(ctx, model).ask(QUESTION))
+
+    assert own.error is not None
+    assert quiet.error == aloud.error is not None
+    assert quiet.text == aloud.text == "**ERROR**: INVALID_REQUEST - invalid"
+
+
+def test_an_output_that_says_nothing_is_left_out_unless_it_was_there_before():
+    assert unless_empty(FakeContext(), "thinking", "") == {}
+    assert unless_empty(FakeContext(previous={"thinking": "old"}), "thinking", "") == {"thinking": None}
+    assert unless_empty(FakeContext(), "thinking", "new") == {"thinking": "new"}

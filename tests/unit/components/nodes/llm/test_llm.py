@@ -1,0 +1,348 @@
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from canvas.errors import ModelError, UnresolvedReference
+from canvas.outcome import Failed, Finished, Outcome
+from components.context import THINK_END, THINK_START
+from components.nodes.llm.json_in_text import read_json
+from components.nodes.llm.llm import answer_schema, llm
+from providers.models.chat.echo import echo_of
+from providers.models.types.chat import (
+    ChatRequest,
+    Completion,
+    Delta,
+    ErrorDelta,
+    ModelSpec,
+    ReasoningDelta,
+    TextDelta,
+    Usage,
+    UsageDelta,
+)
+from tests.fakes import FakeContext, run
+
+BROKEN = ErrorDelta("SERVER_ERROR", "boom")
+SCHEMA = {"type": "object", "properties": {"a": {"type": "string"}}, "value": {"a": "of last time"}}
+
+
+class Model:
+    """Gives its answers one after the other, the last one for ever, and remembers what it was asked."""
+
+    def __init__(self, *answers: str | ErrorDelta | list[Delta], reasoning: str = "", context: int = 8192) -> None:
+        self._answers = list(answers)
+        self._reasoning = reasoning
+        self._context = context
+        self.requests: list[ChatRequest] = []
+        self.closed = 0
+
+    @property
+    def spec(self) -> ModelSpec:
+        return ModelSpec("m", "m", "Fake", None, context_tokens=self._context)
+
+    async def complete(self, request: ChatRequest) -> Completion:
+        answer = self._next(request)
+        usage = Usage(3, 2, 5, 1)
+        if isinstance(answer, ErrorDelta):
+            return Completion(str(answer), usage=usage, error=answer)
+        assert isinstance(answer, str)
+        return Completion(answer, self._reasoning, usage=usage)
+
+    async def stream(self, request: ChatRequest) -> AsyncIterator[Delta]:
+        answer = self._next(request)
+        assert isinstance(answer, list)
+        try:
+            for delta in answer:
+                yield delta
+            yield UsageDelta(Usage(3, 2, 5, 1))
+        finally:
+            self.closed += 1
+
+    def _next(self, request: ChatRequest) -> Any:
+        self.requests.append(request)
+        return self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
+
+
+def ask(model: Model, ctx: FakeContext | None = None, **params: Any) -> tuple[Outcome, FakeContext]:
+    ctx = ctx or FakeContext(globals={"sys.query": "Q"})
+    ctx.models = {"m": model}
+    return run(llm, {"llm_id": "m", "delay_after_error": 0, **params}, ctx), ctx
+
+
+def aloud() -> FakeContext:
+    return FakeContext(globals={"sys.query": "Q"}, speaks=True)
+
+
+def test_a_question_is_asked_and_the_answer_becomes_the_content():
+    model = Model("hello")
+
+    outcome, ctx = ask(model, sys_prompt="S {sys.query}", prompts=[{"role": "user", "content": "U {sys.query}"}])
+
+    assert outcome == Finished(outputs={"content": "hello"})
+    assert model.requests[0].messages == [{"role": "system", "content": "S Q"}, {"role": "user", "content": "U Q"}]
+    assert model.requests[0].retries == 0
+    assert ctx.inputs == {"sys.query": "Q"}
+    assert ctx.usage == Usage(3, 2, 5, 1)
+    assert ctx.said == ""
+
+
+def test_a_node_that_nobody_hears_does_not_call_its_model():
+    model = Model("hello")
+
+    outcome, _ = ask(model, FakeContext(globals={"sys.query": "Q"}, heard=False))
+
+    assert outcome == Finished(outputs={})
+    assert model.requests == []
+
+
+def test_an_unknown_model_fails_the_node_and_still_shows_its_inputs():
+    ctx = FakeContext(globals={"sys.query": "Q"})
+
+    with pytest.raises(ModelError, match="other"):
+        ask(Model("x"), ctx, llm_id="other", exception_method="comment", exception_default_value="DEF")
+
+    assert ctx.inputs == {"sys.query": "Q"}
+
+
+def test_a_prompt_that_refers_to_an_unknown_node_fails_the_node():
+    with pytest.raises(UnresolvedReference, match="Can't find variable"):
+        ask(Model("x"), prompts="{Nobody:0@content}")
+
+
+# -- plainly ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_failing_model_is_asked_max_retries_more_times():
+    model = Model(BROKEN, BROKEN, "ok")
+
+    outcome, ctx = ask(model, max_retries=2)
+
+    assert outcome == Finished(outputs={"content": "ok"})
+    assert len(model.requests) == 3
+    assert ctx.usage.calls == 3
+
+
+def test_the_last_error_is_the_error_of_the_node():
+    model = Model("**ERROR**: one", "**ERROR**: two", "late")
+
+    with pytest.raises(ModelError) as failure:
+        ask(model, max_retries=1)
+
+    assert failure.value.message == "**ERROR**: two"
+    assert len(model.requests) == 2
+
+
+def test_an_answer_that_carries_the_error_mark_is_an_error():
+    with pytest.raises(ModelError, match="the word"):
+        ask(Model("the word **ERROR** is in the text"))
+
+
+def test_the_default_value_takes_the_place_of_a_failed_answer_under_comment():
+    outcome, _ = ask(Model(BROKEN), exception_method="comment", exception_default_value="DEF")
+
+    assert outcome == Finished(outputs={"content": "DEF"})
+
+
+@pytest.mark.parametrize("policy", [("comment", ""), ("goto", "DEF"), (None, "DEF"), ("", "DEF")])
+def test_a_default_value_counts_only_under_comment_and_only_if_it_says_something(policy: tuple[Any, str]):
+    method, default = policy
+
+    with pytest.raises(ModelError):
+        ask(Model(BROKEN), exception_method=method, exception_default_value=default)
+
+
+def test_waits_between_attempts_double_and_end_at_a_minute(monkeypatch: pytest.MonkeyPatch):
+    waits: list[float] = []
+
+    async def note(seconds: float) -> None:
+        waits.append(seconds)
+
+    monkeypatch.setattr(asyncio, "sleep", note)
+    with pytest.raises(ModelError):
+        ask(Model(BROKEN), max_retries=6, delay_after_error=2)
+
+    assert waits == [2, 4, 8, 16, 32, 60]
+
+
+def test_an_empty_question_is_refused_without_asking_and_without_a_second_try():
+    model = Model("x")
+
+    with pytest.raises(ModelError, match=r"\*\*ERROR\*\*"):
+        ask(model, FakeContext(globals={"sys.query": "  "}), sys_prompt="S", max_retries=3)
+
+    assert model.requests == []
+
+
+def test_an_empty_question_has_a_default_answer_under_comment():
+    ctx = FakeContext(globals={"sys.query": ""})
+
+    outcome, _ = ask(Model("x"), ctx, exception_method="comment", exception_default_value="DEF")
+
+    assert outcome == Finished(outputs={"content": "DEF"})
+
+
+def test_reasoning_is_an_output_of_its_own():
+    outcome, _ = ask(Model("answer", reasoning="because"))
+
+    assert outcome == Finished(outputs={"content": "answer", "thinking": "because"})
+
+
+def test_reasoning_of_an_earlier_pass_does_not_stay_behind():
+    ctx = FakeContext(globals={"sys.query": "Q"}, previous={"thinking": "of the last round"})
+
+    outcome, _ = ask(Model("answer"), ctx)
+
+    assert outcome == Finished(outputs={"content": "answer", "thinking": None})
+
+
+def test_reasoning_inside_an_answer_is_removed():
+    outcome, _ = ask(Model("<think>a</think>b</think>answer"))
+
+    assert outcome == Finished(outputs={"content": "answer"})
+
+
+# -- for JSON ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_structured_answer_is_read_and_content_stays_unset():
+    model = Model('<think>hm {"a": 0}</think>Here:\n```json\n{"a": "1"}\n```\n')
+
+    outcome, _ = ask(model, sys_prompt="Extract.", outputs={"content": {}, "structured": SCHEMA})
+
+    assert outcome == Finished(outputs={"structured": {"a": "1"}})
+    system = model.requests[0].messages[0]["content"]
+    assert system.startswith("Extract.\n\n")
+    assert "of last time" not in system
+    assert "\nJSON schema:\n{" in system
+
+
+def test_the_echo_model_finds_the_schema_in_the_prompt():
+    model = Model("{}")
+
+    ask(model, sys_prompt="Extract {this}.", outputs={"structured": SCHEMA})
+
+    assert "a" in (read_json(echo_of(model.requests[0].messages)) or [])
+
+
+def test_a_structured_node_never_speaks():
+    outcome, ctx = ask(Model('{"a": "1"}'), aloud(), outputs={"structured": SCHEMA})
+
+    assert outcome == Finished(outputs={"structured": {"a": "1"}})
+    assert ctx.said == ""
+
+
+def test_errors_and_texts_that_are_no_json_share_the_attempts():
+    model = Model(BROKEN, "I cannot do that", '{"a": "1"}')
+
+    outcome, _ = ask(model, max_retries=2, outputs={"structured": SCHEMA})
+
+    assert outcome == Finished(outputs={"structured": {"a": "1"}})
+    assert len(model.requests) == 3
+
+
+def test_a_node_without_a_structured_answer_reports_the_last_error_and_no_default_value():
+    policy: dict[str, Any] = {"exception_method": "comment", "exception_default_value": "DEF"}
+
+    unreadable, _ = ask(Model("no"), outputs={"structured": SCHEMA}, **policy)
+    broken, _ = ask(Model("no", BROKEN), max_retries=1, outputs={"structured": SCHEMA}, **policy)
+    empty, _ = ask(Model("no"), prompts=" ", outputs={"structured": SCHEMA}, **policy)
+
+    assert isinstance(unreadable, Failed)
+    assert "cannot be parsed as JSON" in unreadable.error
+    assert broken == Failed(error=str(BROKEN), code="model_error")
+    assert isinstance(empty, Failed)
+
+
+@pytest.mark.parametrize(
+    "outputs", [{}, {"structured": {}}, {"structured": {"properties": {}}}, {"structured": None}, [], None]
+)
+def test_only_a_schema_with_properties_asks_for_json(outputs: Any):
+    assert answer_schema(outputs) is None
+
+
+# -- aloud ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_speaking_node_says_every_piece_as_it_comes():
+    model = Model([TextDelta("ha"), TextDelta("ha"), TextDelta(""), TextDelta("!")])
+
+    outcome, ctx = ask(model, aloud(), max_retries=2, delay_after_error=0.5)
+
+    assert ctx.pieces == ["ha", "ha", "!"]
+    assert outcome == Finished(outputs={"content": "haha!"})
+    assert (model.requests[0].retries, model.requests[0].retry_delay) == (2, 0.5)
+    assert ctx.usage.calls == 1
+
+
+def test_reasoning_is_said_between_marks_and_stored_between_tags():
+    model = Model([ReasoningDelta("a"), ReasoningDelta("b"), TextDelta("Hel"), TextDelta("lo")])
+
+    outcome, ctx = ask(model, aloud())
+
+    assert ctx.said == f"{THINK_START}ab{THINK_END}Hello"
+    assert outcome == Finished(outputs={"content": "<think>ab</think>Hello", "thinking": "ab"})
+
+
+def test_an_answer_that_is_all_reasoning_is_closed():
+    outcome, ctx = ask(Model([ReasoningDelta("hm")]), aloud())
+
+    assert ctx.said == f"{THINK_START}hm{THINK_END}"
+    assert outcome == Finished(outputs={"content": "<think>hm</think>", "thinking": "hm"})
+
+
+def test_an_empty_answer_is_an_empty_content():
+    outcome, ctx = ask(Model([]), aloud())
+
+    assert outcome == Finished(outputs={"content": ""})
+    assert ctx.pieces == []
+
+
+def test_an_error_is_said_last_and_the_run_goes_on():
+    outcome, ctx = ask(Model([ReasoningDelta("hm"), BROKEN]), aloud())
+
+    assert ctx.said == f"{THINK_START}hm{THINK_END}{BROKEN}"
+    assert outcome == Finished(outputs={"content": str(BROKEN), "_ERROR": str(BROKEN)})
+    assert ctx.usage.calls == 1
+
+
+def test_the_default_value_is_said_in_place_of_an_error():
+    model = Model([TextDelta("Hel"), BROKEN])
+
+    outcome, ctx = ask(model, aloud(), exception_method="comment", exception_default_value="DEF")
+
+    assert ctx.pieces == ["Hel", "DEF"]
+    assert outcome == Finished(outputs={"content": "DEF"})
+
+
+def test_a_piece_with_the_error_mark_ends_the_speech():
+    model = Model([TextDelta("Hel"), TextDelta("**ERROR** z"), TextDelta("more"), ReasoningDelta("more")])
+
+    outcome, ctx = ask(model, aloud())
+
+    assert ctx.pieces == ["Hel", "**ERROR** z"]
+    assert outcome == Finished(outputs={"content": "**ERROR** z", "_ERROR": "**ERROR** z"})
+
+
+def test_an_empty_question_is_answered_aloud_with_the_error():
+    model = Model([TextDelta("x")])
+
+    outcome, ctx = ask(model, FakeContext(globals={"sys.query": ""}, speaks=True))
+
+    assert model.requests == []
+    assert isinstance(outcome, Finished)
+    assert ctx.pieces == [outcome.outputs["_ERROR"]] == [outcome.outputs["content"]]
+
+
+def test_a_listener_that_goes_away_ends_the_call():
+    model = Model([TextDelta("a"), TextDelta("b")])
+    ctx = aloud()
+
+    async def gone(text: str) -> None:
+        raise ConnectionError(text)
+
+    ctx.say = gone
+    with pytest.raises(ConnectionError):
+        ask(model, ctx)
+
+    assert model.closed == 1

@@ -1,0 +1,72 @@
+"""An answer is cut into sentences that can be read aloud."""
+
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from components.nodes.llm.sentences import LONGEST, cleaned, cut, sentences
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Hello **world**. <b>Bye</b>", ["Hello **world**.", "Bye"]),
+        ("你好。再见！“真的吗？”他说；好", ["你好。", "再见！", "“真的吗？”", "他说；", "好"]),
+        ("（好。）」下一句", ["（好。）」", "下一句"]),
+        ("One. Two? Three! Four", ["One.", "Two?", "Three!", "Four"]),
+        ("Version 1.5 of easel.run is out", ["Version 1.5 of easel.run is out"]),
+        ("first line\nsecond line", ["first line", "second line"]),
+        ("a; b;c", ["a;", "b;", "c"]),
+        ("Wait!!! ...", ["Wait!"]),
+        ("<think>Is it? Yes.</think>It is.", ["It is."]),
+        ("It is. <think>Is it", ["It is."]),
+        ("", []),
+        ("** -- !", []),
+    ],
+)
+def test_an_answer_is_read_sentence_by_sentence(text: str, expected: list[str]):
+    assert list(sentences(text)) == expected
+
+
+@pytest.mark.parametrize(
+    ("sentence", "expected"),
+    [
+        ("  a \t b\r\n c ", "a b c"),
+        ("a\x00b\x07c\x7f\x9b", "abc"),
+        ("hi 😀 there 👩‍👩‍👧 ⭐ 1️⃣", "hi there 1"),
+        ("🇩🇪 ☀️ sunny", "sunny"),
+        ("<a href='x'>link</a> 1 < 2", "link 1 < 2"),
+        ("\ud83d lone \ufffd \ufdd0", "lone"),
+        ("café, naïve, 你好, привет", "café, naïve, 你好, привет"),
+        ("x" * 600, "x" * LONGEST),
+        ("x" * (LONGEST - 1) + " yz", "x" * (LONGEST - 1)),
+    ],
+)
+def test_what_has_no_sound_is_taken_out_of_a_sentence(sentence: str, expected: str):
+    assert cleaned(sentence) == expected
+
+
+@given(st.text(st.sampled_from("ab .!?。”;\n")))
+def test_cutting_loses_nothing(text: str):
+    pieces = list(cut(text))
+
+    assert "".join(pieces) == text
+    assert all(pieces)
+
+
+@given(st.text(max_size=60))
+def test_any_text_can_be_read_aloud(text: str):
+    for sentence in sentences(text):
+        assert sentence == cleaned(sentence)
+        sentence.encode()
+
+
+@pytest.mark.parametrize("text", ["!" * 400_000, "<" * 400_000, "<a" * 200_000, "<think>" * 60_000, "” " * 200_000])
+def test_a_text_that_is_all_noise_takes_no_time(text: str):
+    begun = time.process_time()
+
+    list(sentences(text))
+
+    assert time.process_time() - begun < 2

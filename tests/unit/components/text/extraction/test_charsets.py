@@ -1,0 +1,48 @@
+"""Bytes become text whatever they were encoded in."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from components.text.extraction.charsets import decoded
+
+CHINESE = "第一季度销售报告：收入增长百分之十。"
+GERMAN = "Die Größe der Tür wäre schön, für Öl und Käse"
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-32", "gb18030"])
+def test_chinese_text_is_read_in_the_encodings_it_comes_in(encoding: str):
+    assert decoded(f"{CHINESE} 2024".encode(encoding)) == f"{CHINESE} 2024"
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "cp1252", "latin-1"])
+def test_western_text_keeps_its_accents(encoding: str):
+    assert decoded(GERMAN.encode(encoding)) == GERMAN
+
+
+def test_a_damaged_byte_does_not_cost_the_whole_text():
+    data = CHINESE.encode() + b"\xff!"
+
+    assert decoded(data) == CHINESE + "\ufffd!"
+
+
+def test_a_page_may_name_its_encoding():
+    page = '<meta charset="shift_jis"><p>日本語</p>'
+
+    assert decoded(page.encode("shift_jis"), may_declare=True) == page
+    assert decoded(page.encode("shift_jis")) != page
+
+
+@pytest.mark.parametrize("name", ["utf-7", "punycode", "rot13", "nonsense", "iso-8859-99"])
+def test_an_encoding_we_do_not_know_is_not_believed(name: str):
+    page = f'<meta charset="{name}">é'
+
+    assert decoded(page.encode(), may_declare=True) == page
+
+
+@given(st.binary(max_size=60), st.booleans())
+@settings(max_examples=40)
+def test_any_bytes_become_a_text(data: bytes, may_declare: bool):
+    text = decoded(data, may_declare=may_declare)
+
+    assert text.encode().decode() == text

@@ -1,0 +1,125 @@
+"""Pages as Markdown, and which part of them is what they are about."""
+
+import time
+
+import pytest
+
+from components.text.extraction import page_markdown
+from components.text.extraction.main_content import main_part
+from components.text.extraction.page_html import cleaned
+from components.text.extraction.page_markdown import absolute, markdown_of
+from components.text.extraction.page_text import tree_of
+
+BASE = "https://site.test/a/"
+
+
+def markdown(html: str, *, with_links: bool = True) -> str:
+    body = tree_of(html).body
+    assert body is not None
+    return markdown_of(body, BASE, with_links=with_links)
+
+
+def test_a_page_whose_addresses_begin_with_a_long_one_is_no_longer_for_it():
+    body = tree_of("<a href=x>y</a>" * 2000).body
+    assert body is not None
+
+    assert markdown_of(body, "https://site.test/" + "a/" * 50_000) == "y" * 2000
+
+
+def test_so_many_addresses_of_a_page_are_shown_and_then_words_alone(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(page_markdown, "MOST_ADDRESSES", 2)
+
+    assert markdown("<a href=x>a</a> <img src=y alt=b> <a href=z>c</a>") == (
+        "[a](https://site.test/a/x) ![b](https://site.test/a/y) c"
+    )
+
+
+def main_text(html: str) -> str:
+    body = tree_of(html).body
+    assert body is not None
+    return markdown_of(main_part(body), BASE, with_links=False)
+
+
+@pytest.mark.parametrize(
+    ("html", "text"),
+    [
+        ("<h2>Two <b>x</b></h2>text", "## Two **x**\n\ntext"),
+        ("<p>a  <em> b </em>c<br>d", "a *b* c\nd"),
+        ("<p>see <a href='b?q=1 2'>it </a>now", "see [it](https://site.test/a/b?q=1%202) now"),
+        ("<a href='javascript:x()'>a</a> <a href='#'></a><a>b</a>", "a b"),
+        ("<a href='/c'><h3>Card</h3><p>text</p></a>", "[Card text](https://site.test/c)"),
+        ("<img src=/i.png alt='an  image'><img src='data:image/png;base64,A'>", "![an image](https://site.test/i.png)"),
+        ("<ul><li>a<ul><li>b</ul><li><p>c<p>d</ul>", "- a\n  - b\n- c\n  d"),
+        ("<ol start=9><li>x<li></li><li>y</ol>", "9. x\n11. y"),
+        ("<pre>a\n  b</pre>", "```\na\n  b\n```"),
+        ("<pre>```</pre>", "````\n```\n````"),
+        ("<blockquote><p>a<p>b</blockquote>c", "> a\n>\n> b\n\nc"),
+        ("<table><tr><th>A<th>B<tr><td>1|2<tr><td></table>", "| A | B |\n| --- | --- |\n| 1\\|2 |  |"),
+        ("a<hr>b", "a\n\n---\n\nb"),
+        ("<script>x</script><style>y</style><p hidden>z</p><i style='display: none'>w</i>ok", "ok"),
+        ("<b>one<p>two</p></b>", "one\n\ntwo"),
+        ("<code>a*b</code>", "`a*b`"),
+        ("", ""),
+    ],
+)
+def test_a_page_becomes_markdown(html: str, text: str):
+    assert markdown(html) == text
+
+
+def test_without_links_only_words_are_left():
+    assert markdown("<p>see <a href=/b>it</a> <b>now</b><img src=/i.png alt=i>", with_links=False) == "see it now"
+
+
+@pytest.mark.parametrize(
+    ("address", "whole"),
+    [
+        ("b", "https://site.test/a/b"),
+        ("//x.test/(y)", "https://x.test/%28y%29"),
+        ("mailto:a@x.test", "mailto:a@x.test"),
+        ("javascript:x", ""),
+        ("data:text/html,x", ""),
+        ("http://[", ""),
+    ],
+)
+def test_addresses_are_made_whole_and_lead_to_pages_only(address: str, whole: str):
+    assert absolute(BASE, address) == whole
+
+
+def test_what_a_page_marks_as_its_article_is_its_main_text():
+    article = f"<article><header>By Ann</header><p>{'long ' * 50}</p></article>"
+
+    assert main_text(f"<main><nav>n</nav>{article}<aside>ad</aside></main>").startswith("By Ann\n\nlong long")
+
+
+def test_without_marks_the_paragraphs_that_say_most_are_the_main_text():
+    story = "".join(f"<p>This is paragraph {number}, and it says enough, as they do.</p>" for number in range(5))
+    page = f"<div class='top-menu'><p>Menu</p></div><div><p><a href=/>{'link ' * 20}</a></p></div><div>{story}</div>"
+
+    text = main_text(f"{page}<div id=cookie-banner>Accept, please, all of our cookies, they are good.</div>")
+
+    assert text.startswith("This is paragraph 0")
+    assert not {"Menu", "Accept,"} & set(text.split())
+
+
+def test_a_name_that_may_be_the_content_is_kept():
+    assert main_text("<div class='content-with-sidebar'><p>Said here.</p></div>") == "Said here."
+
+
+def test_html_that_is_kept_runs_nothing():
+    body = tree_of(
+        "<p onclick=x style='color:red'><a href=' java\nscript:x'>a</a><iframe src=/x></iframe>"
+        "<!-- c --><b hidden>b</b>"
+    ).body
+    assert body is not None
+
+    assert cleaned(body) == "<body><p><a>a</a></p></body>"
+
+
+def test_pages_of_any_depth_and_size_are_read_in_reasonable_time():
+    began = time.process_time()
+
+    markdown("<div><blockquote>" * 250 + "x" * 1000)
+    markdown("<p>" + "<b>x" * 400 + "<td>" * 1000)
+    main_text("<p>word, word<a href=x>y</a></p>" * 500)
+
+    assert time.process_time() - began < 5

@@ -1,0 +1,113 @@
+"""ArXiv, by recorded shapes of its feeds."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from components.tools.academic.arxiv import ARXIV
+from tests.fakes import FakeHttp, no_network
+from tests.unit.components.tools.vendors import error_of, outputs_of, refusing, reply, unreachable, vendor
+
+ENTRY = """<entry><id>http://arxiv.org/abs/2601.00001v1</id><published>2026-01-01T00:00:00Z</published>
+<title>Small
+  Widgets</title><summary> We study small widgets.
+</summary><author><name>Ann Lee</name></author><author><name>Bo Li</name></author>
+<link href="http://arxiv.org/abs/2601.00001v1" rel="alternate"/>
+<link title="pdf" href="http://arxiv.org/pdf/2601.00001v1" rel="related"/></entry>"""
+REFUSED = "<entry><id>http://arxiv.org/api/errors#x</id><title>Error</title><summary>bad query</summary></entry>"
+BLOCK = (
+    "\nID: 127\n├── Title: Small Widgets\n├── URL: http://arxiv.org/pdf/2601.00001v1\n"
+    "└── Content:\nWe study small widgets."
+)
+
+
+def feed(*entries: str) -> Any:
+    xml = '<?xml version="1.0" encoding="UTF-8"?>\n<feed xmlns="http://www.w3.org/2005/Atom">'
+    return reply(f"{xml}<title>Results</title>{''.join(entries)}</feed>")
+
+
+def test_abstracts_become_evidence_and_json():
+    outputs = outputs_of(ARXIV, {"query": "widgets"}, vendor(feed(ENTRY)))
+
+    assert outputs["formalized_content"] == BLOCK
+    assert outputs["json"] == [
+        {
+            "title": "Small Widgets",
+            "summary": "We study small widgets.",
+            "authors": ["Ann Lee", "Bo Li"],
+            "pdf_url": "http://arxiv.org/pdf/2601.00001v1",
+            "entry_id": "http://arxiv.org/abs/2601.00001v1",
+            "published": "2026-01-01T00:00:00Z",
+            "updated": "",
+        }
+    ]
+
+
+def test_the_query_goes_out_as_it_is():
+    http = vendor(feed())
+
+    outputs_of(ARXIV, {"query": "au:lee AND widgets", "top_n": "3", "sort_by": "relevance"}, http)
+
+    assert http.calls[0].params == {
+        "search_query": "au:lee AND widgets",
+        "id_list": "",
+        "sortBy": "relevance",
+        "sortOrder": "descending",
+        "start": 0,
+        "max_results": 3,
+    }
+
+
+def test_an_article_without_a_pdf_has_no_address():
+    outputs = outputs_of(ARXIV, {"query": "w"}, vendor(feed("<entry><summary>s</summary></entry>")))
+
+    assert outputs["json"][0]["pdf_url"] is None
+    assert "URL" not in outputs["formalized_content"]
+
+
+def test_no_articles_are_no_error():
+    assert outputs_of(ARXIV, {"query": "w"}, vendor(feed())) == {"formalized_content": "", "json": []}
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        (feed(REFUSED), "bad query"),
+        (reply("busy", 503), "HTTP 503: busy"),
+        (reply("not xml"), "The answer is no XML"),
+        (reply('<!DOCTYPE f [<!ENTITY a "ha">]><feed>&a;</feed>'), "entities of its own"),
+    ],
+)
+def test_what_the_vendor_refuses_is_an_error(answer: Any, error: str):
+    assert error in error_of(ARXIV, {"query": "w"}, vendor(answer))
+
+
+def test_trouble_on_the_way_is_an_error():
+    assert "non-public" in error_of(ARXIV, {"query": "w"}, FakeHttp(refusing))
+    assert "12 s" in error_of(ARXIV, {"query": "w"}, FakeHttp(unreachable))
+
+
+def test_without_a_query_nobody_is_asked():
+    assert outputs_of(ARXIV, {"query": ""}, FakeHttp(no_network)) == {"formalized_content": ""}
+
+
+@pytest.mark.parametrize("status", [400, 500])
+def test_a_refusal_reads_as_its_entry_whatever_its_status(status: int):
+    answer = replace(feed(REFUSED), status=status)
+
+    assert error_of(ARXIV, {"query": "id:1", "delay_after_error": 0}, vendor(answer)) == "bad query"
+
+
+def test_the_vendor_is_asked_three_times_at_most():
+    http = vendor(reply("busy", 503))
+
+    error_of(ARXIV, {"query": "q", "max_retries": 9, "delay_after_error": 0}, http)
+
+    assert len(http.calls) == 3
+
+
+def test_a_page_that_happens_to_be_xml_is_no_empty_feed():
+    page = reply("<html><body><p>We are busy.</p></body></html>", content_type="text/html")
+
+    assert error_of(ARXIV, {"query": "q"}, vendor(page)).startswith("The answer is no feed: <html>")

@@ -1,0 +1,421 @@
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from canvas.errors import ToolError
+from canvas.outcome import Failed, Finished
+from components.nodes.agent.tool_set import Entry, of_tool
+from components.tools.code.code_exec import CODE_EXEC, NO_SANDBOX, CodeExecParams, execute
+from components.tools.framework.tool_node import on_canvas
+from providers.interfaces import ProducedFile, Program, ProgramResult, Services
+from tests.fakes import FakeContext, FakeHttp, no_network, run
+
+STORED = {
+    "script": "def main(a): return a",
+    "arguments": {"a": "begin@a"},
+    "outputs": {"result": {"type": "Any", "value": ""}},
+}
+
+
+class Sandbox:
+    """Gives the same for every program, and remembers what it was to run."""
+
+    def __init__(self, result: ProgramResult | ToolError, *, repeatable: bool = True) -> None:
+        self._result = result
+        self.repeatable = repeatable
+        self.programs: list[Program] = []
+
+    async def run(self, program: Program) -> ProgramResult:
+        self.programs.append(program)
+        if isinstance(self._result, ToolError):
+            raise self._result
+        return self._result
+
+
+def giving(value: Any, **result: Any) -> Sandbox:
+    return Sandbox(ProgramResult(value=value, has_value=True, **result))
+
+
+def context(sandbox: Sandbox | None, **known: Any) -> FakeContext:
+    known.setdefault("values", {"begin": {"a": "x"}})
+    return FakeContext(services=Services(FakeHttp(no_network), sandbox=sandbox), **known)
+
+
+def on_node(sandbox: Sandbox | None, ctx: FakeContext | None = None, **params: Any) -> Finished | Failed:
+    outcome = run(on_canvas(CODE_EXEC), {**STORED, **params}, ctx or context(sandbox))
+    assert isinstance(outcome, Finished | Failed)
+    return outcome
+
+
+def outputs(sandbox: Sandbox, **params: Any) -> Mapping[str, Any]:
+    outcome = on_node(sandbox, **params)
+    assert isinstance(outcome, Finished), outcome
+    return outcome.outputs
+
+
+def error(sandbox: Sandbox | None, **params: Any) -> str:
+    outcome = on_node(sandbox, **params)
+    assert isinstance(outcome, Failed), outcome
+    return outcome.error
+
+
+def test_what_main_gives_is_the_nodes_own_output_and_its_text():
+    found = outputs(giving({"result": "xy"}), outputs={"result": {"type": "Object"}})
+
+    assert found == {
+        "result": {"result": "xy"},
+        "raw_result": {"result": "xy"},
+        "actual_type": "Object",
+        "content": '{\n  "result": "xy"\n}',
+        "attachments": [],
+        "_ARTIFACTS": None,
+        "_ATTACHMENT_CONTENT": "",
+    }
+
+
+def test_a_value_of_another_type_is_an_error_that_shows_the_value():
+    params = CodeExecParams.model_validate({**STORED, "outputs": {"result": {"type": "String"}}})
+
+    with pytest.raises(ToolError) as failed:
+        asyncio.run(execute(params, {}, context(giving(3))))
+
+    assert str(failed.value) == "CodeExec contract mismatch at value: expected type String, got Number"
+    shown = failed.value.details["outputs"]
+    assert (shown["result"], shown["raw_result"], shown["actual_type"], shown["content"]) == (None, 3, "Number", "3")
+
+
+def test_a_node_whose_value_is_of_another_type_fails_and_still_shows_it():
+    outcome = on_node(giving(3), outputs={"result": {"type": "String"}})
+
+    assert isinstance(outcome, Failed)
+    assert outcome.error == "CodeExec contract mismatch at value: expected type String, got Number"
+    assert outcome.outputs == {
+        "result": None,
+        "raw_result": 3,
+        "actual_type": "Number",
+        "content": "3",
+        "attachments": [],
+        "_ARTIFACTS": None,
+        "_ATTACHMENT_CONTENT": "",
+    }
+
+
+@pytest.mark.parametrize(
+    ("result", "value"),
+    [
+        (ProgramResult(stdout='{"a": 1}\n'), {"a": 1}),
+        (ProgramResult(stdout="plain\n", stderr="a warning"), "plain"),
+        (ProgramResult(), ""),
+        (ProgramResult(value=None, has_value=True, stderr="a warning", exit_code=1), None),
+        (ProgramResult(value=float("nan"), has_value=True), None),
+    ],
+)
+def test_a_program_that_did_not_fail_has_a_value(result: ProgramResult, value: Any):
+    assert outputs(Sandbox(result))["result"] == value
+
+
+@pytest.mark.parametrize(
+    ("result", "text"),
+    [
+        (ProgramResult(stderr="Line 1: Import: os", exit_code=-999), "Line 1: Import: os"),
+        (ProgramResult(stderr="Execution timeout", exit_code=-124), "Execution timeout"),
+        (ProgramResult(stderr="said with code 0"), "said with code 0"),
+        (ProgramResult(stdout="half done", stderr="Traceback\nboom", exit_code=1), "Traceback\nboom"),
+        (ProgramResult(stdout="half done", exit_code=3), "The program ended with exit code 3."),
+        (ProgramResult(stderr="x" * 5000, exit_code=1), "x" * 4000),
+    ],
+)
+def test_a_program_that_failed_fails_the_node_in_its_own_words(result: ProgramResult, text: str):
+    outcome = on_node(Sandbox(result))
+
+    assert isinstance(outcome, Failed)
+    assert (outcome.error, outcome.outputs) == (text, {"result": None})
+
+
+def test_a_sandbox_that_fails_fails_the_node_and_is_not_asked_again():
+    sandbox = Sandbox(ToolError("Execution timed out after 30 seconds", retryable=True))
+
+    assert error(sandbox, max_retries=3) == "Execution timed out after 30 seconds"
+    assert len(sandbox.programs) == 1
+
+
+def test_without_a_sandbox_the_node_says_so():
+    assert error(None) == NO_SANDBOX
+
+
+@pytest.mark.parametrize("value", [True, None, 0, "", [1], {"k": "é"}])
+def test_arguments_keep_their_types(value: Any):
+    sandbox = giving(1)
+
+    on_node(sandbox, context(sandbox, values={"begin": {"a": value}}), arguments={"a": "{begin@a}", "b": ""})
+
+    assert sandbox.programs[0].arguments == {"a": value, "b": None}
+
+
+def test_arguments_that_a_call_brings_win_even_when_they_are_falsy():
+    sandbox = giving(1)
+    params = CodeExecParams.model_validate(STORED)
+
+    asyncio.run(CODE_EXEC.run(params, {"lang": "python", "script": "s", "a": 0}, context(sandbox)))
+
+    assert (sandbox.programs[0].arguments, sandbox.programs[0].script) == ({"a": 0}, "s")
+
+
+def test_an_unknown_reference_fails_the_node():
+    assert error(giving(1), arguments={"a": "nowhere@a"}) == "Can't find variable: 'nowhere@a'"
+
+
+def test_braces_in_a_script_that_are_no_references_stay():
+    sandbox = giving(1)
+    script = 'import sys\ndef main(a): return f"{sys.version} {a}"'
+
+    on_node(sandbox, script=script)
+
+    assert sandbox.programs[0].script == script
+
+
+@pytest.mark.parametrize(
+    ("lang", "language"),
+    [("python", "python"), ("python3", "python"), ("javascript", "nodejs"), ("nodejs", "nodejs")],
+)
+def test_a_sandbox_knows_two_languages_by_one_name_each(lang: str, language: str):
+    sandbox = giving(1)
+
+    on_node(sandbox, lang=lang)
+
+    assert sandbox.programs[0].language == language
+
+
+def test_a_program_has_the_nodes_time_and_a_key_of_its_activation():
+    sandbox = giving(1)
+    ctx = context(sandbox, limits={"CodeExec": 7.0}, node_id="CodeExec:C", visit=2, scope_item=1)
+
+    on_node(sandbox, ctx)
+
+    assert (sandbox.programs[0].timeout, sandbox.programs[0].key) == (7.0, "run-1:CodeExec:C:1:2")
+
+
+def test_files_are_kept_linked_and_told():
+    files = (
+        ProducedFile("chart.png", b"\x89PNG", "image/png"),
+        ProducedFile("d/data.CSV", b"a,b\n1,2", "text/csv"),
+    )
+    sandbox = giving("done", files=files)
+    ctx = context(sandbox)
+
+    outcome = on_node(sandbox, ctx)
+
+    found = outcome.outputs
+    [chart, data] = found["_ARTIFACTS"]
+    assert chart["url"].startswith("/api/v1/documents/artifact/")
+    assert chart["url"].endswith(".png?session_id=run-1")
+    assert (chart["name"], chart["mime_type"], chart["size"]) == ("chart.png", "image/png", 4)
+    assert data["url"].endswith(".csv?session_id=run-1")
+    assert found["attachments"] == [f"![chart.png]({chart['url']})", f"[Download d/data.CSV]({data['url']})"]
+    told = (
+        "attachment_count: 2\n\n"
+        f"attachment1 (image): chart.png\nArtifact generated but parse failed. Download: {chart['url']}\n\n"
+        "attachment2 (csv): d/data.CSV\na,b\n1,2"
+    )
+    assert found["_ATTACHMENT_CONTENT"] == told
+    assert found["content"] == f"done\n\n{told}"
+    assert {data for _, data, _ in ctx.saved.values()} == {b"\x89PNG", b"a,b\n1,2"}
+
+
+def test_files_of_one_name_and_other_contents_are_other_files():
+    ctx = context(None)
+
+    for data in (b"1", b"2", b"2"):
+        ctx.services = Services(
+            FakeHttp(no_network), sandbox=giving(1, files=(ProducedFile("a.json", data, "application/json"),))
+        )
+        on_node(None, ctx)
+
+    assert sorted(data for _, data, _ in ctx.saved.values()) == [b"1", b"2"]
+
+
+def test_a_program_whose_work_is_done_is_not_run_by_the_next_attempt():
+    sandbox = Sandbox(ProgramResult(value=1, has_value=True), repeatable=False)
+    ctx = context(sandbox)
+
+    first = on_node(sandbox, ctx)
+    second = on_node(sandbox, ctx)
+
+    assert first == second
+    assert len(sandbox.programs) == 1
+
+
+def test_a_program_that_has_failed_is_not_run_by_the_next_attempt():
+    sandbox = Sandbox(ProgramResult(stderr="boom", exit_code=1), repeatable=False)
+    ctx = context(sandbox)
+
+    assert on_node(sandbox, ctx) == on_node(sandbox, ctx)
+    assert len(sandbox.programs) == 1
+
+
+def test_nobody_may_repeat_a_program_until_what_came_of_it_is_recorded():
+    sandbox = Sandbox(ProgramResult(value=1, has_value=True), repeatable=False)
+    ctx = context(sandbox)
+
+    on_node(sandbox, ctx)
+    on_node(sandbox, ctx)
+
+    assert ctx.unrepeated == ["done"]
+
+
+def test_what_a_sandbox_runs_that_reaches_nothing_may_be_repeated():
+    sandbox = giving(1)
+    ctx = context(sandbox)
+
+    on_node(sandbox, ctx)
+
+    assert ctx.unrepeated == []
+
+
+def test_a_model_reads_all_outputs_but_the_internal_ones():
+    params = CodeExecParams.model_validate({})
+
+    done = asyncio.run(
+        CODE_EXEC.run(params, {"lang": "python", "script": "def main(): return {}"}, context(giving({})))
+    )
+
+    assert done.answer == {
+        "result": {},
+        "raw_result": {},
+        "actual_type": "Object",
+        "content": "{}",
+        "attachments": [],
+    }
+
+
+def test_a_model_that_names_an_unknown_language_is_told():
+    done = asyncio.run(
+        CODE_EXEC.run(CodeExecParams.model_validate({}), {"lang": "cobol", "script": "s"}, context(giving(1)))
+    )
+
+    assert done.answer.startswith("CodeExec error: Language cobol is not supported.")
+
+
+@pytest.mark.parametrize(
+    ("params", "text"),
+    [
+        ({"lang": "ruby"}, "Support languages ruby is not supported, it should be in"),
+        ({"script": " "}, "Script does not support empty value."),
+    ],
+)
+def test_parameters_that_cannot_work_are_refused_when_the_canvas_is_loaded(params: Mapping[str, Any], text: str):
+    with pytest.raises(ValidationError, match=text):
+        CodeExecParams.model_validate(params)
+
+
+def test_outputs_that_make_no_contract_fail_the_node_before_anything_runs():
+    sandbox = giving(1)
+
+    assert error(sandbox, outputs={}) == "CodeExec contract must contain exactly one business output, got 0"
+    assert sandbox.programs == []
+
+
+def test_a_call_may_bring_arguments_that_the_program_declares_and_no_others():
+    sandbox = giving(1)
+    function = of_tool(Entry("Code", "Code", CodeExecParams.model_validate(STORED), CODE_EXEC), 0)
+    ctx = FakeContext(values={"begin": {"a": "the author's"}}, services=Services(FakeHttp(no_network), sandbox=sandbox))
+
+    async def work(**arguments: Any) -> None:
+        await function.call({"lang": "python", "script": "def main(a): return a", **arguments}, ctx)
+
+    for arguments in ({"a": 0, "b": 1}, {"a": None}, {}):
+        asyncio.run(work(**arguments))
+
+    assert [program.arguments for program in sandbox.programs] == [{"a": 0}, *[{"a": "the author's"}] * 2]
+
+
+# -- as an Agent's tool -----------------------------------------------------------------------------------------------
+def called_by_a_model(sandbox: Any, ctx: FakeContext | None = None, **params: Any) -> Any:
+    """What a model reads of a call of the tool with these parameters of its author's."""
+    function = of_tool(Entry("Code", "Code", CodeExecParams.model_validate(params), CODE_EXEC), 0)
+    arguments = {"lang": "python", "script": "def main(): ..."}
+    return asyncio.run(function.call(arguments, ctx or context(sandbox))).answer
+
+
+def script_told(**params: Any) -> str:
+    function = of_tool(Entry("Code", "Code", CodeExecParams.model_validate(params), CODE_EXEC), 0)
+    return function.schema["function"]["parameters"]["properties"]["script"]["description"]
+
+
+DEFAULTS: Mapping[str, Mapping[str, Any]] = {
+    "nothing stored": {},
+    "the defaults stored": {"outputs": {"result": {"type": "object", "value": ""}, "attachments": {"value": []}}},
+    "the defaults stored as types are named": {"outputs": {"result": {"type": "Object", "value": None}}},
+}
+
+
+@pytest.mark.parametrize("params", DEFAULTS.values(), ids=DEFAULTS)
+@pytest.mark.parametrize("value", [42, "text", [1], None, True, {"a": 1}])
+def test_a_models_program_may_return_any_json_value_unless_the_author_wants_a_type(params: Any, value: Any):
+    answer = called_by_a_model(giving(value), **params)
+
+    assert (answer["result"], answer["raw_result"]) == (value, value)
+    assert "error" not in answer
+
+
+def test_a_models_program_that_prints_and_returns_nothing_is_not_lost():
+    answer = called_by_a_model(giving(None, stdout="the sum is 3\n"))
+
+    assert (answer["result"], answer["printed"]) == (None, "the sum is 3")
+
+
+def test_a_model_reads_the_value_and_what_is_wrong_with_it():
+    answer = called_by_a_model(giving(3, stdout="three"), outputs={"total": {"type": "String"}})
+
+    assert answer == {
+        "error": "CodeExec contract mismatch at value: expected type String, got Number",
+        "total": None,
+        "raw_result": 3,
+        "actual_type": "Number",
+        "content": "3",
+        "attachments": [],
+        "printed": "three",
+    }
+
+
+def test_a_model_reads_what_a_program_printed_before_it_failed():
+    answer = called_by_a_model(Sandbox(ProgramResult(stdout="half done\n", stderr="Traceback\nboom", exit_code=1)))
+
+    assert answer == {"error": "CodeExec error: Traceback\nboom", "printed": "half done"}
+
+
+def test_a_model_reads_the_same_of_a_program_that_another_attempt_has_run():
+    sandbox = Sandbox(ProgramResult(value=1, has_value=True, stdout="one"), repeatable=False)
+    ctx = context(sandbox)
+
+    first, second = called_by_a_model(sandbox, ctx), called_by_a_model(sandbox, ctx)
+
+    assert first == second
+    assert (first["printed"], len(sandbox.programs)) == ("one", 1)
+
+
+def test_a_model_reads_the_end_of_what_was_printed_at_length():
+    answer = called_by_a_model(giving(1, stdout="x" * 100_000 + "end"))
+
+    assert answer["printed"].endswith("xend")
+    assert len(answer["printed"]) < 20_000
+
+
+def test_a_model_is_told_the_type_that_the_author_wants():
+    assert script_told(outputs={"total": {"type": "array<number>"}}).endswith("a JSON value of type Array<Number>.")
+    assert script_told().endswith("returns a JSON value.")
+    assert script_told(outputs={}).endswith("returns a JSON value.")
+
+
+def test_what_a_node_promises_holds_although_it_is_the_default():
+    assert error(giving(42), outputs={"result": {"type": "object", "value": ""}}) == (
+        "CodeExec contract mismatch at value: expected type Object, got Number"
+    )
+
+
+def test_without_a_sandbox_the_setting_is_named():
+    assert "EASEL_SANDBOX=local" in error(None)
+    assert "admin panel" not in error(None)

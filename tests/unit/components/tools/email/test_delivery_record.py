@@ -1,0 +1,37 @@
+"""What is on record of deliveries."""
+
+import asyncio
+from typing import Any, cast
+
+import pytest
+
+from canvas.errors import ToolError
+from components.tools.email.delivery_record import Deliveries
+from providers.interfaces import MailSession
+from tests.fakes import FakeContext
+
+
+class Server:
+    """A mail server's session that counts what it is given."""
+
+    def __init__(self) -> None:
+        self.given: list[bytes] = []
+
+    async def deliver(self, message: bytes) -> None:
+        self.given.append(message)
+
+
+def test_a_letter_that_another_attempt_has_begun_in_between_is_not_delivered():
+    ctx, server = FakeContext(), Server()
+    deliveries = Deliveries(ctx)
+
+    async def deliver() -> Any:
+        assert await deliveries.look() is None
+        await ctx.record("mail:begun:0", True)
+        await deliveries.carry_out(cast("MailSession", server), b"letter", {})
+
+    with pytest.raises(ToolError, match="delivery state unknown"):
+        asyncio.run(deliver())
+
+    assert server.given == []
+    assert "mail:ended:0" not in ctx.journal

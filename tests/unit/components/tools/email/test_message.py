@@ -1,0 +1,143 @@
+"""Letters: who gets them, and that nothing in them becomes a header."""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from email import message_from_bytes, policy
+from email.header import decode_header, make_header
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from canvas.errors import ToolError
+from components.tools.email.message import Letter, address_of, addresses_in, names_in, written
+
+NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
+LETTER = Letter("me@example.com", "Ann", ["a@x.test"], ["c@x.test"], "Hello", "<p>Hi</p>", "activation-1")
+HEADERS = ["Content-Type", "MIME-Version", "From", "To", "Cc", "Subject", "Date", "Message-ID"]
+
+
+@pytest.mark.parametrize(
+    ("value", "found"),
+    [
+        ("a@x.test; b@x.test", ["a@x.test", "b@x.test"]),
+        ("a@x.test,\r\n A@X.test\nb@x.test,,", ["a@x.test", "b@x.test"]),
+        (["a@x.test", None, "b@x.test, c@x.test"], ["a@x.test", "b@x.test", "c@x.test"]),
+        ('"Lee, Ann" <ann@x.test>; Bob <bob@x.test>', ["ann@x.test", "bob@x.test"]),
+        ("ann+news@bücher.test", ["ann+news@xn--bcher-kva.test"]),
+        ("me@localhost", ["me@localhost"]),
+        (" ;,\n", []),
+        (None, []),
+    ],
+)
+def test_recipients_are_told_apart_and_counted_once(value: Any, found: list[str]):
+    assert addresses_in(value) == found
+
+
+def test_who_gets_the_letter_gets_no_copy_of_it():
+    assert addresses_in("c@x.test, a@x.test", but=["A@x.test"]) == ["c@x.test"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ann", "@x.test", "ann@", "a b@x.test", "a@b@x.test", "a@x..test", "a@-x.test", "a@x.test>", "<a@x.test",
+        '"a"@x.test', "ä@x.test", "a@[10.0.0.1]", f"{'a' * 65}@x.test", f"a@{'x' * 64}.test", "a@x.test SIZE=1", "\0@x",
+        "Ann <a@x.test> b@x.test", 7, {"a": 1}, "a@\ud800",
+    ],
+)  # fmt: skip
+def test_what_is_no_address_is_an_error_before_anybody_is_asked(text: Any):
+    with pytest.raises(ToolError, match="Invalid email address: "):
+        addresses_in(text)
+
+
+def test_a_letter_says_who_writes_to_whom_and_about_what():
+    raw = written(LETTER, NOON)
+    message = message_from_bytes(raw, policy=policy.default)
+
+    assert message.keys() == HEADERS
+    assert (message["From"], message["To"], message["Cc"]) == ("Ann <me@example.com>", "a@x.test", "c@x.test")
+    assert (message["Subject"], message["Date"]) == ("Hello", "Fri, 02 Jan 2026 12:00:00 +0000")
+    assert message.get_content_type() == "multipart/alternative"
+    [part] = message.iter_parts()
+    assert (part.get_content_type(), part.get_content_charset()) == ("text/html", "utf-8")
+    assert part.get_payload(decode=True) == b"<p>Hi</p>"
+
+
+def test_recipients_are_addressed_by_their_names():
+    given = ['"Lee, Ann" <ann@x.test>; Jörg <joerg@x.test>', "bob@x.test, Robert <bob@x.test>"]
+    names = names_in(given)
+
+    addressed = replace(LETTER, to=addresses_in(given), cc=["cy@x.test"], names=names | {"cy@x.test": "Cy\r\nBcc: x"})
+    message = message_from_bytes(written(addressed, NOON), policy=policy.default)
+
+    assert names == {"ann@x.test": "Lee, Ann", "joerg@x.test": "Jörg", "bob@x.test": "Robert"}
+    assert [(to.display_name, to.addr_spec) for to in message["To"].addresses] == [
+        ("Lee, Ann", "ann@x.test"),
+        ("Jörg", "joerg@x.test"),
+        ("Robert", "bob@x.test"),
+    ]
+    assert [to.addr_spec for to in message["Cc"].addresses] == ["cy@x.test"]
+    assert message.keys() == HEADERS
+
+
+def test_a_letter_without_subject_and_content_says_so():
+    message = message_from_bytes(written(replace(LETTER, subject=" \r\n", html="", cc=[]), NOON), policy=policy.default)
+
+    assert (message["Subject"], message["Cc"]) == ("No Subject", None)
+    [part] = message.iter_parts()
+    assert part.get_payload(decode=True) == b"No content provided"
+
+
+def test_a_letter_is_known_by_the_activation_that_sends_it():
+    again, other = replace(LETTER, subject="again"), replace(LETTER, key="activation-2")
+
+    assert LETTER.message_id == again.message_id != other.message_id
+    assert LETTER.message_id.endswith("@example.com>")
+    assert written(LETTER, NOON) == written(LETTER, NOON)
+
+
+TRICKY = st.text(st.sampled_from('\r\n\0\x85\u2028 \t:;<>@,"\\=?utf8qBcé\ud800😀'), max_size=60) | st.text(max_size=200)
+"""Texts out of what headers, encoded words and lines are made of."""
+
+
+@settings(max_examples=50, deadline=None)
+@given(subject=TRICKY, name=TRICKY, html=TRICKY)
+def test_nothing_that_somebody_writes_becomes_a_header_or_a_recipient(subject: str, name: str, html: str):
+    raw = written(replace(LETTER, subject=subject, sender_name=name, html=html), NOON)
+    head, _, _ = raw.partition(b"\r\n\r\n")
+    message = message_from_bytes(raw)
+
+    assert raw.isascii()
+    assert not set(b"\r\n") & set(raw.replace(b"\r\n", b""))
+    assert all(len(line) <= 998 for line in raw.split(b"\r\n"))
+    assert message.keys() == HEADERS
+    assert [line.split(b":")[0].decode() for line in head.split(b"\r\n") if line[:1] not in (b" ", b"\t")] == HEADERS
+    assert (message["To"], message["Cc"]) == ("a@x.test", "c@x.test")
+    assert message["From"].endswith("me@example.com>") or message["From"] == "me@example.com"
+    assert not {"\r", "\n"} & set(str(make_header(decode_header(message["Subject"].replace("\r\n", "")))))
+
+
+@settings(max_examples=40, deadline=None)
+@given(TRICKY)
+def test_an_address_has_nothing_in_it_that_ends_a_command(text: str):
+    try:
+        address = address_of(text)
+    except ToolError:
+        return
+    assert address.isascii()
+    assert not set(' \r\n\0<>",;') & set(address)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.text(max_size=80).filter(lambda text: text.isprintable() and text == " ".join(text.split())))
+def test_a_subject_arrives_as_it_was_written(subject: str):
+    message = message_from_bytes(written(replace(LETTER, subject=subject), NOON))
+
+    told = str(make_header(decode_header(message["Subject"].replace("\r\n", ""))))
+    assert told == (subject or "No Subject")
+
+
+def test_a_model_may_write_a_list_of_addresses_as_json():
+    assert addresses_in('["Ann <a@x.test>", "b@x.test"]') == ["a@x.test", "b@x.test"]

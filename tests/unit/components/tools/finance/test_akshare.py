@@ -1,0 +1,107 @@
+"""AkShare, by the shapes of the vendor's search."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from components.tools.finance.akshare import AKSHARE
+from providers.interfaces import Reply
+from tests.fakes import FakeHttp, no_network
+from tests.unit.components.tools.vendors import by_model, error_of, outputs_of, refusing, reply, unreachable, vendor
+
+ROW = {
+    "title": "(<em>Acme</em>) grows",
+    "content": "Up\u3000 4%\r\nagain, <em>Acme</em>",
+    "date": "2026-05-02 09:00:00",
+    "mediaName": "Sina",
+    "code": "2026050201",
+}
+TOLD = (
+    '<a href="http://finance.eastmoney.com/a/2026050201.html">Acme grows</a>\n 新闻内容: Up 4% again, Acme'
+    " \n发布时间:2026-05-02 09:00:00 \n文章来源: Sina"
+)
+
+
+def node(**params: Any) -> dict[str, Any]:
+    return {"query": "600519", "delay_after_error": 0, **params}
+
+
+def jsonp(body: Any) -> Reply:
+    return reply(f"easel({json.dumps(body)});")
+
+
+def articles(*rows: Any) -> Reply:
+    return jsonp({"code": 0, "result": {"cmsArticleWebOld": list(rows)}})
+
+
+def test_articles_are_shown_with_their_links_and_without_marks():
+    outputs = outputs_of(AKSHARE, node(), vendor(articles(ROW, {**ROW, "title": None, "code": 7})))
+
+    first, second = outputs["formalized_content"].split("\n\n")
+    assert first == TOLD
+    assert second.startswith('<a href="http://finance.eastmoney.com/a/7.html"></a>')
+    assert outputs["json"][0] == {**ROW, "title": "Acme grows", "content": "Up 4% again, Acme"}
+
+
+def test_the_vendor_is_asked_as_its_own_page_asks_it():
+    http = vendor(articles())
+
+    outputs_of(AKSHARE, node(query=" 贵州 ", top_n="3"), http)
+
+    [call] = http.calls
+    assert isinstance(call.params, Mapping)
+    asked = json.loads(call.params["param"])
+    assert (call.method, call.url) == ("GET", "https://search-api-web.eastmoney.com/search/jsonp")
+    assert (asked["keyword"], asked["type"]) == ("贵州", ["cmsArticleWebOld"])
+    assert asked["param"]["cmsArticleWebOld"]["pageSize"] == 3
+    assert call.headers["Referer"] == f"https://so.eastmoney.com/news/s?keyword={quote('贵州')}"
+    assert isinstance(call.params["_"], int)
+
+
+def test_no_more_articles_are_kept_than_the_node_wants():
+    assert len(outputs_of(AKSHARE, node(top_n=2), vendor(articles(ROW, ROW, ROW)))["json"]) == 2
+
+
+@pytest.mark.parametrize("body", [{"code": 0, "result": {"cmsArticleWebOld": []}}, {"result": {}}, {"result": None}])
+def test_where_nothing_is_found_the_text_is_empty(body: Any):
+    assert outputs_of(AKSHARE, node(), vendor(jsonp(body))) == {"formalized_content": "", "json": []}
+
+
+def test_without_a_code_nobody_is_asked():
+    assert outputs_of(AKSHARE, node(query=" "), FakeHttp(no_network)) == {"formalized_content": ""}
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        (reply("<html>(no)</html>"), "The answer is no JSONP: <html>(no)</html>"),
+        (reply("easel(<html>)"), "The answer is no JSON: <html>"),
+        (reply("easel([1])"), "The answer is no JSON object but list."),
+        (jsonp({"code": 500, "msg": "overloaded"}), "overloaded"),
+        (jsonp({"code": 500}), "The vendor says code 500."),
+        (jsonp({"result": [1]}), 'The answer\'s "result" is no object but list.'),
+        (jsonp({"result": {"cmsArticleWebOld": {}}}), 'The answer\'s "cmsArticleWebOld" is no list but dict.'),
+        (reply("no", 403), "HTTP 403: no"),
+    ],
+)
+def test_what_is_no_answer_is_an_error(answer: Reply, error: str):
+    assert error_of(AKSHARE, node(), vendor(answer)) == error
+
+
+def test_a_crowded_vendor_is_asked_again_when_it_says():
+    http = vendor(reply("slow", 429, retry_after="0"), articles(ROW))
+
+    assert outputs_of(AKSHARE, node(max_retries="1"), http)["formalized_content"] == TOLD
+
+
+def test_trouble_on_the_way_is_an_error():
+    assert "non-public" in error_of(AKSHARE, node(), FakeHttp(refusing))
+    assert "12 s" in error_of(AKSHARE, node(), FakeHttp(unreachable))
+
+
+def test_a_model_reads_the_articles_or_what_went_wrong():
+    assert by_model(AKSHARE, {}, {"query": "600519"}, vendor(articles(ROW))).answer == TOLD
+    assert by_model(AKSHARE, {}, {"query": "1"}, vendor(reply("no", 403))).answer == "AkShare error: HTTP 403: no"

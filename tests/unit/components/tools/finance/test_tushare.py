@@ -1,0 +1,135 @@
+"""TuShare, by the vendor's documented shapes."""
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from components.tools.finance.tushare import TUSHARE, TuShareParams
+from components.tools.framework.tool_node import on_canvas
+from providers.interfaces import Reply
+from tests.fakes import FakeContext, FakeHttp, no_network, run
+from tests.unit.components.tools.vendors import (
+    by_model,
+    context,
+    error_of,
+    json_reply,
+    outputs_of,
+    refusing,
+    reply,
+    unreachable,
+    vendor,
+)
+
+TOKEN = "token-12345678"
+NEWS = json_reply(
+    {
+        "code": 0,
+        "msg": "",
+        "data": {"fields": ["id", "content"], "items": [[1, "x"], [2, "Google cloud revenue grows"], [3], None]},
+    }
+)
+
+
+def node(**params: Any) -> dict[str, Any]:
+    return {"query": "google", "token": TOKEN, "delay_after_error": 0, **params}
+
+
+def cells(table: str) -> list[list[str]]:
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in table.split("\n")]
+
+
+@pytest.mark.parametrize("params", [{}, {"query": "x", "keyword": " Google"}, {"query": "", "keyword": "GOOGLE"}])
+def test_news_with_the_word_are_a_table(params: dict[str, Any]):
+    table = outputs_of(TUSHARE, node(**params), vendor(NEWS))["formalized_content"]
+
+    head, _, row = cells(table)
+    assert (head, row) == (["", "id", "content"], ["1", "2", "Google cloud revenue grows"])
+
+
+def test_a_word_is_a_word_and_no_pattern():
+    assert outputs_of(TUSHARE, node(query="g.*e"), vendor(NEWS)) == {"formalized_content": ""}
+
+
+def test_the_vendor_is_asked_over_https_up_to_the_time_of_the_turn():
+    http = vendor(NEWS)
+    ctx = context(http, globals={"sys.date": "2026-02-03 04:05:06"})
+
+    run(on_canvas(TUSHARE), node(src="sina"), ctx)
+
+    [call] = http.calls
+    assert (call.method, call.url) == ("POST", "https://api.tushare.pro/")
+    assert call.json == {
+        "api_name": "news",
+        "token": TOKEN,
+        "params": {"src": "sina", "start_date": "2024-01-01 09:00:00", "end_date": "2026-02-03 04:05:06"},
+    }
+    assert ctx.inputs["end_date"] == "2026-02-03 04:05:06"
+
+
+def test_the_end_may_be_given():
+    http = vendor(NEWS)
+
+    outputs_of(TUSHARE, node(end_date="2025-01-01 00:00:00"), http)
+
+    assert http.calls[0].json["params"]["end_date"] == "2025-01-01 00:00:00"
+
+
+def test_without_a_word_nobody_is_asked():
+    assert outputs_of(TUSHARE, node(query=None, keyword=""), FakeHttp(no_network), globals={"sys.query": ""}) == {
+        "formalized_content": ""
+    }
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        (json_reply({"code": 2002, "msg": "no permission"}), "no permission"),
+        (json_reply({"code": 2002, "msg": f"bad {TOKEN}"}), "bad [REDACTED]"),
+        (json_reply({"code": 2002}), "The vendor says code 2002."),
+        (json_reply({"code": 0, "data": [1]}), 'The answer\'s "data" is no object but list.'),
+        (json_reply({"code": 0, "data": {"fields": {}}}), 'The answer\'s "fields" is no list but dict.'),
+        (reply("<html>"), "The answer is no JSON: <html>"),
+        (reply("no", 401), "HTTP 401: no"),
+    ],
+)
+def test_what_is_no_answer_is_an_error(answer: Reply, error: str):
+    assert error_of(TUSHARE, node(), vendor(answer)) == error
+
+
+@pytest.mark.parametrize("data", [None, {}, {"fields": ["id"], "items": [[1]]}, {"fields": ["content"], "items": []}])
+def test_where_nothing_is_found_the_text_is_empty(data: Any):
+    answer = vendor(json_reply({"code": 0, "data": data}))
+
+    assert outputs_of(TUSHARE, node(), answer) == {"formalized_content": ""}
+
+
+def test_a_crowded_vendor_is_asked_again():
+    http = vendor(reply("slow", 429, retry_after="0"), NEWS)
+
+    assert "revenue" in outputs_of(TUSHARE, node(max_retries=1), http)["formalized_content"]
+
+
+def test_trouble_on_the_way_is_an_error():
+    assert "non-public" in error_of(TUSHARE, node(), FakeHttp(refusing))
+    assert "12 s" in error_of(TUSHARE, node(), FakeHttp(unreachable))
+
+
+def test_a_source_that_is_none_is_refused_when_the_canvas_is_loaded():
+    with pytest.raises(ValidationError, match="Quick News Source x is not supported"):
+        TuShareParams.model_validate({"src": "x"})
+
+
+def test_a_token_does_not_show():
+    assert TOKEN not in repr(TuShareParams(token=TOKEN))
+    assert by_model(TUSHARE, {"token": TOKEN}, {"query": "q"}, vendor(reply(TOKEN, 500))).answer == (
+        "TuShare error: HTTP 500: [REDACTED]"
+    )
+
+
+def test_a_run_without_a_date_asks_up_to_now():
+    http = vendor(NEWS)
+
+    run(on_canvas(TUSHARE), node(), FakeContext(services=context(http).services))
+
+    assert len(http.calls[0].json["params"]["end_date"]) == len("2026-01-01 00:00:00")

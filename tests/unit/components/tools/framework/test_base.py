@@ -1,0 +1,228 @@
+"""What every tool does alike: how often it is tried, what a model is offered, what stays secret."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import pytest
+
+from canvas.errors import AddressRefused, HttpFailed, ToolError
+from components.context import NodeContext
+from components.tools import TOOLS, find
+from components.tools.framework.base import Argument, Tool, ToolParams, ToolResult
+from components.tools.web_search.tavily import TAVILY_SEARCH
+from tests.fakes import FakeHttp, no_network
+from tests.unit.components.tools.vendors import by_model
+
+KEY = "tvly-s3cret/key"
+
+
+class EchoParams(ToolParams):
+    secrets: ClassVar[tuple[str, ...]] = ("api_key",)
+
+    api_key: Any = ""
+
+
+def tool(*results: Any, **settings: Any) -> tuple[Tool[EchoParams], list[Mapping[str, Any]]]:
+    """A tool that gives these results one after the other, raising those that are errors; and the calls it got."""
+    left, calls = list(results), list[Mapping[str, Any]]()
+
+    async def call(params: EchoParams, arguments: Mapping[str, Any], ctx: NodeContext) -> ToolResult:
+        calls.append(arguments)
+        result = left.pop(0) if len(left) > 1 else left[0]
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+    arguments = {
+        "query": Argument("string", "What.", required=True, default="{sys.query}"),
+        "domains": Argument("array", "Where.", default=[], items="string"),
+        "kind": Argument("string", "Which.", default="web", enum=("web", "news")),
+    }
+    return Tool("Echo", "echo", EchoParams, "Echoes.", arguments, call, effect="idempotent", **settings), calls
+
+
+def called(given: Tool[EchoParams], arguments: Mapping[str, Any], **params: Any) -> Any:
+    return by_model(given, {"delay_after_error": 0, **params}, arguments, FakeHttp(no_network))
+
+
+def test_what_may_pass_is_tried_again_as_often_as_the_node_allows():
+    echo, calls = tool(HttpFailed("busy", retryable=True), ToolResult({"formalized_content": "yes"}, answer="yes"))
+
+    done = called(echo, {"query": "q"}, max_retries=1)
+
+    assert (done.answer, done.error, len(calls)) == ("yes", None, 2)
+
+
+def test_after_the_last_try_a_model_reads_the_error_under_the_name_of_the_tool():
+    echo, calls = tool(HttpFailed("busy", retryable=True))
+
+    done = called(echo, {"query": "q"}, max_retries="2")
+
+    assert (done.answer, done.error, done.code, len(calls)) == ("Echo error: busy", "busy", "http_failed", 3)
+
+
+@pytest.mark.parametrize("error", [ToolError("no such place"), AddressRefused("no"), ValueError("odd"), RuntimeError()])
+def test_what_stays_wrong_is_not_tried_again(error: Exception):
+    echo, calls = tool(error)
+
+    done = called(echo, {"query": "q"}, max_retries=5)
+
+    assert len(calls) == 1
+    assert done.error == (str(error) or "RuntimeError")
+
+
+def test_a_tool_may_have_a_number_of_retries_of_its_own():
+    echo, calls = tool(HttpFailed("busy", retryable=True), retries=2)
+
+    called(echo, {"query": "q"}, max_retries=0)
+
+    assert len(calls) == 3
+
+
+def test_a_server_may_ask_for_time_but_not_for_more_than_half_a_minute(monkeypatch: pytest.MonkeyPatch):
+    waits: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        waits.append(seconds)
+
+    monkeypatch.setattr("components.tools.framework.base.asyncio.sleep", sleep)
+    echo, _ = tool(
+        HttpFailed("busy", retryable=True, retry_after=7.0),
+        HttpFailed("busy", retryable=True, retry_after=3600.0),
+        HttpFailed("busy", retryable=True),
+    )
+
+    called(echo, {"query": "q"}, max_retries=3, delay_after_error=0.5)
+
+    assert waits == [7.0, 30.0, 0.5]
+
+
+@pytest.mark.parametrize("query", [None, "", "  ", []])
+def test_without_a_query_the_result_is_empty_and_nobody_is_asked(query: Any):
+    echo, calls = tool(ToolResult({"formalized_content": "found"}))
+
+    done = called(echo, {"query": query})
+
+    assert (dict(done.outputs), done.answer, calls) == ({"formalized_content": ""}, "", [])
+
+
+def test_what_a_model_leaves_out_takes_its_default():
+    echo, calls = tool(ToolResult({}))
+
+    called(echo, {"query": "q", "kind": None})
+
+    assert calls == [{"query": "q", "domains": [], "kind": "web"}]
+
+
+def test_a_key_shows_neither_in_outputs_nor_in_errors_nor_in_a_printed_node():
+    said = f"{KEY} was used at https://x.test/?key=tvly-s3cret%2Fkey"
+    talkative, _ = tool(ToolResult({"json": [{KEY: said}], "formalized_content": said}, answer=said))
+    failing, _ = tool(ToolError(f"bad key {KEY}"))
+
+    done, failed = called(talkative, {"query": "q"}, api_key=KEY), called(failing, {"query": "q"}, api_key=KEY)
+
+    clean = "[REDACTED] was used at https://x.test/?key=[REDACTED]"
+    assert dict(done.outputs) == {"json": [{"[REDACTED]": clean}], "formalized_content": clean}
+    assert done.answer == clean
+    assert failed.answer == "Echo error: bad key [REDACTED]"
+    assert "s3cret" not in repr(EchoParams(api_key=KEY))
+
+
+@pytest.mark.parametrize(
+    ("cut", "shown"),
+    [
+        (f"bad key {KEY[:-1]}", "bad key [REDACTED]"),
+        (f"bad key {KEY[:8]}", "bad key [REDACTED]"),
+        ("bad key tvly-s3cret%2Fk", "bad key [REDACTED]"),
+        (f"bad key {KEY[:7]}", f"bad key {KEY[:7]}"),
+        (f"{KEY[:9]} is no key", f"{KEY[:9]} is no key"),
+        (KEY[:8], "[REDACTED]"),
+    ],
+)
+def test_a_text_that_was_cut_in_the_middle_of_a_key_shows_no_half_of_it(cut: str, shown: str):
+    failing, _ = tool(ToolError(cut))
+
+    assert called(failing, {"query": "q"}, api_key=KEY).error == shown
+
+
+def test_a_short_placeholder_for_a_key_takes_nothing_out_of_a_text():
+    echo, _ = tool(ToolResult({"formalized_content": "xxx of xxx"}, answer="xxx of xxx"))
+
+    assert called(echo, {"query": "q"}, api_key="xxx").answer == "xxx of xxx"
+
+
+def test_without_an_answer_a_model_gets_the_content_else_all_outputs_but_internal_ones():
+    with_content, _ = tool(ToolResult({"content": "text", "json": [1]}))
+    without, _ = tool(ToolResult({"json": [1], "_elapsed_time": 2}))
+
+    assert called(with_content, {"query": "q"}).answer == "text"
+    assert called(without, {"query": "q"}).answer == {"json": [1]}
+
+
+def test_a_model_is_offered_items_and_plain_defaults_and_never_a_reference():
+    function = tool(ToolResult({}))[0].schema(EchoParams(), "echo_0")["function"]
+
+    assert function["name"] == "echo_0"
+    assert function["parameters"] == {
+        "type": "object",
+        "properties": {
+            "query": {"type": "string", "description": "What."},
+            "domains": {"type": "array", "description": "Where.", "items": {"type": "string"}, "default": []},
+            "kind": {"type": "string", "description": "Which.", "enum": ["web", "news"], "default": "web"},
+        },
+        "required": ["query"],
+    }
+
+
+def test_an_author_may_describe_a_tool_in_their_own_words():
+    echo = tool(ToolResult({}))[0]
+
+    assert echo.schema(EchoParams(description="Our shop."), "e")["function"]["description"] == "Our shop."
+    assert echo.schema(EchoParams(), "e")["function"]["description"] == "Echoes."
+
+
+@pytest.mark.parametrize("name", ["TavilySearch", "TAVILYSEARCH", "tavily_search", "tavily", "Tavily"])
+def test_a_tool_is_found_by_class_function_and_alias_in_any_case(name: str):
+    assert find(name) is TAVILY_SEARCH
+
+
+def test_an_unknown_tool_is_not_found():
+    assert find("NoSuchThing") is None
+
+
+@pytest.mark.parametrize("listed", sorted({tool.name for tool in TOOLS.values()}))
+def test_every_tool_tells_a_model_what_it_is_for_and_what_each_argument_means(listed: str):
+    found = find(listed)
+    assert found is not None
+
+    assert found.description.endswith(".")
+    assert all(argument.description.endswith(".") for argument in found.arguments.values())
+    assert found.main_output in found.outputs
+    assert set(found.empty or ()) <= set(found.outputs)
+
+
+@pytest.mark.parametrize("asked", [5.0, 3600.0])
+def test_a_wait_that_would_outlast_the_tool_is_not_begun(asked: float):
+    echo, calls = tool(HttpFailed("slow down", retryable=True, retry_after=asked))
+
+    done = by_model(echo, {"max_retries": 3}, {"query": "q"}, FakeHttp(no_network), limits={"Echo": 4.0})
+
+    assert (done.error, len(calls)) == ("slow down", 1)
+
+
+def test_a_vendor_may_have_less_patience_than_the_author():
+    echo, calls = tool(HttpFailed("busy", retryable=True), most_tries=3)
+
+    called(echo, {"query": "q"}, max_retries=9)
+    called(echo, {"query": "q"}, max_retries=1)
+
+    assert len(calls) == 3 + 2
+
+
+@pytest.mark.parametrize("blank", [None, "", " "])
+def test_a_blank_is_no_choice_and_no_list(blank: Any):
+    echo, calls = tool(ToolResult({}))
+
+    called(echo, {"query": "q", "kind": blank, "domains": blank})
+
+    assert calls == [{"query": "q", "domains": [], "kind": "web"}]

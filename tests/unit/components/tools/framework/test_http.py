@@ -1,0 +1,147 @@
+"""How vendors are asked, and how their refusals read."""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from canvas.errors import HttpFailed, ToolError
+from components.tools.framework import http as tool_http
+from providers.interfaces import Call, Reply
+from tests.unit.components.tools.vendors import context, json_reply, reply, vendor
+
+CALL = Call("GET", "https://query1.vendor.test/v1/find", params={"q": "a b&c"})
+
+
+def sent(base_urls: dict[str, str] | None = None, call: Call = CALL, **known: Any) -> Call:
+    http = vendor(json_reply({}))
+    asyncio.run(tool_http.fetch(context(http, base_urls=base_urls or {}, **known), "Finder", call))
+    return http.calls[0]
+
+
+def fetched(answer: Reply) -> HttpFailed:
+    with pytest.raises(HttpFailed) as failed:
+        asyncio.run(tool_http.fetch(context(vendor(answer)), "Finder", CALL))
+    return failed.value
+
+
+def test_a_vendor_is_asked_where_its_tool_says_and_its_redirects_are_followed():
+    call = sent()
+
+    assert (call.url, call.trusted, call.redirects, call.params) == (CALL.url, False, 5, CALL.params)
+
+
+@pytest.mark.parametrize(
+    ("base_urls", "url"),
+    [
+        ({"FINDER": "http://10.0.0.1:8080/"}, "http://10.0.0.1:8080/v1/find"),
+        ({"FINDER_QUERY1_VENDOR_TEST": "http://mirror/a", "FINDER": "http://x"}, "http://mirror/a/v1/find"),
+    ],
+)
+def test_a_deployment_may_name_another_address_and_that_one_is_trusted(base_urls: dict[str, str], url: str):
+    call = sent(base_urls)
+
+    assert (call.url, call.trusted) == (url, True)
+
+
+def test_a_request_gets_no_more_time_than_its_tool():
+    assert sent(limits={"Finder": 3.0}).timeout == 3.0
+    assert sent().timeout == 15.0
+
+
+def test_a_refusal_shows_its_status_and_the_beginning_of_what_the_vendor_said():
+    failed = fetched(reply("x" * 300, 403))
+
+    assert failed.message == f"HTTP 403: {'x' * 200}"
+    assert failed.details["status"] == 403
+
+
+@pytest.mark.parametrize(
+    ("status", "may_help"),
+    [
+        *((status, False) for status in (302, 400, 401, 403, 404, 422, 456)),
+        *((status, True) for status in (408, 429, 500, 503)),
+    ],
+)
+def test_another_try_may_help_against_crowds_and_crashes_only(status: int, may_help: bool):
+    assert fetched(reply("no", status)).retryable is may_help
+
+
+@pytest.mark.parametrize(("value", "seconds"), [("7", 7.0), ("soon", None), ("", None)])
+def test_a_server_that_asks_for_time_is_understood(value: str, seconds: float | None):
+    assert fetched(reply("busy", 429, retry_after=value)).details["retry_after"] == seconds
+
+
+def test_a_server_may_also_name_the_hour():
+    due = format_datetime(datetime.now(UTC) + timedelta(seconds=20), usegmt=True)
+
+    assert 15 < fetched(reply("busy", 503, retry_after=due)).details["retry_after"] <= 20
+
+
+def test_a_body_is_read_in_the_charset_it_declares_else_as_utf_8():
+    latin = reply("é".encode("latin-1"), content_type="text/html; charset=ISO-8859-1")
+
+    assert tool_http.text_of(latin) == "é"
+    assert tool_http.text_of(reply("é")) == "é"
+    assert tool_http.text_of(reply("é", content_type="text/html; charset=klingon")) == "é"
+
+
+@pytest.mark.parametrize("notation", ["punycode", "idna", "hex", "unicode_escape"])
+def test_a_notation_that_is_no_charset_is_not_believed(notation: str):
+    """Some of them take an hour for what a reply may hold."""
+    page = "é" + "-a9" * 1_000_000
+
+    assert tool_http.text_of(reply(page, content_type=f"text/html; charset={notation}")) == page
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-32"])
+@pytest.mark.parametrize("declared", ["", "application/json", "application/json; charset=ISO-8859-1"])
+def test_json_is_unicode_whatever_charset_is_declared(encoding: str, declared: str):
+    answer = reply('{"title": "é"}'.encode(encoding), content_type=declared)
+
+    assert tool_http.object_of(answer) == {"title": "é"}
+
+
+def test_json_that_is_no_unicode_is_read_as_it_is_declared():
+    answer = reply('{"title": "é"}'.encode("gbk"), content_type="application/json; charset=gbk")
+
+    assert tool_http.object_of(answer) == {"title": "é"}
+
+
+def test_a_list_in_a_refusal_is_no_result():
+    with pytest.raises(HttpFailed, match="broken"):
+        tool_http.listed(json_reply({"items": [], "message": "broken"}, 500), "items", error="message", otherwise="-")
+
+
+@pytest.mark.parametrize("body", ["<html>", "", "[" * 100_000, '"text"', "[1]", "null"])
+def test_what_is_no_json_object_is_an_error_that_no_retry_mends(body: str):
+    with pytest.raises(ToolError) as failed:
+        tool_http.object_of(reply(body))
+
+    assert not failed.value.retryable
+
+
+def test_numbers_that_json_does_not_have_are_null():
+    assert tool_http.object_of(reply('\ufeff{"a": NaN, "b": [Infinity]}')) == {"a": None, "b": [None]}
+
+
+def test_a_member_that_should_be_a_list_is_one_or_absent():
+    assert (tool_http.rows_of(None, "results"), tool_http.rows_of([1], "results")) == ([], [1])
+    with pytest.raises(ToolError, match="results"):
+        tool_http.rows_of({}, "results")
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.binary(max_size=60), st.sampled_from([200, 403, 500]), st.text(max_size=12))
+def test_no_body_whatsoever_breaks_the_reading(body: bytes, status: int, content_type: str):
+    answer = reply(body, status, content_type=content_type)
+
+    try:
+        found = tool_http.listed(answer, "items", error="message", otherwise="nothing")
+    except ToolError:
+        return
+    assert isinstance(found, list)

@@ -1,0 +1,121 @@
+"""What tools accept as parameters."""
+
+from typing import Annotated, Any
+
+import pytest
+from pydantic import ValidationError
+
+from components.tools import find
+from components.tools.framework.base import ToolParams
+from components.tools.framework.parameters import filled, flag, one_of, positive, texts
+
+
+class SomeParams(ToolParams):
+    top_n: Annotated[int, positive("Top N")] = 10
+    topic: Annotated[Any, one_of("Topic", ("general", "news"), by_reference=True)] = "general"
+    depth: Annotated[Any, one_of("Depth", ("basic",))] = "basic"
+    key: Annotated[Any, filled("Key")] = "k"
+    patents: Annotated[bool, flag("Patents")] = True
+
+
+def refusal(**params: Any) -> str:
+    with pytest.raises(ValidationError) as refused:
+        SomeParams(**params)
+    return str(refused.value.errors()[0].get("ctx", {}).get("error"))
+
+
+@pytest.mark.parametrize(("stored", "value"), [(3, 3), ("3", 3), (" 3 ", 3), (3.0, 3), (10**9, 10**9)])
+def test_a_whole_number_may_be_stored_as_text(stored: Any, value: int):
+    assert SomeParams(top_n=stored).top_n == value
+
+
+@pytest.mark.parametrize("stored", [0, -1, "0", "", "many", True, 1.5, [3], "{begin@n}", "9" * 5000])
+def test_everything_else_is_no_positive_number(stored: Any):
+    assert refusal(top_n=stored) == f"Top N {stored} not supported, should be positive integer"
+
+
+def test_a_choice_is_checked_when_it_is_made():
+    assert refusal(topic="sports") == "Topic sports is not supported, it should be in [general, news]"
+    assert refusal(depth="{begin@depth}") == "Depth {begin@depth} is not supported, it should be in [basic]"
+
+
+@pytest.mark.parametrize("stored", ["{begin@topic}", "begin@topic", "sys.query", "news"])
+def test_a_choice_may_be_left_to_a_reference_where_a_model_may_make_it(stored: str):
+    assert SomeParams(topic=stored).topic == stored
+
+
+def test_null_is_as_if_nothing_were_stored():
+    stored = SomeParams.model_validate(dict.fromkeys(SomeParams.model_fields))
+
+    assert stored == SomeParams()
+
+
+@pytest.mark.parametrize("stored", ["", "  "])
+def test_what_must_be_given_is_not_empty(stored: Any):
+    assert refusal(key=stored) == "Key does not support empty value."
+
+
+def test_true_and_false_are_understood_as_text_and_nothing_else_is():
+    assert SomeParams(patents="False").patents is False
+    assert refusal(patents=1) == "Patents 1 not supported, should be boolean"
+
+
+@pytest.mark.parametrize(
+    ("given", "items"),
+    [
+        ("a, b,,", ["a", "b"]),
+        (["a ", None, 7, ""], ["a", "7"]),
+        ("", []),
+        (None, []),
+        ({"a": 1}, []),
+        (("x",), ["x"]),
+        ('["a, b", null, "c"]', ["a, b", "c"]),
+        ("[a", ["[a"]),
+    ],
+)
+def test_a_list_of_texts_may_be_one_text_with_commas(given: Any, items: list[str]):
+    assert texts(given) == items
+
+
+@pytest.mark.parametrize(
+    ("name", "params", "says"),
+    [
+        ("TavilySearch", {"max_results": 0}, "max results 0 not supported, should be positive integer"),
+        ("TavilySearch", {"days": "x"}, "days x not supported"),
+        ("TavilySearch", {"topic": "sports"}, "should be in \\[general, news\\]"),
+        ("TavilySearch", {"search_depth": "deep"}, "should be in \\[basic, advanced\\]"),
+        ("TavilyExtract", {"format": "pdf"}, "should be in \\[markdown, text\\]"),
+        ("DuckDuckGo", {"channel": "images"}, "should be in \\[text, news\\]"),
+        ("Google", {"api_key": ""}, "SerpApi API key does not support empty value\\."),
+        ("Google", {}, "SerpApi API key does not support empty value\\."),
+        ("Wikipedia", {"language": "evil.test/"}, "is not supported"),
+        ("Wikipedia", {"top_n": -1}, "Top N -1 not supported"),
+        ("WenCai", {"query_type": "x"}, "Query type x is not supported"),
+        ("YahooFinance", {"info": "yes"}, "should be boolean"),
+        ("ArXiv", {"sort_by": "stars"}, "should be in \\[submittedDate, lastUpdatedDate, relevance\\]"),
+        ("GoogleScholar", {"patents": "yes"}, "should be boolean"),
+        ("DeepL", {"target_lang": "EN"}, "EN is not supported"),
+    ],
+)
+def test_a_tool_with_bad_parameters_is_refused_when_its_canvas_is_loaded(name: str, params: dict[str, Any], says: str):
+    tool = find(name)
+    assert tool is not None
+
+    with pytest.raises(ValidationError, match=says):
+        tool.params.model_validate(params)
+
+
+@pytest.mark.parametrize(
+    ("name", "params"),
+    [
+        ("Google", {"api_key": "k", "country": "xx", "language": "xx-klingon", "unknown": [1]}),
+        ("Wikipedia", {"language": "zh", "top_n": "5"}),
+        ("TavilySearch", {"include_raw_content": True, "topic": "{begin@topic}"}),
+        ("DeepL", {"source_lang": "PT", "target_lang": "PT-BR"}),
+    ],
+)
+def test_codes_and_keys_that_we_have_no_list_of_are_no_defect(name: str, params: dict[str, Any]):
+    tool = find(name)
+    assert tool is not None
+
+    tool.params.model_validate(params)

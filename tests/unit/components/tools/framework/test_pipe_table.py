@@ -1,0 +1,35 @@
+"""Tables of text with pipes."""
+
+from components.tools.framework.pipe_table import pipe_table
+
+
+def test_names_and_values_of_many_kinds_stand_at_the_left():
+    assert pipe_table(["", "0"], [["symbol", "ACME"], ["marketCap", 12]]) == (
+        "|           | 0    |\n|:----------|:-----|\n| symbol    | ACME |\n| marketCap | 12   |"
+    )
+
+
+def test_numbers_stand_at_the_right_with_their_points_in_line():
+    table = pipe_table(["", "price", "n"], [[0, 1.5, 10], [1, 1234567.0, 2], [2, None, 3]])
+
+    assert table == (
+        "|    |         price |   n |\n"
+        "|---:|--------------:|----:|\n"
+        "|  0 |   1.5         |  10 |\n"
+        "|  1 |   1.23457e+06 |   2 |\n"
+        "|  2 | nan           |   3 |"
+    )
+
+
+def test_a_cell_is_one_line_and_a_missing_one_is_blank():
+    assert pipe_table(["a", "b"], [["x\ny", None], ["z"]]) == (
+        "| a   | b   |\n|:----|:----|\n| x y |     |\n| z   |     |"
+    )
+
+
+def test_a_table_without_rows_has_its_head():
+    assert pipe_table(["name"], []) == "| name   |\n|:-------|"
+
+
+def test_a_pipe_in_a_cell_or_a_name_ends_no_cell():
+    assert pipe_table(["a|b"], [["x|y"]]) == "| a\\|b   |\n|:-------|\n| x\\|y   |"

@@ -1,0 +1,92 @@
+import json
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from components.tools.sql.result_table import CUT, DEEPEST, LONGEST_CELL, json_rows, text_table
+from providers.interfaces import Rows
+
+TABLE = """\
+|   id | name   |    amount | at         |
+|-----:|:-------|----------:|:-----------|
+|    1 | Ann    | 10.500000 | 2026-01-02 |
+|    2 | Bo     |           |            |"""
+
+
+def test_a_table_looks_as_canvases_know_it():
+    rows = Rows(
+        ["id", "name", "amount", "at"], [(1, "Ann", Decimal("10.5"), datetime(2026, 1, 2)), (2, "Bo", None, None)]
+    )
+
+    assert text_table(rows) == TABLE
+    assert json_rows(rows) == [
+        {"id": 1, "name": "Ann", "amount": 10.5, "at": "2026-01-02"},
+        {"id": 2, "name": "Bo", "amount": None, "at": None},
+    ]
+
+
+def test_a_value_without_a_bottom_is_cut():
+    deep: Any = 1
+    for _ in range(900):
+        deep = [deep]
+
+    cell = json_rows(Rows(["v"], [(deep,)]))[0]["v"]
+
+    assert json.dumps(cell) == "[" * DEEPEST + f'"{CUT}"' + "]" * DEEPEST
+
+
+def test_a_column_without_values_is_one_of_text():
+    assert text_table(Rows(["price"], [(None,)])) == "| price   |\n|:--------|\n|         |"
+
+
+def test_whole_numbers_stay_whole_beside_a_null():
+    assert text_table(Rows(["n"], [(1,), (None,)])) == "|   n |\n|----:|\n|   1 |\n|     |"
+
+
+def test_timestamps_show_their_time_when_any_of_them_is_no_midnight():
+    rows = Rows(["at"], [(datetime(2026, 1, 2),), (datetime(2026, 1, 2, 9, 30, tzinfo=UTC),)])
+
+    assert [row["at"] for row in json_rows(rows)] == ["2026-01-02T00:00:00", "2026-01-02T09:30:00+00:00"]
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (True, True),
+        (float("nan"), None),
+        (Decimal("Infinity"), None),
+        pytest.param(10**5000, None, id="a number beyond writing"),
+        (date(2026, 1, 2), "2026-01-02"),
+        (timedelta(hours=1), "1:00:00"),
+        (UUID(int=1), "00000000-0000-0000-0000-000000000001"),
+        (b"text", "text"),
+        (b"\xff\x00", "ff00"),
+        ({"a": (1, Decimal("2.5"))}, {"a": [1, 2.5]}),
+        ("a\x00\ud800", "a\ufffd"),
+    ],
+)
+def test_what_a_driver_gives_becomes_json(value: Any, shown: Any):
+    assert json_rows(Rows(["v"], [(value,)])) == [{"v": shown}]
+
+
+def test_a_cell_of_text_has_an_end():
+    [row] = json_rows(Rows(["v"], [("x" * LONGEST_CELL + "y",)]))
+
+    assert row["v"] == "x" * LONGEST_CELL + "..."
+
+
+def test_booleans_and_objects_are_text_in_a_table_and_lines_are_one():
+    told = text_table(Rows(["ok", "doc", "text"], [(True, {"a": 1}, "a\nb")]))
+
+    assert told.splitlines()[2] == '| True | {"a": 1} | a b    |'
+
+
+def test_a_pipe_in_a_cell_or_a_name_ends_no_cell():
+    assert text_table(Rows(["a|b", "n"], [("x|y", 1)])).splitlines() == [
+        "| a\\|b   |   n |",
+        "|:-------|----:|",
+        "| x\\|y   |   1 |",
+    ]

@@ -1,0 +1,139 @@
+"""Crawler, and what it makes of pages."""
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from components.tools.web_search.crawler import CRAWLER, LONGEST, CrawlerParams
+from providers.interfaces import Reply
+from tests.fakes import FakeHttp, no_network
+from tests.unit.components.tools.vendors import by_model, error_of, outputs_of, refusing, reply, unreachable, vendor
+
+PAGE = (
+    "<html><head><title>t</title><script>x()</script></head><body><!-- c --><h1>Hi</h1>"
+    '<p onclick="x()">A <a href="/b">b</a><img src="data:image/png;base64,AAAA"></p></body></html>'
+)
+
+
+def page(text: str = PAGE, **headers: str) -> Reply:
+    return Reply(200, {"content-type": "text/html", **headers}, text.encode(), "https://site.test/deep/page")
+
+
+def node(**params: Any) -> dict[str, Any]:
+    return {"query": "https://site.test/page", "delay_after_error": 0, **params}
+
+
+def text_of(answer: Reply, **params: Any) -> str:
+    return outputs_of(CRAWLER, node(**params), vendor(answer))["formalized_content"]
+
+
+def test_a_page_becomes_markdown_with_whole_addresses():
+    assert text_of(page()) == "# Hi\n\nA [b](https://site.test/b)"
+
+
+def test_a_page_may_say_where_its_addresses_begin():
+    assert "(https://other.test/x/b)" in text_of(page('<base href="https://other.test/x/"><a href="b">b</a>'))
+
+
+def test_a_page_can_be_had_as_html_that_does_nothing():
+    assert text_of(page(), extract_type="html") == '<body><h1>Hi</h1><p>A <a href="/b">b</a><img></p></body>'
+
+
+def test_the_main_text_has_neither_menus_nor_links():
+    body = f"<nav>Home</nav><article><h1>Hi</h1><p>{'Long, ' * 50}<a href=/b>b</a></article><footer>Imprint</footer>"
+
+    text = text_of(page(body), extract_type="content")
+
+    assert text.startswith("# Hi\n\nLong, ")
+    assert text.endswith("b")
+    assert not {"Home", "Imprint", "["} & set(text.replace("\n", " ").split(" "))
+
+
+@pytest.mark.parametrize(
+    ("content_type", "content", "text"),
+    [
+        ("text/plain", b"<b>plain</b>", "<b>plain</b>"),
+        ("text/html; charset=gbk", "<p>你好".encode("gbk"), "你好"),
+        ("text/html", '<meta charset="gbk"><p>你好'.encode("gbk"), "你好"),
+        ("application/xhtml+xml", b"<p>x</p>", "x"),
+        ("", b"<p>x</p>", "x"),
+        ("", b"x", "x"),
+        ("text/html", b"", ""),
+    ],
+)
+def test_pages_and_plain_text_are_read_in_their_own_charset(content_type: str, content: bytes, text: str):
+    assert text_of(Reply(200, {"content-type": content_type}, content, "https://site.test/")) == text
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        (reply("%PDF-1.7", content_type="text/html"), "it is a PDF, and only web pages and plain text are read."),
+        (reply("x", content_type="application/pdf"), "it is a PDF, and only web pages and plain text are read."),
+        (reply("x", content_type="image/png"), "its type is image/png, and only web pages and plain text are read."),
+        (reply("gone", 404, content_type="text/html"), "HTTP 404: gone"),
+        (reply("<i>" * 600, content_type="text/html; charset=utf-8"), "The page nests its elements deeper than 512."),
+    ],
+)
+def test_what_cannot_be_read_is_told(answer: Reply, told: str):
+    assert error_of(CRAWLER, node(), vendor(answer)) == f"An unexpected error occurred: {told}"
+    assert by_model(CRAWLER, {}, {"query": "https://s.test"}, vendor(answer)).answer == (
+        f"An unexpected error occurred: {told}"
+    )
+
+
+@pytest.mark.parametrize("url", ["ftp://a/b", "example.com", "javascript:x()", "http://", "file:///etc/passwd", "\0"])
+def test_what_is_no_address_of_the_web_is_refused_before_anybody_is_asked(url: str):
+    assert error_of(CRAWLER, node(query=url), FakeHttp(no_network), base_urls={"CRAWLER": "http://x"}) == (
+        "URL not valid"
+    )
+
+
+def test_what_may_not_be_reached_is_refused_once_and_in_these_words():
+    http = FakeHttp(refusing)
+
+    told = "URL not valid: URL resolves to a non-public address (10.0.0.1), which is not allowed. An operator can"
+
+    assert error_of(CRAWLER, node(max_retries=3), http).startswith(told)
+    assert len(http.calls) == 1
+    assert str(by_model(CRAWLER, {}, {"query": "http://10.0.0.1/"}, http).answer).startswith(told)
+
+
+def test_a_page_that_does_not_come_is_asked_for_again():
+    http = FakeHttp(unreachable)
+
+    assert error_of(CRAWLER, node(max_retries=1), http).startswith("An unexpected error occurred: ")
+    assert len(http.calls) == 2
+
+
+@pytest.mark.parametrize(
+    ("proxy", "used"),
+    [(None, None), ("", None), ("proxy.test:3128", "http://proxy.test:3128"), ("https://p.test", "https://p.test")],
+)
+def test_a_proxy_is_used_for_this_page(proxy: Any, used: str | None):
+    http = vendor(page())
+
+    outputs_of(CRAWLER, node(proxy=proxy), http)
+
+    assert (http.calls[0].proxy, http.calls[0].trusted) == (used, False)
+
+
+def test_a_long_page_is_cut_and_inline_images_go():
+    assert len(text_of(page(f"<p>{'x' * LONGEST}yy"))) == LONGEST
+    assert text_of(reply("a data:image/png;base64,AAAA= b", content_type="text/plain")) == "a  b"
+
+
+def test_without_an_address_nobody_is_asked():
+    assert outputs_of(CRAWLER, node(query=""), FakeHttp(no_network)) == {"formalized_content": ""}
+
+
+@pytest.mark.parametrize("params", [{"extract_type": "pdf"}, {"engine": "w3m"}])
+def test_a_choice_that_is_none_is_refused_when_the_canvas_is_loaded(params: dict[str, Any]):
+    with pytest.raises(ValidationError, match="is not supported, it should be in"):
+        CrawlerParams.model_validate(params)
+
+
+@pytest.mark.parametrize(("params", "told"), [({}, "no browser is configured"), ({"proxy": "p"}, "no browser")])
+def test_the_engine_browser_needs_a_browser(params: dict[str, Any], told: str):
+    assert told in error_of(CRAWLER, node(engine="browser", **params), FakeHttp(no_network))
