@@ -50,10 +50,10 @@ from api.routes import (
 from api.sse import Streams
 from api.token_bucket import TokenBuckets
 from components import plugins
-from knowledge.memories import Memories
+from knowledge.bases.search import Library
+from knowledge.index.index_cache import Shelf
+from knowledge.memory.memories import Memories
 from knowledge.models import TenantModels
-from knowledge.search import Library
-from knowledge.shelf import Shelf
 from providers.databases.databases import place_of, reached
 from providers.http.address_policy import Guard
 from providers.http.client import Outgoing

@@ -15,9 +15,9 @@ from api.errors import DATA, Refused
 from api.findings import Checked
 from api.sse import Streams
 from components import registry
-from knowledge.memories import Memories
+from knowledge.bases.search import Library
+from knowledge.memory.memories import Memories
 from knowledge.models import Models
-from knowledge.search import Library
 from providers.models.limits.rate_limiter import Governor
 from providers.models.vendors.accounts import Account
 from scheduler.lifecycle import Lifecycle

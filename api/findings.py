@@ -13,7 +13,7 @@ from canvas.validation.findings import Finding, errors_of
 from components.checks import missing_models as model_checks
 from components.checks import missing_sources as source_checks
 from components.checks.check import errors_in
-from knowledge import entries
+from knowledge import names
 from providers.models.vendors.accounts import Account, AccountModel
 from scheduler.versions import Versions
 from store.db.transaction import Transaction
@@ -67,7 +67,7 @@ def missing_sources(tx: Transaction, tenant_id: UUID, document: Document, *, els
 
     `elsewhere`: a search server may have those that are not the tenant's own.
     """
-    there = entries.there(tx, tenant_id, source_checks.named(document))
+    there = names.there(tx, tenant_id, source_checks.named(document))
     return list(source_checks.missing(document, there, elsewhere=elsewhere))
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from api.replies import date, milliseconds
-from knowledge.search import chunk_id
+from knowledge.bases.search import chunk_id
 from store.knowledge.bases import Base
 from store.knowledge.documents import Document
 

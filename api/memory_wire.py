@@ -4,7 +4,7 @@ from datetime import datetime
 from typing import Any
 
 from api.replies import date, milliseconds
-from knowledge.memory_prompts import system_prompt, written
+from knowledge.memory.prompts import system_prompt, written
 from store.knowledge.memories import TYPES, Memory
 from store.knowledge.memory_messages import Message, type_of
 

@@ -26,9 +26,9 @@ from psycopg import sql
 
 import embedded
 from bench.servers import plain
-from knowledge.search import Wanted
-from knowledge.shelf import Asked, Shelf
-from knowledge.words import words_of
+from knowledge.bases.search import Wanted
+from knowledge.index.index_cache import Asked, Shelf
+from knowledge.index.tokenizer import words_of
 from store.db.database import Database
 from store.knowledge import bases as knowledge_bases
 from store.knowledge import chunks as knowledge_chunks

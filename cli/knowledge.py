@@ -16,10 +16,10 @@ from cli.connection import Connection, opened
 from cli.exits import Exit
 from cli.options import LOCAL, AsJson, ByWords, Embedding, OfTenant, Question, Threshold, WordsOnly
 from cli.tenant_models import asking, embedding_of, models_of, searched_by
-from knowledge.chunking import DEFAULTS
-from knowledge.ingestion import Ingestion, storage_of
-from knowledge.search import Library, Wanted
-from knowledge.shelf import Shelf
+from knowledge.bases.chunking import DEFAULTS
+from knowledge.bases.ingestion import Ingestion, storage_of
+from knowledge.bases.search import Library, Wanted
+from knowledge.index.index_cache import Shelf
 from store.files.blobs import Blobs
 from store.knowledge import bases as knowledge_bases
 from store.knowledge import documents as knowledge_documents

@@ -8,7 +8,7 @@ from canvas.validation.findings import Finding
 from cli import models
 from cli.connection import opened, tenant_of
 from components.checks import missing_models, missing_sources
-from knowledge import entries
+from knowledge import names
 from providers.models.vendors.accounts import Account, accounts_from_toml
 
 
@@ -38,5 +38,5 @@ def _of_tenant(tenant: str) -> list[Account]:
 
 def _lacking(tenant: str, document: Document, *, elsewhere: bool) -> list[Finding]:
     with opened() as connection, connection.database.transaction() as tx:
-        there = entries.there(tx, tenant_of(tx, tenant), missing_sources.named(document))
+        there = names.there(tx, tenant_of(tx, tenant), missing_sources.named(document))
     return list(missing_sources.missing(document, there, elsewhere=elsewhere))

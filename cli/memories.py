@@ -13,8 +13,8 @@ from cli.connection import Connection, opened
 from cli.exits import Exit
 from cli.options import LOCAL, AsJson, ByWords, Embedding, OfTenant, Question, Threshold, WordsOnly
 from cli.tenant_models import asking, embedding_of, models_of, searched_by
-from knowledge.memories import Looked, Memories
-from knowledge.memory_prompts import written
+from knowledge.memory.memories import Looked, Memories
+from knowledge.memory.prompts import written
 from providers.models.chat.catalogue import resolve
 from store.knowledge import memories, memory_messages
 from store.knowledge.memories import TYPES, Memory

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Protocol
 from uuid import UUID
 
-from knowledge.paying import payer_of
+from knowledge.billing import payer_of
 from providers.models.billing.cost_estimates import Spending
 from providers.models.billing.metering import LONGEST_WAIT, Meter, PaidModel
 from providers.models.billing.prices import PricedModel

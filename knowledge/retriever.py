@@ -12,8 +12,8 @@ from typing import Any
 from uuid import UUID
 
 from canvas.errors import ToolError
-from knowledge.memories import Looked, Memories
-from knowledge.search import Library, Wanted
+from knowledge.bases.search import Library, Wanted
+from knowledge.memory.memories import Looked, Memories
 from providers.interfaces import Retriever, Search
 from store.knowledge.memory_messages import Whose
 

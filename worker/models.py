@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from uuid import UUID
 
+from knowledge.billing import payer_of
 from knowledge.models import accounts_in
-from knowledge.paying import payer_of
 from providers.models.audio.transcription import KIND as ASR
 from providers.models.audio.transcription import Transcriber, open_transcriber
 from providers.models.billing.cost_estimates import Spending

@@ -5,10 +5,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from uuid import UUID
 
-from knowledge.memories import Memories
-from knowledge.remembering import TenantMemories
+from knowledge.bases.search import Library
+from knowledge.memory.memories import Memories
+from knowledge.memory_router import TenantMemories
 from knowledge.retriever import TenantRetriever
-from knowledge.search import Library
 from providers.databases import databases
 from providers.http.address_policy import Guard
 from providers.http.client import Outgoing

@@ -10,11 +10,11 @@ from uuid import UUID
 
 from canvas.errors import NodeFailure, NotFound
 from components.text.extraction.file_texts import UnreadFile
-from knowledge.extraction import Extraction
-from knowledge.ingestion import Ingestion
-from knowledge.memories import Memories
-from knowledge.search import Library
-from knowledge.shelf import Shelf
+from knowledge.bases.ingestion import Ingestion
+from knowledge.bases.search import Library
+from knowledge.index.index_cache import Shelf
+from knowledge.memory.extraction import Extraction
+from knowledge.memory.memories import Memories
 from providers.isolation.limited_process import close_limited_processes
 from providers.models.billing.cost_estimates import Spending
 from providers.models.chat.catalogue import Limits

@@ -18,8 +18,8 @@ from api.paging import ThePage, is_true, listed, order_of
 from api.replies import id_of, json_reply, success
 from api.schemas import SHOWN, Body, Flag, NoEffect
 from canvas.errors import ModelError, NotFound
-from knowledge.chunking import DEFAULTS, LEAST, MOST
-from knowledge.ingestion import storage_of
+from knowledge.bases.chunking import DEFAULTS, LEAST, MOST
+from knowledge.bases.ingestion import storage_of
 from knowledge.models import first_of
 from providers.models.chat.catalogue import resolve
 from providers.models.embeddings.factory import EMBEDDING

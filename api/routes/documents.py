@@ -23,7 +23,7 @@ from api.routes.datasets import AT_ONCE, Some, base_of, required_ids
 from api.routes.files import FORM, reply_with
 from api.schemas import SHOWN, Body, NoEffect
 from api.uploads import LONGEST_NAME, OCTETS, keep, uploaded
-from knowledge.ingestion import storage_of
+from knowledge.bases.ingestion import storage_of
 from store.db.transaction import Transaction
 from store.knowledge import chunks, documents
 from store.knowledge.bases import Base

@@ -20,8 +20,8 @@ from api.once import OnceByBody
 from api.replies import id_of, json_reply, success
 from api.schemas import Body
 from canvas.errors import NodeFailure, NotFound
-from knowledge.memories import Looked
-from knowledge.remembering import TenantMemories
+from knowledge.memory.memories import Looked
+from knowledge.memory_router import TenantMemories
 from store.knowledge import memory_messages
 from store.knowledge.memories import Memory
 from store.knowledge.memory_messages import Whose

@@ -16,7 +16,7 @@ from api.replies import id_of, success
 from api.routes.datasets import required_ids
 from api.schemas import Body
 from canvas.errors import NodeFailure
-from knowledge.search import Wanted
+from knowledge.bases.search import Wanted
 from store.knowledge import chunks
 
 router = APIRouter(tags=["knowledge bases"])

@@ -12,10 +12,10 @@ from uuid import UUID
 from pytest_httpserver import HTTPServer
 from werkzeug import Request, Response
 
-from knowledge.ingestion import Ingestion, storage_of
+from knowledge.bases.ingestion import Ingestion, storage_of
+from knowledge.bases.search import Library, Wanted
+from knowledge.index.index_cache import Shelf
 from knowledge.models import TenantModels
-from knowledge.search import Library, Wanted
-from knowledge.shelf import Shelf
 from providers.models.chat.catalogue import Limits
 from providers.models.embeddings.stand_in import vector_of
 from providers.models.transport.clients import close_connections

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from knowledge.extraction import Extraction
-from knowledge.memories import Looked, Memories
+from knowledge.memory.extraction import Extraction
+from knowledge.memory.memories import Looked, Memories
 from knowledge.models import TenantModels
 from providers.models.chat.catalogue import Limits
 from providers.models.transport.clients import close_connections

@@ -18,9 +18,9 @@ from sqlalchemy import text
 from api.routes.datasets import delete_base
 from api.routes.documents import _delete  # pyright: ignore[reportPrivateUsage]
 from canvas.errors import ToolError
-from knowledge.ingestion import storage_of
+from knowledge.bases.ingestion import storage_of
+from knowledge.bases.search import Wanted
 from knowledge.models import TenantModels
-from knowledge.search import Wanted
 from providers.models.transport.clients import close_connections
 from providers.models.types.embeddings import Embedded
 from store.db.database import Database

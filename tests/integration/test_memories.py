@@ -11,10 +11,10 @@ import pytest
 from sqlalchemy import text
 
 from canvas.errors import Conflict, NotFound, ToolError
-from knowledge import packed
-from knowledge.extraction import Extraction
+from knowledge.index import vector_codec
+from knowledge.memory.extraction import Extraction
+from knowledge.memory_router import TenantMemories
 from knowledge.models import TenantModels
-from knowledge.remembering import TenantMemories
 from providers.models.embeddings.stand_in import PLACES
 from providers.models.types.chat import ChatModel
 from store.db.database import Database
@@ -32,7 +32,7 @@ TEA = "User Input: I like green tea.\nAgent Response: Noted."
 ROME = "User Input: I live in Rome.\nAgent Response: Noted."
 
 
-ELSEWHERE = packed.vector([0.0] * (PLACES - 1) + [1.0])
+ELSEWHERE = vector_codec.vector([0.0] * (PLACES - 1) + [1.0])
 
 
 class Killed(BaseException):

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image, ImageDraw
 from sqlalchemy import text
 
-from knowledge import page_transcripts
+from knowledge.bases import page_transcripts
 from providers.models.chat.catalogue import Limits
 from providers.models.vendors.accounts import AccountModel
 from store.db.database import Database

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from uuid import UUID
 
 from canvas.errors import ExecutorError, ToolError
-from knowledge.memories import Memories
+from knowledge.memory.memories import Memories
 
 
 class Remote(Protocol):

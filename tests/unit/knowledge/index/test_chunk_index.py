@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from canvas.errors import ToolError
-from knowledge import index, packed
-from knowledge.index import Near, Question, Segment
+from knowledge.index import chunk_index, vector_codec
+from knowledge.index.chunk_index import Near, Question, Segment
 
 
 @dataclass(frozen=True)
@@ -28,14 +28,14 @@ def row(document: int, position: int, words: list[int], vector: list[float] | No
 
 
 def segment(*rows: Row) -> Segment:
-    return index.segment(packed.block(rows), {row.document_id: 0 for row in rows})
+    return chunk_index.segment(vector_codec.block(rows), {row.document_id: 0 for row in rows})
 
 
 def near(*parts: Segment, words: list[int], vector: list[float] | None = None, **given: float) -> list[Near]:
-    question = Question(words, index.direction(vector) if vector else None)
-    found = [index.measured(part, question) for part in parts]
+    question = Question(words, chunk_index.direction(vector) if vector else None)
+    found = [chunk_index.measured(part, question) for part in parts]
     figures = {"by_vector": 0.5 if vector else 0.0, "threshold": 0.01, "most": 10, **given}
-    return index.nearest(found, [len(words)], figures["by_vector"], figures["threshold"], int(figures["most"]))
+    return chunk_index.nearest(found, [len(words)], figures["by_vector"], figures["threshold"], int(figures["most"]))
 
 
 def test_words_and_vectors_count_for_what_they_are_given() -> None:
@@ -61,9 +61,9 @@ def test_a_rare_word_counts_for_more_than_a_common_one() -> None:
 
 def test_a_question_in_several_wordings_is_as_near_as_its_nearest_one() -> None:
     part = segment(row(1, 0, [1, 2]))
-    found = [index.measured(part, Question([1, 2, 3, 4]))]
+    found = [chunk_index.measured(part, Question([1, 2, 3, 4]))]
 
-    (both,) = index.nearest(found, [2, 2], 0.0, 0.1, 5)
+    (both,) = chunk_index.nearest(found, [2, 2], 0.0, 0.1, 5)
 
     assert both.by_words == pytest.approx(1.0)
 
@@ -72,7 +72,9 @@ def test_only_documents_that_are_asked_for_and_alive_are_found() -> None:
     part = segment(row(1, 0, [1]), row(2, 0, [1]), row(3, 0, [1]))
     asked = Question([1], documents=frozenset({UUID(int=1), UUID(int=2)}))
 
-    found = index.nearest([index.measured(part, asked, {(UUID(int=2), 0), (UUID(int=3), 0)})], [1], 0.0, 0.1, 5)
+    found = chunk_index.nearest(
+        [chunk_index.measured(part, asked, {(UUID(int=2), 0), (UUID(int=3), 0)})], [1], 0.0, 0.1, 5
+    )
 
     assert [each.document_id.int for each in found] == [2]
 
@@ -94,11 +96,11 @@ def test_joined_segments_find_what_their_living_documents_had(
         for at, rows in enumerate(drawn)
     ]
     alive = {(UUID(int=document + 10 * at), 0) for document in living for at in range(len(drawn))}
-    apart = [index.measured(part, Question([1, 3]), alive) for part in parts]
+    apart = [chunk_index.measured(part, Question([1, 3]), alive) for part in parts]
 
-    joined = [index.measured(index.joined(parts, alive), Question([1, 3]), alive)] if parts else []
+    joined = [chunk_index.measured(chunk_index.joined(parts, alive), Question([1, 3]), alive)] if parts else []
 
-    def told(found: list[index.Measured]) -> list[tuple[int, int, int]]:
+    def told(found: list[chunk_index.Measured]) -> list[tuple[int, int, int]]:
         return sorted(
             (part.places[code][0].int, int(position), int(hits))
             for part in found
@@ -118,12 +120,12 @@ def test_however_chunks_come_in_blocks_the_index_is_the_same(
 ) -> None:
     rows = [row(document, at, [*words], [1.0, at]) for at, (document, words) in enumerate(in_order(drawn))]
     generations = {each.document_id: 0 for each in rows}
-    growing, left = index.Growing(generations, max(len(rows) - unexpected, 0)), rows
+    growing, left = chunk_index.Growing(generations, max(len(rows) - unexpected, 0)), rows
     for size in [*cuts, len(rows)]:
-        growing.add(packed.block(left[:size]))
+        growing.add(vector_codec.block(left[:size]))
         left = left[size:]
 
-    grown, whole = growing.segment(), index.segment(packed.block(rows), generations)
+    grown, whole = growing.segment(), chunk_index.segment(vector_codec.block(rows), generations)
 
     assert grown.documents == whole.documents
     for name in ("codes", "positions", "words", "rows"):

@@ -10,8 +10,8 @@ from typing import Any
 
 from canvas.errors import ModelError
 from components.nodes.llm.json_in_text import read_json
-from knowledge.contents import Heading
-from knowledge.filters import OPERATORS, Condition, conditions_of
+from knowledge.bases.metadata_filters import OPERATORS, Condition, conditions_of
+from knowledge.bases.table_of_contents import Heading
 from providers.models.text.sanitizer import without_reasoning
 from providers.models.types.chat import ChatModel, ChatRequest
 

@@ -16,10 +16,11 @@ from uuid import UUID
 import structlog
 
 from canvas.errors import NodeFailure, ToolError
-from knowledge import contents, filters, questions, words
-from knowledge.entries import chosen
+from knowledge.bases import metadata_filters, query_expansion, table_of_contents
+from knowledge.index import tokenizer
+from knowledge.index.index_cache import Asked, Shelf
 from knowledge.models import Models, first_of
-from knowledge.shelf import Asked, Shelf
+from knowledge.names import chosen
 from providers.models.types.chat import ChatModel
 from store.db.database import Database
 from store.knowledge import bases as knowledge_bases
@@ -27,7 +28,7 @@ from store.knowledge import chunks as knowledge_chunks
 from store.knowledge.bases import Searched
 
 if TYPE_CHECKING:
-    from knowledge.index import Near
+    from knowledge.index.chunk_index import Near
 
 log = structlog.get_logger()
 
@@ -117,17 +118,19 @@ class Library:
             return None
         metadata = await asyncio.to_thread(self._metadata, tenant_id, base_ids)
         if method == "manual":
-            conditions = filters.conditions_of(wanted.filter.get("manual") or ())
+            conditions = metadata_filters.conditions_of(wanted.filter.get("manual") or ())
             logic = str(wanted.filter.get("logic") or "and")
-            return frozenset(filters.matching(metadata, conditions, logic)) if conditions else None
-        only = questions.only_keys(wanted.filter.get("semi_auto") or ()) if method == "semi_auto" else None
+            return frozenset(metadata_filters.matching(metadata, conditions, logic)) if conditions else None
+        only = query_expansion.only_keys(wanted.filter.get("semi_auto") or ()) if method == "semi_auto" else None
         try:
             model = await self._chat(tenant_id)
-            conditions, logic = await questions.conditions_asked(wanted.question, [*metadata.values()], model, only)
+            conditions, logic = await query_expansion.conditions_asked(
+                wanted.question, [*metadata.values()], model, only
+            )
         except NodeFailure as failure:
             log.warning("metadata_filter_left_out", tenant_id=str(tenant_id), error=failure.message)
             return None
-        found = filters.matching(metadata, conditions, logic) if conditions else set[UUID]()
+        found = metadata_filters.matching(metadata, conditions, logic) if conditions else set[UUID]()
         return frozenset(found) or None  # a model may have asked for what no document has
 
     def _owned(self, tenant_id: UUID, base_ids: Sequence[UUID], ids: Sequence[UUID]) -> set[UUID]:
@@ -144,7 +147,7 @@ class Library:
         if not wanted.key_words:
             return variants
         try:
-            found = await questions.key_words(wanted.question, await self._chat(tenant_id))
+            found = await query_expansion.key_words(wanted.question, await self._chat(tenant_id))
         except NodeFailure as failure:
             log.warning("key_words_left_out", tenant_id=str(tenant_id), error=failure.message)
             return variants
@@ -155,7 +158,7 @@ class Library:
         if not languages:
             return [wanted.question]
         try:
-            return await questions.translated(wanted.question, languages, await self._chat(tenant_id))
+            return await query_expansion.translated(wanted.question, languages, await self._chat(tenant_id))
         except NodeFailure as failure:
             log.warning("translation_left_out", tenant_id=str(tenant_id), error=failure.message)
             return [wanted.question]
@@ -225,12 +228,12 @@ class Library:
         for each in near[: wanted.skipped + wanted.most]:
             fits[each.document_id] = fits.get(each.document_id, 0.0) + each.similarity
         document_id = max(fits, key=lambda each: fits[each])
-        headings = contents.fitted(await asyncio.to_thread(self._headings, tenant_id, document_id))
+        headings = table_of_contents.fitted(await asyncio.to_thread(self._headings, tenant_id, document_id))
         if not headings:
             log.info("no_table_of_contents", tenant_id=str(tenant_id), document_id=str(document_id))
             return near
         try:
-            picked = await questions.sections_asked(wanted.question, headings, await self._chat(tenant_id))
+            picked = await query_expansion.sections_asked(wanted.question, headings, await self._chat(tenant_id))
         except NodeFailure as failure:
             log.warning("contents_left_out", tenant_id=str(tenant_id), error=failure.message)
             return near
@@ -240,7 +243,7 @@ class Library:
             tenant_id, bases, replace(asked, documents=frozenset({document_id})), wanted, most=MOST_OF_A_DOCUMENT
         )
         end = max(each.position for each in whole)
-        positions = {at for heading in picked for at in contents.below(headings, heading, end)}
+        positions = {at for heading in picked for at in table_of_contents.below(headings, heading, end)}
         known = {(each.document_id, each.position): each for each in near}
         best = sorted(
             (known.get((document_id, each.position), each) for each in whole if each.position in positions),
@@ -249,10 +252,10 @@ class Library:
         first = {each.position for each in best}
         return [*best, *(each for each in near if each.document_id != document_id or each.position not in first)]
 
-    def _headings(self, tenant_id: UUID, document_id: UUID) -> list[contents.Heading]:
+    def _headings(self, tenant_id: UUID, document_id: UUID) -> list[table_of_contents.Heading]:
         with self._database.statements() as tx:
             found = knowledge_chunks.with_headings(tx, tenant_id, document_id, most=MOST_WITH_HEADINGS)
-        return contents.headings_in(found)
+        return table_of_contents.headings_in(found)
 
     async def _graph_chunk(
         self, tenant_id: UUID, bases: Sequence[Searched], wanted: Wanted
@@ -308,13 +311,15 @@ def _highlighted(
     """The passages, each with its text as `highlight` in which the words that were looked for are marked."""
     languages = {base.id.hex: base.language for base in bases}
     wanted = {
-        language: {word for variant in variants for word in words.asked(variant, language)}
+        language: {word for variant in variants for word in tokenizer.asked(variant, language)}
         for language in set(languages.values())
     }
     marked = list[Mapping[str, Any]]()
     for chunk in chunks:
         language = languages[chunk["kb_id"]]
-        marked.append({**chunk, "highlight": words.marked(chunk["content_with_weight"], wanted[language], language)})
+        marked.append(
+            {**chunk, "highlight": tokenizer.marked(chunk["content_with_weight"], wanted[language], language)}
+        )
     return marked
 
 

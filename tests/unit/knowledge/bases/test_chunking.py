@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from knowledge.chunking import cut_up, figures
+from knowledge.bases.chunking import cut_up, figures
 from providers.models.text.context_window import count_tokens
 
 WORDS = st.text(alphabet="ab Z.?!\n\n#退款。，;-\t1", max_size=400)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from knowledge.words import MOST_ASKED, asked, marked, words_of
+from knowledge.index.tokenizer import MOST_ASKED, asked, marked, words_of
 
 
 @pytest.mark.parametrize(

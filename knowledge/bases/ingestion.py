@@ -16,9 +16,10 @@ import structlog
 from canvas.errors import ExecutorError, NodeFailure, NotFound
 from components.text.extraction.file_kinds import Kind
 from components.text.extraction.file_texts import UnreadFile
-from knowledge import chunking, packed, page_transcripts
+from knowledge.bases import chunking, page_transcripts
+from knowledge.bases.page_transcripts import nothing_seen, open_page_reader
+from knowledge.index import vector_codec
 from knowledge.models import Models
-from knowledge.page_transcripts import nothing_seen, open_page_reader
 from providers.isolation.limited_process import OWNER, in_limited_process
 from providers.isolation.untrusted_threads import in_untrusted_thread
 from providers.models.billing.metering import EXHAUSTED
@@ -175,9 +176,9 @@ class Ingestion:
         embedded = await embedder.embed(texts) if embedder is not None and texts else None
 
         def store() -> None:
-            vectors = [packed.vector(vector) for vector in embedded.vectors] if embedded else [None] * len(texts)
+            vectors = [vector_codec.vector(vector) for vector in embedded.vectors] if embedded else [None] * len(texts)
             made = [
-                Chunk(start + at, text, packed.words(text, taken.language), vector)
+                Chunk(start + at, text, vector_codec.words(text, taken.language), vector)
                 for at, (text, vector) in enumerate(zip(texts, vectors, strict=True))
             ]
             with self._database.transaction() as tx:

@@ -12,9 +12,10 @@ from uuid import UUID
 import structlog
 
 from canvas.errors import ExecutorError, ModelError, NodeFailure, NotFound
-from knowledge import memory_prompts, packed
-from knowledge.memories import LANGUAGE, Memories
-from knowledge.memory_prompts import Found
+from knowledge.index import vector_codec
+from knowledge.memory import prompts
+from knowledge.memory.memories import LANGUAGE, Memories
+from knowledge.memory.prompts import Found
 from knowledge.models import Models, first_of
 from providers.errors import REPEATABLE
 from providers.models.billing.metering import EXHAUSTED
@@ -107,7 +108,7 @@ class Extraction:
                 NewMessage(
                     TYPES[each.type],
                     each.content,
-                    packed.words(each.content, LANGUAGE),
+                    vector_codec.words(each.content, LANGUAGE),
                     vector,
                     each.valid_at,
                     each.invalid_at,
@@ -136,10 +137,10 @@ class Extraction:
                 kind="MODEL_ERROR",
             )
         model = await self._models.open(taken.tenant_id, llm_id)
-        messages = memory_prompts.messages(memory, taken.content, taken.valid_at)
+        messages = prompts.messages(memory, taken.content, taken.valid_at)
         asked = ChatRequest(messages, {"temperature": memory.temperature}, retries=None)
         answer = await model.complete(asked)
         if answer.error is not None:
             code = answer.error.code
             raise ModelError(answer.text, retryable=code in REPEATABLE, kind=code, model=llm_id)
-        return memory_prompts.found_in(without_reasoning(answer.text), memory.extracts, taken.valid_at)
+        return prompts.found_in(without_reasoning(answer.text), memory.extracts, taken.valid_at)

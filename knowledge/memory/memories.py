@@ -14,9 +14,9 @@ from uuid import UUID
 from canvas.errors import NodeFailure, ToolError
 from components.text.extraction.file_kinds import lacking
 from components.text.templates.templates import value_text
-from knowledge import packed, words
-from knowledge.entries import chosen
+from knowledge.index import tokenizer, vector_codec
 from knowledge.models import Models
+from knowledge.names import chosen
 from store.db.database import Database
 from store.knowledge import memories, memory_messages
 from store.knowledge.memories import TYPES, Memory
@@ -65,7 +65,7 @@ class Memories:
             return
         content = said_in(record)
         (vector,) = await self.embedded(memory, [content])
-        said = NewMessage(TYPES["raw"], content, packed.words(content, LANGUAGE), vector)
+        said = NewMessage(TYPES["raw"], content, vector_codec.words(content, LANGUAGE), vector)
         whose = Whose(*(value_text(record.get(name)) for name in ("user_id", "agent_id", "session_id")))
 
         def store() -> int | None:
@@ -84,7 +84,7 @@ class Memories:
         if not memory.embedding_model or not texts:
             return [None] * len(texts)
         embedder = await self._models.embedder(memory.tenant_id, memory.embedding_model)
-        return [packed.vector(vector) for vector in (await embedder.embed(texts)).vectors]
+        return [vector_codec.vector(vector) for vector in (await embedder.embed(texts)).vectors]
 
     # -- searching ------------------------------------------------------------------------------------------------
     async def search(self, tenant_id: UUID, chosen: Sequence[Memory], looked: Looked) -> list[tuple[Message, float]]:
@@ -104,7 +104,7 @@ class Memories:
         self, tenant_id: UUID, chosen: Sequence[Memory], looked: Looked, vector: Sequence[float] | None
     ) -> list[tuple[Message, float]]:
         try:
-            from knowledge import index
+            from knowledge.index import chunk_index
         except ImportError as error:
             raise lacking("knowledge", "Memories") from error
         with self._database.statements() as tx:
@@ -113,10 +113,10 @@ class Memories:
             SimpleNamespace(document_id=_ROWS, position=at, words=row.words, vector=row.vector)
             for at, row in enumerate(rows)
         ]
-        asked = words.asked(looked.question, LANGUAGE)
-        question = index.Question(asked, index.direction(vector) if vector is not None else None)
-        found = index.nearest(
-            [index.measured(index.segment(packed.block(placed), {_ROWS: 0}), question)],
+        asked = tokenizer.asked(looked.question, LANGUAGE)
+        question = chunk_index.Question(asked, chunk_index.direction(vector) if vector is not None else None)
+        found = chunk_index.nearest(
+            [chunk_index.measured(chunk_index.segment(vector_codec.block(placed), {_ROWS: 0}), question)],
             [len(asked)],
             1 - looked.by_words if vector is not None else 0.0,
             looked.threshold,

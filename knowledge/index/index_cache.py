@@ -17,13 +17,13 @@ from uuid import UUID
 import structlog
 
 from components.text.extraction.file_kinds import lacking
-from knowledge import words
+from knowledge.index import tokenizer
 from store.db.database import Database
 from store.knowledge import chunks
 from store.knowledge.bases import Searched
 
 if TYPE_CHECKING:
-    from knowledge.index import Near, Segment
+    from knowledge.index.chunk_index import Near, Segment
 
 log = structlog.get_logger()
 
@@ -38,9 +38,9 @@ class Asked:
 
     def words(self, language: str) -> Iterator[Sequence[int]]:
         """The words of each wording as numbers, as many for one language as for another."""
-        room = words.MOST_ASKED
+        room = tokenizer.MOST_ASKED
         for variant in self.variants:
-            found = words.asked(variant, language)[:room]
+            found = tokenizer.asked(variant, language)[:room]
             room -= len(found)
             yield found
 
@@ -85,18 +85,18 @@ class Shelf:
     ) -> list["Near"]:
         """The nearest chunks of some bases together. Reads and computes: call it from a thread."""
         try:
-            from knowledge import index
+            from knowledge.index import chunk_index
         except ImportError as error:
             raise lacking("knowledge", "Knowledge bases") from error
-        vector = index.direction(asked.vector) if asked.vector is not None else None
-        found, variants = list[index.Measured](), list[int]()
+        vector = chunk_index.direction(asked.vector) if asked.vector is not None else None
+        found, variants = list[chunk_index.Measured](), list[int]()
         for base in bases:
             wordings = list(asked.words(base.language))
             variants = list(map(len, wordings))  # the same for every language
-            question = index.Question(list(chain(*wordings)), vector, asked.documents)
+            question = chunk_index.Question(list(chain(*wordings)), vector, asked.documents)
             alive, segments = self._segments(tenant_id, base)
-            found += [index.measured(part, question, alive) for part in segments]
-        return index.nearest(found, variants, by_vector, threshold, most)
+            found += [chunk_index.measured(part, question, alive) for part in segments]
+        return chunk_index.nearest(found, variants, by_vector, threshold, most)
 
     def _segments(self, tenant_id: UUID, base: Searched) -> tuple[frozenset[tuple[UUID, int]], "Iterable[Segment]"]:
         with self._lock:
@@ -110,7 +110,6 @@ class Shelf:
             return kept.alive, kept.segments
 
     def _bring_up_to_date(self, kept: _Kept, tenant_id: UUID, base: Searched) -> None:
-        from knowledge import index
 
         with self._database.transaction() as tx:
             documents = chunks.searchable(tx, tenant_id, base.id)
@@ -125,7 +124,7 @@ class Shelf:
             segments = []
         else:
             segments += [read] if len(read.codes) else []
-            segments = _fewer(segments, alive) if len(segments) > index.MOST_SEGMENTS else segments
+            segments = _fewer(segments, alive) if len(segments) > chunk_index.MOST_SEGMENTS else segments
         kept.documents, kept.alive = documents, alive
         kept.segments, kept.size = segments, sum(part.size for part in segments)
         kept.revision, kept.is_too_large = base.revision, read is None
@@ -136,10 +135,10 @@ class Shelf:
 
         That is told from the first block on: a base that is too large is not read in vain.
         """
-        from knowledge import index
+        from knowledge.index import chunk_index
 
         generations, sizes = _generations_and_sizes(documents)
-        growing = index.Growing(generations, sum(sizes.values()))
+        growing = chunk_index.Growing(generations, sum(sizes.values()))
         for block in chunks.read(self._database, tenant_id, sizes):
             growing.add(block)
             if growing.size > room:
@@ -148,10 +147,9 @@ class Shelf:
 
     def _read(self, tenant_id: UUID, documents: Mapping[UUID, tuple[int, int]]) -> "Iterable[Segment]":
         """The chunks of documents, a block at a time."""
-        from knowledge import index
 
         generations, sizes = _generations_and_sizes(documents)
-        return (index.segment(block, generations) for block in chunks.read(self._database, tenant_id, sizes))
+        return (chunk_index.segment(block, generations) for block in chunks.read(self._database, tenant_id, sizes))
 
     def _make_room(self, but: UUID) -> None:
         """Let go of what was asked longest ago."""
@@ -171,9 +169,9 @@ def _generations_and_sizes(documents: Mapping[UUID, tuple[int, int]]) -> tuple[d
 
 def _fewer(segments: "Sequence[Segment]", alive: frozenset[tuple[UUID, int]]) -> "list[Segment]":
     """The same chunks in one segment, or in two: a large one is not copied for a few small ones beside it."""
-    from knowledge import index
+    from knowledge.index import chunk_index
 
     largest, *others = sorted(segments, key=lambda part: -part.size)
     if largest.size > 2 * sum(part.size for part in others) and alive.issuperset(largest.documents):
-        return [largest, index.joined(others, alive)]
-    return [index.joined(segments, alive)]
+        return [largest, chunk_index.joined(others, alive)]
+    return [chunk_index.joined(segments, alive)]

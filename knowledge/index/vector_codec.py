@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from math import sqrt
 from typing import Any
 
-from knowledge.words import words_of
+from knowledge.index.tokenizer import words_of
 from store.knowledge.chunks import Block
 
 

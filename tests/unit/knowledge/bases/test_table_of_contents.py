@@ -2,8 +2,8 @@
 
 import pytest
 
-from knowledge import contents
-from knowledge.contents import Heading
+from knowledge.bases import table_of_contents
+from knowledge.bases.table_of_contents import Heading
 
 
 @pytest.mark.parametrize(
@@ -20,7 +20,7 @@ from knowledge.contents import Heading
     ],
 )
 def test_headings_are_known_by_their_marks_numbers_and_names(line: str, level: int, title: str) -> None:
-    assert contents.headings_in([(7, f"Before it.\n{line}\nAnd after it.")]) == [Heading(7, level, title)]
+    assert table_of_contents.headings_in([(7, f"Before it.\n{line}\nAnd after it.")]) == [Heading(7, level, title)]
 
 
 @pytest.mark.parametrize(
@@ -36,13 +36,13 @@ def test_headings_are_known_by_their_marks_numbers_and_names(line: str, level: i
     ],
 )
 def test_lists_sentences_and_figures_are_no_headings(line: str) -> None:
-    assert contents.headings_in([(0, f"Before it.\n{line}\nAnd after it.")]) == []
+    assert table_of_contents.headings_in([(0, f"Before it.\n{line}\nAnd after it.")]) == []
 
 
 def test_a_heading_that_the_next_chunk_repeats_is_there_once() -> None:
     chunks = [(0, "# A\nof a\n## B\nof b"), (1, "## B\nof b\n## C"), (5, "## C")]
 
-    found = contents.headings_in(chunks)
+    found = table_of_contents.headings_in(chunks)
 
     assert [(each.position, each.title) for each in found] == [(0, "A"), (0, "B"), (1, "C"), (5, "C")]
     assert [each.begins for each in found] == [True, False, False, True]
@@ -52,16 +52,18 @@ def test_a_passage_goes_on_to_the_next_heading_that_is_as_high() -> None:
     first, inner, second = headings = [Heading(0, 1, "A"), Heading(2, 2, "A.a"), Heading(5, 1, "B")]
     last = Heading(7, 1, "C", begins=True)
 
-    assert list(contents.below(headings, first, 8)) == [0, 1, 2, 3, 4, 5]
-    assert list(contents.below(headings, inner, 8)) == [2, 3, 4, 5]
-    assert list(contents.below(headings, second, 8)) == [5, 6, 7, 8]
-    assert list(contents.below([*headings, last], second, 8)) == [5, 6]
+    assert list(table_of_contents.below(headings, first, 8)) == [0, 1, 2, 3, 4, 5]
+    assert list(table_of_contents.below(headings, inner, 8)) == [2, 3, 4, 5]
+    assert list(table_of_contents.below(headings, second, 8)) == [5, 6, 7, 8]
+    assert list(table_of_contents.below([*headings, last], second, 8)) == [5, 6]
 
 
 def test_of_too_many_headings_the_deepest_are_left_out() -> None:
     headings = [Heading(at, level, f"{at}") for at, level in enumerate([1, 2, 3, 2, 3, 3])]
 
-    assert contents.fitted(headings, 6) == headings
-    assert [each.level for each in contents.fitted(headings, 4)] == [1, 2, 2]
-    assert contents.fitted([Heading(at, 1, "") for at in range(9)], 4) == [Heading(at, 1, "") for at in range(4)]
-    assert contents.fitted([]) == []
+    assert table_of_contents.fitted(headings, 6) == headings
+    assert [each.level for each in table_of_contents.fitted(headings, 4)] == [1, 2, 2]
+    assert table_of_contents.fitted([Heading(at, 1, "") for at in range(9)], 4) == [
+        Heading(at, 1, "") for at in range(4)
+    ]
+    assert table_of_contents.fitted([]) == []

@@ -1,0 +1,1 @@
+"""Knowledge bases: ingestion of documents, and search."""

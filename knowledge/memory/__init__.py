@@ -1,0 +1,1 @@
+"""Memories: what a model extracts from conversations."""
