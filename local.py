@@ -18,11 +18,11 @@ from providers.http.address_policy import Guard
 from providers.interfaces import Services
 from providers.models.chat.retrying_model import Pace
 from providers.models.chat.scripted import Script
-from scheduler.broker import ADVANCE, CANARY, EXECUTE, EXTRACT, INGEST, NODES, RUNS, make_app
-from scheduler.coordinator import Coordinator
-from scheduler.lifecycle import Lifecycle
-from scheduler.process import coordinator_of
-from scheduler.sweep import Sweeper
+from scheduler.bootstrap import coordinator_of
+from scheduler.coordinator.coordinator import Coordinator
+from scheduler.lifecycle.lifecycle import Lifecycle
+from scheduler.messaging.celery_app import ADVANCE, CANARY, EXECUTE, EXTRACT, INGEST, NODES, RUNS, make_app
+from scheduler.sweeper.sweeper import Sweeper
 from settings import Settings
 from store.db.database import Database
 from store.files.storage import large_values_of

@@ -65,13 +65,13 @@ from providers.models.limits.rate_limiter import Governor
 from providers.models.transport.clients import close_connections
 from providers.models.transport.connect import ModelHosts
 from providers.models.vendors.accounts import accounts_from_toml
-from scheduler.broker import make_app
-from scheduler.bus import on_a_loop
-from scheduler.lifecycle import Lifecycle
-from scheduler.listening import Listening
-from scheduler.liveness import BEHIND_WATCHES, LockWatchdog
-from scheduler.process import coordinator_of
-from scheduler.silence import Silence
+from scheduler.bootstrap import coordinator_of
+from scheduler.health.watchdog import BEHIND_WATCHES, LockWatchdog
+from scheduler.lifecycle.lifecycle import Lifecycle
+from scheduler.messaging.celery_app import make_app
+from scheduler.messaging.circuit_breaker import Silence
+from scheduler.messaging.redis_bus import on_a_loop
+from scheduler.messaging.subscriptions import Listening
 from store.db.database import Database
 from store.files.large_values import NOWHERE
 from store.files.storage import large_values_of

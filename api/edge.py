@@ -20,8 +20,8 @@ from knowledge.memory.memories import Memories
 from knowledge.models import Models
 from providers.models.limits.rate_limiter import Governor
 from providers.models.vendors.accounts import Account
-from scheduler.lifecycle import Lifecycle
-from scheduler.versions import Versions
+from scheduler.coordinator.version_cache import Versions
+from scheduler.lifecycle.lifecycle import Lifecycle
 from store.agents.canvas_secrets import CanvasSecrets
 from store.db.database import Database
 from store.files.blobs import Blobs

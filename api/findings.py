@@ -15,7 +15,7 @@ from components.checks import missing_sources as source_checks
 from components.checks.check import errors_in
 from knowledge import names
 from providers.models.vendors.accounts import Account, AccountModel
-from scheduler.versions import Versions
+from scheduler.coordinator.version_cache import Versions
 from store.db.transaction import Transaction
 from store.tenants import model_accounts
 

@@ -60,7 +60,7 @@ def description_of(agent: ExposedAgent) -> str:
 
 
 def options_of(agent: ExposedAgent, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of a start that a call stands for (scheduler/requests.py)."""
+    """The options of a start that a call stands for (scheduler/lifecycle/start_options.py)."""
     form = _form(agent.dsl)
     session = arguments.get(SESSION) if SESSION not in form else None
     own = {name for name in (QUERY, SESSION) if name not in form}

@@ -85,7 +85,9 @@ class ChatCompletion(Turn):
         return self.session_id or self.id or (named if isinstance(named, str) else None)
 
     def options(self) -> dict[str, Any]:
-        """The options of a start (scheduler/requests.py), those that were given. Raises InvalidRequest."""
+        """The options of a start (scheduler/lifecycle/start_options.py), those that were given. Raises
+        InvalidRequest.
+        """
         named = {"session_id": self.session, "user_id": self.user_id or self.user}
         return {**super().options(), **{name: value for name, value in named.items() if value}}
 

@@ -27,7 +27,7 @@ from api.talk import Chosen, Talk, TalkResponse, Told, begin, chosen, gathered, 
 from canvas.errors import InvalidRequest
 from canvas.events import run_events
 from providers.models.text.context_window import count_tokens
-from scheduler.accepting import Start
+from scheduler.lifecycle.accept import Start
 from store.primitives.ids import moment_of
 from store.primitives.json_codec import encode
 

@@ -11,8 +11,8 @@ from typing import TypeVar
 from uuid import UUID
 
 from canvas.errors import NotFound
-from scheduler.versions import Versions
-from scheduler.wire import Wire
+from scheduler.coordinator.version_cache import Versions
+from scheduler.views.event_frames import Wire
 from store.db.database import Database
 from store.runs import run_queries
 from store.runs.run_queries import Reading

@@ -124,7 +124,9 @@ class Turn(Body):
     )
 
     def options(self) -> dict[str, Any]:
-        """The options of a start (scheduler/requests.py), those that were given. Raises InvalidRequest."""
+        """The options of a start (scheduler/lifecycle/start_options.py), those that were given. Raises
+        InvalidRequest.
+        """
         files = self.files[0] if self.files and isinstance(self.files[0], list) else self.files
         given: dict[str, Any] = {
             "query": self.question if self.query is None else self.query,

@@ -12,7 +12,7 @@ from canvas.document import defaults
 from canvas.document.document import Document
 from canvas.events.stream_sequencer import tagged
 from components import registry
-from scheduler import snapshots
+from scheduler.views import run_view
 from store.agents import conversations
 from store.agents.conversations import Conversation, Message
 from store.db.transaction import Transaction
@@ -125,9 +125,9 @@ def dsl_of(tx: Transaction, edge: Edge, session: Conversation) -> dict[str, Any]
     row = run_rows.read(tx, session.tenant_id, session.last_run) if session.last_run else None
     if row is None or not row["base"]:
         return composed
-    composed["globals"] = snapshots.globals_of(tx, row)
-    composed["history"] = snapshots.history_of(tx, row)
-    _fill(composed, snapshots.outputs_of(tx, edge.versions, row, registry.default_outputs))
+    composed["globals"] = run_view.globals_of(tx, row)
+    composed["history"] = run_view.history_of(tx, row)
+    _fill(composed, run_view.outputs_of(tx, edge.versions, row, registry.default_outputs))
     return composed
 
 

@@ -28,8 +28,8 @@ from canvas.errors import ExecutorError
 from canvas.events.run_events import LAST_OF_A_TURN, MESSAGE, USER_INPUTS
 from canvas.events.stream_sequencer import Event, Frame, Position, Said, Transcript
 from canvas.state.run_state import RunStatus
-from scheduler.listening import Heard, Listening, Subscription
-from scheduler.wire import Wire
+from scheduler.messaging.subscriptions import Heard, Listening, Subscription
+from scheduler.views.event_frames import Wire
 from store.db.database import Database
 from store.files.blobs import Blobs
 from store.primitives.json_codec import encode

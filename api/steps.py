@@ -11,8 +11,8 @@ from canvas.events.run_warnings import has_model_error, warnings_in
 from canvas.events.stream_sequencer import tagged
 from canvas.graph.canvas import Canvas, asker
 from canvas.state.run_state import RunStatus, scope_key
-from scheduler import snapshots
-from scheduler.versions import Versions
+from scheduler.coordinator.version_cache import Versions
+from scheduler.views import run_view
 from store.db.transaction import Transaction
 from store.runs import run_queries, run_rows
 from store.runs.refused_starts import NOBODY
@@ -52,7 +52,7 @@ def run_whole(tx: Transaction, versions: Versions, tenant_id: UUID, run: Glance)
     return {
         **run_row(run),
         "request": _request(run),
-        "answer": tagged(snapshots.answer_of(tx, row)) if row else "",
+        "answer": tagged(run_view.answer_of(tx, row)) if row else "",
         "waiting": _forms(canvas, state) if run.status == RunStatus.WAITING else None,
         "budget": _budgets(tx, tenant_id, run.id) if row and row["budgeted"] else None,
         "budget_exceeded": _exceeded(state) if run.status == RunStatus.WAITING else None,

@@ -27,9 +27,9 @@ from api.sse import BEAT, DONE, HEADERS, MEDIA_TYPE, Until, Wired, ended, line
 from canvas.errors import NotAllowed, NotFound
 from canvas.events import run_events
 from canvas.events.stream_sequencer import Position
-from scheduler.accepting import Start, Started
-from scheduler.listening import Subscription
-from scheduler.requests import ROUTE, repeated, start_of
+from scheduler.lifecycle.accept import Start, Started
+from scheduler.lifecycle.start_options import ROUTE, repeated, start_of
+from scheduler.messaging.subscriptions import Subscription
 from store.agents import canvases, conversations
 from store.db.transaction import Transaction
 from store.primitives.ids import new_id

@@ -10,7 +10,7 @@ from api.bodies import json_of
 from api.talk import Told
 from canvas.errors import InvalidRequest
 from canvas.events.run_events import CANCELLED_TEXT, RUN_FAILED
-from scheduler.accepting import Started
+from scheduler.lifecycle.accept import Started
 from store.primitives.json_codec import encode
 
 IMMEDIATELY = "Immediately"

@@ -21,12 +21,12 @@ from bench.played import EASEL
 from bench.processes import Deadline, Process, stop_all
 from bench.servers import ROOT, Servers
 from bench.side import Work
-from scheduler.accepting import Start
-from scheduler.broker import make_app
-from scheduler.bus import channel
-from scheduler.lifecycle import Lifecycle
-from scheduler.process import coordinator_of
-from scheduler.turn_start import Request
+from scheduler.bootstrap import coordinator_of
+from scheduler.coordinator.run_start import Request
+from scheduler.lifecycle.accept import Start
+from scheduler.lifecycle.lifecycle import Lifecycle
+from scheduler.messaging.celery_app import make_app
+from scheduler.messaging.redis_bus import channel
 from store.agents import canvases as stored_canvases
 from store.agents import versions
 from store.maintenance import migrate

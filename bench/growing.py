@@ -23,8 +23,8 @@ import embedded
 import local
 import settings
 from canvas.document import parsing
-from scheduler.accepting import Start
-from scheduler.turn_start import Request
+from scheduler.coordinator.run_start import Request
+from scheduler.lifecycle.accept import Start
 from store.agents import canvases, versions
 from store.db.database import Database
 from store.maintenance import migrate, partitions

@@ -23,7 +23,7 @@ from bench.cells import shown
 from bench.growing import Growing, Made, chain, iterating, merging, node, stage, wide
 from canvas.document import parsing
 from canvas.graph.canvas import compile_canvas
-from scheduler.housekeeping import let_go
+from scheduler.sweeper.maintenance import let_go
 from store.agents import conversations
 from store.db.database import Database
 from store.db.pipeline import PREPARED_FROM

@@ -22,7 +22,7 @@ from cli.servers import Found
 from components import registry
 from embedded import OLDEST_POSTGRES
 from providers.models.vendors.accounts import accounts_from_toml
-from scheduler.broker import NODES, RUNS
+from scheduler.messaging.celery_app import NODES, RUNS
 from settings import Settings
 from store.agents import canvas_secrets
 from store.db.database import Database

@@ -13,11 +13,11 @@ from canvas.errors import ExecutorError, NotFound
 from cli import servers
 from cli.options import LOCAL
 from cli.servers import Found
-from scheduler.broker import make_app
-from scheduler.bus import Bus
-from scheduler.lifecycle import Lifecycle
-from scheduler.process import coordinator_of
-from scheduler.versions import Versions
+from scheduler.bootstrap import coordinator_of
+from scheduler.coordinator.version_cache import Versions
+from scheduler.lifecycle.lifecycle import Lifecycle
+from scheduler.messaging.celery_app import make_app
+from scheduler.messaging.redis_bus import Bus
 from settings import Settings, load
 from store.db.database import Database
 from store.db.transaction import Transaction

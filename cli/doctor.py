@@ -15,7 +15,7 @@ from cli.exits import Exit
 from cli.options import AsJson
 from cli.output import GREEN, RED, YELLOW
 from cli.servers import Found
-from scheduler.broker import make_app
+from scheduler.messaging.celery_app import make_app
 from settings import InvalidSettings, load
 from store.db.database import Database
 

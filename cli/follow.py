@@ -16,7 +16,7 @@ import redis
 from canvas.errors import NotFound
 from canvas.events.stream_sequencer import Frame, Position, Transcript
 from canvas.state.run_state import RunStatus
-from scheduler.bus import channel
+from scheduler.messaging.redis_bus import channel
 from store.db.database import Database
 from store.runs import run_queries
 from store.runs.events import Stored

@@ -7,8 +7,8 @@ from uuid import UUID
 from cli import agents, canvas_file, drafts
 from cli.connection import tenant_of
 from cli.inputs import Wanted
-from scheduler.accepting import Start
-from scheduler.requests import start_of
+from scheduler.lifecycle.accept import Start
+from scheduler.lifecycle.start_options import start_of
 from store.agents import versions
 from store.db.transaction import Transaction
 

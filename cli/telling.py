@@ -16,7 +16,7 @@ from canvas.graph.canvas import Canvas
 from canvas.graph.uncertain_outcomes import OUTCOME, OUTPUTS
 from cli import output
 from cli.output import DIM, GREEN, RED, YELLOW
-from scheduler.wire import Wire
+from scheduler.views.event_frames import Wire
 from store.primitives.ids import moment_of
 from store.runs.events import Stored
 from store.runs.run_queries import Glance

@@ -14,9 +14,9 @@ from providers.models.limits.rate_limiter import Governor
 from providers.models.transport.clients import close_connections
 from providers.models.transport.connect import ModelHosts
 from providers.models.vendors.accounts import Account, accounts_from_toml
-from scheduler.bus import on_a_loop
-from scheduler.counting import Counters
-from scheduler.silence import Silence
+from scheduler.messaging.circuit_breaker import Silence
+from scheduler.messaging.redis_bus import on_a_loop
+from scheduler.metrics import Counters
 from settings import Settings
 from store.primitives.encryption import SealingKey
 

@@ -24,8 +24,8 @@ from cli.output import DIM, YELLOW
 from cli.servers import Found
 from cli.stand_ins import stand_ins
 from cli.telling import Lines, Speech, Teller
-from scheduler.accepting import Started
-from scheduler.turn_start import Request
+from scheduler.coordinator.run_start import Request
+from scheduler.lifecycle.accept import Started
 from store.primitives.ids import new_id
 
 

@@ -12,15 +12,15 @@ from sqlalchemy.exc import SQLAlchemyError
 
 import settings
 import telemetry
-from scheduler.broker import ADVANCE, START, make_app, take_ahead
-from scheduler.celery_start import connect_start
-from scheduler.coordinator import Coordinator
-from scheduler.counting import Counters
-from scheduler.hearing import GOODBYE, Hearing
-from scheduler.lifecycle import Lifecycle
-from scheduler.liveness import BEHIND_WATCHES, LockWatchdog, give_up
-from scheduler.process import coordinator_of
-from scheduler.start_messages import carry_out, read
+from scheduler.bootstrap import coordinator_of
+from scheduler.coordinator.coordinator import Coordinator
+from scheduler.health.broker_probe import GOODBYE, Hearing
+from scheduler.health.watchdog import BEHIND_WATCHES, LockWatchdog, give_up
+from scheduler.lifecycle.lifecycle import Lifecycle
+from scheduler.lifecycle.start_messages import carry_out, read
+from scheduler.messaging.celery_app import ADVANCE, START, make_app, take_ahead
+from scheduler.messaging.celery_startup import connect_start
+from scheduler.metrics import Counters
 from store.files.storage import large_values_of
 from store.primitives.db_errors import is_outage
 
@@ -69,14 +69,14 @@ def advance(run_id: str) -> None:
 
 
 @app.task(  # pyright: ignore[reportUntypedFunctionDecorator] (Celery is untyped)
-    name=START, ignore_result=True, Request="scheduler.start_messages:QuietRequest"
+    name=START, ignore_result=True, Request="scheduler.lifecycle.start_messages:QuietRequest"
 )
 def start(*args: Any, **options: Any) -> None:
     """Start a run for another service: `start(tenant_id, run_id, agent_id, **options)`.
 
     `run_id` is what the service calls the run; sending a start twice with it starts one run. The options are those of
-    `scheduler.requests.OPTIONS`. A refusal is a row under that id; while the database is away the message stays in the
-    queue. docs/operations.md, "Enqueue from another service".
+    `scheduler.lifecycle.start_options.OPTIONS`. A refusal is a row under that id; while the database is away the
+    message stays in the queue. docs/operations.md, "Enqueue from another service".
     """
     message = read(args, options)
     try:

@@ -30,9 +30,9 @@ from providers.models.billing.cost_estimates import Spending
 from providers.models.billing.metering import charge
 from providers.models.limits.rate_limiter import Governor, VendorTurns
 from providers.models.types.chat import Usage
-from scheduler.bus import Pieces
-from scheduler.coordinator import Coordinator
-from scheduler.versions import Compiled
+from scheduler.coordinator.coordinator import Coordinator
+from scheduler.coordinator.version_cache import Compiled
+from scheduler.messaging.redis_bus import Pieces
 from store.agents import canvas_secrets
 from store.agents.canvas_secrets import CanvasSecrets
 from store.db.transaction import Transaction

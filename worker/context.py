@@ -20,7 +20,7 @@ from providers.models.billing.budgeted_model import BudgetedModel
 from providers.models.billing.metering import Payer
 from providers.models.limits.idempotency_keys import KeyedHttp, KeyedModel, Repeats, Turns
 from providers.models.types.chat import ChatModel, Usage
-from scheduler.versions import Compiled
+from scheduler.coordinator.version_cache import Compiled
 from store.agents import conversations
 from store.db.database import Database
 from store.runs.activations import Claim

@@ -11,7 +11,7 @@ from typing import Any
 from uuid import UUID, uuid5
 
 from canvas.errors import AttemptStopped, NodeFailure, NotFound
-from scheduler.bus import Bus
+from scheduler.messaging.redis_bus import Bus
 from store.db.database import Database
 from store.files.blobs import Blobs
 from store.runs import citations, journal

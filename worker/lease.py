@@ -20,7 +20,7 @@ import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
 from canvas.errors import AttemptStopped, ExecutorError
-from scheduler.bus import Bus
+from scheduler.messaging.redis_bus import Bus
 from store.db.database import Database
 from store.runs import activations
 from worker.admission import ADMISSION

@@ -15,7 +15,7 @@ from providers.models.chat.retrying_model import Pace
 from providers.models.chat.scripted import Script
 from providers.models.transport.connect import ModelHosts
 from providers.models.vendors.accounts import accounts_from_toml
-from scheduler.coordinator import Coordinator
+from scheduler.coordinator.coordinator import Coordinator
 from settings import Settings
 from store.primitives.encryption import SealingKey
 from worker.allowance import Allowance

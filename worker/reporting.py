@@ -22,7 +22,7 @@ from canvas.outcome import POSTPONED, Failed, Finished, Left, Outcome
 from canvas.state.run_state import ScopeKey, entry_text
 from components.context import THINK_END, THINK_START
 from providers.models.types.chat import Usage
-from scheduler.coordinator import Coordinator
+from scheduler.coordinator.coordinator import Coordinator
 from store.db.database import LONGEST_TRANSACTION
 from store.db.transaction import Transaction
 from store.primitives.db_errors import is_outage, took_too_long

@@ -23,10 +23,10 @@ from providers.models.chat.scripted import Script
 from providers.models.limits.rate_limiter import WINDOW, Governor
 from providers.models.transport.clients import close_connections
 from providers.models.vendors.accounts import Account
-from scheduler.bus import Pieces, on_a_loop
-from scheduler.coordinator import Coordinator
-from scheduler.lifecycle import Lifecycle
-from scheduler.silence import Silence
+from scheduler.coordinator.coordinator import Coordinator
+from scheduler.lifecycle.lifecycle import Lifecycle
+from scheduler.messaging.circuit_breaker import Silence
+from scheduler.messaging.redis_bus import Pieces, on_a_loop
 from store.db.database import Database
 from store.files.blobs import Blobs
 from store.primitives.encryption import SealingKey

@@ -9,8 +9,8 @@ from canvas.graph import container_outputs, parallel_items
 from canvas.graph.canvas import Kind, Node
 from canvas.state.run_state import ScopeKey, entry_text
 from components.text.extraction.file_texts import UnreadFile
-from scheduler.snapshots import history_line
-from scheduler.versions import Compiled
+from scheduler.coordinator.version_cache import Compiled
+from scheduler.views.run_view import history_line
 from store.agents import conversations
 from store.db.transaction import Transaction
 from store.runs import values

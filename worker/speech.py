@@ -14,8 +14,8 @@ from providers.interfaces import Http, Speech
 from providers.models.audio.tts import KIND, OpenAISpeech, voicing_of
 from providers.models.chat.catalogue import resolve
 from providers.models.types.chat import ModelSpec
-from scheduler.bus import on_a_loop
-from scheduler.silence import Silence
+from scheduler.messaging.circuit_breaker import Silence
+from scheduler.messaging.redis_bus import on_a_loop
 from worker.models import Models
 
 log = structlog.get_logger()

@@ -20,12 +20,12 @@ from celery.signals import (
 import settings
 import telemetry
 from providers.models.transport.clients import warm_up
-from scheduler.broker import CANARY, EXECUTE, EXTRACT, INGEST, make_app
-from scheduler.celery_start import connect_start
-from scheduler.counting import Counters
-from scheduler.hearing import GOODBYE, Hearing
-from scheduler.liveness import BEHIND_WATCHES, LockWatchdog, Watch, give_up
-from scheduler.process import coordinator_of
+from scheduler.bootstrap import coordinator_of
+from scheduler.health.broker_probe import GOODBYE, Hearing
+from scheduler.health.watchdog import BEHIND_WATCHES, LockWatchdog, Watch, give_up
+from scheduler.messaging.celery_app import CANARY, EXECUTE, EXTRACT, INGEST, make_app
+from scheduler.messaging.celery_startup import connect_start
+from scheduler.metrics import Counters
 from store.files.storage import large_values_of
 from store.monitoring import queue_probes
 from worker.admission import ADMISSION

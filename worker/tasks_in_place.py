@@ -15,9 +15,9 @@ from celery.concurrency.base import apply_target
 from celery.worker import state
 from celery.worker.request import Request
 
-from scheduler.broker import NODES
-from scheduler.dispatch import shown_as
-from scheduler.envelope import body_of, headers_of
+from scheduler.messaging.celery_app import NODES
+from scheduler.messaging.celery_message import body_of, headers_of
+from scheduler.messaging.dispatch import shown_as
 from worker.admission import ADMISSION
 from worker.eager import Eager, Taken
 

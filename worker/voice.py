@@ -16,7 +16,7 @@ from uuid import UUID
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
-from scheduler.bus import Pieces
+from scheduler.messaging.redis_bus import Pieces
 from store.db.database import Database
 from store.db.transaction import Transaction
 from store.runs import message_streams

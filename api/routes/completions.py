@@ -17,7 +17,7 @@ from api.styles import Style, speak
 from api.talk import Talk, Told, begin, chosen, gathered, ids_of, ignored_headers, keyed, streamed
 from canvas.errors import InvalidRequest
 from canvas.events.run_events import RUN_FAILED
-from scheduler.requests import LATEST
+from scheduler.lifecycle.start_options import LATEST
 
 router = APIRouter(tags=["chat"])
 

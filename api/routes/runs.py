@@ -26,7 +26,7 @@ from canvas.events import explain
 from canvas.events.run_events import RUN_FAILED, USER_INPUTS
 from canvas.events.stream_sequencer import Position
 from canvas.state.run_state import RunStatus
-from scheduler.turn_start import Request as Said
+from scheduler.coordinator.run_start import Request as Said
 from store.db.transaction import Transaction
 from store.monitoring import wait_facts
 from store.primitives.json_codec import encode

@@ -36,8 +36,8 @@ from canvas.errors import Conflict, InvalidCanvas, InvalidRequest
 from canvas.events.stream_sequencer import Position
 from providers.isolation.limited_process import OWNER
 from providers.isolation.untrusted_threads import in_untrusted_thread
-from scheduler.accepting import Start, Started
-from scheduler.turn_start import Request as Said
+from scheduler.coordinator.run_start import Request as Said
+from scheduler.lifecycle.accept import Start, Started
 from store.agents import versions, webhook_runs
 from store.agents.webhook_runs import Door, Trial
 from store.db.transaction import Transaction

@@ -34,9 +34,9 @@ from providers.http.address_policy import Guard
 from providers.interfaces import Services
 from providers.models.chat.retrying_model import Pace
 from providers.models.chat.scripted import Script
-from scheduler import snapshots
-from scheduler.accepting import Start, Started
-from scheduler.turn_start import Request
+from scheduler.coordinator.run_start import Request
+from scheduler.lifecycle.accept import Start, Started
+from scheduler.views import run_view
 from settings import Settings
 from store.agents import canvases, versions
 from store.maintenance import migrate
@@ -197,13 +197,13 @@ class _Player:
 
     def _observed(self, started: Started, row: Mapping[str, Any]) -> Observed:
         with self.engine.database.statements() as tx:
-            outputs = snapshots.outputs_of(tx, self.engine.coordinator.versions, row, registry.default_outputs)
-            known = snapshots.globals_of(tx, row)
+            outputs = run_view.outputs_of(tx, self.engine.coordinator.versions, row, registry.default_outputs)
+            known = run_view.globals_of(tx, row)
             known["sys.files"] = [
                 self.read_file(self.tenant_id, started.run_id, file, "") if isinstance(file, Mapping) else file
                 for file in known["sys.files"]
             ]
-            history = snapshots.history_of(tx, row)
+            history = run_view.history_of(tx, row)
         shown = self.watcher.events_of(self.tenant_id, started.run_id, started.after)
         error = ""
         if row["status"] == RunStatus.FAILED:

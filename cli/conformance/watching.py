@@ -6,8 +6,8 @@ from uuid import UUID
 from canvas.events.run_events import RUN_FAILED
 from canvas.events.stream_sequencer import Event, Frame, Position
 from cli.follow import Ears, Following
-from scheduler.versions import Versions
-from scheduler.wire import Wire
+from scheduler.coordinator.version_cache import Versions
+from scheduler.views.event_frames import Wire
 from store.db.database import Database
 from store.runs.events import Stored
 

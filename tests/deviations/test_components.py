@@ -22,7 +22,7 @@ from components.nodes.flow.message_file import wanted
 from components.nodes.flow.switch import switch
 from components.nodes.flow.user_fill_up import user_fill_up
 from providers.interfaces import Call, Reply, Services
-from scheduler.turn_start import Request
+from scheduler.coordinator.run_start import Request
 from store.tables.runs import metadata
 from tests.deviations.told import Stage, Told, drawn, says, states, switches
 from tests.fakes import FakeContext, FakeHttp, run

@@ -22,14 +22,14 @@ from uuid import UUID
 from sqlalchemy import text
 from sqlalchemy.exc import SQLAlchemyError
 
-from scheduler.accepting import Start
-from scheduler.broker import make_app
-from scheduler.bus import Bus
-from scheduler.coordinator import Coordinator
-from scheduler.dispatch import Dispatch
-from scheduler.lifecycle import Lifecycle
-from scheduler.turn_start import Request
-from scheduler.versions import Versions
+from scheduler.coordinator.coordinator import Coordinator
+from scheduler.coordinator.run_start import Request
+from scheduler.coordinator.version_cache import Versions
+from scheduler.lifecycle.accept import Start
+from scheduler.lifecycle.lifecycle import Lifecycle
+from scheduler.messaging.celery_app import make_app
+from scheduler.messaging.dispatch import Dispatch
+from scheduler.messaging.redis_bus import Bus
 from store.agents import canvases, versions
 from store.db.database import Database
 from store.primitives.ids import new_id

@@ -15,8 +15,8 @@ from uuid import UUID
 import httpx2
 import redis
 
-from scheduler.broker import RUNS as RUNS_QUEUE
-from scheduler.broker import START
+from scheduler.messaging.celery_app import RUNS as RUNS_QUEUE
+from scheduler.messaging.celery_app import START
 from store.primitives.ids import new_id
 from tests.faults.cluster import Cluster, is_stopped
 from tests.faults.easel_up import data_of

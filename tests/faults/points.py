@@ -177,7 +177,7 @@ def _at_claims(passing: _Passing) -> None:
 
 
 def _at_hints(passing: _Passing) -> None:
-    from scheduler.dispatch import Dispatch
+    from scheduler.messaging.dispatch import Dispatch
 
     original = Dispatch.hint
 

@@ -53,11 +53,11 @@ def scheduler(arguments: Sequence[str]) -> Run:
 
 
 def sweeper(arguments: Sequence[str]) -> Run:
-    from scheduler import sweep
+    from scheduler.sweeper import sweeper as sweeping
 
     if os.environ.get("FAULT_TRUST"):
-        sweep.UNBROKEN = 0.0
-    return sweep.main
+        sweeping.UNBROKEN = 0.0
+    return sweeping.main
 
 
 def api(arguments: Sequence[str]) -> Run:
@@ -125,15 +125,15 @@ def see_again_after(seconds: float) -> None:
     """
     from kombu.transport import redis
 
-    from scheduler import broker
-    from scheduler.redis_transport import Channel
+    from scheduler.messaging import celery_app
+    from scheduler.messaging.redis_transport import Channel
 
     def is_hint(channel: Channel, message: object) -> bool:
         return False
 
     setattr(Channel, "is_hint", is_hint)  # noqa: B010 (a method of ours, from outside)
 
-    setattr(broker, "VISIBILITY_TIMEOUT", seconds)  # noqa: B010 (a constant, from outside)
+    setattr(celery_app, "VISIBILITY_TIMEOUT", seconds)  # noqa: B010 (a constant, from outside)
     original: Any = redis.QoS.restore_visible
 
     @wraps(original)

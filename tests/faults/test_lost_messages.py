@@ -6,7 +6,7 @@ import pytest
 import redis
 from sqlalchemy import text
 
-from scheduler.broker import EXECUTE, NODES
+from scheduler.messaging.celery_app import EXECUTE, NODES
 from tests.faults.cluster import ACTIVATIONS, LONG_LEASES, Cluster
 
 pytestmark = pytest.mark.timeout(300)  # deadlines are for a machine that does nothing else

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import redis
 
-from scheduler.broker import ADVANCE, EXECUTE, NODES, RUNS
-from scheduler.envelope import envelope
+from scheduler.messaging.celery_app import ADVANCE, EXECUTE, NODES, RUNS
+from scheduler.messaging.celery_message import envelope
 from store.primitives.ids import new_id
 from tests.faults.cluster import LONG_LEASES, Cluster
 

@@ -3,8 +3,8 @@
 import subprocess
 import sys
 
-from scheduler.accepting import Start
-from scheduler.turn_start import Request
+from scheduler.coordinator.run_start import Request
+from scheduler.lifecycle.accept import Start
 from store.agents import canvases, versions
 from store.primitives.ids import new_id
 from tests.faults.cluster import ROOT, Cluster

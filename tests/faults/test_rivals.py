@@ -6,9 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import redis
 
-from scheduler.coordinator import Coordinator
-from scheduler.dispatch import Dispatch
-from scheduler.versions import Versions
+from scheduler.coordinator.coordinator import Coordinator
+from scheduler.coordinator.version_cache import Versions
+from scheduler.messaging.dispatch import Dispatch
 from store.db.database import Database
 from tests.faults.cluster import ACTIVATIONS, LONG_LEASES, Cluster
 

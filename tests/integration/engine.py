@@ -30,14 +30,14 @@ from components.context import NodeContext
 from providers.models.chat.catalogue import Limits
 from providers.models.chat.scripted import Script
 from providers.models.vendors.accounts import Account
-from scheduler.accepting import Start, Started
-from scheduler.broker import ADVANCE, EXECUTE
-from scheduler.bus import Bus
-from scheduler.coordinator import Coordinator
-from scheduler.dispatch import Dispatch
-from scheduler.lifecycle import Lifecycle
-from scheduler.turn_start import Request
-from scheduler.versions import Versions
+from scheduler.coordinator.coordinator import Coordinator
+from scheduler.coordinator.run_start import Request
+from scheduler.coordinator.version_cache import Versions
+from scheduler.lifecycle.accept import Start, Started
+from scheduler.lifecycle.lifecycle import Lifecycle
+from scheduler.messaging.celery_app import ADVANCE, EXECUTE
+from scheduler.messaging.dispatch import Dispatch
+from scheduler.messaging.redis_bus import Bus
 from store.agents import canvases, versions
 from store.db.database import Database
 from store.db.transaction import Transaction

@@ -7,14 +7,14 @@ from types import SimpleNamespace
 import pytest
 import redis
 
-from scheduler.broker import make_app
-from scheduler.bus import Bus
-from scheduler.coordinator import Coordinator
-from scheduler.dispatch import Dispatch
-from scheduler.lifecycle import Lifecycle
-from scheduler.silence import Silence
-from scheduler.sweep import Sweeper
-from scheduler.versions import Versions
+from scheduler.coordinator.coordinator import Coordinator
+from scheduler.coordinator.version_cache import Versions
+from scheduler.lifecycle.lifecycle import Lifecycle
+from scheduler.messaging.celery_app import make_app
+from scheduler.messaging.circuit_breaker import Silence
+from scheduler.messaging.dispatch import Dispatch
+from scheduler.messaging.redis_bus import Bus
+from scheduler.sweeper.sweeper import Sweeper
 from store.primitives.ids import new_id
 from store.runs.decisions import Applied
 from store.runs.new_activations import Hint
@@ -55,7 +55,7 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> list[Silence]:
         seen.append(silence)
         begins(silence)
 
-    monkeypatch.setattr("scheduler.silence.time", SimpleNamespace(monotonic=lambda: 0.0))
+    monkeypatch.setattr("scheduler.messaging.circuit_breaker.time", SimpleNamespace(monotonic=lambda: 0.0))
     monkeypatch.setattr(Silence, "begins", noted)
     return seen
 

@@ -16,8 +16,8 @@ from kombu.exceptions import OperationalError
 
 from cli import checks
 from cli.checks import Level
-from scheduler.broker import make_app
-from scheduler.bus import Bus
+from scheduler.messaging.celery_app import make_app
+from scheduler.messaging.redis_bus import Bus
 from tests.certificates import Certificates, signed
 
 UP_WITHIN = 60.0

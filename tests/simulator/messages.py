@@ -12,8 +12,8 @@ from uuid import UUID
 import redis
 from kombu.exceptions import OperationalError
 
-from scheduler.broker import NODES, RUNS
-from scheduler.bus import Bus, cancel_keys, session_keys
+from scheduler.messaging.celery_app import NODES, RUNS
+from scheduler.messaging.redis_bus import Bus, cancel_keys, session_keys
 from tests.simulator.world import Actor, World
 
 HEARS_NOTHING_FOR = 2.0  # seconds after which a listener looks whether Redis is still there

@@ -6,9 +6,9 @@ from uuid import UUID
 from sqlalchemy.exc import SQLAlchemyError
 
 from canvas.errors import Conflict, InvalidRequest
-from scheduler.accepting import Start
-from scheduler.lifecycle import Lifecycle
-from scheduler.turn_start import Request
+from scheduler.coordinator.run_start import Request
+from scheduler.lifecycle.accept import Start
+from scheduler.lifecycle.lifecycle import Lifecycle
 from store.agents.versions import VersionGone
 from store.runs import run_rows
 from tests.simulator.invariants import OVER

@@ -21,12 +21,12 @@ from canvas.graph.canvas import Canvas, Kind
 from canvas.outcome import POSTPONED, Failed, Finished, Outcome
 from canvas.state.run_state import activation_id
 from providers.models.types.chat import Usage
-from scheduler.broker import ADVANCE, CANARY, NODES, RUNS
-from scheduler.coordinator import Ahead, Coordinator
-from scheduler.dispatch import Dispatch
-from scheduler.lifecycle import Lifecycle
-from scheduler.sweep import Sweeper
-from scheduler.versions import Compiled, Versions
+from scheduler.coordinator.coordinator import Ahead, Coordinator
+from scheduler.coordinator.version_cache import Compiled, Versions
+from scheduler.lifecycle.lifecycle import Lifecycle
+from scheduler.messaging.celery_app import ADVANCE, CANARY, NODES, RUNS
+from scheduler.messaging.dispatch import Dispatch
+from scheduler.sweeper.sweeper import Sweeper
 from store.agents.versions import VersionGone
 from store.db.database import Database
 from store.db.transaction import Transaction

@@ -16,7 +16,7 @@ from typing import Any
 from unittest.mock import patch
 from uuid import UUID, uuid4
 
-from scheduler import sweep
+from scheduler.sweeper import sweeper
 from store.primitives import ids
 from tests.simulator.world import EPOCH, Actor, World
 from worker import claims, joint, lease
@@ -217,7 +217,7 @@ def _replacements() -> Generator[tuple[Any, str, Any]]:
     yield lease, "ThreadPoolExecutor", _of_this_thread(Pool, ThreadPoolExecutor)
     yield lease, "TICK", LOOKED_AFTER_EVERY
     yield lease, "LOOKS_APART", LOOKED_AFTER_EVERY
-    yield sweep, "keep_house_alone", _keep_no_house
+    yield sweeper, "keep_house_alone", _keep_no_house
 
 
 @contextmanager

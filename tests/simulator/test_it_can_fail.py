@@ -8,8 +8,8 @@ from uuid import UUID
 import pytest
 from sqlalchemy import Executable
 
-from scheduler.coordinator import Coordinator
-from scheduler.sweep import Sweeper
+from scheduler.coordinator.coordinator import Coordinator
+from scheduler.sweeper.sweeper import Sweeper
 from store.monitoring import sweep_queries
 from store.runs import activations, decisions, reports, run_rows
 from tests.simulator import twins_runs

@@ -10,11 +10,11 @@ import pytest
 
 from canvas.outcome import Finished
 from canvas.state.run_state import activation_id
-from scheduler.accepting import Start
-from scheduler.broker import EXECUTE, NODES
-from scheduler.coordinator import Coordinator
-from scheduler.lifecycle import Lifecycle
-from scheduler.turn_start import Request
+from scheduler.coordinator.coordinator import Coordinator
+from scheduler.coordinator.run_start import Request
+from scheduler.lifecycle.accept import Start
+from scheduler.lifecycle.lifecycle import Lifecycle
+from scheduler.messaging.celery_app import EXECUTE, NODES
 from store.monitoring import queue_probes
 from store.runs import activations
 from store.runs.activations import Claim

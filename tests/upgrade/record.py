@@ -23,7 +23,7 @@ from sqlalchemy import func, select
 from canvas.state.run_state import ENGINE
 from embedded import Services
 from providers.models.chat.scripted import Script
-from scheduler.turn_start import Request
+from scheduler.coordinator.run_start import Request
 from store.db.database import Database
 from store.files.blobs import LocalBlobs
 from store.maintenance.migrate import upgrade

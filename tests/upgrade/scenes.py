@@ -14,11 +14,11 @@ import pytest
 
 from canvas.errors import Conflict
 from providers.models.chat.scripted import Script
-from scheduler import sweep
-from scheduler.accepting import Started
-from scheduler.broker import NODES
-from scheduler.sweep import Sweeper
-from scheduler.turn_start import Request
+from scheduler.coordinator.run_start import Request
+from scheduler.lifecycle.accept import Started
+from scheduler.messaging.celery_app import NODES
+from scheduler.sweeper import sweeper as sweeping
+from scheduler.sweeper.sweeper import Sweeper
 from store.maintenance import migrate
 from store.monitoring import queue_probes
 from store.runs import run_rows
@@ -138,7 +138,7 @@ def go_on(bench: Bench, ids: Mapping[str, str]) -> dict[str, dict[str, Any]]:
     bench.script = Script(RULES)
     sweeper = Sweeper(bench.coordinator)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(sweep, "UNBROKEN", 0.0)  # it believes what it sees at first sight
+        patched.setattr(sweeping, "UNBROKEN", 0.0)  # it believes what it sees at first sight
         for _ in range(MOST_ROUNDS):
             with bench.database.transaction() as tx:
                 queue_probes.came_back(tx, NODES, tx.scalar(migrate.NOW))  # so what was hinted before is lost

@@ -10,8 +10,8 @@ from sqlalchemy import text
 
 from canvas.state.run_state import ENGINE
 from embedded import Services
-from scheduler.accepting import Start
-from scheduler.turn_start import Request
+from scheduler.coordinator.run_start import Request
+from scheduler.lifecycle.accept import Start
 from store.db.database import Database
 from store.maintenance import migrate
 from store.primitives.encryption import SealingKey

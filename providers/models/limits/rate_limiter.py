@@ -41,7 +41,7 @@ _KEYS = ("state", "queue", "due", "log", "cost", "slots", "tags")
 
 
 class Silence(Protocol):
-    """Whether a server has kept silent of late (scheduler/silence.py)."""
+    """Whether a server has kept silent of late (scheduler/messaging/circuit_breaker.py)."""
 
     def holds(self) -> bool: ...
 
@@ -51,7 +51,7 @@ class Silence(Protocol):
 
 
 class Counters(Protocol):
-    """What a process counts of requests with a limit (scheduler/counting.py)."""
+    """What a process counts of requests with a limit (scheduler/metrics.py)."""
 
     @property
     def waited(self) -> Callable[[], None]: ...

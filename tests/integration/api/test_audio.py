@@ -12,8 +12,8 @@ from api.readings import Readings
 from api.sse import Streams, Until, Wired
 from canvas.events.run_events import Event
 from canvas.events.stream_sequencer import AUDIO_END, AUDIO_START, Position
-from scheduler.listening import Listening
-from scheduler.versions import Versions
+from scheduler.coordinator.version_cache import Versions
+from scheduler.messaging.subscriptions import Listening
 from store.db.database import Database
 from store.files.blobs import LocalBlobs
 from store.primitives.ids import new_id

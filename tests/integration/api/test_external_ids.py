@@ -6,14 +6,14 @@ from uuid import UUID
 
 import pytest
 
-from scheduler import start_messages
-from scheduler.broker import make_app
-from scheduler.bus import Bus
-from scheduler.coordinator import Coordinator
-from scheduler.dispatch import Dispatch
-from scheduler.lifecycle import Lifecycle
-from scheduler.start_messages import read
-from scheduler.versions import Versions
+from scheduler.coordinator.coordinator import Coordinator
+from scheduler.coordinator.version_cache import Versions
+from scheduler.lifecycle import start_messages
+from scheduler.lifecycle.lifecycle import Lifecycle
+from scheduler.lifecycle.start_messages import read
+from scheduler.messaging.celery_app import make_app
+from scheduler.messaging.dispatch import Dispatch
+from scheduler.messaging.redis_bus import Bus
 from tests.integration.api.conftest import Server
 from tests.integration.api.talking import ECHO, FORM, Client
 

@@ -11,7 +11,7 @@ import redis
 from sqlalchemy import text
 
 from canvas.events.run_events import Event
-from scheduler.bus import channel
+from scheduler.messaging.redis_bus import channel
 from store.db.database import Database
 from store.primitives.ids import new_id
 from store.runs import events, message_streams

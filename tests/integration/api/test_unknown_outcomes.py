@@ -12,7 +12,7 @@ from canvas.outcome import Finished
 from components import registry
 from components.base import Component, Params
 from components.context import NodeContext
-from scheduler import sweep
+from scheduler.sweeper import sweeper
 from tests.integration.api.conftest import Server
 from tests.integration.api.talking import Client, canvas, eventually, message
 
@@ -38,7 +38,7 @@ def posting(monkeypatch: pytest.MonkeyPatch) -> None:
 
     component: Component[Params] = Component("Post", Params, post, "unsafe")
     monkeypatch.setattr(registry, "COMPONENTS", {**registry.COMPONENTS, "post": component})
-    monkeypatch.setattr(sweep, "UNBROKEN", 0.0)
+    monkeypatch.setattr(sweeper, "UNBROKEN", 0.0)
 
 
 def lost(server: Server, client: Client) -> str:

@@ -12,10 +12,10 @@ import redis
 from sqlalchemy import text
 
 from canvas.outcome import Finished
-from scheduler import sweep
-from scheduler.broker import ADVANCE
-from scheduler.bus import Bus
-from scheduler.sweep import Sweeper
+from scheduler.messaging.celery_app import ADVANCE
+from scheduler.messaging.redis_bus import Bus
+from scheduler.sweeper import sweeper
+from scheduler.sweeper.sweeper import Sweeper
 from store.monitoring import sweep_queries
 from store.primitives.ids import new_id
 from tests.builders import says
@@ -50,7 +50,7 @@ def called(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> list[UUID]:
 
 # -- a run in any state ----------------------------------------------------------------------------------------------
 def test_a_cancel_holds_while_no_worker_is_there(bench: Bench, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(sweep, "UNBROKEN", 0.0)
+    monkeypatch.setattr(sweeper, "UNBROKEN", 0.0)
     run = bench.start("begin -> one, two -> join -> say", say=says("never"))
     bench.play(until=lambda: "one" in run.statuses)
     bench.claim(run, "one", lease=GONE)  # its worker was killed
@@ -66,7 +66,7 @@ def test_a_cancel_holds_while_no_worker_is_there(bench: Bench, monkeypatch: pyte
 
 
 def test_a_run_between_two_attempts_of_a_node_is_over_at_once(bench: Bench, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(sweep, "UNBROKEN", 0.0)
+    monkeypatch.setattr(sweeper, "UNBROKEN", 0.0)
     run = bench.start("begin -> work")
     bench.play(until=lambda: "work" in run.statuses)
     bench.claim(run, "work", lease=GONE)
@@ -141,7 +141,7 @@ def test_a_turn_clears_the_keys_of_before_and_a_new_session_has_none(bench: Benc
 
 
 def test_keys_of_many_open_runs_are_looked_for_a_part_at_a_time(bench: Bench, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("scheduler.bus.ASKED_AT_ONCE", 2)
+    monkeypatch.setattr("scheduler.messaging.redis_bus.ASKED_AT_ONCE", 2)
     open_runs = [bench.start("begin -> work") for _ in range(5)]
     with redis.Redis.from_url(bench.redis_url) as client:
         client.set(f"{open_runs[4].id}-cancel", "x")

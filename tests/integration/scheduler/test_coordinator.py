@@ -13,8 +13,8 @@ from canvas.outcome import Failed, Finished
 from canvas.routing import decide
 from canvas.state.run_state import ENGINE
 from providers.models.types.chat import Usage
-from scheduler.broker import ADVANCE, EXECUTE
-from scheduler.coordinator import Coordinator
+from scheduler.coordinator.coordinator import Coordinator
+from scheduler.messaging.celery_app import ADVANCE, EXECUTE
 from store.db.transaction import Transaction
 from store.runs.decisions import Applied, AsLeft
 from store.runs.new_activations import Own

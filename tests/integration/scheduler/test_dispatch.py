@@ -13,9 +13,9 @@ import redis
 from celery.signals import before_task_publish
 
 from canvas.events.run_events import Event
-from scheduler.broker import NODES, RUNS, make_app
-from scheduler.bus import Bus, channel
-from scheduler.dispatch import Dispatch
+from scheduler.messaging.celery_app import NODES, RUNS, make_app
+from scheduler.messaging.dispatch import Dispatch
+from scheduler.messaging.redis_bus import Bus, channel
 from store.primitives.ids import new_id
 from store.runs.decisions import Applied
 from store.runs.new_activations import Hint

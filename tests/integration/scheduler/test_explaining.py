@@ -9,8 +9,8 @@ import pytest
 from sqlalchemy import text
 
 from canvas.events.explain import Explanation, explain
-from scheduler.lifecycle import Lifecycle
-from scheduler.sweep import Sweeper
+from scheduler.lifecycle.lifecycle import Lifecycle
+from scheduler.sweeper.sweeper import Sweeper
 from store.db.database import Database
 from store.monitoring import queue_probes, wait_facts
 from store.tables.runs import activations

@@ -2,8 +2,8 @@
 
 from datetime import UTC, datetime, timedelta
 
-from scheduler.sweep import Sweeper
-from scheduler.turn_start import Request
+from scheduler.coordinator.run_start import Request
+from scheduler.sweeper.sweeper import Sweeper
 from store.tables.runs import runs
 from tests.builders import says
 from tests.integration.engine import FORM, Bench, Run

@@ -8,8 +8,8 @@ import pytest
 from sqlalchemy import text
 
 from canvas.outcome import Finished
-from scheduler.sweep import Sweeper
-from scheduler.turn_start import Request
+from scheduler.coordinator.run_start import Request
+from scheduler.sweeper.sweeper import Sweeper
 from tests.builders import says
 from tests.integration.engine import FORM, Bench, Run
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from sqlalchemy import text
 from structlog.testing import capture_logs
 
-from scheduler.housekeeping import keep_house, keep_house_alone
+from scheduler.sweeper.maintenance import keep_house, keep_house_alone
 from store.db.database import Database
 from store.maintenance import partitions
 from store.monitoring import queue_probes

@@ -15,15 +15,15 @@ from sqlalchemy import text
 
 from canvas.errors import Conflict, InvalidRequest, NotFound
 from canvas.outcome import Finished
-from scheduler.accepting import Started
-from scheduler.broker import make_app
-from scheduler.bus import Bus, cancel_keys
-from scheduler.coordinator import Coordinator
-from scheduler.dispatch import Dispatch
-from scheduler.lifecycle import Lifecycle
-from scheduler.sweep import Sweeper
-from scheduler.turn_start import Request
-from scheduler.versions import Versions
+from scheduler.coordinator.coordinator import Coordinator
+from scheduler.coordinator.run_start import Request
+from scheduler.coordinator.version_cache import Versions
+from scheduler.lifecycle.accept import Started
+from scheduler.lifecycle.lifecycle import Lifecycle
+from scheduler.messaging.celery_app import make_app
+from scheduler.messaging.dispatch import Dispatch
+from scheduler.messaging.redis_bus import Bus, cancel_keys
+from scheduler.sweeper.sweeper import Sweeper
 from store.agents import conversations
 from store.db import database
 from store.primitives.ids import new_id

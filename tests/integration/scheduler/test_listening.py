@@ -8,8 +8,8 @@ from typing import TypeVar
 
 import redis
 
-from scheduler.bus import channel
-from scheduler.listening import NAME, ROOM, Listening, Subscription
+from scheduler.messaging.redis_bus import channel
+from scheduler.messaging.subscriptions import NAME, ROOM, Listening, Subscription
 from store.primitives.ids import new_id
 
 T = TypeVar("T")

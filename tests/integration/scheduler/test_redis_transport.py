@@ -11,10 +11,10 @@ from celery import Celery
 from kombu.message import Message
 from kombu.messaging import Consumer
 
-from scheduler import redis_transport
-from scheduler.broker import NODES, RUNS, make_app
-from scheduler.dispatch import Dispatch
-from scheduler.redis_transport import LOOKS_EVERY, Channel
+from scheduler.messaging import redis_transport
+from scheduler.messaging.celery_app import NODES, RUNS, make_app
+from scheduler.messaging.dispatch import Dispatch
+from scheduler.messaging.redis_transport import LOOKS_EVERY, Channel
 from store.primitives.ids import new_id
 from store.runs.new_activations import Hint
 from tests.integration.engine import Bench

@@ -6,8 +6,8 @@ from uuid import UUID
 import pytest
 
 from canvas.errors import Conflict, InvalidRequest, NotFound
-from scheduler.accepting import Start
-from scheduler.requests import start_of
+from scheduler.lifecycle.accept import Start
+from scheduler.lifecycle.start_options import start_of
 from store.agents import canvases, versions
 from store.primitives.ids import new_id
 from tests.integration.engine import Bench, dsl_of

@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import OperationalError
 
-from scheduler.housekeeping import Retention, keep_house, let_go
+from scheduler.sweeper.maintenance import Retention, keep_house, let_go
 from store.agents import conversations
 from store.db.database import Database
 from store.db.transaction import Transaction

@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import text
 
 import store.db.database
-from scheduler.housekeeping import let_go
+from scheduler.sweeper.maintenance import let_go
 from store.db.database import Database
 from store.files.blobs import LocalBlobs, StorageAway
 from store.maintenance import retention

@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 from sqlalchemy import insert, select, text
 
-from scheduler.housekeeping import Retention, keep_house
+from scheduler.sweeper.maintenance import Retention, keep_house
 from store.agents import conversations
 from store.db.database import Database
 from store.files.blobs import LocalBlobs

@@ -15,11 +15,11 @@ from sqlalchemy import text
 
 from canvas.errors import Conflict, NotFound
 from canvas.outcome import Finished
-from scheduler.accepting import Start, Started
-from scheduler.lifecycle import Lifecycle
-from scheduler.requests import start_for
-from scheduler.sweep import Sweeper
-from scheduler.turn_start import Request
+from scheduler.coordinator.run_start import Request
+from scheduler.lifecycle.accept import Start, Started
+from scheduler.lifecycle.lifecycle import Lifecycle
+from scheduler.lifecycle.start_options import start_for
+from scheduler.sweeper.sweeper import Sweeper
 from store.agents import conversations
 from store.monitoring import sweep_queries
 from store.primitives.ids import new_id

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from canvas.errors import Conflict
 from canvas.outcome import Finished
-from scheduler.sweep import Sweeper
+from scheduler.sweeper.sweeper import Sweeper
 from store.agents import conversations
 from store.runs.activations import Claim
 from store.tables.runs import activations

@@ -12,11 +12,11 @@ import structlog
 from sqlalchemy import text
 
 from canvas.errors import NotFound
-from scheduler import start_messages
-from scheduler.accepting import NotWaiting
-from scheduler.start_messages import read
-from scheduler.sweep import Sweeper
-from scheduler.turn_start import Request
+from scheduler.coordinator.run_start import Request
+from scheduler.lifecycle import start_messages
+from scheduler.lifecycle.accept import NotWaiting
+from scheduler.lifecycle.start_messages import read
+from scheduler.sweeper.sweeper import Sweeper
 from store.primitives.ids import first_id_at, new_id
 from store.primitives.weeks import Week
 from store.runs import external_ids, run_queries

@@ -16,13 +16,13 @@ from sqlalchemy.exc import OperationalError
 from structlog.testing import capture_logs
 
 from canvas.errors import StateError
-from scheduler import sweep
-from scheduler.broker import CANARY, EXECUTE, make_app
-from scheduler.bus import Bus
-from scheduler.coordinator import Coordinator
-from scheduler.dispatch import Dispatch
-from scheduler.sweep import Sweeper
-from scheduler.versions import Versions
+from scheduler.coordinator.coordinator import Coordinator
+from scheduler.coordinator.version_cache import Versions
+from scheduler.messaging.celery_app import CANARY, EXECUTE, make_app
+from scheduler.messaging.dispatch import Dispatch
+from scheduler.messaging.redis_bus import Bus
+from scheduler.sweeper import sweeper as sweeping
+from scheduler.sweeper.sweeper import Sweeper
 from settings import LONGEST_LEASE
 from store.db.database import Database
 from store.db.transaction import Transaction
@@ -46,7 +46,7 @@ def database(database_url: str) -> Iterator[Database]:
 @pytest.fixture
 def trusting(monkeypatch: pytest.MonkeyPatch) -> None:
     """The sweeper believes what it sees at first sight."""
-    monkeypatch.setattr(sweep, "UNBROKEN", 0.0)
+    monkeypatch.setattr(sweeping, "UNBROKEN", 0.0)
 
 
 # -- hints -----------------------------------------------------------------------------------------------------------
@@ -99,7 +99,7 @@ def test_a_canary_from_the_future_has_nothing_sent_twice(bench: Bench):
 def test_after_the_clock_has_gone_back_an_hour_everything_goes_on_at_once(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(sweep, "UNBROKEN", 0.0)
+    monkeypatch.setattr(sweeping, "UNBROKEN", 0.0)
     ready, lost = bench.start("begin -> work"), bench.start("begin -> work")
     bench.claim(lost, "begin")
     for run in (ready, lost):
@@ -133,7 +133,7 @@ def test_canaries_do_not_pile_up_where_nobody_takes_them(bench: Bench):
     sweeper = Sweeper(bench.coordinator)
     canary_sent(bench, timedelta(minutes=-10))
 
-    for _ in range(2 * sweep.SELDOM):
+    for _ in range(2 * sweeping.SELDOM):
         sweeper.tick()
 
     assert len(bench.outbox.of(CANARY)) == 2
@@ -422,7 +422,7 @@ def test_a_stopping_run_in_which_nothing_works_and_nothing_was_reported_is_ended
 
 
 def test_an_open_run_in_which_nothing_moves_is_an_alarm_with_its_id(bench: Bench, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(sweep, "log", structlog.get_logger())  # one that nobody has bound for good
+    monkeypatch.setattr(sweeping, "log", structlog.get_logger())  # one that nobody has bound for good
     lost, sound = bench.start("begin -> work"), bench.start("begin -> form -> say", form=FORM, say=says("x"))
     bench.play()
     again = bench.start("begin -> work")
@@ -430,7 +430,7 @@ def test_an_open_run_in_which_nothing_moves_is_an_alarm_with_its_id(bench: Bench
         tx.run(runs.update().where(runs.c.id == lost.id).values(status="running"))
 
     with capture_logs() as logs:
-        for _ in range(sweep.RARELY + 1):
+        for _ in range(sweeping.RARELY + 1):
             Sweeper(bench.coordinator).tick()
 
     alarms = [(line["run_id"], line["log_level"]) for line in logs if line["event"] == "run_stands_still"]
@@ -539,7 +539,7 @@ def test_the_sweeper_works_while_redis_is_away_and_does_not_lose_its_pace(bench:
 
 
 def test_a_sweeper_sweeps_until_it_is_told_to_end(bench: Bench, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(sweep, "TICK", 0.01)
+    monkeypatch.setattr(sweeping, "TICK", 0.01)
     sweeper, ending, ticks = Sweeper(bench.coordinator), Event(), [0]
     tick = sweeper.tick
 
@@ -582,7 +582,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(sweep, "time", SimpleNamespace(monotonic=clock.monotonic))
+    monkeypatch.setattr(sweeping, "time", SimpleNamespace(monotonic=clock.monotonic))
     monkeypatch.setattr(sweep_queries, "try_sweep", clock.try_sweep(sweep_queries.try_sweep))
     return clock
 
@@ -603,7 +603,7 @@ def loops_once_over(sweeper: Sweeper, monkeypatch: pytest.MonkeyPatch, error: Ex
         raise error
 
     with monkeypatch.context() as patch:
-        patch.setattr(sweep, "TICK", 0.0)
+        patch.setattr(sweeping, "TICK", 0.0)
         patch.setattr(sweeper, "tick", tick)
         sweeper.run(ending)
 

@@ -8,11 +8,11 @@ import pytest
 from sqlalchemy import text
 
 from canvas.errors import NotAllowed, NotFound
-from scheduler import lifecycle
-from scheduler.lifecycle import RunNotFound
-from scheduler.sweep import Sweeper
-from scheduler.turn_start import Request
-from scheduler.versions import Versions
+from scheduler.coordinator.run_start import Request
+from scheduler.coordinator.version_cache import Versions
+from scheduler.lifecycle import lifecycle
+from scheduler.lifecycle.lifecycle import RunNotFound
+from scheduler.sweeper.sweeper import Sweeper
 from store.agents import canvases, conversations, versions
 from store.primitives.ids import new_id
 from tests.builders import says

@@ -9,7 +9,7 @@ import structlog
 from sqlalchemy import text
 from sqlalchemy.exc import IntegrityError, OperationalError
 
-from scheduler.housekeeping import keep_house, let_go
+from scheduler.sweeper.maintenance import keep_house, let_go
 from store.db.database import Database
 from store.db.transaction import Transaction
 from store.maintenance import partitions

@@ -20,10 +20,10 @@ from sqlalchemy.sql import Executable
 
 from canvas.errors import ExecutorError
 from canvas.outcome import POSTPONED, Failed, Finished, Outcome
-from scheduler.accepting import Start
-from scheduler.dispatch import Dispatch
-from scheduler.lifecycle import Lifecycle
-from scheduler.turn_start import Request
+from scheduler.coordinator.run_start import Request
+from scheduler.lifecycle.accept import Start
+from scheduler.lifecycle.lifecycle import Lifecycle
+from scheduler.messaging.dispatch import Dispatch
 from store.agents import conversation_runs
 from store.db.database import Database
 from store.db.transaction import Transaction

@@ -9,7 +9,7 @@ import pytest
 
 from canvas.outcome import Finished
 from components.context import NodeContext
-from scheduler.broker import EXECUTE
+from scheduler.messaging.celery_app import EXECUTE
 from store.monitoring import sweep_queries
 from store.runs import values
 from store.runs.values import View

@@ -21,7 +21,7 @@ from canvas.outcome import Finished, Outcome
 from components import registry
 from components.base import Component, Params
 from components.context import NodeContext
-from scheduler import sweep
+from scheduler.sweeper import sweeper
 from store.monitoring import sweep_queries
 
 LONG = 60.0  # seconds
@@ -71,7 +71,7 @@ if __name__ == "__main__":
     still, program, *arguments = sys.argv[1:]
     if program == "sweeper":
         stuck_from(Path(still))
-        sweep.main()
+        sweeper.main()
     else:
         deaf_from(Path(still))
         kinds = {"act": Component("Act", Params, act), "compute": Component("Compute", Params, compute)}

@@ -7,8 +7,8 @@ import pytest
 from canvas.outcome import Finished
 from components import registry
 from components.nodes.flow.answer import answer
-from scheduler.accepting import Started
-from scheduler.turn_start import Request
+from scheduler.coordinator.run_start import Request
+from scheduler.lifecycle.accept import Started
 from tests.integration.engine import Bench, Run
 
 TALK = {"component": "Answer"}

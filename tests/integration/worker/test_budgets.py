@@ -16,8 +16,8 @@ from canvas.outcome import Finished
 from components.context import NodeContext
 from providers.models.billing.cost_estimates import Spending
 from providers.models.types.chat import Usage
-from scheduler.sweep import Sweeper
-from scheduler.turn_start import Request
+from scheduler.coordinator.run_start import Request
+from scheduler.sweeper.sweeper import Sweeper
 from store.monitoring import sweep_queries
 from store.runs.activations import Claim
 from store.tables.budgets import EACH

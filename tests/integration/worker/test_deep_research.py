@@ -8,7 +8,7 @@ import pytest
 
 from components.context import THINK_END, THINK_START
 from providers.models.chat.scripted import Script
-from scheduler.lifecycle import Lifecycle
+from scheduler.lifecycle.lifecycle import Lifecycle
 from store.runs import journal
 from tests.builders import says
 from tests.integration.engine import Bench, Run, at_work, until

@@ -18,8 +18,8 @@ from canvas.errors import NodeFailure
 from canvas.outcome import Failed, Finished, Outcome
 from components import registry
 from components.context import NodeContext
-from scheduler.coordinator import Coordinator
-from scheduler.counting import Counters
+from scheduler.coordinator.coordinator import Coordinator
+from scheduler.metrics import Counters
 from store.runs.reports import Written
 from store.tables.runs import activations as rows
 from tests.builders import default, goto, says

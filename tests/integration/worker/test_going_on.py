@@ -15,8 +15,8 @@ from structlog.testing import CapturingLogger, capture_logs
 
 from canvas.outcome import Finished
 from components.context import NodeContext
-from scheduler.broker import ADVANCE, EXECUTE
-from scheduler.coordinator import Coordinator
+from scheduler.coordinator.coordinator import Coordinator
+from scheduler.messaging.celery_app import ADVANCE, EXECUTE
 from store.db.compiled_statements import compiled
 from store.db.transaction import Behind, Transaction
 from store.primitives.weeks import Week

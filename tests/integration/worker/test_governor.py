@@ -15,8 +15,8 @@ from bench.limited_server import LimitedServer
 from canvas.events.explain import explain
 from providers.models.types.rate_limits import Rates
 from providers.models.vendors.accounts import Account, AccountModel
-from scheduler.counting import Counters
-from scheduler.sweep import Sweeper
+from scheduler.metrics import Counters
+from scheduler.sweeper.sweeper import Sweeper
 from store.monitoring import wait_facts
 from tests.builders import says
 from tests.integration.engine import REDIS_AWAY, Bench, Run, at_work, until

@@ -7,8 +7,8 @@ from pytest_httpserver import HTTPServer
 
 from canvas.outcome import Finished
 from providers.http.address_policy import Guard
-from scheduler.broker import INGEST
-from scheduler.sweep import Sweeper
+from scheduler.messaging.celery_app import INGEST
+from scheduler.sweeper.sweeper import Sweeper
 from tests.builders import says
 from tests.integration.engine import Bench, Run
 from tests.integration.knowledge_bases import EMBEDDING, Shop, vendor

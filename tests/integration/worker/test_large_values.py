@@ -9,7 +9,7 @@ from sqlalchemy import select
 from canvas.errors import ValueGone
 from canvas.outcome import Finished
 from components.context import NodeContext
-from scheduler import snapshots
+from scheduler.views import run_view
 from store.agents import conversations
 from store.db.database import Database
 from store.files.blobs import LocalBlobs
@@ -71,7 +71,7 @@ def test_a_value_of_a_megabyte_lies_in_one_file_and_everybody_reads_it_whole(ben
     assert TEXT in (finished["count"].inputs or {}).values()
     with bench.database.transaction() as tx:
         listened = run_queries.read(tx, bench.tenant_id, run.id, 0)
-        shown = snapshots.outputs_of(tx, bench.coordinator.versions, run.row, lambda entry: ())
+        shown = run_view.outputs_of(tx, bench.coordinator.versions, run.row, lambda entry: ())
     assert shown["work"]["result"] == TEXT
     assert listened is not None
     assert listened.events == run.events

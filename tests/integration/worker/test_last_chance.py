@@ -12,8 +12,8 @@ from sqlalchemy import func, select, text, update
 
 from canvas.outcome import Finished
 from components.context import NodeContext
-from scheduler.broker import EXECUTE
-from scheduler.sweep import Sweeper
+from scheduler.messaging.celery_app import EXECUTE
+from scheduler.sweeper.sweeper import Sweeper
 from store.monitoring import sweep_queries
 from store.tables.runs import activations as rows
 from tests.integration.engine import Bench, Run, until

@@ -11,7 +11,7 @@ from typing import Any
 from canvas.outcome import Finished, Waiting
 from components.context import NodeContext
 from providers.models.vendors.accounts import Account, AccountModel
-from scheduler.lifecycle import Lifecycle
+from scheduler.lifecycle.lifecycle import Lifecycle
 from tests.builders import says
 from tests.integration.engine import Bench, at_work, until
 from worker.allowance import Allowance

@@ -11,9 +11,9 @@ from starlette.requests import Request as Asked
 
 from providers.http.address_policy import Guard
 from providers.models.chat.scripted import Script
-from scheduler import sweep
-from scheduler.accepting import Start
-from scheduler.turn_start import Request
+from scheduler.coordinator.run_start import Request
+from scheduler.lifecycle.accept import Start
+from scheduler.sweeper import sweeper
 from store.agents import canvases
 from store.mcp import pins, servers
 from store.mcp.servers import ServerFields
@@ -74,7 +74,7 @@ def test_headers_of_the_turns_caller_come_last(bench: Bench, serving: Serving):
 def test_an_agent_whose_worker_is_lost_within_a_call_does_not_call_again(
     bench: Bench, serving: Serving, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(sweep, "UNBROKEN", 0.0)
+    monkeypatch.setattr(sweeper, "UNBROKEN", 0.0)
     server = registered(bench, serving)
     bench.script = Script([DONE, ADDS])
     run = started(bench, server)

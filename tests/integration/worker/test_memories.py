@@ -9,9 +9,9 @@ import pytest
 from pytest_httpserver import HTTPServer
 from werkzeug import Request, Response
 
-from scheduler.broker import EXTRACT
-from scheduler.dispatch import Dispatch
-from scheduler.sweep import Sweeper
+from scheduler.messaging.celery_app import EXTRACT
+from scheduler.messaging.dispatch import Dispatch
+from scheduler.sweeper.sweeper import Sweeper
 from store.knowledge.memories import TYPES
 from tests.integration.engine import Bench, Run, at_work
 from tests.integration.knowledge_bases import CHAT, EMBEDDING, vendor

@@ -17,11 +17,11 @@ from providers.models.chat.catalogue import Limits
 from providers.models.limits.rate_limiter import Governor
 from providers.models.transport.clients import close_connections
 from providers.models.types.rate_limits import Rates
-from scheduler.bus import on_a_loop
-from scheduler.counting import Counters
-from scheduler.silence import Silence
-from scheduler.sweep import Sweeper
-from scheduler.turn_start import Request
+from scheduler.coordinator.run_start import Request
+from scheduler.messaging.circuit_breaker import Silence
+from scheduler.messaging.redis_bus import on_a_loop
+from scheduler.metrics import Counters
+from scheduler.sweeper.sweeper import Sweeper
 from store.tenants import budgets
 from store.tenants.budgets import Written
 from tests.builders import says

@@ -11,7 +11,7 @@ from canvas.graph import parallel_items
 from canvas.outcome import Finished
 from components import registry
 from components.context import NodeContext
-from scheduler import snapshots
+from scheduler.views import run_view
 from tests.builders import says
 from tests.integration.engine import Bench, Run, at_work, until
 
@@ -63,7 +63,7 @@ def told(run: Run) -> list[tuple[str, str | None, Any]]:
 def left(bench: Bench, run: Run) -> dict[str, Any]:
     """The outputs of all nodes when the run has ended."""
     with bench.database.transaction() as tx:
-        outputs = snapshots.outputs_of(tx, bench.coordinator.versions, run.row, registry.default_outputs)
+        outputs = run_view.outputs_of(tx, bench.coordinator.versions, run.row, registry.default_outputs)
     return {node: plain(found) for node, found in outputs.items()}
 
 

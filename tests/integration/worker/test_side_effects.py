@@ -17,9 +17,9 @@ from components.context import NodeContext
 from components.tools.framework.base import Argument, Tool, ToolParams, ToolResult
 from providers.interfaces import Call, MailAccount, Reply, Services
 from providers.models.chat.scripted import Script
-from scheduler import sweep
-from scheduler.sweep import Sweeper
-from scheduler.turn_start import Request
+from scheduler.coordinator.run_start import Request
+from scheduler.sweeper import sweeper
+from scheduler.sweeper.sweeper import Sweeper
 from store.runs import activations
 from store.tables.runs import activations as rows
 from tests.builders import goto, reads, says
@@ -45,7 +45,7 @@ NOT_KNOWN = (
 @pytest.fixture(autouse=True)
 def trusting(monkeypatch: pytest.MonkeyPatch) -> None:
     """The sweeper believes what it sees at first sight."""
-    monkeypatch.setattr(sweep, "UNBROKEN", 0.0)
+    monkeypatch.setattr(sweeper, "UNBROKEN", 0.0)
 
 
 # -- before anything leaves -------------------------------------------------------------------------------------------

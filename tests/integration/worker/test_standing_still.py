@@ -17,14 +17,14 @@ import redis
 
 import embedded
 from canvas.outcome import Finished
-from scheduler.broker import make_app
-from scheduler.bus import Bus
-from scheduler.coordinator import Coordinator
-from scheduler.dispatch import Dispatch
-from scheduler.hearing import KEPT
-from scheduler.lifecycle import Lifecycle
-from scheduler.liveness import GIVES_UP, LOCK_HELD
-from scheduler.versions import Versions
+from scheduler.coordinator.coordinator import Coordinator
+from scheduler.coordinator.version_cache import Versions
+from scheduler.health.broker_probe import KEPT
+from scheduler.health.watchdog import GIVES_UP, LOCK_HELD
+from scheduler.lifecycle.lifecycle import Lifecycle
+from scheduler.messaging.celery_app import make_app
+from scheduler.messaging.dispatch import Dispatch
+from scheduler.messaging.redis_bus import Bus
 from tests.integration.engine import Bench, Run, until
 from worker import lease
 from worker.admission import Admission

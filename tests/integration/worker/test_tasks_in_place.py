@@ -19,8 +19,8 @@ from structlog.testing import capture_logs
 import local
 from canvas.outcome import Finished
 from components.context import NodeContext
-from scheduler import sweep
-from scheduler.broker import EXECUTE, make_app
+from scheduler.messaging.celery_app import EXECUTE, make_app
+from scheduler.sweeper import sweeper
 from settings import Settings
 from tests.builders import says
 from tests.integration.engine import PATIENCE, Bench, Run, until
@@ -152,7 +152,7 @@ def test_a_node_that_a_thread_cannot_begin_is_carried_out_by_another_when_its_le
         return None  # and nothing was begun
 
     monkeypatch.setattr(tasks_in_place, what, fails_once)
-    monkeypatch.setattr(sweep, "UNBROKEN", 1.0)
+    monkeypatch.setattr(sweeper, "UNBROKEN", 1.0)
     with capture_logs() as logs, celery_at_work(lease=LEASE, renew_every=LEASE / 4):
         run = bench.start("begin -> one -> two")
         ended(run)

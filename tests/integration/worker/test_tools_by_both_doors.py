@@ -18,8 +18,8 @@ from werkzeug import Request, Response
 from components.tools import find
 from providers.models.chat.scripted import Script
 from providers.models.limits.idempotency_keys import HEADER
-from scheduler import sweep
-from scheduler.sweep import Sweeper
+from scheduler.sweeper import sweeper
+from scheduler.sweeper.sweeper import Sweeper
 from store.tables.runs import activations as rows
 from tests.builders import says
 from tests.integration.engine import Bench, Run, at_work, until
@@ -346,7 +346,7 @@ LOST = [each for each in VENDORS if each.tool in ("ArXiv", "DeepL", "PubMed", "Q
 @pytest.fixture
 def trusting(monkeypatch: pytest.MonkeyPatch) -> None:
     """The sweeper believes what it sees at first sight."""
-    monkeypatch.setattr(sweep, "UNBROKEN", 0.0)
+    monkeypatch.setattr(sweeper, "UNBROKEN", 0.0)
 
 
 @pytest.mark.usefixtures("trusting")

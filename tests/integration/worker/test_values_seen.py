@@ -13,7 +13,7 @@ from canvas.outcome import Chose, Failed, Finished, Outcome, Waiting
 from canvas.state.run_state import ScopeKey, scope_text
 from components import registry
 from components.base import Component, Params
-from scheduler.broker import ADVANCE
+from scheduler.messaging.celery_app import ADVANCE
 from store.agents import canvases, versions
 from store.primitives.ids import new_id
 from store.runs import values

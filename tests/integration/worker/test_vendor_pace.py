@@ -16,7 +16,7 @@ from components.tools.academic.arxiv import PACE as PREPRINTS
 from components.tools.academic.pubmed import PACE as ARTICLES
 from providers.models.chat.scripted import Script
 from providers.models.types.rate_limits import MINUTE, VendorPace
-from scheduler.sweep import Sweeper
+from scheduler.sweeper.sweeper import Sweeper
 from tests.builders import says
 from tests.integration.engine import REDIS_AWAY, Bench, Run, at_work, until
 from tests.integration.worker.paces import nothing_has_left_of_late

@@ -16,8 +16,8 @@ from canvas.errors import NodeFailure
 from canvas.outcome import Finished
 from components import registry
 from providers.models.chat.scripted import Script
-from scheduler.bus import channel
-from scheduler.sweep import Sweeper
+from scheduler.messaging.redis_bus import channel
+from scheduler.sweeper.sweeper import Sweeper
 from store.db.transaction import Transaction
 from store.monitoring import sweep_queries
 from store.primitives.ids import new_id

@@ -10,7 +10,7 @@ from api.talk import Told
 from api.webhook_reply import template_of, told_reply
 from canvas.errors import InvalidRequest
 from canvas.events.run_events import CANCELLED_TEXT
-from scheduler.accepting import Started
+from scheduler.lifecycle.accept import Started
 
 STARTED = Started(UUID(int=1), UUID(int=2), UUID(int=3), 0)
 IDS = {"run_id": STARTED.run_id.hex, "session_id": STARTED.conversation_id.hex}

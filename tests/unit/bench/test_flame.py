@@ -19,7 +19,7 @@ def test_files_are_named_from_our_root_or_from_their_package_on():
 
     assert {stack[-1] for stack in stacks} == {
         "send (redis/client.py)",
-        "fold (scheduler/coordinator.py)",
+        "fold (scheduler/coordinator/coordinator.py)",
         "dumps (python/json/__init__.py)",
     }
     assert sum(stacks.values()) == 10
@@ -34,7 +34,10 @@ def test_shares_tell_whose_code_was_at_work():
 def test_a_step_has_the_time_of_what_it_calls():
     stacks = flame.read(LINES, ROOT)
 
-    assert dict(flame.by_step(stacks)) == {"execute (worker/tasks.py)": 1.0, "fold (scheduler/coordinator.py)": 0.3}
+    assert dict(flame.by_step(stacks)) == {
+        "execute (worker/tasks.py)": 1.0,
+        "fold (scheduler/coordinator/coordinator.py)": 0.3,
+    }
 
 
 def test_a_function_that_calls_itself_is_counted_once():

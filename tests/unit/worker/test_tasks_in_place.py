@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from celery import Celery
 
-from scheduler.broker import EXECUTE
-from scheduler.envelope import body_of, headers_of
+from scheduler.messaging.celery_app import EXECUTE
+from scheduler.messaging.celery_message import body_of, headers_of
 from worker import tasks_in_place
 from worker.eager import Eager
 from worker.tasks_in_place import NodeRequest, eager

@@ -1,0 +1,53 @@
+"""What every process that folds is put together from."""
+
+import sys
+from datetime import timedelta
+
+import structlog
+from celery import Celery
+
+from canvas.errors import ExecutorError
+from scheduler.coordinator.coordinator import Coordinator
+from scheduler.coordinator.version_cache import Versions
+from scheduler.messaging.dispatch import Dispatch
+from scheduler.messaging.redis_bus import Bus
+from scheduler.metrics import Counters
+from store.db.database import Database
+from store.files.large_values import NOWHERE, LargeValues
+
+log = structlog.get_logger()
+
+
+def coordinator_of(
+    app: Celery,
+    database_url: str,
+    redis_url: str,
+    *,
+    pool_size: int,
+    application: str,
+    form_expiry: timedelta,
+    max_running: int,
+    max_activations: int,
+    counters: Counters | None = None,
+    plans_once: bool = True,
+    large: LargeValues = NOWHERE,
+) -> Coordinator:
+    """A coordinator with a pool, a sender and a bus of its own; where people ask for lists it plans for each."""
+    is_one_redis = app.conf.broker_url == redis_url  # what else a broker may be, only kombu knows: RabbitMQ, Sentinel
+    return Coordinator(
+        Database(database_url, pool_size=pool_size, application=application, plans_once=plans_once, large=large),
+        Dispatch(app, Bus(redis_url), counters, is_broker=is_one_redis, is_straight=is_one_redis),
+        Versions(),
+        form_expiry=form_expiry,
+        max_running=max_running,
+        max_activations=max_activations,
+    )
+
+
+def refuse_pooler(database: Database) -> None:
+    """End the process with one line if it could not work through the pooler that DATABASE_URL leads to."""
+    try:
+        database.refuse_pooler()
+    except ExecutorError as error:
+        log.error("pooler_refused", error=error.message)
+        sys.exit(1)

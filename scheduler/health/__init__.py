@@ -1,0 +1,1 @@
+"""Whether this process still works: watchdog and broker probe."""

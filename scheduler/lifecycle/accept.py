@@ -1,0 +1,302 @@
+"""What a caller asks for becomes rows, in one transaction: a run that is started, a form that is answered.
+
+A repeated request is told what the first one was told. A conversation has one active run; what comes meanwhile is
+refused, queued, or comes instead of it.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from canvas.errors import Conflict, NotFound
+from canvas.state.checkpoint import run_to_json
+from canvas.state.run_state import RunState, RunStatus
+from scheduler.coordinator.coordinator import Coordinator
+from scheduler.coordinator.form_answers import Answered, going_on, taken_apart
+from scheduler.coordinator.run_start import Request, turn_globals
+from scheduler.lifecycle import external_keys
+from store.agents import conversation_runs, conversations, versions
+from store.db.transaction import Transaction
+from store.primitives.ids import new_id
+from store.runs import external_ids, reports, run_rows, values
+from store.runs.decisions import Applied
+from store.runs.external_ids import External
+from store.tenants import budgets, idempotency
+from store.tenants.budgets import Written
+
+ON_BUSY = ("refuse", "enqueue", "interrupt")
+
+
+class NotWaiting(Conflict):
+    """Somebody wants to answer a run that does not ask."""
+
+
+class WaitsNow(Exception):
+    """The run that keeps a conversation busy has come to ask: the turn that would start another is its answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """What starting a run needs. The version is chosen by the caller: a draft is snapshotted before it runs."""
+
+    tenant_id: UUID
+    canvas_id: UUID
+    version_id: UUID
+    request: Request
+    run_id: UUID | None = None
+    conversation_id: UUID | None = None
+    conversation_name: str = ""
+    conversation_source: str = "workflow"
+    said_before: tuple[tuple[str, str], ...] = ()  # (role, text): the past of a new conversation
+    on_busy: str = "refuse"
+    idempotency: tuple[str, str, bytes] | None = None  # (route, key, SHA-256 of the request)
+    budget: Mapping[str, int] = field(default_factory=dict[str, int])  # limits of the run, by measure
+    external: External | None = None  # what the service that sends the start calls the run
+    token_id: UUID | None = None  # the share link by which a new conversation is begun
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A run that was accepted. `resumed`: it had been waiting, and went on. `repeated`: an earlier reply."""
+
+    run_id: UUID
+    conversation_id: UUID
+    message_id: UUID
+    after: int  # events of this turn have greater numbers
+    resumed: bool = False
+    repeated: bool = False
+    queued: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        """What a repeated request needs beside the run (`from_first`)."""
+        return {
+            "conversation_id": str(self.conversation_id),
+            "message_id": str(self.message_id),
+            "after": self.after,
+            "resumed": self.resumed,
+        }
+
+    @staticmethod
+    def from_first(first: idempotency.First) -> "Started | None":
+        """What the first request with a key was told; None for one that started no run of ours."""
+        told = first.reply
+        if first.run_id is None or told is None:
+            return None
+        conversation_id, message_id = UUID(told["conversation_id"]), UUID(told["message_id"])
+        return Started(first.run_id, conversation_id, message_id, told["after"], told["resumed"], repeated=True)
+
+
+def accept(
+    coordinator: Coordinator, tx: Transaction, start: Start, *, is_new: bool = False
+) -> tuple[Started, Applied | None, Sequence[UUID]]:
+    """Start a run: what its caller is told, what was written, and the runs it interrupts.
+
+    `is_new`: its id was chosen just now, so there is no such run. Raises Conflict if its conversation is busy and that
+    was not expected, WaitsNow if this turn answers a form. A version that was deleted shows as `versions.is_gone`.
+    """
+    assert start.run_id is not None  # chosen at the latest by `start_run`
+    started = Started(start.run_id, start.conversation_id or new_id(), new_id(), 0)
+    if start.external is not None and not external_ids.is_free(tx, started.run_id):
+        started = replace(started, run_id=new_id())  # another tenant, or this one, has a run of that id
+    first = first_of(tx, start.tenant_id, start.external, start.idempotency, started)
+    if first is None and not is_new and run_rows.tenant_of(tx, started.run_id) is not None:
+        first = idempotency.First(started.run_id, None)
+    if first is not None:
+        return repeated(tx, start.tenant_id, first), None, ()
+    versions.hold(tx, start.tenant_id, start.canvas_id, start.version_id)  # before the conversation: order of locks
+    conversation = _conversation(tx, start, started.conversation_id)
+    busy: UUID | None = conversation["active_run"]
+    if busy is not None:
+        _check_busy(tx, start, busy)
+    is_interrupt = busy is not None and start.on_busy == "interrupt"
+    superseded = conversation_runs.not_over(tx, started.conversation_id) if is_interrupt else ()
+    row = _create(coordinator, tx, start, started, is_interrupt=is_interrupt)
+    bus = coordinator.dispatch.bus
+    if start.external is not None:
+        external_keys.forget(tx, bus, [start.external.text], started.run_id)  # before the commit: later ones count
+    if busy is not None:
+        conversation_runs.queue(tx, conversation, started.conversation_id)
+        return replace(started, queued=True), None, superseded
+    applied = coordinator.set_going(tx, row, conversation)
+    if not is_new or start.conversation_id is not None:  # else nobody knows yet what to cancel
+        bus.clear_cancel_keys(started.run_id, started.conversation_id)  # before the commit: later ones count
+    return started, applied, ()
+
+
+def _create(
+    coordinator: Coordinator, tx: Transaction, start: Start, started: Started, *, is_interrupt: bool
+) -> Mapping[str, Any]:
+    state = RunState(started.run_id, RunStatus.QUEUED, max_running=coordinator.max_running)
+    request = start.request.to_json()
+    if is_interrupt:
+        request["options"] |= {conversation_runs.ON_BUSY: "interrupt"}
+    created = run_rows.create(
+        tx,
+        {
+            "id": started.run_id,
+            "tenant_id": start.tenant_id,
+            "canvas_id": start.canvas_id,
+            "version_id": start.version_id,
+            "conversation_id": started.conversation_id,
+            "message_id": started.message_id,
+            "status": RunStatus.QUEUED.value,
+            "state": run_to_json(state),
+            "request": request,
+            "base": {},
+            **({"external_id": start.external.text} if start.external is not None else {}),
+        },
+        has_budget=bool(start.budget),
+    )
+    budgets.put(tx, start.tenant_id, Written("run", started.run_id, start.budget), is_asked=True)
+    return created
+
+
+def _conversation(tx: Transaction, start: Start, conversation_id: UUID) -> Mapping[str, Any]:
+    """Take the conversation of a start, or make it; its row, as far as runs look at it."""
+    if start.conversation_id is not None:
+        row = conversation_runs.lock(tx, start.tenant_id, conversation_id)
+        if row is None:
+            raise NotFound("Session not found!", session_id=conversation_id.hex)
+        return row
+    conversations.create(
+        tx,
+        start.tenant_id,
+        start.canvas_id,
+        start.version_id,
+        start.request.user_id,
+        start.conversation_name,
+        start.conversation_source,
+        conversation_id=conversation_id,
+        token_id=start.token_id,
+    )
+    conversation_runs.said_before(tx, conversation_id, start.said_before)
+    return {"active_run": None, "last_run": None, "has_queue": False, "messages": len(start.said_before)}
+
+
+def _check_busy(tx: Transaction, start: Start, active: UUID) -> None:
+    """Whether a turn may come now that its conversation has an active run. Raises Conflict, WaitsNow."""
+    row = run_rows.read(tx, start.tenant_id, active)
+    status = row["status"] if row is not None else ""
+    if status == RunStatus.WAITING:
+        raise WaitsNow
+    if start.on_busy == "refuse":
+        session = start.conversation_id.hex if start.conversation_id is not None else ""
+        raise Conflict("This agent session is already running.", session_id=session, run_id=active.hex, status=status)
+
+
+def repeated(tx: Transaction, tenant_id: UUID, first: idempotency.First) -> Started:
+    """What the first request was told; for one that named its run's id, what the run's row tells."""
+    told = Started.from_first(first)
+    if told is not None:
+        return told
+    run_id = first.run_id
+    row = run_rows.read(tx, tenant_id, run_id) if run_id is not None else None
+    if run_id is None or row is None:
+        raise Conflict(f"The run id {run_id} is taken.", run_id=str(run_id))
+    return Started(run_id, row["conversation_id"], row["message_id"], 0, repeated=True)
+
+
+def answer(
+    coordinator: Coordinator,
+    tx: Transaction,
+    row: Mapping[str, Any],
+    request: Request,
+    started: Started,
+    budget: Mapping[str, int] | None = None,
+) -> Applied:
+    """The conversation's next turn goes to a locked run that waits.
+
+    `budget`: limits that the run has from now on. With them, or where nothing at all is said, the nodes go on that a
+    budget has stopped.
+    """
+    run_id, conversation_id = row["id"], row["conversation_id"]
+    canvas = coordinator.versions.canvas(tx, row["version_id"])
+    answered = taken_apart(canvas, row["state"]["forms"], request.inputs, request.query)
+    if budget:
+        budgets.put(tx, row["tenant_id"], Written("run", run_id, budget))
+        budgets.mark(tx, row["tenant_id"], run_id)
+    if budget or (not request.inputs and not request.query):
+        answered = going_on(answered, row["state"]["forms"])
+    answers = _answers(answered, request)
+    conversation = conversation_runs.lock(tx, row["tenant_id"], conversation_id)
+    if conversation is None:
+        raise NotFound("Session not found!", session_id=conversation_id.hex)  # deleted; its run is being cancelled
+    number = conversation_runs.user_said(tx, conversation, conversation_id, run_id, request.query)
+    run_rows.next_turn(
+        tx,
+        run_id,
+        request={**request.to_json(), "inputs": request.inputs},
+        message_id=started.message_id,
+        history_upto=number,
+        first_event=row["last_event"] + 1,
+    )
+    _set_globals(tx, row, request, number)
+    if answers is None and not answered.verdicts:
+        return coordinator.ask_again(tx, row)
+    return coordinator.resume(tx, row, answers, answered.verdicts)
+
+
+def _set_globals(tx: Transaction, row: Mapping[str, Any], request: Request, history_upto: int) -> None:
+    """A new turn's globals, as variables written by the forms it answers."""
+    known = values.final(tx, row["id"], is_whole=False).variables
+    seen = {**row["base"]["globals"], **{name: value for name, (value, _) in known.items()}}
+    changed = turn_globals({"globals": seen}, request, datetime.now())  # local time, as upstream
+    for activation in row["state"]["forms"]:
+        reports.put_variables(tx, row["id"], UUID(activation), changed)
+    if request.files:
+        run_rows.set_base(
+            tx,
+            row["id"],
+            base={**row["base"], "files": list(request.files)},
+            previous_run=row["previous_run"],
+            history_upto=history_upto,
+        )
+
+
+def first_of(
+    tx: Transaction,
+    tenant_id: UUID,
+    external: External | None,
+    key: tuple[str, str, bytes] | None,
+    started: Started,
+) -> idempotency.First | None:
+    """The first request with this external id or idempotency key; None if both now stand for this start.
+
+    An external id that comes with the key of an earlier request leads to the run of that request.
+    """
+    if external is not None:
+        earlier = external_ids.claim(tx, tenant_id, external, started.run_id)
+        if earlier is not None:
+            return idempotency.First(earlier, None)
+    first = claimed(tx, tenant_id, key, started)
+    if first is not None and first.run_id is not None and external is not None:
+        external_ids.point(tx, tenant_id, external, first.run_id)
+    return first
+
+
+def claimed(
+    tx: Transaction, tenant_id: UUID, key: tuple[str, str, bytes] | None, started: Started
+) -> idempotency.First | None:
+    """The first request with this idempotency key; None if there is no key, or it now stands for this start."""
+    return idempotency.claim(tx, tenant_id, *key, started.run_id, started.to_json()) if key is not None else None
+
+
+def _answers(answered: Answered, request: Request) -> Mapping[str, Any] | None:
+    """The answers of a turn: its inputs, or its query where exactly one field is open; None if it has neither.
+
+    What waits and has no fields (an Answer) is answered by any query, and takes it from the request itself.
+    """
+    forms = answered.forms
+    if answered.inputs and forms:
+        return answered.inputs
+    open_fields = {name: field for form in forms.values() for name, field in form[3].items()}
+    if len(open_fields) == 1 and request.query:
+        (name,) = open_fields
+        field = open_fields[name]
+        if not isinstance(field, Mapping):
+            return {name: request.query}
+        if "file" not in str(field.get("type") or "").lower():  # a sentence is no file
+            return {name: {**field, "value": request.query}}
+    return {} if request.query and not all(form[3] for form in forms.values()) else None

@@ -1,0 +1,270 @@
+"""The verbs of api and cli: start, resume, cancel.
+
+Each is one transaction that writes rows, then hints. An accepted run is a committed row: from there on it cannot be
+lost, whatever happens to the broker. Who has held a run looks afterwards, also when the verb was refused: a worker may
+have reported meanwhile and found the run taken (protocol.md, "No report is overlooked").
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+from uuid import UUID
+
+from sqlalchemy.exc import DBAPIError, IntegrityError
+
+from canvas.budget import EXCEEDED, SECONDS, out_of_time
+from canvas.errors import InvalidRequest, NotFound
+from canvas.routing.form_expiry import reason_of_expiry
+from canvas.state.run_state import RunStatus
+from scheduler.coordinator.coordinator import Coordinator, is_contradiction
+from scheduler.coordinator.run_start import Request
+from scheduler.lifecycle import external_keys
+from scheduler.lifecycle.accept import ON_BUSY, NotWaiting, Start, Started, WaitsNow, accept, answer, first_of, repeated
+from store.agents import conversation_runs, conversations, versions
+from store.agents.versions import VersionGone
+from store.db.transaction import Transaction
+from store.primitives.db_errors import may_be_repeated
+from store.primitives.ids import new_id
+from store.runs import run_rows
+from store.runs.decisions import Applied
+from store.runs.external_ids import External
+from store.tables.budgets import EACH
+from store.tenants import budgets
+from store.tenants.budgets import Written
+
+T = TypeVar("T")
+
+
+class RunNotFound(NotFound):
+    """There is no such run for this tenant."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lifecycle:
+    """The verbs that change runs. One per process."""
+
+    coordinator: Coordinator
+
+    def start_run(self, start: Start) -> Started:
+        """Start a run, or resume the one that waits for this conversation's next turn.
+
+        Where a run goes on or stops, `on_busy` counts: `refuse` raises Conflict, which names it; `enqueue` starts this
+        one after all that were accepted before; `interrupt` stops those, running and queued, and starts this one next.
+        Raises NotFound for a conversation of somebody else and for a version or agent that was deleted meanwhile,
+        InvalidRequest for a bad choice.
+        """
+        if start.on_busy not in ON_BUSY:
+            raise InvalidRequest(f'"on_busy" is {start.on_busy!r}. Use one of: {", ".join(ON_BUSY)}.')
+        is_new = start.run_id is None
+        start = replace(start, run_id=start.run_id or new_id())  # so that a second try finds what the first one made
+        while True:
+            try:
+                waiting = self._waiting_run(start)
+                if waiting is not None:
+                    return self.resume_run(
+                        start.tenant_id, waiting, start.request, start.idempotency, external=start.external
+                    )
+                started, applied, superseded = self._carry_out_start(start, is_new=is_new)
+                break
+            except (NotWaiting, WaitsNow):
+                continue  # somebody else has answered meanwhile, or the run has just come to ask
+        if applied is not None:
+            self.coordinator.dispatch.flush(applied)
+        for earlier in superseded:  # a crash before this is made good by the sweeper
+            self.cancel_run(start.tenant_id, earlier)
+        if superseded:
+            self.coordinator.advance_run(started.run_id)
+        return started
+
+    def resume_run(
+        self,
+        tenant_id: UUID,
+        run_id: UUID,
+        request: Request,
+        idempotency: tuple[str, str, bytes] | None = None,
+        budget: Mapping[str, int] | None = None,
+        *,
+        external: External | None = None,
+    ) -> Started:
+        """Give a waiting run its answers; without any it shows its forms once more.
+
+        `budget`: limits that the run has from now on; what a budget has stopped goes on with them. `external`: leads to
+        this run from now on.
+        Raises Conflict if the run does not wait, NotFound for another tenant's.
+        """
+
+        def resume(tx: Transaction) -> tuple[Started, Applied | None]:
+            row = self._locked(tx, tenant_id, run_id)
+            started = Started(run_id, row["conversation_id"], new_id(), row["last_event"], resumed=True)
+            first = first_of(tx, tenant_id, external, idempotency, started)
+            if first is not None:
+                return repeated(tx, tenant_id, first), None
+            if row["status"] != RunStatus.WAITING:
+                raise NotWaiting(f"Run {run_id} does not wait for input; it is {row['status']}.", status=row["status"])
+            if external is not None:  # before the commit: keys that are set later count
+                external_keys.forget(tx, self.coordinator.dispatch.bus, [external.text], run_id)
+            try:
+                return started, answer(self.coordinator, tx, row, request, started, budget)
+            except VersionGone as gone:  # the turn is accepted, and ends with the reason
+                return started, self.coordinator.end_without_version(tx, row, gone)
+
+        return self._holding(run_id, resume)
+
+    def cancel_run(self, tenant_id: UUID, run_id: UUID) -> RunStatus:
+        """Stop a run. A run that is over stays as it is, and no marker is left. The status afterwards.
+
+        The row comes first, the call to its attempts right after the commit; keys are for other programs.
+        """
+        bus = self.coordinator.dispatch.bus
+
+        def cancel(tx: Transaction) -> tuple[tuple[RunStatus, UUID], Applied | None]:
+            row = self._locked(tx, tenant_id, run_id)
+            status, conversation_id = RunStatus(row["status"]), row["conversation_id"]
+            if status.is_over:
+                return (status, conversation_id), None
+            if row["asked"] == "cancel":  # the call may have been lost
+                return (status, conversation_id), Applied(run_id, calls_off=True)
+            applied = self.coordinator.cancel(tx, row)
+            return (RunStatus.CANCELLED if applied.is_over else RunStatus.STOPPING, conversation_id), applied
+
+        def end(tx: Transaction, problem: Exception) -> tuple[tuple[RunStatus, UUID], Applied | None]:
+            row = self._locked(tx, tenant_id, run_id)
+            status, conversation_id = RunStatus(row["status"]), row["conversation_id"]
+            if status.is_over:
+                return (status, conversation_id), None
+            return (RunStatus.CANCELLED, conversation_id), self.coordinator.end_by_force(tx, row, problem)
+
+        try:
+            status, stopping_in = self._holding(run_id, cancel)
+        except RunNotFound:
+            raise
+        except Exception as error:  # whatever a bug of ours raises: a person who stops a run must be obeyed
+            if not is_contradiction(error):
+                raise
+            problem = error
+            status, stopping_in = self._holding(run_id, lambda tx: end(tx, problem))
+        if status is RunStatus.STOPPING:
+            bus.set_cancel_key(run_id)
+            if self._is_over(tenant_id, run_id):  # it has ended before the key was there to be cleared
+                bus.clear_cancel_keys(run_id, stopping_in)
+        return status
+
+    def cancel_session(self, tenant_id: UUID, conversation_id: UUID) -> None:
+        """Stop everything of a session, also what is queued in it: those first, so that none of them begins."""
+        with self.coordinator.database.transaction() as tx:
+            conversations.get(tx, tenant_id, conversation_id)
+            open_runs = conversation_runs.not_over(tx, conversation_id)
+        for run_id in open_runs:
+            self.cancel_run(tenant_id, run_id)
+
+    def cancel_by_key(self, run_id: UUID) -> None:
+        """A cancel key was seen, whoever set it: the run's own stops the run, its session's everything of that."""
+        with self.coordinator.database.transaction() as tx:
+            tenant_id = run_rows.tenant_of(tx, run_id)
+            row = run_rows.read(tx, tenant_id, run_id) if tenant_id is not None else None
+        if tenant_id is None or row is None or RunStatus(row["status"]).is_over:
+            return
+        if self.coordinator.dispatch.bus.is_session_cancelled(row["conversation_id"]):
+            with suppress(NotFound):  # the session was deleted meanwhile; its run is not
+                self.cancel_session(tenant_id, row["conversation_id"])
+        self.cancel_run(tenant_id, run_id)
+
+    def expire_form(self, run_id: UUID, reason: str) -> None:
+        """Nobody has answered a waiting run in time: it fails with that reason.
+
+        If the time was one that the canvas gives a form, the reason names both.
+        """
+
+        def expire(tx: Transaction) -> tuple[None, Applied | None]:
+            row = run_rows.lock(tx, run_id)
+            if row is None or row["status"] != RunStatus.WAITING or row["expires_at"] > datetime.now(UTC):
+                return None, None  # it was answered meanwhile, and may ask anew
+            try:
+                canvas = self.coordinator.versions.canvas(tx, row["version_id"])
+            except VersionGone as gone:
+                return None, self.coordinator.end_without_version(tx, row, gone)
+            asked = [form[0] for form in row["state"]["forms"].values()]
+            told = reason_of_expiry(canvas, asked, self.coordinator.form_expiry) or reason
+            return None, self.coordinator.fail(tx, row, told, "form_expired")
+
+        self._holding(run_id, expire)
+
+    def end_in_time(self, run_id: UUID, limit_ms: int) -> None:
+        """A run has taken longer than its budget of time allows: it fails, wherever it is."""
+
+        def end(tx: Transaction) -> tuple[None, Applied | None]:
+            row = run_rows.lock(tx, run_id)
+            if row is None or row["status"] not in (RunStatus.RUNNING, RunStatus.WAITING):
+                return None, None
+            return None, self.coordinator.fail(tx, row, out_of_time(limit_ms), EXCEEDED)
+
+        self._holding(run_id, end)
+
+    def set_budget(self, tenant_id: UUID, written: Written) -> None:
+        """Set limits. They count for runs that go on from their next calls of models.
+
+        Raises NotFound for a run or session of another tenant, InvalidRequest for seconds of anything but runs.
+        """
+        if SECONDS in written.limits and written.scope != "run":
+            raise InvalidRequest("Only runs have a limit of seconds.", field="budget.seconds")
+        is_one = written.scope_id not in (EACH, tenant_id)
+        with self.coordinator.database.transaction() as tx:
+            if is_one:
+                budgets.must_be_there(tx, tenant_id, written.scope, written.scope_id)
+            budgets.put(tx, tenant_id, written)
+        with self.coordinator.database.transaction() as tx:
+            unmarked = budgets.unmarked(tx, tenant_id, written.scope_id if is_one else EACH)
+        for run_id in unmarked:  # one by one: nobody holds two runs
+            self._holding(run_id, lambda tx, run_id=run_id: (budgets.mark(tx, tenant_id, run_id), None))
+
+    def _holding(self, run_id: UUID, verb: Callable[[Transaction], tuple[T, Applied | None]]) -> T:
+        """Carry out a verb that holds a run; then tell others, and look."""
+        try:
+            result, applied = self.coordinator.database.carry_out(verb)
+            if applied is not None:
+                self.coordinator.dispatch.flush(applied)
+        finally:
+            self.coordinator.look(run_id)
+        return result
+
+    def _is_over(self, tenant_id: UUID, run_id: UUID) -> bool:
+        with self.coordinator.database.transaction() as tx:
+            row = run_rows.read(tx, tenant_id, run_id)
+        return row is None or RunStatus(row["status"]).is_over
+
+    def _locked(self, tx: Transaction, tenant_id: UUID, run_id: UUID) -> Mapping[str, Any]:
+        row = run_rows.lock(tx, run_id)
+        if row is None or row["tenant_id"] != tenant_id:
+            raise RunNotFound(f"There is no run {run_id}.", run_id=str(run_id))
+        return row
+
+    def _active_run(self, start: Start) -> UUID | None:
+        if start.conversation_id is None:
+            return None
+        with self.coordinator.database.transaction() as tx:
+            return conversations.get(tx, start.tenant_id, start.conversation_id).active_run
+
+    def _waiting_run(self, start: Start) -> UUID | None:
+        """The conversation's run that waits for a person, if the next turn answers it."""
+        active = self._active_run(start)
+        if active is None or active == start.run_id:
+            return None
+        with self.coordinator.database.transaction() as tx:
+            row = run_rows.read(tx, start.tenant_id, active)
+        return active if row is not None and row["status"] == RunStatus.WAITING else None
+
+    def _carry_out_start(self, start: Start, *, is_new: bool) -> tuple[Started, Applied | None, Sequence[UUID]]:
+        """The start, what it has written, and the runs it interrupts."""
+        database = self.coordinator.database
+        try:
+            return database.carry_out(lambda tx: accept(self.coordinator, tx, start, is_new=is_new))
+        except DBAPIError as error:
+            # The same run_id came in meanwhile; or the transaction, which waits for nothing before its commit, has met
+            # a connection that had died in the pool, and whether it is stored nobody knows. Either way: read it.
+            if versions.is_gone(error):
+                raise VersionGone(versions.GONE, version_id=start.version_id.hex) from error
+            if not isinstance(error, IntegrityError) and not may_be_repeated(error):
+                raise
+            return database.carry_out(lambda tx: accept(self.coordinator, tx, start))

@@ -1,0 +1,221 @@
+"""From what a caller sends to a Start: which version runs, in which conversation, with which key."""
+
+import difflib
+import hashlib
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+from canvas.budget import limits_of
+from canvas.document import json_checks
+from canvas.errors import InvalidRequest, NotFound
+from scheduler.coordinator.run_start import Request
+from scheduler.lifecycle import accept
+from scheduler.lifecycle.accept import ON_BUSY, Start, Started
+from scheduler.lifecycle.lifecycle import Lifecycle
+from store.agents import conversations, versions
+from store.db.transaction import Transaction
+from store.runs import external_ids
+from store.runs.external_ids import External
+from store.tenants import idempotency
+
+ROUTE = "runs"  # idempotency keys of those who start runs without waiting, by HTTP or by the task
+
+OPTIONS: Mapping[str, tuple[type, ...]] = {
+    "query": (str, dict),
+    "inputs": (dict,),
+    "files": (list, tuple),
+    "user_id": (str,),
+    "session_id": (str,),
+    "name": (str,),
+    "version": (str,),
+    "release": (bool,),
+    "on_busy": (str,),
+    "idempotency_key": (str,),
+    "budget": (dict,),
+    "chat_template_kwargs": (dict,),
+}
+"""Options of a start that any other service may send, with the types of their values."""
+
+ONLY_OVER_HTTP = ("custom_header", "cancel_on_disconnect")
+"""Options that a message cannot have: secrets do not lie in a broker, and nobody is connected."""
+
+LATEST = "latest"  # a version: what was published last, the draft where nothing was
+
+
+def start_of(
+    tx: Transaction,
+    tenant_id: UUID,
+    run_id: UUID | None,
+    canvas_id: UUID,
+    options: Mapping[str, Any],
+    route: str = ROUTE,
+) -> Start:
+    """A Start from the options of the trigger. Raises InvalidRequest, which names the option, or NotFound."""
+    options = _storable(options)
+    session = options.get("session_id")
+    conversation_id = _id(session, "session_id") if session else None
+    if conversation_id is not None:
+        version_id = conversations.get(tx, tenant_id, conversation_id, canvas_id).version_id
+    else:
+        version_id = _version(tx, tenant_id, canvas_id, options)
+    return Start(
+        tenant_id=tenant_id,
+        canvas_id=canvas_id,
+        version_id=version_id,
+        request=_request(options),
+        run_id=run_id,
+        conversation_id=conversation_id,
+        conversation_name=str(options.get("name") or options.get("query") or "")[:250],
+        on_busy=str(options.get("on_busy") or "refuse"),
+        idempotency=_key(canvas_id, options, route),
+        budget=limits_of(options["budget"]) if options.get("budget") is not None else {},
+    )
+
+
+def repeated(
+    tx: Transaction, tenant_id: UUID, canvas_id: UUID, options: Mapping[str, Any], route: str = ROUTE
+) -> Started | None:
+    """What the first request with the key of these options was told; None for a new key, or none.
+
+    It holds whatever has become of canvas and conversation since. Raises Conflict for another request with the key.
+    """
+    key = _key(canvas_id, _storable(options), route)
+    first = idempotency.find(tx, tenant_id, *key) if key is not None else None
+    return Started.from_first(first) if first is not None else None
+
+
+def start_for(
+    lifecycle: Lifecycle, tenant_id: UUID, external_id: str, canvas_id: UUID, options: Mapping[str, Any]
+) -> Started:
+    """Start a run that its caller calls `external_id`. However often the caller asks for it, it is started once.
+
+    A turn that answers a form starts no run: the external id leads to the run that goes on. Raises InvalidRequest for
+    what the caller can mend, Conflict if another request has this external id.
+    """
+    options = _storable(options)
+    external = External(external_id, _digest(canvas_id, options), canvas_id, _request(options).to_json())
+    with lifecycle.coordinator.database.transaction() as tx:
+        first = external_ids.started_before(tx, tenant_id, external)
+        if first is not None:
+            return accept.repeated(tx, tenant_id, idempotency.First(first, None))
+        by_key = repeated(tx, tenant_id, canvas_id, options)
+        if by_key is not None:  # under another id
+            external_ids.claim(tx, tenant_id, external, by_key.run_id)
+            return by_key
+        earlier = _of_the_release_before(tx, tenant_id, canvas_id, external_id, options)
+        if earlier is not None:
+            return earlier
+        run_id = external_ids.own_id(external_id, datetime.now(UTC))
+        start = start_of(tx, tenant_id, run_id, canvas_id, options)
+    return lifecycle.start_run(replace(start, external=external))
+
+
+def _of_the_release_before(
+    tx: Transaction, tenant_id: UUID, canvas_id: UUID, external_id: str, options: Mapping[str, Any]
+) -> Started | None:
+    """What an earlier release answered to this request: it knew run ids by an idempotency key, for a day."""
+    if external_ids.uuid_of(external_id) is None or "idempotency_key" in options:
+        return None
+    key = f"run {external_ids.key_of(external_id)}"
+    return repeated(tx, tenant_id, canvas_id, {"idempotency_key": key, **options})
+
+
+def check_options(options: Mapping[str, Any]) -> None:
+    """Raise InvalidRequest for an option that a start does not have, or whose value is of another type."""
+    for name, value in options.items():
+        if name in ONLY_OVER_HTTP:
+            raise InvalidRequest(f'"{name}" is an option of the HTTP API only. {_known_options()}')
+        if name not in OPTIONS:
+            near = difflib.get_close_matches(name, OPTIONS, 1)
+            meant = f' Did you mean "{near[0]}"?' if near else ""
+            raise InvalidRequest(f"There is no option {name[:64]!r}.{meant} {_known_options()}")
+        if value is not None and not isinstance(value, OPTIONS[name]):
+            wanted = " or ".join(_JSON_NAMES[kind] for kind in OPTIONS[name] if kind in _JSON_NAMES)
+            raise InvalidRequest(f'"{name}" must be {wanted}, and is {type(value).__name__}.')
+    on_busy = options.get("on_busy")
+    if on_busy is not None and on_busy not in ON_BUSY:
+        raise InvalidRequest(f'"on_busy" is {on_busy[:64]!r}. Use one of: {", ".join(ON_BUSY)}.')
+
+
+_JSON_NAMES = {str: "a text", dict: "an object", list: "a list", bool: "true or false"}
+
+
+def _known_options() -> str:
+    return f"The options are: {', '.join(OPTIONS)}."
+
+
+def check_size(options: Mapping[str, Any], most_bytes: int) -> None:
+    """Raise InvalidRequest for options that no HTTP request could have brought: other services send them past the edge.
+
+    A query, inputs or descriptors of files of that size would be read again by every node.
+    """
+    try:
+        size = sum(len(json.dumps(value, default=str).encode()) for value in options.values())
+    except (ValueError, RecursionError) as error:
+        raise InvalidRequest(f"The options are no JSON that could be stored: {error}.") from None
+    if size > most_bytes:
+        raise InvalidRequest(
+            f"The options have {size} bytes, more than the {most_bytes} that EASEL_MAX_BODY_BYTES allows. Upload files."
+        )
+
+
+def _storable(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options as JSON that every row takes: other services send them over Celery, past any edge."""
+    try:
+        return json_checks.copied(options)
+    except json_checks.Unstorable as error:
+        raise InvalidRequest(f'"{error.field}" cannot be stored: {error.reason}.') from None
+
+
+def _key(canvas_id: UUID, options: Mapping[str, Any], route: str) -> tuple[str, str, bytes] | None:
+    key = options.get("idempotency_key")
+    return (route, idempotency.checked(key), _digest(canvas_id, options)) if key is not None else None
+
+
+def _digest(canvas_id: UUID, options: Mapping[str, Any]) -> bytes:
+    """SHA-256 of a request; the order in which somebody wrote its members does not matter."""
+    written = json.dumps({**options, "agent": str(canvas_id)}, sort_keys=True, default=str)
+    return hashlib.sha256(written.encode()).digest()
+
+
+def _version(tx: Transaction, tenant_id: UUID, canvas_id: UUID, options: Mapping[str, Any]) -> UUID:
+    wanted = options.get("version")
+    if wanted == LATEST:
+        with suppress(NotFound):
+            return versions.latest_released(tx, tenant_id, canvas_id).id
+    elif wanted and wanted != "draft":
+        return versions.version_by_id(tx, tenant_id, canvas_id, _id(wanted, "version")).id
+    if options.get("release"):
+        return versions.latest_released(tx, tenant_id, canvas_id).id
+    return versions.snapshot(tx, tenant_id, canvas_id).id
+
+
+def _request(options: Mapping[str, Any]) -> Request:
+    inputs = options.get("inputs")
+    if inputs is not None and not isinstance(inputs, Mapping):
+        raise InvalidRequest('"inputs" must be an object: field name -> value, or -> {"value": …, "type": …}.')
+    query = options.get("query")
+    if query is not None and not isinstance(query, str | dict):
+        raise InvalidRequest('"query" must be a text or an object.')
+    files = options.get("files") or ()
+    if not isinstance(files, list | tuple) or not all(isinstance(file, Mapping) for file in files):
+        raise InvalidRequest('"files" must be a list of descriptors {id, name, mime_type, created_by}.')
+    return Request(
+        query=query,
+        inputs=inputs,
+        files=tuple(files),
+        user_id=str(options.get("user_id") or ""),
+        chat_template_kwargs=options.get("chat_template_kwargs"),
+    )
+
+
+def _id(value: Any, name: str) -> UUID:
+    try:
+        return UUID(str(value))
+    except ValueError:
+        raise InvalidRequest(f'"{name}" is {value!r}, which is no id.') from None

@@ -1,0 +1,1 @@
+"""Messages: Celery tasks, event notifications, cancel messages, and what carries them."""

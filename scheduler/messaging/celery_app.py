@@ -1,0 +1,122 @@
+"""The Celery app: queues, routes, acknowledgement, serialization.
+
+Messages are hints: nothing we promise rests on the broker's acknowledgements, timers or results.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from ssl import CERT_REQUIRED
+from typing import Any
+
+from celery import Celery
+from kombu.entity import Exchange, Queue
+from kombu.transport import TRANSPORT_ALIASES
+
+Room = Callable[[Callable[[], object]], int]
+"""How many more hints a process takes. For none, what it is given is called once there may be room."""
+
+RUNS = "runs"
+NODES = "nodes"
+
+EXECUTE = "worker.execute"
+CANARY = "worker.canary"
+INGEST = "worker.ingest"
+EXTRACT = "worker.extract"
+ALIVE = "easel.alive"  # of each process to itself; scheduler/health/broker_probe.py
+OWN_QUEUE = "alive."  # how the name of the queue begins in which it is
+ADVANCE = "scheduler.advance"
+START = "scheduler.start"
+
+SPARE_CONNECTIONS = 16  # beside the publishing threads: Flower's inspection takes a dozen, and waits for ever for one
+STARTS_AHEAD = 1000  # messages of RabbitMQ that a scheduler takes: those with a countdown stay with it until it is over
+VERIFIED = {
+    "ssl_cert_reqs": CERT_REQUIRED
+}  # kombu itself would verify nothing; scheduler/messaging/amqp_transport.py: amqps
+VISIBILITY_TIMEOUT = 6 * 3600  # seconds; a message that is delivered twice claims nothing
+PUBLISHED_WITHIN = 0.5  # seconds, tried twice; who sends must not wait for a silent broker: the row is its own outbox
+RECONNECTS_EVERY = 1.0  # seconds, for ever; Celery itself waits longer and longer, and gives up after a while
+
+
+class _App(Celery):
+    """Celery, with connections for sending that give up sooner than those that wait for messages."""
+
+    def connection_for_write(self, url: str | None = None, **given: Any) -> Any:
+        if not _is_amqp(url or self.conf.broker_url):
+            options: dict[str, Any] = given.get("transport_options") or {}
+            given["transport_options"] = {"socket_timeout": PUBLISHED_WITHIN, **options}
+        return super().connection_for_write(url, **given)
+
+    def connection_for_read(self, url: str | None = None, **given: Any) -> Any:
+        connection = super().connection_for_read(url, **given)
+        again = {"interval_start": RECONNECTS_EVERY, "interval_step": 0, "interval_max": RECONNECTS_EVERY}
+        connection.ensure_connection = partial(connection.ensure_connection, **again)
+        return connection
+
+
+def make_app(broker_url: str, *, publishers: int = 8, room: Room | None = None) -> Celery:
+    """A Celery app on this broker. Redis or RabbitMQ: the URL decides.
+
+    `room`: how many hints its worker takes, beside what Celery itself allows; asked of Redis only.
+    """
+    TRANSPORT_ALIASES.update(dict.fromkeys(("redis", "rediss"), "scheduler.messaging.redis_transport:Transport"))
+    TRANSPORT_ALIASES.update(dict.fromkeys(("amqp", "pyamqp"), "scheduler.messaging.amqp_transport:Transport"))
+    TRANSPORT_ALIASES["amqps"] = "scheduler.messaging.amqp_transport:SSLTransport"
+    app = _App("easel", broker=broker_url)
+    is_amqp = _is_amqp(broker_url)
+    app.conf.update(
+        task_queues=[  # as any Celery client declares them: of the type that the RabbitMQ vhost has as its default
+            Queue(name, Exchange(name), routing_key=name) for name in (RUNS, NODES)
+        ],
+        task_default_queue=RUNS,
+        task_routes={"scheduler.*": {"queue": RUNS}, "worker.*": {"queue": NODES}},
+        worker_consumer="scheduler.messaging.consumer:Consumer",
+        task_ignore_result=True,
+        task_acks_late=True,
+        task_reject_on_worker_lost=True,
+        task_serializer="json",
+        accept_content=["json"],
+        task_track_started=False,
+        worker_prefetch_multiplier=1,
+        worker_hijack_root_logger=False,
+        worker_cancel_long_running_tasks_on_connection_loss=False,
+        worker_detect_quorum_queues=False,  # scheduler/messaging/amqp_transport.py needs no detection
+        broker_pool_limit=publishers + SPARE_CONNECTIONS,
+        broker_connection_retry_on_startup=True,
+        broker_connection_max_retries=None,
+        broker_channel_error_retry=True,  # of a Redis that is busy, full or a replica: Celery would end the process
+        broker_connection_timeout=2,
+        broker_use_ssl=VERIFIED if broker_url.startswith("rediss") else False,  # what the URL says comes before it
+        broker_transport_options=_transport(is_amqp, room),
+        enable_utc=True,
+    )
+    return app
+
+
+def take_ahead(app: Celery, threads: int) -> None:
+    """Let a scheduler take more than its threads carry out, where prefetch counts cannot grow as messages must wait.
+
+    RabbitMQ counts per consumer, so a few starts with a countdown would keep all others from a scheduler.
+    """
+    if _is_amqp(app.conf.broker_url):
+        app.conf.worker_prefetch_multiplier = max(1, STARTS_AHEAD // threads)
+
+
+def _is_amqp(url: str) -> bool:
+    return url.startswith(("amqp", "pyamqp"))
+
+
+def _transport(is_amqp: bool, room: Room | None) -> dict[str, Any]:
+    if is_amqp:
+        return {"confirm_publish": True}
+    return {
+        "hint_queues": (NODES,),  # not RUNS: a start of another service must not be lost
+        "own_queues": (OWN_QUEUE,),
+        "room": room,
+        "visibility_timeout": VISIBILITY_TIMEOUT,
+        "socket_timeout": 30,  # longer than any blocking read of kombu's
+        "socket_connect_timeout": 2,
+        "socket_keepalive": True,
+        "health_check_interval": 10,
+        "max_retries": 1,  # of a sender that finds no broker; the row is its own outbox
+        "interval_start": 0,
+    }

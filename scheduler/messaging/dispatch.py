@@ -1,0 +1,170 @@
+"""After a commit: hints to Celery, echoes to the bus. The only sender of messages.
+
+A hint that cannot be sent is logged and left: the row is its own outbox, and the sweeper sends it again.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+import redis
+import structlog
+from celery import Celery
+from celery.signals import after_task_publish, before_task_publish
+from kombu.exceptions import KombuError, OperationalError
+
+from scheduler.messaging.celery_app import ADVANCE, CANARY, EXECUTE, EXTRACT, INGEST, NODES, RUNS
+from scheduler.messaging.celery_message import envelope
+from scheduler.messaging.circuit_breaker import Silence
+from scheduler.messaging.event_notifier import Echo
+from scheduler.messaging.redis_bus import Bus
+from scheduler.metrics import Counters
+from store.runs.decisions import Applied
+from store.runs.new_activations import Hint
+
+log = structlog.get_logger()
+
+CANARY_KEPT = 6 * 3600
+"""Seconds after which a canary is not worth its task any more. Sender and receiver each go by their own clock for it,
+so clocks that are less than this apart hide no lost hint."""
+
+WORK_KEPT = 3600  # seconds; meanwhile the sweeper has sent it again
+
+
+class Dispatch:
+    """Sends what a fold has decided. Threads of a process share one.
+
+    A broker that keeps silent is left alone for a second: what is not sent meanwhile, the sweeper sends later.
+    `is_broker`: the bus's Redis carries the hints as well. `is_straight`: then they need no Celery to get there.
+    """
+
+    def __init__(
+        self,
+        app: Celery,
+        bus: Bus,
+        counters: Counters | None = None,
+        *,
+        is_broker: bool = False,
+        is_straight: bool = False,
+    ) -> None:
+        self._app = app
+        self.bus = bus
+        self._is_broker = is_broker
+        self._is_straight = is_straight
+        self.counters = counters or Counters()
+        self._silence = Silence()
+
+    def flush(self, applied: Applied) -> None:
+        """Send a fold's hints and echo its events; first of all the call to stop, for somebody pays for each word."""
+        if applied.calls_off:
+            self.bus.call_off(applied.run_id)
+        last = applied.events[-1][0] if applied.events else None
+        echo = Echo(applied.run_id, last, applied.is_over) if last is not None else None
+        self.hint([*applied.hints, *applied.promoted()], echo)
+        if applied.is_over:
+            self.counters.run(applied.status)
+        if applied.is_over and applied.conversation_id is not None:
+            self.bus.clear_cancel_keys(applied.run_id, applied.conversation_id)
+        if applied.forget_names is not None:
+            applied.forget_names()
+        if applied.next_run is not None:
+            self.advance(applied.next_run)
+
+    def hint(self, hints: Sequence[Hint], echo: Echo | None = None) -> None:
+        """Tell workers that activations are ready, and listeners what is stored."""
+        if hints and not self._silence.holds():
+            if self._goes_straight():
+                self._put(hints, echo)
+                return
+            self._send_each(hints)
+        if echo is not None:
+            self.bus.echo(echo.run_id, echo.number, is_over=echo.is_over)
+
+    def advance(self, run_id: UUID) -> None:
+        """Ask a scheduler to look at a run."""
+        self._send(ADVANCE, (str(run_id),), RUNS)
+
+    def canary(self, sent_at: datetime) -> None:
+        """Send an empty task through the nodes' queue, to learn whether it moves."""
+        self._send(CANARY, (sent_at.isoformat(),), NODES, expires=CANARY_KEPT)
+
+    def ingest(self) -> None:
+        """Tell workers that documents of knowledge bases wait to be read."""
+        self._send(INGEST, (), NODES, expires=WORK_KEPT)
+
+    def extract(self) -> None:
+        """Tell workers that memories were told something that is to be looked through."""
+        self._send(EXTRACT, (), NODES, expires=WORK_KEPT)
+
+    def has_forgotten(self) -> bool:
+        """Whether all hints on their way are known to have been lost since this was asked last."""
+        return self._is_broker and self.bus.has_forgotten()
+
+    # -- two ways ------------------------------------------------------------------------------------------------
+    def _goes_straight(self) -> bool:
+        """Whether hints go into the broker's list as we write them: not if tracers watch Celery send."""
+        return self._is_straight and not (before_task_publish.receivers or after_task_publish.receivers)
+
+    def _put(self, hints: Sequence[Hint], echo: Echo | None) -> None:
+        messages = [envelope(EXECUTE, ids, NODES, shadow) for ids, shadow in map(_told, hints)]
+        try:
+            self.bus.deliver(NODES, messages, echo)
+        except redis.RedisError as error:
+            self._failed(hints, error)
+        else:
+            self._silence.ends()
+
+    def _send_each(self, hints: Sequence[Hint]) -> None:
+        try:
+            with self._app.producer_or_acquire() as producer:
+                for ids, shadow in map(_told, hints):
+                    self._app.send_task(
+                        EXECUTE,
+                        args=ids,
+                        queue=NODES,
+                        producer=producer,
+                        shadow=shadow,
+                        argsrepr=repr(ids),
+                        kwargsrepr="{}",
+                        ignore_result=True,
+                        retry=False,
+                    )
+        except (OperationalError, KombuError, OSError) as error:
+            self._failed(hints, error)
+        else:
+            self._silence.ends()
+
+    def _failed(self, hints: Sequence[Hint], error: Exception) -> None:
+        self._silence.begins()
+        log.warning("hints_not_sent", hints=len(hints), error=str(error))
+
+    def _send(self, task: str, args: tuple[str, ...], queue: str, expires: int | None = None) -> None:
+        if self._silence.holds():
+            return
+        if send(self._app, task, args, queue, expires):
+            self._silence.ends()
+        else:
+            self._silence.begins()
+
+
+def _told(hint: Hint) -> tuple[tuple[str, str], str]:
+    """What a worker needs of a hint, and what Flower shows of it."""
+    return (str(hint.run_id), str(hint.activation_id)), shown_as(hint.component)
+
+
+def shown_as(component: str) -> str:
+    """What Flower calls the task of a node."""
+    return f"node:{component}"
+
+
+def send(app: Celery, task: str, args: tuple[Any, ...], queue: str, expires: float | None = None) -> bool:
+    """Send a small task; False, and a line in the log, if the broker does not take it."""
+    try:
+        app.send_task(
+            task, args=args, queue=queue, expires=expires, argsrepr=repr(args), ignore_result=True, retry=False
+        )
+    except (OperationalError, KombuError, OSError) as error:
+        log.warning("message_not_sent", task=task, error=str(error))
+        return False
+    return True

@@ -1,0 +1,1 @@
+"""Runs and events as readers see them."""

@@ -1,0 +1,97 @@
+"""Views of a whole run, put together from its rows: outputs of every node, globals, history, the answer.
+
+For people, clients and tests; nothing that runs a node reads these.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from canvas.document.document import Entry
+from canvas.graph import container_outputs, parallel_items
+from canvas.graph.canvas import Canvas, Kind
+from canvas.state.run_state import RunStatus, entry_text, scope_key
+from scheduler.coordinator.version_cache import Versions
+from store.agents import conversations
+from store.db.transaction import Transaction
+from store.runs import message_streams, scopes, values
+
+Declared = Callable[[Entry], tuple[str, ...]]
+
+SYS_HISTORY = "sys.history"
+
+
+def outputs_of(
+    tx: Transaction, versions: Versions, row: Mapping[str, Any], declared: Declared
+) -> dict[str, dict[str, Any]]:
+    """The outputs of every node of a run's canvas: null where declared and not set (components 1.2)."""
+    compiled = versions.to_show(tx, row["version_id"])
+    known = values.final(tx, row["id"])
+    kept = row["base"].get("values", {})
+    shown: dict[str, dict[str, Any]] = {}
+    for entry in compiled.document.entries.values():
+        slots: dict[str, Any] = dict.fromkeys(declared(entry))
+        slots |= kept.get(entry.id, {})
+        outputs, place = known.outputs.get(entry.id, ({}, b""))
+        slots |= outputs
+        prefix = f"{entry.id}@"
+        for name, (value, written) in known.variables.items():
+            if name.startswith(prefix) and written >= place:
+                slots[name.removeprefix(prefix)] = value
+        shown[entry.id] = slots
+    if row["status"] != RunStatus.SUCCEEDED:
+        _add_open_containers(tx, compiled.canvas, row, shown)
+    return shown
+
+
+def _add_open_containers(
+    tx: Transaction, canvas: Canvas, row: Mapping[str, Any], shown: dict[str, dict[str, Any]]
+) -> None:
+    """An Iteration that did not end shows what its passes had collected so far; side by side they leave nothing."""
+    for node in canvas.nodes:
+        refs = container_outputs.collected_by(canvas, node) if node.kind is Kind.ITERATION else {}
+        if not refs or parallel_items.at_once(node.params) > 1:
+            continue
+        visit = canvas.nodes[canvas.items[node.number]]
+        scope = scopes.last_of(tx, row["id"], visit.id)
+        if scope is None:
+            continue
+        key = scope_key(scope)
+        children = container_outputs.children_collected(refs)
+        passes = values.of_passes(tx, row["id"], entry_text(key), children, row["revision"])
+        before = {child: dict.fromkeys(shown.get(child, {})) for child in children}
+        shown[node.id] |= container_outputs.collect(refs, passes, key[-1][2], before)
+
+
+def globals_of(tx: Transaction, row: Mapping[str, Any]) -> dict[str, Any]:
+    """The globals of a run as they stand, `sys.history` put together from the conversation."""
+    known = dict(row["base"].get("globals", {}))
+    left = values.final(tx, row["id"], is_whole=False).variables
+    known |= {name: value for name, (value, _) in left.items() if "@" not in name}
+    if SYS_HISTORY not in known:
+        known[SYS_HISTORY] = [history_line(role, content) for role, content in history_of(tx, row)]
+    known.setdefault("sys.files", row["base"].get("files", []))
+    return known
+
+
+def history_line(role: str, content: Any) -> str:
+    """One line of `sys.history`: an object query as JSON, an assistant's outputs in native text form (engine 3)."""
+    is_object = role == "user" and isinstance(content, dict | list)
+    return f"{role}: {json.dumps(content, ensure_ascii=False) if is_object else content}"
+
+
+def history_of(tx: Transaction, row: Mapping[str, Any]) -> list[list[Any]]:
+    """The conversation as [role, content] pairs; an assistant's content is the outputs object (engine 3.11)."""
+    entries = conversations.history(tx, row["conversation_id"], 2**31 - 1, 2**31 - 1)
+    return [[entry["role"], entry["content"]] for entry in entries]
+
+
+def answer_of(tx: Transaction, row: Mapping[str, Any]) -> str:
+    """All that was said in the current turn of the conversation, in the order in which it was heard.
+
+    A Message that had begun before it and ended in it is shown whole.
+    """
+    first = row["first_event"]
+    return "".join(
+        turn.text for turn in message_streams.opened(tx, row["id"]) if turn.closed_at is None or turn.closed_at >= first
+    )

@@ -1,0 +1,60 @@
+"""What a turn sets, and what it leaves as it was."""
+
+from datetime import datetime
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scheduler.coordinator.run_start import Request, turn_globals
+
+NOON = datetime(2025, 1, 2, 12, 0, 0)
+JSON = st.none() | st.text(max_size=5) | st.integers() | st.lists(st.integers(), max_size=2)
+OBJECTS = st.dictionaries(st.text(max_size=3), JSON, max_size=3)
+
+
+def test_a_turn_knows_its_date_and_its_number():
+    assert changed({"sys.conversation_turns": 4}) == {"sys.date": "2025-01-02 12:00:00", "sys.conversation_turns": 5}
+
+
+def test_a_counter_that_was_spoiled_begins_anew():
+    assert changed({"sys.conversation_turns": "many"})["sys.conversation_turns"] == 1
+    assert changed({})["sys.conversation_turns"] == 1
+
+
+def test_what_a_turn_brings_takes_the_place_of_what_was_there():
+    found = changed({}, query="Hi", user_id="ann", chat_template_kwargs={"thinking": True})
+
+    assert found["sys.query"] == "Hi"
+    assert found["sys.user_id"] == "ann"
+    assert found["sys.chat_template_kwargs"] == {"thinking": True}
+
+
+def test_what_a_turn_does_not_bring_stays():
+    found = changed({"sys.query": "before", "sys.user_id": "ann"}, query="", user_id="", chat_template_kwargs={})
+
+    assert not found.keys() & {"sys.query", "sys.user_id", "sys.chat_template_kwargs"}
+
+
+def test_a_question_may_be_an_object():
+    assert changed({}, query={"content": "Hi"})["sys.query"] == {"content": "Hi"}
+
+
+@given(
+    st.builds(
+        Request,
+        query=JSON | OBJECTS,
+        inputs=st.none() | OBJECTS,
+        files=st.lists(OBJECTS, max_size=2).map(tuple),
+        user_id=st.text(max_size=3),
+        webhook_payload=st.none() | OBJECTS,
+        chat_template_kwargs=st.none() | OBJECTS,
+        options=OBJECTS,
+    )
+)
+def test_a_request_comes_back_from_its_row_as_it_was(request: Request):
+    assert Request.from_json(request.to_json()) == request
+
+
+def changed(globals_: dict[str, Any], **request: Any) -> dict[str, Any]:
+    return turn_globals({"globals": globals_}, Request(**request), NOON)

@@ -1,0 +1,169 @@
+"""Echoes: few of them, the last number of each run, and nobody's end is kept back."""
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from structlog.testing import capture_logs
+
+from scheduler.messaging import event_notifier
+from scheduler.messaging.event_notifier import Echo, Echoes
+
+ONE, TWO = UUID(int=1), UUID(int=2)
+PATIENCE = 10.0  # seconds for what another thread does
+FOR_EVER = 600.0
+
+
+@dataclass
+class Heard:
+    """Stands where Redis is, and takes what is sent as soon as a test lets it."""
+
+    sendings: list[list[Echo]] = field(default_factory=list)
+    _free: threading.Event = field(default_factory=threading.Event)
+    _came: threading.Condition = field(default_factory=threading.Condition)
+
+    def __call__(self, sent: Sequence[Echo]) -> None:
+        with self._came:
+            self.sendings.append(sorted(sent, key=lambda echo: echo.run_id))
+            self._came.notify_all()
+        assert self._free.wait(PATIENCE)
+
+    def let_go(self) -> None:
+        self._free.set()
+
+    def waited_for(self, sendings: int) -> list[list[Echo]]:
+        with self._came:
+            assert self._came.wait_for(lambda: len(self.sendings) >= sendings, PATIENCE)
+        return self.sendings
+
+
+@pytest.fixture
+def heard() -> Iterator[Heard]:
+    heard = Heard()
+    yield heard
+    heard.let_go()
+
+
+@pytest.fixture
+def a_sender() -> Iterator[Callable[[Callable[[Sequence[Echo]], object]], Echoes]]:
+    made: list[Echoes] = []
+
+    def make(send: Callable[[Sequence[Echo]], object]) -> Echoes:
+        made.append(Echoes(send))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+Make = Callable[[Callable[[Sequence[Echo]], object]], Echoes]
+
+
+def test_of_each_run_the_last_number_stands_for_those_before_it(a_sender: Make, heard: Heard):
+    sender = a_sender(heard)
+    sender.put(Echo(ONE, 1))
+    heard.waited_for(1)
+
+    for number in (2, 3, 4):
+        sender.put(Echo(ONE, number))
+    sender.put(Echo(TWO, 7))
+    heard.let_go()
+
+    assert heard.waited_for(2) == [[Echo(ONE, 1)], [Echo(ONE, 4), Echo(TWO, 7)]]
+
+
+@given(st.lists(st.tuples(st.integers(1, 9), st.booleans()), min_size=1))
+def test_an_end_and_the_highest_number_are_never_lost_in_what_order_they_come(told: list[tuple[int, bool]]):
+    whole: Echo | None = None
+    for number, is_over in told:
+        whole = Echo(ONE, number, is_over).after(whole)
+
+    assert whole == Echo(ONE, max(number for number, _ in told), any(is_over for _, is_over in told))
+
+
+def test_what_comes_right_behind_a_sending_waits_and_the_end_of_a_run_takes_it_along(
+    a_sender: Make, heard: Heard, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(event_notifier, "EVERY", FOR_EVER)
+    sender = a_sender(heard)
+    heard.let_go()
+    sender.put(Echo(ONE, 1))
+    heard.waited_for(1)
+
+    sender.put(Echo(ONE, 2))
+    sender.put(Echo(ONE, 3))
+    sender.put(Echo(TWO, 9, is_over=True))
+
+    assert heard.waited_for(2) == [[Echo(ONE, 1)], [Echo(ONE, 3), Echo(TWO, 9, is_over=True)]]
+
+
+def test_what_waits_leaves_after_a_moment_although_nothing_more_happens(a_sender: Make, heard: Heard):
+    sender = a_sender(heard)
+    heard.let_go()
+    sender.put(Echo(ONE, 1))
+    heard.waited_for(1)
+
+    sender.put(Echo(ONE, 2))
+
+    assert heard.waited_for(2)[1] == [Echo(ONE, 2)]
+
+
+def test_many_echoes_within_a_moment_are_one_sending(a_sender: Make, heard: Heard, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(event_notifier, "EVERY", FOR_EVER)
+    sender = a_sender(heard)
+    heard.let_go()
+    sender.put(Echo(ONE, 1))
+    heard.waited_for(1)
+
+    for number in range(2, 1000):
+        sender.put(Echo(ONE, number))
+    sender.close()
+
+    assert heard.sendings == [[Echo(ONE, 1)], [Echo(ONE, 999)]]
+
+
+def test_who_goes_down_sends_what_is_left_and_ends(a_sender: Make, heard: Heard, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(event_notifier, "EVERY", FOR_EVER)
+    sender = a_sender(heard)
+    heard.let_go()
+    sender.put(Echo(ONE, 1))
+    heard.waited_for(1)
+    sender.put(Echo(ONE, 2))
+
+    sender.close()
+    sender.close()
+
+    assert heard.sendings[1:] == [[Echo(ONE, 2)]]
+
+
+def test_who_has_nothing_to_say_ends_at_once(a_sender: Make, heard: Heard):
+    sender = a_sender(heard)
+
+    sender.close()
+    sender.put(Echo(ONE, 1))
+
+    assert heard.sendings == []
+
+
+def test_a_sending_that_raises_is_told_and_the_next_one_goes_out(a_sender: Make, heard: Heard):
+    heard.let_go()
+
+    def send(sent: Sequence[Echo]) -> None:
+        heard(sent)
+        if len(heard.sendings) == 1:
+            raise ValueError("not a word")
+
+    sender = a_sender(send)
+    with capture_logs() as logs:
+        sender.put(Echo(ONE, 1))
+        heard.waited_for(1)
+        sender.put(Echo(ONE, 2))
+        heard.waited_for(2)
+
+    assert heard.sendings == [[Echo(ONE, 1)], [Echo(ONE, 2)]]
+    assert [line["event"] for line in logs] == ["echoes_not_sent"]
