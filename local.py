@@ -27,9 +27,9 @@ from settings import Settings
 from store.db.database import Database
 from store.files.storage import large_values_of
 from store.monitoring import queue_probes
-from worker.process import worker_of
+from worker.bootstrap import worker_of
+from worker.fastpath.inline_tasks import NodeRequest, eager
 from worker.runtime import Worker
-from worker.tasks_in_place import NodeRequest, eager
 
 LONGEST_READ = 0.2  # seconds of one blocking read from Redis, which the end of an engine waits for
 

@@ -1,4 +1,6 @@
-"""NodeContext: all that a component may touch. `worker/context.py` keeps this promise; tests use `tests/fakes.py`."""
+"""NodeContext: all that a component may touch. `worker/context/node_context.py` keeps this promise; tests use
+`tests/fakes.py`.
+"""
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager

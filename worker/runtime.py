@@ -31,18 +31,18 @@ from store.db.database import Database
 from store.files.blobs import Blobs
 from store.primitives.encryption import SealingKey
 from store.tenants import uploads
-from worker.allowance import Allowance
-from worker.claims import Claims
-from worker.context import TimeLimit
-from worker.eager import Eager
-from worker.execution import Execution
-from worker.lease import Leases
-from worker.loop import Loop
-from worker.mcp import McpServers
-from worker.models import Models
-from worker.outside import Outside, Reach
-from worker.speech import AudioInRedis, Voices
-from worker.working_off import WorkingOff
+from worker.context.node_context import TimeLimit
+from worker.context.output_limits import Allowance
+from worker.event_loop import Loop
+from worker.executor import Execution
+from worker.fastpath.claim_batcher import Claims
+from worker.fastpath.continuation import Eager
+from worker.leases.leases import Leases
+from worker.services.background_jobs import WorkingOff
+from worker.services.factory import Outside, Reach
+from worker.services.mcp import McpServers
+from worker.services.models import Models
+from worker.services.tts import AudioInRedis, Voices
 
 ReadFile = Callable[[UUID, UUID, Mapping[str, Any], str], str | UnreadFile]
 """(tenant, run, descriptor, layout) -> the text of a file, or its bytes."""

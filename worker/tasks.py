@@ -28,12 +28,12 @@ from scheduler.messaging.celery_startup import connect_start
 from scheduler.metrics import Counters
 from store.files.storage import large_values_of
 from store.monitoring import queue_probes
-from worker.admission import ADMISSION
-from worker.lease import LAST_REPORTS
-from worker.process import worker_of
+from worker.bootstrap import worker_of
+from worker.fastpath.admission import ADMISSION
+from worker.fastpath.inline_tasks import NodeRequest, eager
+from worker.leases.leases import LAST_REPORTS
+from worker.leases.loop_watchdog import Turning
 from worker.runtime import Worker
-from worker.tasks_in_place import NodeRequest, eager
-from worker.turning import Turning
 
 log = structlog.get_logger()
 

@@ -84,7 +84,7 @@ class Channel(redis.Channel):
     QoS = QoS
     hint_queues: tuple[str, ...] = ()  # a transport option
     own_queues: tuple[str, ...] = ()  # likewise: how queues begin that a process fills for itself
-    room: Room | None = None  # likewise: how many hints to take; worker/admission.py
+    room: Room | None = None  # likewise: how many hints to take; worker/fastpath/admission.py
     from_transport_options = (*redis.Channel.from_transport_options, "hint_queues", "own_queues", "room")
     _will_look = False  # for room
     _asking: Any = None

@@ -49,7 +49,7 @@ from store.tables.runs import activations as activation_rows
 from store.tables.runs import node_values
 from store.tenants import tenants
 from tests import builders
-from worker.reporting import LeaseGone, Reporting
+from worker.reporter import LeaseGone, Reporting
 from worker.runtime import Figures, Worker
 
 PATIENCE = 60.0  # seconds for a fact that other threads or processes bring about

@@ -18,7 +18,7 @@ from store.knowledge import documents
 from store.primitives.ids import new_id
 from store.tenants import tenants
 from tests.integration.knowledge_bases import EMBEDDING, EYES, Shop, Vendor
-from worker.models import Models
+from worker.services.models import Models
 
 
 @pytest.fixture

@@ -177,7 +177,7 @@ def test_a_worker_hears_calls_again_once_its_line_is_back(bench: Bench, patient:
 def test_a_call_that_was_lost_while_nobody_heard_is_made_good_when_the_worker_hears_again(
     bench: Bench, patient: Patient, line: Line, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("worker.lease.DEAF", NEVER.total_seconds())
+    monkeypatch.setattr("worker.leases.leases.DEAF", NEVER.total_seconds())
     run = patient.start("begin -> work")
     worker = bench.a_worker(bench.a_coordinator(redis_url=line.url), renew_every=NEVER, cancel_poll=NEVER)
 

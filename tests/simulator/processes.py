@@ -1,7 +1,7 @@
 """The processes of an installation: workers, schedulers, sweepers, and people at an API.
 
 Each is production code on actors. Of a worker the component's work is a script's (`Attempted`); everything around it,
-from the hint to the look after the report, is `worker/execution.py`, `worker/lease.py` and `worker/reporting.py`.
+from the hint to the look after the report, is `worker/executor.py`, `worker/leases/leases.py` and `worker/reporter.py`.
 """
 
 import asyncio
@@ -45,12 +45,12 @@ from tests.simulator.stories import Play
 from tests.simulator.tables import Server
 from tests.simulator.twins_runs import unpacked
 from tests.simulator.world import Broken, Process, World
-from worker.acting import Acting
-from worker.attempting import Attempting
-from worker.claims import Claims
-from worker.execution import Execution
-from worker.lease import Leases
-from worker.voice import Voice
+from worker.attempt import Attempting
+from worker.context.side_effects import Acting
+from worker.context.text_stream import Voice
+from worker.executor import Execution
+from worker.fastpath.claim_batcher import Claims
+from worker.leases.leases import Leases
 
 LEASE = timedelta(seconds=10)
 RENEW_EVERY = timedelta(seconds=3)

@@ -14,7 +14,7 @@ from tests.simulator.processes import Attempted, Habits, Installation
 from tests.simulator.stories import plays
 from tests.simulator.tables import Server
 from tests.simulator.world import Broken, World
-from worker import execution
+from worker import executor
 
 MOST_STEPS = 20_000
 IN_TIME = 90.0  # seconds from the last fault to the end of every run
@@ -129,5 +129,5 @@ def _errands(drawn: random.Random, world: World) -> list[Errand]:
 @contextmanager
 def playing() -> Generator[None]:
     """Within this block schedules can be played."""
-    with stage.played((execution, "Attempting", Attempted)):
+    with stage.played((executor, "Attempting", Attempted)):
         yield

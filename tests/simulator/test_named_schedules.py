@@ -30,7 +30,7 @@ from tests.simulator.schedule import playing
 from tests.simulator.stories import Play, play_of
 from tests.simulator.tables import Server
 from tests.simulator.world import Process, World
-from worker.reporting import Reporting
+from worker.reporter import Reporting
 
 RUN = UUID(int=1 << 80 | 0x7 << 76 | 0b10 << 62 | 1)
 LEASE = timedelta(seconds=10)

@@ -31,7 +31,7 @@ MAY_IMPORT = {
 LEAVES = {"settings", "telemetry"}
 READ_LEAVES = (
     "worker/tasks.py",
-    "worker/process.py",
+    "worker/bootstrap.py",
     "scheduler/tasks.py",
     "scheduler/sweeper/sweeper.py",
     "api/app.py",
@@ -112,7 +112,7 @@ def test_every_module_of_ours_is_in_the_table() -> None:
         ("cli/runs.py", "from api.app import create_app"),
         ("bench/match.py", "from cli.up import up"),
         ("bench/proxy.py", "from tests.faults.proxy import Proxy"),
-        ("worker/execution.py", "from settings import load"),
+        ("worker/executor.py", "from settings import load"),
         ("components/nodes/llm/llm.py", "from tests.fakes import FakeContext"),
         ("store/db/database.py", "import embedded"),
     ],

@@ -36,7 +36,7 @@ from tests.integration.worker.provider import FIRST_WORD, hanging_model
 from tests.services import emptied_redis, fresh_database, running, shared_folder
 from tests.upgrade.recording import Recording
 from tests.upgrade.scenes import CONVERSATION, IDEMPOTENCY, RULES, SCENES, go_on
-from worker import voice
+from worker.context import text_stream
 
 SLOW = {"user": "slow", "delay_ms": 10**9}  # a model that is still at it when the database is recorded
 SECRET = "the sealing key of recorded databases"
@@ -153,7 +153,7 @@ def everything_at_work(stage: Stage) -> Generator[None]:
     bench, still = stage.bench, stage.still
     bench.script = Script([SLOW, *helped_slowly(), *RULES])
     with hanging_model() as provider, pytest.MonkeyPatch.context() as patched:
-        patched.setattr(voice, "WRITTEN_EVERY", 0.0)
+        patched.setattr(text_stream, "WRITTEN_EVERY", 0.0)
         still.accounts = [provider.account]
         workers = bench.a_worker(), still.a_worker()
         with at_work(bench, workers[0], threads=20), at_work(still, workers[1], threads=1):

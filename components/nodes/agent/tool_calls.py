@@ -150,7 +150,7 @@ class ToolCalls:
             limited = "" if function.limit is not None else function.component
             raise _BadCall(timed_out(round(seconds, 1), limited if own <= left else AGENT)) from None
         finally:
-            self.ends_at += limit.stood_still  # as the attempt's own time (worker/patience.py)
+            self.ends_at += limit.stood_still  # as the attempt's own time (worker/context/rate_limit_wait.py)
 
 
 def figures(usage: Usage) -> list[Any]:

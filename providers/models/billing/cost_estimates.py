@@ -1,7 +1,8 @@
 """What calls of models may cost, before they begin: what each asks of budgets, and how a process counts.
 
 The budgets themselves are rows (store/tenants/budgets.py), the rule is in canvas/budget.py. Whoever keeps a purse says
-which of them count: worker/purse.py those of a run, knowledge/billing.py those of a tenant where no run asks.
+which of them count: worker/context/run_budget.py those of a run, knowledge/billing.py those of a tenant where no run
+asks.
 """
 
 import asyncio

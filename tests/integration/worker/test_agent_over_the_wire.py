@@ -13,7 +13,7 @@ from providers.models.vendors.accounts import Account, AccountModel
 from store.runs import journal
 from tests.builders import says
 from tests.integration.engine import Bench, Run, at_work
-from worker.outside import Reach
+from worker.services.factory import Reach
 
 MODEL = "m@OpenAI-API-Compatible"
 SEARCHED = {"results": [{"title": "Prices", "url": "https://example.com/a", "content": "Up 4% in May."}]}

@@ -16,7 +16,7 @@ from store.agents.canvas_secrets import CanvasSecrets
 from store.primitives.encryption import SealingKey
 from store.primitives.ids import new_id
 from tests.integration.engine import Bench, Run
-from worker.outside import Reach
+from worker.services.factory import Reach
 
 KEY = SealingKey.of("a secret that is long")
 SECRET = "of-invoke-1234567890"

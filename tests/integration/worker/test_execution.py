@@ -24,9 +24,9 @@ from store.runs.reports import Written
 from store.tables.runs import activations as rows
 from tests.builders import default, goto, says
 from tests.integration.engine import Bench, Run, reporting, until
-from worker import attempting
-from worker.allowance import Allowance
-from worker.reporting import Reporting
+from worker import attempt
+from worker.context.output_limits import Allowance
+from worker.reporter import Reporting
 
 FORKED = "begin -> work -> after; begin -> other"
 
@@ -363,7 +363,7 @@ def test_a_worker_that_wakes_up_long_after_its_lease_is_refused_and_no_step_is_s
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ):
     logged = CapturingLogger()
-    monkeypatch.setattr("worker.reporting.log", logged)  # whatever level another test has set
+    monkeypatch.setattr("worker.reporter.log", logged)  # whatever level another test has set
     bench.does(list=lambda ctx: Finished(outputs={"result": [1]}))
     each = {"items_ref": "list@result", "outputs": {}}
     run = bench.start("begin -> list -> each -> after", "each: item -> work", each=each)
@@ -381,7 +381,7 @@ def test_a_worker_that_wakes_up_long_after_its_lease_is_refused_and_no_step_is_s
 
 
 def test_an_outage_while_a_node_works_is_no_fault_of_the_nodes(bench: Bench, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(attempting, "PAUSE", 0.0)
+    monkeypatch.setattr(attempt, "PAUSE", 0.0)
     tries: list[str] = []
 
     def away_at_first(ctx: NodeContext) -> Outcome:
@@ -400,7 +400,7 @@ def test_an_outage_while_a_node_works_is_no_fault_of_the_nodes(bench: Bench, mon
 def test_a_node_that_meets_an_outage_whenever_it_works_is_not_tried_for_ever(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(attempting, "PAUSE", 0.0)
+    monkeypatch.setattr(attempt, "PAUSE", 0.0)
 
     def away(ctx: NodeContext) -> NoReturn:
         raise OperationalError("select", {}, Exception("the database is away"))

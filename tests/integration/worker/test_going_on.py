@@ -26,8 +26,8 @@ from store.runs.activations import Claim
 from store.tables.runs import runs as run_rows
 from tests.builders import says
 from tests.integration.engine import Bench, Run, at_work, carried_out, reporting, until
-from worker.eager import Eager, Taking
-from worker.joint import Part
+from worker.fastpath.continuation import Eager, Taking
+from worker.fastpath.report_batcher import Part
 from worker.runtime import Worker
 
 CHAIN = "begin -> one -> two -> three -> say"
@@ -163,7 +163,7 @@ def test_a_step_that_is_not_stored_leaves_nothing_registered(bench: Bench):
 
 def test_a_report_that_is_refused_leaves_nothing_registered(bench: Bench, monkeypatch: pytest.MonkeyPatch):
     logged = CapturingLogger()
-    monkeypatch.setattr("worker.reporting.log", logged)  # whatever level another test has set
+    monkeypatch.setattr("worker.reporter.log", logged)  # whatever level another test has set
     run, claimed, eager = about_to_report(bench)
     with bench.database.transaction() as tx:
         tx.run(text("update activations set lease_id = gen_random_uuid() where run_id = :run_id"), run_id=run.id)

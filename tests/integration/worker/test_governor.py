@@ -22,7 +22,7 @@ from tests.builders import says
 from tests.integration.engine import REDIS_AWAY, Bench, Run, at_work, until
 from tests.integration.worker import test_agent_over_the_wire as agents
 from tests.integration.worker.paces import nothing_has_left_of_late
-from worker.patience import EARLY
+from worker.context.rate_limit_wait import EARLY
 
 MODEL = "m@OpenAI-API-Compatible"
 MUCH = 10**9

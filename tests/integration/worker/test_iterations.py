@@ -11,8 +11,8 @@ from components.context import NodeContext
 from store.runs import values
 from tests.builders import says
 from tests.integration.engine import Bench, Run, Work
-from worker import slots
-from worker.lists import Lists
+from worker.caches.list_sources import Lists
+from worker.context import variables
 
 IN_ORDER = {"max_concurrency": 1}
 COLLECTS = {"items_ref": "list@result", "outputs": {"all": {"ref": "work@result"}}}
@@ -49,7 +49,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
         return call
 
     monkeypatch.setattr(values, "of_passes", counting("of_passes", values.of_passes))
-    monkeypatch.setattr(slots, "LISTS", Lists())
+    monkeypatch.setattr(variables, "LISTS", Lists())
     monkeypatch.setattr(Lists, "keep", counting("keep", Lists.keep))
     return counted
 

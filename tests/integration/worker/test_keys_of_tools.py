@@ -7,7 +7,7 @@ from werkzeug import Request, Response
 
 from tests.builders import says
 from tests.integration.engine import Bench
-from worker.outside import Reach
+from worker.services.factory import Reach
 
 OWN, DEPLOYMENTS = "key-of-the-node", "key-of-the-deployment"
 

@@ -13,8 +13,8 @@ from tests.builders import says
 from tests.integration.engine import Bench, Run
 from tests.integration.knowledge_bases import EMBEDDING, Shop, vendor
 from tests.integration.worker.test_agent_over_the_wire import MODEL, calling, saying, vendors
-from worker.outside import Reach
 from worker.runtime import Worker
+from worker.services.factory import Reach
 
 ANSWER = "Refunds take five days, after which the money is there."
 

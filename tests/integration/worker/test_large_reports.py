@@ -13,10 +13,10 @@ from store.db import database as database_module
 from store.db.database import Database
 from tests.builders import says
 from tests.integration.engine import Bench, Run, at_work, until
-from worker import reporting
-from worker.allowance import Allowance
+from worker import reporter
+from worker.context.output_limits import Allowance
 
-BIG = "x" * (reporting.LARGE + 1)
+BIG = "x" * (reporter.LARGE + 1)
 SHORT = timedelta(seconds=1)
 
 SLOW = text("""
@@ -34,7 +34,7 @@ def database(database_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Dat
     """A server that stores large values slowly, and allows transactions a moment only."""
     milliseconds = str(int(SHORT.total_seconds() * 1000))
     monkeypatch.setattr(database_module, "LONGEST_TRANSACTION", SHORT)
-    monkeypatch.setattr(reporting, "LONGEST_TRANSACTION", SHORT)
+    monkeypatch.setattr(reporter, "LONGEST_TRANSACTION", SHORT)
     monkeypatch.setitem(database_module._SERVER_LIMITS, "statement_timeout", milliseconds)
     admin = Database(database_url, pool_size=1)
     with admin.transaction() as tx:
@@ -75,7 +75,7 @@ def test_a_large_report_is_given_time_by_its_size(bench: Bench, rides_along: boo
 def test_a_report_that_is_too_much_for_the_database_fails_its_node_and_the_run_ends(
     bench: Bench, rides_along: bool, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(reporting, "SLOWEST", 2**40)  # so it gets no more time than others
+    monkeypatch.setattr(reporter, "SLOWEST", 2**40)  # so it gets no more time than others
     bench.does(work=leaves({"text": BIG}))
     run = bench.start("begin -> work -> say", say=says("never"))
 
@@ -92,7 +92,7 @@ def test_a_small_report_that_meets_a_busy_database_is_repeated_until_it_is_store
 ):
     run = bench.start("begin -> work -> say", say=says("done"))
     tries: list[object] = []
-    written = reporting.Reporting._store
+    written = reporter.Reporting._store
 
     def busy(self: Any, told: Any, **more: Any) -> None:
         tries.append(told)
@@ -101,7 +101,7 @@ def test_a_small_report_that_meets_a_busy_database_is_repeated_until_it_is_store
                 tx.scalar(text("select pg_sleep(5)"))
         written(self, told, **more)
 
-    monkeypatch.setattr(reporting.Reporting, "_store", busy)
+    monkeypatch.setattr(reporter.Reporting, "_store", busy)
     bench.play()
 
     assert run.status == "succeeded"

@@ -18,9 +18,9 @@ from tests.builders import says
 from tests.integration.engine import Bench, Run, at_work, until
 from tests.integration.worker.conftest import Patient
 from tests.integration.worker.provider import MODEL, hanging_model
-from worker import lease
-from worker.lease import Attempt
-from worker.reporting import Reporting
+from worker.leases import leases
+from worker.leases.leases import Attempt
+from worker.reporter import Reporting
 
 QUICK = {"renew_every": timedelta(milliseconds=40), "cancel_poll": timedelta(milliseconds=40)}
 NEVER = timedelta(hours=1)
@@ -241,7 +241,7 @@ def change(bench: Bench, run: Run, **values: Any) -> None:
 def test_a_lease_is_kept_after_a_thread_has_met_what_nobody_expected(
     bench: Bench, patient: Patient, thread: str, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(lease, "AFTER_FAILURE", 0.05)
+    monkeypatch.setattr(leases, "AFTER_FAILURE", 0.05)
     failed = threading.Event()
     worker = bench.a_worker(lease=timedelta(milliseconds=600), **QUICK)
     bus = bench.coordinator.dispatch.bus
@@ -281,7 +281,7 @@ def test_a_process_ends_of_which_a_lease_thread_has_ended(bench: Bench, monkeypa
         raise Fatal
 
     monkeypatch.setattr(threading, "excepthook", lambda _: None)
-    monkeypatch.setattr(lease.Leases, "_renew", renew)
+    monkeypatch.setattr(leases.Leases, "_renew", renew)
     worker = bench.a_worker(**QUICK)
 
     until(lambda: worker.leases.look(1.0) == "its thread easel-leases has ended")

@@ -14,7 +14,7 @@ from providers.models.vendors.accounts import Account, AccountModel
 from scheduler.lifecycle.lifecycle import Lifecycle
 from tests.builders import says
 from tests.integration.engine import Bench, at_work, until
-from worker.allowance import Allowance
+from worker.context.output_limits import Allowance
 
 MODEL = "m@OpenAI-API-Compatible"
 

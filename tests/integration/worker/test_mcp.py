@@ -22,7 +22,7 @@ from store.tenants import sealed_headers
 from tests.integration.engine import Bench, Run
 from tests.integration.worker.test_side_effects import lose
 from tests.mcp_servers import ADD, Serving, mcp_server, of_the_handshake_era
-from worker.outside import Reach
+from worker.services.factory import Reach
 
 KEY = SealingKey.of("a secret that is long")
 OFFER = {"add": {"description": "Adds two numbers.", "inputSchema": ADD}}

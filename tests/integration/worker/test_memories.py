@@ -16,8 +16,8 @@ from store.knowledge.memories import TYPES
 from tests.integration.engine import Bench, Run, at_work
 from tests.integration.knowledge_bases import CHAT, EMBEDDING, vendor
 from tests.integration.memories import Notebook, extracted
-from worker.context import WorkerContext
-from worker.outside import Reach
+from worker.context.node_context import WorkerContext
+from worker.services.factory import Reach
 
 ALL = sum(TYPES.values())
 

@@ -28,8 +28,8 @@ from tests.builders import says
 from tests.integration.engine import Bench, Run
 from tests.integration.knowledge_bases import EMBEDDING, RANKS, Shop, Vendor, vendor
 from tests.integration.worker.paces import nothing_has_left_of_late
-from worker.outside import Reach
 from worker.runtime import Worker
+from worker.services.factory import Reach
 
 ANSWER = "Refunds take five days, after which the money is there."
 ONE_A_MINUTE = Rates(requests_per_minute=1)

@@ -8,7 +8,7 @@ from sqlalchemy.exc import OperationalError
 from store.runs import activations
 from tests.builders import says
 from tests.integration.engine import Bench
-from worker import execution
+from worker import executor
 
 
 def away_for(monkeypatch: pytest.MonkeyPatch, times: int) -> list[int]:
@@ -36,7 +36,7 @@ def test_a_message_that_comes_while_the_database_restarts_is_not_lost(bench: Ben
 
 
 def test_a_worker_does_not_wait_for_ever_for_its_database(bench: Bench, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(execution, "CLAIM_PAUSES", (0.0, 0.01))
+    monkeypatch.setattr(executor, "CLAIM_PAUSES", (0.0, 0.01))
     run = bench.start("begin -> say", say=says("done"))
     came = away_for(monkeypatch, 100)
 

@@ -11,8 +11,8 @@ from tests.builders import says
 from tests.integration.engine import PATIENCE, Bench, Run, at_work, until
 from tests.integration.worker.conftest import Patient
 from tests.integration.worker.provider import MODEL, WHOLE, hanging_model
-from worker.attempting import Attempting
-from worker.context import WorkerContext
+from worker.attempt import Attempting
+from worker.context.node_context import WorkerContext
 from worker.runtime import Worker
 
 

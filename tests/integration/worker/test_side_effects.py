@@ -26,8 +26,8 @@ from tests.builders import goto, reads, says
 from tests.fakes import FakeHttp
 from tests.integration.engine import Bench, Run, at_work, until
 from tests.integration.worker.conftest import Patient
-from worker.outside import Reach
 from worker.runtime import Worker
+from worker.services.factory import Reach
 
 AT_ONCE = timedelta(0)
 EXPIRE = text("""

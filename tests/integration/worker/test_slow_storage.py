@@ -11,7 +11,7 @@ from store.files.large_values import LargeValues
 from store.tenants import uploads
 from tests.integration.engine import Bench
 from tests.integration.store.slow_storage import SlowStorage
-from worker.keeping import Keeping
+from worker.context.attempt_storage import Keeping
 from worker.runtime import _Files  # pyright: ignore[reportPrivateUsage]
 
 TEXT = "It was a dark and stormy night; " * 40_000  # 1.28 MB

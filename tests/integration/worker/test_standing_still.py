@@ -26,8 +26,8 @@ from scheduler.messaging.celery_app import make_app
 from scheduler.messaging.dispatch import Dispatch
 from scheduler.messaging.redis_bus import Bus
 from tests.integration.engine import Bench, Run, until
-from worker import lease
-from worker.admission import Admission
+from worker.fastpath.admission import Admission
+from worker.leases import leases
 
 ROOT = Path(__file__).parents[3]
 SOON = 80.0  # seconds for whatever a process should do of itself, on a machine that has other things to do
@@ -175,7 +175,7 @@ def test_a_worker_knows_its_threads_that_were_left_behind_until_they_come_back(
     worker = bench.a_worker(time_limit=no_time)
     bench.play(until=lambda: "compute" in run.statuses)
     counted = Admission(2)
-    monkeypatch.setattr(lease, "ADMISSION", counted)
+    monkeypatch.setattr(leases, "ADMISSION", counted)
 
     def carry_out() -> None:
         counted.begins()

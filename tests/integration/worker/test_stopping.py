@@ -21,9 +21,9 @@ from tests.integration.engine import Bench, Run, at_work, until
 from tests.integration.worker import endpoint as endpoints
 from tests.integration.worker.conftest import Patient
 from tests.integration.worker.endpoint import BEGUN_BODY, BUSY, MODEL, STREAM, Endpoint, word
-from worker.attempting import Attempting
-from worker.lease import Leases
-from worker.outside import Reach
+from worker.attempt import Attempting
+from worker.leases.leases import Leases
+from worker.services.factory import Reach
 
 SOON = 20.0  # seconds that a busy machine may take for what is meant to take a tenth of one
 NEVER = timedelta(hours=1)

@@ -24,7 +24,7 @@ from scheduler.sweeper import sweeper
 from settings import Settings
 from tests.builders import says
 from tests.integration.engine import PATIENCE, Bench, Run, until
-from worker import tasks_in_place
+from worker.fastpath import inline_tasks
 
 LEASE = timedelta(seconds=1)
 LONG = 1000  # nodes; a thousand frames are more than Python allows
@@ -141,7 +141,7 @@ def test_a_node_that_a_thread_cannot_begin_is_carried_out_by_another_when_its_le
     bench: Bench, celery_at_work: AtWork, monkeypatch: pytest.MonkeyPatch, what: str
 ):
     tries: list[Any] = []
-    whole = getattr(tasks_in_place, what)
+    whole = getattr(inline_tasks, what)
 
     def fails_once(*given: Any) -> Any:
         tries.append(given)
@@ -151,7 +151,7 @@ def test_a_node_that_a_thread_cannot_begin_is_carried_out_by_another_when_its_le
             raise LookupError("no headers")
         return None  # and nothing was begun
 
-    monkeypatch.setattr(tasks_in_place, what, fails_once)
+    monkeypatch.setattr(inline_tasks, what, fails_once)
     monkeypatch.setattr(sweeper, "UNBROKEN", 1.0)
     with capture_logs() as logs, celery_at_work(lease=LEASE, renew_every=LEASE / 4):
         run = bench.start("begin -> one -> two")

@@ -23,7 +23,7 @@ from scheduler.sweeper.sweeper import Sweeper
 from store.tables.runs import activations as rows
 from tests.builders import says
 from tests.integration.engine import Bench, Run, at_work, until
-from worker.outside import Reach
+from worker.services.factory import Reach
 
 KEY = "key/12345678+secret"
 KEYED = {"api_key": KEY}

@@ -22,12 +22,12 @@ from store.tables.runs import activations as rows
 from tests.builders import At
 from tests.canvases_at_random import Story, story_at_random
 from tests.integration.engine import Bench, Run, carried_out
-from worker import values_seen
-from worker.context import WorkerContext
+from worker.caches import outputs
+from worker.context.node_context import WorkerContext
 from worker.runtime import Worker
 
 CANVASES = 5
-KNOWN = values_seen.known
+KNOWN = outputs.known
 KINDS = (
     "begin", "act", "message", "llm", "switch", "iteration", "iterationitem", "loop", "loopitem", "exitloop",
 )  # fmt: skip
@@ -55,7 +55,7 @@ class Compared:
 @pytest.fixture
 def compared(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Compared:
     compared = Compared(bench)
-    monkeypatch.setattr(values_seen, "known", compared.known)
+    monkeypatch.setattr(outputs, "known", compared.known)
     return compared
 
 

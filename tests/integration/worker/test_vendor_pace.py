@@ -20,8 +20,8 @@ from scheduler.sweeper.sweeper import Sweeper
 from tests.builders import says
 from tests.integration.engine import REDIS_AWAY, Bench, Run, at_work, until
 from tests.integration.worker.paces import nothing_has_left_of_late
-from worker.outside import Reach
 from worker.runtime import Worker
+from worker.services.factory import Reach
 
 FEED = """<feed xmlns="http://www.w3.org/2005/Atom"><entry><id>1v1</id><title>Widgets</title>
 <summary>We study widgets.</summary></entry></feed>"""
@@ -156,7 +156,7 @@ def test_an_agent_that_must_wait_does_not_repeat_the_calls_it_has_recorded(vendo
 
 def test_only_asking_counts_towards_a_tools_time(vendor: Vendor, monkeypatch: pytest.MonkeyPatch):
     vendor.minute = 40.0
-    monkeypatch.setattr("worker.patience.IN_PLACE", 2000.0)  # so that all wait at their places
+    monkeypatch.setattr("worker.context.rate_limit_wait.IN_PLACE", 2000.0)  # so that all wait at their places
     runs = [vendor.searched() for _ in range(4)]
     limit = 2 * vendor.scaled(PREPRINTS.seconds)  # the last of them waits for three times its pace
 
@@ -173,7 +173,9 @@ def test_only_asking_counts_towards_a_tools_time(vendor: Vendor, monkeypatch: py
 
 def test_a_cancelled_run_stops_waiting_at_once_and_asks_nobody(vendor: Vendor, monkeypatch: pytest.MonkeyPatch):
     vendor.minute = MINUTE * 1000 / PREPRINTS.seconds
-    monkeypatch.setattr("worker.patience.IN_PLACE", 2000.0)  # so that the second waits at its place until it is due
+    monkeypatch.setattr(
+        "worker.context.rate_limit_wait.IN_PLACE", 2000.0
+    )  # so that the second waits at its place until it is due
     counted: list[str] = []
     counters = vendor.bench.coordinator.dispatch.counters
     vendor.bench.coordinator.dispatch.counters = replace(counters, waited=lambda: counted.append("waited"))

@@ -28,7 +28,7 @@ from tests.builders import says
 from tests.integration.engine import Bench, Run, at_work, until
 from tests.integration.worker.paces import nothing_has_left_of_late
 from tests.integration.worker.provider import FIRST_WORD, MODEL, WHOLE, hanging_model
-from worker import voice
+from worker.context import text_stream
 
 ANSWER = "Forty-two, of course. 😀 And \u4f60\u597d besides."
 SAYS = says("So: {model@content} Bye.")
@@ -71,7 +71,7 @@ def test_a_piece_carries_what_the_turns_row_does_not_have(
     bench: Bench, heard: "Heard", monkeypatch: pytest.MonkeyPatch
 ):
     """So whoever comes in mid-speech need not wait for the row to be written."""
-    monkeypatch.setattr(voice, "WRITTEN_EVERY", 600.0)
+    monkeypatch.setattr(text_stream, "WRITTEN_EVERY", 600.0)
     with hanging_model() as provider:
         bench.accounts = [provider.account]
         run = heard.start(bench, LINE, model={"llm_id": MODEL}, say=SAYS)
@@ -87,7 +87,7 @@ def test_a_piece_carries_what_the_turns_row_does_not_have(
 def test_a_text_that_outgrows_its_piece_goes_on_in_pieces_of_its_own(
     bench: Bench, heard: "Heard", monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(voice, "MOST_REPEATED", 10)
+    monkeypatch.setattr(text_stream, "MOST_REPEATED", 10)
 
     run = answering(bench, heard)
 
@@ -130,7 +130,7 @@ def test_nothing_leaves_a_worker_before_its_claim_is_on_disk(
     bench: Bench, heard: "Heard", monkeypatch: pytest.MonkeyPatch
 ):
     order: list[str] = []
-    firm, send = activations.firm, voice.Voice._send
+    firm, send = activations.firm, text_stream.Voice._send
 
     def firmly(*given: Any) -> bool:
         order.append("firm")
@@ -141,7 +141,7 @@ def test_nothing_leaves_a_worker_before_its_claim_is_on_disk(
         send(self, turn)
 
     monkeypatch.setattr(activations, "firm", firmly)
-    monkeypatch.setattr(voice.Voice, "_send", sent)
+    monkeypatch.setattr(text_stream.Voice, "_send", sent)
     run = answering(bench, heard)
 
     assert run.status == "succeeded"
@@ -227,7 +227,7 @@ def test_postponed_node_takes_back_what_it_has_said_before_it_says_it_again(
 
 # -- in its row ------------------------------------------------------------------------------------------------------
 def test_who_comes_late_finds_the_text_so_far_in_its_row(bench: Bench, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(voice, "WRITTEN_EVERY", 0.0)
+    monkeypatch.setattr(text_stream, "WRITTEN_EVERY", 0.0)
     with hanging_model() as provider:
         bench.accounts = [provider.account]
         run = bench.start(LINE, model={"llm_id": MODEL}, say=SAYS)

@@ -52,7 +52,7 @@ def test_the_picture_is_wellformed_and_leaves_out_what_is_too_narrow_to_see():
     drawn = ElementTree.fromstring(flame.svg(stacks, "a <worker>"))
 
     told = [title.text or "" for title in drawn.iter("{http://www.w3.org/2000/svg}title")]
-    assert [text.partition(":")[0] for text in told] == ["all", "run (threading.py)", "<lambda> (worker/loop.py)"]
+    assert [text.partition(":")[0] for text in told] == ["all", "run (threading.py)", "<lambda> (worker/event_loop.py)"]
 
 
 def test_no_samples_give_an_empty_picture():

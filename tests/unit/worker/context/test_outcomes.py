@@ -1,0 +1,134 @@
+"""From what a component did to what is reported, and what a row can hold."""
+
+import json
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from canvas.errors import NodeFailure, NodeTimeout
+from canvas.graph.canvas import Node
+from canvas.outcome import Chose, Failed, Finished
+from components.base import Component, Params
+from components.nodes.data.variable_assigner import AssignmentFailed
+from store.primitives.json_codec import encode
+from tests.builders import canvas_of, default, goto
+from worker.context import outcomes
+
+ANY_TEXT = st.text(st.characters(codec=None, exclude_categories=()))  # lone surrogates and NUL included
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | ANY_TEXT | st.binary() | st.complex_numbers(),
+    lambda inner: st.lists(inner) | st.tuples(inner) | st.dictionaries(ANY_TEXT | st.integers(), inner),
+    max_leaves=20,
+)
+PLAIN: Component[Params] = Component("StringTransform", Params, lambda params, ctx: Finished())
+OWNS_ERRORS: Component[Params] = Component("LLM", Params, lambda params, ctx: Finished(), owns_errors=True)
+
+
+# -- values ----------------------------------------------------------------------------------------------------------
+@given(ANYTHING)
+def test_whatever_a_component_hands_out_can_be_written_and_read_again(value: Any):
+    stored = outcomes.storable(value)
+
+    text = encode(stored)
+    assert "\\u0000" not in text.replace("\\\\", "")
+    assert json.loads(text.encode()) == stored
+
+
+@given(ANYTHING)
+def test_storing_twice_is_storing_once(value: Any):
+    stored = outcomes.storable(value)
+
+    assert outcomes.storable(stored) == stored
+
+
+@given(st.recursive(st.none() | st.booleans() | st.integers() | st.text("äb😀"), st.lists, max_leaves=10))
+def test_what_is_plain_stays_as_it_is(value: Any):
+    assert outcomes.storable(value) == value
+
+
+@given(st.floats())
+def test_a_number_that_is_none_becomes_nothing(number: float):
+    assert outcomes.storable(number) == (number if math.isfinite(number) else None)
+
+
+@given(ANY_TEXT)
+def test_a_text_keeps_its_length_so_that_offsets_into_it_stay_true(text: str):
+    assert len(outcomes.storable(text)) == len(outcomes.speakable(text)) == len(text)
+
+
+def test_marks_around_reasoning_are_spoken_and_not_stored():
+    assert outcomes.speakable("\ufdd0why\ufdd1") == "\ufdd0why\ufdd1"
+    assert outcomes.storable("\ufdd0why\ufdd1") == "\ufffdwhy\ufffd"
+    assert outcomes.storable("\ufdd2heard\ufdd3") == "\ufffdheard\ufffd"
+
+
+def test_a_number_is_held_as_long_as_python_can_write_it():
+    longest = 10**4300 - 1
+
+    assert json.loads(encode(outcomes.storable(longest))) == longest
+    for longer in (longest + 1, -longest - 1):
+        with pytest.raises(NodeFailure, match="4,300 digits"):
+            outcomes.storable([longer])
+
+
+# -- failures --------------------------------------------------------------------------------------------------------
+def test_what_a_component_raises_is_told_in_its_own_words():
+    assert outcomes.of_exception(ValueError("no such row"), a_node(), PLAIN) == Failed("no such row", "component_error")
+    assert outcomes.of_exception(NodeFailure("empty"), a_node(), PLAIN) == Failed("empty", "node_failure")
+
+
+def test_an_error_without_words_is_told_by_its_kind():
+    assert outcomes.of_exception(ZeroDivisionError(), a_node(), PLAIN) == Failed("ZeroDivisionError", "component_error")
+
+
+def test_a_default_value_takes_the_place_of_a_failure_and_the_run_goes_on():
+    outcome = outcomes.of_exception(ValueError("broken"), a_node(**default("Sorry.")), PLAIN)
+
+    assert outcome == Finished(outputs={"result": "Sorry."})
+
+
+def test_a_router_with_a_default_value_goes_nowhere():
+    node = canvas_of("begin -> pick -> one", pick=default("Sorry.")).node("pick")
+
+    assert outcomes.of_exception(ValueError("broken"), node, PLAIN) == Chose(to=(), outputs={"result": "Sorry."})
+
+
+def test_a_component_that_owns_its_errors_reports_them_whatever_the_default():
+    outcome = outcomes.of_exception(ValueError("broken"), a_node(**default("Sorry.")), OWNS_ERRORS)
+
+    assert outcome == Failed("broken", "component_error")
+
+
+def test_a_goto_is_the_coordinators_to_follow():
+    outcome = outcomes.of_exception(ValueError("broken"), a_node(**goto("elsewhere")), PLAIN)
+
+    assert isinstance(outcome, Failed)
+
+
+def test_a_model_node_has_used_its_default_already():
+    node = canvas_of("begin -> model", model=default("Sorry.")).node("model")
+    failed = Failed("broken")
+
+    assert outcomes.of_failed(failed, node, PLAIN) == failed
+    assert outcomes.of_failed(failed, a_node(**default("Sorry.")), PLAIN) == Finished(outputs={"result": "Sorry."})
+
+
+def test_a_time_limit_is_named_with_the_variable_that_raises_it():
+    error = outcomes.timed_out("ExeSQL", 3.0)
+
+    assert isinstance(error, NodeTimeout)
+    assert str(error) == "ExeSQL: timeout after 3s. Raise COMPONENT_EXEC_TIMEOUT_EXESQL."
+
+
+def test_what_an_assigner_wrote_before_it_failed_stays():
+    error = AssignmentFailed("Variable is not complete.", {"env.count": 1})
+
+    assert outcomes.assigned_by(error) == {"env.count": 1}
+    assert outcomes.assigned_by(ValueError()) == {}
+
+
+def a_node(**params: Any) -> Node:
+    return canvas_of("begin -> work", work=params).node("work")

@@ -1,0 +1,113 @@
+"""Who waits for an allowance in place, and who gives its place up."""
+
+import asyncio
+import time
+from uuid import uuid4
+
+import pytest
+
+from canvas.errors import AttemptStopped
+from worker.context import rate_limit_wait
+from worker.context.rate_limit_wait import EARLY, IN_PLACE, Patience, seconds_left
+from worker.context.side_effects import Acting
+from worker.leases.leases import Attempt
+
+LONG = 30.0
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rate_limit_wait, "STEP", 0.01)
+
+
+def test_a_long_wait_gives_the_place_up_until_it_is_nearly_over():
+    made = an_attempts()
+
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(waiting(made, LONG))
+
+    assert made.comes_back
+    assert made.attempt.postponed is not None
+    assert made.attempt.postponed[1] == "Acme (default)"
+    assert LONG - EARLY - 1 < seconds_left(made.attempt) <= LONG - EARLY
+
+
+def test_a_short_wait_is_waited_and_does_not_count_towards_the_time_limit():
+    made = an_attempts()
+    made.attempt.deadline = before = time.monotonic() + 5
+
+    asyncio.run(waiting(made, IN_PLACE))
+
+    assert not made.comes_back
+    assert made.attempt.deadline >= before + 0.01
+
+
+def test_a_wait_is_given_before_it_is_waited_and_what_is_not_waited_is_taken_back(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(rate_limit_wait, "STEP", 1.0)
+    made = an_attempts()
+    made.attempt.deadline = before = time.monotonic() + 5
+
+    async def cut_short() -> float | None:
+        task = asyncio.create_task(waiting(made, IN_PLACE))
+        await asyncio.sleep(0.01)
+        meanwhile = made.attempt.deadline
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        return meanwhile
+
+    began = time.monotonic()
+    assert asyncio.run(cut_short()) == before + 1.0
+    assert before < made.attempt.deadline <= before + (time.monotonic() - began)
+
+
+def test_what_was_sent_and_not_recorded_is_not_thrown_away():
+    made = an_attempts()
+    made.sends()
+
+    asyncio.run(waiting(made, LONG))
+    made.has_recorded()
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(waiting(made, LONG))
+
+
+def test_beside_what_may_be_done_once_only_the_wait_is_waited():
+    made = an_attempts()
+    made.acting.begins("unsafe")
+
+    asyncio.run(waiting(made, LONG))
+
+    assert not made.comes_back
+
+
+def test_who_was_stopped_meanwhile_does_not_come_back():
+    made = an_attempts()
+    made.attempt.stopped = AttemptStopped("user")
+
+    asyncio.run(waiting(made, LONG))
+
+    assert not made.comes_back
+
+
+def test_who_waits_while_the_process_goes_down_keeps_his_turn():
+    made = an_attempts()
+    made.attempt.stopped = AttemptStopped("shutdown")
+
+    assert made.comes_back
+
+
+async def waiting(made: Patience, seconds: float) -> None:
+    """Wait on a task that a stop cancels, as the worker's loop does."""
+    task = asyncio.current_task()
+    assert task is not None
+
+    def stop(reason: str) -> None:
+        if made.attempt.stopped is None:
+            made.attempt.stopped = AttemptStopped(reason)
+            task.cancel()
+
+    made.stop = stop
+    await made.wait(seconds, "Acme (default)")
+
+
+def an_attempts() -> Patience:
+    return Patience(Attempt(uuid4(), uuid4(), uuid4()), Acting(lambda _: None), lambda _: None)

@@ -1,0 +1,78 @@
+"""An attempt's word on what it may be doing outside."""
+
+import asyncio
+from contextlib import suppress
+
+import pytest
+
+from canvas.errors import AttemptStopped
+from worker.context.side_effects import Acting
+
+
+def test_only_what_reaches_outside_for_good_waits_for_the_disk():
+    written: list[str] = []
+    for effect in ("pure", "idempotent", "keyed", "unsafe"):
+        Acting(written.append).begins(effect)
+
+    assert written == ["keyed", "unsafe"]
+
+
+def test_pieces_of_work_that_overlap_are_one_doubt_until_the_last_is_recorded():
+    written: list[str] = []
+    acting = Acting(written.append)
+
+    async def work(pause: float) -> None:
+        async with acting.unrepeatable():
+            assert acting.is_unsafe
+            await asyncio.sleep(pause)
+
+    async def all_of_it() -> None:
+        acting.begins("keyed")
+        await asyncio.gather(work(0.01), work(0.02), work(0))
+        assert not acting.is_unsafe
+        await work(0)
+
+    asyncio.run(all_of_it())
+
+    assert written == ["keyed", "unsafe", "keyed", "unsafe", "keyed"]
+
+
+@pytest.mark.parametrize("end", [asyncio.CancelledError(), OSError("the database is away"), AttemptStopped("lease")])
+def test_work_that_ends_without_a_record_may_have_happened(end: BaseException):
+    written: list[str] = []
+    acting = Acting(written.append)
+
+    async def work() -> None:
+        with suppress(type(end)):
+            async with acting.unrepeatable():
+                raise end
+
+    asyncio.run(work())
+
+    assert (acting.is_unsafe, written) == (True, ["unsafe"])
+
+
+def test_work_that_was_never_begun_leaves_no_doubt():
+    def refused(effect: str) -> None:
+        raise AttemptStopped("lease")
+
+    acting = Acting(refused)
+
+    with pytest.raises(AttemptStopped):
+        acting.begins("unsafe")
+
+    assert not acting.is_unsafe
+
+
+def test_work_within_an_unsafe_node_adds_nothing():
+    written: list[str] = []
+    acting = Acting(written.append)
+
+    async def work() -> None:
+        acting.begins("unsafe")
+        async with acting.unrepeatable():
+            pass
+
+    asyncio.run(work())
+
+    assert (acting.is_unsafe, written) == (True, ["unsafe"])

@@ -1,0 +1,63 @@
+"""What was stopped says nothing more, also if it goes on talking."""
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any, cast
+from uuid import uuid4
+
+from store.runs.message_streams import Taken
+from worker.context.text_stream import Voice
+
+
+class Heard:
+    """Pieces as listeners get them."""
+
+    def __init__(self) -> None:
+        self.text = ""
+
+    def send(self, run_id: object, turn: object, epoch: int, offset: int, text: str) -> "asyncio.Future[None]":
+        self.text = self.text[:offset] + text
+        gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        gone.set_result(None)
+        return gone
+
+
+def speaking(heard: Heard, stopped: list[bool]) -> Voice:
+    claim: Any = SimpleNamespace(run_id=uuid4(), turn=uuid4(), node_id="model", lease_id=uuid4())
+    voice = Voice(
+        claim, cast("Any", None), cast("Any", heard), lambda tx: True, False, is_stopped=lambda: bool(stopped)
+    )
+    voice._take_row = lambda turn: Taken(0, "", 0)  # type: ignore[method-assign]
+    return voice
+
+
+def test_what_is_said_after_the_stop_reaches_nobody_and_is_no_part_of_the_text():
+    heard, stopped = Heard(), list[bool]()
+
+    async def talk() -> Voice:
+        voice = speaking(heard, stopped)
+        await voice.say("Before. ")
+        stopped.append(True)
+        await voice.say("After.")
+        await voice.finish()
+        return voice
+
+    voice = asyncio.run(talk())
+
+    assert heard.text == "Before. "
+    assert voice.said == ["Before. "]
+
+
+def test_what_was_on_its_way_when_the_stop_came_does_not_leave():
+    heard, stopped = Heard(), list[bool]()
+
+    async def talk() -> None:
+        voice = speaking(heard, stopped)
+        await voice.say("Left. ")
+        await voice.say("Waiting.")
+        stopped.append(True)
+        await voice.finish()
+
+    asyncio.run(talk())
+
+    assert heard.text == "Left. "

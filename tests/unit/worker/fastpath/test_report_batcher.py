@@ -1,0 +1,176 @@
+"""Whoever reports when nobody else does goes at once; who comes meanwhile is stored with the others who wait."""
+
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from types import SimpleNamespace
+from typing import Any, cast
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from store.runs.new_activations import Own
+from worker.fastpath.report_batcher import MOST, Joint, Part
+
+ONE, TWO = UUID(int=1), UUID(int=2)
+PATIENCE = 10.0  # seconds for what another thread does
+
+
+class Comer(Part):
+    """A report that shows when it waits."""
+
+    def __init__(self, run_id: UUID = ONE, *, size: int = 0) -> None:
+        written = cast(Any, SimpleNamespace(size=size))
+        super().__init__(Own(cast(Any, SimpleNamespace(run_id=run_id)), written), frozenset({""}))
+        self.waits = threading.Event()
+
+    def wait(self) -> None:
+        self.waits.set()
+        assert self._called.wait(PATIENCE), "nobody has called it"
+
+
+@pytest.fixture
+def threads() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(MOST + 8) as threads:
+        yield threads
+
+
+def report(joint: Joint, part: Comer, *, fails: bool = False, stored: list[Sequence[Part]] | None = None) -> bool:
+    """Report as a worker does; whether it had to go alone."""
+    with joint.turn(part) as turn:
+        if len(turn.batch) > 1 and not fails:
+            for each in turn.batch:
+                each.is_stored = True
+        if turn.batch and stored is not None:
+            stored.append(turn.batch)
+    return not part.is_stored
+
+
+def come(joint: Joint, threads: ThreadPoolExecutor, *parts: Comer, **how: Any) -> list["Future[bool]"]:
+    """They come one after the other, while somebody else reports for their run."""
+    came: list[Future[bool]] = []
+    for part in parts:
+        came.append(threads.submit(report, joint, part, **how))
+        assert part.waits.wait(PATIENCE)
+    return came
+
+
+def test_who_comes_first_goes_alone_and_at_once():
+    joint, first = Joint(), Comer()
+
+    with joint.turn(first) as turn:
+        batch = turn.batch
+
+    assert batch == (first,)
+    assert not first.waits.is_set()
+
+
+def test_one_of_those_who_come_meanwhile_stores_all_of_them(threads: ThreadPoolExecutor):
+    joint, parts, stored = Joint(), [Comer(), Comer(), Comer()], list[Sequence[Part]]()
+
+    with joint.turn(Comer()):
+        came = come(joint, threads, *parts, stored=stored)
+        assert not any(part.is_stored for part in parts)
+
+    assert [each.result(PATIENCE) for each in came] == [False, False, False]
+    assert stored == [parts]
+
+
+def test_large_report_is_stored_alone(threads: ThreadPoolExecutor):
+    joint, stored = Joint(), list[Sequence[Part]]()
+    first, second, large, last = parts = [Comer(), Comer(), Comer(size=10_000_000), Comer()]
+
+    with joint.turn(Comer()):
+        came = come(joint, threads, *parts, stored=stored)
+
+    for each in came:
+        each.result(PATIENCE)
+    assert stored == [[first, second], [large], [last]]
+
+
+def test_who_has_committed_lets_the_next_one_go_before_what_comes_after_the_commit(threads: ThreadPoolExecutor):
+    joint, part = Joint(), Comer()
+
+    with joint.turn(Comer()) as turn:
+        (came,) = come(joint, threads, part)
+        turn.end()
+        is_alone = came.result(PATIENCE)
+
+    assert is_alone
+
+
+def test_if_they_cannot_be_stored_together_each_goes_alone_and_nobody_waits(threads: ThreadPoolExecutor):
+    joint, parts = Joint(), [Comer(), Comer(), Comer()]
+
+    with joint.turn(Comer()):
+        came = come(joint, threads, *parts, fails=True)
+
+    assert [each.result(PATIENCE) for each in came] == [True, True, True]
+    assert not report_waits(joint)
+
+
+def test_one_who_breaks_off_while_he_stores_for_others_leaves_nobody_waiting(threads: ThreadPoolExecutor):
+    joint, breaks, others = Joint(), Comer(), [Comer(), Comer()]
+
+    def break_off() -> None:
+        with joint.turn(breaks):
+            raise KeyboardInterrupt
+
+    with joint.turn(Comer()):
+        broken = threads.submit(break_off)
+        assert breaks.waits.wait(PATIENCE)
+        came = come(joint, threads, *others)
+
+    assert isinstance(broken.exception(PATIENCE), KeyboardInterrupt)
+    assert [each.result(PATIENCE) for each in came] == [True, True]
+    assert not report_waits(joint)
+
+
+def test_one_step_takes_no_more_than_so_many(threads: ThreadPoolExecutor):
+    joint, parts, stored = Joint(), [Comer() for _ in range(MOST + 3)], list[Sequence[Part]]()
+
+    with joint.turn(Comer()):
+        came = come(joint, threads, *parts, stored=stored)
+
+    assert [each.result(PATIENCE) for each in came] == [False] * len(parts)
+    assert stored == [parts[:MOST], parts[MOST:]]
+
+
+def test_runs_do_not_wait_for_each_other():
+    joint, other = Joint(), Comer(TWO)
+
+    with joint.turn(Comer(ONE)), joint.turn(other) as turn:
+        batch = turn.batch
+
+    assert batch == (other,)
+    assert not other.waits.is_set()
+
+
+@given(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=12))
+def test_whoever_comes_when_is_dealt_with_once(comers: list[tuple[bool, bool]]):
+    joint, begin = Joint(), threading.Barrier(len(comers))
+    parts = [Comer(TWO if is_other else ONE) for is_other, _ in comers]
+    stored = list[Sequence[Part]]()
+
+    def go(part: Comer, fails: bool) -> bool:
+        begin.wait(PATIENCE)
+        return report(joint, part, fails=fails, stored=stored)
+
+    with ThreadPoolExecutor(len(comers)) as threads:
+        came = [threads.submit(go, part, fails) for part, (_, fails) in zip(parts, comers, strict=True)]
+        alone = [each.result(PATIENCE) for each in came]
+
+    together = [part for batch in stored for part in batch if part.is_stored]
+    assert [part.is_stored for part in parts] == [not is_alone for is_alone in alone]
+    assert len(together) == len(set(together)) == alone.count(False)
+    assert not report_waits(joint, ONE)
+    assert not report_waits(joint, TWO)
+
+
+def report_waits(joint: Joint, run_id: UUID = ONE) -> bool:
+    """Whether somebody who comes now has to wait for others."""
+    part = Comer(run_id)
+    report(joint, part)
+    return part.waits.is_set()

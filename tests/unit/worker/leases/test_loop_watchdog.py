@@ -1,0 +1,103 @@
+"""A component that blocks the event loop is found, and named."""
+
+import asyncio
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+from uuid import uuid4
+
+import pytest
+import structlog
+from structlog.testing import capture_logs
+
+from worker.event_loop import Loop
+from worker.leases import loop_watchdog as turning_module
+from worker.leases.leases import Attempt
+from worker.leases.loop_watchdog import Turning
+
+
+class Held:
+    """Stands where leases are."""
+
+    def __init__(self, *attempts: Attempt) -> None:
+        self.attempts = list(attempts)
+
+    def held(self) -> list[Attempt]:
+        return self.attempts
+
+    def forget(self, attempt: Attempt) -> None:
+        self.attempts.remove(attempt)
+
+
+@pytest.fixture
+def loop() -> Iterator[Loop]:
+    loop = Loop()
+    yield loop
+    loop.stop()
+
+
+def turning_of(loop: Loop, leases: Any) -> Turning:
+    return Turning(loop, leases, blocked_after=30.0)
+
+
+def test_a_loop_that_turns_is_left_alone_however_long_it_runs(loop: Loop) -> None:
+    turning = turning_of(loop, Held())
+    waiting = loop.submit(asyncio.sleep(3600))
+
+    for _ in range(10):
+        assert turning.look(10.0) is None
+        loop.submit(asyncio.sleep(0)).result(timeout=5)
+    waiting.cancel()
+
+
+def test_who_blocks_the_loop_is_named_and_not_given_back(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
+    everything = structlog.make_filtering_bound_logger(0)  # whatever level somebody has configured
+    monkeypatch.setattr(
+        turning_module, "log", structlog.wrap_logger(structlog.ReturnLogger(), wrapper_class=everything)
+    )
+    guilty, innocent = (Attempt(uuid4(), uuid4(), uuid4()) for _ in range(2))
+    leases, goes_on = Held(guilty, innocent), list[bool]()
+    turning = turning_of(loop, leases)
+    turning.look(1.0)
+
+    with structlog.contextvars.bound_contextvars(activation_id=str(guilty.activation_id), node="Agent:0"):
+        blocked = loop.submit(block(goes_on))
+    until_in(loop, "block_deep_down")
+    with capture_logs() as logs:
+        turning.look(1.0)
+        early = [turning.look(6.0), turning.look(6.0)]
+        late = turning.look(30.0)
+    goes_on.append(True)
+    blocked.result(timeout=5)
+
+    assert early == [None, None]
+    assert late is not None
+    assert late.startswith("its event loop has stood still for")
+    assert [(line["event"], line["node"]) for line in logs] == [("loop_blocked", "Agent:0")]
+    assert "block_deep_down" in logs[0]["at"]
+    assert leases.attempts == [innocent]
+    assert guilty.is_reported, "nobody reports in its name: its lease runs out"
+
+
+async def block(goes_on: list[bool]) -> None:
+    """A tool that an Agent calls beside others, and that waits where it should not."""
+    await asyncio.gather(asyncio.sleep(0), block_deep_down(goes_on))
+
+
+async def block_deep_down(goes_on: list[bool]) -> None:
+    while not goes_on:  # no call into Python code, so that this is always where the loop is
+        time.sleep(0.001)
+
+
+def until_in(loop: Loop, function: str) -> None:
+    """Wait until the loop's thread is in a function."""
+    deadline = time.monotonic() + 5
+    while True:
+        frame = sys._current_frames().get(loop.thread_id or 0)  # pyright: ignore[reportPrivateUsage]
+        while frame is not None:
+            if frame.f_code.co_name == function:
+                return
+            frame = frame.f_back
+        assert time.monotonic() < deadline
+        time.sleep(0.002)

@@ -1,0 +1,86 @@
+"""Who waits for the one place of a process for what may kill it."""
+
+from uuid import uuid4
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from worker.leases.leases import Attempt
+from worker.leases.poison_tasks import Hint, LastChance
+
+
+def an_attempt(hint: Hint | None = None) -> Attempt:
+    return Attempt(*(hint or (uuid4(), uuid4())), uuid4())
+
+
+def hint_of(attempt: Attempt) -> Hint:
+    return attempt.run_id, attempt.activation_id
+
+
+def test_whoever_comes_second_is_put_aside_and_followed_when_the_first_leaves():
+    place = LastChance()
+    first, second = an_attempt(), an_attempt()
+    assert place.take(first)
+
+    is_taken = place.take(second)
+
+    assert not is_taken
+    assert place.leave(first) == hint_of(second)
+    assert place.take(an_attempt())
+
+
+def test_who_has_not_taken_the_place_leaves_nothing():
+    place = LastChance()
+    holder, stranger = an_attempt(), an_attempt()
+    place.take(holder)
+
+    assert place.leave(stranger) is None
+    assert not place.take(an_attempt())
+
+
+def test_a_hint_that_comes_twice_is_put_aside_once():
+    place = LastChance()
+    first, second = an_attempt(), an_attempt()
+    place.take(first)
+    place.take(second)
+    place.take(an_attempt(hint_of(second)))
+
+    assert place.leave(first) == hint_of(second)
+    place.take(second)
+    assert place.leave(second) is None
+
+
+def test_an_attempt_that_was_left_behind_holds_nobody_up_and_takes_nothing_with_it_in_the_end():
+    place = LastChance()
+    stuck, other = an_attempt(), an_attempt()
+    place.take(stuck)
+    place.take(other)
+    stuck.is_left_behind = True
+
+    again = an_attempt(hint_of(other))
+    assert place.take(again)
+    assert place.leave(stuck) is None
+    assert not place.take(an_attempt())
+
+
+@given(st.lists(st.integers(0, 5), max_size=40))
+def test_at_most_one_has_the_place_and_whoever_was_put_aside_is_followed(comers: list[int]):
+    place = LastChance()
+    hints = [(uuid4(), uuid4()) for _ in range(6)]
+    holder: Attempt | None = None
+    aside: set[Hint] = set()
+
+    for comer in comers:
+        attempt = an_attempt(hints[comer])
+        if place.take(attempt):
+            assert holder is None
+            holder = attempt
+        else:
+            assert holder is not None
+            aside.add(hints[comer])
+    while holder is not None:
+        following = place.leave(holder)
+        assert (following is None) == (not aside)
+        aside.discard(following or hints[0])
+        holder = an_attempt(following) if following else None
+        assert holder is None or place.take(holder)

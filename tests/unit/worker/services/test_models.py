@@ -1,0 +1,148 @@
+import asyncio
+import threading
+from collections.abc import Generator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any, cast
+from uuid import UUID, uuid4
+
+import pytest
+
+from canvas.errors import ModelError
+from providers.models.chat.catalogue import Limits
+from providers.models.chat.scripted import Script
+from providers.models.vendors.accounts import Account, AccountModel
+from store.db.database import Database
+from store.tenants import budgets, model_accounts
+from worker.services import models
+from worker.services.models import Models
+
+ASKING = 8
+SHARED = Account(
+    factory="OpenAI-API-Compatible", base_url="http://model.example/v1", api_key="key", models={"m": AccountModel()}
+)
+
+
+class Rows:
+    """A database that counts who reads accounts, and lets them meet."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.read: list[UUID] = []
+        self.threads: list[int] = []
+        monkeypatch.setattr(model_accounts, "accounts_of", self._accounts_of)
+        monkeypatch.setattr(budgets, "open_for_tenant", self._no_budgets)
+
+    @contextmanager
+    def transaction(self) -> Generator[None]:
+        yield
+
+    def models(self, script: Script | None = None) -> Models:
+        return Models(cast(Database, self), [SHARED], Limits(), None, script=lambda _: script)
+
+    def _no_budgets(self, *_: Any) -> list[Any]:
+        return []
+
+    def _accounts_of(self, tx: Any, tenant_id: UUID, key: Any) -> list[Any]:
+        self.read.append(tenant_id)
+        self.threads.append(threading.get_ident())
+        return []
+
+
+def test_many_that_ask_for_a_tenants_accounts_at_once_read_them_once(monkeypatch: pytest.MonkeyPatch):
+    rows = Rows(monkeypatch)
+    found, tenant_id = rows.models(), uuid4()
+    together = threading.Barrier(ASKING)
+
+    def ask(_: int) -> tuple[Account, ...]:
+        together.wait(5)
+        return found.accounts(tenant_id)
+
+    with ThreadPoolExecutor(ASKING) as pool:
+        given = list(pool.map(ask, range(ASKING)))
+
+    assert given == [(SHARED,)] * ASKING
+    assert rows.read == [tenant_id]
+
+
+def test_accounts_are_read_beside_the_event_loop_and_those_at_hand_take_no_thread(monkeypatch: pytest.MonkeyPatch):
+    rows = Rows(monkeypatch)
+    found, tenant_id = rows.models(), uuid4()
+    hops: list[Any] = []
+    hop = asyncio.to_thread
+
+    async def counted(work: Any, *arguments: Any) -> Any:
+        hops.append(work)
+        return await hop(work, *arguments)
+
+    monkeypatch.setattr(asyncio, "to_thread", counted)
+
+    async def open_twice() -> None:
+        await found.open(tenant_id, "m@OpenAI-API-Compatible")
+        await found.open(tenant_id, "m@OpenAI-API-Compatible")
+
+    asyncio.run(open_twice())
+
+    assert rows.threads != [threading.get_ident()]
+    assert len(hops) == 1
+
+
+def test_a_model_is_found_once_for_as_long_as_its_account_is_at_hand(monkeypatch: pytest.MonkeyPatch):
+    found, tenant_id, other = Rows(monkeypatch).models(), uuid4(), uuid4()
+
+    async def opened() -> tuple[object, ...]:
+        asked = [(tenant_id, "m"), (tenant_id, "m"), (other, "m"), (tenant_id, "m@OpenAI-API-Compatible")]
+        return tuple([await found.unpaid(*each) for each in asked])
+
+    first, again, of_another_tenant, by_another_name = asyncio.run(opened())
+
+    assert again is first
+    assert of_another_tenant is not first
+    assert by_another_name is not first
+
+
+def test_a_changed_account_is_asked_once_its_time_is_over(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(models, "KEPT", -1.0)
+    found, tenant_id = Rows(monkeypatch).models(), uuid4()
+
+    async def opened() -> tuple[object, object]:
+        return await found.open(tenant_id, "m"), await found.open(tenant_id, "m")
+
+    first, later = asyncio.run(opened())
+
+    assert later is not first
+
+
+def test_accounts_of_tenants_that_nobody_asks_for_any_more_are_let_go(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(models, "MOST_KEPT", 2)
+    monkeypatch.setattr(models, "KEPT", -1.0)
+    rows = Rows(monkeypatch)
+    found = rows.models()
+
+    for _ in range(5):
+        found.accounts(uuid4())
+
+    assert len(rows.read) == 5
+    assert found.kept <= 2
+
+
+def test_models_of_vectors_and_ranks_are_found_by_id_in_the_tenants_accounts(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(
+        cast(dict[str, AccountModel], SHARED.models), "vec", AccountModel(kinds=frozenset({"embedding"}))
+    )
+    found = Rows(monkeypatch).models()
+
+    embedder = asyncio.run(found.embedder(uuid4(), "vec@OpenAI-API-Compatible"))
+
+    assert embedder.model == "vec@OpenAI-API-Compatible"
+    with pytest.raises(ModelError, match="vec of provider OpenAI-API-Compatible cannot be used as rerank"):
+        asyncio.run(found.reranker(uuid4(), "vec@OpenAI-API-Compatible"))
+
+
+def test_a_script_stands_for_models_of_vectors_and_ranks_too(monkeypatch: pytest.MonkeyPatch):
+    found = Rows(monkeypatch).models(Script([]))
+
+    async def asked() -> tuple[int, Any]:
+        embedder, reranker = await found.embedder(uuid4(), "any@One"), await found.reranker(uuid4(), "any@One")
+        return len((await embedder.embed(["a"])).vectors), await reranker.rank("a", ["a", "b"])
+
+    assert asyncio.run(asked()) == (1, [1.0, 0.0])

@@ -1,0 +1,413 @@
+"""One attempt, from its claim to its report: read what it may look at, run the component, judge what came of it.
+
+Everything it writes is guarded by its lease. Whatever happens, it is reported once: by its own thread, or in its name
+by whoever stops it (`worker/leases/leases.py`); a report that cannot be stored is refused (`worker/reporter.py`).
+"""
+
+import asyncio
+import inspect
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, cast, get_args
+from uuid import UUID
+
+import structlog
+from sqlalchemy.exc import SQLAlchemyError
+
+from canvas.document.references import Ref
+from canvas.document.secret_fields import Place
+from canvas.errors import AttemptStopped, BudgetExceeded, ExecutorError, NodeFailure
+from canvas.graph.canvas import Node
+from canvas.outcome import OVER_BUDGET, POSTPONED, UNKNOWN, UNKNOWN_TEXT, Failed, Finished, Outcome
+from components import registry, tools
+from components.base import Component, Effect
+from components.nodes.flow import message
+from components.text.extraction.file_texts import UnreadFile
+from providers.interfaces import Services
+from providers.models.billing.cost_estimates import Spending
+from providers.models.billing.metering import charge
+from providers.models.limits.rate_limiter import Governor, VendorTurns
+from providers.models.types.chat import Usage
+from scheduler.coordinator.coordinator import Coordinator
+from scheduler.coordinator.version_cache import Compiled
+from scheduler.messaging.redis_bus import Pieces
+from store.agents import canvas_secrets
+from store.agents.canvas_secrets import CanvasSecrets
+from store.db.transaction import Transaction
+from store.files.blobs import Blobs
+from store.primitives.db_errors import is_outage
+from store.primitives.encryption import CannotUnseal, SealingKey
+from store.runs import activations, scopes
+from store.runs.activations import Claim
+from store.runs.decisions import AsLeft
+from worker.context import outcomes
+from worker.context.attempt_storage import Keeping
+from worker.context.node_context import TimeLimit, WorkerContext
+from worker.context.output_limits import Allowance
+from worker.context.rate_limit_wait import Patience, seconds_left
+from worker.context.read_set import Reads, reads_of
+from worker.context.run_budget import Purse
+from worker.context.side_effects import Acting
+from worker.context.text_stream import Voice
+from worker.context.variables import Slots
+from worker.event_loop import Loop
+from worker.fastpath.continuation import Taking
+from worker.fastpath.report_batcher import Joint
+from worker.leases.leases import Attempt, Leases
+from worker.reporter import Reporting
+from worker.services.models import Models
+
+log = structlog.get_logger()
+
+PAUSE = 1.0  # seconds before what the database has failed is given back, lest it begins again at once and again
+MOST_OUTAGES = 20  # attempts; whatever meets an outage more often than that brings it about, and is struck for it
+
+WITH_TOOLS = frozenset({"agent", "deepresearch"})  # components whose tools may bring evidence
+
+
+@dataclass(kw_only=True)
+class Means:
+    """What attempts need. One per process."""
+
+    coordinator: Coordinator
+    leases: Leases
+    loop: Loop
+    models: Models
+    pieces: Pieces
+    time_limit: TimeLimit
+    read_file: Callable[[UUID, UUID, Mapping[str, Any], str], str | UnreadFile]
+    services: Callable[[UUID], Services]  # by tenant
+    blobs: Blobs | None
+    ride_along: bool = True
+    joint: Joint = field(default_factory=Joint)
+    allowance: Allowance = field(default_factory=Allowance)
+    caller_headers: Callable[[UUID, Mapping[str, Any]], Mapping[str, str]] = lambda tenant_id, request: {}
+    spending: Spending = field(default_factory=Spending)
+    sealing_key: SealingKey | None = None  # None: secrets of canvases stay sealed
+    governor: Governor | None = None  # None: nobody keeps the paces of tools' vendors
+
+    def firm(self, claim: Claim, tx: Transaction) -> bool:
+        """Put a claim on disk, before anybody hears what comes of it. False: it is gone.
+
+        Nobody takes the lease away before the transaction ends.
+        """
+        return activations.firm(tx, claim, self.leases.lease)
+
+    def act(self, claim: Claim, attempt: Attempt, effect: Effect) -> None:
+        """Put on disk what may leave from here on. Raises AttemptStopped if nothing may."""
+        with self.coordinator.database.transaction() as tx:
+            called_off = activations.act(tx, claim, self.leases.lease, effect)
+        if called_off is None:
+            raise AttemptStopped("lease")
+        if called_off:
+            attempt.stop("user", self.loop)
+        if attempt.stopped is not None:
+            raise attempt.stopped
+
+
+class Attempting:
+    """One attempt, from its claim to its report."""
+
+    def __init__(
+        self, means: Means, attempt: Attempt, claim: Claim, taking: Taking | None, left: AsLeft | None
+    ) -> None:
+        self._x = means
+        self._attempt = attempt
+        self._claim = claim
+        self._reporting = Reporting(
+            means.coordinator,
+            claim,
+            means.ride_along,
+            lambda: means.leases.is_closed,
+            means.allowance,
+            taking=taking,
+            joint=means.joint,
+            left=left,
+        )
+        self._limit = 0.0
+        self._context: WorkerContext | None = None
+        self._assigned: Mapping[str, Any] = {}
+        self._patience = Patience(
+            attempt, Acting(partial(means.act, claim, attempt)), partial(attempt.stop, loop=means.loop)
+        )
+        attempt.abandon = self._abandon
+
+    def carry_out(self) -> None:
+        """Run the component and report what came of it."""
+        if self._attempt.is_reported:
+            return  # it was stopped while it waited for others
+        try:
+            outcome = self._outcome()
+        except SQLAlchemyError as error:
+            log.warning("attempt_lost_its_database", error=str(error).splitlines()[0])
+            if not is_outage(error) or self._claim.attempt > MOST_OUTAGES:
+                return  # the lease runs out, and another worker takes over
+            time.sleep(PAUSE)
+            outcome = self._given_back()  # as soon as the database takes it: an outage strikes nobody
+        if outcome is not None and self._attempt.claim_report():
+            self._report(outcome)
+
+    def _report(self, outcome: Outcome) -> None:
+        self._reporting.report(outcome, self._context, self._assigned)
+
+    # -- working ------------------------------------------------------------------------------------------------
+    def _outcome(self) -> Outcome | None:
+        """What to report; None if the lease is gone."""
+        component = registry.find(self._claim.component)
+        if component is None:
+            return Failed(f"Can't import {self._claim.component}", "unknown_component")
+        try:
+            context = self._context = self._prepared()
+        except ExecutorError as error:
+            return Failed(outcomes.storable(str(error)), error.code)
+        try:
+            params = component.params.model_validate(dict(self._opened(context)))
+            self._limit = _limit(self._x.time_limit, component, params)
+            self._attempt.deadline = time.monotonic() + self._limit
+            context.slots.read_files(context.read_text)
+            context.acting.begins(component.effect_of(params))
+            return self._checked(self._run(component, params, context), context.node, component)
+        except BudgetExceeded as refused:
+            if self._attempt.stopped is not None:
+                return self._of_error(refused, context.node, component)
+            return Failed(outcomes.storable(refused.message), OVER_BUDGET, details=refused.details)
+        except AttemptStopped as stop:  # it has found out itself, before anybody told it
+            return self._of_error(stop, context.node, component) if self._attempt.stopped is not None else None
+        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 (a component may raise anything)
+            return self._of_error(error, context.node, component)
+
+    def _opened(self, context: WorkerContext) -> Mapping[str, Any]:
+        """The node's parameters, its secrets opened for this attempt alone. Raises NodeFailure if one does not open."""
+        node, claim = context.node, self._claim
+        if not _holds_secrets(context.compiled, node):
+            return node.params
+        known = CanvasSecrets.of(self._x.sealing_key, claim.tenant_id, claim.canvas_id, registry.secret_fields)
+        try:
+            return known.opened_params(Place(node.id, node.name, node.component, ""), node.params)
+        except CannotUnseal as error:
+            raise NodeFailure(error.message) from error
+
+    def _prepared(self) -> WorkerContext:
+        """Everything the attempt may look at; what was folded since it was decided is out of its sight."""
+        with self._x.coordinator.database.statements() as tx:
+            compiled = self._x.coordinator.versions.get(tx, self._claim.version_id)
+            node = compiled.canvas.node(self._claim.node_id)
+            reads = _reads(compiled, node)
+            slots = Slots(
+                tx,
+                self._claim,
+                compiled,
+                reads,
+                declared=registry.default_outputs,
+                may_be_assigned=self._claim.first_event > 1 or _assigns(compiled),
+            )
+        return self._context_of(compiled, node, reads, slots)
+
+    def _run(self, component: Component[Any], params: Any, context: WorkerContext) -> Outcome:
+        """Run a component: what computes on this thread, what waits on the loop."""
+        if not inspect.iscoroutinefunction(component.run):
+            self._attempt.must_go_on()
+            try:
+                outcome = cast(Outcome, component.run(params, context))
+            except (SystemExit, KeyboardInterrupt) as error:
+                raise _ended_the_process(component) from error
+            if context.voice.claim.turn is not None and self._attempt.stopped is None:
+                self._x.loop.wait_for(context.voice.finish())
+            return outcome
+        return self._x.loop.wait_for(self._waiting(component, params, context))
+
+    async def _waiting(self, component: Component[Any], params: Any, context: WorkerContext) -> Outcome:
+        task = asyncio.current_task()
+        assert task is not None
+        self._attempt.runs_as(cast("asyncio.Task[object]", task))
+        charge(context.payer)
+        opening = self._opening(context)
+        if opening is not None:
+            context.opening = opening
+            await context.say(opening)
+        try:
+            outcome = await cast("Any", component.run(params, context))
+        except (SystemExit, KeyboardInterrupt) as error:  # they would end the loop, and every other attempt with it
+            raise _ended_the_process(component) from error
+        except asyncio.CancelledError:
+            context.voice.fall_silent()
+            raise
+        finally:
+            if not task.cancelling():
+                await context.voice.finish()
+        return outcome
+
+    def _opening(self, context: WorkerContext) -> str | None:
+        """What the Message in whose turn this node speaks says before it; None where the node does not speak."""
+        canvas = context.compiled.canvas
+        turn = canvas.turns.get(context.node.number)
+        if turn is None or self._claim.turn is None:
+            return None
+        listener = canvas.nodes[turn.message]
+
+        def listens_to(node_id: str) -> bool:
+            number = canvas.numbers.get(node_id)
+            heard = canvas.turns.get(number) if number is not None else None
+            return heard is not None and heard.message == listener.number
+
+        def known(ref: Ref) -> bool:
+            return ref.node is None or ref.node in canvas.numbers
+
+        opening = message.opening(listener.params, context.node.id, context.lookup, known, listens_to)
+        if opening is None:
+            context.voice.retake = True  # nobody can tell yet where this text begins
+        return opening
+
+    def _context_of(self, compiled: Compiled, node: Node, reads: Reads, slots: Slots) -> WorkerContext:
+        claim, x = self._claim, self._x
+        self._reporting.near = None if compiled.canvas.orders_speech else frozenset(scopes.chain_of(claim.scope))
+        has_turn = bool(compiled.canvas.messages & node.bit) and claim.answers is None  # answered, an Answer is silent
+        firm = partial(x.firm, claim)
+        voice = Voice(claim, x.coordinator.database, x.pieces, firm, has_turn, x.allowance, self._attempt.is_stopped)
+        return WorkerContext(
+            claim=claim,
+            compiled=compiled,
+            node=node,
+            slots=slots,
+            reads=reads,
+            voice=voice,
+            database=x.coordinator.database,
+            open_model=partial(x.models.unpaid, claim.tenant_id),
+            read_text=partial(x.read_file, claim.tenant_id, claim.run_id),
+            patience=self._patience,
+            keeping=Keeping(
+                claim, x.coordinator.database, x.blobs, x.coordinator.dispatch.bus, _may_be_cited(compiled)
+            ),
+            acting=self._patience.acting,
+            services=x.services(claim.tenant_id),
+            limit_of=x.time_limit,
+            unsealed_headers=partial(x.caller_headers, claim.tenant_id),
+            purse=self._purse(),
+            turns=VendorTurns(x.governor, str(claim.tenant_id), self._patience) if x.governor else None,
+        )
+
+    def _purse(self) -> Purse:
+        coordinator = self._x.coordinator
+        refused = coordinator.dispatch.counters.refusal
+        return Purse(self._claim, coordinator.database, self._x.spending, refused, self._claim.budgeted)
+
+    # -- what came of it ----------------------------------------------------------------------------------------
+    def _checked(self, outcome: Outcome, node: Node, component: Component[Any]) -> Outcome:
+        stopped = self._attempt.stopped
+        if stopped is not None and stopped.reason == "user":
+            return Failed(outcomes.CANCELLED, "cancelled")  # it swallowed its cancellation
+        if stopped is not None and stopped.reason == "deadline":
+            return outcomes.of_exception(outcomes.timed_out(component.name, self._limit), node, component)
+        if not isinstance(outcome, get_args(Outcome)):
+            raise NodeFailure(f"{component.name} returned {type(outcome).__name__}, which is no outcome.")
+        if isinstance(outcome, Failed):
+            return outcomes.of_failed(outcome, node, component)
+        if isinstance(outcome, Finished):
+            self._assigned = outcome.assign
+        return outcome
+
+    def _of_error(self, error: BaseException, node: Node, component: Component[Any]) -> Outcome | None:
+        stopped = self._attempt.stopped
+        if stopped is not None:
+            match stopped.reason:
+                case "lease":
+                    return None
+                case "user":
+                    return Failed(outcomes.CANCELLED, "cancelled")
+                case "shutdown":
+                    return self._given_back()
+                case "postponed":
+                    return self._postponed()
+                case _:
+                    error = outcomes.timed_out(component.name, self._limit)
+        if isinstance(error, SQLAlchemyError) and is_outage(error):
+            raise error  # no fault of the node's
+        if not isinstance(error, NodeFailure):
+            log.info("component_raised", error_type=type(error).__name__)
+        self._assigned = outcomes.assigned_by(error)
+        return outcomes.of_exception(error, node, component)
+
+    def _abandon(self) -> None:
+        """The work does not let go: report in its name, and leave its thread behind."""
+        if not self._attempt.claim_report():
+            return
+        self._reporting.taking = None  # this thread does not go on, and the other must not
+        stopped = self._attempt.stopped
+        reason = stopped.reason if stopped else "user"
+        if reason == "lease":
+            return
+        if reason == "deadline" and self._context is not None:
+            component = registry.find(self._claim.component)
+            assert component is not None
+            error = outcomes.timed_out(component.name, self._limit)
+            self._report(outcomes.of_exception(error, self._context.node, component))
+        elif reason == "shutdown":
+            self._report(self._given_back())
+        elif reason == "postponed":
+            self._report(self._postponed())
+        else:
+            self._report(Failed(outcomes.CANCELLED, "cancelled"))
+
+    def _given_back(self) -> Failed:
+        """For another to do, unless it may have happened."""
+        if self._context is not None and self._context.acting.is_unsafe:
+            return Failed(UNKNOWN_TEXT, UNKNOWN)
+        return Failed("released", "released", retryable=True)
+
+    def _postponed(self) -> Failed:
+        """For whoever finds it when it is time. What it has used is recorded, and told by the attempt that ends."""
+        _, title = self._attempt.postponed or (0.0, "")
+        if self._context is not None:
+            self._context.usage = Usage()
+        self._x.coordinator.dispatch.counters.postponed()
+        return Failed(
+            f"waits for the allowance of {title}",
+            POSTPONED,
+            retryable=True,
+            again_in=round(seconds_left(self._attempt), 3),
+        )
+
+
+def _may_be_cited(compiled: Compiled) -> bool:
+    """Whether any node of the canvas brings evidence: a tool, or what may have tools."""
+    found = compiled.notes.get(("may be cited", 0))
+    if not isinstance(found, bool):
+        named = {node.component.lower() for node in compiled.canvas.nodes}
+        found = compiled.notes["may be cited", 0] = bool(named & WITH_TOOLS) or any(map(tools.find, named))
+    return found
+
+
+def _assigns(compiled: Compiled) -> bool:
+    """Whether any node of the canvas writes variables; besides them only a run's later turns do."""
+    found = compiled.notes.get(("assigns", 0))
+    if not isinstance(found, bool):
+        named = (registry.find(node.component) for node in compiled.canvas.nodes)
+        found = compiled.notes["assigns", 0] = any(component is None or component.assigns for component in named)
+    return found
+
+
+def _limit(time_limit: TimeLimit, component: Component[Any], params: Any) -> float:
+    if component.asks_for is None:
+        return time_limit(component.name)
+    return time_limit(component.name, component.asks_for(params))
+
+
+def _ended_the_process(component: Component[Any]) -> NodeFailure:
+    return NodeFailure(f"{component.name} tried to end the process.")
+
+
+def _holds_secrets(compiled: Compiled, node: Node) -> bool:
+    """Whether parameters of the node are sealed; looked at once in a process."""
+    found = compiled.notes.get(("secrets", node.number))
+    if found is None:
+        found = compiled.notes["secrets", node.number] = canvas_secrets.holds_sealed(node.params)
+    return bool(found)
+
+
+def _reads(compiled: Compiled, node: Node) -> Reads:
+    found = compiled.notes.get(("reads", node.number))
+    if not isinstance(found, Reads):
+        found = compiled.notes["reads", node.number] = reads_of(compiled.canvas, node)
+    return found

@@ -1,0 +1,123 @@
+"""What one attempt keeps beyond its report: files, evidence, its journal, and the trace of its tool calls.
+
+All of it is durable when the call returns, and asking twice changes nothing: the next attempt of the activation finds
+what this one has left.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID, uuid5
+
+from canvas.errors import AttemptStopped, NodeFailure, NotFound
+from scheduler.messaging.redis_bus import Bus
+from store.db.database import Database
+from store.files.blobs import Blobs
+from store.runs import citations, journal
+from store.runs.activations import Claim
+from store.tenants import uploads
+from worker.context import outcomes
+
+_ID_KEYS = ("id", "file_id", "doc_id")
+
+
+@dataclass(frozen=True, slots=True)
+class Keeping:
+    """One attempt's part of the rows and of the file storage."""
+
+    claim: Claim
+    database: Database
+    blobs: Blobs | None
+    bus: Bus
+    may_be_cited: bool = True  # whether any node of the canvas brings evidence; else nobody need look for it
+
+    # -- files --------------------------------------------------------------------------------------------------
+    async def read(self, descriptor: Mapping[str, Any]) -> bytes:
+        """The bytes of a file of the tenant. Raises NodeFailure if it is not there."""
+        return await asyncio.to_thread(self._read, descriptor)
+
+    def _read(self, descriptor: Mapping[str, Any]) -> bytes:
+        named = next((str(descriptor[key]) for key in _ID_KEYS if descriptor.get(key)), "")
+        try:
+            file_id, blobs = UUID(named), self._storage()
+            with self.database.statements() as tx:
+                file = uploads.get_for_run(tx, self.claim.tenant_id, file_id, self.claim.run_id)
+            return blobs.get(file.sha256)
+        except (NotFound, ValueError) as error:
+            name = descriptor.get("name") or descriptor.get("filename") or named
+            raise NodeFailure(f'The file "{name}" is not there. Upload it again.') from error
+
+    async def save(self, name: str, data: bytes, mime_type: str, place: str) -> Mapping[str, Any]:
+        """Keep a produced file; the same name and place of the same activation is the same file."""
+        return await asyncio.to_thread(self._save, name, data, mime_type, place)
+
+    def _save(self, name: str, data: bytes, mime_type: str, place: str) -> Mapping[str, Any]:
+        name = outcomes.storable(name)
+        file_id = uuid5(self.claim.id, f"{place}/{name}")
+        claim = self.claim
+        kept = uploads.store(self._storage(), name, mime_type, data)
+        with self.database.transaction() as tx:
+            uploads.put(tx, claim.tenant_id, file_id, kept, run_id=claim.run_id)
+        return {"doc_id": file_id.hex, "filename": name, "mime_type": mime_type, "size": len(data)}
+
+    def _storage(self) -> Blobs:
+        if self.blobs is None:
+            raise NodeFailure("This worker has no file storage. Set EASEL_FILES_DIR.")
+        return self.blobs
+
+    # -- evidence -----------------------------------------------------------------------------------------------
+    async def cite(self, chunks: Sequence[Mapping[str, Any]], documents: Sequence[Mapping[str, Any]]) -> list[int]:
+        """Add evidence to the turn's references; the display number of each chunk."""
+        return await asyncio.to_thread(self._cite, outcomes.storable(chunks), outcomes.storable(documents))
+
+    def _cite(self, chunks: Sequence[Mapping[str, Any]], documents: Sequence[Mapping[str, Any]]) -> list[int]:
+        claim = self.claim
+        with self.database.transaction() as tx:
+            return citations.cite(tx, claim.run_id, claim.message_id, claim.id, chunks, documents)
+
+    async def references(self) -> Mapping[str, Any]:
+        """The turn's references so far."""
+        if not self.may_be_cited:
+            return {"chunks": {}, "doc_aggs": {}}
+        return await asyncio.to_thread(self._references)
+
+    def _references(self) -> Mapping[str, Any]:
+        with self.database.statements() as tx:
+            return citations.references(tx, self.claim.run_id, self.claim.message_id)
+
+    # -- the journal --------------------------------------------------------------------------------------------
+    async def recall(self, key: str) -> Any:
+        """What an attempt of this activation recorded; None if nothing. A first attempt has nothing to look for."""
+        if self.claim.attempt <= 1:
+            return None
+        return await asyncio.to_thread(self._recall, key)
+
+    def _recall(self, key: str) -> Any:
+        with self.database.statements() as tx:
+            return journal.recall(tx, self.claim, key)
+
+    async def record(self, key: str, value: Any) -> bool:
+        """Record a value; False if the key had one before, which stays.
+
+        An attempt that has lost its lease ends here: what it goes on to do would be done twice.
+        """
+        is_new = await asyncio.to_thread(self._record, key, outcomes.storable(value))
+        if is_new is None:
+            raise AttemptStopped("lease")
+        return is_new
+
+    def _record(self, key: str, value: Any) -> bool | None:
+        with self.database.transaction() as tx:
+            return journal.record(tx, self.claim, key, value)
+
+    async def trace(self, call: Mapping[str, Any]) -> None:
+        """Note a tool call, for people and for readers of RAGFlow's log key."""
+        await asyncio.to_thread(self._trace, outcomes.storable(call))
+
+    def _trace(self, call: Mapping[str, Any]) -> None:
+        claim = self.claim
+        with self.database.transaction() as tx:
+            journal.trace(tx, claim.run_id, claim.message_id, claim.node_id, call)
+            told = journal.traces(tx, claim.run_id, claim.message_id)
+        self.bus.show_trace(claim.conversation_id, claim.message_id, told)

@@ -1,0 +1,199 @@
+"""Node outputs and globals as one attempt sees them: declared names, what earlier turns left, what this run wrote."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from canvas.document import references
+from canvas.document.document import Entry
+from canvas.graph import container_outputs, parallel_items
+from canvas.graph.canvas import Kind, Node
+from canvas.state.run_state import ScopeKey, entry_text
+from components.text.extraction.file_texts import UnreadFile
+from scheduler.coordinator.version_cache import Compiled
+from scheduler.views.run_view import history_line
+from store.agents import conversations
+from store.db.transaction import Transaction
+from store.runs import values
+from store.runs.activations import Claim
+from store.runs.values import Asked, Written
+from worker.caches import outputs as output_cache
+from worker.caches.list_sources import Lists
+from worker.caches.run_inputs import Given, given
+from worker.context.read_set import Collected, Reads, items_ref
+from worker.fastpath.admission import ADMISSION
+
+Declared = Callable[[Entry], tuple[str, ...]]
+ReadFile = Callable[[Mapping[str, Any], str], str | UnreadFile]
+
+LISTS = Lists()
+"""What the item nodes of this process iterate over."""
+
+
+class Slots:
+    """The values at hand for one attempt, read in one go before it starts."""
+
+    def __init__(
+        self,
+        tx: Transaction,
+        claim: Claim,
+        compiled: Compiled,
+        reads: Reads,
+        *,
+        declared: Declared,
+        may_be_assigned: bool = True,
+    ) -> None:
+        asked = given(tx, claim)
+        self._claim = claim
+        self._compiled = compiled
+        self._declared = declared
+        self._view = output_cache.view_of(claim)
+        is_first_visit = not claim.ordinal and not claim.scope and claim.answers is None
+        nodes = reads.nodes - {claim.node_id} if is_first_visit else reads.nodes
+        at_hand = output_cache.known(self._view, nodes - reads.items)
+        outputs = self._latest(values.latest_outputs, tx, nodes - at_hand.keys(), reads)
+        waited = values.waited_outputs(tx, self._view, {node: self._shared(node) for node in reads.waits_for})
+        names = reads.names if may_be_assigned else frozenset[str]()
+        variables = self._latest(values.latest_variables, tx, names, reads)
+        self.given = asked()
+        found = outputs()
+        output_cache.keep(self._view, found)
+        self._outputs, self._variables = {**at_hand, **found, **waited()}, variables()
+        self.globals: dict[str, Any] = dict(self.given.base["globals"])
+        self.globals |= {name: found.value for name, found in self._variables.items() if "@" not in name}
+        if reads.uses_history and "sys.history" not in self.globals:
+            self.globals["sys.history"] = _history(tx, claim)
+        self._shows_uploads = reads.uses_files and "sys.files" not in self._variables
+        self.globals.setdefault("sys.history", [])
+        self.globals.setdefault("sys.files", [])
+        self._collected: dict[str, dict[str, list[Any]]] = {}
+        self._collected = self._collect(tx, compiled.canvas.node(claim.node_id), reads)
+
+    def read_files(self, read_file: ReadFile) -> None:
+        """Put the turn's uploads in their place, if the node looks at them. Opens transactions of its own."""
+        if self._shows_uploads:
+            self.globals["sys.files"] = _files(self.given, self._compiled, read_file)
+
+    def outputs(self, node_id: str) -> dict[str, Any]:
+        """A node's output slots: null where declared and not yet set (components 1.2)."""
+        entry = self._compiled.document.entries[node_id]
+        slots: dict[str, Any] = dict.fromkeys(self._declared(entry))
+        slots |= self.given.base["values"].get(node_id, {})
+        found = self._outputs.get(node_id)
+        slots |= found.value if found is not None else {}
+        place = found.place if found is not None else b""
+        prefix = f"{node_id}@"
+        for name, assigned in self._variables.items():
+            if name.startswith(prefix) and assigned.place >= place:
+                slots[name.removeprefix(prefix)] = assigned.value
+        return slots | self._collected.get(node_id, {})
+
+    def has_run(self, node_id: str) -> bool:
+        """Whether a node has run in this run, as far as the attempt can see."""
+        return node_id in self._outputs
+
+    @property
+    def collected(self) -> Mapping[str, list[Any]]:
+        """What the container around the node has collected so far."""
+        return self._collected.get(self._claim.scope[-1][0], {}) if self._claim.scope else {}
+
+    def _latest(self, ask: Callable[..., Asked], tx: Transaction, names: frozenset[str], reads: Reads) -> Asked:
+        """Ask for the latest of some nodes or variables. An item node's list is fetched once, not at each visit."""
+        run_id = self._claim.run_id
+        lists = names & reads.items
+        kept = LISTS.known(run_id, lists)
+        asked = ask(tx, self._view, names, kept=kept)
+
+        def found() -> dict[str, Written]:
+            values_found = asked()
+            for name in lists & values_found.keys():
+                if values_found[name] is not kept.get(name):
+                    LISTS.keep(run_id, name, values_found[name])
+            return values_found
+
+        return found
+
+    def _shared(self, node_id: str) -> tuple[str, int] | None:
+        """The pass that a node's container is in, seen from here; None if it is not around the reader."""
+        canvas, scope = self._compiled.canvas, self._claim.scope
+        parent = canvas.node(node_id).parent
+        if parent is None:
+            return "", 0
+        depth = next((at for at, (name, _, _) in enumerate(scope, 1) if name == canvas.nodes[parent].id), None)
+        return (entry_text(scope[:depth]), scope[depth - 1][2]) if depth is not None else None
+
+    # -- collecting ---------------------------------------------------------------------------------------------
+    def _collect(self, tx: Transaction, node: Node, reads: Reads) -> dict[str, dict[str, list[Any]]]:
+        """What containers around the node have collected from the passes before this one, by container."""
+        if node.kind is Kind.ITERATION_ITEM and self._has_more(node):
+            return {}  # only the last visit looks at what was collected
+        found: dict[str, dict[str, list[Any]]] = {}
+        scope = self._claim.scope
+        for depth, (container_id, _, count) in enumerate(scope, start=1):
+            refs = reads.collects.get(container_id)
+            if refs is not None and count:
+                found[container_id] = self._collected_by(tx, container_id, refs, scope[:depth])
+        return found
+
+    def _has_more(self, item_node: Node) -> bool:
+        """Whether the list has an element for this visit. Side by side every item has, and a last visit comes after."""
+        claim, canvas = self._claim, self._compiled.canvas
+        container = canvas.node(claim.scope[-1][0])
+        if parallel_items.at_once(container.params) > 1:
+            return claim.place.wave == 0
+        ref = items_ref(canvas, container)
+        if ref.node is None:
+            value = self.globals.get(ref.root)
+        elif ref.node in canvas.numbers:
+            value = references.walk(self.outputs(ref.node).get(ref.root), ref.path)
+        else:
+            return False
+        return isinstance(value, list) and claim.scope[-1][2] < len(value)
+
+    def _collected_by(
+        self, tx: Transaction, container_id: str, refs: Collected, scope: ScopeKey
+    ) -> dict[str, list[Any]]:
+        """The lists of one container, up to the pass of a scope."""
+        claim, canvas = self._claim, self._compiled.canvas
+        container = canvas.node(container_id)
+        is_side_by_side = parallel_items.at_once(container.params) > 1
+        children = container_outputs.children_collected(refs)
+        if is_side_by_side:
+            children = [child.id for child in canvas.children(container.number)]
+        if not children:
+            return {}
+        count, entry = scope[-1][2], entry_text(scope)
+        passes = values.of_passes(tx, claim.run_id, entry, children, claim.activated_rev, before=count)
+        before = None if is_side_by_side else self._before(tx, entry, children)
+        collected: dict[str, list[Any]] = container_outputs.collect(refs, passes, count, before)
+        if is_side_by_side:
+            item_node = canvas.nodes[canvas.items[container.number]]
+            collected["_result"] = container_outputs.per_item(passes, item_node.id, count)
+        return collected
+
+    def _before(self, tx: Transaction, entry: str, children: Sequence[str]) -> dict[str, dict[str, Any]]:
+        """What the children held before the container was entered."""
+        earlier = values.latest_outputs(tx, self._view, children, not_in=entry)()
+        held: dict[str, dict[str, Any]] = {}
+        for child in children:
+            entries = self._compiled.document.entries
+            slots: dict[str, Any] = dict.fromkeys(self._declared(entries[child])) if child in entries else {}
+            slots |= self.given.base["values"].get(child, {})
+            slots |= earlier[child].value if child in earlier else {}
+            held[child] = slots
+        return held
+
+
+def _history(tx: Transaction, claim: Claim) -> list[str]:
+    entries = conversations.history(tx, claim.conversation_id, claim.history_upto, claim.history_upto)
+    return [history_line(entry["role"], entry["content"]) for entry in entries]
+
+
+def _files(of_the_turn: Given, compiled: Compiled, read_file: ReadFile) -> list[str]:
+    begin = compiled.document.entries["begin"].params
+    layout = begin.get("layout_recognize")
+    texts: list[str] = []
+    for descriptor in of_the_turn.base.get("files", ()):  # one by one: not all of them are in memory at once
+        file = read_file(descriptor, layout if isinstance(layout, str) else "")
+        with ADMISSION.waits():  # a child process reads it
+            texts.append(file.text_blocking() if isinstance(file, UnreadFile) else file)
+    return texts

@@ -1,0 +1,1 @@
+"""Leases: renewal, cancellation, tasks that lose their workers."""

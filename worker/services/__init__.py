@@ -1,0 +1,1 @@
+"""What nodes of a tenant can reach: models, MCP servers, speech."""

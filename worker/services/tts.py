@@ -1,0 +1,116 @@
+"""Which model reads a tenant's answers aloud, and where audio that was paid for is kept."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import cast
+from uuid import UUID
+
+import redis
+import structlog
+
+from canvas.errors import ModelError
+from providers.interfaces import Http, Speech
+from providers.models.audio.tts import KIND, OpenAISpeech, voicing_of
+from providers.models.chat.catalogue import resolve
+from providers.models.types.chat import ModelSpec
+from scheduler.messaging.circuit_breaker import Silence
+from scheduler.messaging.redis_bus import on_a_loop
+from worker.services.models import Models
+
+log = structlog.get_logger()
+
+
+class AudioInRedis:
+    """Audio of sentences by key. Redis is no store of facts: without it a sentence is asked for again."""
+
+    def __init__(self, url: str) -> None:
+        self._redis = on_a_loop(url, decode_responses=True)
+        self._silence = Silence()
+
+    async def get(self, key: str) -> bytes | None:
+        """Audio that is kept, as hex for readers of RAGFlow's cache."""
+        if self._silence.holds():
+            return None
+        try:
+            kept = cast("str | None", await self._redis.get(key))
+        except redis.RedisError as error:
+            self._is_away(error)
+            return None
+        self._silence.ends()
+        try:
+            return bytes.fromhex(kept) if kept else None
+        except ValueError:  # somebody else's
+            return None
+
+    async def set(self, key: str, audio: bytes, ttl: timedelta) -> None:
+        """Keep audio for a while."""
+        if self._silence.holds():
+            return
+        try:
+            await self._redis.set(key, audio.hex(), ex=ttl)
+        except redis.RedisError as error:
+            self._is_away(error)
+        else:
+            self._silence.ends()
+
+    def _is_away(self, error: redis.RedisError) -> None:
+        self._silence.begins()
+        log.warning("audio_cache_unreachable", error=str(error))
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._redis.aclose()
+
+
+@dataclass(frozen=True, slots=True)
+class Voices:
+    """The speech models of all tenants. `preferred` is the one the deployment names; `ttl` is in seconds.
+
+    `voices` are the deployment's own, by factory, for accounts that name none. `private`: whether accounts may lead to
+    private addresses.
+    """
+
+    models: Models
+    cache: AudioInRedis
+    preferred: str | None = None
+    ttl: int = 7 * 86400
+    voices: Mapping[str, str] = field(default_factory=dict[str, str])
+    private: bool = True
+
+    def of(self, tenant_id: UUID, http: Http) -> Speech | None:
+        """The tenant's speech model; None if it has none."""
+        spec = self._spec(tenant_id)
+        if spec is None:
+            return None
+        return OpenAISpeech(
+            spec,
+            http,
+            tenant_id.hex,
+            voicing=voicing_of(spec, self.voices.get(spec.factory, "")),
+            cache=self.cache,
+            ttl=timedelta(seconds=self.ttl),
+            trusted=self.private,
+            meter=self.models.meter(tenant_id, spec, KIND),
+        )
+
+    def _spec(self, tenant_id: UUID) -> ModelSpec | None:
+        accounts = self.models.accounts(tenant_id)
+        named = (
+            f"{name}@{account.instance}@{account.factory}"
+            for account in accounts
+            if account.status == "active"
+            for name, model in account.models.items()
+            if KIND in model.kinds and model.status == "active"
+        )
+        model_id = self.preferred or next(named, None)
+        if model_id is None:
+            return None
+        try:
+            return resolve(model_id, accounts, kind=KIND)
+        except ModelError as error:
+            log.warning("no_speech_model", model=model_id, error=error.message)
+            return None
+
+
+SpeechOf = Callable[[UUID, Http], Speech | None]
