@@ -18,37 +18,19 @@ from starlette.routing import Route
 
 import settings
 import telemetry
-from api.edge import Edge, in_thread
-from api.errors import add_handlers
-from api.findings import Checked
-from api.mcp_server import PATH, McpEndpoint
-from api.readings import THREADS, Readings
-from api.routes import (
-    agents,
-    budgets,
-    completions,
-    conversations,
-    databases,
-    datasets,
-    documents,
-    drafts,
-    files,
-    health,
-    logs,
-    mcp,
-    memories,
-    messages,
-    openai_models,
-    plugin_tools,
-    retrieval,
-    runs,
-    share_links,
-    tags,
-    tasks,
-    webhooks,
-)
-from api.sse import Streams
-from api.token_bucket import TokenBuckets
+from api import health
+from api.agents import agents, conversations, database_check, drafts, files, plugin_tools, tags, tool_logs
+from api.agents.findings import Checked
+from api.dependencies import Edge, in_thread
+from api.http.errors import add_handlers
+from api.knowledge import datasets, documents, memories, messages, retrieval
+from api.mcp import routes as mcp_routes
+from api.mcp.server import PATH, McpEndpoint
+from api.runs import budgets, completions, openai_models, runs, share_links, tasks
+from api.runs.event_reader import THREADS, Readings
+from api.runs.event_stream import Streams
+from api.webhooks import routes as webhook_routes
+from api.webhooks.token_bucket import TokenBuckets
 from components import plugins
 from knowledge.bases.search import Library
 from knowledge.index.index_cache import Shelf
@@ -138,7 +120,7 @@ def create_app(figures: Figures | None = None) -> FastAPI:
         own = place_of(chosen.database_url)
         app.state.databases = reached(chosen.guard, own, trino_use_tls=chosen.trino_use_tls)
         app.state.readiness = health.readiness()
-        app.state.webhooks = webhooks.Webhooks(
+        app.state.webhooks = webhook_routes.Webhooks(
             TokenBuckets(chosen.redis_url), chosen.secret or secrets.token_urlsafe(32)
         )
         await edge.streams.start()
@@ -177,8 +159,8 @@ def create_app(figures: Figures | None = None) -> FastAPI:
     # The first route that matches wins, so a path of words stands before one that has an id in the place of a word:
     # `/agents/tags` before `/agents/{agent_id}`. A test holds the order (test_no_path_of_words_is_hidden...).
     every = (
-        completions, share_links, runs, budgets, tasks, conversations, files, logs, webhooks, mcp, tags,
-        openai_models, databases, drafts, agents, datasets, documents, retrieval, memories, messages, plugin_tools,
+        completions, share_links, runs, budgets, tasks, conversations, files, tool_logs, webhook_routes, mcp_routes, tags,
+        openai_models, database_check, drafts, agents, datasets, documents, retrieval, memories, messages, plugin_tools,
     )  # fmt: skip
     for subject in every:
         api.include_router(subject.router)

@@ -35,7 +35,7 @@ def api(
     uvicorn.run(
         "api.app:create_app",
         factory=True,
-        http="api.http1:GuardedProtocol",  # uvicorn's own ones wait for ever, and take ambiguous requests
+        http="api.http.http1_protocol:GuardedProtocol",  # uvicorn's own ones wait for ever, and take ambiguous requests
         ws="none",
         host=settings.api_host,
         port=settings.api_port if port is None else port,

@@ -20,7 +20,7 @@ import uvicorn
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.app import create_app
-from api.http1 import GuardedProtocol
+from api.http.http1_protocol import GuardedProtocol
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMED = ("EASEL_", "CELERY_", "DATABASE_URL", "REDIS_URL")

@@ -13,8 +13,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, cast
 
-from api.errors import Refused
-from api.uploads import fetched
+from api.http.errors import Refused
+from api.http.uploads import fetched
 from canvas.errors import ExecutorError, ToolError
 from canvas.outcome import Failed
 from components import tools

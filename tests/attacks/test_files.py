@@ -12,7 +12,7 @@ from time import process_time
 
 import pytest
 
-from api.uploads import LONGEST_NAME, file_name
+from api.http.uploads import LONGEST_NAME, file_name
 from canvas.errors import NodeFailure
 from components.browsing.file_names import fit_name, name_from
 from components.text.extraction.file_kinds import FileUnreadable

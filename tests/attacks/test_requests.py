@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from api.routes.files import _named
+from api.agents.files import _named
 from canvas.errors import ToolError
 from components.nodes.data.invoke import InvokeParams, invoke
 from components.tools.email.message import Letter, address_of, addresses_in, written

@@ -77,7 +77,7 @@ WAYS_OUT: Mapping[str, Way] = {
     "scheduler/health/broker_probe.py": _way("socket", "options of connections to the deployment's own Redis"),
     "worker/runtime.py": _way("socket", "the name of this machine"),
     "components/plugins.py": _way("importlib", "loads packages that the deployment has installed and named"),
-    "api/mcp_server.py": _way("mcp", "answers requests; it asks nobody"),
+    "api/mcp/server.py": _way("mcp", "answers requests; it asks nobody"),
     # -- programs
     "providers/sandboxes/local.py": _way("create_subprocess_exec() socket", "the local sandbox, behind its walls"),
     "providers/sandboxes/inside/seccomp.py": _way("ctypes", "builds these walls from inside"),

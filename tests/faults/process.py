@@ -70,7 +70,7 @@ def api(arguments: Sequence[str]) -> Run:
         create_app,
         factory=True,
         port=port,
-        http="api.http1:GuardedProtocol",
+        http="api.http.http1_protocol:GuardedProtocol",
         ws="none",
         log_config=None,
         access_log=False,

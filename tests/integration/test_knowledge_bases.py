@@ -15,8 +15,8 @@ from uuid import UUID
 import pytest
 from sqlalchemy import text
 
-from api.routes.datasets import delete_base
-from api.routes.documents import _delete  # pyright: ignore[reportPrivateUsage]
+from api.knowledge.datasets import delete_base
+from api.knowledge.documents import _delete  # pyright: ignore[reportPrivateUsage]
 from canvas.errors import ToolError
 from knowledge.bases.ingestion import storage_of
 from knowledge.bases.search import Wanted

@@ -27,8 +27,8 @@ TARGETS: Mapping[str, tuple[int, Sequence[str]]] = {
         [
             "providers/http/address_policy.py", "providers/models/billing/budgeted_model.py", "providers/models/billing/cost_estimates.py", "providers/models/limits/gated_wire.py",
             "providers/http.py", "providers/sql_guard.py",
-            "api/auth.py", "api/errors.py", "api/once.py", "api/paging.py", "api/uploads.py", "api/bodies.py",
-            "api/webhook_security.py",
+            "api/http/auth.py", "api/http/errors.py", "api/http/idempotency.py", "api/http/paging.py", "api/http/uploads.py", "api/http/request_bodies.py",
+            "api/webhooks/security.py",
         ],
     ),
 }  # fmt: skip

@@ -108,7 +108,7 @@ def test_every_module_of_ours_is_in_the_table() -> None:
         ),
         ("api/app.py", "from cli import runs"),
         ("api/app.py", "import worker.tasks"),
-        ("api/sse.py", "import telemetry"),
+        ("api/runs/event_stream.py", "import telemetry"),
         ("cli/runs.py", "from api.app import create_app"),
         ("bench/match.py", "from cli.up import up"),
         ("bench/proxy.py", "from tests.faults.proxy import Proxy"),

@@ -16,7 +16,7 @@ from pydantic import SecretStr
 
 import local
 from api.app import Figures, create_app
-from api.http1 import GuardedProtocol
+from api.http.http1_protocol import GuardedProtocol
 from embedded import Services
 from settings import Settings
 from store.db.database import Database

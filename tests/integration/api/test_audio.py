@@ -8,8 +8,8 @@ from uuid import UUID
 
 import pytest
 
-from api.readings import Readings
-from api.sse import Streams, Until, Wired
+from api.runs.event_reader import Readings
+from api.runs.event_stream import Streams, Until, Wired
 from canvas.events.run_events import Event
 from canvas.events.stream_sequencer import AUDIO_END, AUDIO_START, Position
 from scheduler.coordinator.version_cache import Versions

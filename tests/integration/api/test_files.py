@@ -245,7 +245,7 @@ def test_an_upload_needs_a_file_and_an_agent(client: Client, agent: str) -> None
 
 
 def test_an_upload_ends_where_it_is_too_large(client: Client, agent: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("api.uploads.LARGEST", 1000)
+    monkeypatch.setattr("api.http.uploads.LARGEST", 1000)
     url, kind = f"/api/v1/agents/{agent}/upload", {"Content-Type": "multipart/form-data; boundary=x"}
     head = b'--x\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\n'
 

@@ -13,7 +13,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from api.http1 import GuardedProtocol
+from api.http.http1_protocol import GuardedProtocol
 
 GET = b"GET /echo HTTP/1.1\r\nHost: h\r\n"
 POST = b"POST /echo HTTP/1.1\r\nHost: h\r\n"

@@ -14,7 +14,7 @@ from pytest_httpserver import HTTPServer
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from werkzeug import Response
 
-from api import openai_files
+from api.runs import openai_files
 from providers.http.address_policy import Guard
 from store.files.blobs import LocalBlobs
 from tests.integration.api.conftest import Server, serving
@@ -129,7 +129,7 @@ def test_a_database_that_is_lost_after_the_start_is_no_reason_to_start_again(
     async def lost(*_: Any) -> None:
         raise PoolTimeout
 
-    monkeypatch.setattr("api.openai_wire.gathered", lost)
+    monkeypatch.setattr("api.runs.openai_wire.gathered", lost)
 
     with pytest.raises(openai.InternalServerError) as failure:
         api.chat.completions.create(model=agent, messages=USER)
@@ -148,7 +148,7 @@ def test_a_start_that_breaks_off_is_not_tried_again_since_it_may_have_started(
         calls.append("begin")
         raise PoolTimeout
 
-    monkeypatch.setattr("api.openai_wire.begin", lost)
+    monkeypatch.setattr("api.runs.openai_wire.begin", lost)
 
     with pytest.raises(openai.InternalServerError):
         api.chat.completions.create(model=agent, messages=USER)

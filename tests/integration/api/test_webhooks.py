@@ -13,7 +13,7 @@ import pytest
 import redis
 from structlog.testing import capture_logs
 
-from api.token_bucket import BucketsAway, TokenBuckets
+from api.webhooks.token_bucket import BucketsAway, TokenBuckets
 from store.agents.canvas_secrets import CanvasSecrets
 from store.primitives.encryption import CannotUnseal
 from store.primitives.ids import new_id

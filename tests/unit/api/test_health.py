@@ -6,8 +6,8 @@ from typing import Any, cast
 
 import pytest
 
-from api.edge import Edge
-from api.routes.health import Readiness
+from api.dependencies import Edge
+from api.health import Readiness
 
 EDGE = cast("Edge", None)  # the looks of these tests look at nothing
 

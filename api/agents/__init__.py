@@ -1,0 +1,1 @@
+"""Agents, their drafts and versions, conversations and files."""

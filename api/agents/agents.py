@@ -1,0 +1,353 @@
+"""Canvases: list, create, get, update, delete; their versions and publishing (http-api 2)."""
+
+from collections.abc import Mapping
+from typing import Any
+from uuid import UUID
+
+from fastapi import APIRouter
+from fastapi.responses import Response
+
+from api.agents.findings import missing_models, missing_sources, parsed, refuse_errors, shown
+from api.dependencies import Edge, TheEdge
+from api.http.auth import Caller, Principal
+from api.http.errors import ARGUMENT, DATA, FORBIDDEN, Refused, absent, no_access
+from api.http.idempotency import OnceByCanvas
+from api.http.paging import ThePage, is_true, listed, order_of
+from api.http.replies import date, id_of, id_or_nobodys, milliseconds, success
+from api.http.request_bodies import CanvasBody, checked, described, warnings_of
+from api.http.schemas import CanvasFields, Publishing
+from api.runs.cancel import cancel_open_runs
+from canvas.document import legacy
+from canvas.document.document import Document
+from canvas.errors import Conflict, NotFound
+from canvas.validation.findings import Finding
+from components.checks.check import findings_of, refusals_of
+from store.agents import canvas_list, canvas_secrets, canvases, versions
+from store.agents.canvases import StoredCanvas
+from store.agents.versions import Version
+from store.db.transaction import Transaction
+from store.primitives.ids import new_id
+
+router = APIRouter(tags=["agents"])
+
+NOT_OWNER = "Only the owner of the agent is authorized for this operation."
+DOES_NOT_EXIST = "canvas not found."
+
+
+@router.get("/agents")
+def list_agents(
+    edge: TheEdge,
+    principal: Caller,
+    page: ThePage,
+    id: str = "",  # noqa: A002 - the name on the wire
+    title: str = "",
+    keywords: str = "",
+    canvas_category: str = "",
+    canvas_type: str = "",
+    tags: str = "",
+    owner_ids: str = "",
+    orderby: str = "create_time",
+    desc: str = "true",
+    type: str = "",  # noqa: A002 - the name on the wire
+) -> Response:
+    """One page of the caller's agents, or with `type=filter` how many there are of what."""
+    if type not in ("", "filter"):
+        raise Refused(ARGUMENT, f'Unknown type {type!r}. Use "filter", or leave it out.')
+    owners = listed(owner_ids)
+    if any(id_of(owner) != principal.tenant_id for owner in owners):
+        raise Refused(FORBIDDEN, "Only authorized owner_ids can be queried.", data=False)
+    with edge.database.transaction() as tx:
+        if type == "filter":
+            return success(_filter(tx, principal))
+        found, total = canvas_list.page(
+            tx,
+            principal.tenant_id,
+            canvas_list.Wanted(
+                keywords=keywords,
+                title=title,
+                ids=[id_or_nobodys(entry) for entry in listed(id)],
+                categories=listed(canvas_category),
+                types=listed(canvas_type),
+                tags=listed(tags),
+            ),
+            order_by=order_of(orderby, canvas_list.ORDERS),
+            descending=is_true(desc),
+            limit=page.size,
+            offset=page.offset,
+        )
+    return success({"canvas": [_item(canvas) for canvas in found], "total": total})
+
+
+@router.post("/agents", openapi_extra=described(CanvasFields))
+def create_agent(edge: TheEdge, principal: Caller, body: CanvasBody, once: OnceByCanvas) -> Response:
+    """Store a canvas and the first version of it. What its author has still to fill in comes back as `warnings`."""
+    wanted = checked(CanvasFields, body)
+    if not wanted.dsl:
+        raise Refused(ARGUMENT, "No DSL data in request.")
+    document = parsed(wanted.dsl, edge.max_canvas_bytes)
+    title = (wanted.title or "").strip()
+    if not title:
+        raise Refused(ARGUMENT, "No title in request.")
+    findings = findings_of(document)
+    refuse_errors(findings if wanted.release else refusals_of(document, findings))
+    canvas_id = new_id()
+    sealed = edge.secrets_of(principal.tenant_id, canvas_id).sealed(document.raw)
+    with once.transaction(edge.database) as tx:
+        try:
+            canvases.create(
+                tx,
+                principal.tenant_id,
+                title,
+                sealed,
+                description=wanted.description,
+                avatar=wanted.avatar,
+                canvas_type=wanted.canvas_type or "",
+                canvas_category=wanted.canvas_category or "agent_canvas",
+                permission=wanted.permission or "me",
+                release=wanted.release,
+                canvas_id=canvas_id,
+            )
+        except Conflict as taken:
+            raise Refused(DATA, taken.message) from None
+        stored = canvases.get(tx, principal.tenant_id, canvas_id)
+        findings += _missing(tx, edge, principal, document)
+        told = {**_row(edge, stored), "warnings": shown(findings)}
+        return once.keep(tx, success(told, **warnings_of(CanvasFields, body)))
+
+
+@router.get("/agents/{agent_id}")
+def get_agent(edge: TheEdge, principal: Caller, agent_id: str) -> Response:
+    """An agent with its draft; secrets are masked, and a document that comes back with a mask keeps the secret."""
+    canvas_id = id_of(agent_id)
+    if canvas_id is None:
+        raise absent(DOES_NOT_EXIST)
+    with edge.database.transaction() as tx:
+        return success(_row(edge, canvases.get(tx, principal.tenant_id, canvas_id)))
+
+
+@router.put("/agents/{agent_id}", openapi_extra=described(CanvasFields))
+@router.patch("/agents/{agent_id}", openapi_extra=described(CanvasFields))
+def update_agent(edge: TheEdge, principal: Caller, agent_id: str, body: CanvasBody, once: OnceByCanvas) -> Response:
+    """Change what the body names. A document is kept as a version; `release` publishes it. `warnings` are about it."""
+    once.look(edge.database)
+    wanted = checked(CanvasFields, body)
+    if wanted.title is not None and not wanted.title.strip():
+        raise Refused(ARGUMENT, "No title in request.")
+    stored, document, warnings = _to_save(edge, principal, agent_id, wanted.dsl, is_release=wanted.release)
+    with once.transaction(edge.database) as tx:
+        try:
+            canvases.update(
+                tx,
+                principal.tenant_id,
+                stored.id,
+                title=wanted.title,
+                dsl=_sealed(tx, edge, stored, document),
+                description=wanted.description,
+                avatar=wanted.avatar,
+                canvas_type=wanted.canvas_type,
+                canvas_category=wanted.canvas_category,
+                permission=wanted.permission,
+                release=wanted.release,
+            )
+        except Conflict as taken:
+            raise Refused(DATA, taken.message) from None
+        changed = canvases.get(tx, principal.tenant_id, stored.id)
+        told = {"update_time": milliseconds(changed.updated_at), "warnings": shown(warnings)}
+        return once.keep(tx, success(told, **warnings_of(CanvasFields, body)))
+
+
+@router.delete("/agents/{agent_id}")
+def delete_agent(edge: TheEdge, principal: Caller, agent_id: str) -> Response:
+    """Delete an agent with its versions and sessions; what of it still runs is cancelled. Finished runs stay."""
+    with edge.database.transaction() as tx:
+        try:
+            canvas_id = canvas_of(tx, principal, agent_id).id
+        except Refused:
+            raise Refused(FORBIDDEN, NOT_OWNER, data=False, is_absent=True) from None
+    cancel_open_runs(edge, principal, canvas_id)
+    with edge.database.transaction() as tx:
+        canvases.delete(tx, principal.tenant_id, canvas_id)
+    cancel_open_runs(edge, principal, canvas_id)  # what was accepted meanwhile
+    return success(True)
+
+
+# -- versions ---------------------------------------------------------------------------------------------------------
+
+
+@router.get("/agents/{agent_id}/versions")
+def list_versions(edge: TheEdge, principal: Caller, agent_id: str) -> Response:
+    """An agent's versions without their documents, the latest change first."""
+    with edge.database.transaction() as tx:
+        canvas = canvas_of(tx, principal, agent_id)
+        found = versions.versions_of(tx, principal.tenant_id, canvas.id)
+    return success([version_row(version) for version in found])
+
+
+@router.get("/agents/{agent_id}/versions/{version_id}")
+def get_version(edge: TheEdge, principal: Caller, agent_id: str, version_id: str) -> Response:
+    """One version with its document; secrets are masked."""
+    with edge.database.transaction() as tx:
+        canvas = canvas_of(tx, principal, agent_id)
+        version = versions.version_by_id(tx, principal.tenant_id, canvas.id, _version_id(version_id))
+    shown_dsl = edge.secrets_of(principal.tenant_id, canvas.id).masked(version.dsl)
+    return success({**version_row(version), "dsl": shown_dsl})
+
+
+@router.delete("/agents/{agent_id}/versions/{version_id}")
+def delete_version(edge: TheEdge, principal: Caller, agent_id: str, version_id: str, force: bool = False) -> Response:
+    """Delete a version that nobody uses; with `force` also one that finished runs and sessions refer to.
+
+    Those go on reading it.
+    """
+    with edge.database.transaction() as tx:
+        canvas = canvas_of(tx, principal, agent_id)
+        versions.delete(tx, principal.tenant_id, canvas.id, _version_id(version_id), force=force)
+    return success(True)
+
+
+@router.post("/agents/{agent_id}/publish", openapi_extra=described(Publishing))
+@router.post("/agents/{agent_id}/versions", openapi_extra=described(Publishing))
+def publish(edge: TheEdge, principal: Caller, agent_id: str, body: CanvasBody, once: OnceByCanvas) -> Response:
+    """Publish the draft, or a document that becomes the draft; the version, and `warnings` about it."""
+    once.look(edge.database)
+    wanted = checked(Publishing, body)
+    stored, document, warnings = _to_save(edge, principal, agent_id, wanted.dsl, is_release=True)
+    with once.transaction(edge.database) as tx:
+        version = canvases.publish(
+            tx,
+            principal.tenant_id,
+            stored.id,
+            dsl=_sealed(tx, edge, stored, document),
+            title=wanted.title,
+            description=wanted.description,
+        )
+        return once.keep(tx, success({**version_row(version), "warnings": shown(warnings)}))
+
+
+def canvas_of(tx: Transaction, principal: Principal, agent_id: str, *, locked: bool = False) -> StoredCanvas:
+    """The caller's canvas; `locked` where its draft is to be written from what is read here.
+
+    Raises Refused; missing and foreign ones answer alike.
+    """
+    canvas_id = id_of(agent_id)
+    if canvas_id is None:
+        raise no_access()
+    read = canvases.lock if locked else canvases.get
+    try:
+        return read(tx, principal.tenant_id, canvas_id)
+    except NotFound:
+        raise no_access() from None
+
+
+def _to_save(
+    edge: Edge, principal: Principal, agent_id: str, dsl: str | Mapping[str, Any] | None, *, is_release: bool
+) -> tuple[StoredCanvas, Document | None, list[Finding]]:
+    """The caller's canvas, and the given document if there is one, found able to run; so is a draft to be released.
+
+    With them comes what is suspicious about the document, given or released.
+    """
+    with edge.database.transaction() as tx:
+        stored = canvas_of(tx, principal, agent_id)
+    if dsl is None and not is_release:
+        return stored, None, []
+    document = parsed(dsl if dsl is not None else stored.draft, edge.max_canvas_bytes)
+    findings = findings_of(document)
+    refuse_errors(findings)
+    with edge.database.transaction() as tx:
+        findings += _missing(tx, edge, principal, document)
+    return stored, document if dsl is not None else None, findings
+
+
+def _sealed(tx: Transaction, edge: Edge, stored: StoredCanvas, document: Document | None) -> dict[str, Any] | None:
+    """The given document as it is stored. Raises InvalidCanvas for a mask that stands for nothing."""
+    if document is None:
+        return None
+    secrets = edge.secrets_of(stored.tenant_id, stored.id)
+    return canvas_secrets.seal_saved(tx, secrets, document.raw, stored.draft)
+
+
+def _missing(tx: Transaction, edge: Edge, principal: Principal, document: Document) -> list[Finding]:
+    """What a document names that its tenant lacks."""
+    models = missing_models(tx, principal.tenant_id, document, edge.shared_accounts)
+    return models + missing_sources(tx, principal.tenant_id, document, elsewhere=edge.asks_elsewhere)
+
+
+def _version_id(text: str) -> UUID:
+    version_id = id_of(text)
+    if version_id is None:
+        raise absent("Version not found.")
+    return version_id
+
+
+# -- shapes -----------------------------------------------------------------------------------------------------------
+
+
+def _filter(tx: Transaction, principal: Principal) -> dict[str, Any]:
+    counts = canvas_list.count_by_category(tx, principal.tenant_id)
+    total = sum(counts.values())
+    owner = {"id": principal.user_id, "label": principal.user_id, "count": total}
+    return {
+        "filter": {
+            "owner": [owner] if total else [],
+            "canvas_category": [{"id": category, "count": count} for category, count in counts.items()],
+        },
+        "total": total,
+    }
+
+
+def _item(canvas: StoredCanvas) -> dict[str, Any]:
+    return {
+        "id": canvas.id.hex,
+        "avatar": canvas.avatar,
+        "title": canvas.title,
+        "description": canvas.description,
+        "permission": canvas.permission,
+        "tenant_id": canvas.tenant_id.hex,
+        "nickname": canvas.owner,
+        "tenant_avatar": None,
+        "update_time": milliseconds(canvas.updated_at),
+        "create_time": milliseconds(canvas.created_at),
+        "canvas_type": canvas.canvas_type,
+        "canvas_category": canvas.canvas_category,
+        "tags": canvas.tags,
+        "release_time": milliseconds(canvas.published_at),
+        "type": "agent",
+    }
+
+
+def _row(edge: Edge, canvas: StoredCanvas) -> dict[str, Any]:
+    return {
+        "id": canvas.id.hex,
+        "avatar": canvas.avatar,
+        "title": canvas.title,
+        "dsl": edge.secrets_of(canvas.tenant_id, canvas.id).masked(legacy.rename(canvas.draft)),
+        "description": canvas.description,
+        "permission": canvas.permission,
+        "user_id": canvas.tenant_id.hex,
+        "nickname": canvas.owner,
+        "tenant_avatar": None,
+        "canvas_type": canvas.canvas_type,
+        "canvas_category": canvas.canvas_category,
+        "tags": canvas.tags,
+        "release": canvas.release,
+        "last_publish_time": milliseconds(canvas.published_at),
+        "create_time": milliseconds(canvas.created_at),
+        "create_date": date(canvas.created_at),
+        "update_time": milliseconds(canvas.updated_at),
+        "update_date": date(canvas.updated_at),
+    }
+
+
+def version_row(version: Version) -> dict[str, Any]:
+    """A version without its document."""
+    return {
+        "id": version.id.hex,
+        "user_canvas_id": version.canvas_id.hex,
+        "title": version.title,
+        "description": version.description,
+        "release": version.released,
+        "create_time": milliseconds(version.created_at),
+        "create_date": date(version.created_at),
+        "update_time": milliseconds(version.updated_at),
+        "update_date": date(version.updated_at),
+    }

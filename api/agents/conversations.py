@@ -1,0 +1,187 @@
+"""An agent's conversations (`sessions` in RAGFlow's paths): list, create, get, delete (http-api 3)."""
+
+from datetime import UTC, datetime, timedelta
+from uuid import UUID
+
+from fastapi import APIRouter
+from fastapi.responses import Response
+
+from api.agents import session_wire
+from api.agents.agents import canvas_of
+from api.dependencies import Edge, TheEdge
+from api.http.auth import Caller, Principal
+from api.http.errors import ARGUMENT, Refused, absent
+from api.http.idempotency import OnceByBody
+from api.http.paging import ThePage, is_true, listed, order_of
+from api.http.replies import id_of, id_or_nobodys, json_reply, result, success
+from api.http.request_bodies import SmallBody, checked, described, warnings_of, with_query
+from api.http.schemas import NewSession, SomeSessions
+from api.runs.cancel import cancel_open_runs
+from canvas.errors import NotFound
+from store.agents import canvases, conversations, versions
+from store.agents.conversations import Conversation
+from store.db.transaction import Transaction
+
+router = APIRouter(prefix="/agents/{agent_id}/sessions", tags=["sessions"])
+
+UNKNOWN = "Session not found!"
+
+
+@router.post("", openapi_extra=described(NewSession))
+def create_session(
+    edge: TheEdge,
+    principal: Caller,
+    agent_id: str,
+    body: SmallBody,
+    once: OnceByBody,
+    user_id: str = "",
+    release: str = "",
+) -> Response:
+    """Begin a conversation on the draft, or with `release` on the latest published version."""
+    wanted = checked(NewSession, with_query(body, user_id=user_id, release=release))
+    with once.transaction(edge.database) as tx:
+        try:
+            stored = canvases.get(tx, principal.tenant_id, id_or_nobodys(agent_id))
+        except NotFound:
+            raise absent("Agent not found.") from None
+        chosen = versions.latest_released if wanted.release else versions.snapshot
+        version = chosen(tx, principal.tenant_id, stored.id)
+        edge.checked.version(tx, edge.versions, version.id)
+        created = conversations.create(
+            tx,
+            principal.tenant_id,
+            stored.id,
+            version.id,
+            wanted.user_id or principal.user_id,
+            wanted.name or "",
+            "agent",
+        )
+        shown = session_wire.normalised(tx, edge, conversations.get(tx, principal.tenant_id, created))
+        return once.keep(tx, result(shown, **warnings_of(NewSession, body)))
+
+
+@router.get("")
+def list_sessions(
+    edge: TheEdge,
+    principal: Caller,
+    agent_id: str,
+    page: ThePage,
+    id: str = "",  # noqa: A002 - the name on the wire
+    user_id: str = "",
+    exp_user_id: str = "",
+    keywords: str = "",
+    from_date: str = "",
+    to_date: str = "",
+    orderby: str = "update_time",
+    desc: str = "true",
+    dsl: str = "true",
+) -> Response:
+    """One page of an agent's conversations, the latest change first unless asked otherwise."""
+    with edge.database.statements() as tx:  # large values are read from the storage in between
+        canvas = canvas_of(tx, principal, agent_id)
+        found, total = conversations.page(
+            tx,
+            principal.tenant_id,
+            canvas.id,
+            conversations.Wanted(
+                ids=[id_or_nobodys(entry) for entry in listed(id)],
+                user_id=exp_user_id or user_id,
+                keywords=keywords,
+                since=_moment(from_date, "from_date"),
+                until=_moment(to_date, "to_date", is_end=True),
+            ),
+            order_by=order_of(orderby, conversations.ORDERS),
+            descending=is_true(desc),
+            limit=page.size,
+            offset=page.offset,
+        )
+        if exp_user_id:
+            return success([{"id": session.id.hex, "name": session.name} for session in found])
+        spoken = session_wire.spoken_in(tx, principal.tenant_id, [session.id for session in found])
+        shown = [
+            session_wire.normalised(tx, edge, session, with_dsl=is_true(dsl), spoken=spoken[session.id])
+            for session in found
+        ]
+    return json_reply({"code": 0, "message": "success", "data": shown, "total": total})
+
+
+@router.get("/{session_id}")
+def get_session(edge: TheEdge, principal: Caller, agent_id: str, session_id: str) -> Response:
+    """One conversation with its document."""
+    with edge.database.statements() as tx:  # large values are read from the storage in between
+        return success(session_wire.raw(tx, edge, _session(tx, principal, agent_id, session_id)))
+
+
+@router.delete("/{session_id}")
+def delete_session(edge: TheEdge, principal: Caller, agent_id: str, session_id: str) -> Response:
+    """Delete a conversation; runs of it that are not over are cancelled."""
+    with edge.database.transaction() as tx:
+        session = _session(tx, principal, agent_id, session_id)
+    return success(len(_delete(edge, principal, session.canvas_id, [session.id])))
+
+
+@router.delete("", openapi_extra=described(SomeSessions))
+def delete_sessions(edge: TheEdge, principal: Caller, agent_id: str, body: SmallBody) -> Response:
+    """Delete the conversations that the body names, or all."""
+    wanted = checked(SomeSessions, body)
+    with edge.database.transaction() as tx:
+        canvas = canvas_of(tx, principal, agent_id)
+    if wanted.delete_all and not wanted.ids:
+        _delete(edge, principal, canvas.id, None)
+        return result(None)
+    if not wanted.ids:
+        return result(None)
+    ids = [session_id for session_id in map(id_of, wanted.ids) if session_id is not None]
+    return _deleted(wanted.ids, _delete(edge, principal, canvas.id, ids))
+
+
+def _deleted(asked: list[str], deleted: set[UUID]) -> Response:
+    """What of a list was deleted; ids that were not there, or stand in it twice, are reported."""
+    errors: list[str] = []
+    seen: set[UUID] = set()
+    for text in asked:
+        session_id = id_of(text)
+        if session_id in seen:
+            errors.append(f"Duplicate session ids: {text}")
+        elif session_id is None or session_id not in deleted:
+            errors.append(f"The agent doesn't own the session {text}")
+        else:
+            seen.add(session_id)
+    if not errors:
+        return result(None)
+    if not deleted:
+        raise absent("; ".join(errors))
+    return result({"success_count": len(deleted), "errors": errors})
+
+
+def _session(tx: Transaction, principal: Principal, agent_id: str, session_id: str) -> Conversation:
+    canvas_id, conversation_id = id_of(agent_id), id_of(session_id)
+    if canvas_id is None or conversation_id is None:
+        raise absent(UNKNOWN)
+    return conversations.get(tx, principal.tenant_id, conversation_id, canvas_id)
+
+
+def _delete(edge: Edge, principal: Principal, canvas_id: UUID, session_ids: list[UUID] | None) -> set[UUID]:
+    """Delete conversations, or all; those that were named and there. What is accepted meanwhile is cancelled too."""
+    deleted = set[UUID]()
+    cancel_open_runs(edge, principal, canvas_id, session_ids)
+    with edge.database.transaction() as tx:
+        if session_ids is None:
+            conversations.delete_all(tx, principal.tenant_id, canvas_id)
+        else:
+            deleted = conversations.delete(tx, principal.tenant_id, canvas_id, session_ids)
+    cancel_open_runs(edge, principal, canvas_id, session_ids)
+    return deleted
+
+
+def _moment(text: str, name: str, *, is_end: bool = False) -> datetime | None:
+    """A day or a moment of a query; the end of the day where the end of a time is meant."""
+    if not text:
+        return None
+    try:
+        moment = datetime.fromisoformat(text.strip())
+    except ValueError:
+        raise Refused(ARGUMENT, f"`{name}` must be YYYY-MM-DD or an ISO time.") from None
+    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    is_day = len(text.strip()) == len("2026-01-31")
+    return moment + timedelta(days=1, microseconds=-1) if is_end and is_day else moment

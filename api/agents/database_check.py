@@ -1,0 +1,65 @@
+"""Whether ExeSQL would reach a database (http-api 2.11)."""
+
+import asyncio
+from typing import ClassVar
+
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+from pydantic import Field
+
+from api.dependencies import TheEdge
+from api.http.auth import Caller
+from api.http.errors import ARGUMENT, DATA, Refused
+from api.http.replies import success
+from api.http.request_bodies import SmallBody, checked, described, validated, warnings_of
+from api.http.schemas import Body, NoEffect
+from canvas.errors import AddressRefused, ToolError
+from components.tools.sql.exesql import ExeSQLParams
+from providers.interfaces import Databases
+from store.agents import canvas_secrets
+
+router = APIRouter(tags=["tools"])
+
+SECONDS = 10.0
+FORM_FIELDS = ("sql", "top_n", "loop", "max_records", "inputs", "outputs", "description")
+"""What RAGFlow's front end sends along: the rest of the form of ExeSQL."""
+
+NEEDED = ("db_type", "database", "username", "host", "port", "password")
+
+
+class Reached(Body):
+    """A database, as ExeSQL names it."""
+
+    without_effect: ClassVar[NoEffect] = {
+        **dict.fromkeys(ExeSQLParams.model_fields, ()),
+        **dict.fromkeys(FORM_FIELDS, ()),
+    }
+
+    db_type: str
+    database: str
+    username: str
+    host: str
+    port: int = Field(ge=1, le=65535)
+    password: str = Field(repr=False)
+
+
+@router.post("/agents/test_db_connection", openapi_extra=described(Reached))
+async def try_database(request: Request, edge: TheEdge, principal: Caller, body: SmallBody) -> Response:
+    """Connect to a database and ask it for a 1; the address is checked as that of every node is."""
+    lacking = [name for name in NEEDED if body.get(name) is None]
+    if lacking:
+        raise Refused(ARGUMENT, f"required argument are missing: {','.join(lacking)}; ")
+    wanted = checked(Reached, body)
+    if canvas_secrets.is_mask(wanted.password):
+        raise Refused(ARGUMENT, "The password is masked. Type it in to try the connection.")
+    databases: Databases = request.app.state.databases
+    params = validated(ExeSQLParams, wanted.model_dump())
+    target = {**{name: getattr(params, name) for name in NEEDED}, "timeout": SECONDS}
+    try:
+        async with asyncio.timeout(SECONDS), databases.connect(target) as connection:
+            await connection.execute("SELECT 1", 1)
+    except (AddressRefused, ToolError) as failure:
+        raise Refused(DATA, failure.message) from failure
+    except TimeoutError as failure:
+        raise Refused(DATA, f"The database did not answer within {SECONDS:g} s.") from failure
+    return success("Database Connection Successful!", **warnings_of(Reached, body))

@@ -1,0 +1,51 @@
+"""What an editor asks of a draft: its state emptied, and the form of one node (http-api 2.6 and 2.10)."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from fastapi import APIRouter
+from fastapi.responses import Response
+
+from api.agents.agents import canvas_of
+from api.agents.findings import parsed
+from api.dependencies import TheEdge
+from api.http.auth import Caller
+from api.http.errors import absent
+from api.http.replies import success
+from canvas.document import defaults
+from canvas.document.document import Entry
+from canvas.validation import reference_scan
+from components.nodes.flow import form_fields
+from store.agents import canvases
+
+router = APIRouter(tags=["agents"])
+
+_ASKING = frozenset({"begin", "userfillup"})  # they have a form of their own
+
+
+@router.post("/agents/{agent_id}/reset")
+def reset_draft(edge: TheEdge, principal: Caller, agent_id: str) -> Response:
+    """Empty what a draft keeps of runs, and put its variables back to what they are declared as; the document."""
+    with edge.database.transaction() as tx:
+        stored = canvas_of(tx, principal, agent_id, locked=True)
+        document = defaults.fresh(parsed(stored.draft, edge.max_canvas_bytes))
+        canvases.put_draft(tx, principal.tenant_id, stored.id, document.raw)
+    return success(edge.secrets_of(principal.tenant_id, stored.id).masked(document.raw))
+
+
+@router.get("/agents/{agent_id}/components/{component_id}/input-form")
+def input_form(edge: TheEdge, principal: Caller, agent_id: str, component_id: str) -> Response:
+    """The form of a node: the fields that it asks for, or a line for every reference that it reads."""
+    with edge.database.statements() as tx:
+        stored = canvas_of(tx, principal, agent_id)
+    entry = parsed(stored.draft, edge.max_canvas_bytes).entries.get(component_id)
+    if entry is None:
+        raise absent(f"component not found: {component_id[:128]}")
+    return success(_form(entry))
+
+
+def _form(entry: Entry) -> Mapping[str, Any]:
+    if entry.component.lower() in _ASKING:
+        return form_fields.schema(entry.params.get("inputs"))
+    names = [read.ref.expression for read in reference_scan.reads(entry) if not read.is_target]
+    return {name: {"type": "line", "name": name} for name in names}

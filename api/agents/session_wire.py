@@ -1,0 +1,170 @@
+"""Conversations as sessions of RAGFlow's wire: what was said, and the document with the state it is in (http-api 3)."""
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from api.dependencies import Edge
+from api.http.replies import date, milliseconds
+from canvas.document import defaults
+from canvas.document.document import Document
+from canvas.events.stream_sequencer import tagged
+from components import registry
+from scheduler.views import run_view
+from store.agents import conversations
+from store.agents.conversations import Conversation, Message
+from store.db.transaction import Transaction
+from store.runs import citations, run_queries, run_rows
+
+
+@dataclass(frozen=True, slots=True)
+class Spoken:
+    """What was said in a session, and what its runs may cite."""
+
+    messages: Sequence[Message]
+    run_ids: Sequence[UUID]
+    answers: Mapping[UUID, str]
+    cited: Mapping[UUID, Mapping[str, Any]]
+
+
+def spoken_in(tx: Transaction, tenant_id: UUID, session_ids: Sequence[UUID]) -> dict[UUID, Spoken]:
+    """Everything that some sessions of a tenant show of their conversations; as many statements as for one."""
+    found = conversations.messages_of(tx, tenant_id, session_ids)
+    runs_of = {
+        session: list(dict.fromkeys(message.run_id for message in said if message.run_id is not None))
+        for session, said in found.items()
+    }
+    run_ids = sorted({run_id for those in runs_of.values() for run_id in those})
+    answers, cited = run_queries.said_in(tx, run_ids), citations.of_runs(tx, run_ids)
+    return {
+        session: Spoken(
+            said,
+            runs_of[session],
+            _kept(said) | {run_id: answers[run_id] for run_id in runs_of[session] if run_id in answers},
+            {run_id: cited[run_id] for run_id in runs_of[session] if run_id in cited},
+        )
+        for session, said in found.items()
+    }
+
+
+def normalised(
+    tx: Transaction, edge: Edge, session: Conversation, *, with_dsl: bool = True, spoken: Spoken | None = None
+) -> dict[str, Any]:
+    """A session as lists show it."""
+    shown = {
+        "id": session.id.hex,
+        "agent_id": session.canvas_id.hex,
+        "name": session.name,
+        "user_id": session.user_id,
+        "source": session.source,
+        "message": messages_of(tx, edge, session, spoken or _spoken(tx, session)),
+        "round": session.rounds,
+        "errors": session.error,
+        "version_title": session.version_title,
+        "create_time": milliseconds(session.created_at),
+        "create_date": date(session.created_at),
+        "update_time": milliseconds(session.updated_at),
+        "update_date": date(session.updated_at),
+    }
+    return {**shown, "dsl": dsl_of(tx, edge, session)} if with_dsl else shown
+
+
+def raw(tx: Transaction, edge: Edge, session: Conversation) -> dict[str, Any]:
+    """A session as its row looks upstream."""
+    spoken = _spoken(tx, session)
+    shown = normalised(tx, edge, session, spoken=spoken)
+    agent = shown.pop("agent_id")
+    nothing: dict[str, Any] = {"chunks": {}, "doc_aggs": {}}
+    return {**shown, "dialog_id": agent, "reference": [spoken.cited.get(run, nothing) for run in spoken.run_ids]}
+
+
+def messages_of(tx: Transaction, edge: Edge, session: Conversation, spoken: Spoken) -> list[dict[str, Any]]:
+    """What both sides have said. A run's answer is all its text, thinking included, after the last message to it."""
+    said, answers, cited = spoken.messages, spoken.answers, spoken.cited
+    last_to = {message.run_id: message.number for message in said if message.role == "user"}
+    shown = [_prologue(tx, edge, session)] if session.source == "agent" else []
+    for message in said:
+        if message.run_id is None:
+            shown.append(_told(message, _text(message.content)))
+        elif message.role == "user":
+            shown.append(_told(message, _text(message.content)))
+            answer = answers.get(message.run_id)
+            if answer and last_to[message.run_id] == message.number:
+                shown.append({**shown[-1], "role": "assistant", "content": tagged(answer)})
+                if message.run_id in cited:
+                    shown[-1]["reference"] = _cited(cited[message.run_id])
+    return shown
+
+
+def _spoken(tx: Transaction, session: Conversation) -> Spoken:
+    return spoken_in(tx, session.tenant_id, [session.id])[session.id]
+
+
+def _kept(said: Sequence[Message]) -> dict[UUID, str]:
+    """The answers that a conversation has taken over from runs that are gone; they name no activation any more."""
+    return {
+        message.run_id: str(message.content.get("content") or "")
+        for message in said
+        if message.role == "assistant" and message.run_id is not None and message.activation_id is None
+        if isinstance(message.content, dict)
+    }
+
+
+def _cited(references: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The chunks an answer may cite, each with the number it is cited by (http-api 3.1)."""
+    return [{**chunk, "citation_id": number} for number, chunk in references["chunks"].items()]
+
+
+def dsl_of(tx: Transaction, edge: Edge, session: Conversation) -> dict[str, Any]:
+    """The session's document with the values, globals and history that its last run has left."""
+    document = edge.versions.to_show(tx, session.version_id).document
+    composed = copy.deepcopy(dict(defaults.fresh(document).raw))
+    composed = edge.secrets_of(session.tenant_id, session.canvas_id).masked(composed)
+    row = run_rows.read(tx, session.tenant_id, session.last_run) if session.last_run else None
+    if row is None or not row["base"]:
+        return composed
+    composed["globals"] = run_view.globals_of(tx, row)
+    composed["history"] = run_view.history_of(tx, row)
+    _fill(composed, run_view.outputs_of(tx, edge.versions, row, registry.default_outputs))
+    return composed
+
+
+def _fill(composed: dict[str, Any], outputs: Mapping[str, Mapping[str, Any]]) -> None:
+    for node_id, entry in composed["components"].items():
+        declared = entry["obj"]["params"].get("outputs")
+        if not isinstance(declared, dict):
+            continue
+        for name, value in outputs.get(node_id, {}).items():
+            if isinstance(declared.get(name), dict):
+                declared[name]["value"] = value
+
+
+def _prologue(tx: Transaction, edge: Edge, session: Conversation) -> dict[str, Any]:
+    document = edge.versions.to_show(tx, session.version_id).document
+    return {"role": "assistant", "content": prologue_of(document)}
+
+
+def prologue_of(document: Document) -> str:
+    """What an agent says before anybody has asked; "" where it is switched off."""
+    params = document.begin_params
+    return str(params.get("prologue") or "") if params.get("enablePrologue", True) else ""
+
+
+def _told(message: Message, content: Any) -> dict[str, Any]:
+    return {
+        "role": message.role,
+        "content": content,
+        "id": _id(message.run_id or UUID(int=message.number)),
+        "created_at": message.created_at.timestamp(),
+    }
+
+
+def _id(run_id: UUID) -> str:
+    return run_id.hex
+
+
+def _text(content: Any) -> Any:
+    """What was said; of an answer that somebody else has made, its text."""
+    return content["content"] if isinstance(content, dict) and set(content) == {"content"} else content

@@ -1,0 +1,36 @@
+"""Tags of canvases (http-api 2.7)."""
+
+from fastapi import APIRouter
+from fastapi.responses import Response
+
+from api.dependencies import TheEdge
+from api.http.auth import Caller
+from api.http.errors import FORBIDDEN, Refused
+from api.http.replies import id_or_nobodys, success
+from api.http.request_bodies import SmallBody, checked, described
+from api.http.schemas import Tags
+from canvas.errors import NotFound
+from store.agents import canvas_list
+
+router = APIRouter(tags=["agents"])
+
+
+@router.get("/agents/tags")
+def list_tags(edge: TheEdge, principal: Caller, canvas_category: str = "") -> Response:
+    """The tags of the caller's agents with how many carry each, the most frequent first; of one category if named."""
+    with edge.database.transaction() as tx:
+        found = canvas_list.tags_in_use(tx, principal.tenant_id, canvas_category)
+    return success([{"tag": tag, "count": count} for tag, count in found])
+
+
+@router.put("/agents/{agent_id}/tags", openapi_extra=described(Tags))
+def set_tags(edge: TheEdge, principal: Caller, agent_id: str, body: SmallBody) -> Response:
+    """Give an agent these tags in place of its own, as many as 512 characters hold."""
+    wanted = checked(Tags, body)
+    tags = wanted.tags.split(",") if isinstance(wanted.tags, str) else wanted.tags
+    with edge.database.transaction() as tx:
+        try:
+            canvas_list.set_tags(tx, principal.tenant_id, id_or_nobodys(agent_id), tags)
+        except NotFound as missing:
+            raise Refused(FORBIDDEN, missing.message, data=False, is_absent=True) from None
+    return success(True)

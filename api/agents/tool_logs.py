@@ -1,0 +1,64 @@
+"""What an agent's tools were asked and answered in one turn (http-api 5, engine 5.7)."""
+
+from contextlib import suppress
+from typing import Any
+from uuid import UUID
+
+from fastapi import APIRouter
+from fastapi.responses import Response
+
+from api.dependencies import Edge, TheEdge
+from api.http.auth import Anyone, Caller, Principal
+from api.http.errors import no_access
+from api.http.replies import id_of, success
+from canvas.errors import NotFound
+from store.agents import canvases, conversations
+from store.db.transaction import Transaction
+from store.runs import external_ids, journal
+
+router = APIRouter(tags=["logs"])
+
+
+@router.get("/agents/{agent_id}/logs/{message_id}")
+def tool_trace(edge: TheEdge, principal: Caller, agent_id: str, message_id: str) -> Response:
+    """The tool calls of a turn, by the `message_id` of its events; `{}` if there are none.
+
+    The agent's place may as well be taken by the session (the `task_id` of events) or the run.
+    """
+    return success(_trace(edge, principal, agent_id, message_id))
+
+
+@router.get("/agentbots/{agent_id}/logs/{message_id}")
+def shared_tool_trace(edge: TheEdge, principal: Anyone, agent_id: str, message_id: str) -> Response:
+    """The same for whoever has the agent's share link: of turns in sessions that were begun by it."""
+    return success(_trace(edge, principal, agent_id, message_id))
+
+
+def _trace(edge: Edge, principal: Principal, named: str, message: str) -> list[dict[str, Any]] | dict[str, Any]:
+    message_id = id_of(message)
+    token_id = principal.link.token_id if principal.link is not None else None
+    with edge.database.transaction() as tx:
+        of = _of(tx, principal, named)
+        if of is None:
+            raise no_access()
+        if message_id is None:
+            return {}
+        found = journal.traces_of(tx, principal.tenant_id, of, message_id, token_id=token_id)
+    return found or {}
+
+
+def _of(tx: Transaction, principal: Principal, named: str) -> UUID | None:
+    """The caller's agent, session or run of this id; of a run the external id will do as well."""
+    written = id_of(named)
+    if principal.link is not None:
+        is_open = written is not None and (
+            principal.opens(written)
+            or conversations.is_of_link(tx, principal.tenant_id, written, principal.link.token_id)
+        )
+        return written if is_open else None
+    if written is not None:
+        for find in (canvases.get, conversations.get):
+            with suppress(NotFound):
+                find(tx, principal.tenant_id, written)
+                return written
+    return external_ids.find_run(tx, principal.tenant_id, named)

@@ -1,0 +1,88 @@
+"""What every request may use: one Edge a process, put together when the application starts."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from math import inf
+from typing import Annotated, TypeVar
+from uuid import UUID
+
+from celery import Celery
+from fastapi import Depends, Request
+from starlette.concurrency import run_in_threadpool
+
+from api.agents.findings import Checked
+from api.http.background import Background
+from api.http.errors import DATA, Refused
+from api.runs.event_stream import Streams
+from components import registry
+from knowledge.bases.search import Library
+from knowledge.memory.memories import Memories
+from knowledge.models import Models
+from providers.models.limits.rate_limiter import Governor
+from providers.models.vendors.accounts import Account
+from scheduler.coordinator.version_cache import Versions
+from scheduler.lifecycle.lifecycle import Lifecycle
+from store.agents.canvas_secrets import CanvasSecrets
+from store.db.database import Database
+from store.files.blobs import Blobs
+from store.primitives.encryption import SealingKey
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """A process's database, verbs and streams."""
+
+    lifecycle: Lifecycle
+    streams: Streams
+    checked: Checked
+    broker: Celery
+    max_canvas_bytes: int
+    counters: Callable[[], tuple[bytes, str]]
+    library: Library  # the knowledge bases of all tenants
+    memories: Memories
+    models: Models
+    governor: Governor  # of what those are asked
+    blobs: Blobs | None = None  # uploads and produced documents; None where there is no file storage
+    max_body_bytes: int = 1024 * 1024
+    shared_accounts: Sequence[Account] = ()  # model accounts of every tenant
+    limit_of: Callable[[str], float] = lambda component: inf  # seconds that one attempt of a component may take
+    sealing_key: SealingKey | None = None  # None: nothing secret is kept or read
+    asks_elsewhere: bool = False  # workers ask a search server about what is not the tenant's own
+    background: Background = field(default_factory=Background)  # work that outlives its request
+
+    @property
+    def database(self) -> Database:
+        """The pool of the routes."""
+        return self.lifecycle.coordinator.database
+
+    def secrets_of(self, tenant_id: UUID, canvas_id: UUID) -> CanvasSecrets:
+        """The secrets of one canvas, to be sealed where it is stored and masked where it is shown."""
+        return CanvasSecrets.of(self.sealing_key, tenant_id, canvas_id, registry.secret_fields)
+
+    @property
+    def versions(self) -> Versions:
+        """The versions this process has compiled."""
+        return self.lifecycle.coordinator.versions
+
+    @property
+    def storage(self) -> Blobs:
+        """Where files are kept. Raises Refused where there is no file storage."""
+        if self.blobs is None:
+            raise Refused(DATA, "This API has no file storage, so it keeps no files. Set EASEL_FILES_DIR.")
+        return self.blobs
+
+
+async def edge_of(request: Request) -> Edge:
+    """The process's Edge. Async, for what is not would be called in a thread."""
+    edge: Edge = request.app.state.edge
+    return edge
+
+
+TheEdge = Annotated[Edge, Depends(edge_of)]
+
+
+async def in_thread(work: Callable[[], T]) -> T:
+    """Do what waits for the database in one of the routes' threads."""
+    return await run_in_threadpool(work)

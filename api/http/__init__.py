@@ -1,0 +1,1 @@
+"""HTTP itself: authentication, errors, request bodies, pages of lists, idempotency keys, uploads."""

@@ -1,0 +1,363 @@
+"""From what went wrong to an HTTP reply. Statuses and codes are chosen here alone.
+
+Every exception becomes a Failure, which each style words in its own way (api/http/reply_styles.py). RAGFlow's routes
+answer 200 with a code in an envelope, unless the client asks for real statuses with the header `X-Http-Status: strict`
+(http-api 1.3); a query, body or canvas that makes no sense is a 400 in every case, and a body that is too large a 413,
+in the same envelope. Our own routes, and those for
+clients of OpenAI's API, answer with real statuses. What is nobody's fault but ours carries a request id and no text.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import uuid4
+
+import structlog
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import Response
+from sqlalchemy.exc import DataError, DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from api.http.replies import json_reply
+from api.http.reply_styles import Style, style_of
+from canvas.errors import Conflict, ExecutorError, InvalidRequest, NotAllowed, NotFound, ValueGone
+from store.primitives.db_errors import is_outage, trouble
+
+log = structlog.get_logger()
+
+ARGUMENT, DATA, FORBIDDEN, CONNECTION = 101, 102, 103, 105
+INTERNAL, UNAUTHORIZED, CONFLICT, SERVER = 100, 401, 409, 500
+
+_STRICT = {ARGUMENT: 400, DATA: 400, FORBIDDEN: 403, CONFLICT: 409, INTERNAL: 500, SERVER: 500, CONNECTION: 503}
+
+_CODES = {FORBIDDEN: "not_allowed", CONFLICT: "conflict", INTERNAL: "internal", SERVER: "internal"}
+"""Codes of ours for codes of RAGFlow's; those that are not here are `invalid_request`."""
+
+_OPENAI_CODES = {"unauthorized": "invalid_api_key", "internal": "server_error"}
+_OPENAI_TYPES = {"waiting_for_user": "waiting_for_user", "model_error": "model_error"}
+_OPENAI_TYPES_OF_STATUSES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
+
+NO_ACCESS = "Make sure you have permission to access the agent."
+
+
+class Refused(Exception):
+    """A reply in RAGFlow's words. `status`: an HTTP status that holds in every case; `is_absent`: 404 where strict."""
+
+    def __init__(
+        self, code: int, message: str, *, data: Any = None, status: int | None = None, is_absent: bool = False
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.data = data
+        self.status = status
+        self.is_absent = is_absent
+
+
+class NoAccess(Refused):
+    """The caller has no such canvas: missing and foreign ones answer alike."""
+
+    def __init__(self) -> None:
+        super().__init__(FORBIDDEN, NO_ACCESS, data=False)
+
+
+class UnknownParameter(InvalidRequest):
+    """A request names a field or a query parameter that nobody knows; `field` names it."""
+
+    code = "unknown_parameter"
+
+
+class UnsupportedParameter(InvalidRequest):
+    """A request wants something of a parameter that would change the answer, and that is not done; `field` names it."""
+
+    code = "unsupported_parameter"
+
+
+class Answered(Exception):
+    """A request with the same idempotency key was carried out before, and got this reply (api/http/idempotency.py)."""
+
+    def __init__(self, reply: Response) -> None:
+        super().__init__("The request was carried out before.")
+        self.reply = reply
+
+
+UNKNOWN_TOKEN = "Authorization is not valid!"  # noqa: S105 (what is said of one)
+
+
+class Unauthorized(Exception):
+    """Nobody we know is asking, or with a token that opens nothing any more."""
+
+    def __init__(self, message: str = UNKNOWN_TOKEN) -> None:
+        super().__init__(message)
+        self.message = message
+
+
+class TokenEnded(Unauthorized):
+    """The token of a stream was revoked or has expired while the stream was open."""
+
+    def __init__(self) -> None:
+        super().__init__("The token of this stream was revoked or has expired.")
+
+    @property
+    def body(self) -> dict[str, Any]:
+        """The last frame of the stream."""
+        return {"code": UNAUTHORIZED, "message": self.message, "data": False}
+
+
+def no_access() -> Refused:
+    """The caller has no such canvas."""
+    return NoAccess()
+
+
+def absent(message: str) -> Refused:
+    """There is no such thing for this caller."""
+    return Refused(DATA, message, is_absent=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What went wrong, in the words of every style.
+
+    `status` is the real HTTP status. `wire_status` is the one of RAGFlow's envelope where it holds in every case; else
+    that is 200, and `strict_status` for clients that ask for real ones.
+    """
+
+    status: int
+    code: str  # stable, for machines
+    message: str
+    wire_code: int
+    details: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    data: Any = None  # of RAGFlow's envelope
+    wire_status: int | None = None
+    strict_status: int | None = None  # None: `status`
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+@dataclass(frozen=True, slots=True)
+class RunOfRequest:
+    """The run that a request starts. Until it is accepted nobody knows whether it will be."""
+
+    run_id: str
+    session_id: str | None = None
+    is_accepted: bool = False
+
+
+def add_handlers(app: FastAPI) -> None:
+    """Give every exception its reply."""
+    app.add_exception_handler(Refused, _refused)
+    app.add_exception_handler(Unauthorized, _unauthorized)
+    app.add_exception_handler(Answered, _answered)
+    app.add_exception_handler(ExecutorError, _executor_error)
+    app.add_exception_handler(RequestValidationError, _invalid_parameters)
+    app.add_exception_handler(HTTPException, _http)
+    for away in (DBAPIError, PoolTimeout):
+        app.add_exception_handler(away, _database)
+    app.add_exception_handler(DataError, _unstorable)
+    app.add_middleware(_Guard)
+
+
+class _Guard:
+    """Answers for what nobody has foreseen; a reply that has begun is cut."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        has_begun = False
+
+        async def watched(message: Message) -> None:
+            nonlocal has_begun
+            has_begun = True
+            await send(message)
+
+        try:
+            await self._app(scope, receive, watched)
+        except Exception as error:
+            if has_begun or scope["type"] != "http":
+                raise
+            await _unexpected(Request(scope), error)(scope, receive, send)
+
+
+# -- from exceptions to failures --------------------------------------------------------------------------------------
+
+
+def _refused(request: Request, error: Exception) -> Response:
+    assert isinstance(error, Refused)
+    if isinstance(error, NoAccess) and style_of(request) is Style.OPENAI:  # these clients call an agent a model
+        return failed(request, Failure(404, "model_not_found", error.message, error.code, {"field": "model"}))
+    real = 404 if error.is_absent else _STRICT[error.code]
+    failure = Failure(
+        status=error.status or (404 if isinstance(error, NoAccess) else real),
+        code="not_found"
+        if error.is_absent or isinstance(error, NoAccess)
+        else _CODES.get(error.code, "invalid_request"),
+        message=error.message,
+        wire_code=error.code,
+        details=error.data if isinstance(error.data, dict) else {},
+        data=error.data,
+        wire_status=error.status or (real if error.code == ARGUMENT else None),
+        strict_status=real,
+    )
+    return failed(request, failure)
+
+
+def _answered(_: Request, error: Exception) -> Response:
+    assert isinstance(error, Answered)
+    return error.reply
+
+
+def _unauthorized(request: Request, error: Exception) -> Response:
+    assert isinstance(error, Unauthorized)
+    return failed(
+        request,
+        Failure(
+            401,
+            "unauthorized",
+            error.message,
+            UNAUTHORIZED,
+            wire_status=401,
+            headers={"WWW-Authenticate": "Bearer"},
+        ),
+    )
+
+
+def _executor_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, ExecutorError)
+    if isinstance(error, ValueGone):  # what it says is for the caller as well: nothing here will bring the value back
+        log.error("value_gone", error=error.message)
+        return failed(request, Failure(500, error.code, error.message, SERVER))
+    if not isinstance(error, InvalidRequest):
+        return _unexpected(request, error)
+    return failed(request, _failure_of(error))
+
+
+def _failure_of(error: InvalidRequest) -> Failure:
+    details = dict(error.details)
+    match error:
+        case NotFound():
+            return Failure(404, error.code, error.message, DATA, details)
+        case Conflict() if "session_id" in details:
+            return Failure(409, error.code, error.message, FORBIDDEN, details, data=details, wire_status=409)
+        case Conflict():
+            return Failure(409, error.code, error.message, CONFLICT, details, wire_status=409)
+        case NotAllowed():
+            return Failure(403, error.code, error.message, FORBIDDEN, details, data=False)
+        case _:
+            found = details.get("findings")
+            data = {"findings": found} if found else None
+            return Failure(400, error.code, error.message, ARGUMENT, details, data=data, wire_status=400)
+
+
+def _invalid_parameters(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    first = error.errors()[0]
+    where = ".".join(str(step) for step in first["loc"])
+    details = {"field": str(first["loc"][-1])}
+    return failed(
+        request, Failure(400, InvalidRequest.code, f"{where}: {first['msg']}", ARGUMENT, details, wire_status=400)
+    )
+
+
+def _http(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    status = error.status_code
+    code = {404: "not_found", 405: "method_not_allowed"}.get(status, "invalid_request")
+    message = f"{error.detail}: {request.url.path}"
+    return failed(request, Failure(status, code, message, status, wire_status=status, headers=error.headers or {}))
+
+
+def _database(request: Request, error: Exception) -> Response:
+    if not is_outage(error):
+        return _unexpected(request, error)
+    cause = trouble(error)
+    log.warning("database_failed", cause=cause, error=str(error).splitlines()[0], path=request.url.path)
+    message = f"The database {cause}. Try again."
+    headers = {"Retry-After": "1"}
+    return failed(request, Failure(503, "unavailable", message, CONNECTION, wire_status=503, headers=headers))
+
+
+def _unstorable(request: Request, _: Exception) -> Response:
+    return _executor_error(request, InvalidRequest("A text or number of the request cannot be stored."))
+
+
+def _unexpected(request: Request, error: Exception) -> Response:
+    request_id = uuid4().hex
+    log.error("request_failed", request_id=request_id, path=request.url.path, exc_info=error)
+    message = f"Something went wrong here. Name the request id {request_id} when you report it."
+    return failed(request, Failure(500, "internal", message, INTERNAL, {"request_id": request_id}))
+
+
+# -- from failures to replies -----------------------------------------------------------------------------------------
+
+
+def failed(request: Request, failure: Failure) -> Response:
+    """The reply about a failure, in the style of the request."""
+    match style_of(request):
+        case Style.OWN:
+            body = {"code": failure.code, "message": failure.message, "details": failure.details}
+            return json_reply(body, failure.status, failure.headers)
+        case Style.OPENAI:
+            return _openai(request, failure)
+        case Style.RAGFLOW:
+            body = {"code": failure.wire_code, "message": failure.message, "data": failure.data}
+            real = failure.strict_status or failure.status
+            is_told = failure.status >= 500 and getattr(request.state, "tells_own_failures", False)
+            status = failure.wire_status or (real if is_told or wants_real_statuses(request) else 200)
+            return json_reply(body, status, failure.headers)
+
+
+def tell_own_failures(request: Request) -> None:
+    """Answer with a real status what goes wrong here: who sends this request takes a 200 for its delivery."""
+    request.state.tells_own_failures = True
+
+
+def starts(request: Request, run: RunOfRequest) -> None:
+    """Note which run a request starts, for what may go wrong from here on."""
+    request.state.run = run
+
+
+def _openai(request: Request, failure: Failure) -> Response:
+    """An error as clients of OpenAI's API know it.
+
+    These clients send a request again after 409 and 5xx. Where it may have started a run they are told not to, since
+    the run would act again.
+    """
+    run: RunOfRequest | None = getattr(request.state, "run", None)
+    error: dict[str, Any] = {
+        "message": failure.message,
+        "type": _openai_type(failure),
+        "param": failure.details.get("field"),
+        "code": _OPENAI_CODES.get(failure.code, failure.code),
+        **{name: value for name, value in failure.details.items() if name != "field"},
+    }
+    headers = dict(failure.headers)
+    if run is not None and (run.is_accepted or failure.status >= 500):
+        headers |= {"x-should-retry": "false", "X-Run-Id": run.run_id}
+        headers.pop("Retry-After", None)
+        error |= {"run_id": run.run_id}
+        if run.session_id is not None:
+            headers["X-Session-Id"] = run.session_id
+            error["session_id"] = run.session_id
+    return json_reply({"error": error}, failure.status, headers)
+
+
+def _openai_type(failure: Failure) -> str:
+    known = _OPENAI_TYPES.get(failure.code)
+    if known is not None:
+        return known
+    if failure.status >= 500:
+        return "server_error"
+    return _OPENAI_TYPES_OF_STATUSES.get(failure.status, "invalid_request_error")
+
+
+def wants_real_statuses(request: Request) -> bool:
+    """Whether a client of RAGFlow's routes asks for real HTTP statuses."""
+    return request.headers.get("x-http-status", "").lower() == "strict"
+
+
+def strict_status(request: Request, code: int) -> int:
+    """The HTTP status of a code of RAGFlow's: 200, or the real one for clients that ask for it."""
+    return _STRICT.get(code, 200) if wants_real_statuses(request) else 200

@@ -1,0 +1,131 @@
+"""Requests that are carried out once: a repeat with the same `Idempotency-Key` gets the first reply.
+
+    def create(..., once: OnceByBody):
+        with once.transaction(edge.database) as tx:  # a repeat ends here
+            ...
+            return once.keep(tx, reply)
+
+The key is claimed, and the reply kept, in the one transaction of the request, so both stand exactly when its work does:
+a process that dies before its commit has done nothing, one that dies after it has left the reply for whoever asks
+again. A repeat that comes while the first is at work waits for it. Routes that start runs hand their keys to the start
+(`key_of`), which keeps the run instead.
+"""
+
+import hashlib
+import json
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Annotated, Any, BinaryIO
+from uuid import UUID
+
+from fastapi import Depends, Header, Request
+from fastapi.responses import Response
+
+from api.http.auth import Anyone, Principal
+from api.http.errors import Answered
+from api.http.replies import json_reply
+from api.http.request_bodies import CanvasBody, SmallBody
+from canvas.errors import InvalidRequest
+from store.db.database import Database
+from store.db.transaction import Transaction
+from store.files.blobs import hashed
+from store.tenants import idempotency
+from store.tenants.idempotency import First
+
+HEADER = "idempotency-key"
+
+_Shown = Annotated[str | None, Header(description="A repeat with the same key within a day gets the first reply")]
+
+
+@dataclass(frozen=True, slots=True)
+class Keyed:
+    """A request with its key. Without a key it is carried out as often as it comes."""
+
+    tenant_id: UUID
+    route: str
+    key: str | None
+    digest: bytes = field(repr=False)
+
+    @property
+    def of_a_run(self) -> tuple[str, str, bytes] | None:
+        """The key as the verbs of runs take it: (route, key, digest)."""
+        return (self.route, self.key, self.digest) if self.key is not None else None
+
+    def look(self, database: Database) -> None:
+        """Raise Answered for a repeat, where work that could end otherwise now comes before the transaction."""
+        if self.key is None:
+            return
+        with database.transaction() as tx:
+            first = idempotency.find(tx, self.tenant_id, self.route, self.key, self.digest)
+        if first is not None:
+            raise _answered(first)
+
+    @contextmanager
+    def transaction(self, database: Database) -> Generator[Transaction]:
+        """The request's transaction. Raises Answered for a repeat, Conflict for another request with the key."""
+        with database.transaction() as tx:
+            if self.key is not None:
+                first = idempotency.claim(tx, self.tenant_id, self.route, self.key, self.digest)
+                if first is not None:
+                    raise _answered(first)
+            yield tx
+
+    def keep(self, tx: Transaction, reply: Response) -> Response:
+        """The reply, which from the commit on is the first one."""
+        if self.key is not None:
+            told = {"status": reply.status_code, "body": json.loads(bytes(reply.body))}
+            idempotency.keep(tx, self.tenant_id, self.route, self.key, told)
+        return reply
+
+
+def key_of(request: Request, in_body: str | None = None) -> str | None:
+    """The request's key, from its header or a field of its body. Raises InvalidRequest for what is none."""
+    given = set(request.headers.getlist(HEADER)) | ({in_body} if in_body is not None else set())
+    if len(given) > 1:
+        raise InvalidRequest("The request names more than one idempotency key.")
+    return idempotency.checked(given.pop()) if given else None
+
+
+def _answered(first: First) -> Answered:
+    assert first.reply is not None  # `keep` comes before the commit
+    return Answered(json_reply(first.reply["body"], first.reply["status"]))
+
+
+def _of_canvas(request: Request, principal: Anyone, body: CanvasBody, idempotency_key: _Shown = None) -> Keyed:
+    return _keyed(request, principal, body, is_ordered=True)  # nodes run in the order of their keys
+
+
+def _of_body(request: Request, principal: Anyone, body: SmallBody, idempotency_key: _Shown = None) -> Keyed:
+    return _keyed(request, principal, body, is_ordered=False)
+
+
+OnceByCanvas = Annotated[Keyed, Depends(_of_canvas)]
+OnceByBody = Annotated[Keyed, Depends(_of_body)]
+
+
+def by_files(request: Request, principal: Principal, files: Sequence[tuple[str, BinaryIO]]) -> Keyed:
+    """A request that brings files, each with its name; they are read a part at a time and left at their beginning."""
+    if key_of(request) is None:
+        return Keyed(principal.tenant_id, _route(request, principal), None, b"")
+    return _keyed(request, principal, [[name, _hash(file)] for name, file in files], is_ordered=True)
+
+
+def _keyed(request: Request, principal: Principal, body: Any, *, is_ordered: bool) -> Keyed:
+    key = key_of(request)
+    if key is None:
+        return Keyed(principal.tenant_id, _route(request, principal), None, b"")
+    whole = [request.url.path, sorted(request.query_params.multi_items()), body]
+    written = json.dumps(whole, sort_keys=not is_ordered)
+    return Keyed(principal.tenant_id, _route(request, principal), key, hashlib.sha256(written.encode()).digest())
+
+
+def _route(request: Request, principal: Principal) -> str:
+    """The route as it is declared, ids left open: a key belongs to a route, and the ids to the request."""
+    route = f"{request.method} {request.scope['route'].path}"
+    return principal.link.key_route(route) if principal.link is not None else route
+
+
+def _hash(file: BinaryIO) -> str:
+    sha256, _ = hashed(file)
+    return sha256.hex()

@@ -1,0 +1,59 @@
+"""Pages of a list (http-api 1.4)."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import Depends
+
+from api.http.errors import ARGUMENT, Refused
+
+MOST = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Which part of a list is wanted."""
+
+    number: int
+    size: int
+
+    @property
+    def offset(self) -> int:
+        """Entries before the page."""
+        return (self.number - 1) * self.size
+
+
+def page(page: str = "1", page_size: str = "30") -> Page:
+    """The page that a query names; what is no number means the default. Raises Refused for pages that are too long."""
+    size = _number(page_size, 30)
+    if size > MOST:
+        raise Refused(ARGUMENT, f"`page_size` must not be greater than {MOST}.")
+    return Page(min(_number(page, 1), 10**9), size)
+
+
+def listed(text: str) -> list[str]:
+    """The entries of a comma list, at most 100."""
+    entries = [entry.strip() for entry in text.split(",") if entry.strip()]
+    if len(entries) > MOST:
+        raise Refused(ARGUMENT, f"A list may name at most {MOST} entries.")
+    return entries
+
+
+def order_of(name: str, known: Collection[str]) -> str:
+    """The order that a query names. Raises Refused for one that there is not."""
+    if name not in known:
+        raise Refused(ARGUMENT, f"`orderby` is {name[:64]!r}. Use one of: {', '.join(known)}.")
+    return name
+
+
+def is_true(text: str) -> bool:
+    """A flag of a query: anything but `false` is true."""
+    return text.strip().lower() != "false"
+
+
+def _number(text: str, default: int) -> int:
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 12 and int(text) > 0 else default
+
+
+ThePage = Annotated[Page, Depends(page)]

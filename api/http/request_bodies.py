@@ -1,0 +1,191 @@
+"""Request bodies: read up to a limit, JSON objects only, and nothing in them that could not be stored.
+
+A field that a schema does not know is refused, with the names of those that it knows: a misspelt field would otherwise
+be an order that nobody carries out.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from typing import Annotated, Any, TypeVar, get_args
+
+from fastapi import Depends, Request
+from pydantic import BaseModel, ValidationError
+
+from api.dependencies import TheEdge, in_thread
+from api.http.errors import ARGUMENT, Refused, UnknownParameter
+from api.http.schemas import Body
+from canvas.document import json_checks
+from canvas.errors import InvalidRequest
+
+LARGE = 1024 * 1024  # bytes of a body that is taken apart in a thread, since every stream waits for the event loop
+
+LARGEST_CHAT = 20 * 1024 * 1024
+"""Bytes of a body that may bring pictures. Without them it is held to EASEL_MAX_BODY_BYTES."""
+
+SIZE = "body_size"  # of a chat's body, in the state of its request
+
+M = TypeVar("M", bound=Body)
+V = TypeVar("V", bound=BaseModel)
+
+
+async def canvas_body(request: Request, edge: TheEdge) -> dict[str, Any]:
+    """A body that may bring a canvas."""
+    return await _taken_apart(await _bytes(request, edge.max_canvas_bytes, "EASEL_MAX_CANVAS_BYTES"))
+
+
+async def small_body(request: Request, edge: TheEdge) -> dict[str, Any]:
+    """Any other body."""
+    return await _taken_apart(await _bytes(request, edge.max_body_bytes, "EASEL_MAX_BODY_BYTES"))
+
+
+async def chat_body(request: Request, edge: TheEdge) -> dict[str, Any]:
+    """A body of an OpenAI client, with pictures in it. Its size is in the request's state, for who takes them out."""
+    data = await _bytes(request, max(LARGEST_CHAT, edge.max_body_bytes), "these routes")
+    setattr(request.state, SIZE, len(data))
+    return await _taken_apart(data)
+
+
+CanvasBody = Annotated[dict[str, Any], Depends(canvas_body)]
+SmallBody = Annotated[dict[str, Any], Depends(small_body)]
+ChatBody = Annotated[dict[str, Any], Depends(chat_body)]
+
+
+def with_query(body: Mapping[str, Any], **query: str) -> dict[str, Any]:
+    """A body with what stands in the address; what the body says itself comes first, and null says nothing."""
+    given = {name: value for name, value in query.items() if value}
+    return given | {name: value for name, value in body.items() if value is not None}
+
+
+def checked(model: type[M], body: Mapping[str, Any]) -> M:
+    """The fields of a body as its schema has them; keys with null count as absent.
+
+    Raises UnknownParameter for a field that the schema does not name, and InvalidRequest.
+    """
+    _refuse_unknown(model, body, "")
+    return validated(model, {name: value for name, value in body.items() if value is not None})
+
+
+def validated(model: type[V], fields: Mapping[str, Any]) -> V:
+    """The fields as a schema has them, others aside. Raises InvalidRequest."""
+    try:
+        return model.model_validate(fields)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        field = ".".join(str(step) for step in first["loc"])
+        raise InvalidRequest(f"`{field}`: {first['msg']}.", field=field) from None
+
+
+def warnings_of(model: type[Body], body: Mapping[str, Any]) -> dict[str, list[str]]:
+    """`{"warnings": [...]}` of a reply about the fields of a body without an effect; {} where there are none."""
+    ignored = _ignored_in(model, body, "")
+    return {"warnings": [f"`{name}` has no effect here." for name in ignored]} if ignored else {}
+
+
+def _refuse_unknown(model: type[Body], body: Mapping[str, Any], path: str) -> None:
+    """Raise UnknownParameter for a field that a schema does not name, also inside of the objects that it describes."""
+    fields = {field.alias or name: field for name, field in model.model_fields.items()}
+    for name, value in body.items():
+        if value is not None and name not in fields and name not in model.without_effect:
+            raise UnknownParameter(
+                f"`{path}{name[:64]}` is not a field of this request. Its fields are: {', '.join(sorted(fields))}.",
+                field=f"{path}{name[:64]}",
+            )
+    for name, inner, value in _inner(model, body):
+        _refuse_unknown(inner, value, f"{path}{name}.")
+
+
+def _ignored_in(model: type[Body], body: Mapping[str, Any], path: str) -> list[str]:
+    given = ((name, values) for name, values in model.without_effect.items() if body.get(name) is not None)
+    here = [f"{path}{name}" for name, values in given if body[name] not in values]
+    return here + [each for name, inner, value in _inner(model, body) for each in _ignored_in(inner, value, f"{name}.")]
+
+
+def _inner(model: type[Body], body: Mapping[str, Any]) -> Iterator[tuple[str, type[Body], Mapping[str, Any]]]:
+    """The objects in a body that have a schema of their own."""
+    for name, field in model.model_fields.items():
+        value = body.get(name)
+        kinds = get_args(field.annotation) or (field.annotation,)
+        for kind in kinds:
+            if isinstance(value, dict) and isinstance(kind, type) and issubclass(kind, Body):
+                yield name, kind, value
+
+
+def described(model: type[BaseModel]) -> dict[str, Any]:
+    """`openapi_extra` of a route that reads its body itself."""
+    schema = model.model_json_schema()
+    whole = _inlined(schema, schema.pop("$defs", {}))
+    return {"requestBody": {"content": {"application/json": {"schema": whole}}, "required": True}}
+
+
+def _inlined(schema: Any, definitions: Mapping[str, Any]) -> Any:
+    """A schema with each definition where it is referred to, since a document has them all in another place."""
+    if isinstance(schema, list):
+        return [_inlined(each, definitions) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    reference = schema.get("$ref")
+    if isinstance(reference, str):
+        others = {name: value for name, value in schema.items() if name != "$ref"}
+        return _inlined({**definitions[reference.rpartition("/")[2]], **others}, definitions)
+    return {name: _inlined(each, definitions) for name, each in schema.items()}
+
+
+async def read_body(request: Request, most_bytes: int, too_large: Callable[[int], Exception]) -> bytes:
+    """The whole body. Raises what `too_large` makes of its size, and stops reading there, whatever its head says."""
+    promised = declared_size(request.headers)
+    if promised is not None and promised > most_bytes:
+        raise too_large(promised)
+    body = bytearray()
+    async for part in request.stream():
+        body += part
+        if len(body) > most_bytes:
+            raise too_large(len(body))
+    return bytes(body)
+
+
+def declared_size(headers: Mapping[str, str]) -> int | None:
+    """The bytes that the head of a request promises; None where it promises none."""
+    written = headers.get("content-length", "")
+    return int(written[:15]) if written.isascii() and written.isdigit() else None
+
+
+def json_of(text: str | bytes) -> Any:
+    """The value of a JSON text of a stranger's. Raises ValueError, for constants that are no JSON too."""
+    return json.loads(text, parse_constant=_refuse_constant)
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no JSON")
+
+
+async def _bytes(request: Request, limit: int, setting: str) -> bytes:
+    message = f"request body too large: more than the {limit} bytes that {setting} allows."
+    return await read_body(request, limit, lambda _: Refused(ARGUMENT, message, status=413))
+
+
+async def _taken_apart(body: bytes) -> dict[str, Any]:
+    return _object(body) if len(body) <= LARGE else await in_thread(lambda: _object(body))
+
+
+def _object(body: bytes) -> dict[str, Any]:
+    if not body.strip():
+        return {}
+    try:
+        value = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise InvalidRequest(f"The request body is not JSON: {_reason(error)}.") from None
+    if not isinstance(value, dict):
+        raise InvalidRequest("The request body must be a JSON object.")
+    try:
+        return json_checks.copied(value)
+    except json_checks.Unstorable as error:
+        message = f"The request body cannot be stored. {error.where}: {error.reason}."
+        raise InvalidRequest(message, field=error.field) from None
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, RecursionError):
+        return "it is nested too deeply"
+    if isinstance(error, json.JSONDecodeError):
+        return f"{error.msg} at line {error.lineno}, column {error.colno}"
+    return "it is not UTF-8" if isinstance(error, UnicodeDecodeError) else "a number in it is too long"

@@ -1,0 +1,1 @@
+"""Datasets, documents, retrieval and memories."""

@@ -1,0 +1,249 @@
+"""Knowledge bases under RAGFlow's name for them: create, list, change, delete."""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Annotated, ClassVar
+
+from fastapi import APIRouter, Query
+from fastapi.responses import Response
+from pydantic import Field, StringConstraints
+
+from api.dependencies import Edge, TheEdge
+from api.http.auth import Caller, Principal
+from api.http.errors import ARGUMENT, DATA, Refused, absent
+from api.http.idempotency import OnceByBody
+from api.http.paging import ThePage, is_true, listed, order_of
+from api.http.replies import id_of, json_reply, success
+from api.http.request_bodies import SmallBody, checked, described, warnings_of
+from api.http.schemas import SHOWN, Body, Flag, NoEffect
+from api.knowledge import knowledge_wire
+from canvas.errors import ModelError, NotFound
+from knowledge.bases.chunking import DEFAULTS, LEAST, MOST
+from knowledge.bases.ingestion import storage_of
+from knowledge.models import first_of
+from providers.models.chat.catalogue import resolve
+from providers.models.embeddings.factory import EMBEDDING
+from store.db.transaction import Transaction
+from store.knowledge import bases as knowledge_bases
+from store.knowledge import documents
+from store.knowledge.bases import Base
+
+router = APIRouter(tags=["knowledge bases"])
+
+MOST_IDS = 100
+AT_ONCE = 100  # documents that are deleted between two looks for more
+
+Name = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=128)]
+
+
+PARSER_FIELDS = (
+    "delimiter", "layout_recognize", "html4excel", "auto_keywords", "auto_questions", "task_page_size", "pages",
+    "raptor", "graphrag", "tag_kb_ids", "topn_tags", "filename_embd_weight", "llm_id", "toc_extraction",
+    "table_context_size", "image_context_size", "image_table_context_window", "children_delimiter", "enable_children",
+    "enable_metadata", "metadata", "built_in_metadata", "parent_child", "entity_types", "method", "ext",
+)  # fmt: skip
+"""Fields of RAGFlow's `parser_config` that have no effect here."""
+
+DATASET_FIELDS: NoEffect = {
+    **SHOWN,
+    "avatar": ("",),
+    "permission": ("me",),
+    "chunk_method": ("naive",),
+    "pagerank": (0,),
+    **dict.fromkeys(("auto_metadata_config", "parse_type", "pipeline_id", "ext", "connectors", "nickname"), ()),
+    **dict.fromkeys(("status", "document_count", "chunk_count", "token_num", "similarity_threshold"), ()),
+    "vector_similarity_weight": (),
+}
+"""Fields of RAGFlow's datasets that have no effect here."""
+
+
+class Parser(Body):
+    """How documents are cut up: tokens of a chunk, and how much of the one before it repeats."""
+
+    without_effect: ClassVar[NoEffect] = dict.fromkeys(PARSER_FIELDS, ())
+
+    chunk_token_num: int = Field(default=DEFAULTS["chunk_token_num"], ge=LEAST, le=MOST)
+    overlapped_percent: int = Field(default=DEFAULTS["overlapped_percent"], ge=0, le=50)
+
+
+class NewDataset(Body):
+    """A base to come. Without an embedding model it has the tenant's first one; without any it is searched by words."""
+
+    without_effect: ClassVar[NoEffect] = DATASET_FIELDS
+
+    name: Name
+    description: str = Field(default="", max_length=65535)
+    language: str = Field(default="English", max_length=32)
+    embedding_model: str = Field(default="", max_length=255)
+    parser_config: Parser = Parser()
+
+
+class ChangedDataset(Body):
+    """What is to change about a base."""
+
+    without_effect: ClassVar[NoEffect] = DATASET_FIELDS
+
+    name: Name | None = None
+    description: str | None = Field(default=None, max_length=65535)
+    language: str | None = Field(default=None, max_length=32)
+    embedding_model: str | None = Field(default=None, max_length=255)
+    parser_config: Parser | None = None
+
+
+class Some(Body):
+    """What is to go: `ids`, or everything with `delete_all`."""
+
+    ids: list[str] | None = None
+    delete_all: Flag = False
+
+
+def base_of(tx: Transaction, principal: Principal, dataset_id: str) -> Base:
+    """A base of the caller. Raises Refused for another tenant's as well."""
+    base_id = id_of(dataset_id)
+    if base_id is None:
+        raise absent(f"You don't own the dataset {dataset_id}.")
+    return knowledge_bases.get(tx, principal.tenant_id, base_id)
+
+
+@router.post("/datasets", openapi_extra=described(NewDataset))
+def create(edge: TheEdge, principal: Caller, body: SmallBody, once: OnceByBody) -> Response:
+    """Create an empty base."""
+    wanted = checked(NewDataset, body)
+    model = _model(edge, principal, wanted.embedding_model)
+    with once.transaction(edge.database) as tx:
+        base_id = knowledge_bases.create(
+            tx,
+            principal.tenant_id,
+            wanted.name,
+            embedding_model=model,
+            parser=wanted.parser_config.model_dump(),
+            description=wanted.description,
+            language=wanted.language,
+        )
+        base = knowledge_bases.get(tx, principal.tenant_id, base_id)
+        return once.keep(tx, success(knowledge_wire.dataset(base), **warnings_of(NewDataset, body)))
+
+
+@router.get("/datasets")
+def list_datasets(
+    edge: TheEdge,
+    principal: Caller,
+    page: ThePage,
+    id: str = "",  # noqa: A002 - the name on the wire
+    ids: Annotated[list[str] | None, Query(description="Repeat it, or give a comma list")] = None,
+    name: str = "",
+    orderby: str = "create_time",
+    desc: str = "true",
+) -> Response:
+    """The caller's bases, the newest first; `id`, `ids` and `name` narrow, and one that is not there is an error.
+
+    `orderby` is `create_time` or `update_time`; `desc=false` turns the order around.
+    """
+    named = [*listed(",".join(ids or [])), *([id] if id else [])]
+    wanted = {each: id_of(each) for each in named}
+    with edge.database.transaction() as tx:
+        for each in wanted:
+            base_of(tx, principal, each)
+        bases, total = knowledge_bases.page(
+            tx,
+            principal.tenant_id,
+            ids=[each for each in wanted.values() if each is not None] if named else None,
+            name=name or None,
+            order_by=order_of(orderby, knowledge_bases.ORDERS),
+            descending=is_true(desc),
+            most=page.size,
+            skipped=page.offset,
+        )
+    if name and not bases and page.number == 1:
+        raise absent(f"You don't own the dataset {name}.")
+    shown = [knowledge_wire.dataset(base) for base in bases]
+    return json_reply({"code": 0, "message": "success", "data": shown, "total_datasets": total})
+
+
+@router.put("/datasets/{dataset_id}", openapi_extra=described(ChangedDataset))
+def change(edge: TheEdge, principal: Caller, body: SmallBody, dataset_id: str) -> Response:
+    """Change a base. Its embedding model stays what it is for as long as there are chunks."""
+    wanted = checked(ChangedDataset, body)
+    with edge.database.transaction() as tx:
+        base = base_of(tx, principal, dataset_id)
+    model = _model(edge, principal, wanted.embedding_model) if wanted.embedding_model else None
+    with edge.database.transaction() as tx:
+        base = base_of(tx, principal, dataset_id)
+        if model is not None and model != base.embedding_model and base.chunks:
+            kept = base.embedding_model or "none"
+            raise Refused(DATA, f"When chunk_count ({base.chunks}) > 0, embedding_model must remain {kept}.")
+        knowledge_bases.update(
+            tx,
+            principal.tenant_id,
+            base.id,
+            name=wanted.name,
+            description=wanted.description,
+            language=wanted.language,
+            embedding_model=model,
+            parser=wanted.parser_config.model_dump() if wanted.parser_config is not None else None,
+        )
+        changed = knowledge_wire.dataset(knowledge_bases.get(tx, principal.tenant_id, base.id))
+        return success(changed, **warnings_of(ChangedDataset, body))
+
+
+@router.delete("/datasets", openapi_extra=described(Some))
+def delete(edge: TheEdge, principal: Caller, body: SmallBody) -> Response:
+    """Delete bases with all that is in them: `ids`, or everything with `delete_all`."""
+    wanted = checked(Some, body)
+    if wanted.delete_all and not wanted.ids:
+        _delete_all(edge, principal)
+        return success(None)
+    with edge.database.transaction() as tx:
+        bases = [base_of(tx, principal, each) for each in required_ids(wanted.ids, "ids")]
+    for base in bases:
+        delete_base(edge, base)
+    return success(None)
+
+
+def _delete_all(edge: Edge, principal: Principal) -> None:
+    """Some bases at a time, until a look finds no more."""
+    while True:
+        with edge.database.statements() as tx:
+            bases, _ = knowledge_bases.page(tx, principal.tenant_id, most=AT_ONCE)
+        if not bases:
+            return
+        for base in bases:
+            with suppress(NotFound):  # somebody else has deleted it meanwhile
+                delete_base(edge, base)
+
+
+def delete_base(edge: Edge, base: Base) -> None:
+    """Some documents at a time, since a statement has ten seconds; who is stopped on the way may be asked again."""
+    while True:
+        with edge.database.transaction() as tx:
+            found, _ = documents.page(tx, base.tenant_id, base.id, most=AT_ONCE)
+            documents.delete(tx, base.tenant_id, base.id, [document.id for document in found])
+        if not found:
+            break
+    if edge.blobs is not None:  # before the base, which names it: whoever is stopped in between can ask for it again
+        storage_of(edge.blobs, base.id).clear()
+    with edge.database.transaction() as tx:
+        knowledge_bases.delete(tx, base.tenant_id, base.id)
+    if edge.blobs is not None:  # what was uploaded into the base meanwhile
+        storage_of(edge.blobs, base.id).clear()
+
+
+def required_ids(ids: Sequence[str] | None, name: str) -> list[str]:
+    """The ids that a body must have. Raises Refused."""
+    if not ids:
+        raise Refused(DATA, f"`{name}` is required.")
+    if len(ids) > MOST_IDS:
+        raise Refused(ARGUMENT, f"`{name}` may name at most {MOST_IDS} entries.")
+    return list(dict.fromkeys(ids))
+
+
+def _model(edge: Edge, principal: Principal, wanted: str) -> str:
+    """The embedding model of a base, as asked for or the tenant's first one. Raises Refused for one that is none."""
+    accounts = edge.models.accounts(principal.tenant_id)
+    if not wanted:
+        return first_of(accounts, EMBEDDING) or ""
+    try:
+        resolve(wanted, accounts, kind=EMBEDDING)
+    except ModelError as error:
+        raise Refused(DATA, error.message) from error
+    return wanted

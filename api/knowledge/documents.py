@@ -1,0 +1,281 @@
+"""The documents of knowledge bases: upload, list, change, delete, and have them read."""
+
+import json
+import re
+from datetime import UTC, datetime
+from typing import Annotated, Any, ClassVar
+from uuid import UUID
+
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import Response
+from pydantic import Field
+from sqlalchemy.exc import IntegrityError
+
+from api.agents.files import FORM, reply_with
+from api.dependencies import Edge, TheEdge, in_thread
+from api.http.auth import Caller, Principal
+from api.http.errors import CONFLICT, DATA, Refused, UnsupportedParameter, absent
+from api.http.idempotency import Keyed, by_files
+from api.http.paging import ThePage, is_true, order_of
+from api.http.replies import id_of, success
+from api.http.request_bodies import SmallBody, checked, described, warnings_of
+from api.http.schemas import SHOWN, Body, NoEffect
+from api.http.uploads import LONGEST_NAME, OCTETS, keep, uploaded
+from api.knowledge import knowledge_wire
+from api.knowledge.datasets import AT_ONCE, Some, base_of, required_ids
+from knowledge.bases.ingestion import storage_of
+from store.db.transaction import Transaction
+from store.knowledge import chunks, documents
+from store.knowledge.bases import Base
+from store.knowledge.documents import Document
+from store.tenants.uploads import Kept
+
+router = APIRouter(tags=["knowledge bases"])
+
+MOST_MS = 253_402_300_799_000  # the last second of the year 9999
+_POSITION = re.compile(r"[0-7][0-9a-f]{7}")  # as in the ids of chunks
+MOST_METADATA = 64 * 1024  # characters of a document's metadata as JSON
+
+
+class ChangedDocument(Body):
+    """What is to change about a document."""
+
+    without_effect: ClassVar[NoEffect] = {
+        **SHOWN,
+        **dict.fromkeys(("parser_config", "parser_id", "pipeline_id", "location", "type", "suffix", "thumbnail"), ()),
+        **dict.fromkeys(("size", "run", "progress", "progress_msg", "chunk_count", "token_count", "dataset_id"), ()),
+        "chunk_method": ("naive",),
+        "source_type": ("local",),
+    }
+
+    name: str | None = Field(default=None, min_length=1, max_length=LONGEST_NAME)
+    meta_fields: dict[str, Any] | None = None
+    enabled: bool | None = Field(default=None, description="A document is always found; false is refused")
+    status: str | None = Field(default=None, description="The same: 1 is accepted, 0 is refused")
+
+
+class Documents(Body):
+    """Documents by id."""
+
+    document_ids: list[str] | None = None
+
+
+# -- upload and download ----------------------------------------------------------------------------------------------
+@router.post(
+    "/datasets/{dataset_id}/documents",
+    openapi_extra={"requestBody": {"content": {"multipart/form-data": {"schema": FORM}}, "required": True}},
+)
+async def upload(request: Request, edge: TheEdge, principal: Caller, dataset_id: str) -> Response:
+    """Add documents to a base. The same content is there once, under its first name; nothing is read yet."""
+    base = await in_thread(lambda: _base(edge, principal, dataset_id))
+    async with uploaded(request) as found:
+        once = await in_thread(
+            lambda: by_files(request, principal, [(file.filename or "", file.file) for file in found])
+        )
+        await in_thread(lambda: once.look(edge.database))
+        blobs = storage_of(edge.storage, base.id)
+        kept = await in_thread(lambda: [keep(blobs, file) for file in found])
+    return await in_thread(lambda: _noted(edge, base, once, kept))
+
+
+def _base(edge: Edge, principal: Principal, dataset_id: str) -> Base:
+    with edge.database.transaction() as tx:
+        return base_of(tx, principal, dataset_id)
+
+
+def _noted(edge: Edge, base: Base, once: Keyed, kept: list[Kept]) -> Response:
+    with once.transaction(edge.database) as tx:
+        added = [
+            documents.add(tx, base.tenant_id, base.id, file.name, file.mime_type, file.size, file.sha256)
+            for file in kept
+        ]
+        return once.keep(tx, success([knowledge_wire.document(document, base) for document, _ in added]))
+
+
+@router.get("/datasets/{dataset_id}/documents/{document_id}")
+def download(edge: TheEdge, principal: Caller, dataset_id: str, document_id: str) -> Response:
+    """A document's bytes, always as an attachment."""
+    with edge.database.transaction() as tx:
+        base = base_of(tx, principal, dataset_id)
+        document = _document(tx, base, document_id)
+    data = storage_of(edge.storage, base.id).get(document.sha256)
+    return reply_with(data, OCTETS, document.name, is_inline=False)
+
+
+# -- rows -------------------------------------------------------------------------------------------------------------
+@router.get("/datasets/{dataset_id}/documents")
+def list_documents(
+    edge: TheEdge,
+    principal: Caller,
+    page: ThePage,
+    dataset_id: str,
+    id: str = "",  # noqa: A002 - the name on the wire
+    name: str = "",
+    keywords: str = "",
+    create_time_from: Annotated[int, Query(ge=0, le=MOST_MS)] = 0,
+    create_time_to: Annotated[int, Query(ge=0, le=MOST_MS)] = 0,
+    orderby: str = "create_time",
+    desc: str = "true",
+) -> Response:
+    """The documents of a base, the newest first; `id`, `name` and `keywords` (in the name) narrow.
+
+    So do the moments between which a document was added, in ms since 1970; 0 sets no limit.
+    """
+    document_id = id_of(id) if id else None
+    if id and document_id is None:
+        raise absent(f"You don't own the document {id}.")
+    with edge.database.transaction() as tx:
+        base = base_of(tx, principal, dataset_id)
+        found, total = documents.page(
+            tx,
+            principal.tenant_id,
+            base.id,
+            document_id=document_id,
+            name=name or None,
+            keywords=keywords,
+            since=_moment(create_time_from),
+            until=_moment(create_time_to),
+            order_by=order_of(orderby, documents.ORDERS),
+            descending=is_true(desc),
+            most=page.size,
+            skipped=page.offset,
+        )
+    if (id or name) and not found:
+        raise absent(f"You don't own the document {id or name}.")
+    return success({"docs": [knowledge_wire.document(each, base) for each in found], "total": total})
+
+
+@router.put("/datasets/{dataset_id}/documents/{document_id}", openapi_extra=described(ChangedDocument))
+@router.patch("/datasets/{dataset_id}/documents/{document_id}", openapi_extra=described(ChangedDocument))
+def change(edge: TheEdge, principal: Caller, body: SmallBody, dataset_id: str, document_id: str) -> Response:
+    """Change a document's name, or the metadata that filters look at (in whole)."""
+    wanted = checked(ChangedDocument, body)
+    if wanted.enabled is False or wanted.status not in (None, "1"):
+        message = "A document cannot be switched off here. Delete it, or stop reading it."
+        raise UnsupportedParameter(message, field="enabled" if wanted.enabled is False else "status")
+    if wanted.meta_fields is not None and len(json.dumps(wanted.meta_fields)) > MOST_METADATA:
+        raise Refused(DATA, f"`meta_fields` may have at most {MOST_METADATA} characters.")
+    try:
+        with edge.database.transaction() as tx:
+            base = base_of(tx, principal, dataset_id)
+            document = _document(tx, base, document_id)
+            documents.update(
+                tx, principal.tenant_id, base.id, document.id, name=wanted.name, metadata=wanted.meta_fields
+            )
+            changed = knowledge_wire.document(_document(tx, base, document_id), base)
+            return success(changed, **warnings_of(ChangedDocument, body))
+    except IntegrityError:  # the name is the one rule that these columns can break
+        raise Refused(CONFLICT, "Duplicated document name in the same dataset.", status=409) from None
+
+
+@router.delete("/datasets/{dataset_id}/documents", openapi_extra=described(Some))
+def delete(edge: TheEdge, principal: Caller, body: SmallBody, dataset_id: str) -> Response:
+    """Delete documents with their chunks: `ids`, or everything with `delete_all`."""
+    wanted = checked(Some, body)
+    with edge.database.statements() as tx:
+        base = base_of(tx, principal, dataset_id)
+        ids = _owned(tx, base, required_ids(wanted.ids, "ids")) if not wanted.delete_all or wanted.ids else None
+    if ids is not None:
+        _delete(edge, base, ids)
+        return success(None)
+    while True:  # some at a time, since a statement has ten seconds
+        with edge.database.statements() as tx:
+            found, _ = documents.page(tx, principal.tenant_id, base.id, most=AT_ONCE)
+        _delete(edge, base, [document.id for document in found])
+        if not found:
+            return success(None)
+
+
+def _delete(edge: Edge, base: Base, ids: list[UUID]) -> None:
+    """Delete the bytes of documents, then their rows: whoever is stopped in between can ask for it again."""
+    if edge.blobs is not None:
+        with edge.database.statements() as tx:
+            contents = documents.contents(tx, base.tenant_id, base.id, ids)
+        storage = storage_of(edge.blobs, base.id)
+        for sha256 in contents:
+            storage.discard(sha256)
+    with edge.database.transaction() as tx:
+        documents.delete(tx, base.tenant_id, base.id, ids)
+
+
+# -- chunks -----------------------------------------------------------------------------------------------------------
+@router.post("/datasets/{dataset_id}/chunks", openapi_extra=described(Documents))
+def parse(edge: TheEdge, principal: Caller, body: SmallBody, dataset_id: str) -> Response:
+    """Have documents read, and found from then on; what was read before is read anew."""
+    with edge.database.transaction() as tx:
+        base = base_of(tx, principal, dataset_id)
+        ids = _owned(tx, base, required_ids(checked(Documents, body).document_ids, "document_ids"))
+        documents.begin(tx, principal.tenant_id, base.id, ids)
+    edge.lifecycle.coordinator.dispatch.ingest()
+    return success(None)
+
+
+@router.delete("/datasets/{dataset_id}/chunks", openapi_extra=described(Documents))
+def stop_parsing(edge: TheEdge, principal: Caller, body: SmallBody, dataset_id: str) -> Response:
+    """Have documents not be read any more."""
+    with edge.database.transaction() as tx:
+        base = base_of(tx, principal, dataset_id)
+        ids = _owned(tx, base, required_ids(checked(Documents, body).document_ids, "document_ids"))
+        if documents.stop(tx, principal.tenant_id, base.id, ids) < len(ids):
+            raise Refused(DATA, "Can't stop parsing document that has not started or already completed")
+    return success(None)
+
+
+@router.get("/datasets/{dataset_id}/documents/{document_id}/chunks")
+def list_chunks(
+    edge: TheEdge,
+    principal: Caller,
+    page: ThePage,
+    dataset_id: str,
+    document_id: str,
+    id: str = "",  # noqa: A002 - the name on the wire
+    keywords: str = "",
+) -> Response:
+    """What a document was cut up into, in order; `id` and `keywords` (in the text) narrow."""
+    with edge.database.transaction() as tx:
+        base = base_of(tx, principal, dataset_id)
+        document = _document(tx, base, document_id)
+        rows = chunks.of_document(
+            tx,
+            principal.tenant_id,
+            document.id,
+            position=_position(document, id) if id else None,
+            keywords=keywords,
+            most=page.size,
+            skipped=page.offset,
+        )
+    shown = [knowledge_wire.stored(row, document) for row in rows]
+    narrowed = rows[0].total if rows else 0
+    total = narrowed if id or keywords else document.chunks
+    return success({"chunks": shown, "doc": knowledge_wire.document(document, base), "total": total})
+
+
+def _position(document: Document, written: str) -> int:
+    """The position of a chunk by its id. Raises Refused for what is no chunk of the document."""
+    position = written.removeprefix(document.id.hex)
+    if len(position) != 8 or not _POSITION.fullmatch(position) or written == position:
+        raise absent(f"Chunk not found: {written[:128]}")
+    return int(position, 16)
+
+
+def _moment(ms: int) -> datetime | None:
+    return datetime.fromtimestamp(ms / 1000, UTC) if ms else None
+
+
+def _document(tx: Transaction, base: Base, written: str) -> Document:
+    document_id = id_of(written)
+    found = documents.some(tx, base.tenant_id, base.id, [document_id]) if document_id is not None else []
+    if not found:
+        raise absent(f"You don't own the document {written}.")
+    return found[0]
+
+
+def _owned(tx: Transaction, base: Base, written: list[str]) -> list[UUID]:
+    """The ids of documents of a base. Raises Refused if there is one that is none."""
+    ids = {each: id_of(each) for each in written}
+    wanted = [each for each in ids.values() if each is not None]
+    known = {document.id for document in documents.some(tx, base.tenant_id, base.id, wanted)}
+    missing = [each for each, document_id in ids.items() if document_id not in known]
+    if missing:
+        raise absent(f"Documents not found: {missing}")
+    return wanted

@@ -1,0 +1,108 @@
+"""Knowledge bases as RAGFlow's public API has them: datasets, their documents, and chunks that were found."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from api.http.replies import date, milliseconds
+from knowledge.bases.search import chunk_id
+from store.knowledge.bases import Base
+from store.knowledge.documents import Document
+
+RUN_OF = {"uploaded": "UNSTART", "pending": "RUNNING", "done": "DONE", "failed": "FAIL"}
+
+_SPOKEN = {
+    "chunk_id": "id",
+    "content_with_weight": "content",
+    "doc_id": "document_id",
+    "docnm_kwd": "document_keyword",
+    "kb_id": "dataset_id",
+    "important_kwd": "important_keywords",
+}
+_FOUND = ("image_id", "similarity", "vector_similarity", "term_similarity", "positions", "tag_kwd", "doc_type_kwd")
+
+
+def dataset(base: Base) -> dict[str, Any]:
+    """A base as a dataset."""
+    return {
+        "id": base.id.hex,
+        "name": base.name,
+        "avatar": "",
+        "description": base.description,
+        "language": base.language,
+        "embedding_model": base.embedding_model,
+        "chunk_method": "naive",
+        "parser_config": dict(base.parser),
+        "permission": "me",
+        "status": "1",
+        "tenant_id": base.tenant_id.hex,
+        "created_by": base.tenant_id.hex,
+        "document_count": base.documents,
+        "chunk_count": base.chunks,
+        "token_num": base.tokens,
+        "similarity_threshold": 0.2,
+        "vector_similarity_weight": 0.5,
+        "create_time": milliseconds(base.created_at),
+        "create_date": date(base.created_at),
+        "update_time": milliseconds(base.updated_at),
+        "update_date": date(base.updated_at),
+    }
+
+
+def document(row: Document, base: Base) -> dict[str, Any]:
+    """A document of a base; `progress` is from 0 to 1, and -1 where it failed."""
+    return {
+        "id": row.id.hex,
+        "dataset_id": row.base_id.hex,
+        "name": row.name,
+        "location": row.name,
+        "size": row.size,
+        "type": "doc",
+        "suffix": row.name.rpartition(".")[2].lower() if "." in row.name else "",
+        "source_type": "local",
+        "chunk_method": "naive",
+        "parser_config": dict(base.parser),
+        "meta_fields": dict(row.metadata),
+        "chunk_count": row.chunks,
+        "token_count": row.tokens,
+        "run": RUN_OF[row.status],
+        "progress": _progress(row),
+        "progress_msg": row.error,
+        "status": "1",
+        "created_by": base.tenant_id.hex,
+        "create_time": milliseconds(row.created_at),
+        "create_date": date(row.created_at),
+        "update_time": milliseconds(row.updated_at),
+        "update_date": date(row.updated_at),
+    }
+
+
+def found(chunk: Mapping[str, Any]) -> dict[str, Any]:
+    """A chunk that a search has found."""
+    named = {told: chunk.get(name) for name, told in _SPOKEN.items()}
+    also = {name: chunk.get(name) for name in _FOUND}
+    marked = {"highlight": chunk["highlight"]} if chunk.get("highlight") else {}
+    return {**named, **also, **marked, "questions": [], "document_metadata": chunk.get("document_metadata") or {}}
+
+
+def stored(row: Any, of: Document) -> dict[str, Any]:
+    """A chunk of a document, as it lies there."""
+    return {
+        "id": chunk_id(of.id, row.position),
+        "content": row.text,
+        "document_id": of.id.hex,
+        "docnm_kwd": of.name,
+        "dataset_id": of.base_id.hex,
+        "important_keywords": [],
+        "questions": [],
+        "image_id": "",
+        "positions": [],
+        "available": True,
+    }
+
+
+def _progress(row: Document) -> float:
+    if row.status == "failed":
+        return -1.0
+    if row.status == "done":
+        return 1.0
+    return round(row.chunks / row.expected, 3) if row.expected else 0.0

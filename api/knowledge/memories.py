@@ -1,0 +1,229 @@
+"""Memories over HTTP: create, list, change, delete, and what is in one (tools 12)."""
+
+from typing import Annotated, Any, ClassVar, Literal
+
+from fastapi import APIRouter, Query
+from fastapi.responses import Response
+from pydantic import Field, StringConstraints
+
+from api.dependencies import Edge, TheEdge
+from api.http.auth import Caller, Principal
+from api.http.errors import ARGUMENT, DATA, Refused, absent
+from api.http.idempotency import OnceByBody
+from api.http.paging import ThePage, listed
+from api.http.replies import id_of, success
+from api.http.request_bodies import SmallBody, checked, described, warnings_of
+from api.http.schemas import SHOWN, Body, NoEffect
+from api.knowledge import memory_wire
+from canvas.errors import ModelError
+from knowledge.models import first_of
+from providers.models.chat.catalogue import resolve
+from providers.models.embeddings.factory import EMBEDDING
+from store.db.transaction import Transaction
+from store.knowledge import memories, memory_messages
+from store.knowledge.memories import TYPES, Memory
+
+router = APIRouter(tags=["memories"])
+
+USUAL_BYTES = 5 * 1024 * 1024
+MOST_BYTES = 64 * 1024 * 1024  # of a memory; a search reads all of it
+
+MEMORY_FIELDS: NoEffect = {
+    **SHOWN,
+    "avatar": ("",),
+    "storage_type": ("table",),
+    **dict.fromkeys(("memory_used", "owner_name"), ()),
+}
+"""Fields of RAGFlow's memories that have no effect here."""
+
+Name = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=128)]
+Several = Annotated[list[str] | None, Query(description="Repeat it, or give a comma list")]
+Type = Literal["raw", "semantic", "episodic", "procedural"]
+Size = Annotated[int, Field(gt=0, le=MOST_BYTES)]
+
+
+class NewMemory(Body):
+    """A memory to come. Without an embedding model it has the tenant's first one; without any, words are searched."""
+
+    without_effect: ClassVar[NoEffect] = MEMORY_FIELDS
+
+    name: Name
+    memory_type: list[Type] = Field(default_factory=lambda: ["raw"])
+    embd_id: str = Field(default="", max_length=255)
+    llm_id: str = Field(default="", max_length=255)
+    description: str = Field(default="", max_length=65535)
+    permissions: Literal["me", "team"] = "me"
+    memory_size: Size = USUAL_BYTES
+    forgetting_policy: Literal["FIFO", "NONE"] = "FIFO"
+    temperature: float = Field(default=0.5, ge=0, le=2)
+    system_prompt: str = Field(default="", max_length=65535)
+    user_prompt: str = Field(default="", max_length=65535)
+
+
+class ChangedMemory(Body):
+    """What is to change about a memory. Types and embedding model stay for as long as there is anything in it."""
+
+    without_effect: ClassVar[NoEffect] = MEMORY_FIELDS
+
+    name: Name | None = None
+    memory_type: list[Type] | None = None
+    embd_id: str | None = Field(default=None, max_length=255)
+    llm_id: str | None = Field(default=None, max_length=255)
+    description: str | None = Field(default=None, max_length=65535)
+    permissions: Literal["me", "team"] | None = None
+    memory_size: Size | None = None
+    forgetting_policy: Literal["FIFO", "NONE"] | None = None
+    temperature: float | None = Field(default=None, ge=0, le=2)
+    system_prompt: str | None = Field(default=None, max_length=65535)
+    user_prompt: str | None = Field(default=None, max_length=65535)
+
+
+def memory_of(tx: Transaction, principal: Principal, memory_id: str) -> Memory:
+    """A memory of the caller. Raises Refused for another tenant's as well."""
+    found = id_of(memory_id)
+    if found is None:
+        raise absent(f"Memory '{memory_id}' not found.")
+    return memories.get(tx, principal.tenant_id, found)
+
+
+@router.post("/memories", openapi_extra=described(NewMemory))
+def create(edge: TheEdge, principal: Caller, body: SmallBody, once: OnceByBody) -> Response:
+    """Create an empty memory."""
+    wanted = checked(NewMemory, body)
+    embedding, chat = _models(edge, principal, wanted.embd_id, wanted.llm_id, is_new=True)
+    with once.transaction(edge.database) as tx:
+        made = memories.create(
+            tx,
+            principal.tenant_id,
+            wanted.name,
+            types=_bits(wanted.memory_type),
+            embedding_model=embedding or "",
+            chat_model=chat or "",
+            most_bytes=wanted.memory_size,
+            description=wanted.description,
+            permissions=wanted.permissions,
+            policy=wanted.forgetting_policy,
+            temperature=wanted.temperature,
+            system_prompt=wanted.system_prompt,
+            user_prompt=wanted.user_prompt,
+        )
+        return once.keep(tx, success(memory_wire.memory(made), **warnings_of(NewMemory, body)))
+
+
+@router.get("/memories")
+def list_memories(
+    edge: TheEdge,
+    principal: Caller,
+    page: ThePage,
+    keywords: str = "",
+    memory_type: Several = None,
+    storage_type: str = "",
+    tenant_id: Several = None,
+) -> Response:
+    """The caller's memories, the newest first; `keywords` is in their names.
+
+    `storage_type` other than `table` finds nothing, for there is no other; nor does another tenant.
+    """
+    names = listed(",".join(memory_type or []))
+    if unknown := [name for name in names if name not in TYPES]:
+        raise Refused(ARGUMENT, f"`memory_type` is {unknown[0][:64]!r}. Use some of: {', '.join(TYPES)}.")
+    tenants = listed(",".join(tenant_id or []))
+    if (tenants and principal.tenant_id not in map(id_of, tenants)) or storage_type not in ("", "table"):
+        return success({"memory_list": [], "total_count": 0})
+    types = _bits(names)
+    with edge.database.statements() as tx:
+        found, total = memories.page(
+            tx, principal.tenant_id, keywords=keywords, types=types, most=page.size, skipped=page.offset
+        )
+    return success({"memory_list": [memory_wire.memory(each) for each in found], "total_count": total})
+
+
+@router.get("/memories/{memory_id}/config")
+def config(edge: TheEdge, principal: Caller, memory_id: str) -> Response:
+    """A memory's settings."""
+    with edge.database.statements() as tx:
+        return success(memory_wire.memory(memory_of(tx, principal, memory_id)))
+
+
+@router.get("/memories/{memory_id}")
+def show(
+    edge: TheEdge,
+    principal: Caller,
+    memory_id: str,
+    page: ThePage,
+    agent_id: Several = None,
+    keywords: str = "",
+) -> Response:
+    """What was said in a memory, the newest first, each with what was extracted from it; `keywords`: in the session."""
+    agents = listed(",".join(agent_id or []))
+    tenant_id = principal.tenant_id
+    with edge.database.statements() as tx:
+        memory = memory_of(tx, principal, memory_id)
+        said, total = memory_messages.page(
+            tx, tenant_id, memory.id, agent_ids=agents, keywords=keywords, most=page.size, skipped=page.offset
+        )
+        extracted = memory_messages.extracted_from(tx, tenant_id, memory.id, [each.number for each in said])
+    told = [memory_wire.said(each, [one for one in extracted if one.source == each.number]) for each in said]
+    return success({"messages": {"message_list": told, "total_count": total}, "storage_type": "table"})
+
+
+@router.put("/memories/{memory_id}", openapi_extra=described(ChangedMemory))
+def change(edge: TheEdge, principal: Caller, body: SmallBody, memory_id: str) -> Response:
+    """Change a memory."""
+    wanted = checked(ChangedMemory, body)
+    with edge.database.transaction() as tx:
+        memory_of(tx, principal, memory_id)
+    embedding, chat = _models(edge, principal, wanted.embd_id, wanted.llm_id, is_new=False)
+    types = _bits(wanted.memory_type) | TYPES["raw"] if wanted.memory_type is not None else None
+    with edge.database.transaction() as tx:
+        memory = memory_of(tx, principal, memory_id)
+        fixed = {"memory_type": (types, memory.types), "embd_id": (embedding, memory.embedding_model)}
+        stays = [name for name, (asked, now) in fixed.items() if asked is not None and asked != now]
+        if stays and memory.bytes:
+            raise Refused(DATA, f"Can't update {stays} when memory isn't empty.")
+        changed = memories.update(
+            tx,
+            principal.tenant_id,
+            memory.id,
+            name=wanted.name,
+            types=types,
+            embedding_model=embedding,
+            chat_model=chat,
+            description=wanted.description,
+            permissions=wanted.permissions,
+            most_bytes=wanted.memory_size,
+            policy=wanted.forgetting_policy,
+            temperature=wanted.temperature,
+            system_prompt=wanted.system_prompt,
+            user_prompt=wanted.user_prompt,
+        )
+        return success(memory_wire.memory(changed), **warnings_of(ChangedMemory, body))
+
+
+@router.delete("/memories/{memory_id}")
+def delete(edge: TheEdge, principal: Caller, memory_id: str) -> Response:
+    """Delete a memory with everything in it."""
+    with edge.database.transaction() as tx:
+        memories.delete(tx, principal.tenant_id, memory_of(tx, principal, memory_id).id)
+    return success(None)
+
+
+def _bits(names: list[Any]) -> int:
+    return sum({TYPES[name] for name in names})
+
+
+def _models(
+    edge: Edge, principal: Principal, embedding: str | None, chat: str | None, *, is_new: bool
+) -> tuple[str | None, str | None]:
+    """Both models as asked for; a new memory has the tenant's first one of vectors. Raises Refused for what is none."""
+    accounts = edge.models.accounts(principal.tenant_id)
+    if is_new and not embedding:
+        embedding = first_of(accounts, EMBEDDING)
+    try:
+        if embedding:
+            resolve(embedding, accounts, kind=EMBEDDING)
+        if chat:
+            resolve(chat, accounts)
+    except ModelError as error:
+        raise Refused(DATA, error.message) from error
+    return embedding, chat

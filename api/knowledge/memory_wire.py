@@ -1,0 +1,65 @@
+"""Memories as RAGFlow's public API has them: their settings, and the messages in them."""
+
+from datetime import datetime
+from typing import Any
+
+from api.http.replies import date, milliseconds
+from knowledge.memory.prompts import system_prompt, written
+from store.knowledge.memories import TYPES, Memory
+from store.knowledge.memory_messages import Message, type_of
+
+PROGRESS = {"none": 1.0, "pending": 0.0, "done": 1.0, "failed": -1.0}
+
+
+def memory(of: Memory) -> dict[str, Any]:
+    """A memory with its settings."""
+    return {
+        "id": of.id.hex,
+        "name": of.name,
+        "avatar": "",
+        "description": of.description,
+        "tenant_id": of.tenant_id.hex,
+        "memory_type": [name for name, bit in TYPES.items() if bit & of.types],
+        "storage_type": "table",
+        "embd_id": of.embedding_model,
+        "llm_id": of.chat_model,
+        "permissions": of.permissions,
+        "memory_size": of.most_bytes,
+        "memory_used": of.bytes,
+        "forgetting_policy": of.policy,
+        "temperature": of.temperature,
+        "system_prompt": of.system_prompt or (system_prompt(of.extracts) if of.extracts else ""),
+        "user_prompt": of.user_prompt,
+        "create_time": milliseconds(of.created_at),
+        "create_date": date(of.created_at),
+        "update_time": milliseconds(of.updated_at),
+        "update_date": date(of.updated_at),
+    }
+
+
+def message(of: Message, *, with_content: bool = True) -> dict[str, Any]:
+    """A message; times are in UTC."""
+    told = {
+        "message_id": of.number,
+        "message_type": type_of(of.type),
+        "source_id": of.source,
+        "memory_id": of.memory_id.hex,
+        "user_id": of.user_id,
+        "agent_id": of.agent_id,
+        "session_id": of.session_id,
+        "valid_at": written(of.valid_at),
+        "invalid_at": _time(of.invalid_at),
+        "forget_at": _time(of.forget_at),
+        "status": of.is_enabled,
+    }
+    return {**told, "content": of.content} if with_content else told
+
+
+def said(of: Message, extracted: list[Message]) -> dict[str, Any]:
+    """Something said, with what was extracted from it and how far that has come: 0 waits, 1 done, -1 failed."""
+    task = {"progress": PROGRESS[of.extraction], "progress_msg": of.error}
+    return {**message(of), "extract": [message(each) for each in extracted], "task": task}
+
+
+def _time(moment: datetime | None) -> str | None:
+    return written(moment) if moment is not None else None

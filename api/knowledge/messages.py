@@ -1,0 +1,186 @@
+"""What is in memories over HTTP: add, look, search, forget, switch off and on (tools 12).
+
+A message is named `{memory_id}:{message_id}`. One that is forgotten is found by no search, and is the first to go.
+"""
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+from uuid import UUID
+
+from fastapi import APIRouter, Query
+from fastapi.responses import Response
+from pydantic import Field
+
+from api.dependencies import TheEdge, in_thread
+from api.http.auth import Caller
+from api.http.errors import ARGUMENT, DATA, Refused, absent
+from api.http.idempotency import OnceByBody
+from api.http.replies import id_of, json_reply, success
+from api.http.request_bodies import SmallBody, checked, described
+from api.http.schemas import Body
+from api.knowledge import memory_wire
+from canvas.errors import NodeFailure, NotFound
+from knowledge.memory.memories import Looked
+from knowledge.memory_router import TenantMemories
+from store.knowledge import memory_messages
+from store.knowledge.memories import Memory
+from store.knowledge.memory_messages import Whose
+
+router = APIRouter(tags=["memories"])
+
+MOST_MEMORIES = 100
+MOST_SHOWN = 1000
+ADDED = "All add to task."
+
+Ids = Annotated[list[str], Query(description="memories; repeat it, or give a comma list")]
+
+
+class NewMessage(Body):
+    """What was asked and answered. Memories are named by id or by name."""
+
+    memory_id: list[str] | str
+    user_input: str = ""
+    agent_response: str = ""
+    user_id: str = Field(default="", max_length=255)
+    agent_id: str = Field(default="", max_length=255)
+    session_id: str = Field(default="", max_length=255)
+
+
+class Status(Body):
+    """Whether a message is to be found."""
+
+    status: bool = Field(strict=True)
+
+
+@router.post("/messages", openapi_extra=described(NewMessage))
+async def add(edge: TheEdge, principal: Caller, body: SmallBody, once: OnceByBody) -> Response:
+    """Keep what was asked and answered, at once; what a model makes of it comes later."""
+    wanted = checked(NewMessage, body)
+    entries = _entries([wanted.memory_id] if isinstance(wanted.memory_id, str) else wanted.memory_id)
+    await in_thread(lambda: once.look(edge.database))
+    record = wanted.model_dump(exclude={"memory_id"})
+    key = f"{once.route} {once.key}" if once.key is not None else None
+    try:
+        await TenantMemories(principal.tenant_id, edge.memories).save(entries, record, key)
+    except NodeFailure as failure:
+        raise Refused(DATA, failure.message) from failure
+
+    def kept() -> Response:
+        with once.transaction(edge.database) as tx:
+            return once.keep(tx, json_reply({"code": 0, "message": ADDED, "data": None}))
+
+    return await in_thread(kept)
+
+
+@router.get("/messages/search")
+async def search(
+    edge: TheEdge,
+    principal: Caller,
+    memory_id: Ids,
+    query: str = "",
+    similarity_threshold: Annotated[float, Query(ge=0, le=1)] = 0.2,
+    keywords_similarity_weight: Annotated[float, Query(ge=0, le=1)] = 0.7,
+    top_n: Annotated[int, Query(ge=1, le=MOST_SHOWN)] = 10,
+    agent_id: str = "",
+    session_id: str = "",
+    user_id: str = "",
+) -> Response:
+    """The messages that are nearest to a question."""
+    looked = Looked(
+        query, similarity_threshold, keywords_similarity_weight, top_n, Whose(user_id, agent_id, session_id)
+    )
+    chosen = await _chosen(edge, principal.tenant_id, memory_id)
+    try:
+        found = await edge.memories.search(principal.tenant_id, chosen, looked)
+    except NodeFailure as failure:
+        raise Refused(DATA, failure.message) from failure
+    return success([{**memory_wire.message(message), "similarity": round(near, 6)} for message, near in found])
+
+
+@router.get("/messages")
+async def recent(
+    edge: TheEdge,
+    principal: Caller,
+    memory_id: Ids,
+    agent_id: str = "",
+    session_id: str = "",
+    limit: Annotated[int, Query(ge=1, le=MOST_SHOWN)] = 10,
+) -> Response:
+    """The newest messages of memories."""
+    chosen = await _chosen(edge, principal.tenant_id, memory_id)
+    whose = Whose(agent_id=agent_id, session_id=session_id)
+
+    def read() -> list[Any]:
+        with edge.database.statements() as tx:
+            ids = [memory.id for memory in chosen]
+            return memory_messages.recent(tx, principal.tenant_id, ids, whose, limit)
+
+    return success([memory_wire.message(message) for message in await in_thread(read)])
+
+
+@router.get("/messages/{message_key}/content")
+def content(edge: TheEdge, principal: Caller, message_key: str) -> Response:
+    """A message with its content."""
+    memory_id, number = _place(message_key)
+    try:
+        with edge.database.statements() as tx:
+            found = memory_messages.get(tx, principal.tenant_id, memory_id, number)
+    except NotFound:
+        raise _absent(message_key) from None
+    return success({"id": f"{memory_id.hex}_{number}", **memory_wire.message(found)})
+
+
+@router.delete("/messages/{message_key}")
+def forget(edge: TheEdge, principal: Caller, message_key: str) -> Response:
+    """Have a message be found no more."""
+    memory_id, number = _place(message_key)
+    try:
+        with edge.database.transaction() as tx:
+            memory_messages.forget(tx, principal.tenant_id, memory_id, number)
+    except NotFound:
+        raise _absent(message_key) from None
+    return success(None)
+
+
+@router.put("/messages/{message_key}", openapi_extra=described(Status))
+def switch(edge: TheEdge, principal: Caller, body: SmallBody, message_key: str) -> Response:
+    """Have a message be found, or not."""
+    memory_id, number = _place(message_key)
+    wanted = checked(Status, body)
+    try:
+        with edge.database.transaction() as tx:
+            memory_messages.enable(tx, principal.tenant_id, memory_id, number, enabled=wanted.status)
+    except NotFound:
+        raise _absent(message_key) from None
+    return success(None)
+
+
+async def _chosen(edge: TheEdge, tenant_id: UUID, given: Sequence[str]) -> list[Memory]:
+    """The caller's memories of these ids. Raises Refused if one is not there."""
+    entries = _entries([entry for each in given for entry in each.split(",")])
+    found = await edge.memories.named(tenant_id, entries)
+    missing = [entry for entry in entries if entry not in found]
+    if missing:
+        raise absent(f"Memory {missing} not found.")
+    return list({memory.id: memory for memory in found.values()}.values())
+
+
+def _entries(given: Sequence[str]) -> list[str]:
+    entries = list(dict.fromkeys(entry.strip() for entry in given if entry.strip()))
+    if not entries:
+        raise Refused(ARGUMENT, "`memory_id` is required.")
+    if len(entries) > MOST_MEMORIES:
+        raise Refused(ARGUMENT, f"`memory_id` may name at most {MOST_MEMORIES} memories.")
+    return entries
+
+
+def _place(message_key: str) -> tuple[UUID, int]:
+    memory_id, _, number = message_key.rpartition(":")
+    found = id_of(memory_id)
+    if found is None or not (number.isascii() and number.isdigit() and len(number) < 18):
+        raise _absent(message_key)
+    return found, int(number)
+
+
+def _absent(message_key: str) -> Refused:
+    return absent(f"Message '{message_key}' not found.")

@@ -1,0 +1,99 @@
+"""Search in knowledge bases over HTTP, on the wire that RAGFlow's clients speak (tools 6.5)."""
+
+from typing import Any
+from uuid import UUID
+
+from fastapi import APIRouter
+from fastapi.responses import Response
+from pydantic import Field
+
+from api.dependencies import TheEdge, in_thread
+from api.http.auth import Caller
+from api.http.errors import DATA, Refused, absent
+from api.http.replies import id_of, success
+from api.http.request_bodies import SmallBody, checked, described
+from api.http.schemas import Body
+from api.knowledge import knowledge_wire
+from api.knowledge.datasets import required_ids
+from canvas.errors import NodeFailure
+from knowledge.bases.search import Wanted
+from store.knowledge import chunks
+
+router = APIRouter(tags=["knowledge bases"])
+
+MOST_SHOWN = 1000  # passages of a page
+MOST_CANDIDATES = 10_000
+
+
+class Retrieval(Body):
+    """A question. `document_ids` win over `metadata_condition`.
+
+    `keyword`: the tenant's chat model names words that are looked for as well. `highlight`: passages come a second time
+    with the words that were looked for in `<em>`; all else is as it was read, which may be HTML.
+    """
+
+    question: str = Field(default="", max_length=100_000)
+    dataset_ids: list[str] = Field(default_factory=list[str])
+    document_ids: list[str] = Field(default_factory=list[str])
+    page: int = Field(default=1, ge=1, le=10**6)
+    page_size: int = Field(default=30, ge=1)
+    similarity_threshold: float = Field(default=0.2, ge=0, le=1)
+    vector_similarity_weight: float = Field(default=0.3, ge=0, le=1)
+    top_k: int = 1024
+    rerank_id: str = ""
+    keyword: bool = False
+    highlight: bool = False
+    cross_languages: list[str] = Field(default_factory=list[str])
+    use_kg: bool = False
+    toc_enhance: bool = False
+    metadata_condition: dict[str, Any] = Field(default_factory=dict[str, Any])
+
+
+@router.post("/retrieval", openapi_extra=described(Retrieval))
+async def retrieve(edge: TheEdge, principal: Caller, body: SmallBody) -> Response:
+    """The passages that are nearest to a question."""
+    wanted = checked(Retrieval, body)
+    ids = required_ids(wanted.dataset_ids, "dataset_ids")
+    if wanted.top_k <= 0:
+        raise Refused(DATA, "`top_k` must be greater than 0")
+    bases = await edge.library.bases(principal.tenant_id, ids)
+    for each in ids:
+        if id_of(each) is None or each not in bases:
+            raise absent(f"You don't own the dataset {each}.")
+    chosen = list(bases.values())
+    documents = [document for each in wanted.document_ids if (document := id_of(each)) is not None]
+    known = await in_thread(lambda: _known(edge, principal.tenant_id, [base.id for base in chosen], documents))
+    for each in wanted.document_ids:
+        if id_of(each) not in known:
+            raise absent(f"The datasets don't own the document {each}")
+    if not wanted.question.strip():
+        return success({"chunks": [], "doc_aggs": [], "total": 0})
+    conditions = wanted.metadata_condition.get("conditions") or []
+    asked = Wanted(
+        wanted.question,
+        threshold=wanted.similarity_threshold,
+        by_words=1 - wanted.vector_similarity_weight,
+        most=min(wanted.page_size, MOST_SHOWN),
+        skipped=(wanted.page - 1) * min(wanted.page_size, MOST_SHOWN),
+        candidates=min(wanted.top_k, MOST_CANDIDATES),
+        rerank_id=wanted.rerank_id,
+        languages=wanted.cross_languages,
+        filter={"method": "manual", "logic": wanted.metadata_condition.get("logic"), "manual": conditions},
+        document_ids=documents or None,
+        use_graph=wanted.use_kg,
+        contents=wanted.toc_enhance,
+        key_words=wanted.keyword,
+        highlight=wanted.highlight,
+    )
+    try:
+        found = await edge.library.search(principal.tenant_id, chosen, asked)
+    except NodeFailure as failure:
+        raise Refused(DATA, failure.message) from failure
+    return success({**found, "chunks": [knowledge_wire.found(chunk) for chunk in found["chunks"]]})
+
+
+def _known(edge: TheEdge, tenant_id: UUID, base_ids: list[UUID], documents: list[UUID]) -> set[UUID]:
+    if not documents:
+        return set()
+    with edge.database.statements() as tx:
+        return chunks.owned(tx, tenant_id, base_ids, documents)

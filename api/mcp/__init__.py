@@ -1,0 +1,1 @@
+"""Easel as an MCP server: agents as tools of MCP clients."""

@@ -1,0 +1,199 @@
+"""What requests and replies say of MCP servers: RAGFlow's names, and secrets that come in and never go out.
+
+What stands as `***` in a request is what the reply has shown so, and stays as it is stored.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar
+
+from pydantic import BeforeValidator, Field
+
+from api.http.errors import DATA, Refused
+from api.http.replies import date, milliseconds
+from api.http.schemas import SHOWN, Body, Flag, NoEffect, Text
+from canvas.document.mcp_tools import digest_of
+from providers.http.redirects import masked_url
+from providers.mcp.session import MOST_TOOLS, SERVER_TYPES, LiveTool
+from store.mcp.pins import Pin
+from store.mcp.servers import ServerFields, ServerRow
+
+HIDDEN = "***"
+LONGEST_CALL = 600.0
+
+
+def _parsed(value: Any) -> Any:
+    """An object, also as its JSON text, as RAGFlow's front end sends it."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value) if value.strip() else {}
+    except ValueError:
+        return value  # pydantic says what is wrong with it
+
+
+Object = Annotated[dict[str, Any], BeforeValidator(_parsed)]
+
+
+class McpServerFields(Body):
+    """A server; an update gives what is to change."""
+
+    without_effect: ClassVar[NoEffect] = {**SHOWN, "mcp_id": ()}
+
+    name: Annotated[str, Field(max_length=255)] | None = None
+    url: Annotated[str, Field(max_length=4096)] | None = None
+    server_type: str | None = Field(default=None, description="`streamable-http` or `sse`")
+    description: Text | None = None
+    headers: Object | None = Field(default=None, description="Templates: `${name}` is filled from the variables")
+    variables: Object | None = None
+    timeout: float | None = Field(default=None, ge=1, le=LONGEST_CALL, description="Seconds of one call")
+    allowed_tools: list[str] | None = Field(
+        default=None, max_length=MOST_TOOLS, description="Tools that may be called; without it, or empty: all"
+    )
+    unchecked: Flag = Field(default=False, description="Store it although it cannot be reached now")
+
+
+class McpImport(Body):
+    """Servers as the configuration files of MCP clients have them."""
+
+    without_effect: ClassVar[NoEffect] = {"timeout": ()}
+
+    servers: dict[str, dict[str, Any]] = Field(default_factory=dict[str, dict[str, Any]], alias="mcpServers")
+    unchecked: Flag = False
+
+
+class McpSelection(Body):
+    """Servers by id."""
+
+    without_effect: ClassVar[NoEffect] = {"timeout": ()}
+
+    mcp_ids: list[str] = Field(default_factory=list[str], max_length=100)
+
+
+class McpTrial(Body):
+    """A call of a tool by hand."""
+
+    without_effect: ClassVar[NoEffect] = {"timeout": ()}
+
+    mcp_id: str | None = None
+    tool_name: str = ""
+    arguments: Object = Field(default_factory=dict[str, Any])
+
+
+class McpApproval(Body):
+    """Tools whose words were looked at; none named: every one that the server offers now."""
+
+    tools: list[str] | None = None
+
+
+class McpExposure(Body):
+    """How an agent is offered as a tool."""
+
+    name: str | None = Field(default=None, description="Of the tool; else made of the agent's title")
+
+
+def fields_of(wanted: McpServerFields, before: ServerFields | None = None) -> ServerFields:
+    """All fields of a server, those of before where nothing else is wanted. Raises Refused for what makes no sense."""
+    name = (wanted.name if wanted.name is not None else before.name if before else "").strip()
+    url = (wanted.url if wanted.url is not None else before.url if before else "").strip()
+    if before is not None and url == masked_url(before.url):
+        url = before.url
+    elif HIDDEN in url:
+        raise Refused(DATA, f"Invalid url: {HIDDEN} stands for what replies do not show. Write the whole address.")
+    server_type = wanted.server_type or (before.server_type if before else "streamable-http")
+    if not name or len(name.encode()) > 255:
+        raise Refused(DATA, f"Invalid MCP name or length is {len(name)} which is large than 255.")
+    if not url:
+        raise Refused(DATA, "Invalid url.")
+    if server_type not in SERVER_TYPES:
+        raise Refused(DATA, f"Unsupported MCP server type: {server_type}")
+    timeout = wanted.timeout if wanted.timeout is not None else before.call_seconds if before else 10.0
+    allowed = before.allowed if before and wanted.allowed_tools is None else wanted.allowed_tools
+    return ServerFields(
+        name=name,
+        url=url,
+        server_type=server_type,
+        description=wanted.description if wanted.description is not None else before.description if before else "",
+        headers=_kept(wanted.headers, before.headers if before else {}),
+        variables=_kept(wanted.variables, before.variables if before else {}),
+        call_seconds=timeout,
+        allowed=list(allowed) if allowed else None,
+    )
+
+
+def imported(name: str, stored: Mapping[str, Any], *, unchecked: bool) -> McpServerFields:
+    """A server of a client's configuration file: {type, url, authorization_token, headers?}. Raises Refused."""
+    kind = stored.get("type") or stored.get("server_type")
+    url = stored.get("url")
+    if not isinstance(kind, str) or not isinstance(url, str):
+        raise Refused(DATA, "Missing required fields (type or url)")
+    kind = {"streamable_http": "streamable-http", "streamableHttp": "streamable-http", "http": "streamable-http"}.get(
+        kind, kind
+    )
+    headers = stored.get("headers")
+    headers = dict(headers) if isinstance(headers, Mapping) else {}
+    variables: dict[str, Any] = {}
+    token = stored.get("authorization_token")
+    if isinstance(token, str) and token.strip():
+        variables["authorization_token"] = token.removeprefix("Bearer ").strip()
+        headers.setdefault("Authorization", "Bearer ${authorization_token}")
+    return McpServerFields(
+        name=name, url=url, server_type=kind, headers=headers, variables=variables, unchecked=unchecked
+    )
+
+
+def server_shown(row: ServerRow, pins: list[Pin]) -> dict[str, Any]:
+    """A server as a reply has it: headers and variables by name, without values, and the tools as they were seen."""
+    fields = row.fields
+    tools = {pin.name: tool_shown(pin.name, pin.description, pin.schema) for pin in pins}
+    return {
+        "id": row.id.hex,
+        "name": fields.name,
+        "description": fields.description,
+        "url": masked_url(fields.url),
+        "server_type": fields.server_type,
+        "headers": dict.fromkeys(fields.headers, HIDDEN),
+        "variables": {**dict.fromkeys(fields.variables, HIDDEN), "tools": tools},
+        "timeout": fields.call_seconds,
+        "allowed_tools": list(fields.allowed) if fields.allowed is not None else None,
+        "create_time": milliseconds(row.created_at),
+        "create_date": date(row.created_at),
+        "update_time": milliseconds(row.updated_at),
+        "update_date": date(row.updated_at),
+    }
+
+
+def tool_shown(name: str, description: str, schema: Mapping[str, Any]) -> dict[str, Any]:
+    """A tool as the protocol writes it."""
+    return {"name": name, "description": description, "inputSchema": dict(schema)}
+
+
+def live_shown(fields: ServerFields, live: Mapping[str, LiveTool], pins: list[Pin]) -> list[dict[str, Any]]:
+    """What a server offers now, and how it stands to what was seen: `approved`, `changed`, `new` or `gone`."""
+    seen = {pin.name: pin for pin in pins}
+    shown: list[dict[str, Any]] = []
+    for tool in live.values():
+        pin = seen.get(tool.name)
+        is_same = pin is not None and pin.digest == digest_of(tool.description, tool.schema)
+        state = "new" if pin is None else "approved" if is_same else "changed"
+        known = tool_shown(tool.name, tool.description, tool.schema)
+        enabled = fields.allowed is None or tool.name in fields.allowed
+        shown.append({**known, "state": state, "enabled": enabled})
+        if pin is not None and not is_same:
+            shown[-1]["approved"] = tool_shown(pin.name, pin.description, pin.schema)
+    gone = [pin for pin in pins if pin.name not in live]
+    return shown + [
+        {**tool_shown(pin.name, pin.description, pin.schema), "state": "gone", "enabled": False} for pin in gone
+    ]
+
+
+def _kept(wanted: Mapping[str, Any] | None, before: Mapping[str, str]) -> dict[str, str]:
+    """Texts by name; what is hidden in the request is what is stored. RAGFlow has tools among variables, we do not."""
+    if wanted is None:
+        return dict(before)
+    texts: dict[str, str] = {}
+    for name, value in wanted.items():
+        if isinstance(value, Mapping | list) or value is None:
+            continue
+        texts[name] = before.get(name, "") if value == HIDDEN else str(value)
+    return texts

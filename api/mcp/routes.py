@@ -1,0 +1,344 @@
+"""MCP servers of a tenant: list, add, change, remove, import; their tools, tried out and approved (tools 7).
+
+A server is looked at when it is added or moves: what its tools are then is what somebody has seen.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import count
+from typing import Annotated
+from uuid import UUID
+
+from fastapi import APIRouter, Depends, Request
+from fastapi.responses import Response
+
+from api.agents.agents import canvas_of
+from api.dependencies import Edge, TheEdge, in_thread
+from api.http.auth import Caller
+from api.http.errors import DATA, Refused, absent
+from api.http.idempotency import Keyed, OnceByBody
+from api.http.paging import ThePage
+from api.http.replies import id_of, success
+from api.http.request_bodies import SmallBody, checked, described
+from api.mcp.fields import (
+    McpApproval,
+    McpExposure,
+    McpImport,
+    McpSelection,
+    McpServerFields,
+    McpTrial,
+    fields_of,
+    imported,
+    live_shown,
+    server_shown,
+)
+from canvas.errors import Conflict, NodeFailure, NotFound
+from providers.http.client import Outgoing
+from providers.mcp.session import LiveTool, McpServer, Session
+from store.db.transaction import Transaction
+from store.mcp import agents, pins, servers
+from store.mcp.servers import ServerFields, ServerRow
+from store.primitives.encryption import SealingKey
+
+router = APIRouter(tags=["mcp"])
+
+UNKNOWN = "Cannot find MCP server."
+_LOOKED_AT = ("url", "server_type", "headers", "variables")
+
+
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """What these routes work with: rows, the key to them, the way out, and who is asking."""
+
+    edge: Edge
+    key: SealingKey
+    http: Outgoing
+    tenant_id: UUID
+
+    def row(self, tx: Transaction, server_id: str) -> ServerRow:
+        """The caller's server. Raises Refused; missing and foreign ones answer alike."""
+        found = id_of(server_id)
+        if found is None:
+            raise absent(UNKNOWN)
+        try:
+            return servers.get(tx, self.tenant_id, found, self.key)
+        except NotFound:
+            raise absent(UNKNOWN) from None
+
+    async def read(self, server_id: str) -> ServerRow:
+        """The same in a transaction of its own."""
+
+        def work() -> ServerRow:
+            with self.edge.database.transaction() as tx:
+                return self.row(tx, server_id)
+
+        return await in_thread(work)
+
+    async def live(self, server_id: str, fields: ServerFields) -> Mapping[str, LiveTool]:
+        """What a server offers now. Raises Refused with the reason where it cannot be asked."""
+        session = self.session(server_id, fields)
+        try:
+            return await session.tools()
+        except NodeFailure as failure:
+            raise Refused(DATA, failure.message) from failure
+        finally:
+            await session.close()
+
+    def session(self, server_id: str, fields: ServerFields) -> Session:
+        """A session that the caller closes."""
+        server = McpServer.of(
+            server_id,
+            fields.name,
+            fields.url,
+            fields.server_type,
+            headers=fields.headers,
+            variables=fields.variables,
+            call_seconds=fields.call_seconds,
+        )
+        return Session(server, self.http)
+
+
+@dataclass(frozen=True, slots=True)
+class _Reached:
+    """A server that is to be added, and what it offers."""
+
+    fields: ServerFields
+    live: Mapping[str, LiveTool]
+
+
+async def desk(request: Request, edge: TheEdge, principal: Caller) -> Desk:
+    """The desk of a request. Raises Refused where the process has no key for secrets."""
+    if edge.sealing_key is None:
+        raise Refused(DATA, "This API has no sealing key, so it keeps no MCP servers. Set EASEL_SECRET_KEY.")
+    http: Outgoing = request.app.state.http
+    return Desk(edge, edge.sealing_key, http, principal.tenant_id)
+
+
+TheDesk = Annotated[Desk, Depends(desk)]
+
+
+@router.get("/mcp/servers")
+def list_servers(desk: TheDesk, page: ThePage, keywords: str = "") -> Response:
+    """One page of the tenant's servers, the newest first. Values of headers and variables are never shown."""
+    with desk.edge.database.transaction() as tx:
+        found = servers.servers_of(tx, desk.tenant_id, desk.key, keywords)
+        rows = found[page.offset : page.offset + page.size]
+        shown = [server_shown(row, pins.pins(tx, desk.tenant_id, row.id)) for row in rows]
+    return success({"mcp_servers": shown, "total": len(found)})
+
+
+@router.post("/mcp/servers", openapi_extra=described(McpServerFields))
+async def add_server(desk: TheDesk, body: SmallBody, once: OnceByBody) -> Response:
+    """Register a server. It is asked for its tools first, which are approved with it."""
+    await in_thread(lambda: once.look(desk.edge.database))
+    wanted = checked(McpServerFields, body)
+    fields = fields_of(wanted)
+    live = {} if wanted.unchecked else await desk.live("new", fields)
+    return await in_thread(lambda: _added(desk, once, fields, live))
+
+
+@router.post("/mcp/servers/import", openapi_extra=described(McpImport))
+async def import_servers(desk: TheDesk, body: SmallBody, once: OnceByBody) -> Response:
+    """Register what a client's configuration file names; each server succeeds or fails for itself."""
+    await in_thread(lambda: once.look(desk.edge.database))
+    wanted = checked(McpImport, body)
+    if not wanted.servers:
+        raise Refused(DATA, "No MCP servers provided.")
+    found: dict[str, _Reached | Refused] = {}
+    for name, stored in wanted.servers.items():
+        try:
+            fields = fields_of(imported(name, stored, unchecked=wanted.unchecked))
+            found[name] = _Reached(fields, {} if wanted.unchecked else await desk.live(name, fields))
+        except Refused as refused:
+            found[name] = refused
+    return await in_thread(lambda: _imported(desk, once, found))
+
+
+@router.post("/mcp/servers/list_tools", openapi_extra=described(McpSelection))
+async def list_tools_of_many(desk: TheDesk, body: SmallBody) -> Response:
+    """What several servers offer now, by id."""
+    wanted = checked(McpSelection, body)
+    if not wanted.mcp_ids:
+        raise Refused(DATA, "No MCP server IDs provided.")
+    return success({server_id: await _tools(desk, server_id) for server_id in wanted.mcp_ids})
+
+
+@router.post("/mcp/servers/test_tool", openapi_extra=described(McpTrial))
+async def test_tool_by_id(desk: TheDesk, body: SmallBody) -> Response:
+    """Call a tool by hand; the text that a model would read. The server is in the body."""
+    wanted = checked(McpTrial, body)
+    return await _tried(desk, wanted.mcp_id or "", wanted)
+
+
+@router.get("/mcp/servers/{server_id}")
+def get_server(desk: TheDesk, server_id: str) -> Response:
+    """A server and its tools as they were seen last."""
+    with desk.edge.database.transaction() as tx:
+        row = desk.row(tx, server_id)
+        return success(server_shown(row, pins.pins(tx, desk.tenant_id, row.id)))
+
+
+@router.put("/mcp/servers/{server_id}", openapi_extra=described(McpServerFields))
+@router.patch("/mcp/servers/{server_id}", openapi_extra=described(McpServerFields))
+async def change_server(desk: TheDesk, server_id: str, body: SmallBody) -> Response:
+    """Change what the body names. A server that moves is asked anew, and its tools are approved as they are there."""
+    row = await desk.read(server_id)
+    wanted = checked(McpServerFields, body)
+    fields = fields_of(wanted, row.fields)
+    moves = any(getattr(fields, name) != getattr(row.fields, name) for name in _LOOKED_AT)
+    live = await desk.live(row.id.hex, fields) if moves and not wanted.unchecked else {}
+    return await in_thread(lambda: _changed(desk, row, fields, live))
+
+
+@router.delete("/mcp/servers/{server_id}")
+def delete_server(desk: TheDesk, server_id: str) -> Response:
+    """Forget a server; Agents that name it are told that it is not there."""
+    with desk.edge.database.transaction() as tx:
+        row = desk.row(tx, server_id)
+        servers.remove(tx, desk.tenant_id, row.id)
+    return success(True)
+
+
+@router.get("/mcp/servers/{server_id}/tools")
+async def list_tools(desk: TheDesk, server_id: str) -> Response:
+    """What a server offers now, and whether it is what was approved."""
+    return success(await _tools(desk, server_id))
+
+
+@router.post("/mcp/servers/{server_id}/test", openapi_extra=described(McpTrial))
+async def test_tool(desk: TheDesk, server_id: str, body: SmallBody) -> Response:
+    """Call a tool by hand; the text that a model would read."""
+    return await _tried(desk, server_id, checked(McpTrial, body))
+
+
+@router.post("/mcp/servers/{server_id}/approve", openapi_extra=described(McpApproval))
+async def approve_tools(desk: TheDesk, server_id: str, body: SmallBody) -> Response:
+    """Take tools as the server describes them now. Agents may call them from the next attempt on."""
+    row = await desk.read(server_id)
+    wanted = checked(McpApproval, body)
+    live = await desk.live(row.id.hex, row.fields)
+    names = list(live) if wanted.tools is None else wanted.tools
+    if missing := [name for name in names if name not in live]:
+        raise Refused(DATA, f"The server does not offer: {', '.join(missing)}.")
+
+    def approve() -> Response:
+        with desk.edge.database.transaction() as tx:
+            _approve(tx, desk, row.id, {name: live[name] for name in names})
+            return success(live_shown(row.fields, live, pins.pins(tx, desk.tenant_id, row.id)))
+
+    return await in_thread(approve)
+
+
+# -- agents as tools --------------------------------------------------------------------------------------------------
+
+
+@router.get("/agents/{agent_id}/mcp")
+def get_exposure(edge: TheEdge, principal: Caller, agent_id: str) -> Response:
+    """Whether an agent is a tool under `/mcp`, and which: `name` is null where it is none."""
+    with edge.database.transaction() as tx:
+        canvas = canvas_of(tx, principal, agent_id)
+        return success({"name": agents.exposed_name(tx, principal.tenant_id, canvas.id)})
+
+
+@router.put("/agents/{agent_id}/mcp", openapi_extra=described(McpExposure))
+def expose_agent(edge: TheEdge, principal: Caller, agent_id: str, body: SmallBody) -> Response:
+    """Offer an agent's published version as a tool under `/mcp`."""
+    wanted = checked(McpExposure, body)
+    with edge.database.transaction() as tx:
+        canvas = canvas_of(tx, principal, agent_id)
+        name = wanted.name or agents.name_of(canvas.title, canvas.id)
+        return success({"name": agents.expose(tx, principal.tenant_id, canvas.id, name)})
+
+
+@router.delete("/agents/{agent_id}/mcp")
+def hide_agent(edge: TheEdge, principal: Caller, agent_id: str) -> Response:
+    """Offer an agent as a tool no more."""
+    with edge.database.transaction() as tx:
+        canvas = canvas_of(tx, principal, agent_id)
+        agents.hide(tx, principal.tenant_id, canvas.id)
+    return success(True)
+
+
+# -- work in threads --------------------------------------------------------------------------------------------------
+
+
+async def _tools(desk: Desk, server_id: str) -> list[dict[str, object]]:
+    row = await desk.read(server_id)
+    live = await desk.live(row.id.hex, row.fields)
+
+    def seen() -> list[dict[str, object]]:
+        with desk.edge.database.transaction() as tx:
+            return live_shown(row.fields, live, pins.pins(tx, desk.tenant_id, row.id))
+
+    return await in_thread(seen)
+
+
+async def _tried(desk: Desk, server_id: str, wanted: McpTrial) -> Response:
+    row = await desk.read(server_id)
+    if not wanted.tool_name:
+        raise Refused(DATA, "No tool name provided.")
+    session = desk.session(row.id.hex, row.fields)
+    try:
+        await session.open()
+        return success(await session.call(wanted.tool_name, wanted.arguments))
+    except NodeFailure as failure:
+        raise Refused(DATA, failure.message) from failure
+    finally:
+        await session.close()
+
+
+def _added(desk: Desk, once: Keyed, fields: ServerFields, live: Mapping[str, LiveTool]) -> Response:
+    with once.transaction(desk.edge.database) as tx:
+        server_id = _add(tx, desk, fields, live)
+        row = servers.get(tx, desk.tenant_id, server_id, desk.key)
+        return once.keep(tx, success(server_shown(row, pins.pins(tx, desk.tenant_id, server_id))))
+
+
+def _add(tx: Transaction, desk: Desk, fields: ServerFields, live: Mapping[str, LiveTool]) -> UUID:
+    try:
+        server_id = servers.add(tx, desk.tenant_id, fields, desk.key)
+    except Conflict:
+        raise Refused(DATA, "Duplicated MCP server name.") from None
+    _approve(tx, desk, server_id, live)
+    return server_id
+
+
+def _imported(desk: Desk, once: Keyed, found: Mapping[str, "_Reached | Refused"]) -> Response:
+    """Add what was reached, under another name where one is taken; what came of each."""
+    results: list[dict[str, object]] = []
+    with once.transaction(desk.edge.database) as tx:
+        taken = {row.fields.name for row in servers.servers_of(tx, desk.tenant_id, desk.key)}
+        for name, one in found.items():
+            if isinstance(one, Refused):
+                results.append({"server": name, "success": False, "message": one.message})
+                continue
+            free = next(other for other in _names(one.fields.name) if other not in taken)
+            server_id = _add(tx, desk, replace(one.fields, name=free), one.live)
+            taken.add(free)
+            renamed = {"new_name": free} if free != one.fields.name else {}
+            results.append({"server": name, "success": True, "action": "created", "id": server_id.hex, **renamed})
+        return once.keep(tx, success({"results": results}))
+
+
+def _names(name: str) -> Iterator[str]:
+    """A name, and those to take in its place."""
+    yield name
+    yield from (f"{name}_{number}" for number in count())
+
+
+def _changed(desk: Desk, row: ServerRow, fields: ServerFields, live: Mapping[str, LiveTool]) -> Response:
+    with desk.edge.database.transaction() as tx:
+        try:
+            servers.change(tx, desk.tenant_id, row.id, fields, desk.key)
+        except Conflict:
+            raise Refused(DATA, "Duplicated MCP server name.") from None
+        if fields.url != row.fields.url:
+            pins.forget(tx, desk.tenant_id, row.id)
+            _approve(tx, desk, row.id, live)
+        changed = servers.get(tx, desk.tenant_id, row.id, desk.key)
+        return success(server_shown(changed, pins.pins(tx, desk.tenant_id, row.id)))
+
+
+def _approve(tx: Transaction, desk: Desk, server_id: UUID, live: Mapping[str, LiveTool]) -> None:
+    for tool in live.values():
+        pins.approve(tx, desk.tenant_id, server_id, tool.name, tool.description, tool.schema)

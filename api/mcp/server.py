@@ -1,0 +1,217 @@
+"""Agents as tools for MCP clients: streamable HTTP under `/mcp`, without sessions, by the official SDK.
+
+    POST /mcp        Authorization: Bearer <API token>
+
+A client sees the agents of its token's tenant that are published and exposed (store/mcp/agents.py). A call starts a run
+of the published version and answers when its turn ends; progress tells of its nodes. By the protocol of 2026 a client
+cancels by closing its request, and the run is cancelled with it; earlier clients ask for that with the header
+`X-Cancel-On-Disconnect`, for there a lost connection means nothing.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing, asynccontextmanager
+from typing import Any
+from uuid import uuid4
+
+import anyio
+import structlog
+from starlette.requests import Request
+from starlette.types import Receive, Scope, Send
+
+from api.dependencies import Edge, in_thread
+from api.http import auth
+from api.http.errors import DATA, Refused, Unauthorized
+from api.http.idempotency import key_of
+from api.mcp import tools
+from api.mcp.tools import Answer
+from api.runs.turn import Talk, Told, begin, chosen
+from canvas.errors import InvalidRequest
+from canvas.events import run_events
+from providers.http.client import default_user_agent
+from store.mcp import agents
+from store.mcp.agents import ExposedAgent
+
+log = structlog.get_logger()
+
+PATH = "/mcp"
+ROUTE = "mcp"  # of idempotency keys
+CANCELS = "x-cancel-on-disconnect"
+FIRST_MODERN = "2026"  # versions of the protocol are dates
+
+_PRINCIPAL = "easel.principal"
+_TOLD = {run_events.NODE_STARTED: "started", run_events.NODE_FINISHED: "finished"}
+
+
+class McpEndpoint:
+    """The route, for as long as the application lives: between `running` and its end.
+
+    The SDK takes a second to import, so it is left to the first request that comes, and to a thread.
+    """
+
+    def __init__(self, max_body_bytes: int) -> None:
+        self._max_body_bytes = max_body_bytes
+        self._ready: asyncio.Future[Any] | None = None
+        self._serving: asyncio.Task[None] | None = None
+        self._leave = asyncio.Event()
+
+    @asynccontextmanager
+    async def running(self) -> AsyncGenerator[None]:
+        """Serve until the block ends."""
+        try:
+            yield
+        finally:
+            self._leave.set()
+            if self._serving is not None:
+                await asyncio.gather(self._serving, return_exceptions=True)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        edge: Edge = request.app.state.edge
+        scope[_PRINCIPAL] = await auth.caller(await auth.anyone(request, edge, None))
+        manager = await self._manager()
+        if manager is None:
+            raise Refused(DATA, "This API does not serve MCP: pip install easel[mcp].", status=501)
+        await manager.handle_request(scope, receive, send)
+
+    async def _manager(self) -> Any:
+        """The SDK's transport; None where the SDK is not installed."""
+        if self._ready is None:
+            self._ready = asyncio.get_running_loop().create_future()
+            self._serving = asyncio.create_task(self._serve(self._ready))
+        return await asyncio.shield(self._ready)
+
+    async def _serve(self, ready: asyncio.Future[Any]) -> None:
+        """Live the transport's life: it must end in the task that it began in."""
+        try:
+            manager = await asyncio.to_thread(_new_manager, self._max_body_bytes)
+            if manager is None:
+                ready.set_result(None)
+                return
+            async with manager.run():
+                ready.set_result(manager)
+                await self._leave.wait()
+        except BaseException as error:
+            if not ready.done():
+                ready.set_exception(error)
+            raise
+
+
+def _new_manager(max_body_bytes: int) -> Any:
+    """The SDK's transport around our server; None where the SDK is not installed."""
+    try:
+        from mcp.server import Server
+        from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+    except ImportError:
+        return None
+    logging.getLogger("mcp").setLevel(logging.CRITICAL + 1)  # it writes messages; what goes wrong is told below
+    server: Any = Server("easel", title="Easel", version=_version(), on_list_tools=_list_tools, on_call_tool=_call_tool)
+    return StreamableHTTPSessionManager(server, stateless=True, max_request_body_size=max_body_bytes)
+
+
+def _version() -> str:
+    return default_user_agent().partition("/")[2]
+
+
+async def _list_tools(ctx: Any, params: Any) -> Any:
+    from mcp.shared.exceptions import MCPError
+    from mcp_types import INTERNAL_ERROR
+
+    try:
+        return await _listed(ctx)
+    except Exception as error:
+        raise MCPError(INTERNAL_ERROR, _unexpected(error)) from error
+
+
+async def _listed(ctx: Any) -> Any:
+    from mcp_types import ListToolsResult, Tool
+
+    edge, principal = _who(ctx)
+
+    def read() -> list[ExposedAgent]:
+        with edge.database.transaction() as tx:
+            return agents.exposed(tx, principal.tenant_id)
+
+    return ListToolsResult(
+        tools=[
+            Tool(
+                name=agent.name,
+                title=agent.title,
+                description=tools.description_of(agent),
+                input_schema=tools.schema_of(agent),
+            )
+            for agent in await in_thread(read)
+        ]
+    )
+
+
+async def _call_tool(ctx: Any, params: Any) -> Any:
+    from mcp_types import CallToolResult, TextContent
+
+    try:
+        answer = await _answer(ctx, params.name, params.arguments or {})
+    except (Refused, Unauthorized, InvalidRequest) as refused:
+        answer = Answer(refused.message, is_error=True)
+    except Exception as error:  # noqa: BLE001 (the edge: what nobody has foreseen carries a request id and no text)
+        answer = Answer(_unexpected(error), is_error=True)
+    structured = dict(answer.structured) if answer.structured is not None else None
+    text = TextContent(type="text", text=answer.text)
+    return CallToolResult(content=[text], structured_content=structured, is_error=answer.is_error)
+
+
+async def _answer(ctx: Any, name: str, arguments: Mapping[str, Any]) -> Answer:
+    edge, principal = _who(ctx)
+
+    def read() -> ExposedAgent | None:
+        with edge.database.transaction() as tx:
+            return agents.exposed_as(tx, principal.tenant_id, name)
+
+    agent = await in_thread(read)
+    if agent is None:
+        raise Refused(DATA, f"Unknown tool: {name}")
+    options = tools.options_of(agent, arguments)
+    key = key_of(ctx.request)
+    if key is not None:
+        options["idempotency_key"] = key
+    wanted = await in_thread(lambda: chosen(edge, principal, agent.canvas_id.hex, options, ROUTE))
+    talk = await begin(edge, principal.tenant_id, wanted, token_id=principal.token_id)
+    talk.stops_with_client = _stops_with_client(ctx)
+    try:
+        told = await _followed(ctx, talk)
+    finally:
+        with anyio.CancelScope(shield=True):
+            await talk.close()
+    return tools.answer_of(told, talk.started.conversation_id.hex, talk.started.run_id.hex)
+
+
+async def _followed(ctx: Any, talk: Talk) -> Told:
+    """The turn to its end; the client hears of each node that starts or finishes, if it has asked to."""
+    told = Told()
+    progress = 0
+    async with aclosing(talk.envelopes()) as envelopes:
+        async for wired in envelopes:
+            if wired is None:
+                continue
+            told.take(wired)
+            if (what := _TOLD.get(wired.name)) is not None:
+                progress += 1
+                node = wired.body["data"]
+                await ctx.session.report_progress(progress, message=f"{node['component_name']} {what}")
+    return told
+
+
+def _unexpected(error: Exception) -> str:
+    """What a client is told of what nobody has foreseen."""
+    request_id = uuid4().hex
+    log.error("request_failed", request_id=request_id, path=PATH, exc_info=error)
+    return f"Something went wrong here. Name the request id {request_id} when you report it."
+
+
+def _who(ctx: Any) -> tuple[Edge, auth.Principal]:
+    return ctx.request.app.state.edge, ctx.request.scope[_PRINCIPAL]
+
+
+def _stops_with_client(ctx: Any) -> bool:
+    asked = str(ctx.request.headers.get(CANCELS, "")).strip().lower()
+    return asked in ("1", "true", "yes") or (not asked and str(ctx.protocol_version) >= FIRST_MODERN)

@@ -1,0 +1,121 @@
+"""An agent as a tool of an MCP server: its form as a schema, a call as a turn, and what was said as a result.
+
+The tool takes the fields of the agent's Begin, a `query`, and the `session_id` of an earlier result to go on from. An
+agent that asks a person something answers with its question; calling again with the session and the fields it asks for
+goes on.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from api.runs.turn import Told
+from canvas.document import parsing
+from canvas.errors import InvalidCanvas
+from canvas.events import run_events
+from components.nodes.flow import form_fields
+from store.mcp.agents import ExposedAgent
+
+QUERY, SESSION = "query", "session_id"
+
+_TYPES: Mapping[str, Mapping[str, Any]] = {
+    "number": {"type": "number"},
+    "integer": {"type": "integer"},
+    "boolean": {"type": "boolean"},
+    "object": {"type": "object"},
+}
+_FILE = {
+    "type": "object",
+    "properties": {name: {"type": "string"} for name in ("id", "name", "mime_type", "created_by")},
+    "required": ["id"],
+}
+_SAID: Mapping[str, Any] = {"type": "string", "description": "What to say to the agent."}
+_GOES_ON: Mapping[str, Any] = {
+    "type": "string",
+    "description": "Goes on with an earlier conversation: the session_id of its last result.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a call came to. `structured` says it for machines."""
+
+    text: str
+    structured: Mapping[str, Any] | None = field(default=None, repr=False)
+    is_error: bool = False
+
+
+def schema_of(agent: ExposedAgent) -> dict[str, Any]:
+    """The arguments that an agent's tool takes."""
+    form = _form(agent.dsl)
+    properties = {QUERY: dict(_SAID), SESSION: dict(_GOES_ON)}
+    properties |= {name: _property(name, described) for name, described in form.items()}
+    required = [name for name, described in form.items() if not _is_optional(described)]
+    return {"type": "object", "properties": properties, "required": required if form else [QUERY]}
+
+
+def description_of(agent: ExposedAgent) -> str:
+    """What a model is told of the tool."""
+    return agent.description or f"Runs the agent {agent.title}."
+
+
+def options_of(agent: ExposedAgent, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a start that a call stands for (scheduler/lifecycle/start_options.py)."""
+    form = _form(agent.dsl)
+    session = arguments.get(SESSION) if SESSION not in form else None
+    own = {name for name in (QUERY, SESSION) if name not in form}
+    inputs = {name: _input(form.get(name), value) for name, value in arguments.items() if name not in own}
+    options = {"query": arguments.get(QUERY), "inputs": inputs or None, "session_id": session or None, "release": True}
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def answer_of(told: Told, session_id: str, run_id: str) -> Answer:
+    """What a turn came to."""
+    ids = {"session_id": session_id, "run_id": run_id}
+    if not told.last or told.name == run_events.RUN_FAILED:
+        return Answer(str(told.last.get("message") or "The run has failed."), is_error=True)
+    data: Mapping[str, Any] = told.last["data"]
+    if told.name == run_events.USER_INPUTS:
+        asked = ", ".join(data.get("inputs") or {}) or "an answer"
+        text = "\n".join(part for part in (told.content, str(data.get("tips") or "")) if part)
+        hint = f"The agent waits for: {asked}. Call again with these and session_id {session_id}."
+        return Answer(f"{text}\n{hint}".strip(), {**ids, "waits_for": data.get("inputs") or {}})
+    outputs = data.get("outputs")
+    content = outputs.get("content") if isinstance(outputs, Mapping) else None
+    text = told.content or (content if isinstance(content, str) else "")
+    structured: dict[str, Any] = {**ids, "answer": text}
+    if told.structured:
+        structured["structured"] = told.structured
+    return Answer(text, structured)
+
+
+def _form(document: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a document's Begin, by name; none for a document that is no canvas any more."""
+    try:
+        return form_fields.schema(parsing.parse(document).begin_params.get("inputs"))
+    except InvalidCanvas:
+        return {}
+
+
+def _property(name: str, described: Any) -> dict[str, Any]:
+    described = described if isinstance(described, Mapping) else {}
+    if form_fields.is_file(described):
+        found: dict[str, Any] = dict(_FILE)
+    else:
+        found = dict(_TYPES.get(str(described.get("type") or "").lower(), {"type": "string"}))
+    options = described.get("options")
+    if isinstance(options, list) and options and found == {"type": "string"}:
+        found["enum"] = [option.get("value") if isinstance(option, Mapping) else str(option) for option in options]
+    found["description"] = str(described.get("name") or name)
+    return found
+
+
+def _input(described: Any, value: Any) -> Any:
+    """A field's answer as requests bring it: with its type, which says whether it is a file."""
+    if not isinstance(described, Mapping):
+        return {"value": value}
+    return {"value": value, "type": described.get("type"), "optional": _is_optional(described)}
+
+
+def _is_optional(described: Any) -> bool:
+    return isinstance(described, Mapping) and described.get("optional") is True

@@ -1,0 +1,1 @@
+"""Runs: chat completions, the event stream, OpenAI-compatible routes, cancel, budgets and share links."""

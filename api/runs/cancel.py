@@ -1,0 +1,62 @@
+"""Cancelling what a caller names, and all that is not over of an agent or of some of its sessions."""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from uuid import UUID
+
+from api.dependencies import Edge
+from api.http.auth import Principal
+from api.http.replies import id_of
+from canvas.errors import NotFound
+from store.agents import conversations
+from store.runs import external_ids, run_queries
+
+
+def cancel(edge: Edge, principal: Principal, task: str, canvas_id: UUID | None = None) -> None:
+    """Cancel a run, or everything of a session, also what is queued in it, if it is the caller's.
+
+    `task` is the id of a session or a run, or the external id of a run. With `canvas_id` only what belongs to that
+    agent is cancelled. What is unknown, over or another tenant's is left alone, and nothing is said about it.
+    """
+    session_id = _session(edge, principal, task, canvas_id)
+    if session_id is not None:
+        with suppress(NotFound):
+            edge.lifecycle.cancel_session(principal.tenant_id, session_id)
+        return
+    run_id = _run(edge, principal, task, canvas_id)
+    if run_id is not None:
+        with suppress(NotFound):
+            edge.lifecycle.cancel_run(principal.tenant_id, run_id)
+
+
+def cancel_open_runs(
+    edge: Edge, principal: Principal, canvas_id: UUID, session_ids: Sequence[UUID] | None = None
+) -> None:
+    """Cancel every run of an agent that is not over, or those of some of its sessions."""
+    with edge.database.transaction() as tx:
+        not_over = conversations.open_runs(tx, principal.tenant_id, canvas_id, session_ids)
+    for run_id in not_over:
+        edge.lifecycle.cancel_run(principal.tenant_id, run_id)
+
+
+def _session(edge: Edge, principal: Principal, task: str, canvas_id: UUID | None) -> UUID | None:
+    """The id of the caller's session that is meant, if it belongs to the agent."""
+    session_id = id_of(task)
+    if session_id is None:
+        return None
+    try:
+        with edge.database.statements() as tx:
+            session = conversations.get(tx, principal.tenant_id, session_id)
+    except NotFound:
+        return None
+    return session_id if canvas_id in (None, session.canvas_id) else None
+
+
+def _run(edge: Edge, principal: Principal, task: str, canvas_id: UUID | None) -> UUID | None:
+    """The id of the caller's run that is meant, if it belongs to the agent."""
+    with edge.database.statements() as tx:
+        run_id = external_ids.find_run(tx, principal.tenant_id, task)
+        if run_id is None or canvas_id is None:
+            return run_id
+        run = run_queries.glance(tx, principal.tenant_id, run_id)
+    return run_id if run is not None and run.canvas_id == canvas_id else None

@@ -1,0 +1,314 @@
+"""Events and speech of a run as one ordered stream, woken by the bus, made of rows.
+
+A stream subscribes before it reads, reads when its transcript says that something is missing, and looks at the rows
+every two seconds with one query for all streams of the process, so that a lost echo, or no Redis at all, costs time
+and nothing else. Whatever has come while a listener was busy reaches it as one: pieces in a row make one message.
+
+A stream ends with its token: every two seconds one more query finds tokens that were revoked or have expired.
+
+Audio travels as the id of a file up to here. Its bytes join an envelope when it is about to be written, one at a time,
+and only for those who ask for audio.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, replace
+from enum import Enum, auto
+from typing import Any
+from uuid import UUID
+
+import structlog
+from sqlalchemy.exc import SQLAlchemyError
+
+from api.http.errors import TokenEnded
+from api.http.replies import id_of
+from api.runs.event_reader import Readings
+from canvas.errors import ExecutorError
+from canvas.events.run_events import LAST_OF_A_TURN, MESSAGE, USER_INPUTS
+from canvas.events.stream_sequencer import Event, Frame, Position, Said, Transcript
+from canvas.state.run_state import RunStatus
+from scheduler.messaging.subscriptions import Heard, Listening, Subscription
+from scheduler.views.event_frames import Wire
+from store.db.database import Database
+from store.files.blobs import Blobs
+from store.primitives.json_codec import encode
+from store.runs import run_queries
+from store.runs.events import Stored
+from store.runs.run_queries import Glance, Reading
+from store.tenants import tenants, uploads
+
+log = structlog.get_logger()
+
+LOOK_EVERY = 2.0  # seconds; the safety net under lost echoes
+BEAT_EVERY = 15.0  # seconds of silence after which a comment proves that the stream lives
+SOON = 0.2  # seconds until text is looked for that pieces have told of and the row does not have yet
+
+HEADERS = {
+    "Cache-Control": "no-cache",
+    "Connection": "keep-alive",
+    "X-Accel-Buffering": "no",
+}
+MEDIA_TYPE = "text/event-stream; charset=utf-8"
+BEAT = b": keep-alive\n\n"
+DONE = b"data:[DONE]\n\n"
+
+
+class Until(Enum):
+    """Where a stream ends: with the current turn of the conversation, or when the run rests."""
+
+    TURN = auto()
+    REST = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Wired:
+    """One envelope, where the listener stands after it, and whether it is the last."""
+
+    position: Position
+    body: dict[str, Any]
+    name: str  # of the event; "" for the error frame
+
+    @property
+    def audio(self) -> str | None:
+        """The file of the spoken sentence that this envelope is."""
+        return self.body["data"].get("audio") if self.name == MESSAGE else None
+
+    def with_sound(self, audio: bytes) -> "Wired":
+        """The envelope with the sentence itself, as clients know it (engine 5.2)."""
+        return replace(self, body={**self.body, "data": {"content": "", "audio_binary": audio.hex()}})
+
+
+def ended(error: TokenEnded, run_id: UUID) -> bytes:
+    """The last line of a stream whose token has ended; the run goes on."""
+    return f"data:{encode({**error.body, 'run_id': run_id.hex})}\n\n".encode()
+
+
+def line(wired: Wired) -> bytes:
+    """An envelope as server-sent event: `data:` without a space, and its id (http-api 4.1)."""
+    return f"id:{wired.position}\ndata:{encode(wired.body)}\n\n".encode()
+
+
+class Streams:
+    """All streams of a process."""
+
+    def __init__(
+        self,
+        readings: Readings,
+        listening: Listening,
+        *,
+        look_every: float = LOOK_EVERY,
+        beat_every: float = BEAT_EVERY,
+        blobs: Blobs | None = None,
+    ) -> None:
+        self._readings = readings
+        self._listening = listening
+        self._look_every = look_every
+        self._beat_every = beat_every
+        self._blobs = blobs
+        self._looking: asyncio.Task[None] | None = None
+        self._tokens: dict[Subscription, UUID] = {}  # of the streams that end with one
+        self._ended = set[Subscription]()  # streams whose token was found revoked or expired
+
+    async def start(self) -> None:
+        """Begin to listen and to look."""
+        await self._listening.start()
+        self._looking = asyncio.create_task(self._look(), name="easel-looking")
+
+    async def close(self) -> None:
+        """End the process's streams."""
+        if self._looking is not None:
+            self._looking.cancel()
+            await asyncio.gather(self._looking, return_exceptions=True)
+        await self._listening.close()
+        self._readings.close()
+
+    def listen(self, run_id: UUID) -> AbstractAsyncContextManager[Subscription]:
+        """Subscribe to a run, before it starts or before its rows are read."""
+        return self._listening.to(run_id)
+
+    async def read(self, tenant_id: UUID, run_id: UUID, after: Position) -> tuple[Glance, list[Wired], Position]:
+        """What follows a position by now, audio included, and the position after it. Raises NotFound."""
+        transcript = Transcript[Stored](after)
+        reading, wire = await self._readings.after(tenant_id, run_id, after.event)
+        wired = _wired(wire, transcript.rows(reading.events, reading.turns))
+        shown = [await self._sounding(tenant_id, one) for one in wired]
+        return reading.run, [one for one in shown if one is not None], transcript.position
+
+    async def follow(
+        self,
+        tenant_id: UUID,
+        subscription: Subscription,
+        after: Position,
+        until: Until,
+        *,
+        token_id: UUID | None,
+        with_audio: bool = True,
+    ) -> AsyncGenerator[Wired | None]:
+        """Every envelope after a position, in order and once; None where a heart-beat is due. Raises NotFound.
+
+        Raises TokenEnded soon after the token is revoked or expires; a stream without a token goes on to its end.
+        Envelopes of audio are left out unless they are wanted.
+        """
+        if token_id is not None:
+            self._tokens[subscription] = token_id
+        envelopes = self._envelopes(tenant_id, subscription, after, until, with_audio=with_audio)
+        try:
+            async for wired in envelopes:
+                yield wired
+        finally:
+            self._tokens.pop(subscription, None)
+            self._ended.discard(subscription)
+            await envelopes.aclose()
+
+    async def _envelopes(
+        self, tenant_id: UUID, subscription: Subscription, after: Position, until: Until, *, with_audio: bool
+    ) -> AsyncGenerator[Wired | None]:
+        transcript = Transcript[Stored](after)
+        clock = asyncio.get_running_loop().time
+        beat_at = clock() + self._beat_every
+        read_at = 0.0  # not before
+        wire: Wire | None = None
+        while True:
+            if subscription in self._ended:
+                raise TokenEnded
+            found: list[Wired] = []
+            ends = False
+            if transcript.needs_rows and clock() >= read_at:
+                try:
+                    reading, wire = await self._readings.after(tenant_id, subscription.run_id, transcript.after)
+                except SQLAlchemyError as error:
+                    log.warning("stream_cannot_read", error=str(error).splitlines()[0])
+                else:
+                    found = _wired(wire, transcript.rows(reading.events, reading.turns))
+                    ends = _ends(reading, transcript, until)
+                    if not reading.is_whole:
+                        transcript.look_again()
+                read_at = 0.0 if found else clock() + SOON
+            if not found and not ends:
+                wait_until = min(beat_at, read_at) if transcript.needs_rows else beat_at
+                heard = await subscription.get(max(0.0, wait_until - clock()))
+                frames: list[Frame[Stored]] = []
+                while heard is not None:
+                    frames += _take(transcript, heard)
+                    read_at = 0.0 if "n" in heard else read_at
+                    heard = subscription.at_once()
+                if wire is not None:
+                    found = _wired(wire, _joined(frames))
+            for wired in found:
+                beat_at = clock() + self._beat_every
+                if wired.audio is None:
+                    yield wired
+                elif with_audio and (sounding := await self._sounding(tenant_id, wired)) is not None:
+                    yield sounding
+                if until is Until.TURN and wired.name in LAST_OF_A_TURN:
+                    return
+            if ends:
+                return
+            if clock() >= beat_at:
+                beat_at = clock() + self._beat_every
+                yield None
+
+    async def _sounding(self, tenant_id: UUID, wired: Wired) -> Wired | None:
+        """An envelope with its audio, if it is one of audio; None if the file is not to be had."""
+        if wired.audio is None:
+            return wired
+        named = wired.audio
+        audio = await self._readings.in_thread(lambda database: self._audio(database, tenant_id, id_of(named)))
+        return wired.with_sound(audio) if audio else None
+
+    def _audio(self, database: Database, tenant_id: UUID, file_id: UUID | None) -> bytes | None:
+        if self._blobs is None or file_id is None:
+            return None
+        try:
+            with database.statements() as tx:
+                file = uploads.get(tx, tenant_id, file_id)
+            return self._blobs.get(file.sha256) if file.mime_type.startswith("audio/") else None
+        except (ExecutorError, OSError, SQLAlchemyError) as error:  # an answer can be read without being heard
+            log.warning("audio_not_read", file_id=file_id.hex, error=str(error).splitlines()[0])
+            return None
+
+    async def _look(self) -> None:
+        """Tell every stream how far its run is, whatever the bus has told it, and end those whose token has ended."""
+        while True:
+            await asyncio.sleep(self._look_every)
+            listeners = self._listening.subscriptions
+            if not listeners:
+                continue
+            run_ids = list({listener.run_id for listener in listeners})
+            tokens = dict(self._tokens)
+            token_ids = set(tokens.values())
+            try:
+                looked, valid = await self._readings.in_thread(
+                    lambda database, ids=run_ids, of=token_ids: _looked(database, ids, of)
+                )
+            except SQLAlchemyError as error:
+                log.warning("streams_cannot_look", error=str(error).splitlines()[0])
+                continue
+            for listener in [each for each, token in tokens.items() if token not in valid and each in self._tokens]:
+                self._ended.add(listener)
+                listener.hand({})  # wake it
+            found = {moved.run_id: moved for moved in looked}
+            for listener in listeners:
+                moved = found.get(listener.run_id)
+                if moved is None:
+                    continue
+                listener.hand({"n": moved.last_event, "over": RunStatus(moved.status).is_over})
+                if moved.turn is not None:
+                    listener.hand({"t": str(moved.turn), "ep": moved.epoch, "o": moved.length, "x": ""})
+
+
+def _looked(database: Database, run_ids: list[UUID], tokens: set[UUID]) -> tuple[list[run_queries.Moved], set[UUID]]:
+    """How far the runs are, and which of the tokens are still valid."""
+    with database.statements() as tx:
+        return run_queries.moved(tx, run_ids), tenants.valid_tokens(tx, tokens) if tokens else set()
+
+
+def _take(transcript: Transcript[Stored], heard: Heard) -> list[Frame[Stored]]:
+    """Give the transcript what was heard. What makes no sense is not from us: the rows know better."""
+    match heard:
+        case {"n": int() as number}:
+            transcript.echo(number)
+            if heard.get("over") and number <= transcript.after:
+                transcript.look_again()  # over, and no later event than ours: see whether there is an end to wait for
+        case {"t": str() as turn, "ep": int() as epoch, "o": int() as offset, "x": str() as text}:
+            try:
+                return transcript.piece(UUID(turn), epoch, offset, text)
+            except ValueError:
+                transcript.look_again()
+        case _:
+            transcript.look_again()
+    return []
+
+
+def _joined(frames: list[Frame[Stored]]) -> list[Frame[Stored]]:
+    """The same frames, texts that follow each other put together: each would cost its listener an envelope."""
+    joined: list[Frame[Stored]] = []
+    for frame in frames:
+        last = joined[-1] if joined else None
+        if isinstance(frame, Said) and isinstance(last, Said) and last.turn == frame.turn:
+            joined[-1] = Said(frame.position, frame.turn, last.text + frame.text)
+        else:
+            joined.append(frame)
+    return joined
+
+
+def _wired(wire: Wire, frames: list[Frame[Stored]]) -> list[Wired]:
+    return [
+        Wired(position, body, frame.stored.name if isinstance(frame, Event) else "message")
+        for frame in frames
+        for position, body in wire.frames(frame)
+    ]
+
+
+def _ends(reading: Reading, transcript: Transcript[Stored], until: Until) -> bool:
+    """Whether a listener who has got all of this has nothing to wait for."""
+    if not reading.is_whole:
+        return False
+    status = RunStatus(reading.run.status)
+    if reading.events and until is Until.REST:
+        last = reading.events[-1]
+        is_new = last.number >= reading.run.last_event
+        return last.name in LAST_OF_A_TURN and (last.name != USER_INPUTS or is_new)
+    rests = status.is_over or (status is RunStatus.WAITING and until is Until.REST)
+    return rests and transcript.after >= reading.run.last_event

@@ -1,0 +1,98 @@
+"""What OpenAI's clients find below one base URL: a tenant's agents as models, and chats with them (http-api 8.2).
+
+The base is `/api/v1/openai`, where `model` names the agent, or `/api/v1/openai/agents/{id}` for clients of one agent.
+"""
+
+from typing import Any
+
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+
+from api.agents.agents import canvas_of
+from api.dependencies import Edge, TheEdge
+from api.http.auth import Anyone, Caller, Principal
+from api.http.errors import no_access
+from api.http.replies import id_of, json_reply
+from api.http.reply_styles import OpenAIRoute
+from api.http.request_bodies import ChatBody, described
+from api.runs import openai_wire
+from api.runs.openai_schemas import ChatCompletion
+from store.agents import canvas_list
+from store.agents.canvases import StoredCanvas
+
+router = APIRouter(tags=["OpenAI"], route_class=OpenAIRoute)
+
+MOST_MODELS = 1000
+
+
+@router.get("/openai/models")
+def list_models(edge: TheEdge, principal: Anyone) -> Response:
+    """The caller's agents as an OpenAI client lists models: by id. `has_more` where there are more than 1000.
+
+    A share link lists the one that it opens.
+    """
+    ids = [principal.link.canvas_id] if principal.link is not None else []
+    wanted = canvas_list.Wanted(categories=["agent_canvas"], ids=ids)
+    with edge.database.statements() as tx:
+        found, total = canvas_list.page(tx, principal.tenant_id, wanted, limit=MOST_MODELS)
+    return _list([_model(each) for each in found], has_more=total > len(found))
+
+
+@router.get("/openai/models/{model}")
+def get_model(edge: TheEdge, principal: Anyone, model: str) -> Response:
+    """One of the caller's agents as a model."""
+    return json_reply(_model(_agent(edge, principal, model)))
+
+
+@router.post("/openai/chat/completions", openapi_extra=described(ChatCompletion))
+async def complete(request: Request, edge: TheEdge, principal: Anyone, body: ChatBody) -> Response:
+    """Say something to the agent whose id is `model`, in OpenAI's words."""
+    return await openai_wire.answer(request, edge, principal, None, body)
+
+
+@router.get("/openai/agents/{agent_id}/models")
+def list_models_of_agent(edge: TheEdge, principal: Anyone, agent_id: str) -> Response:
+    """The agent of the path, as the only model there is."""
+    return _list([_model(_agent(edge, principal, agent_id))], has_more=False)
+
+
+@router.get("/openai/agents/{agent_id}/models/{model}")
+def get_model_of_agent(edge: TheEdge, principal: Anyone, agent_id: str, model: str) -> Response:
+    """The agent of the path as a model, under its id."""
+    agent = _agent(edge, principal, agent_id)
+    if id_of(model) != agent.id:
+        raise no_access()
+    return json_reply(_model(agent))
+
+
+@router.post("/openai/agents/{agent_id}/chat/completions", openapi_extra=described(ChatCompletion))
+async def complete_with_agent(
+    request: Request, edge: TheEdge, principal: Anyone, agent_id: str, body: ChatBody
+) -> Response:
+    """Say something to the agent of the path in OpenAI's words; `model` is free."""
+    return await openai_wire.answer(request, edge, principal, agent_id, body)
+
+
+@router.post("/agents_openai/{agent_id}/chat/completions", openapi_extra=described(ChatCompletion), deprecated=True)
+async def complete_by_old_path(
+    request: Request, edge: TheEdge, principal: Caller, agent_id: str, body: ChatBody
+) -> Response:
+    """The same under its old path."""
+    return await openai_wire.answer(request, edge, principal, agent_id, body)
+
+
+def _agent(edge: Edge, principal: Principal, written: str) -> StoredCanvas:
+    agent_id = id_of(written)
+    if agent_id is not None and not principal.opens(agent_id):
+        raise no_access()
+    with edge.database.statements() as tx:
+        return canvas_of(tx, principal, written)
+
+
+def _list(models: list[dict[str, Any]], *, has_more: bool) -> Response:
+    return json_reply({"object": "list", "data": models, "has_more": has_more})
+
+
+def _model(agent: StoredCanvas) -> dict[str, Any]:
+    created = int(agent.created_at.timestamp())
+    return {"id": agent.id.hex, "object": "model", "created": created, "owned_by": "easel", "name": agent.title}

@@ -1,0 +1,249 @@
+"""OpenAI's chat completions around a turn (http-api 4.2).
+
+The question is the last message of the user; earlier messages become the history of a new session. A form that the
+canvas asks ends a stream with `waiting_for_user`, and a request that does not stream with 409.
+
+Clients of OpenAI's API send a request again after a 409 or a 5xx. From the moment in which a run may have been
+accepted, every reply tells them not to, and names the run: one call of a client is one run.
+"""
+
+from collections.abc import AsyncGenerator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from fastapi import Request
+from fastapi.responses import Response
+
+from api.dependencies import Edge, in_thread
+from api.http.auth import Principal
+from api.http.errors import ARGUMENT, DATA, SERVER, Failure, Refused, RunOfRequest, TokenEnded, failed, starts
+from api.http.replies import json_reply
+from api.http.reply_styles import Style, speak
+from api.http.request_bodies import SIZE, checked
+from api.runs.event_stream import BEAT, Wired
+from api.runs.openai_files import Attachments, attachments_of, stored
+from api.runs.openai_schemas import ChatCompletion, ignored_in, refuse_unsupported
+from api.runs.turn import (
+    Chosen,
+    Talk,
+    TalkResponse,
+    Told,
+    begin,
+    chosen,
+    gathered,
+    ids_of,
+    ignored_headers,
+    keyed,
+    spoken,
+)
+from canvas.errors import InvalidRequest
+from canvas.events import run_events
+from providers.models.text.context_window import count_tokens
+from scheduler.lifecycle.accept import Start
+from store.primitives.ids import moment_of
+from store.primitives.json_codec import encode
+
+_DETAILS = {"reasoning_tokens": 0, "accepted_prediction_tokens": 0, "rejected_prediction_tokens": 0}
+_DONE = b"data: [DONE]\n\n"
+_SPEAKERS = ("user", "assistant")
+
+MODEL_FAILED = "A model failed. Its error is the end of the answer."
+
+ROUTE = "chat/completions"  # of idempotency keys, under every path
+
+
+async def answer(
+    request: Request, edge: Edge, principal: Principal, agent_id: str | None, body: Mapping[str, Any]
+) -> Response:
+    """One request of an OpenAI client; without an agent's id `model` names the agent."""
+    speak(request, Style.OPENAI)
+    refuse_unsupported(body)
+    wanted = checked(ChatCompletion, body)
+    agent = agent_id or wanted.model
+    if not agent:
+        raise InvalidRequest("`model` is required: the id of an agent. GET …/openai/models lists them.", field="model")
+    asked = next((place for place, message in reversed(list(enumerate(wanted.messages))) if message.role == "user"), -1)
+    if asked < 0:
+        raise InvalidRequest("You must provide at least one message.", field="messages")
+    attached = attachments_of(asked, wanted.messages[asked])
+    _check_size(request, edge, attached)
+    start = await _start(request, edge, principal, agent, wanted, asked, attached)
+    if isinstance(start, Start) and start.run_id is not None:
+        starts(request, RunOfRequest(start.run_id.hex))
+    talk = await begin(edge, principal.tenant_id, start, token_id=principal.token_id)
+    starts(request, RunOfRequest(talk.started.run_id.hex, talk.started.conversation_id.hex, is_accepted=True))
+    talk.stops_with_client = wanted.cancel_on_disconnect
+    prompt = sum(count_tokens(message.text) for message in wanted.messages)
+    ignored = ignored_headers(ignored_in(body))
+    if wanted.stream:
+        lines = _lines(talk, agent, prompt, with_usage=wanted.stream_options.include_usage)
+        return TalkResponse(talk, lines, ignored)
+    reply = _completion(request, await gathered(talk, request), talk, agent, prompt)
+    reply.headers.update({**ids_of(talk), **ignored})
+    return reply
+
+
+async def _start(
+    request: Request,
+    edge: Edge,
+    principal: Principal,
+    agent: str,
+    wanted: ChatCompletion,
+    asked: int,
+    attached: Attachments,
+) -> Chosen:
+    """What is to be started, or what was before under the same key. Files are stored for what is new."""
+    heard = [(message.role, message.text) for message in wanted.messages[:asked] if message.role in _SPEAKERS]
+    compared: dict[str, Any] = {} if wanted.session else {"heard": heard}  # these two tell requests with one key apart
+    if attached.parts:
+        compared["attached"] = attached.digests
+    options = {"query": wanted.messages[asked].text, **wanted.options()}
+    given = keyed(request, options | {name: value for name, value in compared.items() if value})
+    headers = wanted.custom_header
+    start = await in_thread(lambda: chosen(edge, principal, agent, given, ROUTE, custom_header=headers))
+    if not isinstance(start, Start):
+        return start
+    if attached.parts:
+        files = await stored(request.app.state.http, edge, principal, attached)
+        start = replace(start, request=replace(start.request, files=(*start.request.files, *files)))
+    return start if wanted.session else replace(start, said_before=tuple(heard))
+
+
+def _check_size(request: Request, edge: Edge, attached: Attachments) -> None:
+    """Raise Refused for a body that is too large without the files in it."""
+    size = getattr(request.state, SIZE, 0) - attached.encoded
+    if size > edge.max_body_bytes:
+        raise Refused(
+            ARGUMENT,
+            f"The request has {size} bytes beside its files, more than the {edge.max_body_bytes} that "
+            "EASEL_MAX_BODY_BYTES allows.",
+            status=413,
+        )
+
+
+# -- streamed ---------------------------------------------------------------------------------------------------------
+
+
+async def _lines(talk: Talk, agent_id: str, prompt: int, *, with_usage: bool) -> AsyncGenerator[bytes]:
+    """The chunks. Usage comes with the last one, or in one of its own for clients that ask for that."""
+    told = Told()
+    envelopes = talk.envelopes()
+    try:
+        async for wired in envelopes:
+            if wired is None:
+                yield BEAT
+                continue
+            told.take(wired)
+            for delta, reason in _deltas(wired):
+                usage = _usage(told, prompt) if reason else None
+                yield _data(_chunk(talk, agent_id, delta, reason, None if with_usage else usage))
+                if with_usage and usage is not None:
+                    yield _data({**_chunk(talk, agent_id, {}, None, usage), "choices": []})
+        yield _DONE
+    except TokenEnded as ended:
+        delta = _error(ended.message, "authentication_error", "invalid_api_key")
+        yield _data(_chunk(talk, agent_id, delta, "error", None))
+        yield _DONE
+    finally:
+        await envelopes.aclose()
+
+
+def _deltas(wired: Wired) -> list[tuple[dict[str, Any], str | None]]:
+    data = wired.body["data"]
+    match wired.name:
+        case run_events.MESSAGE:
+            return [({"content": spoken(data)}, None)]
+        case run_events.MESSAGE_END:
+            return [({"content": "", "reference": data.get("reference") or {}}, None)]
+        case run_events.WORKFLOW_FINISHED if data.get("has_model_error"):
+            return [(_error(MODEL_FAILED, "model_error", "model_error"), "error")]
+        case run_events.WORKFLOW_FINISHED:
+            return [({"content": None}, "stop")]
+        case run_events.USER_INPUTS:
+            return [({"content": None, "waiting_for_user": _question(data)}, "waiting_for_user")]
+        case run_events.RUN_FAILED:
+            return [(_error(wired.body["message"], "server_error", "run_failed"), "error")]
+        case _:
+            return []
+
+
+def _error(message: str, kind: str, code: str) -> dict[str, Any]:
+    """The delta that ends a stream with an error."""
+    return {"content": None, "error": {"message": message, "type": kind, "code": code}}
+
+
+def _ids(talk: Talk) -> dict[str, str]:
+    return {"run_id": talk.started.run_id.hex, "session_id": talk.started.conversation_id.hex}
+
+
+def _question(data: dict[str, Any]) -> dict[str, Any]:
+    return {"cpn_id": next(iter(data.get("forms") or {}), ""), "tips": data.get("tips"), "inputs": data.get("inputs")}
+
+
+def _chunk(
+    talk: Talk, agent_id: str, delta: dict[str, Any], reason: str | None, usage: dict[str, Any] | None
+) -> dict[str, Any]:
+    whole = {"role": "assistant", "content": "", "function_call": None, "tool_calls": None, **delta}
+    chunk: dict[str, Any] = {
+        "id": talk.started.conversation_id.hex,
+        "object": "chat.completion.chunk",
+        "created": _created(talk),
+        "model": agent_id,
+        "system_fingerprint": "",
+        "usage": usage,
+        "choices": [{"index": 0, "delta": whole, "finish_reason": reason, "logprobs": None}],
+    }
+    if "error" in delta:  # where clients look for it; what is in the delta is for those who know us
+        chunk["error"] = {**delta["error"], "param": None, **_ids(talk)}
+    return chunk
+
+
+def _data(body: dict[str, Any]) -> bytes:
+    return f"data: {encode(body)}\n\n".encode()
+
+
+# -- whole ------------------------------------------------------------------------------------------------------------
+
+
+def _completion(request: Request, told: Told, talk: Talk, agent_id: str, prompt: int) -> Response:
+    if told.name == run_events.USER_INPUTS:
+        question = _question(told.last["data"])
+        return failed(request, Failure(409, "waiting_for_user", "The agent waits for input.", DATA, question))
+    if told.name != run_events.WORKFLOW_FINISHED or told.was_cancelled:
+        reason = str(told.last.get("message") or run_events.CANCELLED_TEXT)
+        if told.was_cancelled:
+            return failed(request, Failure(409, "run_cancelled", reason, SERVER))
+        return failed(request, Failure(500, "run_failed", reason, SERVER))
+    if told.last["data"].get("has_model_error"):
+        return failed(request, Failure(500, "model_error", told.content or MODEL_FAILED, SERVER))
+    message: dict[str, Any] = {"role": "assistant", "content": told.content}
+    if told.reference:
+        message["reference"] = told.reference
+    return json_reply(
+        {
+            "id": talk.started.conversation_id.hex,
+            "object": "chat.completion",
+            "created": _created(talk),
+            "model": agent_id,
+            "param": None,
+            "usage": _usage(told, prompt),
+            "choices": [{"index": 0, "message": message, "finish_reason": "stop", "logprobs": None}],
+        }
+    )
+
+
+def _usage(told: Told, prompt: int) -> dict[str, Any]:
+    """Tokens of the conversation as the client sees it; `run` has what the providers counted."""
+    completion = count_tokens(told.content)
+    counted: dict[str, Any] = {
+        "prompt_tokens": prompt,
+        "completion_tokens": completion,
+        "total_tokens": prompt + completion,
+        "completion_tokens_details": _DETAILS,
+    }
+    data = told.last.get("data") or {}
+    return {**counted, "run": data["usage"]} if "usage" in data else counted
+
+
+def _created(talk: Talk) -> int:
+    return int(moment_of(talk.started.message_id).timestamp())

@@ -1,0 +1,165 @@
+"""A run as our own routes show it: a row, and the whole with its activations as a tree."""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+from api.http.replies import iso
+from canvas.budget import stopped_by, told_account, told_usage
+from canvas.events.run_warnings import has_model_error, warnings_in
+from canvas.events.stream_sequencer import tagged
+from canvas.graph.canvas import Canvas, asker
+from canvas.state.run_state import RunStatus, scope_key
+from scheduler.coordinator.version_cache import Versions
+from scheduler.views import run_view
+from store.db.transaction import Transaction
+from store.runs import run_queries, run_rows
+from store.runs.refused_starts import NOBODY
+from store.runs.run_queries import Glance, Step
+from store.tenants import budgets
+
+
+def run_row(run: Glance) -> dict[str, Any]:
+    """A run as lists show it."""
+    return {
+        "id": run.id.hex,
+        "external_id": run.external_id,
+        "agent_id": _hex(run.canvas_id),
+        "version_id": _hex(run.version_id),
+        "session_id": _hex(run.conversation_id),
+        "message_id": None if run.status == RunStatus.REFUSED else run.message_id.hex,
+        "status": run.status,
+        "error": run.error or None,
+        "has_model_error": has_model_error(run.usage),
+        "usage": told_usage(run.usage),
+        "last_event": run.last_event,
+        "created_at": iso(run.created_at),
+        "started_at": iso(run.started_at),
+        "finished_at": iso(run.finished_at),
+        "elapsed_ms": _elapsed(run.started_at, run.finished_at),
+    }
+
+
+def run_whole(tx: Transaction, versions: Versions, tenant_id: UUID, run: Glance) -> dict[str, Any]:
+    """A run with what it was asked, what it said, what it waits for, and its activations."""
+    if run.status == RunStatus.REFUSED:
+        return {**run_row(run), **_NOTHING, "request": _request(run)}
+    canvas = versions.to_show(tx, run.version_id).canvas
+    row = run_rows.read(tx, tenant_id, run.id)
+    steps = run_queries.steps_of(tx, run.id)
+    state: Mapping[str, Any] = row["state"] if row else {}
+    return {
+        **run_row(run),
+        "request": _request(run),
+        "answer": tagged(run_view.answer_of(tx, row)) if row else "",
+        "waiting": _forms(canvas, state) if run.status == RunStatus.WAITING else None,
+        "budget": _budgets(tx, tenant_id, run.id) if row and row["budgeted"] else None,
+        "budget_exceeded": _exceeded(state) if run.status == RunStatus.WAITING else None,
+        "warnings": _warnings(canvas, steps),
+        **_activations(tx, canvas, run, steps),
+    }
+
+
+def _activations(tx: Transaction, canvas: Canvas, run: Glance, steps: Sequence[Step]) -> dict[str, Any]:
+    """The first activations of a run as a tree, and how many there are."""
+    count = len(steps) if len(steps) < run_queries.MOST_STEPS else run_queries.step_count(tx, run.id)
+    return {
+        "activations": tree(canvas, steps),
+        "activation_count": count,
+        "activations_truncated": count > len(steps),
+    }
+
+
+_NOTHING: Mapping[str, Any] = {
+    "answer": "",
+    "waiting": None,
+    "budget": None,
+    "budget_exceeded": None,
+    "warnings": [],
+    "activations": [],
+    "activation_count": 0,
+    "activations_truncated": False,
+}
+"""What a start that was refused has of a run."""
+
+
+def _request(run: Glance) -> dict[str, Any]:
+    return {name: run.request.get(name) for name in ("query", "inputs", "files", "user_id")}
+
+
+def _hex(id: UUID) -> str | None:  # noqa: A002 - what it is
+    """An id as the wire has it; None for what a refused start lacks."""
+    return id.hex if id != NOBODY else None
+
+
+def tree(canvas: Canvas, steps: Sequence[Step]) -> list[dict[str, Any]]:
+    """Activations in canonical order, those of a container's passes inside of the container's activation."""
+    shown = {step.id: _step(canvas, step) for step in steps}
+    by_place = {(scope_key(step.scope), step.node_id, step.ordinal): shown[step.id] for step in steps}
+    top: list[dict[str, Any]] = []
+    for step in steps:
+        scope = scope_key(step.scope)
+        around = by_place.get((scope[:-1], scope[-1][0], scope[-1][1])) if scope else None
+        siblings = around["activations"] if around is not None else top
+        siblings.append(shown[step.id])
+    return top
+
+
+def _step(canvas: Canvas, step: Step) -> dict[str, Any]:
+    number = canvas.numbers.get(step.node_id)
+    outcome = step.outcome or {}
+    scope = scope_key(step.scope)
+    return {
+        "id": step.id.hex,
+        "node_id": step.node_id,
+        "name": canvas.nodes[number].name if number is not None else "",
+        "component": step.component,
+        "item": scope[-1][2] if scope else None,
+        "ordinal": step.ordinal,
+        "status": step.status,
+        "attempt": step.attempt,
+        "outcome": outcome.get("is"),
+        "error": outcome.get("error") or outcome.get("told"),
+        "warnings": warnings_in(outcome),
+        "usage": told_usage(step.usage) if step.usage else step.usage,
+        "created_at": iso(step.created_at),
+        "started_at": iso(step.started_at),
+        "finished_at": iso(step.finished_at),
+        "elapsed_ms": _elapsed(step.started_at, step.finished_at),
+        "activations": [],
+    }
+
+
+def _warnings(canvas: Canvas, steps: Sequence[Step]) -> list[dict[str, Any]]:
+    """What steps tell that did not fail, each with its node."""
+    found: list[dict[str, Any]] = []
+    for step in steps:
+        number = canvas.numbers.get(step.node_id)
+        name = canvas.nodes[number].name if number is not None else ""
+        found += [{"node_id": step.node_id, "name": name, **each} for each in warnings_in(step.outcome)]
+    return found
+
+
+def _forms(canvas: Canvas, state: Mapping[str, Any]) -> dict[str, Any]:
+    """Open forms by node: the fields they ask for, and the prompt."""
+    return {
+        asker(canvas, form[0], scope_key(form[2])): {"inputs": form[3], "tips": form[4]}
+        for form in state.get("forms", {}).values()
+    }
+
+
+def _budgets(tx: Transaction, tenant_id: UUID, run_id: UUID) -> list[dict[str, Any]]:
+    """The run's own budgets as they stand; those of its session and tenant have a route of their own."""
+    found = budgets.shown(tx, tenant_id, datetime.now(UTC).date(), [run_id])
+    return [told_account(each.account) for each in found]
+
+
+def _exceeded(state: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What has stopped the run, if it waits for a higher budget."""
+    told = (stopped_by(form[3]) for form in state.get("forms", {}).values())
+    return next((dict(each) for each in told if each is not None), None)
+
+
+def _elapsed(started: datetime | None, finished: datetime | None) -> int | None:
+    return round((finished - started).total_seconds() * 1000) if started and finished else None

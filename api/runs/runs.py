@@ -1,0 +1,261 @@
+"""Runs: start one without waiting, look, follow, cancel, answer its forms. Our own routes, with real statuses."""
+
+import asyncio
+import re
+from collections.abc import AsyncGenerator
+from uuid import UUID
+
+from fastapi import APIRouter, Request
+from fastapi.responses import Response, StreamingResponse
+
+from api.dependencies import Edge, TheEdge, in_thread
+from api.http.auth import Caller, Principal
+from api.http.errors import SERVER, Failure, TokenEnded, failed
+from api.http.idempotency import OnceByBody
+from api.http.paging import ThePage
+from api.http.replies import id_or_nobodys, json_reply
+from api.http.reply_styles import OwnRoute
+from api.http.request_bodies import SmallBody, checked, described
+from api.http.schemas import Answers, Turn
+from api.runs.event_stream import BEAT, HEADERS, MEDIA_TYPE, Until, ended, line
+from api.runs.run_wire import run_row, run_whole
+from api.runs.turn import Talk, Told, begin, chosen, follow, gathered, headers_of, ids_of, keyed
+from canvas.budget import limits_of
+from canvas.errors import InvalidRequest, NotFound
+from canvas.events import explain
+from canvas.events.run_events import RUN_FAILED, USER_INPUTS
+from canvas.events.stream_sequencer import Position
+from canvas.state.run_state import RunStatus
+from scheduler.coordinator.run_start import Request as Said
+from store.db.transaction import Transaction
+from store.monitoring import wait_facts
+from store.primitives.json_codec import encode
+from store.runs import external_ids, run_queries
+from store.runs.run_queries import Glance
+
+router = APIRouter(tags=["runs"], route_class=OwnRoute)
+
+LONGEST_WAIT = 300  # seconds of `Prefer: wait`
+
+
+@router.post("/agents/{agent_id}/runs", status_code=202, openapi_extra=described(Turn))
+async def start_run(request: Request, edge: TheEdge, principal: Caller, agent_id: str, body: SmallBody) -> Response:
+    """Accept a run: 202 and where to find it. With `Prefer: wait=n` its result, if it ends in time.
+
+    `Idempotency-Key` makes sending it again harmless for a day.
+    """
+    wanted = checked(Turn, body)
+    options = keyed(request, wanted.options())
+    seconds = _wait(request)
+    start = await in_thread(lambda: chosen(edge, principal, agent_id, options, custom_header=wanted.custom_header))
+    talk = await begin(edge, principal.tenant_id, start, token_id=principal.token_id)
+    return await _accepted(request, talk, seconds)
+
+
+@router.get("/runs")
+def list_runs(
+    edge: TheEdge,
+    principal: Caller,
+    page: ThePage,
+    agent_id: str = "",
+    session_id: str = "",
+    status: str = "",
+    external_id: str = "",
+) -> Response:
+    """One page of the caller's runs, the newest first, refused starts included."""
+    known = [known.value for known in RunStatus]
+    if status and status not in known:
+        raise InvalidRequest(f'"status" is {status!r}. Use one of: {", ".join(known)}.')
+    with edge.database.transaction() as tx:
+        found, total = run_queries.page(
+            tx,
+            principal.tenant_id,
+            canvas_id=_filter(agent_id),
+            conversation_id=_filter(session_id),
+            status=status,
+            external_id=external_id,
+            limit=page.size,
+            offset=page.offset,
+        )
+    return json_reply({"runs": [run_row(run) for run in found], "total": total})
+
+
+@router.get("/runs/{run_id}")
+def get_run(edge: TheEdge, principal: Caller, run_id: str) -> Response:
+    """A run: its state, what was said, open forms, and its activations as a tree with times.
+
+    `run_id` is here and in the following routes the id of the run or its external id.
+    """
+    with edge.database.transaction() as tx:
+        run = run_queries.glance(tx, principal.tenant_id, _run_id(tx, principal, run_id))
+        if run is None:
+            raise _unknown(run_id)
+        return json_reply(run_whole(tx, edge.versions, principal.tenant_id, run))
+
+
+@router.get("/runs/{run_id}/explain")
+def explain_run(edge: TheEdge, principal: Caller, run_id: str) -> Response:
+    """The one thing the run waits for, who owns that, and when it will move; what it waits for besides in `also`."""
+    chosen_run = _known(edge, principal, run_id)
+    with edge.database.transaction() as tx:
+        found = wait_facts.facts(tx, principal.tenant_id, chosen_run)
+        if found is None:
+            raise _unknown(run_id)
+        facts, version_id = found
+        if facts.status is RunStatus.REFUSED:
+            return json_reply(explain.told(explain.explain_refusal(facts), None))
+        canvas = edge.versions.to_show(tx, version_id).canvas
+    return json_reply(explain.told(explain.explain(facts, canvas, edge.limit_of), canvas))
+
+
+@router.get("/runs/{run_id}/events")
+async def get_events(request: Request, edge: TheEdge, principal: Caller, run_id: str, after: str = "") -> Response:
+    """A run's events and speech after a position: JSON, or server-sent events with `Accept: text/event-stream`.
+
+    `after` and `Last-Event-ID` take the id of any event; the stream ends when the run is over or waits for a person.
+    """
+    position = Position.parse(request.headers.get("last-event-id") or after or "0")
+    found = await in_thread(lambda: _found(edge, principal, run_id))
+    chosen_run = found.id
+    is_stream = "text/event-stream" in request.headers.get("accept", "")
+    if found.status == RunStatus.REFUSED:
+        return _refused(found, position, is_stream=is_stream)
+    if is_stream:
+        lines = _lines(edge, principal, chosen_run, position)
+        return StreamingResponse(lines, headers=HEADERS, media_type=MEDIA_TYPE)
+    run, wired, reached = await edge.streams.read(principal.tenant_id, chosen_run, position)
+    shown = [{"id": str(one.position), **one.body} for one in wired]
+    return json_reply({"events": shown, "position": str(reached), "status": run.status})
+
+
+@router.post("/runs/{run_id}/cancel")
+def cancel_run(edge: TheEdge, principal: Caller, run_id: str) -> Response:
+    """Stop a run. One that is over stays what it is."""
+    chosen_run = _known(edge, principal, run_id)
+    try:
+        status = edge.lifecycle.cancel_run(principal.tenant_id, chosen_run)
+    except NotFound:
+        raise _unknown(run_id) from None
+    return json_reply({"run_id": chosen_run.hex, "status": status.value})
+
+
+@router.post("/runs/{run_id}/resume", status_code=202, openapi_extra=described(Answers))
+async def resume_run(
+    request: Request, edge: TheEdge, principal: Caller, run_id: str, body: SmallBody, once: OnceByBody
+) -> Response:
+    """Answer the forms of a run that waits: 202, or 409 if it does not wait. `Prefer: wait=n` as for a start.
+
+    A run that waits for a higher budget goes on with the one given here, or after the one that stopped it was raised.
+    """
+    wanted = checked(Answers, body)
+    said = Said(
+        query=wanted.query if wanted.query is not None else "",
+        inputs=wanted.all_inputs(),
+        files=tuple(wanted.files),
+        user_id=wanted.user_id or principal.user_id,
+        options=headers_of(edge, principal, wanted.custom_header),
+    )
+    limits = limits_of(wanted.budget) if wanted.budget is not None else None
+    seconds = _wait(request)
+    chosen_run = await in_thread(lambda: _known(edge, principal, run_id))
+    talk = await follow(
+        edge,
+        principal.tenant_id,
+        chosen_run,
+        lambda: edge.lifecycle.resume_run(principal.tenant_id, chosen_run, said, once.of_a_run, limits),
+        token_id=principal.token_id,
+    )
+    return await _accepted(request, talk, seconds)
+
+
+async def _accepted(request: Request, talk: Talk, seconds: float) -> Response:
+    """What came of the turn if it ends within that time, else where the run can be found."""
+    ids = {
+        "run_id": talk.started.run_id.hex,
+        "session_id": talk.started.conversation_id.hex,
+        "message_id": talk.started.message_id.hex,
+    }
+    headers = {"Location": f"/api/v1/runs/{ids['run_id']}", **ids_of(talk)}
+    if not seconds:
+        await talk.close()
+        return json_reply(ids, 202, headers)
+    headers["Preference-Applied"] = f"wait={seconds:g}"
+    try:
+        async with asyncio.timeout(seconds):
+            told = await gathered(talk, request)
+    except TimeoutError:
+        return json_reply(ids, 202, headers)
+    return _ended(request, told, ids, headers)
+
+
+def _ended(request: Request, told: Told, ids: dict[str, str], headers: dict[str, str]) -> Response:
+    """A turn that has ended: its result, its open form, or the failure of its run, with the status of that."""
+    if told.name == RUN_FAILED:
+        failure = Failure(500, "run_failed", str(told.last["message"]), SERVER, {**ids, "status": RunStatus.FAILED})
+        reply = failed(request, failure)
+        reply.headers.update(headers)
+        return reply
+    if not told.last:  # its events are gone, so the run itself is to be looked at
+        return json_reply(ids, 202, headers)
+    status = RunStatus.WAITING if told.name == USER_INPUTS else RunStatus.SUCCEEDED
+    if told.was_cancelled:
+        status = RunStatus.CANCELLED
+    return json_reply({**told.body(return_trace=False)["data"], **ids, "status": status}, 200, headers)
+
+
+def _refused(found: Glance, position: Position, *, is_stream: bool) -> Response:
+    """The events of a start that was refused: there are none; a stream ends with the reason, like a failed run's."""
+    if not is_stream:
+        return json_reply({"events": [], "position": str(position), "status": found.status})
+    frame = {"code": 500, "message": found.error, "data": False, "run_id": found.id.hex}
+    return Response(f"data:{encode(frame)}\n\n", headers=HEADERS, media_type=MEDIA_TYPE)
+
+
+async def _lines(edge: Edge, principal: Principal, run_id: UUID, after: Position) -> AsyncGenerator[bytes]:
+    async with edge.streams.listen(run_id) as subscription:
+        token_id = principal.token_id
+        frames = edge.streams.follow(principal.tenant_id, subscription, after, Until.REST, token_id=token_id)
+        try:
+            async for wired in frames:
+                yield BEAT if wired is None else line(wired)
+        except TokenEnded as error:
+            yield ended(error, run_id)
+        finally:
+            await frames.aclose()
+
+
+def _found(edge: Edge, principal: Principal, written: str) -> Glance:
+    """The caller's run that is meant by an id or an external id. Raises NotFound."""
+    with edge.database.statements() as tx:
+        found = run_queries.glance(tx, principal.tenant_id, _run_id(tx, principal, written))
+    if found is None:
+        raise _unknown(written)
+    return found
+
+
+def _known(edge: Edge, principal: Principal, written: str) -> UUID:
+    """The id of the caller's run that is meant by an id or an external id. Raises NotFound."""
+    with edge.database.statements() as tx:
+        return _run_id(tx, principal, written)
+
+
+def _wait(request: Request) -> float:
+    """Seconds that the client would wait, by its `Prefer` header."""
+    found = re.search(r"(?:^|[,;\s])wait\s*=\s*(\d{1,6})", request.headers.get("prefer", ""))
+    return min(float(found[1]), LONGEST_WAIT) if found else 0.0
+
+
+def _filter(text: str) -> UUID | None:
+    """The id of a filter; what is no id finds nothing."""
+    return id_or_nobodys(text) if text else None
+
+
+def _run_id(tx: Transaction, principal: Principal, written: str) -> UUID:
+    run_id = external_ids.find_run(tx, principal.tenant_id, written)
+    if run_id is None:
+        raise _unknown(written)
+    return run_id
+
+
+def _unknown(text: str) -> NotFound:
+    return NotFound(f"There is no run {text[:64]}.")

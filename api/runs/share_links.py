@@ -1,0 +1,95 @@
+"""Agents for whoever has their share link: what they ask before a chat, and the chat (http-api 5).
+
+A share link sees the published version of its agent; an API token sees the draft, as on the other routes.
+"""
+
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+
+from api.agents.findings import parsed
+from api.agents.session_wire import prologue_of
+from api.dependencies import Edge, TheEdge, in_thread
+from api.http.auth import Anyone, Principal
+from api.http.errors import UnsupportedParameter, absent
+from api.http.replies import id_of, result
+from api.http.reply_styles import Style, speak
+from api.http.request_bodies import SmallBody, checked, described, with_query
+from api.http.schemas import Completion, Flag, truthy
+from api.runs.completions import OPENAI_FLAG, answer_turn
+from canvas.document.document import Document
+from canvas.errors import NotFound
+from components.nodes.flow import form_fields
+from components.nodes.flow.begin import MODES
+from store.agents import canvases, versions
+from store.agents.canvases import StoredCanvas
+
+router = APIRouter(tags=["share links"])
+
+ROUTE = "agentbots/completions"  # of idempotency keys
+
+
+class SharedCompletion(Completion):
+    """A turn; it is streamed unless the body says otherwise."""
+
+    stream: Flag = True
+
+
+@router.get("/agentbots/{agent_id}/inputs")
+def show_inputs(edge: TheEdge, principal: Anyone, agent_id: str) -> Response:
+    """What an agent is called, what it says first, and the form of its Begin."""
+    stored = _stored(edge, principal, agent_id)
+    document = _document(edge, principal, stored)
+    params = document.begin_params
+    return result(
+        {
+            "title": stored.title,
+            "avatar": stored.avatar,
+            "inputs": form_fields.schema(params.get("inputs")),
+            "prologue": prologue_of(document),
+            "mode": params.get("mode") or MODES[0],
+        }
+    )
+
+
+@router.post("/agentbots/{agent_id}/completions", openapi_extra=described(SharedCompletion))
+async def complete(
+    request: Request,
+    edge: TheEdge,
+    principal: Anyone,
+    agent_id: str,
+    body: SmallBody,
+    events: str = "",
+    release: str = "",
+) -> Response:
+    """Say something to an agent; server-sent events, or one object with `stream: false`."""
+    if truthy(body.get(OPENAI_FLAG)):
+        speak(request, Style.OPENAI)
+        raise UnsupportedParameter(
+            f"`{OPENAI_FLAG}` is not for share links. Use /openai/chat/completions.", field=OPENAI_FLAG
+        )
+    body = with_query(body, events=events, release=release)
+    wanted = checked(SharedCompletion, body)
+    await in_thread(lambda: _stored(edge, principal, agent_id))
+    return await answer_turn(request, edge, principal, agent_id, wanted, body, ROUTE, with_tags=False)
+
+
+def _stored(edge: Edge, principal: Principal, agent_id: str) -> StoredCanvas:
+    """The agent. Raises Refused; missing and foreign ones answer alike."""
+    unknown = absent(f"Can't find agent by ID: {agent_id[:64]}")
+    canvas_id = id_of(agent_id)
+    if canvas_id is None or not principal.opens(canvas_id):
+        raise unknown
+    try:
+        with edge.database.statements() as tx:
+            return canvases.get(tx, principal.tenant_id, canvas_id)
+    except NotFound:
+        raise unknown from None
+
+
+def _document(edge: Edge, principal: Principal, stored: StoredCanvas) -> Document:
+    """The document that the caller would start. Raises NotFound where nothing is published."""
+    if principal.link is None:
+        return parsed(stored.draft, edge.max_canvas_bytes)
+    with edge.database.transaction() as tx:
+        published = versions.latest_released(tx, principal.tenant_id, stored.id)
+        return edge.versions.get(tx, published.id).document

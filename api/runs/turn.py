@@ -1,0 +1,398 @@
+"""Talking to an agent: start or resume a run, then follow it as a stream or to the end of the turn.
+
+The run's id is chosen here and listened to before anything happens, so nothing can be missed. A client that goes away
+does not stop its run unless it has asked for that.
+"""
+
+import asyncio
+import hashlib
+import json
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field, replace
+from typing import Any
+from uuid import UUID
+
+import structlog
+from fastapi import Request
+from fastapi.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from api.dependencies import Edge, in_thread
+from api.http.auth import Principal
+from api.http.errors import DATA, FORBIDDEN, Refused, TokenEnded, absent, no_access
+from api.http.idempotency import key_of
+from api.http.replies import id_of
+from api.runs.event_stream import BEAT, DONE, HEADERS, MEDIA_TYPE, Until, Wired, ended, line
+from canvas.errors import NotAllowed, NotFound
+from canvas.events import run_events
+from canvas.events.stream_sequencer import Position
+from scheduler.lifecycle.accept import Start, Started
+from scheduler.lifecycle.start_options import ROUTE, repeated, start_of
+from scheduler.messaging.subscriptions import Subscription
+from store.agents import canvases, conversations
+from store.db.transaction import Transaction
+from store.primitives.ids import new_id
+from store.primitives.json_codec import encode
+from store.tenants import sealed_headers
+
+log = structlog.get_logger()
+
+Chosen = Start | Started
+"""What a request asks for: a start, or what an earlier request with its key was told."""
+
+_TAGS = ("<think>", "</think>")
+_COMPACT = frozenset({run_events.MESSAGE, run_events.MESSAGE_END, run_events.MESSAGE_RESET, run_events.NODE_FINISHED})
+
+
+@dataclass(slots=True)
+class Talk:
+    """A turn that was accepted, and the ear that follows it."""
+
+    edge: Edge
+    tenant_id: UUID
+    started: Started
+    subscription: Subscription
+    stack: AsyncExitStack
+    token_id: UUID | None  # the talk ends with it; None: nobody has brought one
+    stops_with_client: bool = False
+    has_ended: bool = False
+    is_closed: bool = False
+
+    async def envelopes(self, *, with_audio: bool = False) -> AsyncGenerator[Wired | None]:
+        """The turn's envelopes; None where a heart-beat is due. Raises TokenEnded."""
+        after = Position(self.started.after)
+        frames = self.edge.streams.follow(
+            self.tenant_id, self.subscription, after, Until.TURN, token_id=self.token_id, with_audio=with_audio
+        )
+        try:
+            async for wired in frames:
+                yield wired
+            self.has_ended = True
+        finally:
+            await frames.aclose()
+            await self.close()
+
+    async def close(self) -> None:
+        """Stop listening; stop the run too if its client wanted that and has left."""
+        if self.is_closed:
+            return
+        self.is_closed = True
+        if self.stops_with_client and not self.has_ended:
+            self.edge.background.start(self._cancel())
+        await self.stack.aclose()
+
+    async def _cancel(self) -> None:
+        log.info("client_has_left", run_id=self.started.run_id.hex)
+        await in_thread(lambda: self.edge.lifecycle.cancel_run(self.tenant_id, self.started.run_id))
+
+
+@dataclass(slots=True)
+class Told:
+    """A turn put together from its envelopes, as a client that does not stream wants it (http-api 4.1)."""
+
+    last: dict[str, Any] = field(default_factory=dict[str, Any])
+    name: str = ""
+    said: dict[str, list[tuple[int, str]]] = field(default_factory=dict[str, list[tuple[int, str]]])
+    reference: dict[str, Any] = field(default_factory=dict[str, Any])
+    structured: dict[str, Any] = field(default_factory=dict[str, Any])
+    trace: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+
+    def take(self, wired: Wired) -> None:
+        """Take in the next envelope."""
+        data = wired.body["data"]
+        match wired.name:
+            case run_events.MESSAGE:
+                self.said.setdefault(wired.body["turn"], []).append((wired.body["offset"], spoken(data)))
+            case run_events.MESSAGE_RESET:
+                said, keep = self.said.get(data["turn"], []), data["keep"]
+                self.said[data["turn"]] = [(at, _first(text, keep - at)) for at, text in said if at < keep]
+            case run_events.MESSAGE_END:
+                _merge(self.reference, data.get("reference") or {})
+            case run_events.NODE_FINISHED:
+                self._finished(data)
+            case run_events.USER_INPUTS | run_events.WORKFLOW_FINISHED | run_events.RUN_FAILED:
+                self.last, self.name = wired.body, wired.name
+            case _:
+                pass
+
+    @property
+    def was_cancelled(self) -> bool:
+        """Whether the run was stopped before the turn had come to its end."""
+        data = self.last.get("data")
+        return isinstance(data, Mapping) and data.get("outputs") == run_events.CANCELLED_TEXT
+
+    @property
+    def content(self) -> str:
+        """All that was said, think tags included."""
+        return "".join(text for parts in self.said.values() for _, text in parts)
+
+    def body(self, *, return_trace: bool, with_tags: bool = True) -> dict[str, Any]:
+        """The last event with everything merged into its data."""
+        texts = (text for parts in self.said.values() for _, text in parts if with_tags or text not in _TAGS)
+        merged = {**self.last["data"], "content": "".join(texts), "reference": self.reference}
+        if self.structured:
+            merged["structured"] = self.structured
+        if return_trace and self.trace:
+            merged["trace"] = self.trace
+        return {**self.last, "data": merged}
+
+    def _finished(self, data: Mapping[str, Any]) -> None:
+        node = data["component_id"]
+        if structured := data["outputs"].get("structured"):
+            self.structured[node] = structured
+        known = next((item for item in self.trace if item["component_id"] == node), None)
+        if known is None:
+            self.trace.append(known := {"component_id": node, "trace": []})
+        known["trace"].append(data)
+
+
+def spoken(data: Mapping[str, Any]) -> str:
+    """The text of a `message`, markers as tags."""
+    if data.get("start_to_think"):
+        return _TAGS[0]
+    return _TAGS[1] if data.get("end_to_think") else str(data.get("content") or "")
+
+
+def _first(text: str, length: int) -> str:
+    """The first so many code points of a text; a tag stands for one."""
+    return text if text in _TAGS else text[:length]
+
+
+def _merge(known: dict[str, Any], more: Mapping[str, Any]) -> None:
+    for name, members in more.items():
+        known[name] = {**known.get(name, {}), **members}
+
+
+# -- beginning --------------------------------------------------------------------------------------------------------
+
+
+def chosen(
+    edge: Edge,
+    principal: Principal,
+    canvas_id: Any,
+    options: Mapping[str, Any],
+    route: str = ROUTE,
+    *,
+    custom_header: Mapping[str, Any] | None = None,
+) -> Chosen:
+    """What is to be started for these options. Raises Refused for foreign canvases and sessions, InvalidCanvas.
+
+    `route` is the one that idempotency keys belong to. `custom_header` is for MCP servers, and sealed from here on.
+    A share link starts the published version of its agent, or goes on in a session that was begun by it.
+    """
+    agent = id_of(canvas_id)
+    tenant_id, link = principal.tenant_id, principal.link
+    if link is not None:
+        if agent is not None and not principal.opens(agent):
+            raise no_access()
+        if options.get("version"):
+            raise Refused(FORBIDDEN, "A share link runs the published version. Leave out `version`.", data=False)
+        options = {**options, "release": True}
+        route = link.key_route(route)
+    headers = headers_of(edge, principal, custom_header)
+    options = {**options, "user_id": str(options.get("user_id") or principal.user_id)}
+    if headers:  # tells requests with one key apart
+        options["custom_header_sha256"] = _digest_of(custom_header)
+    with edge.database.transaction() as tx:
+        first = repeated(tx, tenant_id, agent, options, route) if agent is not None else None
+        if first is not None:
+            return first
+        if options.get("session_id"):
+            session_id = id_of(options["session_id"])
+            if session_id is None:
+                raise absent("Session not found!")
+            session = conversations.get(tx, tenant_id, session_id)
+            if link is not None and session.token_id != link.token_id:
+                raise absent("Session not found!")
+            if session.canvas_id != agent:
+                raise Refused(FORBIDDEN, "Session does not belong to the requested agent.", data=False)
+        if agent is None:
+            raise no_access()
+        start = _start_of(tx, tenant_id, agent, options, route)
+        edge.checked.version(tx, edge.versions, start.version_id)
+    extra = {name: options[name] for name in ("cancel_on_disconnect",) if options.get(name)}
+    extra |= headers
+    token_id = link.token_id if link is not None else None
+    return replace(start, request=replace(start.request, options=extra), token_id=token_id)
+
+
+def headers_of(edge: Edge, principal: Principal, custom_header: Mapping[str, Any] | None) -> dict[str, str]:
+    """The option of a request that has a caller's headers for MCP servers, sealed. Raises Refused without a key.
+
+    A share link has none: they would stand in for the tenant's own. Raises NotAllowed.
+    """
+    if not custom_header:
+        return {}
+    if principal.link is not None:
+        message = "A share link sends no headers to MCP servers. Leave out `custom_header`."
+        raise NotAllowed(message, field="custom_header")
+    if edge.sealing_key is None:
+        raise Refused(DATA, "This API has no sealing key, so it takes no custom_header. Set EASEL_SECRET_KEY.")
+    return sealed_headers.sealed(edge.sealing_key, principal.tenant_id, custom_header)
+
+
+def _digest_of(custom_header: Mapping[str, Any] | None) -> str:
+    """SHA-256 of a caller's headers, whose values are kept nowhere but sealed."""
+    return hashlib.sha256(json.dumps(custom_header, sort_keys=True).encode()).hexdigest()
+
+
+def _start_of(tx: Transaction, tenant_id: UUID, agent: UUID, options: Mapping[str, Any], route: str) -> Start:
+    """A Start. Raises Refused where there is no such canvas; looking first would cost every start a statement."""
+    if options.get("session_id"):
+        _must_exist(tx, tenant_id, agent)
+    try:
+        return start_of(tx, tenant_id, new_id(), agent, options, route)
+    except NotFound:
+        _must_exist(tx, tenant_id, agent)
+        raise
+
+
+def _must_exist(tx: Transaction, tenant_id: UUID, agent: UUID) -> None:
+    try:
+        canvases.get(tx, tenant_id, agent)
+    except NotFound:
+        raise no_access() from None
+
+
+def keyed(request: Request, options: dict[str, Any]) -> dict[str, Any]:
+    """The options of a request, its `Idempotency-Key` among them. Raises InvalidRequest for what is no key."""
+    key = key_of(request, options.get("idempotency_key"))
+    return {**options, "idempotency_key": key} if key is not None else options
+
+
+async def begin(edge: Edge, tenant_id: UUID, wanted: Chosen, *, token_id: UUID | None) -> Talk:
+    """Accept a turn: listen to its run, then start it, or resume the one that waits for this turn.
+
+    A turn that was accepted before is listened to from its beginning. Who asks is told of it as long as the token
+    is valid.
+    """
+    if isinstance(wanted, Started):
+        return await follow(edge, tenant_id, wanted.run_id, lambda: wanted, token_id=token_id)
+    assert wanted.run_id is not None
+    return await follow(edge, tenant_id, wanted.run_id, lambda: edge.lifecycle.start_run(wanted), token_id=token_id)
+
+
+async def follow(
+    edge: Edge, tenant_id: UUID, run_id: UUID, act: Callable[[], Started], *, token_id: UUID | None
+) -> Talk:
+    """Listen to a run, then do what has it accept a turn: start it, or answer what it waits for.
+
+    The talk ends with the token.
+    """
+    async with AsyncExitStack() as stack:
+        subscription = await stack.enter_async_context(edge.streams.listen(run_id))
+        started = await in_thread(act)
+        if started.run_id != run_id:  # another run goes on: it is heard from here, and its rows tell the rest
+            await stack.aclose()
+            subscription = await stack.enter_async_context(edge.streams.listen(started.run_id))
+        return Talk(edge, tenant_id, started, subscription, stack.pop_all(), token_id)
+    raise AssertionError  # no context of ours swallows exceptions
+
+
+# -- answering --------------------------------------------------------------------------------------------------------
+
+
+def ignored_headers(names: Sequence[str]) -> dict[str, str]:
+    """A header of a reply that lists the parameters without an effect; {} where there are none."""
+    return {"X-Ignored-Parameters": ", ".join(names)} if names else {}
+
+
+class TalkResponse(StreamingResponse):
+    """A stream that stops listening however it ends, also before its first line."""
+
+    def __init__(self, talk: Talk, lines: AsyncGenerator[bytes], headers: Mapping[str, str] | None = None) -> None:
+        whole = {**HEADERS, **ids_of(talk), **(headers or {})}
+        super().__init__(lines, headers=whole, media_type=MEDIA_TYPE)
+        self._talk = talk
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            await self._talk.close()
+
+
+def streamed(
+    talk: Talk, *, compact: bool = False, return_trace: bool = False, headers: Mapping[str, str] | None = None
+) -> TalkResponse:
+    """The turn as it happens (http-api 4.1)."""
+    return TalkResponse(talk, _lines(talk, compact, return_trace), headers)
+
+
+async def _lines(talk: Talk, compact: bool, return_trace: bool) -> AsyncGenerator[bytes]:
+    told = Told()
+    is_silent = True
+    envelopes = talk.envelopes(with_audio=True)
+    try:
+        async for wired in envelopes:
+            if wired is None:
+                yield BEAT
+                continue
+            is_silent = False
+            if return_trace:
+                told.take(wired)
+            if not compact:
+                yield line(wired)
+            elif (short := compacted(wired, told.trace if return_trace else None)) is not None:
+                yield line(short)
+        if is_silent:  # clients expect one frame at least
+            yield f"data:{encode({'session_id': talk.started.conversation_id.hex, 'data': {}})}\n\n".encode()
+        yield DONE
+    except TokenEnded as error:
+        yield ended(error, talk.started.run_id)
+        yield DONE
+    finally:
+        await envelopes.aclose()
+
+
+def compacted(wired: Wired, trace: list[dict[str, Any]] | None) -> Wired | None:
+    """An envelope of the short list (mode C of RAGFlow), or None."""
+    data: dict[str, Any] = {}
+    if wired.name in _COMPACT or wired.name in (run_events.USER_INPUTS, run_events.RUN_FAILED):
+        if wired.name != run_events.NODE_FINISHED or trace is None:
+            return wired
+        data = {**wired.body["data"], "trace": trace}
+    elif wired.name == run_events.WORKFLOW_FINISHED:
+        data = {"usage": wired.body["data"]["usage"]}
+    else:
+        return None
+    return replace(wired, body={**wired.body, "data": data})
+
+
+async def gathered(talk: Talk, request: Request | None = None) -> Told:
+    """The turn to its end. With a request, a client that leaves ends the waiting."""
+    gathering = asyncio.create_task(_gather(talk))
+    leaving = asyncio.create_task(_leaves(request)) if request is not None else None
+    try:
+        await asyncio.wait({gathering, leaving} if leaving else {gathering}, return_when=asyncio.FIRST_COMPLETED)
+        if not gathering.done():
+            raise Refused(DATA, "The client has left.", status=499)  # nobody reads this
+        return gathering.result()
+    finally:
+        gathering.cancel()
+        if leaving is not None:
+            leaving.cancel()
+        await asyncio.gather(gathering, return_exceptions=True)
+
+
+async def _gather(talk: Talk) -> Told:
+    told = Told()
+    envelopes = talk.envelopes()
+    try:
+        async for wired in envelopes:
+            if wired is not None:
+                told.take(wired)
+    finally:
+        await envelopes.aclose()
+    return told
+
+
+async def _leaves(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def ids_of(talk: Talk) -> dict[str, str]:
+    """Headers of a reply, which name the run and its session before anything else does."""
+    return {"X-Run-Id": talk.started.run_id.hex, "X-Session-Id": talk.started.conversation_id.hex}

@@ -1,0 +1,1 @@
+"""Incoming webhooks: security, payload, reply and the trace of a test call."""

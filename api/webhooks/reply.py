@@ -1,0 +1,92 @@
+"""What a webhook's caller gets back: the author's text at once, or what the run has said (http-api 7.4)."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fastapi.responses import Response
+
+from api.http.request_bodies import json_of
+from api.runs.turn import Told
+from canvas.errors import InvalidRequest
+from canvas.events.run_events import CANCELLED_TEXT, RUN_FAILED
+from scheduler.lifecycle.accept import Started
+from store.primitives.json_codec import encode
+
+IMMEDIATELY = "Immediately"
+
+_BODILESS = (204, 205, 304)
+_JSON, _TEXT = "application/json", "text/plain"
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """The reply of a webhook that does not wait. `value` is JSON unless `is_text`."""
+
+    status: int
+    value: Any
+    is_text: bool = False
+
+    def reply(self, started: Started) -> Response:
+        """The reply; an object names the run as well."""
+        if self.is_text:
+            return _reply(self.status, self.value, _TEXT, started)
+        named = {**_ids(started), **self.value} if isinstance(self.value, Mapping) else self.value
+        return _reply(self.status, encode(named), _JSON, started)
+
+
+def template_of(params: Mapping[str, Any]) -> Template | None:
+    """The reply that the author wrote; None where the caller waits for the run.
+
+    Raises InvalidRequest for a status that is none of success or redirection.
+    """
+    if (params.get("execution_mode") or IMMEDIATELY) != IMMEDIATELY:
+        return None
+    settings = params.get("response")
+    written: Mapping[str, Any] = settings if isinstance(settings, Mapping) else {}
+    setting = written.get("status")
+    status = 200 if setting is None or setting == "" else status_in(setting)
+    if status is None or not 200 <= status <= 399:
+        raise InvalidRequest(f"Invalid response status code: {str(setting)[:100]}")
+    body = written.get("body_template")
+    if not isinstance(body, str):
+        return Template(status, body)
+    if not body.strip():
+        return Template(status, None)
+    try:
+        return Template(status, json_of(body))
+    except (ValueError, RecursionError):
+        return Template(status, body, is_text=True)
+
+
+def told_reply(told: Told, started: Started, statuses: Sequence[Any]) -> Response:
+    """The reply when the turn has ended. `statuses` are those that its Messages name; the last one counts."""
+    if told.name == RUN_FAILED or told.was_cancelled:
+        message = told.last.get("message", CANCELLED_TEXT)
+        status, body = 400, {"code": 400, "message": message, "success": False}
+    else:
+        named = [code for code in map(status_in, statuses) if code is not None and 200 <= code <= 599]
+        status = named[-1] if named else 200
+        body = {"message": told.content, "success": True, "code": status}
+    return _reply(status, encode({**body, **_ids(started)}), _JSON, started)
+
+
+def status_in(value: Any) -> int | None:
+    """A status code, also one that is written as a text; None for what is no number."""
+    if isinstance(value, bool):
+        return None
+    try:
+        return int(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+
+def _ids(started: Started) -> dict[str, str]:
+    return {"run_id": started.run_id.hex, "session_id": started.conversation_id.hex}
+
+
+def _reply(status: int, body: str, media_type: str, started: Started) -> Response:
+    headers = {"X-Run-Id": started.run_id.hex}
+    if status in _BODILESS:
+        return Response(status_code=status, headers=headers)
+    return Response(body, status, headers, media_type)

@@ -1,0 +1,299 @@
+"""Runs started by webhooks: let in, map the payload, start, reply; and the trace of tests (http-api 7).
+
+The public route runs the published version, and nobody logs in: the webhook's own security block decides. `/test` runs
+the draft for its owner. What is refused before a run starts is answered with 400 and `{"code": 400, "message"}`; what
+goes wrong here with a status from 500 on, since senders count a 200 as delivered.
+"""
+
+import hashlib
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+from uuid import UUID
+
+from fastapi import APIRouter, Depends, Request
+from fastapi.responses import Response
+
+from api.dependencies import Edge, TheEdge, in_thread
+from api.http.auth import Caller, Principal
+from api.http.errors import ARGUMENT, CONFLICT, Refused, absent, tell_own_failures
+from api.http.idempotency import key_of
+from api.http.query_parameters import AnyQueryRoute
+from api.http.replies import id_of, json_reply, success
+from api.http.request_bodies import read_body
+from api.runs.turn import begin, gathered
+from api.webhooks import trace
+from api.webhooks.payload import Delivery, body_of, content_type_of, payload_of
+from api.webhooks.reply import template_of, told_reply
+from api.webhooks.security import Knock, admit, credential_headers, texts, too_large
+from api.webhooks.token_bucket import TokenBuckets
+from api.webhooks.trace import Trace, page_of, trace_of
+from canvas.document.document import BEGIN
+from canvas.document.secret_fields import Place
+from canvas.errors import Conflict, InvalidCanvas, InvalidRequest
+from canvas.events.stream_sequencer import Position
+from providers.isolation.limited_process import OWNER
+from providers.isolation.untrusted_threads import in_untrusted_thread
+from scheduler.coordinator.run_start import Request as Said
+from scheduler.lifecycle.accept import Start, Started
+from store.agents import versions, webhook_runs
+from store.agents.webhook_runs import Door, Trial
+from store.db.transaction import Transaction
+from store.primitives.ids import new_id
+
+router = APIRouter(tags=["webhooks"], route_class=AnyQueryRoute)
+
+METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD")
+NOT_FOUND = "Canvas not found."
+
+
+@dataclass(frozen=True, slots=True)
+class Webhooks:
+    """What the process keeps for webhooks. `secret` makes the ids of tests."""
+
+    buckets: TokenBuckets
+    secret: str = field(repr=False)
+
+
+def webhooks_of(request: Request) -> Webhooks:
+    """The process's Webhooks."""
+    webhooks: Webhooks = request.app.state.webhooks
+    return webhooks
+
+
+TheWebhooks = Annotated[Webhooks, Depends(webhooks_of)]
+
+
+@dataclass(frozen=True, slots=True)
+class Hook:
+    """A webhook as the version that will run configures it."""
+
+    door: Door
+    version_id: UUID
+    params: Mapping[str, Any] = field(repr=False)
+    is_test: bool
+
+
+async def call_webhook(request: Request, edge: TheEdge, webhooks: TheWebhooks, agent_id: str) -> Response:
+    """Start a run of the published version with this request as its payload."""
+    return await _answered(request, edge, webhooks, agent_id, None)
+
+
+async def test_webhook(
+    request: Request, edge: TheEdge, webhooks: TheWebhooks, principal: Caller, agent_id: str
+) -> Response:
+    """The same with the draft, for its owner, who can follow it under `/webhook/logs`."""
+    return await _answered(request, edge, webhooks, agent_id, principal)
+
+
+for _method in METHODS:  # one by one, since each needs a name of its own in OpenAPI
+    _is_shown = _method != "HEAD"
+    router.add_api_route(
+        "/agents/{agent_id}/webhook", call_webhook, methods=[_method], response_model=None, include_in_schema=_is_shown
+    )
+    router.add_api_route(
+        "/agents/{agent_id}/webhook/test",
+        test_webhook,
+        methods=[_method],
+        response_model=None,
+        include_in_schema=_is_shown,
+    )
+
+
+@router.get("/agents/{agent_id}/webhook/logs")
+async def poll_tests(
+    edge: TheEdge,
+    webhooks: TheWebhooks,
+    principal: Caller,
+    agent_id: str,
+    since_ts: str = "",
+    webhook_id: str = "",
+) -> Response:
+    """What tests of the webhook have done since a moment, one test at a time."""
+    tests = await in_thread(lambda: _tests(edge, principal, agent_id))
+    if not since_ts:
+        return success(_nothing(time.time()))
+    since = _moment(since_ts)
+    if not webhook_id:
+        start = trace.started_after(tests, since)
+        if start is None:
+            return success(_nothing(since))
+        return success({**_nothing(start), "webhook_id": trace.webhook_id(webhooks.secret, start)})
+    test = trace.asked_for(tests, webhooks.secret, webhook_id)
+    if test is None:
+        return success({**_nothing(since), "webhook_id": webhook_id, "finished": True})
+    return success(page_of(await _trace(edge, principal, test), webhook_id, since))
+
+
+# -- a call, step by step ---------------------------------------------------------------------------------------------
+
+
+async def _answered(
+    request: Request, edge: Edge, webhooks: Webhooks, agent_id: str, principal: Principal | None
+) -> Response:
+    tell_own_failures(request)
+    try:
+        hook = await in_thread(lambda: _hook(edge, agent_id, principal))
+        payload = await _payload(request, webhooks, hook)
+        template = template_of(hook.params)
+        start = await in_thread(lambda: _start(request, edge, hook, payload))
+        if template is not None:
+            started = await in_thread(lambda: edge.lifecycle.start_run(start))
+            return template.reply(started)
+        talk = await begin(edge, start.tenant_id, start, token_id=principal.token_id if principal else None)
+        told = await gathered(talk, request)
+        statuses = await in_thread(lambda: _statuses(edge, talk.started))
+    except Conflict as refused:
+        return json_reply({"code": CONFLICT, "message": refused.message}, 409)
+    except InvalidRequest as refused:
+        return json_reply({"code": 400, "message": refused.message}, 400)
+    return told_reply(told, talk.started, statuses)
+
+
+def _hook(edge: Edge, agent_id: str, principal: Principal | None) -> Hook:
+    """The webhook of a canvas. Raises InvalidRequest for what is no webhook.
+
+    Who has shown no token is not told why: an agent without a webhook answers like one that is not there.
+    """
+    try:
+        return _known_hook(edge, agent_id, principal)
+    except InvalidRequest:
+        if principal is not None:
+            raise
+        raise InvalidRequest(NOT_FOUND) from None
+
+
+def _known_hook(edge: Edge, agent_id: str, principal: Principal | None) -> Hook:
+    with edge.database.transaction() as tx:
+        canvas_id = id_of(agent_id)
+        door = webhook_runs.door(tx, canvas_id) if canvas_id is not None else None
+        if door is None or (principal is not None and principal.tenant_id != door.tenant_id):
+            raise InvalidRequest(NOT_FOUND)
+        if door.category == "dataflow_canvas":
+            raise InvalidRequest("Dataflow can not be triggered by webhook.")
+        version_id, params = _configured(tx, edge, door, is_test=principal is not None)
+    return Hook(door, version_id, params, principal is not None)
+
+
+def _configured(tx: Transaction, edge: Edge, door: Door, *, is_test: bool) -> tuple[UUID, Mapping[str, Any]]:
+    """The version that runs, and the params of its Begin."""
+    chosen = versions.snapshot if is_test else versions.latest_released
+    version = chosen(tx, door.tenant_id, door.canvas_id)
+    try:
+        document = edge.versions.get(tx, version.id).document
+    except InvalidCanvas:
+        raise InvalidRequest("Invalid DSL format.") from None
+    begin_node = document.entries.get(BEGIN)
+    if begin_node is None or begin_node.params.get("mode") != "Webhook":
+        raise InvalidRequest("Webhook not configured for this agent.")
+    secrets = edge.secrets_of(door.tenant_id, door.canvas_id)
+    place = Place(begin_node.id, begin_node.name, begin_node.component, "")
+    return version.id, secrets.opened_params(place, begin_node.params)
+
+
+async def _payload(request: Request, webhooks: Webhooks, hook: Hook) -> dict[str, Any]:
+    """The payload of a call that is let in. Raises InvalidRequest."""
+    methods = hook.params.get("methods")
+    if methods and request.method not in [method.strip().upper() for method in texts(methods)]:
+        raise InvalidRequest(f"HTTP method '{request.method}' not allowed for this webhook.")
+    security = hook.params.get("security")
+    headers = _first(request.headers.items())
+    address = request.client.host if request.client else ""
+    knock = Knock(hook.door.canvas_id, address, headers, hook.is_test)
+    most_bytes = await in_thread(lambda: admit(security, knock, webhooks.buckets))
+    OWNER.set(str(hook.door.tenant_id))
+    header = headers.get("content-type", "")
+    content_type = content_type_of(header, hook.params.get("content_types"))
+    body = await body_of(
+        content_type, header, await read_body(request, most_bytes, lambda size: too_large(size, most_bytes))
+    )
+    if hook.is_test:
+        headers.pop("authorization", None)  # the owner's own token, which is no part of what is tested
+    query = _first(request.query_params.multi_items())
+    delivery = Delivery(query, headers, body, content_type)
+    hidden = credential_headers(security)
+    return await in_untrusted_thread(payload_of, hook.params.get("schema"), delivery, hidden)
+
+
+def _first(items: list[tuple[str, str]]) -> dict[str, str]:
+    """Of a name that comes again the first value counts."""
+    return dict(reversed(items))
+
+
+def _start(request: Request, edge: Edge, hook: Hook, payload: Mapping[str, Any]) -> Start:
+    """The run that a call asks for. Raises InvalidCanvas if the version cannot run."""
+    with edge.database.transaction() as tx:
+        edge.checked.version(tx, edge.versions, hook.version_id)
+    mark = webhook_runs.TEST if hook.is_test else webhook_runs.LIVE
+    key = key_of(request)
+    owner = hook.door.tenant_id
+    said = Said(query="", user_id=owner.hex, webhook_payload=payload, options={webhook_runs.MARK: mark})
+    return Start(
+        tenant_id=owner,
+        canvas_id=hook.door.canvas_id,
+        version_id=hook.version_id,
+        request=said,
+        run_id=new_id(),
+        conversation_name="webhook",
+        idempotency=(f"webhook:{mark}:{hook.door.canvas_id.hex}", key, _digest(request, payload)) if key else None,
+    )
+
+
+def _digest(request: Request, payload: Mapping[str, Any]) -> bytes:
+    """SHA-256 of a call. Headers that the schema does not declare differ from one sending to the next."""
+    sent = {name: value for name, value in payload["input"].items() if name in ("query", "body")}
+    said = {name: value for name, value in payload.items() if name != "input"}
+    written = json.dumps([request.method, said, sent], sort_keys=True)
+    return hashlib.sha256(written.encode()).digest()
+
+
+def _statuses(edge: Edge, started: Started) -> list[Any]:
+    with edge.database.transaction() as tx:
+        return webhook_runs.statuses(tx, started.run_id, started.after)
+
+
+# -- tests ------------------------------------------------------------------------------------------------------------
+
+
+def _tests(edge: Edge, principal: Principal, agent_id: str) -> list[Trial]:
+    canvas_id = id_of(agent_id)
+    with edge.database.transaction() as tx:
+        door = webhook_runs.door(tx, canvas_id) if canvas_id is not None else None
+        if door is None or door.tenant_id != principal.tenant_id:
+            raise absent(NOT_FOUND)
+        return webhook_runs.trials(tx, principal.tenant_id, door.canvas_id)
+
+
+async def _trace(edge: Edge, principal: Principal, test: Trial) -> Trace:
+    """A test's trace: times first, so that every event has one that is shown."""
+    times = await in_thread(lambda: _times(edge, test))
+    wired: list[Any] = []
+    position = Position()
+    while True:
+        run, found, reached = await edge.streams.read(principal.tenant_id, test.run_id, position)
+        wired += found
+        if not found or reached.event >= run.last_event:
+            break
+        position = reached
+    return trace_of(wired, times, trace.start_of(test))
+
+
+def _times(edge: Edge, test: Trial) -> list[tuple[int, Any]]:
+    with edge.database.transaction() as tx:
+        return webhook_runs.times(tx, test.run_id)
+
+
+def _moment(text: str) -> float:
+    try:
+        moment = float(text)
+    except ValueError:
+        moment = float("nan")
+    if not 0 <= moment < float("inf"):
+        raise Refused(ARGUMENT, "`since_ts` must be a number of seconds since 1970.")
+    return moment
+
+
+def _nothing(since: float) -> dict[str, Any]:
+    return {"webhook_id": None, "events": [], "next_since_ts": since, "finished": False}

@@ -1,0 +1,283 @@
+"""Whether a call of a webhook is let in: size, address, rate and credentials, in this order (http-api 7.2).
+
+Every refusal is an InvalidRequest in RAGFlow's words. A block that is there and says nothing lets nobody in, and what
+is compared with a secret is compared in constant time.
+"""
+
+import base64
+import hmac
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+from typing import Any, Protocol
+from uuid import UUID
+
+import jwt
+import structlog
+from cryptography.exceptions import UnsupportedAlgorithm
+
+from api.http.request_bodies import declared_size
+from api.webhooks.token_bucket import BucketsAway
+from canvas.errors import InvalidRequest
+
+log = structlog.get_logger()
+
+LARGEST = 10 * 1024 * 1024  # bytes of a body
+WINDOWS = {"second": 1, "minute": 60, "hour": 3600, "day": 86400}  # seconds
+ALGORITHMS = frozenset(f"{family}{bits}" for family in ("HS", "RS", "ES") for bits in (256, 384, 512))
+RESERVED = ("exp", "sub", "aud", "iss", "nbf", "iat")
+
+REQUIRED = "Webhook security is required. Set allow_anonymous to true to permit unauthenticated webhooks."
+
+_SIZE = re.compile(r"(\d{1,12})(kb|mb)", re.ASCII)
+_UNITS = {"kb": 1024, "mb": 1024 * 1024}
+_LONGEST_ECHO = 100  # characters of a setting or an address that a message repeats
+
+
+class Buckets(Protocol):
+    """Counts calls."""
+
+    def take(self, agent_id: UUID, capacity: int, seconds: int) -> bool:
+        """Whether one more call is within the limit. Raises BucketsAway."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Knock:
+    """What is known of a call before its body is read. Names of headers are lower case.
+
+    `is_owner`: the agent's owner tests the webhook. Their own token then stands in `Authorization`, so that
+    credentials which belong there are not asked for.
+    """
+
+    agent_id: UUID
+    address: str
+    headers: Mapping[str, str] = field(repr=False)
+    is_owner: bool = False
+
+
+def admit(security: Any, knock: Knock, buckets: Buckets) -> int:
+    """The bytes that the body of this call may have. Raises InvalidRequest for a call that is not let in."""
+    if not isinstance(security, Mapping) or not security:
+        raise InvalidRequest(REQUIRED)
+    most_bytes = _most_bytes(security.get("max_body_size"))
+    check_size(declared_size(knock.headers) or 0, most_bytes)
+    _check_address(security.get("ip_whitelist"), knock.address)
+    _check_rate(security.get("rate_limit"), knock.agent_id, buckets)
+    _check_credentials(security, knock)
+    return most_bytes
+
+
+def check_size(size: int, most_bytes: int) -> None:
+    """Raise InvalidRequest for a body of more bytes than it may have."""
+    if size > most_bytes:
+        raise too_large(size, most_bytes)
+
+
+def too_large(size: int, most_bytes: int) -> InvalidRequest:
+    """What a body of more bytes than it may have is refused with."""
+    return InvalidRequest(f"Request body too large: {size} > {most_bytes}")
+
+
+def texts(value: Any) -> list[str]:
+    """The texts of a list, or the only one; what is neither has none."""
+    if isinstance(value, str):
+        return [value] if value else []
+    return [item for item in value if isinstance(item, str)] if isinstance(value, list | tuple) else []
+
+
+# -- size, address, rate ----------------------------------------------------------------------------------------------
+
+
+def _most_bytes(setting: Any) -> int:
+    if setting is None or setting == "":
+        return LARGEST
+    written = _SIZE.fullmatch(setting.strip().lower()) if isinstance(setting, str) else None
+    if written is None:
+        raise InvalidRequest("Invalid max_body_size format")
+    most_bytes = int(written[1]) * _UNITS[written[2]]
+    if most_bytes > LARGEST:
+        raise InvalidRequest("max_body_size exceeds maximum allowed size (10MB)")
+    return most_bytes
+
+
+def _check_address(allowed: Any, address: str) -> None:
+    if not allowed:
+        return
+    found = _address(address)
+    if found is None or not any(_lies_in(found, entry) for entry in texts(allowed)):
+        raise InvalidRequest(f"IP {address[:_LONGEST_ECHO]} is not allowed by whitelist")
+
+
+def _address(text: str) -> IPv4Address | IPv6Address | None:
+    """An address; one of IPv4 that came in an IPv6 coat without it."""
+    try:
+        address = ip_address(text)
+    except ValueError:
+        return None
+    return address.ipv4_mapped or address if isinstance(address, IPv6Address) else address
+
+
+def _lies_in(address: IPv4Address | IPv6Address, entry: str) -> bool:
+    try:
+        return address in ip_network(entry.strip(), strict=False)
+    except ValueError:
+        return False  # an entry that is no address lets nobody in
+
+
+def _check_rate(limits: Any, agent_id: UUID, buckets: Buckets) -> None:
+    if not limits:
+        return
+    if not isinstance(limits, Mapping):
+        raise InvalidRequest("rate_limit.limit must be > 0")
+    per = limits.get("per") or "minute"
+    capacity = _whole(limits.get("limit", 60))
+    if capacity is None or capacity <= 0:
+        raise InvalidRequest("rate_limit.limit must be > 0")
+    if not isinstance(per, str) or per not in WINDOWS:
+        raise InvalidRequest(f"Invalid rate_limit.per: {str(per)[:_LONGEST_ECHO]}")
+    try:
+        is_within = buckets.take(agent_id, capacity, WINDOWS[per])
+    except BucketsAway as error:
+        log.warning("rate_limit_not_checked", agent_id=agent_id.hex, error=str(error.__cause__))
+        raise InvalidRequest("Rate limit error: calls cannot be counted now, so none is let in. Try again.") from None
+    if not is_within:
+        raise InvalidRequest("Rate limit error: Too many requests (rate limit exceeded)")
+
+
+def _whole(value: Any) -> int | None:
+    """A number without its fraction, also one that is written as a text."""
+    if isinstance(value, bool):
+        return None
+    try:
+        return int(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+
+# -- credentials ------------------------------------------------------------------------------------------------------
+
+
+def _check_credentials(security: Mapping[str, Any], knock: Knock) -> None:
+    match security.get("auth_type") or "none":
+        case "none":
+            if not _is_said_yes(security.get("allow_anonymous")):
+                raise InvalidRequest(REQUIRED)
+        case "token":
+            _check_token(_block(security, "token"), knock)
+        case "basic":
+            _check_basic(_block(security, "basic_auth"), knock)
+        case "jwt":
+            _check_jwt(_block(security, "jwt"), knock)
+        case other:
+            raise InvalidRequest(f"Unsupported auth_type: {str(other)[:_LONGEST_ECHO]}")
+
+
+def credential_headers(security: Any) -> set[str]:
+    """The headers, in lower case, that carry what this block asks for."""
+    token = _block(security, "token").get("token_header") if isinstance(security, Mapping) else None
+    named = {token.strip().lower()} if isinstance(token, str) else set[str]()
+    return {"authorization", "proxy-authorization", "cookie"} | named
+
+
+def _is_said_yes(value: Any) -> bool:
+    if isinstance(value, str):
+        return value.strip().lower() in ("1", "true", "yes", "on")
+    return isinstance(value, bool | int | float) and bool(value)
+
+
+def _block(security: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    block = security.get(name)
+    return block if isinstance(block, Mapping) else {}
+
+
+def _check_token(block: Mapping[str, Any], knock: Knock) -> None:
+    header, wanted = block.get("token_header"), block.get("token_value")
+    refused = InvalidRequest("Invalid token authentication")
+    if not isinstance(header, str) or not header.strip() or not isinstance(wanted, str) or not wanted:
+        raise refused
+    name = header.strip().lower()
+    if knock.is_owner and name == "authorization":
+        return
+    if not _is_same(_sent(knock.headers.get(name, "")), wanted):
+        raise refused
+
+
+def _check_basic(block: Mapping[str, Any], knock: Knock) -> None:
+    username, password = block.get("username"), block.get("password")
+    refused = InvalidRequest("Invalid Basic Auth credentials")
+    if not isinstance(username, str) or not username or not isinstance(password, str) or not password:
+        raise refused
+    if knock.is_owner:
+        return
+    scheme, _, written = knock.headers.get("authorization", "").partition(" ")
+    try:
+        name, colon, secret = base64.b64decode(written.strip(), validate=True).partition(b":")
+    except ValueError:
+        raise refused from None
+    is_right = [_is_same(name, username), _is_same(secret, password)]  # both are compared, whatever the first says
+    if scheme.lower() != "basic" or not colon or not all(is_right):
+        raise refused
+
+
+def _check_jwt(block: Mapping[str, Any], knock: Knock) -> None:
+    secret = block.get("secret")
+    if not isinstance(secret, str) or not secret.strip():
+        raise InvalidRequest("JWT secret not configured")
+    algorithm = str(block.get("algorithm") or "HS256").strip().upper()
+    claims = None if knock.is_owner else _claims(block, secret, algorithm, _bearer(knock.headers))
+    required = [claim.strip() for claim in texts(block.get("required_claims")) if claim.strip()]
+    for claim in required:
+        if claim in RESERVED:
+            raise InvalidRequest(f"Reserved JWT claim cannot be required: {claim}")
+    for claim in required:
+        if claims is not None and claim not in claims:
+            raise InvalidRequest(f"Missing JWT claim: {claim[:_LONGEST_ECHO]}")
+
+
+def _bearer(headers: Mapping[str, str]) -> str:
+    scheme, _, token = headers.get("authorization", "").strip().partition(" ")
+    if scheme.lower() != "bearer":
+        raise InvalidRequest("Missing Bearer token")
+    if not token.strip():
+        raise InvalidRequest("Empty Bearer token")
+    return token.strip()
+
+
+def _claims(block: Mapping[str, Any], secret: str, algorithm: str, token: str) -> Mapping[str, Any]:
+    if algorithm not in ALGORITHMS:
+        raise InvalidRequest(f"Invalid JWT: the algorithm {algorithm[:_LONGEST_ECHO]} is not supported")
+    audience, issuer = _expected(block, "audience"), _expected(block, "issuer")
+    try:
+        return jwt.decode(
+            token,
+            secret,
+            algorithms=[algorithm],
+            audience=audience,
+            issuer=issuer,
+            options={"verify_aud": bool(audience), "verify_iss": bool(issuer)},
+        )
+    except jwt.PyJWTError as error:
+        raise InvalidRequest(f"Invalid JWT: {error}") from None
+    except (ValueError, TypeError, RecursionError, UnsupportedAlgorithm):  # out of what it is made of
+        raise InvalidRequest("Invalid JWT: it cannot be read with this key") from None
+
+
+def _expected(block: Mapping[str, Any], name: str) -> list[str] | None:
+    """What a claim has to say; None if nothing is set. A setting that is no text is not taken for none."""
+    setting = block.get(name)
+    if not setting:
+        return None
+    if not (wanted := texts(setting)):
+        raise InvalidRequest(f"Invalid JWT: the setting {name} is no text")
+    return wanted
+
+
+def _sent(header: str) -> bytes:
+    """A header's value as it came over the wire."""
+    return header.encode("latin-1", "backslashreplace")
+
+
+def _is_same(given: bytes, wanted: str) -> bool:
+    return hmac.compare_digest(given, wanted.encode())

@@ -1,0 +1,103 @@
+"""What a test of a webhook has done so far, for an editor that polls (http-api 7.5).
+
+A poller first asks from when on it watches, then which test began after that, then for the events of that test newer
+than the last one it has seen. All of it is read from the rows of the run; nothing is written down for it. A `message`
+bears the time at which its turn was closed, and is shown no earlier, so that no poll gets half of one twice.
+"""
+
+import base64
+import hmac
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from api.runs.event_stream import Wired
+from canvas.events.run_events import CANCELLED_TEXT, MESSAGE, MESSAGE_END, RUN_FAILED, USER_INPUTS, WORKFLOW_FINISHED
+from store.agents.webhook_runs import Trial
+
+STEP = 0.000001  # seconds between events that were stored together: times tell them apart, as numbers do
+
+_PURPOSE = b"easel: ids of webhook tests"
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """The events of one test with their times, and whether more will come."""
+
+    events: Sequence[Mapping[str, Any]]
+    is_finished: bool
+
+
+def webhook_id(secret: str, start: float) -> str:
+    """The id under which the test that began then is asked for; only we can make one."""
+    key = hmac.digest(secret.encode(), _PURPOSE, "sha256")
+    return base64.urlsafe_b64encode(hmac.digest(key, f"{start:.6f}".encode(), "sha256")).decode()
+
+
+def started_after(tests: Iterable[Trial], since: float) -> float | None:
+    """When the first test after a moment began; None if none did."""
+    return next((start for start in map(start_of, tests) if start > since), None)
+
+
+def start_of(test: Trial) -> float:
+    """When a test began, in seconds since 1970."""
+    return test.created_at.timestamp()
+
+
+def asked_for(tests: Iterable[Trial], secret: str, wanted: str) -> Trial | None:
+    """The test that an id stands for."""
+    given = wanted.encode("utf-8", "replace")
+    known = ((test, webhook_id(secret, start_of(test)).encode()) for test in tests)
+    return next((test for test, known_id in known if hmac.compare_digest(known_id, given)), None)
+
+
+def trace_of(wired: Sequence[Wired], times: Sequence[tuple[int, datetime]], start: float) -> Trace:
+    """The trace that a run's envelopes make. `times` says when the event of each number was stored."""
+    moments = _rising(times)
+    shown: list[dict[str, Any]] = []
+    turn: list[dict[str, Any]] = []
+    for one in wired:
+        if one.name == MESSAGE:
+            turn.append(one.body)
+            continue
+        moment = moments.get(one.position.event)
+        if moment is None:
+            break  # stored after the times were read: the next poll shows it
+        if one.name in (MESSAGE_END, RUN_FAILED, WORKFLOW_FINISHED):
+            shown += [{"ts": moment, **said} for said in turn]
+            turn.clear()
+        shown += _told(one, moment, start)
+    return Trace(shown, bool(shown) and shown[-1].get("event") == "finished")
+
+
+def page_of(trace: Trace, asked: str, since: float) -> dict[str, Any]:
+    """What of a trace is newer than a moment, as a poller gets it."""
+    newer = [event for event in trace.events if event["ts"] > since]
+    return {
+        "webhook_id": asked,
+        "events": newer,
+        "next_since_ts": newer[-1]["ts"] if newer else since,
+        "finished": trace.is_finished,
+    }
+
+
+def _rising(times: Sequence[tuple[int, datetime]]) -> dict[int, float]:
+    """The time of each number, in the order of numbers: two folds may have begun the other way round."""
+    moments: dict[int, float] = {}
+    last = 0.0
+    for number, stored_at in times:
+        moments[number] = last = max(stored_at.timestamp(), last + STEP)
+    return moments
+
+
+def _told(one: Wired, moment: float, start: float) -> list[dict[str, Any]]:
+    """An event, and after the last of a turn how it went."""
+    end = {"ts": moment, "event": "finished", "elapsed_time": max(0.0, moment - start)}
+    if one.name == RUN_FAILED:
+        error = {"ts": moment, "event": "error", "message": one.body["message"], "error_type": "RunFailed"}
+        return [error, {**end, "success": False}]
+    if one.name in (WORKFLOW_FINISHED, USER_INPUTS):
+        is_cancelled = one.body["data"].get("outputs") == CANCELLED_TEXT
+        return [{"ts": moment, **one.body}, {**end, "success": not is_cancelled}]
+    return [{"ts": moment, **one.body}]

@@ -1,0 +1,58 @@
+"""Work that outlives its request, and a shutdown that comes meanwhile."""
+
+import asyncio
+
+from structlog.testing import capture_logs
+
+from api.http.background import Background
+
+
+async def _a_shutdown() -> tuple[list[str], list[str]]:
+    background, may_end, done = Background(), asyncio.Event(), list[str]()
+
+    async def cancel() -> None:
+        await may_end.wait()
+        done.append("cancelled")
+
+    background.start(cancel())
+    finishing = asyncio.create_task(background.finish(30))
+    await asyncio.sleep(0)
+    before = list(done)
+    may_end.set()
+    await finishing
+
+    return before, done
+
+
+def test_a_shutdown_waits_for_work_that_goes_on() -> None:
+    assert asyncio.run(_a_shutdown()) == ([], ["cancelled"])
+
+
+def test_work_that_does_not_end_is_stopped_and_logged() -> None:
+    async def hang() -> None:
+        await asyncio.Event().wait()
+
+    async def shut_down() -> None:
+        background = Background()
+        background.start(hang())
+        await background.finish(0.01)
+
+    with capture_logs() as logs:
+        asyncio.run(shut_down())
+
+    assert [entry["event"] for entry in logs] == ["background_work_stopped"]
+
+
+def test_work_that_fails_is_logged() -> None:
+    async def fail() -> None:
+        raise ValueError("lost")
+
+    async def shut_down() -> None:
+        background = Background()
+        background.start(fail())
+        await background.finish(30)
+
+    with capture_logs() as logs:
+        asyncio.run(shut_down())
+
+    assert [entry["event"] for entry in logs] == ["background_work_failed"]

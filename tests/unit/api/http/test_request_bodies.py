@@ -1,0 +1,44 @@
+"""Bodies of requests as they are read."""
+
+import asyncio
+import json
+import threading
+from collections.abc import Callable, Coroutine
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from fastapi import Request
+
+from api.dependencies import Edge
+from api.http import request_bodies
+from canvas.document import json_checks
+
+Reads = Callable[[Request, Edge], Coroutine[Any, Any, dict[str, Any]]]
+EDGE = cast("Edge", SimpleNamespace(max_canvas_bytes=8 * request_bodies.LARGE, max_body_bytes=8 * request_bodies.LARGE))
+
+
+def bringing(body: bytes) -> Request:
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return Request({"type": "http", "headers": []}, receive)
+
+
+@pytest.mark.parametrize("reads", [request_bodies.canvas_body, request_bodies.small_body, request_bodies.chat_body])
+def test_large_bodies_are_taken_apart_beside_the_event_loop(reads: Reads, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[int] = []
+    copied = json_checks.copied
+
+    def noted(value: Any) -> Any:
+        threads.append(threading.get_ident())
+        return copied(value)
+
+    monkeypatch.setattr(json_checks, "copied", noted)
+    small, large = {"text": "x"}, {"text": "x" * request_bodies.LARGE}
+
+    assert asyncio.run(reads(bringing(json.dumps(small).encode()), EDGE)) == small
+    assert asyncio.run(reads(bringing(json.dumps(large).encode()), EDGE)) == large
+
+    assert threads[0] == threading.get_ident()
+    assert threads[1] != threading.get_ident()

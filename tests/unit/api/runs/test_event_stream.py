@@ -1,0 +1,34 @@
+"""What came while a listener was busy reaches it as one."""
+
+from itertools import pairwise
+from uuid import uuid4
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from api.runs.event_stream import _joined  # pyright: ignore[reportPrivateUsage]
+from canvas.events.stream_sequencer import Position, Said
+
+TURNS = [uuid4(), uuid4()]
+
+
+def said_in_parts(parts: list[tuple[int, str]]) -> list[Said]:
+    """Parts of turns' texts, one after another."""
+    ends = [0, 0]
+    found: list[Said] = []
+    for turn, text in parts:
+        ends[turn] += len(text)
+        found.append(Said(Position(3, ends[turn]), TURNS[turn], text))
+    return found
+
+
+@given(st.lists(st.tuples(st.integers(0, 1), st.text(min_size=1))))
+def test_texts_that_follow_each_other_are_one_and_no_text_is_lost_or_moved(parts: list[tuple[int, str]]):
+    frames = said_in_parts(parts)
+
+    joined = [frame for frame in _joined([*frames]) if isinstance(frame, Said)]
+
+    for turn in TURNS:
+        assert "".join(f.text for f in joined if f.turn == turn) == "".join(f.text for f in frames if f.turn == turn)
+    assert all(a.turn != b.turn for a, b in pairwise(joined))
+    assert [frame.position for frame in joined[-1:]] == [frame.position for frame in frames[-1:]]

@@ -1,0 +1,118 @@
+"""What a webhook's caller gets back."""
+
+import json
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from api.runs.turn import Told
+from api.webhooks.reply import template_of, told_reply
+from canvas.errors import InvalidRequest
+from canvas.events.run_events import CANCELLED_TEXT
+from scheduler.lifecycle.accept import Started
+
+STARTED = Started(UUID(int=1), UUID(int=2), UUID(int=3), 0)
+IDS = {"run_id": STARTED.run_id.hex, "session_id": STARTED.conversation_id.hex}
+
+
+def at_once(**response: Any) -> Any:
+    template = template_of({"response": response})
+    assert template is not None
+    return template.reply(STARTED)
+
+
+def told(text: str = "", name: str = "workflow_finished", **last: Any) -> Told:
+    return Told(last={"data": {}, **last}, name=name, said={"t": [(0, text)]})
+
+
+@pytest.mark.parametrize(
+    ("written", "content_type", "body"),
+    [
+        ('{"ok": true}', "application/json", {**IDS, "ok": True}),
+        ('{"run_id": "mine"}', "application/json", {**IDS, "run_id": "mine"}),
+        ('{"big": 123456789012345678901234567890}', "application/json", {**IDS, "big": 123456789012345678901234567890}),
+        ({"ok": True}, "application/json", {**IDS, "ok": True}),
+        ("[1, 2]", "application/json", [1, 2]),
+        ("  ", "application/json", None),
+        ("", "application/json", None),
+        (None, "application/json", None),
+        ("Thank you", "text/plain; charset=utf-8", "Thank you"),
+        ('{"a": NaN}', "text/plain; charset=utf-8", '{"a": NaN}'),
+        ("[" * 100_000, "text/plain; charset=utf-8", "[" * 100_000),
+    ],
+)
+def test_an_immediate_reply_is_what_the_author_wrote(written: Any, content_type: str, body: Any) -> None:
+    reply = at_once(body_template=written)
+
+    assert reply.status_code == 200
+    assert reply.headers["content-type"] == content_type
+    assert reply.headers["x-run-id"] == STARTED.run_id.hex
+    assert (bytes(reply.body).decode() if content_type.startswith("text") else json.loads(bytes(reply.body))) == body
+
+
+@pytest.mark.parametrize(("status", "expected"), [(202, 202), ("302", 302), (None, 200), ("", 200), (399, 399)])
+def test_an_immediate_reply_has_the_authors_status(status: Any, expected: int) -> None:
+    assert at_once(status=status).status_code == expected
+
+
+@pytest.mark.parametrize("status", [204, 304])
+def test_a_status_without_a_body_has_none(status: int) -> None:
+    assert at_once(status=status, body_template="text").body == b""
+
+
+@pytest.mark.parametrize("status", [199, 400, 500, 0, -1, "ok", True, [], float("nan")])
+def test_a_status_that_is_neither_success_nor_redirection_is_refused(status: Any) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        at_once(status=status)
+
+    assert caught.value.message == f"Invalid response status code: {status}"
+
+
+@pytest.mark.parametrize("settings", [None, [], "text", 5])
+def test_a_webhook_without_a_reply_answers_null(settings: Any) -> None:
+    template = template_of({"response": settings, "execution_mode": None})
+
+    assert template is not None
+    assert template.reply(STARTED).body == b"null"
+
+
+def test_in_other_modes_the_caller_waits() -> None:
+    assert template_of({"execution_mode": "Streaming", "response": {"status": 500}}) is None
+
+
+def test_who_waits_gets_what_was_said() -> None:
+    reply = told_reply(told("<think>so</think>Hello"), STARTED, [])
+
+    assert reply.status_code == 200
+    assert json.loads(bytes(reply.body)) == {"message": "<think>so</think>Hello", "success": True, "code": 200, **IDS}
+
+
+def test_a_run_that_asks_a_person_has_said_what_it_has_said() -> None:
+    reply = told_reply(told("Who are you?", "user_inputs", data={"inputs": {}}), STARTED, [])
+
+    assert json.loads(bytes(reply.body)) == {"message": "Who are you?", "success": True, "code": 200, **IDS}
+
+
+@pytest.mark.parametrize(
+    ("statuses", "expected"),
+    [([201, 418], 418), ([201, None], 201), (["503"], 503), (["often", 99, 600, True], 200), ([404, "x"], 404)],
+)
+def test_the_last_status_that_a_message_names_is_the_replys(statuses: list[Any], expected: int) -> None:
+    reply = told_reply(told("Hello"), STARTED, statuses)
+
+    assert (reply.status_code, json.loads(bytes(reply.body))["code"]) == (expected, expected)
+
+
+@pytest.mark.parametrize(
+    ("ended", "message"),
+    [
+        (told("half", "run_failed", message="It broke.", data=False), "It broke."),
+        (told("half", data={"outputs": CANCELLED_TEXT}), CANCELLED_TEXT),
+    ],
+)
+def test_a_run_that_did_not_succeed_is_a_bad_request(ended: Told, message: str) -> None:
+    reply = told_reply(ended, STARTED, [200])
+
+    assert reply.status_code == 400
+    assert json.loads(bytes(reply.body)) == {"code": 400, "message": message, "success": False, **IDS}

@@ -1,0 +1,418 @@
+"""Who may call a webhook: size, address, rate and credentials, in this order."""
+
+import base64
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
+
+import jwt
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from api.webhooks.security import LARGEST, REQUIRED, Knock, admit, credential_headers
+from api.webhooks.token_bucket import BucketsAway
+from canvas.errors import InvalidRequest
+
+AGENT = UUID(int=7)
+SECRET = "a secret of at least sixty-four characters, which is what SHA-512 wants"
+OPEN = {"auth_type": "none", "allow_anonymous": True}
+
+
+@dataclass
+class Buckets:
+    """Answers as it is told, and notes what it was asked."""
+
+    answer: bool | Exception = True
+    asked: list[tuple[UUID, int, int]] = field(default_factory=list[tuple[UUID, int, int]])
+
+    def take(self, agent_id: UUID, capacity: int, seconds: int) -> bool:
+        self.asked.append((agent_id, capacity, seconds))
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+
+def let_in(
+    security: Any,
+    headers: Mapping[str, str] | None = None,
+    *,
+    address: str = "203.0.113.9",
+    buckets: Buckets | None = None,
+    is_owner: bool = False,
+) -> int:
+    return admit(security, Knock(AGENT, address, headers or {}, is_owner), buckets or Buckets())
+
+
+def refusal(security: Any, headers: Mapping[str, str] | None = None, **given: Any) -> str:
+    with pytest.raises(InvalidRequest) as caught:
+        let_in(security, headers, **given)
+    return caught.value.message
+
+
+def bearer(claims: Mapping[str, Any], key: Any = SECRET, algorithm: str = "HS256") -> dict[str, str]:
+    return {"authorization": f"Bearer {jwt.encode(dict(claims), key, algorithm)}"}
+
+
+def basic(name: str, password: str) -> dict[str, str]:
+    return {"authorization": "Basic " + base64.b64encode(f"{name}:{password}".encode()).decode()}
+
+
+# -- the block, size, address, rate -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("security", [None, {}, [], "", "none", {"auth_type": "none"}, {"max_body_size": "1mb"}])
+def test_a_webhook_without_security_lets_nobody_in(security: Any) -> None:
+    assert refusal(security) == REQUIRED
+
+
+@pytest.mark.parametrize("said", [True, 1, 2.5, "1", "true", "Yes", " on "])
+def test_anonymous_callers_are_let_in_where_the_author_says_so(said: Any) -> None:
+    assert let_in({"auth_type": "none", "allow_anonymous": said}) == LARGEST
+
+
+@pytest.mark.parametrize("said", [False, 0, "", "0", "false", "no", "perhaps", None, [1], {"a": 1}])
+def test_anonymous_callers_are_refused_unless_the_author_says_so(said: Any) -> None:
+    assert refusal({"auth_type": "none", "allow_anonymous": said}) == REQUIRED
+
+
+@pytest.mark.parametrize(
+    ("setting", "expected"), [(None, LARGEST), ("", LARGEST), ("10MB", LARGEST), ("2kb", 2048), (" 1mb ", 1048576)]
+)
+def test_sizes_are_counted_in_units_of_1024(setting: Any, expected: int) -> None:
+    assert let_in({**OPEN, "max_body_size": setting}) == expected
+
+
+@pytest.mark.parametrize("setting", ["10", "1gb", "mb", "-1kb", "1.5mb", "1 mb", "٣kb", 5, ["1mb"]])
+def test_a_size_that_is_none_is_named(setting: Any) -> None:
+    assert refusal({**OPEN, "max_body_size": setting}) == "Invalid max_body_size format"
+
+
+def test_nobody_may_allow_more_than_ten_megabytes() -> None:
+    refused = refusal({**OPEN, "max_body_size": "11mb"})
+
+    assert refused == "max_body_size exceeds maximum allowed size (10MB)"
+
+
+def test_a_body_that_is_announced_too_large_is_refused_unread() -> None:
+    security = {**OPEN, "max_body_size": "1kb"}
+
+    assert refusal(security, {"content-length": "1025"}) == "Request body too large: 1025 > 1024"
+    assert refusal(security, {"content-length": "9" * 5000}) == f"Request body too large: {'9' * 15} > 1024"
+    assert let_in(security, {"content-length": "1024"}) == 1024
+
+
+@pytest.mark.parametrize(
+    ("allowed", "address"),
+    [
+        ([], "203.0.113.9"),
+        (["203.0.113.9"], "203.0.113.9"),
+        (["10.0.0.0/8", "203.0.113.0/24"], "203.0.113.9"),
+        (["nonsense", "203.0.113.9/24"], "203.0.113.9"),
+        (["203.0.113.9"], "::ffff:203.0.113.9"),
+        (["2001:db8::/32"], "2001:db8::1"),
+        ("203.0.113.9", "203.0.113.9"),
+    ],
+)
+def test_addresses_of_the_whitelist_are_let_in(allowed: Any, address: str) -> None:
+    assert let_in({**OPEN, "ip_whitelist": allowed}, address=address)
+
+
+@pytest.mark.parametrize("allowed", [["203.0.113.8"], ["10.0.0.0/8"], ["nonsense"], [""], {"a": 1}, [1, None]])
+def test_addresses_outside_of_the_whitelist_are_refused(allowed: Any) -> None:
+    assert refusal({**OPEN, "ip_whitelist": allowed}) == "IP 203.0.113.9 is not allowed by whitelist"
+
+
+def test_a_caller_without_an_address_is_on_no_whitelist() -> None:
+    assert refusal({**OPEN, "ip_whitelist": ["0.0.0.0/0"]}, address="") == "IP  is not allowed by whitelist"
+
+
+@pytest.mark.parametrize(
+    ("limits", "expected"),
+    [
+        ({"limit": 5, "per": "second"}, (5, 1)),
+        ({"per": "hour"}, (60, 3600)),
+        ({"limit": "7"}, (7, 60)),
+        ({"limit": 2.9, "per": "day"}, (2, 86400)),
+    ],
+)
+def test_a_call_takes_one_token_of_the_agents_bucket(limits: Any, expected: tuple[int, int]) -> None:
+    buckets = Buckets()
+
+    let_in({**OPEN, "rate_limit": limits}, buckets=buckets)
+
+    assert buckets.asked == [(AGENT, *expected)]
+
+
+@pytest.mark.parametrize("limits", [None, {}])
+def test_without_a_rate_limit_nobody_counts(limits: Any) -> None:
+    buckets = Buckets(BucketsAway())
+
+    assert let_in({**OPEN, "rate_limit": limits}, buckets=buckets)
+
+
+@pytest.mark.parametrize("limit", [0, -1, "0", "many", None, True, [], float("nan"), float("inf")])
+def test_a_limit_has_to_be_positive(limit: Any) -> None:
+    assert refusal({**OPEN, "rate_limit": {"limit": limit}}) == "rate_limit.limit must be > 0"
+
+
+@pytest.mark.parametrize("per", ["week", "Minute", 5, ["minute"]])
+def test_an_unknown_window_is_named(per: Any) -> None:
+    assert refusal({**OPEN, "rate_limit": {"limit": 1, "per": per}}) == f"Invalid rate_limit.per: {per}"
+
+
+def test_who_calls_too_often_is_refused() -> None:
+    refused = refusal({**OPEN, "rate_limit": {"limit": 1}}, buckets=Buckets(False))
+
+    assert refused == "Rate limit error: Too many requests (rate limit exceeded)"
+
+
+def test_calls_that_nobody_can_count_are_refused() -> None:
+    refused = refusal({**OPEN, "rate_limit": {"limit": 1}}, buckets=Buckets(BucketsAway("10.0.0.5:6379")))
+
+    assert refused.startswith("Rate limit error: ")
+    assert "10.0.0.5" not in refused
+
+
+def test_what_is_wrong_first_is_told_first() -> None:
+    security: dict[str, Any] = {
+        "max_body_size": "1kb",
+        "ip_whitelist": ["10.0.0.1"],
+        "rate_limit": {"limit": 1},
+        "auth_type": "token",
+    }
+    buckets = Buckets(False)
+
+    assert refusal(security, {"content-length": "2000"}, buckets=buckets).startswith("Request body too large")
+    assert refusal(security, buckets=buckets).startswith("IP ")
+    assert buckets.asked == []
+    assert refusal(security, address="10.0.0.1", buckets=buckets).startswith("Rate limit error")
+    assert refusal(security, address="10.0.0.1") == "Invalid token authentication"
+
+
+# -- token, basic -----------------------------------------------------------------------------------------------------
+
+TOKEN = {"auth_type": "token", "token": {"token_header": "X-Token", "token_value": "käse"}}
+
+
+def test_a_token_is_compared_as_the_bytes_it_came_in() -> None:
+    assert let_in(TOKEN, {"x-token": "käse".encode().decode("latin-1")})
+    for wrong in ({}, {"x-token": ""}, {"x-token": "kase"}, {"x-other": "käse"}):
+        assert refusal(TOKEN, wrong) == "Invalid token authentication"
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        None,
+        {},
+        {"token_header": "X-Token"},
+        {"token_header": "X-Token", "token_value": ""},
+        {"token_value": "x"},
+        {"token_header": " ", "token_value": "x"},
+        {"token_header": "X-Token", "token_value": None},
+        [],
+    ],
+)
+def test_a_token_that_was_never_set_lets_nobody_in(block: Any) -> None:
+    for headers in ({}, {"x-token": ""}, {"x-token": "None"}, {"": "x"}):
+        assert refusal({"auth_type": "token", "token": block}, headers) == "Invalid token authentication"
+
+
+BASIC = {"auth_type": "basic", "basic_auth": {"username": "ann", "password": "a:b"}}
+
+
+def test_basic_credentials_are_name_and_password() -> None:
+    assert let_in(BASIC, basic("ann", "a:b"))
+    written = basic("ann", "a:b")["authorization"].removeprefix("Basic ")
+    for wrong in (
+        {},
+        basic("ann", "a"),
+        basic("bob", "a:b"),
+        basic("", ""),
+        {"authorization": "Basic"},
+        {"authorization": "Basic ???"},
+        {"authorization": f"Bearer {written}"},
+        {"authorization": "Basic " + base64.b64encode(b"ann").decode()},
+        {"authorization": "Basic \xe9"},
+    ):
+        assert refusal(BASIC, wrong) == "Invalid Basic Auth credentials"
+
+
+@pytest.mark.parametrize("block", [None, {}, {"username": "", "password": ""}, {"username": "ann"}, {"password": "x"}])
+def test_basic_credentials_that_were_never_set_let_nobody_in(block: Any) -> None:
+    for headers in ({}, basic("", ""), basic("ann", ""), basic("", "x")):
+        assert refusal({"auth_type": "basic", "basic_auth": block}, headers) == "Invalid Basic Auth credentials"
+
+
+@pytest.mark.parametrize("auth_type", ["hmac", "Token", "oauth", 5, ["none"]])
+def test_what_nobody_can_check_lets_nobody_in(auth_type: Any) -> None:
+    security = {"auth_type": auth_type, "allow_anonymous": True, "hmac": {"header": "X", "secret": "s"}}
+
+    assert refusal(security) == f"Unsupported auth_type: {auth_type}"
+
+
+# -- jwt --------------------------------------------------------------------------------------------------------------
+
+
+def jwt_security(**block: Any) -> dict[str, Any]:
+    return {"auth_type": "jwt", "jwt": {"secret": SECRET, **block}}
+
+
+def test_a_signed_token_lets_in() -> None:
+    later = int(time.time()) + 60
+
+    assert let_in(jwt_security(), bearer({"exp": later}))
+    assert let_in(jwt_security(algorithm="hs512"), bearer({}, algorithm="HS512"))
+    assert let_in(jwt_security(), bearer({"aud": "anybody", "iss": "anybody"}))
+    assert let_in(
+        jwt_security(audience="us", issuer="them", required_claims=["role"]),
+        bearer({"aud": ["us", "you"], "iss": "them", "role": None}),
+    )
+
+
+def test_a_public_key_is_the_secret_of_asymmetric_tokens() -> None:
+    key = ec.generate_private_key(ec.SECP256R1())
+    public = key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo).decode()
+    security = jwt_security(secret=public, algorithm="ES256")
+
+    assert let_in(security, bearer({"a": 1}, key, "ES256"))
+    other = ec.generate_private_key(ec.SECP256R1())
+    assert refusal(security, bearer({"a": 1}, other, "ES256")).startswith("Invalid JWT: ")
+    assert refusal(security, bearer({"a": 1}, "x" * 32)).startswith("Invalid JWT: ")  # signed with what is public
+
+
+@pytest.mark.parametrize(
+    ("block", "headers", "expected"),
+    [
+        ({"secret": ""}, bearer({}), "JWT secret not configured"),
+        ({"secret": None}, {}, "JWT secret not configured"),
+        ({}, {}, "Missing Bearer token"),
+        ({}, basic("a", "b"), "Missing Bearer token"),
+        ({}, {"authorization": "Bearer"}, "Empty Bearer token"),
+        ({}, {"authorization": "Bearer  "}, "Empty Bearer token"),
+        ({}, {"authorization": "Bearer x"}, "Invalid JWT: Not enough segments"),
+        ({}, bearer({"exp": 1}), "Invalid JWT: Signature has expired"),
+        ({}, bearer({}, "x" * 40), "Invalid JWT: Signature verification failed"),
+        ({"required_claims": ["role"]}, bearer({"rolle": 1}), "Missing JWT claim: role"),
+        ({"required_claims": "role"}, bearer({}), "Missing JWT claim: role"),
+        *(
+            ({"required_claims": ["role", name]}, bearer({}), f"Reserved JWT claim cannot be required: {name}")
+            for name in ("exp", "sub", "aud", "iss", "nbf", "iat")
+        ),
+        ({"algorithm": "none"}, bearer({}), "Invalid JWT: the algorithm NONE is not supported"),
+        ({"algorithm": "PS256"}, bearer({}), "Invalid JWT: the algorithm PS256 is not supported"),
+        ({"audience": 5}, bearer({}), "Invalid JWT: the setting audience is no text"),
+    ],
+)
+def test_a_token_that_does_not_let_in_is_told_why(block: Any, headers: Any, expected: str) -> None:
+    assert refusal(jwt_security(**block), headers) == expected
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        {"audience": "us"},
+        {"issuer": "us"},
+        {"algorithm": "HS384"},
+        {"algorithm": "RS256"},
+        {"algorithm": "ES256", "secret": "-----BEGIN PUBLIC KEY-----\nx\n-----END PUBLIC KEY-----"},
+    ],
+)
+def test_a_token_for_others_does_not_let_in(block: Any) -> None:
+    refused = refusal(jwt_security(**block), bearer({"aud": "you", "iss": "you"}))
+
+    assert refused.startswith("Invalid JWT: ")
+    assert SECRET not in refused
+
+
+def test_a_token_of_nothing_but_brackets_is_no_accident() -> None:
+    deep = base64.urlsafe_b64encode(b"[" * 30_000).decode()
+
+    assert refusal(jwt_security(), {"authorization": f"Bearer {deep}.x.x"}).startswith("Invalid JWT: ")
+
+
+# -- tests by the owner, and anything at all --------------------------------------------------------------------------
+
+
+def test_an_owner_who_tests_need_not_put_two_things_into_one_header() -> None:
+    own = {"authorization": "Bearer easel_owner"}
+
+    assert let_in(BASIC, own, is_owner=True)
+    assert let_in(jwt_security(required_claims=["role"]), own, is_owner=True)
+    authorization = {"token_header": "Authorization", "token_value": "x"}
+    assert let_in({"auth_type": "token", "token": authorization}, own, is_owner=True)
+
+
+def test_an_owner_who_tests_is_told_what_would_let_nobody_in() -> None:
+    own = {"authorization": "Bearer easel_owner"}
+
+    assert refusal(None, own, is_owner=True) == REQUIRED
+    assert refusal(TOKEN, own, is_owner=True) == "Invalid token authentication"
+    assert refusal(jwt_security(secret=""), own, is_owner=True) == "JWT secret not configured"
+    assert refusal({"auth_type": "basic"}, own, is_owner=True) == "Invalid Basic Auth credentials"
+
+
+def test_headers_that_carry_credentials_are_known() -> None:
+    assert credential_headers(TOKEN) == {"authorization", "proxy-authorization", "cookie", "x-token"}
+    assert credential_headers(None) == {"authorization", "proxy-authorization", "cookie"}
+
+
+def test_no_secret_shows_in_a_repr() -> None:
+    assert "easel_owner" not in repr(Knock(AGENT, "", {"authorization": "easel_owner"}))
+
+
+LATIN = st.text(st.characters(max_codepoint=255, exclude_characters="\x00\r\n"), max_size=20)
+JSON: st.SearchStrategy[Any] = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=5), inner, max_size=2),
+    max_leaves=4,
+)
+NAMES = st.sampled_from(("none", "token", "basic", "jwt"))
+BLOCK = st.dictionaries(
+    st.sampled_from(
+        [
+            "token_header",
+            "token_value",
+            "username",
+            "password",
+            "secret",
+            "algorithm",
+            "audience",
+            "issuer",
+            "required_claims",
+            "limit",
+            "per",
+        ]
+    ),
+    JSON | st.sampled_from(["HS256", "ES256", "x", "authorization", SECRET]),
+)
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    security=st.fixed_dictionaries(
+        {},
+        optional={
+            "max_body_size": JSON,
+            "ip_whitelist": JSON,
+            "rate_limit": JSON | BLOCK,
+            "auth_type": NAMES | JSON,
+            "allow_anonymous": JSON,
+            "token": JSON | BLOCK,
+            "basic_auth": JSON | BLOCK,
+            "jwt": JSON | BLOCK,
+        },
+    ),
+    headers=st.dictionaries(st.sampled_from(("authorization", "content-length", "x")), LATIN),
+)
+def test_whatever_is_configured_and_sent_a_call_is_let_in_or_refused(security: Any, headers: dict[str, str]) -> None:
+    with suppress(InvalidRequest):  # anything else is an accident
+        most_bytes = let_in(security, headers)
+        assert 0 <= most_bytes <= LARGEST
+        assert security.get("allow_anonymous") or security.get("auth_type") in ("token", "basic", "jwt")

@@ -1,0 +1,110 @@
+"""The trace of a test, and what a poller gets of it."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from api.runs.event_stream import Wired
+from api.webhooks.trace import asked_for, page_of, start_of, started_after, trace_of, webhook_id
+from canvas.events.stream_sequencer import Position
+from store.agents.webhook_runs import Trial
+from store.primitives.ids import new_id
+
+NOON = datetime(2026, 5, 4, 12, tzinfo=UTC)
+START = NOON.timestamp()
+
+
+def wired(number: int, name: str, **data: Any) -> Wired:
+    body = (
+        {"event": name, "data": data} if name != "run_failed" else {"code": 500, "message": "It broke.", "data": False}
+    )
+    return Wired(Position(number), body, name)
+
+
+def said(number: int, text: str) -> Wired:
+    return wired(number, "message", content=text)
+
+
+def at(*seconds: float) -> list[tuple[int, datetime]]:
+    """The times of the events 1, 2, ..., in seconds after noon."""
+    return [(number, NOON + timedelta(seconds=after)) for number, after in enumerate(seconds, start=1)]
+
+
+def names(events: Any) -> list[str]:
+    return [event["event"] for event in events]
+
+
+ALL = [
+    wired(1, "workflow_started"),
+    wired(2, "node_started"),
+    said(2, "Hel"),
+    said(2, "lo"),
+    wired(3, "message_end"),
+    wired(4, "workflow_finished", outputs={}),
+]
+
+
+def test_a_run_that_ended_is_followed_by_how_it_went() -> None:
+    trace = trace_of(ALL, at(0, 1, 2, 3), START)
+
+    assert trace.is_finished
+    assert names(trace.events[-2:]) == ["workflow_finished", "finished"]
+    assert trace.events[-1] == {"ts": START + 3, "event": "finished", "elapsed_time": 3.0, "success": True}
+
+
+def test_a_failure_and_a_cancel_are_no_success() -> None:
+    failed = trace_of([wired(1, "workflow_started"), wired(2, "run_failed")], at(0, 1), START)
+    cancelled = trace_of([wired(1, "workflow_finished", outputs="Task has been canceled")], at(1), START)
+
+    assert names(failed.events) == ["workflow_started", "error", "finished"]
+    assert failed.events[1]["message"] == "It broke."
+    assert [trace.events[-1]["success"] for trace in (failed, cancelled)] == [False, False]
+
+
+def test_a_text_is_shown_when_its_turn_is_closed() -> None:
+    open_turn = trace_of(ALL[:4], at(0, 1), START)
+    closed = trace_of(ALL[:5], at(0, 1, 2), START)
+
+    assert names(open_turn.events) == ["workflow_started", "node_started"]
+    assert names(closed.events[2:]) == ["message", "message", "message_end"]
+    assert {event["ts"] for event in closed.events[2:]} == {START + 2}
+    assert not closed.is_finished
+
+
+def test_polls_together_get_every_event_once_however_the_run_goes_on_between_them() -> None:
+    times = at(0, 0, 2, 1)  # stored together; and a later fold whose transaction began earlier
+    since, seen = START - 1, list[Any]()
+
+    for stored in range(1, len(ALL) + 1):
+        shown = ALL[:stored]
+        page = page_of(trace_of(shown, times[: shown[-1].position.event], START), "id", since)
+        seen += page["events"]
+        since = page["next_since_ts"]
+
+    assert names(seen) == [*(one.body["event"] for one in ALL), "finished"]
+    assert page_of(trace_of(ALL, times, START), "id", since) == {
+        "webhook_id": "id",
+        "events": [],
+        "next_since_ts": since,
+        "finished": True,
+    }
+
+
+def test_an_event_that_was_stored_after_the_times_were_read_waits_for_the_next_poll() -> None:
+    assert names(trace_of(ALL, at(0, 1, 2), START).events)[-1] == "message_end"
+
+
+def test_a_poller_is_given_the_first_test_that_began_after_its_moment() -> None:
+    trials = [Trial(new_id(), NOON + timedelta(seconds=seconds)) for seconds in (0, 5, 9)]
+
+    assert started_after(trials, START - 1) == START
+    assert started_after(trials, START) == START + 5
+    assert started_after(trials, START + 9) is None
+
+
+def test_only_ids_of_ours_name_a_test() -> None:
+    trials = [Trial(new_id(), NOON), Trial(new_id(), NOON + timedelta(microseconds=1))]
+    ids = [webhook_id("secret", start_of(trial)) for trial in trials]
+
+    assert [asked_for(trials, "secret", given) for given in ids] == trials
+    for wrong in ("", "x", "ä\ud800", str(START), webhook_id("another", START), ids[0][:-2]):
+        assert asked_for(trials, "secret", wrong) is None
