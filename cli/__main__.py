@@ -15,42 +15,42 @@ import typer
 from typer.core import TyperGroup
 
 from canvas.errors import ExecutorError
-from cli import output
-from cli.exits import Exit, exit_of
+from cli.shell import output
+from cli.shell.exit_codes import Exit, exit_of
 from settings import InvalidSettings
 
 COMMANDS: Mapping[str, str] = MappingProxyType(
     {
-        "run": "cli.run:run",
-        "start": "cli.start:start",
-        "resume": "cli.run:resume",
-        "cancel": "cli.cancel:cancel",
-        "runs": "cli.runs:runs",
-        "show": "cli.runs:show",
-        "explain": "cli.explain:explain_run",
-        "events": "cli.events:events",
-        "validate": "cli.validate:validate",
-        "import": "cli.canvases:import_file",
-        "export": "cli.canvases:export",
-        "publish": "cli.canvases:publish",
-        "agents": "cli.canvases:agents",
-        "models": "cli.models:models",
-        "kb": "cli.knowledge:kb",
-        "mcp": "cli.mcp:mcp",
-        "budget": "cli.budget:budget",
-        "memory": "cli.memories:memory",
-        "tokens": "cli.tenants:tokens",
-        "secrets": "cli.secrets:secrets",
-        "up": "cli.up:up",
-        "doctor": "cli.doctor:doctor",
-        "migrate": "cli.database:migrate",
-        "api": "cli.processes:api",
-        "worker": "cli.processes:worker",
-        "scheduler": "cli.processes:scheduler",
-        "sweeper": "cli.processes:sweeper",
-        "flower": "cli.processes:flower",
+        "run": "cli.runs.run:run",
+        "start": "cli.runs.start:start",
+        "resume": "cli.runs.run:resume",
+        "cancel": "cli.runs.cancel:cancel",
+        "runs": "cli.runs.runs:runs",
+        "show": "cli.runs.runs:show",
+        "explain": "cli.runs.explain:explain_run",
+        "events": "cli.runs.events:events",
+        "validate": "cli.agents.validate:validate",
+        "import": "cli.agents.canvases:import_file",
+        "export": "cli.agents.canvases:export",
+        "publish": "cli.agents.canvases:publish",
+        "agents": "cli.agents.canvases:agents",
+        "models": "cli.models.models:models",
+        "kb": "cli.admin.knowledge:kb",
+        "mcp": "cli.admin.mcp:mcp",
+        "budget": "cli.admin.budget:budget",
+        "memory": "cli.admin.memories:memory",
+        "tokens": "cli.admin.tenants:tokens",
+        "secrets": "cli.admin.secrets:secrets",
+        "up": "cli.server.up:up",
+        "doctor": "cli.server.doctor:doctor",
+        "migrate": "cli.admin.database:migrate",
+        "api": "cli.server.processes:api",
+        "worker": "cli.server.processes:worker",
+        "scheduler": "cli.server.processes:scheduler",
+        "sweeper": "cli.server.processes:sweeper",
+        "flower": "cli.server.processes:flower",
         "conformance": "cli.conformance.command:conformance",
-        "bench": "cli.bench:bench",
+        "bench": "cli.admin.bench:bench",
     }
 )
 """Name on the command line -> module and function; what is a Typer there has commands of its own."""

@@ -23,7 +23,7 @@ def conformance(
     include_deviations: Annotated[bool, typer.Option(help="Also judge cases that name deviations.")] = False,
 ) -> None:
     """Play recorded cases and compare. One line for each that fails, then the totals; exits 1 if any failed."""
-    from cli.conformance.runner import Fixtures, play_all, stage
+    from cli.conformance.play.runner import Fixtures, play_all, stage
 
     try:
         found = [case for folder in folders for case in load_folder(folder)]

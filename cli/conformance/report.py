@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from cli.conformance.agreement import NOTHING
-from cli.conformance.compare import Difference
+from cli.conformance.compare.agreement import NOTHING
+from cli.conformance.compare.compare import Difference
 
 _WIDTH = 160  # of each side of a difference; a line is read in a terminal
 _CONTEXT = 40  # what is shown of two long texts before they part

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cli import home
+from cli.shell import home
 from tests.acceptance.conftest import PATIENCE, ROOT, Easel, runner
 
 SENDER, ASKER = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "enqueue.md").read_text(), re.DOTALL)

@@ -8,8 +8,8 @@ from pydantic import SecretStr
 
 import embedded
 from cli.conformance.cases import Case
+from cli.conformance.play.runner import Fixtures, judge, stage
 from cli.conformance.report import Verdict
-from cli.conformance.runner import Fixtures, judge, stage
 from local import Engine
 from settings import Settings
 from tests import services as test_services

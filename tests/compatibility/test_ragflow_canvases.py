@@ -15,8 +15,8 @@ import pytest
 from canvas.document import parsing
 from canvas.validation import check
 from cli.conformance.cases import load_case
-from cli.conformance.compare import Observed, Played, Refusal
-from cli.conformance.runner import Fixtures, play
+from cli.conformance.compare.compare import Observed, Played, Refusal
+from cli.conformance.play.runner import Fixtures, play
 from components.checks.check import findings_of
 from local import Engine
 from providers.interfaces import Program, ProgramResult, Search, Services

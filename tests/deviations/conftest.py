@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from cli.conformance import runner
+from cli.conformance.play import runner
 from embedded import Services
 from settings import Settings
 from tests import services as test_services

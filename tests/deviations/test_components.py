@@ -11,7 +11,7 @@ from sqlalchemy import select
 
 from canvas.errors import AddressRefused
 from canvas.outcome import Chose, Finished, Waiting
-from cli.conformance import runner
+from cli.conformance.play import runner
 from components.browsing.uploads import Source, collected
 from components.nodes.data.data_operations import data_operations
 from components.nodes.data.excel_processor import excel_processor

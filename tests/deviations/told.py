@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 import local
-from cli.conformance import runner
 from cli.conformance.cases import Case, CaseRun, HttpRoute, Recording, load_case
-from cli.conformance.compare import Difference, Observed, Played, Refusal, compare
-from cli.conformance.normalise import plain, plain_events
+from cli.conformance.compare.compare import Difference, Observed, Played, Refusal, compare
+from cli.conformance.compare.normalise import plain, plain_events
+from cli.conformance.play import runner
 
 RECORDINGS = Path(__file__).parent.parent / "recordings"
 

@@ -7,9 +7,9 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import text
 
-from cli import checks
-from cli.checks import Finding, Level
-from cli.servers import Found
+from cli.server import checks
+from cli.server.checks import Finding, Level
+from cli.shell.servers import Found
 from settings import Settings
 from store.db.database import Database
 from store.monitoring import queue_probes

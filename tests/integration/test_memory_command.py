@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from cli.__main__ import main
-from cli.options import LOCAL
+from cli.shell.options import LOCAL
 from store.db.database import Database
 from store.knowledge import memories
 from store.tenants import tenants

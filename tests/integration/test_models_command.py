@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from cli import checks
-from cli.checks import Level
+from cli.server import checks
+from cli.server.checks import Level
 from settings import Settings
 from store.db.database import Database
 from store.primitives.encryption import SealingKey

@@ -14,8 +14,8 @@ from sqlalchemy.exc import OperationalError
 
 from api.app import Figures, create_app
 from canvas.errors import ExecutorError
-from cli import checks
-from cli.checks import Level
+from cli.server import checks
+from cli.server.checks import Level
 from settings import Settings
 from store.db import poolers
 from store.db.database import Database

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from cli import checks
-from cli.checks import Level
+from cli.server import checks
+from cli.server.checks import Level
 from settings import Settings
 from telemetry import VERSION
 from tests.pgbouncer import free_port

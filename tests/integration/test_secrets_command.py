@@ -12,7 +12,8 @@ import pytest
 from sqlalchemy import text
 
 import settings
-from cli import checks, drafts
+from cli.agents import drafts
+from cli.server import checks
 from components import plugins, registry, tools
 from components.tools.framework.base import Tool, ToolParams, ToolResult
 from store.agents import canvases, versions

@@ -5,7 +5,7 @@ import sys
 
 
 def test_running_a_canvas_imports_neither_web_server_nor_model_library():
-    program = "import sys, cli.turn, cli.run; print(*sys.modules)"
+    program = "import sys, cli.runs.turn, cli.runs.run; print(*sys.modules)"
 
     imported = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
 

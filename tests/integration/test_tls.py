@@ -14,8 +14,8 @@ import pytest
 import redis
 from kombu.exceptions import OperationalError
 
-from cli import checks
-from cli.checks import Level
+from cli.server import checks
+from cli.server.checks import Level
 from scheduler.messaging.celery_app import make_app
 from scheduler.messaging.redis_bus import Bus
 from tests.certificates import Certificates, signed

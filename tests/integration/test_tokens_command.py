@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 from sqlalchemy import text
 
-from cli import checks
+from cli.server import checks
 from store.agents import canvases
 from store.db.database import Database
 from store.tenants import tenants

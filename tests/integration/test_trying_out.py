@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from canvas.errors import InvalidRequest, ModelError
-from cli.trying_out import SILENCE, Told, Tried, chosen, silence
+from cli.models.model_test import SILENCE, Told, Tried, chosen, silence
 from providers.http.address_policy import Guard
 from providers.http.client import Outgoing
 from providers.models.billing.metering import Meter

@@ -9,8 +9,8 @@ import pytest
 from structlog.testing import capture_logs
 
 import telemetry
-from cli import checks
-from cli.checks import Level
+from cli.server import checks
+from cli.server.checks import Level
 from settings import Settings
 
 

@@ -11,7 +11,7 @@ from sqlalchemy import text
 
 from canvas.document import defaults
 from canvas.document.document import Document
-from cli import drafts
+from cli.agents import drafts
 from settings import Settings
 from store.agents import canvases
 from store.db.database import Database

@@ -7,7 +7,7 @@ import pytest
 
 from canvas.errors import Conflict, InvalidCanvas, ModelError, NotFound, StateError
 from cli.__main__ import COMMANDS, main
-from cli.exits import Exit, exit_of
+from cli.shell.exit_codes import Exit, exit_of
 
 
 def test_help_lists_every_command_with_what_it_does(capsys: pytest.CaptureFixture[str]):

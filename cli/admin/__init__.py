@@ -1,0 +1,1 @@
+"""Commands for operators: tenants, tokens, budgets, databases, knowledge, MCP servers."""

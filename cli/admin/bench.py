@@ -1,0 +1,45 @@
+"""`easel bench`: what a step costs, beside a control written by hand, on this machine and now."""
+
+import signal
+import sys
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+
+from canvas.errors import InvalidRequest
+from cli.shell import output
+from cli.shell.exit_codes import Exit
+from settings import load
+
+
+def bench(
+    only: Annotated[str | None, typer.Option(help="Workloads, for example W1,W3.", metavar="NAMES")] = None,
+    repetitions: Annotated[int, typer.Option(min=1, help="How often each is measured.")] = 3,
+    workers: Annotated[int, typer.Option(min=1, help="Worker processes of Easel.")] = 2,
+    json: Annotated[Path | None, typer.Option(help="Also write everything to this file.")] = None,
+    quick: Annotated[bool, typer.Option(help="A little of everything, once: whether it works, not how fast.")] = False,
+) -> None:
+    """Measure Easel against Celery and PostgreSQL used by hand; a table in Markdown. Takes ten minutes."""
+    from bench.match import match
+    from bench.table import markdown, told
+    from bench.workloads import FULL, QUICK, workloads
+
+    known = workloads(QUICK if quick else FULL)
+    names = [name.strip() for name in only.split(",")] if only else list(known)
+    if unknown := [name for name in names if name not in known]:
+        raise InvalidRequest(f"There is no workload {', '.join(unknown)}. Pick from: {', '.join(known)}.")
+    signal.signal(signal.SIGTERM, _end)
+    settings = load()
+    with match(settings.database_url, settings.redis_url, workers) as sides:
+        played = sides.play([known[name] for name in names], 1 if quick else repetitions, output.tell)
+    if json is not None:
+        json.write_text(told(played), encoding="utf-8")
+    output.say(markdown(played))
+    if not all(one.is_complete for one in played):
+        raise typer.Exit(Exit.FAILED)
+
+
+def _end(number: int, frame: object) -> NoReturn:
+    """End as Ctrl-C does, so that processes are stopped and databases dropped."""
+    sys.exit(128 + number)

@@ -1,0 +1,93 @@
+"""Budgets: `easel budget set`, `show`, `clear`."""
+
+from datetime import UTC, datetime
+from typing import Annotated
+from uuid import UUID
+
+import typer
+
+from canvas.budget import SCOPES, Scope, in_words, limits_of, scope_of, told_account
+from canvas.errors import InvalidRequest, NotFound
+from cli.runs import inputs
+from cli.shell import output
+from cli.shell.connection import opened, run_of, tenant_of
+from cli.shell.options import LOCAL, AsJson, Calls, Currency, Money, OfTenant, Seconds, Tokens
+from store.db.transaction import Transaction
+from store.tables.budgets import EACH
+from store.tenants import budgets
+from store.tenants.budgets import Kept, Written
+
+budget = typer.Typer(help="Budgets: what runs, sessions, a tenant and its days may spend.", no_args_is_help=True)
+
+What = Annotated[str, typer.Argument(help=f"One of {', '.join(SCOPES)}.", metavar="SCOPE")]
+Whose = Annotated[str | None, typer.Argument(help="Of which run or session; none: of each.", metavar="ID")]
+
+
+@budget.command("set")
+def set_limits(
+    scope: What,
+    of: Whose = None,
+    tokens: Tokens = None,
+    calls: Calls = None,
+    seconds: Seconds = None,
+    money: Money = None,
+    currency: Currency = None,
+    tenant: OfTenant = LOCAL,
+) -> None:
+    """Set limits; others of the same budget stay. They count from a run's next call of a model."""
+    chosen = scope_of(scope)
+    limits = inputs.budget_of(tokens, calls, seconds, money, currency)
+    if limits is None:
+        raise InvalidRequest("Give at least one limit: --tokens, --calls, --seconds or --money.")
+    with opened() as connection:
+        with connection.database.transaction() as tx:
+            tenant_id = tenant_of(tx, tenant)
+            scope_id = _id(tx, chosen, of, tenant_id)
+        written = Written(chosen, scope_id, limits_of(limits))
+        connection.lifecycle.set_budget(tenant_id, written)
+    told = ", ".join(in_words(measure, amount) for measure, amount in written.limits.items())
+    output.tell(f"{_name(chosen, of)} may spend {told}.")
+
+
+@budget.command()
+def show(tenant: OfTenant = LOCAL, as_json: AsJson = False) -> None:
+    """Show a tenant's budgets, what is spent, and what calls under way have reserved."""
+    with opened() as connection, connection.database.transaction() as tx:
+        tenant_id = tenant_of(tx, tenant)
+        found = budgets.shown(tx, tenant_id, datetime.now(UTC).date())
+    columns = ("scope", "id", "measure", "currency", "limit", "spent", "reserved")
+    rows = [{"currency": "", **told_account(each.account), "id": _shown_id(each, tenant_id)} for each in found]
+    output.table(rows, columns, as_json=as_json, empty="There are no budgets. `easel budget set day --tokens N`.")
+
+
+@budget.command()
+def clear(scope: What, of: Whose = None, tenant: OfTenant = LOCAL) -> None:
+    """Take all limits of a budget away."""
+    chosen = scope_of(scope)
+    with opened() as connection, connection.database.transaction() as tx:
+        tenant_id = tenant_of(tx, tenant)
+        if not budgets.remove(tx, tenant_id, chosen, _id(tx, chosen, of, tenant_id)):
+            raise NotFound(f"{_name(chosen, of)} has no budget. `easel budget show` lists them.")
+    output.tell(f"{_name(chosen, of)} has no budget of its own any more.")
+
+
+def _id(tx: Transaction, scope: Scope, of: str | None, tenant_id: UUID) -> UUID:
+    if scope in ("tenant", "day"):
+        if of is not None:
+            raise InvalidRequest(f"The budget of the {scope} is that of --tenant, and takes no id.")
+        return tenant_id
+    if of is None:
+        return EACH
+    return run_of(tx, tenant_id, of) if scope == "run" else inputs.id_of(of, scope)
+
+
+def _name(scope: Scope, of: str | None) -> str:
+    if scope in ("tenant", "day"):
+        return "The tenant" if scope == "tenant" else "The tenant's day"
+    return f"{scope.capitalize()} {of}" if of is not None else f"Each {scope}"
+
+
+def _shown_id(kept: Kept, tenant_id: UUID) -> str:
+    if kept.scope_id == tenant_id:
+        return ""
+    return "each" if kept.scope_id == EACH else kept.scope_id.hex

@@ -1,0 +1,256 @@
+"""Knowledge bases: `easel kb`."""
+
+import asyncio
+import mimetypes
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated, Any
+from uuid import UUID
+
+import typer
+
+from canvas.errors import ExecutorError, InvalidRequest, NotFound
+from cli.models.tenant_models import asking, embedding_of, models_of, searched_by
+from cli.shell import output
+from cli.shell.connection import Connection, opened
+from cli.shell.exit_codes import Exit
+from cli.shell.options import LOCAL, AsJson, ByWords, Embedding, OfTenant, Question, Threshold, WordsOnly
+from knowledge.bases.chunking import DEFAULTS
+from knowledge.bases.ingestion import Ingestion, storage_of
+from knowledge.bases.search import Library, Wanted
+from knowledge.index.index_cache import Shelf
+from store.files.blobs import Blobs
+from store.knowledge import bases as knowledge_bases
+from store.knowledge import documents as knowledge_documents
+from store.knowledge.bases import Base
+from store.knowledge.documents import Document
+
+kb = typer.Typer(help="Knowledge bases: create, add, search, list, rm.", no_args_is_help=True)
+
+LOOK_EVERY = 0.2  # seconds, while somebody else reads a document of ours
+
+ABase = Annotated[str, typer.Argument(help="A knowledge base, by name or id.", metavar="BASE")]
+
+
+@kb.command()
+def create(
+    name: Annotated[str, typer.Argument(help="What canvases call it.", metavar="NAME")],
+    model: Embedding = None,
+    words_only: WordsOnly = False,
+    language: Annotated[str, typer.Option(help="Of its texts, for the stems of words.")] = "English",
+    tenant: OfTenant = LOCAL,
+) -> None:
+    """Create an empty knowledge base, and print its id."""
+    with opened() as connection:
+        tenant_id = connection.tenant(tenant)
+        accounts = models_of(connection).accounts(tenant_id)
+        chosen = "" if words_only else embedding_of(accounts, model)
+        with connection.database.transaction() as tx:
+            base_id = knowledge_bases.create(
+                tx, tenant_id, name.strip(), embedding_model=chosen, parser=DEFAULTS, language=language
+            )
+    output.say(base_id.hex)
+    output.tell(f'"{name}" is searched by {searched_by(chosen)}.')
+
+
+@kb.command()
+def add(
+    base: ABase,
+    files: Annotated[list[Path], typer.Argument(help="Documents; the same content is added once.", metavar="FILE...")],
+    meta: Annotated[
+        list[str] | None, typer.Option(help="Metadata of new documents, for filters; repeat it.", metavar="K=V")
+    ] = None,
+    tenant: OfTenant = LOCAL,
+) -> None:
+    """Add documents and read them, here and now. Exit code 1 if one cannot be read."""
+    metadata = dict(_pair(each) for each in meta or ())
+    contents = [(file.name, _read(file)) for file in files]
+    with opened() as connection:
+        tenant_id = connection.tenant(tenant)
+        blobs = connection.database.large.blobs
+        if blobs is None:
+            raise ExecutorError("There is no file storage. Set EASEL_FILES_DIR.")
+        found = _base(connection, tenant_id, base)
+        added = [_added(connection, found, blobs, name, data, metadata) for name, data in contents]
+        read = asyncio.run(_read_all(connection, blobs, found, [document.id for document in added]))
+    for document in read:
+        told = f"{document.chunks} chunks" if document.status == "done" else document.error
+        output.tell(f"{document.name}: {told}", output.GREEN if document.status == "done" else output.RED)
+    if any(document.status != "done" for document in read):
+        raise typer.Exit(Exit.FAILED)
+
+
+@kb.command()
+def search(
+    base: ABase,
+    question: Question,
+    top_n: Annotated[int, typer.Option(help="How many passages.", min=1, max=1000)] = 8,
+    threshold: Threshold = 0.2,
+    by_words: ByWords = 0.5,
+    tenant: OfTenant = LOCAL,
+    as_json: AsJson = False,
+) -> None:
+    """Show the passages that are nearest to a question. Exit code 1 if there are none."""
+    wanted = Wanted(question, threshold=threshold, by_words=by_words, most=top_n)
+    with opened() as connection:
+        found = asyncio.run(_search(connection, connection.tenant(tenant), base, wanted))
+    for chunk in found:
+        if as_json:
+            output.say_json(chunk)
+            continue
+        figures = (chunk["similarity"], chunk["vector_similarity"], chunk["term_similarity"])
+        output.say("{:.3f} (vector {:.3f}, words {:.3f})  ".format(*figures) + chunk["docnm_kwd"])
+        output.say(chunk["content_with_weight"] + "\n")
+    if not found:
+        output.tell("Nothing is near enough. Try a lower --threshold.", output.YELLOW)
+        raise typer.Exit(Exit.FAILED)
+
+
+@kb.command("list")
+def list_all(
+    base: Annotated[str | None, typer.Argument(help="Its documents instead.", metavar="BASE")] = None,
+    tenant: OfTenant = LOCAL,
+    as_json: AsJson = False,
+) -> None:
+    """List knowledge bases, or the documents of one."""
+    with opened() as connection:
+        tenant_id = connection.tenant(tenant)
+        if base is None:
+            with connection.database.transaction() as tx:
+                bases, _ = knowledge_bases.page(tx, tenant_id, most=10_000)
+            columns = ("id", "name", "documents", "chunks", "embedding_model", "created")
+            rows = [_row_of_base(each) for each in bases]
+            output.table(rows, columns, as_json=as_json, empty="There are none. `easel kb create NAME` makes one.")
+            return
+        found = _base(connection, tenant_id, base)
+        with connection.database.transaction() as tx:
+            documents, _ = knowledge_documents.page(tx, tenant_id, found.id, most=100_000)
+    columns = ("id", "name", "size", "status", "chunks", "error")
+    rows = [_row_of_document(each) for each in documents]
+    output.table(rows, columns, as_json=as_json, empty=f"It has no documents. `easel kb add {base} FILE` adds some.")
+
+
+@kb.command()
+def rm(
+    base: ABase,
+    documents: Annotated[
+        list[str] | None,
+        typer.Argument(help="Documents, by name or id; none: the whole base.", metavar="[DOCUMENT...]"),
+    ] = None,
+    tenant: OfTenant = LOCAL,
+) -> None:
+    """Delete a knowledge base, or documents of it."""
+    with opened() as connection:
+        tenant_id = connection.tenant(tenant)
+        found = _base(connection, tenant_id, base)
+        with connection.database.transaction() as tx:
+            known, _ = knowledge_documents.page(tx, tenant_id, found.id, most=10**6)
+        chosen = [_named(each, known) for each in documents] if documents else known
+        blobs = connection.database.large.blobs
+        storage = storage_of(blobs, found.id) if blobs is not None else None
+        for document in chosen:  # bytes first: whoever is stopped in between can delete again
+            if storage is not None:
+                storage.discard(document.sha256)
+            with connection.database.transaction() as tx:
+                knowledge_documents.delete(tx, tenant_id, found.id, [document.id])
+        if not documents:
+            if storage is not None:
+                storage.clear()
+            with connection.database.transaction() as tx:
+                knowledge_bases.delete(tx, tenant_id, found.id)
+            if storage is not None:  # what was uploaded into the base meanwhile
+                storage.clear()
+    output.tell(f"{len(chosen)} documents are gone." if documents else f'"{found.name}" is gone.')
+
+
+# -- steps -----------------------------------------------------------------------------------------------------------
+def _base(connection: Connection, tenant_id: UUID, written: str) -> Base:
+    with connection.database.transaction() as tx:
+        ids = list[UUID]()
+        with suppress(ValueError):
+            ids.append(UUID(written))
+        found = knowledge_bases.named(tx, tenant_id, ids, [written])
+        if not found:
+            raise NotFound(f'There is no knowledge base "{written}". See: easel kb list')
+        return knowledge_bases.get(tx, tenant_id, found[0].id)
+
+
+def _added(
+    connection: Connection, base: Base, blobs: Blobs, name: str, data: bytes, metadata: dict[str, str]
+) -> Document:
+    mime_type = mimetypes.guess_type(name, strict=False)[0] or "application/octet-stream"
+    sha256 = storage_of(blobs, base.id).put(data)
+    with connection.database.transaction() as tx:
+        document, _ = knowledge_documents.add(
+            tx, base.tenant_id, base.id, name, mime_type, len(data), sha256, metadata=metadata, status="pending"
+        )
+        if document.status in ("failed", "uploaded"):
+            knowledge_documents.begin(tx, base.tenant_id, base.id, [document.id])
+    return document
+
+
+async def _read_all(connection: Connection, blobs: Blobs, base: Base, ids: Sequence[UUID]) -> Sequence[Document]:
+    """Read documents until these are read; a worker may help."""
+    async with asking(connection) as models:
+        ingestion = Ingestion(connection.database, blobs, models)
+        while True:
+            with connection.database.transaction() as tx:
+                found = knowledge_documents.some(tx, base.tenant_id, base.id, ids)
+            if all(document.status != "pending" for document in found):
+                return sorted(found, key=lambda document: document.name)
+            if not await ingestion.next(base.tenant_id):
+                await asyncio.sleep(LOOK_EVERY)
+
+
+async def _search(connection: Connection, tenant_id: UUID, base: str, wanted: Wanted) -> list[Any]:
+    shelf = Shelf(connection.database, connection.found.settings.knowledge_memory)
+    async with asking(connection) as models:
+        library = Library(connection.database, shelf, models)
+        bases = list((await library.bases(tenant_id, [base])).values())
+        if not bases:
+            raise NotFound(f'There is no knowledge base "{base}". See: easel kb list')
+        return (await library.search(tenant_id, bases, wanted))["chunks"]
+
+
+def _pair(written: str) -> tuple[str, str]:
+    key, equals, value = written.partition("=")
+    if not equals or not key.strip():
+        raise InvalidRequest(f'"{written}" is no pair: write --meta key=value.')
+    return key.strip(), value
+
+
+def _read(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise InvalidRequest(f"{file}: {error.strerror}.") from error
+
+
+def _named(written: str, known: Sequence[Document]) -> Document:
+    for document in known:
+        if written in (document.name, document.id.hex, str(document.id)):
+            return document
+    raise NotFound(f'There is no document "{written}" in it.')
+
+
+def _row_of_base(base: Base) -> dict[str, Any]:
+    return {
+        "id": base.id.hex,
+        "name": base.name,
+        "documents": base.documents,
+        "chunks": base.chunks,
+        "embedding_model": base.embedding_model or "(words alone)",
+        "created": base.created_at,
+    }
+
+
+def _row_of_document(document: Document) -> dict[str, Any]:
+    return {
+        "id": document.id.hex,
+        "name": document.name,
+        "size": document.size,
+        "status": document.status,
+        "chunks": document.chunks,
+        "error": document.error,
+    }

@@ -1,0 +1,264 @@
+"""MCP servers and agents that are tools: `easel mcp`."""
+
+import asyncio
+import json
+import os
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Annotated, Any, TypeVar
+from uuid import UUID
+
+import typer
+
+from canvas.document.mcp_tools import digest_of
+from canvas.errors import InvalidRequest, NodeFailure, NotFound
+from cli.agents import agents as named
+from cli.shell import output
+from cli.shell.connection import Connection, opened, tenant_of
+from cli.shell.exit_codes import Exit
+from cli.shell.options import LOCAL, AsJson, OfTenant
+from providers.http.address_policy import Guard
+from providers.http.client import Outgoing
+from providers.http.redirects import masked_url
+from providers.mcp.session import SERVER_TYPES, LiveTool, McpServer, Session
+from store.mcp import agents, pins, servers
+from store.mcp.servers import ServerFields, ServerRow
+from store.primitives.encryption import SealingKey
+
+mcp = typer.Typer(
+    help="MCP servers: list, add, remove, tools, test, approve; agents as tools: expose, hide.", no_args_is_help=True
+)
+
+T = TypeVar("T")
+
+Server = Annotated[str, typer.Argument(help="Its name or id.", metavar="SERVER")]
+Tools = Annotated[list[str] | None, typer.Argument(help="Tools by name; none: every one.", metavar="TOOL...")]
+Agent = Annotated[str, typer.Argument(help="Its id or title.", metavar="AGENT")]
+
+
+@mcp.command("list")
+def list_servers(tenant: OfTenant = LOCAL, as_json: AsJson = False) -> None:
+    """List the servers of a tenant; secrets are never shown."""
+    with opened() as connection, connection.database.transaction() as tx:
+        rows = servers.servers_of(tx, tenant_of(tx, tenant), _key(connection))
+    listed = [
+        {"id": row.id.hex, "name": row.fields.name, "type": row.fields.server_type, "url": masked_url(row.fields.url)}
+        for row in rows
+    ]
+    empty = "There are no MCP servers. `easel mcp add NAME URL` adds one."
+    output.table(listed, ("id", "name", "type", "url"), as_json=as_json, empty=empty)
+
+
+@mcp.command()
+def add(
+    name: Annotated[str, typer.Argument(help="What people call it.", metavar="NAME")],
+    url: Annotated[str, typer.Argument(help="Where it listens.", metavar="URL")],
+    server_type: Annotated[
+        str, typer.Option("--type", help=" or ".join(SERVER_TYPES), metavar="TYPE")
+    ] = "streamable-http",
+    header: Annotated[
+        list[str] | None, typer.Option(help="A header; ${name} is filled from a variable.", metavar="NAME=VALUE")
+    ] = None,
+    variable_from: Annotated[
+        list[str] | None, typer.Option(help="A variable, from one of the environment.", metavar="NAME=ENVIRONMENT")
+    ] = None,
+    timeout: Annotated[float, typer.Option(help="Seconds of one call.", min=1, max=600)] = 10.0,
+    allow: Annotated[
+        list[str] | None, typer.Option(help="A tool that may be called; none: all.", metavar="TOOL")
+    ] = None,
+    unchecked: Annotated[bool, typer.Option("--unchecked", help="Add it although it cannot be reached now.")] = False,
+    tenant: OfTenant = LOCAL,
+    as_json: AsJson = False,
+) -> None:
+    """Register a server, and print its id for `mcp_id`. Its tools are approved as they are now."""
+    if server_type not in SERVER_TYPES:
+        raise typer.BadParameter(f"{server_type!r} is none of {', '.join(SERVER_TYPES)}.", param_hint="--type")
+    fields = ServerFields(
+        name.strip(),
+        url.strip(),
+        server_type,
+        headers=_pairs(header, "--header"),
+        variables={
+            each: _from_environment(source) for each, source in _pairs(variable_from, "--variable-from").items()
+        },
+        call_seconds=timeout,
+        allowed=allow or None,
+    )
+    with opened() as connection:
+        live = {} if unchecked else _ask(connection, "new", fields, lambda session: session.tools())
+        with connection.database.transaction() as tx:
+            tenant_id = tenant_of(tx, tenant)
+            server_id = servers.add(tx, tenant_id, fields, _key(connection))
+            for tool in live.values():
+                pins.approve(tx, tenant_id, server_id, tool.name, tool.description, tool.schema)
+    if as_json:
+        output.say_json({"id": server_id.hex, "name": fields.name, "tools": list(live)})
+        return
+    output.say(server_id.hex)
+    output.tell(f'MCP server "{fields.name}" is stored; it offers {", ".join(live) or "nothing that was looked at"}.')
+
+
+@mcp.command()
+def remove(server: Server, tenant: OfTenant = LOCAL) -> None:
+    """Forget a server and its secrets."""
+    with opened() as connection:
+        tenant_id, row = _found(connection, tenant, server)
+        with connection.database.transaction() as tx:
+            servers.remove(tx, tenant_id, row.id)
+    output.tell(f'MCP server "{row.fields.name}" is gone.')
+
+
+@mcp.command("tools")
+def list_tools(server: Server, tenant: OfTenant = LOCAL, as_json: AsJson = False) -> None:
+    """List what a server offers now, and whether it is what was approved."""
+    with opened() as connection:
+        tenant_id, row = _found(connection, tenant, server)
+        live = _ask(connection, row.id.hex, row.fields, lambda session: session.tools())
+        with connection.database.transaction() as tx:
+            seen = {pin.name: pin.digest for pin in pins.pins(tx, tenant_id, row.id)}
+    rows = [
+        {
+            "tool": tool.name,
+            "state": _state(tool, seen.get(tool.name)),
+            "description": tool.description,
+            **({"inputSchema": dict(tool.schema)} if as_json else {}),
+        }
+        for tool in live.values()
+    ]
+    output.table(rows, ("tool", "state", "description"), as_json=as_json, empty="The server offers no tools.")
+
+
+@mcp.command("test")
+def try_out(
+    server: Server,
+    tool: Annotated[str, typer.Argument(help="The server's own name for it.", metavar="TOOL")],
+    arguments: Annotated[str, typer.Option(help="A JSON object.", metavar="JSON")] = "{}",
+    tenant: OfTenant = LOCAL,
+) -> None:
+    """Call a tool, and print what a model would read."""
+    try:
+        given = json.loads(arguments)
+    except ValueError:
+        given = None
+    if not isinstance(given, dict):
+        raise InvalidRequest("--arguments must be a JSON object.")
+
+    async def call(session: Session) -> str:
+        await session.open()
+        return await session.call(tool, given)
+
+    with opened() as connection:
+        _, row = _found(connection, tenant, server)
+        output.say(_ask(connection, row.id.hex, row.fields, call))
+
+
+@mcp.command()
+def approve(server: Server, tools: Tools = None, tenant: OfTenant = LOCAL) -> None:
+    """Take tools as the server describes them now; look at `easel mcp tools --json` first."""
+    with opened() as connection:
+        tenant_id, row = _found(connection, tenant, server)
+        live = _ask(connection, row.id.hex, row.fields, lambda session: session.tools())
+        wanted = tools or list(live)
+        if missing := [name for name in wanted if name not in live]:
+            raise NotFound(f'MCP server "{row.fields.name}" does not offer: {", ".join(missing)}.')
+        with connection.database.transaction() as tx:
+            for name in wanted:
+                pins.approve(tx, tenant_id, row.id, name, live[name].description, live[name].schema)
+    output.tell(f"Approved: {', '.join(wanted)}.")
+
+
+@mcp.command()
+def expose(
+    agent: Agent,
+    name: Annotated[str | None, typer.Option(help="Of the tool; else made of the title.", metavar="NAME")] = None,
+    tenant: OfTenant = LOCAL,
+) -> None:
+    """Offer an agent's published version as a tool under /mcp, and print the tool's name."""
+    with opened() as connection, connection.database.transaction() as tx:
+        tenant_id = tenant_of(tx, tenant)
+        found = named.find(tx, tenant_id, agent)
+        tool = agents.expose(tx, tenant_id, found.id, name or agents.name_of(found.title, found.id))
+    output.say(tool)
+    if found.published_at is None:
+        output.tell(f'Agent "{found.title}" is offered once it is published: easel publish {found.id.hex}')
+
+
+@mcp.command()
+def hide(agent: Agent, tenant: OfTenant = LOCAL) -> None:
+    """Offer an agent as a tool no more."""
+    with opened() as connection, connection.database.transaction() as tx:
+        tenant_id = tenant_of(tx, tenant)
+        found = named.find(tx, tenant_id, agent)
+        agents.hide(tx, tenant_id, found.id)
+    output.tell(f'Agent "{found.title}" is no tool.')
+
+
+# -- in other words ---------------------------------------------------------------------------------------------------
+def _found(connection: Connection, tenant: str, server: str) -> tuple[UUID, ServerRow]:
+    key = _key(connection)
+    with connection.database.transaction() as tx:
+        tenant_id = tenant_of(tx, tenant)
+        row = servers.find(tx, tenant_id, server, key)
+        if row is not None:
+            return tenant_id, row
+        try:
+            return tenant_id, servers.get(tx, tenant_id, UUID(server), key)
+        except (ValueError, NotFound):
+            raise NotFound(f'There is no MCP server "{server}". `easel mcp list` shows them.') from None
+
+
+def _ask(connection: Connection, server_id: str, fields: ServerFields, ask: Callable[[Session], Awaitable[T]]) -> T:
+    """Something of a live server. Exit code 1 with the reason where it cannot be asked."""
+    settings = connection.found.settings
+    guard = Guard.parse(allow_any=settings.allow_any_host, allowed=settings.ssrf_allow or "")
+    server = McpServer.of(
+        server_id,
+        fields.name,
+        fields.url,
+        fields.server_type,
+        headers=fields.headers,
+        variables=fields.variables,
+        call_seconds=fields.call_seconds,
+    )
+
+    async def asked() -> T:
+        http = Outgoing(guard, user_agent=settings.http_user_agent, contact=settings.contact)
+        session = Session(server, http)
+        try:
+            return await ask(session)
+        finally:
+            await session.close()
+            await http.aclose()
+
+    try:
+        return asyncio.run(asked())
+    except NodeFailure as failure:
+        output.tell(failure.message, output.RED)
+        raise typer.Exit(Exit.FAILED) from failure
+
+
+def _key(connection: Connection) -> SealingKey:
+    return SealingKey.of(connection.found.settings.sealing_secret())
+
+
+def _state(tool: LiveTool, approved: bytes | None) -> str:
+    if approved is None:
+        return "new"
+    return "approved" if approved == digest_of(tool.description, tool.schema) else "changed"
+
+
+def _pairs(given: list[str] | None, option: str) -> Mapping[str, str]:
+    pairs: dict[str, str] = {}
+    for pair in given or ():
+        name, mark, value = pair.partition("=")
+        if not mark or not name.strip():
+            raise typer.BadParameter(f"{name!r} is no NAME=VALUE.", param_hint=option)
+        pairs[name.strip()] = value
+    return pairs
+
+
+def _from_environment(variable: str) -> str:
+    """A secret, never from an argument, which everybody on the machine can read."""
+    value: Any = os.environ.get(variable)
+    if not value:
+        raise InvalidRequest(f"The environment variable {variable} is not set.")
+    return value

@@ -1,0 +1,191 @@
+"""Memories: `easel memory`."""
+
+import asyncio
+from contextlib import suppress
+from typing import Annotated, Any
+from uuid import UUID
+
+import typer
+
+from canvas.errors import InvalidRequest, NotFound
+from cli.models.tenant_models import asking, embedding_of, models_of, searched_by
+from cli.shell import output
+from cli.shell.connection import Connection, opened
+from cli.shell.exit_codes import Exit
+from cli.shell.options import LOCAL, AsJson, ByWords, Embedding, OfTenant, Question, Threshold, WordsOnly
+from knowledge.memory.memories import Looked, Memories
+from knowledge.memory.prompts import written
+from providers.models.chat.catalogue import resolve
+from store.knowledge import memories, memory_messages
+from store.knowledge.memories import TYPES, Memory
+from store.knowledge.memory_messages import Message, Whose, type_of
+
+memory = typer.Typer(help="Memories: create, list, show, search, rm.", no_args_is_help=True)
+
+USUAL_SIZE = 5  # MiB
+
+AMemory = Annotated[str, typer.Argument(help="A memory, by name or id.", metavar="MEMORY")]
+OfUser = Annotated[str, typer.Option("--user", help="Only what this user said.", metavar="USER")]
+
+
+@memory.command()
+def create(
+    name: Annotated[str, typer.Argument(help="What canvases may call it.", metavar="NAME")],
+    types: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--type", help="What a model extracts: semantic, episodic, procedural; repeat it.", metavar="TYPE"
+        ),
+    ] = None,
+    model: Embedding = None,
+    words_only: WordsOnly = False,
+    chat: Annotated[
+        str, typer.Option(help="Chat model that extracts; else the tenant's first one.", metavar="MODEL")
+    ] = "",
+    size: Annotated[int, typer.Option(help="MiB that it may take.", min=1, max=64)] = USUAL_SIZE,
+    tenant: OfTenant = LOCAL,
+) -> None:
+    """Create an empty memory, and print its id."""
+    unknown = [each for each in types or () if each not in TYPES]
+    if unknown:
+        raise InvalidRequest(f'"{unknown[0]}" is no type of memory. There are: {", ".join(TYPES)}.')
+    with opened() as connection:
+        tenant_id = connection.tenant(tenant)
+        accounts = models_of(connection).accounts(tenant_id)
+        chosen = "" if words_only else embedding_of(accounts, model)
+        if chat:
+            resolve(chat, accounts)
+        with connection.database.transaction() as tx:
+            made = memories.create(
+                tx,
+                tenant_id,
+                name.strip(),
+                types=sum({TYPES[each] for each in types or ()}),
+                embedding_model=chosen,
+                chat_model=chat,
+                most_bytes=size * 1024 * 1024,
+            )
+    output.say(made.id.hex)
+    extracted = f" A model extracts what is {' and '.join(made.extracts)}." if made.extracts else ""
+    output.tell(f'"{name}" is searched by {searched_by(chosen)}.{extracted}')
+
+
+@memory.command("list")
+def list_all(tenant: OfTenant = LOCAL, as_json: AsJson = False) -> None:
+    """List memories."""
+    with opened() as connection:
+        tenant_id = connection.tenant(tenant)
+        with connection.database.transaction() as tx:
+            found, _ = memories.page(tx, tenant_id, most=10_000)
+    columns = ("id", "name", "types", "bytes", "of", "embedding_model", "created")
+    rows = [_row_of_memory(each) for each in found]
+    output.table(rows, columns, as_json=as_json, empty="There are none. `easel memory create NAME` makes one.")
+
+
+@memory.command()
+def show(
+    memory: AMemory,
+    user: OfUser = "",
+    most: Annotated[int, typer.Option(help="How many messages.", min=1)] = 20,
+    tenant: OfTenant = LOCAL,
+    as_json: AsJson = False,
+) -> None:
+    """Show the newest messages of a memory."""
+    with opened() as connection:
+        tenant_id = connection.tenant(tenant)
+        found = _memory(connection, tenant_id, memory)
+        with connection.database.transaction() as tx:
+            messages = memory_messages.recent(tx, tenant_id, [found.id], Whose(user_id=user), most)
+    columns = ("number", "type", "source", "user", "valid_at", "extraction", "content")
+    rows = [_row_of_message(each) for each in messages]
+    output.table(rows, columns, as_json=as_json, empty="There is nothing in it.")
+
+
+@memory.command()
+def search(
+    memory: AMemory,
+    question: Question,
+    user: OfUser = "",
+    top_n: Annotated[int, typer.Option(help="How many messages.", min=1, max=1000)] = 8,
+    threshold: Threshold = 0.2,
+    by_words: ByWords = 0.5,
+    tenant: OfTenant = LOCAL,
+    as_json: AsJson = False,
+) -> None:
+    """Show the messages that are nearest to a question. Exit code 1 if there are none."""
+    looked = Looked(question, threshold, by_words, top_n, Whose(user_id=user))
+    with opened() as connection:
+        tenant_id = connection.tenant(tenant)
+        chosen = _memory(connection, tenant_id, memory)
+        found = asyncio.run(_search(connection, chosen, looked))
+    for message, near in found:
+        if as_json:
+            output.say_json({**_row_of_message(message), "similarity": round(near, 6)})
+            continue
+        output.say(f"{near:.3f}  {type_of(message.type)}, {written(message.valid_at)}")
+        output.say(message.content + "\n")
+    if not found:
+        output.tell("Nothing is near enough. Try a lower --threshold.", output.YELLOW)
+        raise typer.Exit(Exit.FAILED)
+
+
+@memory.command()
+def rm(
+    memory: AMemory,
+    numbers: Annotated[
+        list[int] | None,
+        typer.Argument(help="Messages that are to be forgotten; none: the whole memory.", metavar="[NUMBER...]"),
+    ] = None,
+    tenant: OfTenant = LOCAL,
+) -> None:
+    """Delete a memory, or have messages of it be forgotten."""
+    with opened() as connection:
+        tenant_id = connection.tenant(tenant)
+        found = _memory(connection, tenant_id, memory)
+        with connection.database.transaction() as tx:
+            for number in numbers or ():
+                memory_messages.forget(tx, tenant_id, found.id, number)
+            if not numbers:
+                memories.delete(tx, tenant_id, found.id)
+    output.tell(f"{len(numbers)} messages are forgotten." if numbers else f'"{found.name}" is gone.')
+
+
+# -- steps -----------------------------------------------------------------------------------------------------------
+def _memory(connection: Connection, tenant_id: UUID, name: str) -> Memory:
+    ids = list[UUID]()
+    with suppress(ValueError):
+        ids.append(UUID(name))
+    with connection.database.transaction() as tx:
+        found = memories.named(tx, tenant_id, ids, [name])
+    if not found:
+        raise NotFound(f'There is no memory "{name}". See: easel memory list')
+    return found[0]
+
+
+async def _search(connection: Connection, chosen: Memory, looked: Looked) -> list[tuple[Message, float]]:
+    async with asking(connection) as models:
+        return await Memories(connection.database, models).search(chosen.tenant_id, [chosen], looked)
+
+
+def _row_of_memory(of: Memory) -> dict[str, Any]:
+    return {
+        "id": of.id.hex,
+        "name": of.name,
+        "types": ", ".join(name for name, bit in TYPES.items() if bit & of.types),
+        "bytes": of.bytes,
+        "of": of.most_bytes,
+        "embedding_model": of.embedding_model or "(words alone)",
+        "created": of.created_at,
+    }
+
+
+def _row_of_message(of: Message) -> dict[str, Any]:
+    return {
+        "number": of.number,
+        "type": type_of(of.type),
+        "source": of.source or None,
+        "user": of.user_id,
+        "valid_at": of.valid_at,
+        "extraction": of.extraction if not of.error else f"{of.extraction}: {of.error}",
+        "content": of.content,
+    }

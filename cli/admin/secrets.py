@@ -1,0 +1,28 @@
+"""Secrets in stored canvases: `easel secrets seal`."""
+
+import typer
+
+from cli.agents import drafts
+from cli.shell import output
+from cli.shell.connection import opened
+from store.agents import canvas_secrets
+
+secrets = typer.Typer(help="Keys and passwords in stored canvases.", no_args_is_help=True)
+
+
+@secrets.callback()
+def group() -> None:
+    """Keys and passwords in stored canvases."""
+
+
+@secrets.command()
+def seal() -> None:
+    """Seal what canvases of all tenants still hold in the clear, drafts and versions. Running it again does no harm."""
+    number = 0
+    with opened() as connection:
+        with connection.database.transaction() as tx:
+            found = canvas_secrets.all_canvases(tx)
+        for tenant_id, canvas_id in found:
+            with connection.database.transaction() as tx:
+                number += canvas_secrets.seal_stored(tx, drafts.secrets_of(tenant_id, canvas_id))
+    output.tell(f"{number} documents of {len(found)} agents had secrets in the clear, which are sealed now.")

@@ -1,0 +1,102 @@
+"""Tenants and their API tokens: `easel tokens`."""
+
+from typing import Annotated
+
+import typer
+
+from cli.agents import agents
+from cli.runs.inputs import duration_of, id_of
+from cli.shell import output
+from cli.shell.connection import opened, tenant_of
+from cli.shell.options import LOCAL, AsJson, OfTenant
+from cli.shell.output import YELLOW
+from store.tenants import tenants
+
+tokens = typer.Typer(help="API tokens: create, list, bind, revoke.", no_args_is_help=True)
+
+OfAgent = Annotated[
+    str | None, typer.Option("--agent", help="What a share link opens, by id or title.", metavar="AGENT")
+]
+Expires = Annotated[str | None, typer.Option(help="Refuse the token after this time: 30d, 12h, 90m.", metavar="TIME")]
+
+
+@tokens.command()
+def create(
+    tenant: OfTenant = LOCAL,
+    name: Annotated[str, typer.Option(help="What the token is for.", metavar="TEXT")] = "command line",
+    kind: Annotated[str, typer.Option(help="`api`, `admin`, or `beta` for share links.", metavar="KIND")] = "api",
+    agent: OfAgent = None,
+    expires: Expires = None,
+    add_tenant: Annotated[bool, typer.Option("--add-tenant", help="Add the tenant if there is none.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Make a token and print it, this once: only its hash is kept."""
+    if kind not in tenants.KINDS:
+        known = ", ".join(tenants.KINDS)
+        raise typer.BadParameter(f"{kind!r} is no kind of token. There is: {known}.", param_hint="--kind")
+    if (kind == tenants.SHARE_LINK) != (agent is not None):
+        raise typer.BadParameter(
+            "A share link (--kind beta) opens one agent; other kinds open all.", param_hint="--agent"
+        )
+    expires_in = duration_of(expires, "--expires") if expires is not None else None
+    with opened() as connection, connection.database.transaction() as tx:
+        tenant_id = tenants.ensure_tenant(tx, tenant) if add_tenant else tenant_of(tx, tenant)
+        opens = agents.find(tx, tenant_id, agent) if agent is not None else None
+        canvas_id = opens.id if opens is not None else None
+        token_id, plain = tenants.create_token(tx, tenant_id, name, kind, canvas_id=canvas_id, expires_in=expires_in)
+    if as_json:
+        made = {"id": token_id.hex, "tenant_id": tenant_id.hex, "name": name, "kind": kind, "token": plain}
+        output.say_json({**made, "agent_id": canvas_id.hex} if canvas_id is not None else made)
+    else:
+        output.say(plain)
+        output.tell(f'Token {token_id.hex} of tenant "{tenant}". It is not shown again.')
+    if opens is not None and opens.published_at is None:
+        output.tell(
+            f'Agent "{opens.title}" has no published version, so the link runs nothing yet: `easel publish`.', YELLOW
+        )
+
+
+@tokens.command("list")
+def list_tokens(tenant: OfTenant = LOCAL, as_json: AsJson = False) -> None:
+    """List a tenant's tokens, revoked ones included."""
+    with opened() as connection, connection.database.transaction() as tx:
+        found = tenants.tokens_of(tx, tenant_of(tx, tenant))
+    rows = [
+        {
+            "id": token.id.hex,
+            "name": token.name,
+            "kind": token.kind,
+            "agent": token.canvas_id.hex if token.canvas_id is not None else None,
+            "created": token.created_at,
+            "last_used": token.last_used_at,
+            "expires": token.expires_at,
+            "revoked": token.revoked_at,
+        }
+        for token in found
+    ]
+    columns = ("id", "name", "kind", "agent", "created", "last_used", "expires", "revoked")
+    output.table(rows, columns, as_json=as_json, empty="There are no tokens. `easel tokens create` makes one.")
+
+
+@tokens.command()
+def bind(
+    token: Annotated[str, typer.Argument(help="The share link's id.")],
+    agent: Annotated[str, typer.Option(help="What it is to open, by id or title.", metavar="AGENT")],
+    tenant: OfTenant = LOCAL,
+) -> None:
+    """Name the agent that a share link opens, of one that names none or another."""
+    token_id = id_of(token, "token")
+    with opened() as connection, connection.database.transaction() as tx:
+        tenant_id = tenant_of(tx, tenant)
+        found = agents.find(tx, tenant_id, agent)
+        tenants.bind_token(tx, tenant_id, token_id, found.id)
+    output.tell(f'Share link {token_id.hex} opens "{found.title}" from now on.')
+
+
+@tokens.command()
+def revoke(token: Annotated[str, typer.Argument(help="The token's id.")], tenant: OfTenant = LOCAL) -> None:
+    """Refuse a token from now on."""
+    token_id = id_of(token, "token")
+    with opened() as connection, connection.database.transaction() as tx:
+        tenants.revoke_token(tx, tenant_of(tx, tenant), token_id)
+    output.tell(f"Token {token_id.hex} is refused from now on.")

@@ -1,0 +1,1 @@
+"""Commands for canvases: validate, import, export, publish."""

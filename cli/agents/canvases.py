@@ -1,0 +1,88 @@
+"""Agents and their canvases: `easel import`, `export`, `publish`, `agents`."""
+
+from typing import Annotated
+
+import typer
+
+from canvas.document import drawing, parsing
+from cli.agents import agents as named
+from cli.agents import canvas_file, drafts
+from cli.shell import output
+from cli.shell.connection import opened, tenant_of
+from cli.shell.options import LOCAL, AsJson, CanvasFile, OfTenant
+from settings import load
+from store.agents import canvas_list, canvases, versions
+
+Agent = Annotated[str, typer.Argument(help="Its id or title.", metavar="AGENT")]
+
+
+def import_file(
+    file: CanvasFile,
+    title: Annotated[str | None, typer.Option(help="Instead of the file's name.", metavar="TEXT")] = None,
+    publish: Annotated[bool, typer.Option("--publish", help="Publish it as well.")] = False,
+    tenant: OfTenant = LOCAL,
+    as_json: AsJson = False,
+) -> None:
+    """Store a canvas as an agent's draft, and print the agent's id. The agent of that title is changed, else added."""
+    judged = canvas_file.accepted(file, load().max_canvas_bytes)
+    wanted = (title or canvas_file.title_of(file)).strip()
+    with opened() as connection, connection.database.transaction() as tx:
+        tenant_id = tenant_of(tx, tenant)
+        agent_id, is_new = drafts.put(tx, tenant_id, wanted, judged.stored)
+        version = canvases.publish(tx, tenant_id, agent_id) if publish else None
+    if as_json:
+        output.say_json(
+            {"id": agent_id.hex, "title": wanted, "version": version.id.hex if version else None, "new": is_new}
+        )
+        return
+    output.say(agent_id.hex)
+    published = f", published as version {version.id.hex}" if version else ""
+    output.tell(f'Agent "{wanted}" {"added" if is_new else "changed"}{published}.')
+
+
+def export(
+    agent: Agent,
+    release: Annotated[bool, typer.Option("--release", help="The published version; without it the draft.")] = False,
+    with_secrets: Annotated[
+        bool, typer.Option("--with-secrets", help="Keys and passwords as they are; without it they are masked.")
+    ] = False,
+    tenant: OfTenant = LOCAL,
+) -> None:
+    """Print an agent's canvas as JSON, drawn if it has no drawing: what `easel import` and RAGFlow's editor read."""
+    with opened() as connection, connection.database.transaction() as tx:
+        tenant_id = tenant_of(tx, tenant)
+        found = named.find(tx, tenant_id, agent)
+        if release:
+            stored = versions.latest_released(tx, tenant_id, found.id).dsl
+        else:
+            stored = canvases.get(tx, tenant_id, found.id).draft
+    secrets = drafts.secrets_of(tenant_id, found.id)
+    shown = secrets.opened(stored) if with_secrets else secrets.masked(stored)
+    output.say_document(drawing.with_drawing(parsing.dump(parsing.parse(shown, max_bytes=parsing.MAX_BYTES))))
+
+
+def publish(agent: Agent, tenant: OfTenant = LOCAL, as_json: AsJson = False) -> None:
+    """Publish an agent's draft, and print the version's id."""
+    with opened() as connection, connection.database.transaction() as tx:
+        tenant_id = tenant_of(tx, tenant)
+        found = named.find(tx, tenant_id, agent)
+        draft = canvases.get(tx, tenant_id, found.id).draft
+        canvas_file.must_run(f'Agent "{found.title}"', draft)
+        version = canvases.publish(tx, tenant_id, found.id)
+    if as_json:
+        output.say_json({"id": found.id.hex, "title": found.title, "version": version.id.hex})
+    else:
+        output.say(version.id.hex)
+        output.tell(f'Agent "{found.title}" is published.')
+
+
+def agents(tenant: OfTenant = LOCAL, as_json: AsJson = False) -> None:
+    """List the agents, the latest change first."""
+    with opened() as connection, connection.database.transaction() as tx:
+        found, _ = canvas_list.page(tx, tenant_of(tx, tenant), canvas_list.Wanted(), order_by="update_time", limit=1000)
+    rows = [
+        {"id": agent.id.hex, "title": agent.title, "changed": agent.updated_at, "published": agent.published_at}
+        for agent in found
+    ]
+    columns = ("id", "title", "changed", "published")
+    output.table(rows, columns, as_json=as_json, empty="There are no agents. `easel import FILE` adds one.")

@@ -1,0 +1,42 @@
+"""The models that a canvas may name, those of a file of accounts and of a tenant; and what else a tenant has."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from canvas.document.document import Document
+from canvas.validation.findings import Finding
+from cli.models import models
+from cli.shell.connection import opened, tenant_of
+from components.checks import missing_models, missing_sources
+from knowledge import names
+from providers.models.vendors.accounts import Account, accounts_from_toml
+
+
+def look_up(file: Path | None, tenant: str | None, *, elsewhere: bool) -> Callable[[Document], Sequence[Finding]]:
+    """What finds the models that a canvas names and these accounts lack. A tenant's are read from the database.
+
+    Of a tenant also knowledge bases, memories and MCP servers; `elsewhere`: a search server may have some of these.
+    Raises ExecutorError for a file that cannot be read, or a tenant that is not there.
+    """
+    accounts = accounts_from_toml(file) if file is not None else []
+    if tenant is not None:
+        accounts = [*_of_tenant(tenant), *accounts]
+
+    def lacking(document: Document) -> list[Finding]:
+        found = list(missing_models.missing(document, accounts))
+        return found + (_lacking(tenant, document, elsewhere=elsewhere) if tenant is not None else [])
+
+    return lacking
+
+
+def _of_tenant(tenant: str) -> list[Account]:
+    with opened() as connection:
+        with connection.database.transaction() as tx:
+            tenant_id = tenant_of(tx, tenant)
+        return models.accounts_of(connection, tenant_id)
+
+
+def _lacking(tenant: str, document: Document, *, elsewhere: bool) -> list[Finding]:
+    with opened() as connection, connection.database.transaction() as tx:
+        there = names.there(tx, tenant_of(tx, tenant), missing_sources.named(document))
+    return list(missing_sources.missing(document, there, elsewhere=elsewhere))

@@ -1,0 +1,73 @@
+"""`easel validate`: what is wrong with canvases, without any server unless a tenant is named."""
+
+import importlib
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Annotated, Any, TypeAlias
+
+import typer
+
+from canvas.document.document import Document
+from canvas.errors import InvalidRequest
+from canvas.validation.findings import Finding
+from cli.agents import canvas_file
+from cli.agents.canvas_file import Judged
+from cli.shell import output
+from cli.shell.exit_codes import Exit
+from cli.shell.options import AsJson
+from settings import Settings, load
+
+MODELS = "cli.agents.known_models"
+
+LookUp: TypeAlias = Callable[[Document], Sequence[Finding]]
+Files = Annotated[list[Path], typer.Argument(help="Canvases as RAGFlow exports them (JSON).", metavar="FILE...")]
+Strict = Annotated[bool, typer.Option("--strict", help="Fail on warnings too.")]
+Accounts = Annotated[Path | None, typer.Option("--models", help="Look models up in this TOML file.", metavar="FILE")]
+Tenant = Annotated[
+    str | None, typer.Option("--tenant", help="Look up what it names in what this tenant has.", metavar="NAME")
+]
+
+
+def validate(
+    files: Files, strict: Strict = False, models: Accounts = None, tenant: Tenant = None, as_json: AsJson = False
+) -> None:
+    """Say everything that is wrong with canvases. Nothing is stored.
+
+    Exit code 0: each can run, 1: one cannot (with --strict: or has a warning), 2: a file cannot be read.
+    """
+    settings = load()
+    look_up = _look_up(settings, models, tenant)
+    worst = Exit.DONE
+    for path in files:
+        try:
+            judged = _with_models(canvas_file.judge(path, settings.max_canvas_bytes), look_up)
+        except InvalidRequest as unreadable:
+            output.tell(unreadable.message, output.RED)
+            worst = Exit.BAD_INPUT
+            continue
+        if as_json:
+            for finding in (*judged.errors, *judged.warnings):
+                output.say_json({"file": str(path), **asdict(finding)})
+        else:
+            canvas_file.show(path, judged)
+        if judged.errors or (strict and judged.warnings):
+            worst = max(worst, Exit.FAILED)
+    if worst is not Exit.DONE:
+        raise typer.Exit(worst)
+
+
+def _look_up(settings: Settings, models: Path | None, tenant: str | None) -> LookUp | None:
+    """What looks for a canvas's models; None if nobody said where. Imported when asked for: it takes its time."""
+    if models is None and tenant is None and settings.models_file is None:
+        return None
+    known: Any = importlib.import_module(MODELS)
+    elsewhere = settings.ragflow_url is not None
+    look_up: LookUp = known.look_up(models or settings.models_file, tenant, elsewhere=elsewhere)
+    return look_up
+
+
+def _with_models(judged: Judged, look_up: LookUp | None) -> Judged:
+    if judged.document is None or look_up is None:
+        return judged
+    return replace(judged, warnings=[*judged.warnings, *look_up(judged.document)])

@@ -1,0 +1,1 @@
+"""Compare what a case did with its recording."""

@@ -1,0 +1,113 @@
+"""Requests to the model: a multiset, compared up to what the executor words in its own way."""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from cli.conformance.compare.agreement import differ, text_begins, texts_agree
+
+_LONG_SYSTEM = "<LONG_SYSTEM>"
+_OWN_WORDING = re.compile("<(?:STRUCTURED_OUTPUT|CITATION|CITATION_PLUS|FULL_QUESTION)_PROMPT>")
+_DROPPED_BY_REFERENCE = frozenset({"max_tokens", "max_completion_tokens"})  # the author set it, so ours sends it
+
+
+def unmatched(
+    recorded: Sequence[Mapping[str, Any]], observed: Sequence[Mapping[str, Any]], *, is_count_free: bool
+) -> tuple[Mapping[str, Any] | None, Mapping[str, Any] | None]:
+    """A recorded request that nobody made and an observed one that nobody recorded; None where there is none.
+
+    `is_count_free`: retries are counted differently, so requests may be missing or repeated, but none is new.
+    """
+    ours = [plain_request(request) for request in observed]
+    if is_count_free:
+        new = next((got for got in ours if not any(_agree(expected, got) for expected in recorded)), None)
+        return None, new
+    partner = _pair(recorded, ours)
+    taken = set(partner.values())
+    missing = next((request for i, request in enumerate(recorded) if i not in partner), None)
+    return missing, next((request for i, request in enumerate(ours) if i not in taken), None)
+
+
+def plain_request(request: Mapping[str, Any]) -> dict[str, Any]:
+    """A request as it is compared: texts, tool names and calls without ids, parameters the reference sends too."""
+    params = request.get("params") or {}
+    return {
+        "model": request.get("model"),
+        "messages": [_plain_message(message) for message in request.get("messages") or ()],
+        "tools": [_tool_name(tool) for tool in request.get("tools") or ()],
+        "params": {key: value for key, value in params.items() if key not in _DROPPED_BY_REFERENCE},
+    }
+
+
+def _pair(recorded: Sequence[Mapping[str, Any]], ours: Sequence[Mapping[str, Any]]) -> dict[int, int]:
+    """recorded -> observed, as many pairs as possible; each request is in one pair at most."""
+    fits = [[j for j, got in enumerate(ours) if _agree(expected, got)] for expected in recorded]
+    recorded_of: dict[int, int] = {}
+
+    def place(index: int, tried: set[int]) -> bool:
+        for candidate in fits[index]:
+            if candidate not in tried:
+                tried.add(candidate)
+                if candidate not in recorded_of or place(recorded_of[candidate], tried):
+                    recorded_of[candidate] = index
+                    return True
+        return False
+
+    for index in range(len(recorded)):
+        place(index, set())
+    return {index: candidate for candidate, index in recorded_of.items()}
+
+
+def _agree(expected: Mapping[str, Any], got: Mapping[str, Any]) -> bool:
+    if expected.get("model") != got["model"]:
+        return False
+    if "kind" in expected:  # only the kind was recorded: its whole wording is the executor's
+        return not got["tools"]
+    wanted = plain_request(expected)
+    return (
+        wanted["tools"] == got["tools"]
+        and differ(wanted["params"], got["params"]) is None
+        and len(wanted["messages"]) == len(got["messages"])
+        and all(map(_messages_agree, wanted["messages"], got["messages"]))
+    )
+
+
+def _messages_agree(expected: Mapping[str, Any], got: Mapping[str, Any]) -> bool:
+    if expected["role"] != got["role"] or expected["tool_calls"] != got["tool_calls"]:
+        return False
+    text, ours = expected["content"], got["content"]
+    if text == _LONG_SYSTEM:
+        return bool(ours)
+    own = _OWN_WORDING.search(text)
+    return texts_agree(text, ours) if own is None else text_begins(text[: own.start()], ours)
+
+
+def _plain_message(message: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "role": message.get("role"),
+        "content": _text_of(message.get("content")),
+        "tool_calls": [_plain_call(call) for call in message.get("tool_calls") or ()],
+    }
+
+
+def _text_of(content: Any) -> str:
+    """Text as it is, parts by their texts; images and the like are not recorded. No content is no text."""
+    if isinstance(content, str):
+        return content
+    parts = content if isinstance(content, list) else []
+    return "".join(str(part.get("text") or "") for part in parts if isinstance(part, Mapping))
+
+
+def _plain_call(call: Mapping[str, Any]) -> dict[str, Any]:
+    function = call.get("function") or call
+    arguments = function.get("arguments")
+    if isinstance(arguments, str):
+        with suppress(ValueError):  # no JSON: compared as it was sent
+            arguments = json.loads(arguments)
+    return {"name": function.get("name"), "arguments": arguments}
+
+
+def _tool_name(tool: Any) -> Any:
+    return (tool.get("function") or tool).get("name") if isinstance(tool, Mapping) else tool

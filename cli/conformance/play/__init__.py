@@ -1,0 +1,1 @@
+"""Play a recorded case: its fixtures, its services, its events."""

@@ -1,0 +1,237 @@
+"""Plays cases through the real stack: rows, Celery tasks, events (decisions.md 19, 27).
+
+Scheduler and worker run as threads of this process, so that fixtures and their counters stay local. Every case has a
+tenant of its own, by which its script and its files are found.
+"""
+
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+from uuid import UUID
+
+import embedded
+import local
+from canvas.document import parsing
+from canvas.errors import ExecutorError, InvalidCanvas
+from canvas.state.run_state import RunStatus
+from canvas.validation import check
+from cli.conformance.cases import Case, CaseRun
+from cli.conformance.compare.compare import Observed, Played, Refusal, compare
+from cli.conformance.play.event_watcher import Watcher
+from cli.conformance.play.fixtures import HttpFixture
+from cli.conformance.play.services import services_of
+from cli.conformance.report import FailedCase, Passed, Skipped, Verdict
+from components import registry
+from components.checks.check import findings_of
+from components.text.extraction import file_texts
+from providers.http.address_policy import Guard
+from providers.interfaces import Services
+from providers.models.chat.retrying_model import Pace
+from providers.models.chat.scripted import Script
+from scheduler.coordinator.run_start import Request
+from scheduler.lifecycle.accept import Start, Started
+from scheduler.views import run_view
+from settings import Settings
+from store.agents import canvases, versions
+from store.maintenance import migrate
+from store.primitives.ids import new_id
+from store.runs import run_rows
+from store.tenants import tenants
+
+PATIENCE = 60.0  # seconds for one run
+LOOK_EVERY = 0.005
+
+
+async def _at_once(_: float) -> None:
+    """Waiting times between a provider's retries are skipped, as in the recordings."""
+
+
+@dataclass
+class Fixtures:
+    """What stands outside of the canvas, by tenant."""
+
+    scripts: dict[UUID, Script] = field(default_factory=dict[UUID, Script])
+    files: dict[UUID, Mapping[str, str]] = field(default_factory=dict[UUID, Mapping[str, str]])
+    cases: dict[UUID, Case] = field(default_factory=dict[UUID, Case])
+
+    def of_tenant(self, tenant_id: UUID, common: Services) -> Services:
+        """What a case's nodes reach beside its model and files."""
+        return services_of(self.cases[tenant_id], common)
+
+    def read_file(self, tenant_id: UUID, run_id: UUID, descriptor: Mapping[str, Any], _: str) -> str:
+        """A file of the case's store, as parsing it would give."""
+        text = self.files[tenant_id][str(descriptor["id"])]
+        mime_type = str(descriptor.get("mime_type") or "")
+        if "image" in mime_type:
+            return file_texts.image(mime_type, text.encode())
+        return text
+
+
+@contextmanager
+def stage(settings: Settings, fixtures: Fixtures, jobs: int) -> Generator[local.Engine]:
+    """An engine for playing cases: on the servers that are named, or on embedded ones that leave nothing behind."""
+    with TemporaryDirectory(prefix="easel-conformance-") as home:
+        needs_database, needs_redis = settings.database_url is None, settings.redis_url is None
+        with embedded.services(
+            Path(home), durable=False, need_database=needs_database, need_redis=needs_redis
+        ) as services:
+            database_url = settings.database_url or services.database_url
+            redis_url = settings.redis_url or services.redis_url
+            migrate.upgrade(database_url)
+            with local.engine(
+                settings,
+                database_url,
+                redis_url,
+                threads=max(16, 8 * jobs),
+                script=fixtures.scripts.get,
+                pace=Pace(sleep=_at_once),
+                read_file=fixtures.read_file,
+                of_tenant=fixtures.of_tenant,
+                guard=Guard(allow_any=True),
+            ) as engine:
+                yield engine
+
+
+def play_all(engine: local.Engine, fixtures: Fixtures, cases: Sequence[Case], jobs: int) -> Iterable[Verdict]:
+    """Verdicts in the order of the cases."""
+    with ThreadPoolExecutor(max_workers=jobs) as pool:
+        yield from pool.map(partial(judge, engine, fixtures), cases)
+
+
+def judge(engine: local.Engine, fixtures: Fixtures, case: Case) -> Verdict:
+    """Play one case and hold it against its recording."""
+    missing = sorted(name for name in case.component_names if registry.find(name) is None)
+    if missing and case.match != "load_error":
+        return Skipped(case.name, f"missing component: {', '.join(missing)}")
+    try:
+        difference = compare(case, play(engine, fixtures, case))
+    except (ExecutorError, TimeoutError) as error:
+        return FailedCase(case.name, f"{type(error).__name__}: {error}")
+    return Passed(case.name) if difference is None else FailedCase(case.name, difference)
+
+
+def play(engine: local.Engine, fixtures: Fixtures, case: Case) -> Played | Refusal:
+    """Load the document and carry out the runs, one after another."""
+    with HttpFixture(case.http) as http:
+        try:
+            document = parsing.parse(case.document_at(http.base))
+        except InvalidCanvas as refused:
+            return Refusal(str(refused))
+        errors = check.errors_of(findings_of(document))
+        if errors:
+            return Refusal(errors[0].message)
+        with engine.database.transaction() as tx:
+            tenant_id = tenants.ensure_tenant(tx, f"conformance-{new_id()}")
+            canvas_id = canvases.create(tx, tenant_id, case.name, document.raw)
+            version_id = versions.snapshot(tx, tenant_id, canvas_id).id
+        script = fixtures.scripts[tenant_id] = Script(case.llm)
+        fixtures.files[tenant_id] = case.file_store
+        fixtures.cases[tenant_id] = case
+        bus = engine.coordinator.dispatch.bus
+        watcher = Watcher(engine.database, engine.coordinator.versions, bus.url)
+        player = _Player(engine, tenant_id, canvas_id, version_id, fixtures.read_file, watcher)
+        seen = [player.run(case.start_of(index), run) for index, run in enumerate(case.runs)]
+        requests = [
+            {"model": s.model, "messages": s.messages, "tools": s.tools, "params": s.params} for s in script.requests
+        ]
+        return Played(seen, requests, [list(call) for call in http.calls], http.base)
+
+
+@dataclass
+class _Player:
+    engine: local.Engine
+    tenant_id: UUID
+    canvas_id: UUID
+    version_id: UUID
+    read_file: Callable[[UUID, UUID, Mapping[str, Any], str], str]
+    watcher: Watcher
+    conversation_id: UUID | None = None
+
+    def run(self, start: str, wanted: CaseRun) -> Observed:
+        """One run of a case; every start but `continue` begins a new conversation."""
+        if start != "continue":
+            self.conversation_id = None
+        is_webhook = wanted.webhook_payload is not None
+        started = self.engine.lifecycle.start_run(
+            Start(
+                self.tenant_id,
+                self.canvas_id,
+                self.version_id,
+                Request(
+                    query=wanted.query,
+                    inputs=None if is_webhook else wanted.inputs,
+                    files=() if is_webhook else tuple(_descriptors(wanted.files)),
+                    user_id=wanted.user_id,
+                    webhook_payload=wanted.webhook_payload,
+                ),
+                conversation_id=self.conversation_id,
+            )
+        )
+        self.conversation_id = started.conversation_id
+        return self._observed(started, self._ended(started, wanted))
+
+    def _ended(self, started: Started, wanted: CaseRun) -> Mapping[str, Any]:
+        deadline = time.monotonic() + PATIENCE
+        is_cancelled = False
+        while time.monotonic() < deadline:
+            with self.engine.database.transaction() as tx:
+                row = run_rows.read(tx, self.tenant_id, started.run_id)
+            assert row is not None
+            status = RunStatus(row["status"])
+            if status.is_over or status is RunStatus.WAITING:
+                return row
+            on = wanted.cancel_on
+            if on is not None and not is_cancelled:
+                seen = self.watcher.events_of(self.tenant_id, started.run_id, started.after)
+                is_cancelled = any(_is(event, on.event, on.component_id) for event in seen)
+                if is_cancelled:
+                    self.engine.coordinator.dispatch.bus.set_cancel_key(started.run_id)
+            time.sleep(LOOK_EVERY)
+        raise TimeoutError(f"The run {started.run_id} did not end within {PATIENCE:g} s.")
+
+    def _observed(self, started: Started, row: Mapping[str, Any]) -> Observed:
+        with self.engine.database.statements() as tx:
+            outputs = run_view.outputs_of(tx, self.engine.coordinator.versions, row, registry.default_outputs)
+            known = run_view.globals_of(tx, row)
+            known["sys.files"] = [
+                self.read_file(self.tenant_id, started.run_id, file, "") if isinstance(file, Mapping) else file
+                for file in known["sys.files"]
+            ]
+            history = run_view.history_of(tx, row)
+        shown = self.watcher.events_of(self.tenant_id, started.run_id, started.after)
+        error = ""
+        if row["status"] == RunStatus.FAILED:
+            error = self.watcher.error_of(self.tenant_id, started.run_id, started.after)
+        waiting = next((event["data"] for event in shown if event["event"] == "user_inputs"), None)
+        return Observed(
+            error=error,
+            events=shown,
+            answer="".join(map(_spoken, shown)),
+            outputs=outputs,
+            globals=known,
+            history=history,
+            waiting=waiting,
+        )
+
+
+def _descriptors(files: Sequence[Any]) -> Iterator[Mapping[str, Any]]:
+    return (file for file in files if isinstance(file, Mapping))
+
+
+def _is(event: Mapping[str, Any], name: str, node_id: str | None) -> bool:
+    return event["event"] == name and (node_id is None or event["data"].get("component_id") == node_id)
+
+
+def _spoken(event: Mapping[str, Any]) -> str:
+    if event["event"] != "message":
+        return ""
+    data = event["data"]
+    if data.get("start_to_think"):
+        return "<think>"
+    return "</think>" if data.get("end_to_think") else data["content"]

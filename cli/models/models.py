@@ -1,0 +1,205 @@
+"""Model accounts: `easel models`."""
+
+import asyncio
+import os
+import sys
+import time
+from collections.abc import Sequence
+from typing import Annotated, Any
+from uuid import UUID
+
+import typer
+
+from canvas.errors import InvalidRequest
+from cli.models import model_test
+from cli.models.model_test import Told
+from cli.models.tenant_models import asking, limits_of
+from cli.shell import output
+from cli.shell.connection import Connection, opened, tenant_of
+from cli.shell.exit_codes import Exit
+from cli.shell.options import LOCAL, AsJson, OfTenant
+from knowledge.models import accounts_in
+from providers.http.address_policy import Guard
+from providers.http.client import Outgoing
+from providers.models.chat.catalogue import HOUSE, vendors
+from providers.models.types.chat import ModelSpec
+from providers.models.types.rate_limits import Rates
+from providers.models.vendors.accounts import KINDS, Account, accounts_from_toml
+from store.primitives.encryption import SealingKey
+from store.tenants import model_accounts
+from store.tenants.model_accounts import AccountRow
+
+models = typer.Typer(help="Model accounts: list, add, remove, test.", no_args_is_help=True)
+
+STAND_INS = (
+    {"model": "echo", "vendor": HOUSE, "from": "built in", "status": "stand-in: answers with its input"},
+    {"model": "scripted", "vendor": HOUSE, "from": "built in", "status": "stand-in: replays rules"},
+)
+KEY_DOES_NOT_OPEN = "its key does not open with EASEL_SECRET_KEY"
+Vendor = Annotated[str, typer.Argument(help="The vendor, as in model@VENDOR.", metavar="VENDOR")]
+Instance = Annotated[str, typer.Option(help="Which of several accounts with the vendor.", metavar="NAME")]
+
+
+@models.command("list")
+def list_models(tenant: OfTenant = LOCAL, as_json: AsJson = False) -> None:
+    """List the accounts of a tenant and their models; keys are never shown."""
+    with opened() as connection:
+        with connection.database.transaction() as tx:
+            tenant_id = tenant_of(tx, tenant)
+            rows = model_accounts.accounts_of(tx, tenant_id)
+            sealing = SealingKey.of(connection.found.settings.sealing_secret())
+            closed = set(model_accounts.closed(tx, tenant_id, sealing))
+        file = connection.found.settings.models_file
+        shared = accounts_from_toml(file) if file else ()
+    own = [_listed(it, "database", (it.factory, it.instance) in closed) for it in accounts_in(rows, tenant_id)]
+    listed = [*own, *(_listed(it, str(file)) for it in shared)]
+    columns = ("model", "vendor", "instance", "from", "status", "limits")
+    output.table([row for rows in listed for row in rows] + [*STAND_INS], columns, as_json=as_json)
+
+
+@models.command()
+def add(
+    vendor: Vendor,
+    model: Annotated[list[str] | None, typer.Option(help="A model to enable; none: every one.", metavar="NAME")] = None,
+    kind: Annotated[list[str] | None, typer.Option(help=f"What those are good for: {', '.join(KINDS)}.")] = None,
+    base_url: Annotated[str | None, typer.Option(help="Where a vendor we do not know listens.", metavar="URL")] = None,
+    key_from: Annotated[str | None, typer.Option(help="Environment variable with the key.", metavar="NAME")] = None,
+    rules: Annotated[str | None, typer.Option(help=f"Of {HOUSE}: the scripted model's rules.", metavar="FILE")] = None,
+    requests_per_minute: Annotated[int | None, typer.Option(help="Requests that may leave in a minute.", min=1)] = None,
+    tokens_per_minute: Annotated[int | None, typer.Option(help="Tokens that may be used in a minute.", min=1)] = None,
+    concurrency: Annotated[int | None, typer.Option(help="Requests that may be under way at once.", min=1)] = None,
+    tools: Annotated[
+        bool | None, typer.Option("--tools/--no-tools", help="Whether these models call tools; else as is usual.")
+    ] = None,
+    instance: Instance = "default",
+    tenant: OfTenant = LOCAL,
+) -> None:
+    """Add an account, or change the one with the same vendor and instance. The key is asked for, or read from stdin."""
+    if vendor not in vendors() and vendor != HOUSE and not base_url:
+        raise InvalidRequest(f"{vendor} is no vendor we know. Give its --base-url, or use one of: {_known_vendors()}.")
+    if unknown := set(kind or ()) - set(KINDS):
+        raise InvalidRequest(f"{', '.join(sorted(unknown))} is no kind of model. There is: {', '.join(KINDS)}.")
+    key = "" if vendor == HOUSE else _key(vendor, key_from)
+    rates = Rates(requests_per_minute=requests_per_minute, tokens_per_minute=tokens_per_minute, concurrency=concurrency)
+    account = AccountRow(
+        vendor,
+        instance,
+        base_url,
+        key,
+        {name: {"kinds": kinds_for(vendor, name, kind or ()), "status": "active"} for name in model or ()},
+        {
+            **rates.told,
+            **({"rules": os.path.abspath(rules)} if rules else {}),
+            **({"is_tools": tools} if tools is not None else {}),
+        },
+    )
+    with opened() as connection, connection.database.transaction() as tx:
+        sealing = SealingKey.of(connection.found.settings.sealing_secret())
+        model_accounts.put(tx, tenant_of(tx, tenant), account, sealing)
+    output.tell(f"Account {vendor} ({instance}) is stored. Try it: easel models test MODEL@{vendor}")
+
+
+@models.command()
+def remove(vendor: Vendor, instance: Instance = "default", tenant: OfTenant = LOCAL) -> None:
+    """Forget an account and its key."""
+    with opened() as connection, connection.database.transaction() as tx:
+        model_accounts.remove(tx, tenant_of(tx, tenant), vendor, instance)
+    output.tell(f"Account {vendor} ({instance}) is gone.")
+
+
+@models.command("test")
+def try_out(
+    model: Annotated[str, typer.Argument(help="As canvases name it: model@Vendor.", metavar="MODEL")],
+    kind: Annotated[str | None, typer.Option(help="Try it as this; else as what its account says, or chat.")] = None,
+    tenant: OfTenant = LOCAL,
+    as_json: AsJson = False,
+) -> None:
+    """Ask a model one small thing: a question, two vectors, ranks, a word aloud. Exit code 1 if it cannot do it."""
+    with opened() as connection:
+        tenant_id = connection.tenant(tenant)
+        spec, chosen = model_test.chosen(model, accounts_of(connection, tenant_id), kind)
+        started = time.monotonic()
+        answer = asyncio.run(_ask(connection, tenant_id, spec, chosen))
+        elapsed = time.monotonic() - started
+    if as_json:
+        told = {"model": model, "kind": chosen, "answer": answer.text, **answer.figures, "error": answer.error}
+        output.say_json({**told, "seconds": round(elapsed, 3)})
+    elif answer.error is None:
+        output.say(answer.text)
+        stand_in = ", a stand-in and no real model" if spec.stand_in else ""
+        output.tell(f"{model} answers in {output.seconds(elapsed)}{stand_in}.", output.GREEN)
+    if answer.error is not None:
+        output.tell(f"{model} does not answer: {answer.error}", output.RED)
+        raise typer.Exit(Exit.FAILED)
+
+
+def accounts_of(connection: Connection, tenant_id: UUID) -> list[Account]:
+    """A tenant's accounts with their keys, those for every tenant last."""
+    settings = connection.found.settings
+    with connection.database.transaction() as tx:
+        rows = model_accounts.accounts_of(tx, tenant_id, SealingKey.of(settings.sealing_secret()))
+    shared = accounts_from_toml(settings.models_file) if settings.models_file else []
+    return [*accounts_in(rows, tenant_id), *shared]
+
+
+def kinds_for(vendor: str, name: str, told: Sequence[str]) -> list[str]:
+    """What a model is good for: as told, else as its vendor's models are known to be, else chat."""
+    known = vendors()[vendor].kinds_of(name) if vendor in vendors() else None
+    return sorted(told or known or ("chat",))
+
+
+async def _ask(connection: Connection, tenant_id: UUID, spec: ModelSpec, kind: str) -> Told:
+    settings = connection.found.settings
+    limits = limits_of(settings)
+    guard = Guard.parse(allow_any=settings.allow_any_host, allowed=settings.ssrf_allow or "")
+    http = Outgoing(guard, user_agent=settings.http_user_agent, contact=settings.contact)
+    try:
+        async with asking(connection) as models:
+            return await model_test.tried(models, tenant_id, spec, kind, limits, http).answer()
+    finally:
+        await http.aclose()
+
+
+def _listed(account: Account, source: str, is_closed: bool = False) -> Sequence[dict[str, Any]]:
+    """A row for each model of an account; one for all of the vendor's where it names none.
+
+    `is_closed`: its key does not open, so every call to its models fails.
+    """
+    of_account = KEY_DOES_NOT_OPEN if is_closed else account.status
+    place = {"vendor": account.factory, "instance": account.instance, "from": source}
+    if not account.models:
+        return [{"model": "(all of the vendor)", **place, "status": of_account, "limits": _limits(account.rates)}]
+    return [
+        {
+            "model": name,
+            **place,
+            "status": model.status if of_account == "active" else of_account,
+            "limits": _limits(model) if model.told else _limits(account.rates),
+        }
+        for name, model in account.models.items()
+    ]
+
+
+def _limits(rates: Rates) -> str:
+    """What may be sent, for people."""
+    words = {
+        "requests_per_minute": "requests a minute",
+        "tokens_per_minute": "tokens a minute",
+        "concurrency": "at once",
+    }
+    return ", ".join(f"{limit:,} {words[name]}" for name, limit in rates.told.items())
+
+
+def _key(vendor: str, variable: str | None) -> str:
+    """The key, from a variable, a prompt or stdin: never from an argument, which everybody on the machine can read."""
+    if variable is not None:
+        if not os.environ.get(variable):
+            raise InvalidRequest(f"The environment variable {variable} is not set.")
+        return os.environ[variable]
+    if sys.stdin.isatty():
+        return str(typer.prompt(f"Key for {vendor} (empty for none)", hide_input=True, default="", show_default=False))
+    return sys.stdin.readline().strip()
+
+
+def _known_vendors() -> str:
+    return ", ".join(sorted(vendors()))

@@ -1,0 +1,1 @@
+"""Commands for runs: run, start, cancel, show, follow, explain."""

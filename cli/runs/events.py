@@ -1,0 +1,70 @@
+"""`easel events`: what has happened in a run, and what happens."""
+
+from contextlib import closing
+from typing import Annotated
+
+import typer
+
+from canvas.events import run_events as names
+from canvas.events.stream_sequencer import Frame, Position, Said, tagged
+from canvas.graph.canvas import Canvas
+from cli.runs.follow import Ears, Following
+from cli.runs.printer import Lines, Teller
+from cli.shell import output
+from cli.shell.connection import opened, run_of, tenant_of
+from cli.shell.options import LOCAL, AsJson, OfTenant, Run
+from store.runs.events import Stored
+from store.runs.run_queries import Glance
+
+
+def events(
+    run: Run,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until it is over or waits.")] = False,
+    after: Annotated[str, typer.Option(help="Begin after this event's id.", metavar="ID")] = "0",
+    tenant: OfTenant = LOCAL,
+    as_json: AsJson = False,
+) -> None:
+    """Print the events of a run, with what was said between them."""
+    begin = Position.parse(after)
+    with opened() as connection, closing(Ears(connection.bus.url)) as ears:
+        with connection.database.transaction() as tx:
+            tenant_id = tenant_of(tx, tenant)
+            run_id = run_of(tx, tenant_id, run)
+        if follow:
+            ears.listen_to(run_id)
+        following = Following(connection.database, tenant_id, run_id, ears, begin)
+        teller: Teller | None = None
+        for frame in following.frames() if follow else following.now():
+            if frame is None:
+                continue
+            if teller is None:
+                with connection.database.transaction() as tx:
+                    canvas = connection.versions.to_show(tx, following.run.version_id).canvas
+                teller = Lines(canvas) if as_json else Log(canvas)
+            teller.show(frame, following.run)
+
+
+class Log:
+    """One line an event: its number, when, what, where."""
+
+    def __init__(self, canvas: Canvas) -> None:
+        self._canvas = canvas
+
+    def show(self, frame: Frame[Stored], run: Glance) -> None:
+        if isinstance(frame, Said):
+            output.say(f"{'':>12}  {names.MESSAGE:<17}  {tagged(frame.text)!r}")
+            return
+        stored = frame.stored
+        elapsed = (stored.created_at - run.created_at).total_seconds()
+        line = f"{stored.number:>5} {elapsed:>6.2f}  {stored.name:<17}  {_where(stored, self._canvas)}"
+        output.say(line.rstrip())
+
+    def end(self) -> None:
+        """There is nothing to add."""
+
+
+def _where(stored: Stored, canvas: Canvas) -> str:
+    node_id = stored.node_id or ""
+    name = canvas.node(node_id).name if node_id in canvas.numbers else ""
+    reason = stored.body.get("error") or ""
+    return "  ".join(part for part in (node_id, name if name != node_id else "", reason and f"error: {reason}") if part)

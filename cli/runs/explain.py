@@ -1,0 +1,45 @@
+"""`easel explain`: the one thing a run waits for, who owns it, and when it will move."""
+
+from canvas.errors import NotFound
+from canvas.events.explain import Explanation, WaitsFor, explain, explain_refusal, told
+from canvas.state.run_state import RunStatus
+from cli.shell import output
+from cli.shell.connection import opened, run_of, tenant_of
+from cli.shell.options import LOCAL, AsJson, OfTenant, Run
+from cli.shell.output import DIM, RED
+from settings import load
+from store.monitoring import wait_facts
+
+MOST_TOLD = 20  # further things; --json has all
+
+
+def explain_run(run: Run, tenant: OfTenant = LOCAL, as_json: AsJson = False) -> None:
+    """Tell what a run waits for, who owns that, and when it will move."""
+    with opened() as connection:
+        with connection.database.transaction() as tx:
+            tenant_id = tenant_of(tx, tenant)
+            run_id = run_of(tx, tenant_id, run)
+        with connection.database.transaction() as tx:
+            found = wait_facts.facts(tx, tenant_id, run_id)
+            if found is None:
+                raise NotFound(f"There is no run {run}. `easel runs` lists them.")
+            facts, version_id = found
+            is_refused = facts.status is RunStatus.REFUSED
+            canvas = connection.versions.to_show(tx, version_id).canvas if not is_refused else None
+        explanation = explain(facts, canvas, load().time_limit) if canvas is not None else explain_refusal(facts)
+    if as_json:
+        output.say_json(told(explanation, canvas))
+    else:
+        _say(explanation)
+
+
+def _say(explanation: Explanation) -> None:
+    output.say(explanation.wait.sentence)
+    if explanation.wait.until is not None:
+        output.tell(f"until {output.moment(explanation.wait.until)} at the latest", DIM)
+    for wait in explanation.also[:MOST_TOLD]:
+        output.tell(f"also: {wait.sentence}", DIM)
+    if len(explanation.also) > MOST_TOLD:
+        output.tell(f"and {len(explanation.also) - MOST_TOLD} more: --json", DIM)
+    if explanation.wait.kind is WaitsFor.NOBODY:
+        output.tell("The sweeper says so too: `run_stands_still` in its log.", RED)

@@ -1,0 +1,120 @@
+"""What a person gives a run: `--query`, `--input name=value` and `--inputs JSON`."""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, NoReturn
+from uuid import UUID
+
+from canvas.budget import limits_of
+from canvas.document.json_checks import copied
+from canvas.errors import InvalidCanvas, InvalidRequest
+from canvas.graph.uncertain_outcomes import AGAIN, EVERY, HAPPENED, OUTCOME
+from cli.agents.checked_canvas import Judged
+from settings import UNITS
+from store.runs.external_ids import uuid_of
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A turn that somebody asked for: with an agent by name, or with the canvas of a file (`judged`)."""
+
+    target: str
+    judged: Judged | None
+    tenant: str
+    options: Mapping[str, Any]  # those of the HTTP trigger: query, inputs, session_id, release
+
+
+def inputs_of(pairs: Sequence[str] | None, written: str | None) -> dict[str, Any] | None:
+    """The inputs of one turn by field, or None if there are none; a pair wins over the same field of the JSON.
+
+    Raises InvalidRequest for a pair without a name, and for a text that is no JSON object or cannot be stored.
+    """
+    inputs = dict(_object(written)) if written is not None else {}
+    for pair in pairs or ():
+        name, equals, value = pair.partition("=")
+        if not equals or not name.strip():
+            raise InvalidRequest(f"--input {pair!r} is no pair. Write it as name=value.")
+        inputs[name.strip()] = value
+    return _storable(inputs) or None
+
+
+def outcomes_of(happened: Sequence[str] | None, again: Sequence[str] | None) -> dict[str, Any]:
+    """What is known of nodes now, as the fields that it answers. Raises InvalidRequest for both of one node."""
+    both = set(happened or ()) & set(again or ())
+    if both:
+        raise InvalidRequest(f"--happened and --again both name {', '.join(sorted(both))}. Say one of them.")
+    told = [*((node, HAPPENED) for node in happened or ()), *((node, AGAIN) for node in again or ())]
+    return {f"{EVERY if node == 'all' else node}{OUTCOME}": answer for node, answer in told}
+
+
+def budget_of(
+    tokens: int | None, calls: int | None, seconds: float | None, money: float | None, currency: str | None
+) -> dict[str, Any] | None:
+    """Limits as the HTTP API takes them; None if none is given. Raises InvalidRequest for what is no limit."""
+    given = {"tokens": tokens, "calls": calls, "seconds": seconds, "money": money, "currency": currency}
+    limits = {name: value for name, value in given.items() if value is not None}
+    if not limits.keys() - {"currency"}:
+        return None
+    limits_of(limits)
+    return limits
+
+
+def options_of(
+    query: str | None,
+    inputs: Mapping[str, Any] | None,
+    *,
+    session: str | None,
+    release: bool,
+    budget: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """The options of a start under the names of the HTTP API. Raises InvalidRequest for what cannot be stored."""
+    wanted = {
+        "query": query or "",
+        "inputs": inputs,
+        "session_id": str(id_of(session, "session")) if session else None,
+        "release": release,
+        **({"budget": budget} if budget is not None else {}),
+    }
+    return _storable(wanted)
+
+
+def duration_of(text: str, option: str) -> timedelta:
+    """A time from now, such as `30d` or `12h`. Raises InvalidRequest for anything else."""
+    written = re.fullmatch(r"\s*(\d{1,6})\s*([mhd])\s*", text)
+    seconds = int(written[1]) * UNITS[written[2]] if written else 0
+    if seconds <= 0:
+        raise InvalidRequest(f"{option} {text!r} is not a time. Write minutes, hours or days, for example 30d or 12h.")
+    return timedelta(seconds=seconds)
+
+
+def id_of(text: str, what: str) -> UUID:
+    """An id, with hyphens or without. Raises InvalidRequest for anything else."""
+    parsed = uuid_of(text)
+    if parsed is None:
+        raise InvalidRequest(f"{text!r} is not the id of a {what}.")
+    return parsed
+
+
+def _object(written: str) -> Mapping[str, Any]:
+    try:
+        value = json.loads(written, parse_constant=_refuse)
+    except (ValueError, RecursionError) as error:
+        raise InvalidRequest(f"--inputs is no JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise InvalidRequest('--inputs must be a JSON object, for example {"name": "Ada"}.')
+    return value
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is no JSON number")
+
+
+def _storable(value: Mapping[str, Any]) -> dict[str, Any]:
+    try:
+        return copied(value)
+    except InvalidCanvas as defect:
+        reason = defect.message.partition(". ")[2]
+        raise InvalidRequest(f"What you gave cannot be stored. {reason}") from defect

@@ -1,0 +1,199 @@
+"""Tell a person of a run: the answer on stdout as it is said, everything else on stderr.
+
+Where both are one terminal, news of nodes wait until the answer's line is complete.
+"""
+
+import re
+import sys
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from canvas.budget import stopped_by
+from canvas.events import run_events
+from canvas.events.run_warnings import WARNINGS, has_model_error
+from canvas.events.stream_sequencer import THINK_END, THINK_START, Event, Frame, Said, without_audio
+from canvas.graph.canvas import Canvas
+from canvas.graph.uncertain_outcomes import OUTCOME, OUTPUTS
+from cli.shell import output
+from cli.shell.output import DIM, GREEN, RED, YELLOW
+from scheduler.views.event_frames import Wire
+from store.primitives.ids import moment_of
+from store.runs.events import Stored
+from store.runs.run_queries import Glance
+
+_MARKERS = re.compile(f"([{THINK_START}{THINK_END}])")
+
+
+class Teller(Protocol):
+    """Somebody who shows the frames of a run."""
+
+    def show(self, frame: Frame[Stored], run: Glance) -> None:
+        """Show one frame; `run` is the run as it stands."""
+        ...
+
+    def end(self) -> None:
+        """The run is over, or waits."""
+        ...
+
+
+class Lines:
+    """The wire events as JSON, one a line."""
+
+    def __init__(self, canvas: Canvas) -> None:
+        self._canvas = canvas
+
+    def show(self, frame: Frame[Stored], run: Glance) -> None:
+        for position, event in Wire(run, self._canvas).frames(frame):
+            output.say_json({"id": str(position), **event})
+
+    def end(self) -> None:
+        """There is nothing to add."""
+
+
+class Speech:
+    """The answer and, aside, what happens meanwhile."""
+
+    def __init__(self, canvas: Canvas) -> None:
+        self._canvas = canvas
+        self._is_thinking = False
+        self._answer_open = False  # the answer's last line is not complete
+        self._thought_open = False
+        self._has_answered = False
+        self._held: list[tuple[str, str]] = []
+        self._is_one_terminal = sys.stdout.isatty() and sys.stderr.isatty()
+
+    def show(self, frame: Frame[Stored], run: Glance) -> None:
+        if isinstance(frame, Said):
+            self._hear(frame.text)
+        else:
+            self._note(frame, run)
+
+    def end(self) -> None:
+        self._complete()
+
+    def _hear(self, text: str) -> None:
+        for part in filter(None, _MARKERS.split(without_audio(text))):
+            if part == THINK_START:
+                self._begin_thought()
+            elif part == THINK_END:
+                self._end_thought()
+            elif self._is_thinking:
+                output.write_aside(part, DIM)
+                self._thought_open = not part.endswith("\n")
+            else:
+                output.write(part)
+                self._has_answered = True
+                self._answer_open = not part.endswith("\n")
+
+    def _begin_thought(self) -> None:
+        self._is_thinking = True
+        if self._answer_open and self._is_one_terminal:
+            output.write_aside("\n")
+        output.write_aside("thinking: ", DIM)
+        self._thought_open = True
+
+    def _end_thought(self) -> None:
+        self._is_thinking = False
+        if self._thought_open:
+            output.write_aside("\n")
+        self._thought_open = False
+
+    def _complete(self) -> None:
+        """End the lines that are open, then tell what had to wait for that."""
+        self._end_thought()
+        if self._answer_open:
+            output.write("\n")
+        self._answer_open = False
+        for text, colour in self._held:
+            output.tell(text, colour)
+        self._held.clear()
+
+    def _tell(self, text: str, colour: str = "") -> None:
+        if self._answer_open and self._is_one_terminal:
+            self._held.append((text, colour))
+        else:
+            self._end_thought()
+            output.tell(text, colour)
+
+    def _note(self, frame: Event[Stored], run: Glance) -> None:
+        stored = frame.stored
+        match stored.name:
+            case run_events.NODE_FINISHED:
+                self._tell(*finished_line(stored, self._canvas))
+            case run_events.MESSAGE_END:
+                self._complete()
+            case run_events.MESSAGE_RESET:
+                self._complete()
+                self._tell(f"the answer is taken back to its first {frame.keep} characters and said anew", YELLOW)
+            case run_events.USER_INPUTS:
+                self._complete()
+                for line in form_lines(stored.body, run.id.hex):
+                    output.tell(line)
+            case run_events.RUN_FAILED:
+                self._complete()
+                error, code = (str(stored.body.get(name) or "") for name in ("error", "code"))
+                output.tell(f"failed: {self._canvas.error_of(stored.node_id or '', error, code)}", RED)
+            case run_events.WORKFLOW_FINISHED:
+                self._complete()
+                self._tell_end(stored, run)
+            case _:
+                pass
+
+    def _tell_end(self, stored: Stored, run: Glance) -> None:
+        if stored.body.get("outputs") == run_events.CANCELLED_TEXT:
+            output.tell("cancelled", YELLOW)
+            return
+        if not self._has_answered:
+            output.say_json({name: value for name, value in (stored.outputs or {}).items() if not name.startswith("_")})
+        begun = moment_of(run.message_id)
+        tokens = run.usage.get("total_tokens")
+        spent = f", {tokens} tokens" if tokens else ""
+        output.tell(f"done in {output.seconds((stored.created_at - begun).total_seconds())}{spent}", GREEN)
+        if has_model_error(run.usage):
+            output.tell("A model failed: its error stands for the answer.", RED)
+        if warnings := run.usage.get(WARNINGS):
+            output.tell(f"{warnings} {'warning' if warnings == 1 else 'warnings'}: easel show {run.id.hex}", YELLOW)
+
+
+def finished_line(stored: Stored, canvas: Canvas) -> tuple[str, str]:
+    """A node that has finished, on one line, and the line's colour."""
+    node_id = stored.node_id or ""
+    name = canvas.node(node_id).name if node_id in canvas.numbers else ""
+    label = f"{node_id} {name}" if name and name != node_id else node_id
+    error = stored.body.get("error")
+    if error:
+        return f"✗ {label}: {error}", RED
+    elapsed = (stored.outputs or {}).get("_elapsed_time")
+    return f"✓ {label}" + (f" ({output.seconds(elapsed)})" if isinstance(elapsed, int | float) else ""), GREEN
+
+
+def form_lines(body: Mapping[str, Any], run_id: str) -> list[str]:
+    """The open form of a run, and how to answer it."""
+    fields: Mapping[str, Any] = body.get("inputs") or {}
+    lines = [f"waiting for input{': ' + str(body['tips']) if body.get('tips') else ''}"]
+    lines += [f"  {name}{_described(field)}" for name, field in fields.items()]
+    if stopped_by(fields) is not None:
+        return [*lines[:1], f"go on with: easel resume {run_id} --tokens N (or --calls, --money)"]
+    asked = [name.removesuffix(OUTCOME) for name in fields if name.endswith(OUTCOME)]
+    about = [node + end for node in asked for end in (OUTCOME, OUTPUTS)]
+    answers = [f"--input {_quoted(name)}=…" for name in fields if name not in about]
+    answers += [f"--happened {_quoted(node)} | --again {_quoted(node)}" for node in asked]
+    return [*lines, " ".join([f"answer with: easel resume {run_id}", *answers])]
+
+
+def _described(field: Any) -> str:
+    """What is known of a form's field: its type, its label, its choices."""
+    if not isinstance(field, Mapping):
+        return ""
+    kind = ", ".join(filter(None, [str(field.get("type") or ""), "optional" if field.get("optional") else ""]))
+    options = field.get("options")
+    parts = [
+        f"({kind})" if kind else "",
+        str(field.get("name") or ""),
+        f"one of: {', '.join(map(str, options))}" if isinstance(options, list) and options else "",
+    ]
+    return "".join(f"  {part}" for part in parts if part)
+
+
+def _quoted(name: str) -> str:
+    return name if re.fullmatch(r"[\w.-]+", name) else "'" + name.replace("'", "'\\''") + "'"

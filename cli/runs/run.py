@@ -1,0 +1,96 @@
+"""Talk with an agent: `easel run`, `easel resume`.
+
+Little is imported here: the servers start while the rest is imported, which halves the time to a first answer.
+"""
+
+import importlib
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from cli.agents import canvas_file
+from cli.runs import inputs
+from cli.shell import servers
+from cli.shell.options import (
+    LOCAL,
+    Again,
+    AsJson,
+    Calls,
+    Currency,
+    Happened,
+    Inputs,
+    Money,
+    OfTenant,
+    Pairs,
+    Query,
+    Released,
+    Run,
+    Seconds,
+    Session,
+    Target,
+    Tokens,
+)
+from settings import load
+
+TURN = "cli.runs.turn"
+
+
+def run(
+    target: Target,
+    query: Query = None,
+    pairs: Pairs = None,
+    all_inputs: Inputs = None,
+    session: Session = None,
+    release: Released = False,
+    tokens: Tokens = None,
+    calls: Calls = None,
+    seconds: Seconds = None,
+    money: Money = None,
+    currency: Currency = None,
+    tenant: OfTenant = LOCAL,
+    as_json: AsJson = False,
+) -> None:
+    """Run an agent: the answer on stdout as it is said, progress on stderr.
+
+    Exit code 0: done, 1: failed, 2: bad input or canvas, 3: cancelled, 4: waits for input (see `easel resume`).
+    """
+    settings = load()
+    given = inputs.inputs_of(pairs, all_inputs)
+    budget = inputs.budget_of(tokens, calls, seconds, money, currency)
+    options = inputs.options_of(query, given, session=session, release=release, budget=budget)
+    judged = canvas_file.accepted(Path(target), settings.max_canvas_bytes) if canvas_file.is_file(target) else None
+    ahead = servers.import_ahead(TURN)
+    with servers.found(settings) as found:
+        ahead.join()
+        turn: Any = importlib.import_module(TURN)
+        ended = turn.start(found, inputs.Wanted(target, judged, tenant, options), as_json=as_json)
+    raise typer.Exit(ended)
+
+
+def resume(
+    run: Run,
+    query: Query = None,
+    pairs: Pairs = None,
+    all_inputs: Inputs = None,
+    happened: Happened = None,
+    again: Again = None,
+    tokens: Tokens = None,
+    calls: Calls = None,
+    seconds: Seconds = None,
+    money: Money = None,
+    currency: Currency = None,
+    tenant: OfTenant = LOCAL,
+    as_json: AsJson = False,
+) -> None:
+    """Answer a run that waits for input, and follow it; exit codes as for `easel run`."""
+    settings = load()
+    given = {**(inputs.inputs_of(pairs, all_inputs) or {}), **inputs.outcomes_of(happened, again)}
+    budget = inputs.budget_of(tokens, calls, seconds, money, currency)
+    options = inputs.options_of(query, given or None, session=None, release=False, budget=budget)
+    ahead = servers.import_ahead(TURN)
+    with servers.found(settings) as found:
+        ahead.join()
+        turn: Any = importlib.import_module(TURN)
+        ended = turn.resume(found, tenant, run, options, as_json=as_json)
+    raise typer.Exit(ended)

@@ -1,0 +1,137 @@
+"""Runs: `easel runs`, `show`."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+from uuid import UUID
+
+import typer
+
+from canvas.budget import UNPRICED, told_usage
+from canvas.errors import NotFound
+from canvas.events.run_warnings import has_model_error
+from canvas.state.run_state import RunStatus
+from cli.agents import agents
+from cli.runs import tree
+from cli.shell import output
+from cli.shell.connection import opened, run_of, tenant_of
+from cli.shell.options import LOCAL, AsJson, OfTenant, Run
+from store.agents import canvas_list
+from store.runs import run_queries
+from store.runs.refused_starts import NOBODY
+from store.runs.run_queries import Glance
+
+
+def runs(
+    agent: Annotated[str | None, typer.Option(help="Only of this agent.", metavar="AGENT")] = None,
+    status: Annotated[RunStatus | None, typer.Option(help="Only with this status.")] = None,
+    limit: Annotated[int, typer.Option(help="How many.", min=1, max=1000)] = 20,
+    tenant: OfTenant = LOCAL,
+    as_json: AsJson = False,
+) -> None:
+    """List the runs, the newest first, with the starts of other services that were refused."""
+    with opened() as connection, connection.database.transaction() as tx:
+        tenant_id = tenant_of(tx, tenant)
+        canvas_id = agents.find(tx, tenant_id, agent).id if agent else None
+        found, total = run_queries.page(tx, tenant_id, canvas_id=canvas_id, status=status or "", limit=limit)
+        named, _ = canvas_list.page(
+            tx, tenant_id, canvas_list.Wanted(ids=sorted({run.canvas_id for run in found})), limit=1000
+        )
+    titles = {canvas.id: canvas.title for canvas in named}
+    rows = [{**_row(run), "agent": titles.get(run.canvas_id, "")} for run in found]
+    if not as_json:
+        shown = ({"query": asked(run.request), "status": _status(run)} for run in found)
+        rows = [{**row, **more} for row, more in zip(rows, shown, strict=True)]
+    named_by_others = ("external_id",) if any(run.external_id for run in found) else ()
+    columns = ("run", *named_by_others, "agent", "status", "created", "took", "query")
+    output.table(rows, columns, as_json=as_json, empty="There are no runs. `easel run FILE` makes one.")
+    if total > len(rows) and not as_json:
+        output.tell(f"{total - len(rows)} more: --limit {min(total, 1000)}")
+
+
+def show(run: Run, tenant: OfTenant = LOCAL, as_json: AsJson = False) -> None:
+    """Show a run: its state, and its activations as a tree with times."""
+    with opened() as connection, connection.database.transaction() as tx:
+        tenant_id = tenant_of(tx, tenant)
+        run_id = run_of(tx, tenant_id, run)
+        found = run_queries.glance(tx, tenant_id, run_id)
+        if found is None:
+            raise NotFound(f"There is no run {run}. `easel runs` lists them.")
+        steps = run_queries.steps_of(tx, run_id)
+        is_refused = found.status == RunStatus.REFUSED
+        canvas = connection.versions.to_show(tx, found.version_id).canvas if not is_refused else None
+    if as_json:
+        output.say_json({**_row(found), "error": found.error or None, "activations": tree.rows(steps)})
+        return
+    output.say(f"run {found.id.hex}  {found.status}  {_took(found)}".rstrip())
+    if found.external_id is not None:
+        output.say(f"external id {found.external_id}")
+    if canvas is None:
+        output.say(f"error: {found.error}")
+        output.say(f"agent {found.request.get('agent') or ''}  sent at {output.moment(found.created_at)}".rstrip())
+        return
+    output.say(f"session {found.conversation_id.hex}  agent {found.canvas_id.hex}  version {found.version_id.hex}")
+    if found.error:
+        output.say(f"error: {found.error}")
+    if has_model_error(found.usage):
+        output.say("model error: a model failed, and its error was given as the answer")
+    if found.usage:
+        output.say(f"usage: {_spent(found.usage)}")
+    for line in tree.lines(steps, canvas, found.created_at):
+        output.say(line)
+
+
+def asked(request: Mapping[str, Any]) -> str:
+    """What a person has last given to a run: its query, or what was filled into a form ("name: Ada, city: Rome")."""
+    if request.get("query"):
+        return str(request["query"])
+    fields = request.get("inputs") or {}
+    values = {name: given.get("value") if isinstance(given, Mapping) else given for name, given in fields.items()}
+    return ", ".join(f"{name}: {value}" for name, value in values.items())
+
+
+def _row(run: Glance) -> dict[str, Any]:
+    return {
+        "id": run.id.hex,
+        "run": run.id.hex,  # kept for programs that read it
+        "external_id": run.external_id,
+        "session_id": _hex(run.conversation_id),
+        "session": _hex(run.conversation_id),  # likewise
+        "agent_id": _hex(run.canvas_id),
+        "version": _hex(run.version_id),
+        "status": run.status,
+        "query": run.request.get("query"),
+        "inputs": run.request.get("inputs") or None,
+        "created": run.created_at,
+        "started": run.started_at,
+        "finished": run.finished_at,
+        "took": _took(run),
+        "has_model_error": has_model_error(run.usage),
+        "usage": told_usage(run.usage),
+    }
+
+
+def _hex(id: UUID) -> str | None:  # noqa: A002 - what it is
+    """An id as commands print it; None for what a refused start lacks."""
+    return id.hex if id != NOBODY else None
+
+
+def _status(run: Glance) -> str:
+    """How a run stands, for people: what succeeded with the error of a model is told apart."""
+    return f"{run.status} (model error)" if has_model_error(run.usage) else run.status
+
+
+def _spent(usage: Mapping[str, int]) -> str:
+    """What models have used, on one line; what nobody knows is said."""
+    told = told_usage(usage)
+    counted = f"{usage.get('calls', 0):,} calls, {usage.get('total_tokens', 0):,} tokens"
+    costs = ", ".join(f"{amount:g} {currency}" for currency, amount in (told.get("cost") or {}).items())
+    unpriced = usage.get(UNPRICED, 0)
+    unknown = f"{unpriced:,} calls whose price is not known" if unpriced else ""
+    return ", ".join(filter(None, (counted, costs, unknown)))
+
+
+def _took(run: Glance) -> str:
+    """How long a run that is over has taken."""
+    if run.finished_at is None:
+        return ""
+    return output.seconds((run.finished_at - (run.started_at or run.created_at)).total_seconds())

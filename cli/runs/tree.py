@@ -1,0 +1,99 @@
+"""The activations of a run as a tree: what ran inside of which item of which container, and when."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from canvas.events.run_warnings import warnings_in
+from canvas.graph.canvas import Canvas
+from canvas.state.run_state import ScopeKey, Status, scope_key
+from cli.shell import output
+from store.runs.run_queries import Step
+
+MARKS: Mapping[str, str] = {
+    Status.DONE: "✓",
+    Status.CLOSED: "-",  # called off before it ran
+    Status.WAITING: "?",
+    Status.QUEUED: "·",
+    Status.READY: "·",
+}
+AT_WORK = "▸"
+FAILED = "✗"
+
+Inside = Mapping[ScopeKey, Sequence[Step]]
+
+
+def lines(steps: Sequence[Step], canvas: Canvas, begun: datetime) -> Iterator[str]:
+    """A line for each activation, and one for each item around some; times count from the run's beginning."""
+    inside: dict[ScopeKey, list[Step]] = {}
+    for step in steps:
+        inside.setdefault(scope_key(step.scope), []).append(step)
+    yield from _branch((), inside, canvas, begun, 0)
+
+
+def rows(steps: Sequence[Step]) -> list[dict[str, Any]]:
+    """The same for machines, in canonical order; `scope` says where in the tree."""
+    return [
+        {
+            "id": step.id.hex,
+            "node": step.node_id,
+            "component": step.component,
+            "scope": step.scope,
+            "ordinal": step.ordinal,
+            "status": step.status,
+            "attempt": step.attempt,
+            "error": _error(step) or None,
+            "warnings": warnings_in(step.outcome),
+            "created_at": step.created_at,
+            "started_at": step.started_at,
+            "finished_at": step.finished_at,
+        }
+        for step in steps
+    ]
+
+
+def _branch(scope: ScopeKey, inside: Inside, canvas: Canvas, begun: datetime, depth: int) -> Iterator[str]:
+    for step in inside.get(scope, ()):
+        yield "  " * depth + _line(step, canvas, begun)
+        for warning in warnings_in(step.outcome):
+            yield f"{'  ' * (depth + 1)}! {warning['code']}: {warning['message']}"
+        for item in _items(scope, step, inside):
+            yield f"{'  ' * (depth + 1)}item {item}"
+            yield from _branch((*scope, (step.node_id, step.ordinal, item)), inside, canvas, begun, depth + 2)
+
+
+def _items(scope: ScopeKey, step: Step, inside: Inside) -> list[int]:
+    """The items that a container's activation has opened; none for other nodes."""
+    entry = (step.node_id, step.ordinal)
+    return sorted(
+        key[-1][2] for key in inside if len(key) == len(scope) + 1 and key[:-1] == scope and key[-1][:2] == entry
+    )
+
+
+def _line(step: Step, canvas: Canvas, begun: datetime) -> str:
+    name = canvas.node(step.node_id).name if step.node_id in canvas.numbers else ""
+    error = _error(step)
+    parts = [
+        FAILED if error else MARKS.get(step.status, AT_WORK),
+        step.node_id,
+        name if name != step.node_id else "",
+        "" if step.status == Status.DONE else step.status,
+        f"attempt {step.attempt}" if step.attempt > 1 else "",
+        _times(step, begun),
+        f"error: {error}" if error else "",
+    ]
+    return "  ".join(part for part in parts if part)
+
+
+def _times(step: Step, begun: datetime) -> str:
+    if step.started_at is None:
+        return ""
+    at = f"+{(step.started_at - begun).total_seconds():.2f} s"
+    if step.finished_at is None:
+        return at
+    return f"{at}, {output.seconds((step.finished_at - step.started_at).total_seconds())}"
+
+
+def _error(step: Step) -> str:
+    outcome = step.outcome or {}
+    return str(outcome.get("error") or outcome.get("told") or "")

@@ -1,0 +1,133 @@
+"""One turn of a conversation with an agent: begin it, follow it, tell of it, and cancel it when the person asks.
+
+On the processes of a running `easel up`, or on scheduler, worker and sweeper as threads of this process.
+"""
+
+import signal
+from collections.abc import Callable, Generator, Mapping
+from contextlib import closing, contextmanager
+from functools import partial
+from types import FrameType
+from typing import Any
+from uuid import UUID
+
+import local
+from canvas.budget import limits_of
+from canvas.events.stream_sequencer import Position
+from canvas.state.run_state import RunStatus
+from cli.runs import start_options
+from cli.runs.follow import Ears, Following
+from cli.runs.inputs import Wanted
+from cli.runs.printer import Lines, Speech, Teller
+from cli.runs.stand_ins import stand_ins
+from cli.shell import connection, output
+from cli.shell.connection import Connection, run_of, tenant_of
+from cli.shell.exit_codes import OF_STATUS, Exit
+from cli.shell.output import DIM, YELLOW
+from cli.shell.servers import Found
+from scheduler.coordinator.run_start import Request
+from scheduler.lifecycle.accept import Started
+from store.primitives.ids import new_id
+
+
+class Interrupts:
+    """Ctrl-C: the first is noted, the second raises KeyboardInterrupt."""
+
+    def __init__(self) -> None:
+        self.asked = False
+        self._before: Any = None
+
+    def __enter__(self) -> "Interrupts":
+        self._before = signal.signal(signal.SIGINT, self._note)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        signal.signal(signal.SIGINT, self._before)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        if self.asked:
+            raise KeyboardInterrupt
+        self.asked = True
+
+
+@contextmanager
+def at_work(found: Found) -> Generator[Connection]:
+    """A connection to servers on which somebody carries out runs: `easel up`, or else this process."""
+    connection.only_errors(found.settings)
+    connection.migrated(found)
+    if found.up is not None:
+        with connection.connected(found) as connected:
+            yield connected
+        return
+    database_url, redis_url, broker_url = found.settings.servers()
+    connection.redis_answers(redis_url)
+    with local.engine(found.settings, database_url, redis_url, broker_url=broker_url) as engine:
+        yield Connection(engine.lifecycle, found)
+
+
+def start(found: Found, wanted: Wanted, *, as_json: bool) -> Exit:
+    """Start a run and follow it."""
+    with at_work(found) as connected:
+        run_id = new_id()
+        with connected.database.transaction() as tx:
+            chosen = start_options.chosen(tx, wanted, run_id)
+        begin = partial(connected.lifecycle.start_run, chosen)
+        return _follow(connected, chosen.tenant_id, run_id, begin, as_json=as_json)
+
+
+def resume(found: Found, tenant: str, run: str, options: Mapping[str, Any], *, as_json: bool) -> Exit:
+    """Answer a run that waits, and follow it."""
+    request = Request(query=options["query"], inputs=options["inputs"])
+    with at_work(found) as connected:
+        with connected.database.transaction() as tx:
+            tenant_id = tenant_of(tx, tenant)
+            run_id = run_of(tx, tenant_id, run)
+        budget = limits_of(options["budget"]) if options.get("budget") is not None else None
+        begin = partial(connected.lifecycle.resume_run, tenant_id, run_id, request, budget=budget)
+        return _follow(connected, tenant_id, run_id, begin, as_json=as_json)
+
+
+def _follow(
+    connected: Connection, tenant_id: UUID, run_id: UUID, begin: Callable[[], Started], *, as_json: bool
+) -> Exit:
+    """Begin a turn with open ears, tell of it until it ends, and say how it ended."""
+    with closing(Ears(connected.bus.url)) as ears, Interrupts() as interrupts:
+        ears.listen_to(run_id)
+        started = begin()
+        if started.run_id != run_id:  # the conversation's run had been waiting for this turn
+            ears.listen_to(started.run_id)
+        following = Following(connected.database, tenant_id, started.run_id, ears, Position(started.after))
+        output.tell(f"run {started.run_id.hex}  session {started.conversation_id.hex}", DIM)
+        try:
+            return _tell(connected, following, interrupts, as_json)
+        except KeyboardInterrupt:
+            output.tell("left; the run ends without us", YELLOW)
+            return Exit.CANCELLED
+
+
+def _tell(connected: Connection, following: Following, interrupts: Interrupts, as_json: bool) -> Exit:
+    teller: Teller | None = None
+    has_cancelled = False
+    for frame in following.frames():
+        if interrupts.asked and not has_cancelled:
+            has_cancelled = True
+            output.tell("cancelling; press Ctrl-C again to leave at once", YELLOW)
+            connected.lifecycle.cancel_run(following.tenant_id, following.run_id)
+        if frame is None:
+            continue
+        if teller is None:
+            teller = _teller(connected, following.run.version_id, as_json)
+        teller.show(frame, following.run)
+    if teller is not None:
+        teller.end()
+    return OF_STATUS[RunStatus(following.run.status)]
+
+
+def _teller(connected: Connection, version_id: UUID, as_json: bool) -> Teller:
+    with connected.database.transaction() as tx:
+        compiled = connected.versions.to_show(tx, version_id)
+    if as_json:
+        return Lines(compiled.canvas)
+    for label in stand_ins(compiled.document):
+        output.tell(f"model: {label}", YELLOW)
+    return Speech(compiled.canvas)

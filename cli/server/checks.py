@@ -1,0 +1,383 @@
+"""What `easel doctor` checks: each function looks at one thing, and says what to do where it is not well."""
+
+import http.client
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from tempfile import TemporaryFile
+from urllib.parse import parse_qs, urlsplit
+
+import redis
+from celery import Celery
+from kombu.exceptions import KombuError, OperationalError
+from sqlalchemy.exc import DBAPIError
+
+from canvas.errors import ExecutorError
+from cli.agents import drafts
+from cli.shell.servers import Found
+from components import registry
+from embedded import OLDEST_POSTGRES
+from providers.models.vendors.accounts import accounts_from_toml
+from scheduler.messaging.celery_app import NODES, RUNS
+from settings import Settings
+from store.agents import canvas_secrets
+from store.db.database import Database
+from store.db.poolers import StatementsMixed, advice_of
+from store.maintenance import migrate
+from store.monitoring import queue_probes, server_info
+from store.monitoring.server_info import Locks, Server
+from store.primitives.encryption import CannotUnseal, SealingKey
+from store.tenants import model_accounts, tenants
+from telemetry import METRICS_PORTS, VERSION
+
+TRIED_PYTHON = (3, 11), (3, 13)  # from, to
+OLDEST_REDIS = 6
+SKEW = timedelta(seconds=2)  # between two clocks, beyond which leases and logs mislead people who compare them
+_TIMEOUT_OF = "COMPONENT_EXEC_TIMEOUT_"
+_SANDBOX = frozenset({"SANDBOX_PROVIDER_TYPE", "SANDBOX_EXECUTOR_MANAGER_URL"})
+_OPENSSH = frozenset(
+    f"SSH_{name}" for name in ("AUTH_SOCK", "AGENT_PID", "CLIENT", "CONNECTION", "TTY", "ASKPASS", "ORIGINAL_COMMAND")
+)
+LATE = timedelta(seconds=15)  # for a canary; one is sent every second
+ANSWER_WITHIN = 1.5  # seconds for workers
+MOST_DRAFTS = 100  # whose text the doctor searches for sealed secrets; each may have megabytes
+RENEWALS, STREAMS, SWEEPER, RESERVE = 1, 4, 2, 10  # connections beside the pools that settings name
+
+
+class Level(StrEnum):
+    """How well something is: WARN works, but."""
+
+    OK = "OK"
+    WARN = "WARN"
+    FAIL = "FAIL"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What was found about one thing, and what to do about it."""
+
+    level: Level
+    about: str
+    found: str
+    advice: str = ""
+
+
+def release() -> Finding:
+    """Which release this is."""
+    return Finding(Level.OK, "easel", VERSION)
+
+
+def python() -> Finding:
+    """The interpreter."""
+    found = ".".join(map(str, sys.version_info[:3]))
+    if TRIED_PYTHON[0] <= sys.version_info[:2] <= TRIED_PYTHON[1]:
+        return Finding(Level.OK, "python", found)
+    advice = "Easel was tried on 3.11 to 3.13; use one of them if anything is odd."
+    return Finding(Level.WARN, "python", found, advice)
+
+
+def writable_home(settings: Settings) -> Finding:
+    """The folder of local state."""
+    try:
+        settings.home.mkdir(parents=True, exist_ok=True, mode=0o711)
+        with TemporaryFile(dir=settings.home):
+            pass
+    except OSError as error:
+        reason = f"{settings.home} cannot be written: {error.strerror}"
+        return Finding(Level.FAIL, "home", reason, "Set EASEL_HOME to a folder of your own.")
+    return Finding(Level.OK, "home", str(settings.home))
+
+
+def secret_key(settings: Settings) -> Finding:
+    """What keys of model accounts are sealed with."""
+    if settings.secret_key is not None:
+        return Finding(Level.OK, "secret key", "from EASEL_SECRET_KEY")
+    kept = f"kept in {settings.home / 'secret.key'}"
+    if settings.database_url is None:
+        return Finding(Level.OK, "secret key", kept)
+    advice = "Set EASEL_SECRET_KEY to the same value on every machine, or others cannot open stored keys."
+    return Finding(Level.WARN, "secret key", kept, advice)
+
+
+def models_file(settings: Settings) -> Finding:
+    """The file of model accounts for all tenants."""
+    if settings.models_file is None:
+        return Finding(Level.OK, "models file", "none (EASEL_MODELS_FILE)")
+    try:
+        accounts = accounts_from_toml(settings.models_file)
+    except ExecutorError as error:
+        return Finding(Level.FAIL, "models file", error.message, "Mend the file, or unset EASEL_MODELS_FILE.")
+    return Finding(Level.OK, "models file", f"{settings.models_file}, {len(accounts)} accounts")
+
+
+def unread(environment: Mapping[str, str], settings: Settings) -> Iterator[Finding]:
+    """Variables of RAGFlow that are set and change nothing here, and what does."""
+    components = {component.name.upper() for component in registry.COMPONENTS.values()}
+    if environment.get("COMPONENT_EXEC_TIMEOUT") and not settings.plugins:  # a plugin's tools are in no table
+        told = "COMPONENT_EXEC_TIMEOUT is set and changes nothing: every component has a time limit of its own"
+        advice = "Set COMPONENT_EXEC_TIMEOUT_<CLASS> for each component that needs more, such as _EXESQL or _LLM."
+        yield Finding(Level.WARN, "time limits", told, advice)
+    named = (name.removeprefix(_TIMEOUT_OF) for name in environment if name.startswith(_TIMEOUT_OF))
+    if unknown := sorted(set(named) - components):
+        told = f"there is no component of the name {', '.join(unknown)}"
+        yield Finding(Level.WARN, "time limits", told, f"Write {_TIMEOUT_OF}<CLASS> with the name of a component.")
+    if environment.get("MAX_CONCURRENT_CHATS"):
+        told = "MAX_CONCURRENT_CHATS is set and not read"
+        advice = "Limit an account instead: `easel models add VENDOR --concurrency N`."
+        yield Finding(Level.WARN, "model calls", told, advice)
+    sandbox = sorted(name for name in environment if _is_of_ragflows_sandbox(name, environment))
+    if sandbox and settings.sandbox == "none":
+        advice = "Set EASEL_SANDBOX to a provider, and EASEL_SANDBOX_CONFIG to its settings (docs/tools.md, Sandboxes)."
+        yield Finding(Level.WARN, "sandbox", f"{', '.join(sandbox)} are set and not read; CodeExec has none", advice)
+
+
+def _is_of_ragflows_sandbox(name: str, environment: Mapping[str, str]) -> bool:
+    """Whether a variable sets up RAGFlow's sandbox; SSH_ and LOCAL_ are others' prefixes as well."""
+    if name in _SANDBOX or name.startswith(("AGENTRUN_", "E2B_")):
+        return True
+    provider = environment.get("SANDBOX_PROVIDER_TYPE", "").lower()
+    return provider in ("ssh", "local") and name.startswith(f"{provider.upper()}_") and name not in _OPENSSH
+
+
+def place(found: Found) -> Finding:
+    """Which servers these are."""
+    if found.up is not None:
+        return Finding(Level.OK, "servers", f"those of `easel up` at {found.up.url}")
+    if found.is_embedded:
+        return Finding(Level.OK, "servers", "embedded, for this command only; `easel up` keeps them running")
+    return Finding(Level.OK, "servers", "named by DATABASE_URL and REDIS_URL")
+
+
+def database(database: Database, settings: Settings) -> Iterator[Finding]:
+    """The database: whether it answers, its version, tables, clock and limits."""
+    try:
+        missing = migrate.missing(database)
+        with database.transaction() as tx:
+            asked = datetime.now(UTC)
+            about = server_info.about(tx)
+            skew = about.clock - (asked + (datetime.now(UTC) - asked) / 2)
+    except DBAPIError as error:
+        reason = " ".join(str(error.orig).split())
+        if isinstance(error.orig, StatementsMixed):
+            yield Finding(Level.FAIL, "database", reason)
+        else:
+            advice = advice_of(error) or "Check DATABASE_URL and the server."
+            yield Finding(Level.FAIL, "database", f"does not answer: {reason}", advice)
+        return
+    if about.major < OLDEST_POSTGRES:
+        advice = f"Use PostgreSQL {OLDEST_POSTGRES} or later."
+        yield Finding(Level.FAIL, "database", f"PostgreSQL {about.version}", advice)
+    else:
+        yield Finding(Level.OK, "database", f"PostgreSQL {about.version}")
+    if missing:
+        yield Finding(Level.FAIL, "migrations", f"missing: {', '.join(missing)}", "Run `easel migrate`.")
+    else:
+        yield Finding(Level.OK, "migrations", f"at {migrate.head()}")
+    if about.is_pooled:
+        yield pooler(about)
+    yield clocks(skew)
+    yield connections(about.max_connections, settings)
+    if not missing:
+        with database.transaction() as tx:
+            yield locks(server_info.locks(tx), about.max_connections, settings)
+
+
+def pooler(about: Server) -> Finding:
+    """Whether time limits, which a pooler does not pass on, are those of the role."""
+    if about.has_time_limits:
+        return Finding(Level.OK, "pooler", "keeps prepared statements apart; time limits are set")
+    advice = (
+        "Give them to the role: alter role easel set statement_timeout = '10s', and the others of docs/operations.md"
+        " (PgBouncer). Without them a process that stands still keeps its run."
+    )
+    return Finding(Level.WARN, "pooler", "drops the time limits that processes ask for", advice)
+
+
+def clocks(skew: timedelta) -> Finding:
+    """How far two clocks are apart."""
+    found = f"{abs(skew.total_seconds()):.1f} s apart from the database's"
+    if abs(skew) <= SKEW:
+        return Finding(Level.OK, "clock", found)
+    return Finding(Level.WARN, "clock", found, "Let both machines keep time by NTP.")
+
+
+def connections(most: int, settings: Settings) -> Finding:
+    """Whether the database allows as many connections as one process of each kind may open."""
+    pools = settings.worker_pool + RENEWALS + settings.api_pool + STREAMS + settings.scheduler_threads + SWEEPER
+    found = f"max_connections is {most}; one process of each kind takes {pools}"
+    if pools + RESERVE <= most:
+        return Finding(Level.OK, "connections", found)
+    advice = (
+        f"Raise max_connections to {pools + RESERVE} or more, or make EASEL_WORKER_POOL and EASEL_API_POOL smaller."
+    )
+    return Finding(Level.FAIL, "connections", found, advice)
+
+
+def locks(found: Locks, max_connections: int, settings: Settings) -> Finding:
+    """Whether the lock table has room for statements over all weeks: lists of runs, and the sweeper.
+
+    Half of it is left to everybody else. Steps of runs name their week and are not among them.
+    """
+    needed = found.of_runs * settings.api_pool + found.of_all
+    shown = f"lists of runs may lock {needed} of {found.room} at a time, with {found.weeks} partitions of each table"
+    if 2 * needed <= found.room:
+        return Finding(Level.OK, "locks", shown)
+    most = -(-2 * needed // max_connections // 64) * 64
+    advice = f"Set max_locks_per_transaction to {most} and restart PostgreSQL, or keep fewer weeks (EASEL_RETENTION)."
+    return Finding(Level.WARN, "locks", shown, advice)
+
+
+def redis_server(url: str) -> Finding:
+    """The Redis of echoes and pieces."""
+    try:
+        with closing(redis.Redis.from_url(url, socket_timeout=2, socket_connect_timeout=2)) as client:
+            about: dict[str, str] = client.info("server")  # pyright: ignore[reportAssignmentType] (sync client)
+    except (redis.RedisError, ValueError, OSError) as error:
+        advice = _tls_advice(error, "REDIS_URL") or "Check REDIS_URL and the server."
+        return Finding(Level.FAIL, "redis", f"does not answer: {error}", advice)
+    name = "Valkey" if "valkey_version" in about else "Redis"
+    version = str(about.get("valkey_version") or about.get("redis_version") or "0")
+    if int(version.split(".")[0]) < OLDEST_REDIS:
+        return Finding(Level.FAIL, "redis", f"{name} {version}", f"Use Redis {OLDEST_REDIS} or later, or Valkey.")
+    return _verified(Finding(Level.OK, "redis", f"{name} {version}"), url)
+
+
+def broker(app: Celery) -> Finding:
+    """Where Celery's messages go."""
+    try:
+        with app.connection_for_write() as connection:
+            connection.ensure_connection(max_retries=1, timeout=2)
+            kind = connection.transport.driver_type
+    except (KombuError, OperationalError, OSError, redis.RedisError) as error:
+        names = "CELERY_BROKER_URL (REDIS_URL, if that is not set)"
+        advice = _tls_advice(error, names) or f"Check {names} and the server."
+        return Finding(Level.FAIL, "broker", f"does not answer: {error}", advice)
+    return _verified(Finding(Level.OK, "broker", kind), app.conf.broker_url)
+
+
+def _tls_advice(error: Exception, names: str) -> str:
+    """What to do about a certificate that was refused; nothing for another error."""
+    if "CERTIFICATE_VERIFY_FAILED" not in str(error):
+        return ""
+    return f"Name the authority that signed the server's certificate in {names}: ?ssl_ca_certs=/path/to/ca.pem"
+
+
+def _verified(finding: Finding, url: str) -> Finding:
+    """The finding; a warning if the URL switches the verification of the server's certificate off."""
+    named = parse_qs(urlsplit(url).query)
+    if "none" not in named.get("ssl_cert_reqs", []):
+        return finding
+    advice = "Whoever answers gets the password and the messages: use ssl_ca_certs in place of ssl_cert_reqs=none."
+    return Finding(Level.WARN, finding.about, f"{finding.found}; its certificate is not verified", advice)
+
+
+def workers(app: Celery, found: Found) -> Finding:
+    """Who takes tasks from the two queues."""
+    if found.is_embedded and found.up is None:
+        return Finding(Level.OK, "workers", "none; `easel run` brings its own, `easel up` keeps some running")
+    asked = app.control.inspect(timeout=ANSWER_WITHIN)
+    answers = asked.active_queues() or {}
+    queues = {str(queue["name"]) for served in answers.values() for queue in served}
+    missing = [program for queue, program in ((NODES, "worker"), (RUNS, "scheduler")) if queue not in queues]
+    if not missing:
+        return Finding(Level.OK, "workers", ", ".join(sorted(answers)))
+    advice = " and ".join(f"`easel {program}`" for program in missing)
+    level = Level.FAIL if "worker" in missing else Level.WARN
+    return Finding(level, "workers", f"no {' and no '.join(missing)} answers", f"Start {advice}.")
+
+
+def sweeper(database: Database, found: Found) -> Finding:
+    """Whether somebody sweeps, and what the canaries say."""
+    if found.is_embedded and found.up is None:
+        return Finding(Level.OK, "sweeper", "none; `easel run` brings its own, `easel up` keeps one running")
+    with database.transaction() as tx:
+        sight = queue_probes.remembered(tx)
+        came_back = queue_probes.latest(tx, NODES)
+        clock = server_info.about(tx).clock
+    if sight is None or clock - sight.seen > LATE:
+        advice = "Start `easel sweeper`: without it, lost messages and silent workers are never noticed."
+        found_at = "none has ever worked here" if sight is None else f"none has worked for {_age(clock - sight.seen)}"
+        return Finding(Level.FAIL, "sweeper", found_at, advice)
+    worked = f"worked {_age(clock - sight.seen)} ago"
+    if came_back is None or clock - came_back > LATE:
+        advice = "The queue of nodes is long or nobody takes from it: start more `easel worker`."
+        return Finding(Level.WARN, "sweeper", f"{worked}; no canary came back within {LATE.seconds} s", advice)
+    return Finding(Level.OK, "sweeper", f"{worked}; its canaries come back")
+
+
+def _age(age: timedelta) -> str:
+    seconds = max(0, round(age.total_seconds()))
+    return f"{seconds} s" if seconds < 120 else f"{timedelta(seconds=seconds)} h"
+
+
+def models(database: Database, settings: Settings) -> Finding:
+    """Whether anybody but the stand-ins can answer, and whether the stored keys open."""
+    with database.transaction() as tx:
+        rows, closed = 0, list[str]()
+        key = SealingKey.of(settings.sealing_secret())
+        for tenant in tenants.all_tenants(tx):
+            rows += len(model_accounts.accounts_of(tx, tenant.id))
+            closed += [f"{tenant.name}: {vendor} ({at})" for vendor, at in model_accounts.closed(tx, tenant.id, key)]
+    if closed:
+        advice = "Set EASEL_SECRET_KEY to the secret they were sealed with, or add the accounts anew."
+        return Finding(Level.FAIL, "models", f"keys of accounts do not open: {', '.join(closed)}", advice)
+    if rows or settings.models_file is not None:
+        return Finding(Level.OK, "models", f"{rows} accounts in the database")
+    advice = "Only the stand-ins `echo` and `scripted` answer. `easel models add VENDOR` adds a real one."
+    return Finding(Level.WARN, "models", "no account", advice)
+
+
+def metrics(settings: Settings) -> Finding:
+    """Which processes of this machine show their counters, and where."""
+    port = settings.metrics_port
+    if port is None:
+        return Finding(Level.OK, "metrics", "the API's alone (EASEL_METRICS_PORT)")
+    ports = range(port, min(port + METRICS_PORTS, 65536))
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(settings.metrics_host, settings.metrics_host)  # noqa: S104 (read, not bound)
+    shown = [f"{process} at {host}:{at}" for at in ports if (process := _process_at(host, at)) is not None]
+    if shown:
+        return Finding(Level.OK, "metrics", ", ".join(shown))
+    advice = (
+        "Give EASEL_METRICS_PORT and EASEL_METRICS_HOST to workers, schedulers and sweepers; they log `metrics_served`."
+    )
+    return Finding(Level.WARN, "metrics", f"nobody shows any on {host}, ports {ports[0]} to {ports[-1]}", advice)
+
+
+def _process_at(host: str, port: int) -> str | None:
+    """Which process of ours shows its counters there, and its version; None if none does."""
+    connection = http.client.HTTPConnection(host, port, timeout=1)
+    with closing(connection), suppress(OSError, http.client.HTTPException):
+        connection.request("GET", "/metrics")
+        page = connection.getresponse().read().decode(errors="replace")
+        found = re.search(r'^easel_process_info\{process="(\w+)",version="([^"]+)"\}', page, re.MULTILINE)
+        return f"{found[1]} {found[2]}" if found else None
+    return None
+
+
+def share_links(database: Database) -> Finding:
+    """Whether every share link names its agent: those of earlier releases name none."""
+    with database.transaction() as tx:
+        unbound = tenants.unbound_links(tx)
+    if not unbound:
+        return Finding(Level.OK, "share links", "each names its agent")
+    advice = "`easel tokens list` shows them; `easel tokens bind TOKEN --agent AGENT` names the agent."
+    return Finding(Level.WARN, "share links", f"{unbound} name no agent, and open nothing", advice)
+
+
+def secrets_of_canvases(database: Database) -> Finding:
+    """Whether sealed secrets of canvases open with this key, tried on one of the canvases that were changed last."""
+    with database.transaction() as tx:
+        found = canvas_secrets.a_sealed_draft(tx, MOST_DRAFTS)
+    if found is None:
+        return Finding(Level.OK, "canvas secrets", f"none in the {MOST_DRAFTS} canvases that were changed last")
+    tenant_id, canvas_id, draft = found
+    try:
+        drafts.secrets_of(tenant_id, canvas_id).opened(draft)
+    except CannotUnseal as error:
+        advice = "Set EASEL_SECRET_KEY to the secret they were sealed with, or type them in again."
+        return Finding(Level.FAIL, "canvas secrets", f"agent {canvas_id.hex}: {error.message}", advice)
+    return Finding(Level.OK, "canvas secrets", "they open")

@@ -1,0 +1,83 @@
+"""`easel doctor`: look at every service and setting, and say what to do about each."""
+
+import os
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import asdict
+
+import typer
+
+from canvas.errors import ExecutorError
+from cli.server import checks
+from cli.server.checks import Finding, Level
+from cli.shell import output, servers
+from cli.shell.connection import POOL, migrated, only_errors
+from cli.shell.exit_codes import Exit
+from cli.shell.options import AsJson
+from cli.shell.output import GREEN, RED, YELLOW
+from cli.shell.servers import Found
+from scheduler.messaging.celery_app import make_app
+from settings import InvalidSettings, load
+from store.db.database import Database
+
+COLOURS = {Level.OK: GREEN, Level.WARN: YELLOW, Level.FAIL: RED}
+
+
+def doctor(as_json: AsJson = False) -> None:
+    """Check every service and setting. Exit code 1 if something fails."""
+    has_failed = False
+    for finding in examine():
+        has_failed = has_failed or finding.level is Level.FAIL
+        if as_json:
+            output.say_json(asdict(finding))
+        else:
+            output.say_in(COLOURS[finding.level], f"{finding.level:<4}", f"  {finding.about}: {finding.found}")
+            if finding.advice:
+                output.say(f"      {finding.advice}")
+    if has_failed:
+        raise typer.Exit(Exit.FAILED)
+
+
+def examine() -> Iterator[Finding]:
+    """All findings, one after another; what rests on something that fails is not looked at."""
+    yield checks.release()
+    yield checks.python()
+    try:
+        settings = load()
+    except InvalidSettings as error:
+        yield Finding(Level.FAIL, "settings", str(error), "Set them right, then look again.")
+        return
+    yield Finding(Level.OK, "settings", "hold together")
+    only_errors(settings)
+    yield checks.writable_home(settings)
+    yield checks.secret_key(settings)
+    yield checks.models_file(settings)
+    yield from checks.unread(os.environ, settings)
+    try:
+        with servers.found(settings) as found:
+            yield from _examine_servers(found)
+    except ExecutorError as error:
+        yield Finding(Level.FAIL, "servers", error.message)
+
+
+def _examine_servers(found: Found) -> Iterator[Finding]:
+    database_url, redis_url, broker_url = found.settings.servers()
+    yield checks.place(found)
+    if found.is_embedded:
+        migrated(found)
+    app = make_app(broker_url, publishers=POOL)
+    with closing(Database(database_url, pool_size=1, application="easel-doctor")) as database:
+        findings = list(checks.database(database, found.settings))
+        yield from findings
+        yield checks.redis_server(redis_url)
+        broker = checks.broker(app)
+        yield broker
+        if broker.level is Level.OK:
+            yield checks.workers(app, found)
+        yield checks.metrics(found.settings)
+        if all(finding.level is not Level.FAIL for finding in findings):
+            yield checks.sweeper(database, found)
+            yield checks.models(database, found.settings)
+            yield checks.secrets_of_canvases(database)
+            yield checks.share_links(database)
+    app.close()

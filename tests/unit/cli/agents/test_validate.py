@@ -1,0 +1,239 @@
+"""`easel validate` and what every command says about a bad file."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import pytest
+
+import settings
+from cli.__main__ import main
+
+EXAMPLES = Path(__file__).resolve().parents[4] / "examples"
+Ended: TypeAlias = tuple[int, str, str]
+Easel: TypeAlias = Callable[..., Ended]
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home in which nothing has happened yet."""
+    for name in ("DATABASE_URL", "REDIS_URL", "EASEL_DATABASE_URL", "EASEL_REDIS_URL", "EASEL_MODELS_FILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("EASEL_HOME", str(tmp_path / "home"))
+    settings.load.cache_clear()
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def easel(home: Path, capsys: pytest.CaptureFixture[str]) -> Easel:
+    """Carry out a command in this process: its exit code, stdout and stderr."""
+
+    def carry_out(*arguments: object) -> Ended:
+        with pytest.raises(SystemExit) as ended:
+            main([str(argument) for argument in arguments])
+        said = capsys.readouterr()
+        return int(ended.value.code or 0), said.out, said.err
+
+    return carry_out
+
+
+def canvas(**changes: Any) -> dict[str, Any]:
+    """Begin, then a Message; with other components where some are given."""
+    components = {
+        "begin": {"obj": {"component_name": "Begin", "params": {}}, "downstream": ["Message:0"], "upstream": []},
+        "Message:0": {
+            "obj": {"component_name": "Message", "params": {"content": ["Hi"]}},
+            "downstream": [],
+            "upstream": ["begin"],
+        },
+    }
+    return {"components": {**components, **changes}}
+
+
+def node(component: str, params: dict[str, Any], *downstream: str) -> dict[str, Any]:
+    return {"obj": {"component_name": component, "params": params}, "downstream": list(downstream), "upstream": []}
+
+
+BAD = {
+    "not JSON": (b"{", "JSON"),
+    "empty": (b"", "JSON"),
+    "not an object": (b"[]", "object"),
+    "not UTF-8": (b'{"components": {"\xff": 1}}', "JSON"),
+    "nested too deep": (b'{"components": ' + b'{"a":' * 100_000 + b"1" + b"}" * 100_000 + b"}", "nested deeper"),
+    "too large": (b" " * (8 * 1024 * 1024 + 1) + b"{}", "EASEL_MAX_CANVAS_BYTES"),
+    "NaN": (json.dumps(canvas(begin=node("Begin", {"x": float("nan")}))).encode(), "x"),
+    "half of a surrogate pair": (json.dumps(canvas(begin=node("Begin", {"x": "\ud800"}))).encode(), "surrogate"),
+    "without begin": (
+        json.dumps({"components": {"Message:0": node("Message", {"content": ["Hi"]})}}).encode(),
+        "begin",
+    ),
+    "unknown component": (json.dumps(canvas(**{"X:0": node("Teleport", {})})).encode(), "X:0"),
+    "edge to nowhere": (json.dumps(canvas(begin=node("Begin", {}, "Nobody:0"))).encode(), "Nobody:0"),
+    "components of a wrong type": (b'{"components": [1]}', "components"),
+    "params of a wrong type": (json.dumps(canvas(begin=node("Begin", []))).encode(), "params"),  # type: ignore[arg-type] (the mistake under test)
+    "parameter of a wrong type": (json.dumps(canvas(begin=node("Begin", {"mode": 3}))).encode(), "mode"),
+}
+
+
+@pytest.mark.parametrize(("content", "named"), BAD.values(), ids=BAD.keys())
+def test_a_bad_canvas_is_refused_with_exit_code_1_and_its_defect_named(
+    easel: Easel, home: Path, tmp_path: Path, content: bytes, named: str
+):
+    file = tmp_path / "bad.json"
+    file.write_bytes(content)
+
+    code, out, _ = easel("validate", file)
+
+    assert code == 1
+    assert out.startswith("error    ")
+    assert named in out
+
+
+@pytest.mark.parametrize("command", ["run", "start", "import"])
+def test_a_bad_canvas_starts_no_server_and_is_not_stored(easel: Easel, home: Path, tmp_path: Path, command: str):
+    file = tmp_path / "bad.json"
+    file.write_text(json.dumps(canvas(begin=node("Begin", {}, "Nobody:0"))))
+
+    code, out, err = easel(command, file)
+
+    assert code == 2
+    assert out == ""
+    assert "Node begin, field downstream: it leads to Nobody:0" in err
+    assert not home.exists()
+
+
+def test_every_finding_has_a_line_errors_first_and_they_are_counted(easel: Easel, tmp_path: Path):
+    file = tmp_path / "bad.json"
+    lonely = node("Message", {"content": ["{Ghost:0@content}"]})
+    drawn = {"nodes": [{"id": "begin", "data": {"name": "Start"}}]}
+    bad = canvas(begin=node("Begin", {"mode": 3}, "Nobody:0"), **{"Message:1": lonely, "X:0": node("Teleport", {})})
+    file.write_text(json.dumps({**bad, "graph": drawn}))
+
+    code, out, err = easel("validate", file)
+
+    assert code == 1
+    assert out.splitlines() == [
+        'error    Node "Start" (begin), field downstream: it leads to Nobody:0, which does not exist. '
+        "Remove the edge or add the node.",
+        'error    Node "Start" (begin), field mode: [Begin] Mode 3 is not supported. '
+        "Use one of conversational, task, Webhook.",
+        "error    Node X:0: Can't import Teleport.",
+        "warning  Node Message:0: no way leads to it from begin, so it never runs. Connect or remove it.",
+        "warning  Node Message:1: no way leads to it from begin, so it never runs. Connect or remove it.",
+        "warning  Node Message:1, field content[0]: it refers to Ghost:0@content, which does not exist, and fails when "
+        "it reads it. Mend the name or add it.",
+        "warning  Node X:0: no way leads to it from begin, so it never runs. Connect or remove it.",
+    ]
+    assert err == f"{file}: 3 errors, 4 warnings. It cannot run.\n"
+
+
+def test_findings_are_json_for_machines(easel: Easel, tmp_path: Path):
+    file = tmp_path / "bad.json"
+    file.write_text(json.dumps(canvas(begin=node("Begin", {"mode": 3}, "Message:0", "Message:0"))))
+
+    _, out, err = easel("validate", "--json", file)
+
+    (line,) = out.splitlines()
+    assert err == ""
+    assert json.loads(line) == {
+        "file": str(file),
+        "severity": "error",
+        "node": "begin",
+        "field": "mode",
+        "message": "Node begin: [Begin] Mode 3 is not supported. Use one of conversational, task, Webhook.",
+        "code": "bad_parameter",
+    }
+
+
+@pytest.mark.parametrize(("options", "expected"), [((), 0), (("--strict",), 1)])
+def test_warnings_alone_fail_only_where_that_is_asked_for(
+    easel: Easel, tmp_path: Path, options: tuple[str, ...], expected: int
+):
+    file = tmp_path / "odd.json"
+    file.write_text(json.dumps(canvas(**{"Message:1": node("Message", {"content": ["never heard"]})})))
+
+    code, out, err = easel("validate", *options, file)
+
+    assert code == expected
+    assert out.startswith("warning  Node Message:1: ")
+    assert err == f"{file}: 0 errors, 1 warning. It can run: 3 nodes.\n"
+
+
+def test_several_files_are_checked_at_once_and_the_worst_decides(easel: Easel, tmp_path: Path):
+    good, bad = tmp_path / "good.json", tmp_path / "bad.json"
+    good.write_text(json.dumps(canvas()))
+    bad.write_text("{")
+
+    code, _, err = easel("validate", bad, good)
+    unreadable, _, told = easel("validate", tmp_path / "none.json", bad, good)
+
+    assert code == 1
+    assert err.splitlines() == [
+        f"{bad}: 1 error, 0 warnings. It cannot run.",
+        f"{good}: 0 errors, 0 warnings. It can run: 2 nodes.",
+    ]
+    assert unreadable == 2
+    assert "none.json cannot be read" in told
+    assert f"{good}: 0 errors" in told
+
+
+@pytest.fixture
+def asks_a_model(tmp_path: Path) -> Path:
+    """A canvas that names a model of OpenAI."""
+    file = tmp_path / "asks.json"
+    llm = node("LLM", {"llm_id": "gpt-5@OpenAI", "prompts": [{"role": "user", "content": "{sys.query}"}]})
+    file.write_text(json.dumps(canvas(begin=node("Begin", {}, "LLM:0", "Message:0"), **{"LLM:0": llm})))
+    return file
+
+
+def test_models_are_looked_up_where_somebody_says_which_accounts_there_are(
+    easel: Easel, tmp_path: Path, asks_a_model: Path, monkeypatch: pytest.MonkeyPatch
+):
+    one, other = tmp_path / "one.toml", tmp_path / "other.toml"
+    one.write_text('[[account]]\nfactory = "OpenAI"\n')
+    other.write_text('[[account]]\nfactory = "Mistral"\n')
+
+    _, unasked, _ = easel("validate", asks_a_model)
+    _, known, _ = easel("validate", "--models", one, asks_a_model)
+    code, missing, _ = easel("validate", "--models", other, "--strict", asks_a_model)
+    monkeypatch.setenv("EASEL_MODELS_FILE", str(other))
+    settings.load.cache_clear()
+    _, by_setting, _ = easel("validate", asks_a_model)
+    settings.load.cache_clear()
+
+    assert (unasked, known) == ("", "")
+    assert code == 1
+    assert missing == by_setting
+    assert missing.startswith("warning  Node LLM:0, field llm_id: Provider OpenAI not found for model gpt-5.")
+
+
+def test_nothing_is_started_or_stored(easel: Easel, home: Path, asks_a_model: Path):
+    easel("validate", asks_a_model)
+
+    assert not home.exists()
+
+
+@pytest.mark.parametrize("example", sorted(EXAMPLES.glob("*.json")), ids=lambda path: path.stem)
+def test_our_examples_are_valid_without_a_warning(easel: Easel, example: Path):
+    code, out, _ = easel("validate", example)
+
+    assert (code, out) == (0, "")
+
+
+def test_a_file_that_is_not_there_is_bad_input(easel: Easel, tmp_path: Path):
+    code, _, err = easel("run", tmp_path / "missing.json")
+
+    assert code == 2
+    assert "missing.json cannot be read" in err
+
+
+def test_settings_that_cannot_work_are_bad_input_and_named(easel: Easel, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("EASEL_LEASE", "soon")
+    settings.load.cache_clear()
+
+    code, _, err = easel("validate", EXAMPLES / "support_triage.json")
+
+    settings.load.cache_clear()
+    assert code == 2
+    assert "EASEL_LEASE" in err

@@ -1,0 +1,38 @@
+"""What `easel conformance` prints."""
+
+import json
+
+from cli.conformance.compare.agreement import NOTHING
+from cli.conformance.compare.compare import Difference
+from cli.conformance.report import FailedCase, Passed, Skipped, failure_line, has_failures, report_json, totals_line
+
+
+def test_a_failing_case_is_one_line_with_its_first_difference():
+    long = "x" * 500
+    verdict = FailedCase("case", Difference(2, "answer", f"{long}\none", f"{long}\ntwo"))
+
+    line = failure_line(verdict)
+
+    assert line.startswith("case: run 2, answer: expected ...")
+    assert '\\none"' in line
+    assert '\\ntwo"' in line
+    assert "\n" not in line
+
+
+def test_the_report_ends_with_totals():
+    verdicts = [Passed("a"), FailedCase("b", "boom\nhere"), Skipped("c", "needs Browser"), Passed("d")]
+
+    assert failure_line(verdicts[1]) == "b: boom here"
+    assert totals_line(verdicts) == "2 passed, 1 failed, 1 skipped"
+    assert has_failures(verdicts)
+    assert not has_failures([Passed("a"), Skipped("c", "needs Browser")])
+
+
+def test_machines_get_every_verdict():
+    told = report_json([Passed("a"), FailedCase("b", Difference(1, "events", "x", NOTHING)), Skipped("c", "r")])
+
+    assert json.loads(told) == [
+        {"case": "a", "verdict": "passed"},
+        {"case": "b", "verdict": "failed", "run": 1, "where": "events", "expected": "x"},
+        {"case": "c", "verdict": "skipped", "reason": "r"},
+    ]

@@ -1,0 +1,84 @@
+"""What a person gives a run on the command line."""
+
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from canvas.errors import InvalidRequest
+from cli.runs.inputs import id_of, inputs_of, options_of, outcomes_of
+
+
+def test_a_pair_is_a_field_with_its_text():
+    assert inputs_of(["order=77", "reason=a=b", " name =Ada"], None) == {"order": "77", "reason": "a=b", "name": "Ada"}
+
+
+def test_a_pair_wins_over_the_same_field_of_the_json():
+    assert inputs_of(["order=78"], '{"order": 77, "count": 3}') == {"order": "78", "count": 3}
+
+
+def test_no_inputs_are_none_so_that_a_form_is_asked_rather_than_answered_with_nothing():
+    assert inputs_of(None, None) is None
+    assert inputs_of([], "{}") is None
+
+
+@pytest.mark.parametrize("pair", ["order", "=77", " =77", ""])
+def test_a_pair_without_a_name_is_refused(pair: str):
+    with pytest.raises(InvalidRequest, match="name=value"):
+        inputs_of([pair], None)
+
+
+@pytest.mark.parametrize(
+    "written", ["", "{", "[1]", "3", '"x"', '{"n": NaN}', '{"n": Infinity}', "[" * 100_000], ids=lambda text: text[:8]
+)
+def test_json_that_is_no_object_is_refused(written: str):
+    with pytest.raises(InvalidRequest, match="--inputs"):
+        inputs_of(None, written)
+
+
+@pytest.mark.parametrize("written", ['{"a": "\\ud800"}', '{"a": "\\u0000"}', '{"a": ' + "9" * 30 + "}"])
+def test_what_the_database_cannot_store_is_refused_before_anything_is_stored(written: str):
+    with pytest.raises(InvalidRequest, match="cannot be stored"):
+        inputs_of(None, written)
+
+
+def test_a_query_out_of_undecodable_bytes_is_refused():
+    with pytest.raises(InvalidRequest, match="query"):
+        options_of("caf\udce9", None, session=None, release=False)
+
+
+def test_what_is_known_of_nodes_becomes_the_fields_that_ask_for_it():
+    assert outcomes_of(["Browser:0"], ["Invoke:1[2]"]) == {
+        "Browser:0.outcome": "happened",
+        "Invoke:1[2].outcome": "again",
+    }
+    assert outcomes_of(["all"], None) == {"*.outcome": "happened"}
+    assert outcomes_of(None, None) == {}
+
+
+def test_a_node_that_both_has_acted_and_is_to_act_again_is_refused():
+    with pytest.raises(InvalidRequest, match="both name Browser:0"):
+        outcomes_of(["Browser:0"], ["Browser:0"])
+
+
+def test_options_carry_the_names_of_the_http_api():
+    options = options_of("Hi", {"a": 1}, session="0199A0B0C0D0700080000000000000AA", release=True)
+
+    assert options == {
+        "query": "Hi",
+        "inputs": {"a": 1},
+        "session_id": "0199a0b0-c0d0-7000-8000-0000000000aa",
+        "release": True,
+    }
+
+
+@given(st.uuids())
+def test_an_id_is_understood_with_hyphens_and_without(value: UUID):
+    assert id_of(str(value), "run") == id_of(value.hex, "run") == value
+
+
+@given(st.text(max_size=30).filter(lambda text: len(text.replace("-", "")) != 32))
+def test_anything_else_is_no_id(text: str):
+    with pytest.raises(InvalidRequest, match="id of a run"):
+        id_of(text, "run")

@@ -1,0 +1,225 @@
+"""What a person sees of a run."""
+
+import io
+import sys
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from canvas.document import parsing
+from canvas.events import run_events
+from canvas.events.stream_sequencer import AUDIO_END, AUDIO_START, THINK_END, THINK_START, Event, Position, Said
+from canvas.graph.canvas import Canvas, compile_canvas
+from canvas.graph.uncertain_outcomes import question
+from cli.runs.printer import Lines, Speech, form_lines
+from cli.runs.stand_ins import stand_ins
+from store.primitives.ids import new_id
+from store.runs.events import Stored
+from store.runs.run_queries import Glance
+
+NOW = datetime.now(UTC)
+TURN = UUID(int=7)
+
+
+class Terminal(io.StringIO):
+    """What a person sees; stdout and stderr write to the same one."""
+
+    encoding = "utf-8"
+
+    def isatty(self) -> bool:
+        return True
+
+
+def drawn(**params: Any) -> dict[str, Any]:
+    return {
+        "components": {
+            "begin": {"obj": {"component_name": "Begin", "params": {}}, "downstream": ["LLM:0"], "upstream": []},
+            "LLM:0": {
+                "obj": {"component_name": "LLM", "params": {"llm_id": "echo@Easel", **params}},
+                "downstream": ["Message:0"],
+                "upstream": ["begin"],
+            },
+            "Message:0": {
+                "obj": {"component_name": "Message", "params": {"content": ["{LLM:0@content}"]}},
+                "downstream": [],
+                "upstream": ["LLM:0"],
+            },
+        },
+        "graph": {"nodes": [{"id": "LLM:0", "data": {"name": "reply"}}], "edges": []},
+    }
+
+
+@pytest.fixture
+def canvas() -> Canvas:
+    return compile_canvas(parsing.parse(drawn()))
+
+
+@pytest.fixture
+def run() -> Glance:
+    run_id = new_id()
+    return Glance(
+        run_id, new_id(), new_id(), new_id(), new_id(), "running", 1, 9, {"inputs": None}, {"total_tokens": 12}, "",
+        NOW, NOW, None,
+    )  # fmt: skip
+
+
+def said(text: str) -> Said:
+    return Said(Position(3, len(text)), TURN, text)
+
+
+def event(
+    name: str, node_id: str | None = None, body: Mapping[str, Any] | None = None, outputs: Any = None
+) -> Event[Stored]:
+    return Event(Position(4), Stored(4, name, TURN, node_id, body or {}, NOW, None, outputs), keep=2, epoch=1)
+
+
+def test_the_answer_goes_to_stdout_and_news_of_nodes_to_stderr(
+    canvas: Canvas, run: Glance, capsys: pytest.CaptureFixture[str]
+):
+    speech = Speech(canvas)
+
+    speech.show(event(run_events.NODE_FINISHED, "begin", outputs={"_elapsed_time": 0.04}), run)
+    speech.show(said("Hel"), run)
+    speech.show(said("lo"), run)
+    speech.show(event(run_events.MESSAGE_END, "Message:0"), run)
+    speech.show(event(run_events.NODE_FINISHED, "LLM:0", outputs={"_elapsed_time": 1.26}), run)
+    speech.end()
+
+    seen = capsys.readouterr()
+    assert seen.out == "Hello\n"
+    assert seen.err == "✓ begin (0.0 s)\n✓ LLM:0 reply (1.3 s)\n"
+
+
+def test_thoughts_are_no_part_of_the_answer(canvas: Canvas, run: Glance, capsys: pytest.CaptureFixture[str]):
+    speech = Speech(canvas)
+
+    speech.show(said(f"{THINK_START}Hm"), run)
+    speech.show(said(f"m.{THINK_END}Yes"), run)
+    speech.end()
+
+    seen = capsys.readouterr()
+    assert seen.out == "Yes\n"
+    assert seen.err == "thinking: Hmm.\n"
+
+
+def test_audio_is_not_written(canvas: Canvas, run: Glance, capsys: pytest.CaptureFixture[str]):
+    speech = Speech(canvas)
+
+    speech.show(said(f"Yes.{AUDIO_START}{'0' * 32}{AUDIO_END}"), run)
+    speech.end()
+
+    assert capsys.readouterr().out == "Yes.\n"
+
+
+def test_a_node_that_fails_is_told_with_its_reason(canvas: Canvas, run: Glance, capsys: pytest.CaptureFixture[str]):
+    speech = Speech(canvas)
+
+    speech.show(event(run_events.NODE_FINISHED, "LLM:0", {"error": "no account"}), run)
+    speech.show(event(run_events.RUN_FAILED, "LLM:0", {"error": "no account"}), run)
+
+    assert capsys.readouterr().err == '✗ LLM:0 reply: no account\nfailed: Node "reply" (LLM:0): no account\n'
+
+
+def test_on_a_terminal_news_wait_until_the_line_of_the_answer_is_complete(
+    canvas: Canvas, run: Glance, monkeypatch: pytest.MonkeyPatch
+):
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stdout", terminal)
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setenv("NO_COLOR", "1")
+    speech = Speech(canvas)
+
+    speech.show(said("Hel"), run)
+    speech.show(event(run_events.NODE_FINISHED, "begin"), run)
+    speech.show(said("lo"), run)
+    speech.show(event(run_events.MESSAGE_END, "Message:0"), run)
+
+    assert terminal.getvalue() == "Hello\n✓ begin\n"
+
+
+def test_a_form_says_what_it_asks_and_how_to_answer():
+    body = {
+        "tips": "Which order?",
+        "inputs": {
+            "order": {"type": "line", "name": "Order number", "optional": True},
+            "the reason": {"type": "options", "options": ["damaged", "other"]},
+        },
+    }
+
+    lines = form_lines(body, "abc")
+
+    assert lines == [
+        "waiting for input: Which order?",
+        "  order  (line, optional)  Order number",
+        "  the reason  (options)  one of: damaged, other",
+        "answer with: easel resume abc --input order=… --input 'the reason'=…",
+    ]
+
+
+def test_a_question_whether_a_node_has_acted_names_both_answers():
+    body = {"inputs": question("Browser:0", "Shop", (("each", 0, 3),))[0], "tips": "Has it?"}
+
+    *_, told = form_lines(body, "abc")
+
+    assert told == "answer with: easel resume abc --happened 'Browser:0[3]' | --again 'Browser:0[3]'"
+
+
+def test_an_answer_that_is_taken_back_is_announced(canvas: Canvas, run: Glance, capsys: pytest.CaptureFixture[str]):
+    speech = Speech(canvas)
+
+    speech.show(said("Hello"), run)
+    speech.show(event(run_events.MESSAGE_RESET), run)
+    speech.show(said("rmit"), run)
+    speech.end()
+
+    seen = capsys.readouterr()
+    assert seen.out == "Hello\nrmit\n"
+    assert "taken back to its first 2 characters" in seen.err
+
+
+def test_a_run_in_which_nobody_speaks_shows_its_outputs(
+    canvas: Canvas, run: Glance, capsys: pytest.CaptureFixture[str]
+):
+    speech = Speech(canvas)
+
+    speech.show(event(run_events.WORKFLOW_FINISHED, "LLM:0", outputs={"content": "ü", "_elapsed_time": 1}), run)
+
+    seen = capsys.readouterr()
+    assert seen.out == '{"content": "ü"}\n'
+    assert "12 tokens" in seen.err
+
+
+def test_a_cancelled_run_is_told_as_such(canvas: Canvas, run: Glance, capsys: pytest.CaptureFixture[str]):
+    Speech(canvas).show(event(run_events.WORKFLOW_FINISHED, None, {"outputs": run_events.CANCELLED_TEXT}), run)
+
+    seen = capsys.readouterr()
+    assert (seen.out, seen.err) == ("", "cancelled\n")
+
+
+def test_machines_get_the_wire_events_one_a_line(canvas: Canvas, run: Glance, capsys: pytest.CaptureFixture[str]):
+    lines = Lines(canvas)
+
+    lines.show(said(f"{THINK_START}Hm{THINK_END}Yes"), run)
+    lines.show(event(run_events.NODE_FINISHED, "LLM:0", outputs={"content": "Yes"}), run)
+
+    shown = capsys.readouterr().out.splitlines()
+    assert len(shown) == 5
+    assert shown[0].startswith('{"id": "3.1", "event": "message"')
+    assert '"id": "4", "event": "node_finished"' in shown[-1]
+    assert '"component_name": "reply"' in shown[-1]
+
+
+@pytest.mark.parametrize(
+    ("params", "labels"),
+    [
+        ({}, ["echo stand-in (no real model)"]),
+        ({"llm_id": "scripted"}, ["scripted stand-in"]),
+        ({"llm_id": "gpt-5@OpenAI"}, []),
+        ({"tools": [{"params": {"llm_id": "scripted@Easel"}}]}, ["echo stand-in (no real model)", "scripted stand-in"]),
+    ],
+)
+def test_stand_ins_are_labelled_wherever_a_canvas_names_them(params: dict[str, Any], labels: list[str]):
+    assert stand_ins(parsing.parse(drawn(**params))) == labels

@@ -1,0 +1,59 @@
+"""`easel doctor`: variables that are set in vain, and the room in PostgreSQL's lock table."""
+
+from cli.server import checks
+from cli.server.checks import Level
+from components import registry
+from components.tools.framework.retired import RETIRED
+from settings import TIME_LIMITS, Settings
+from store.monitoring.server_info import Locks
+
+
+def test_doctor_warns_when_statements_over_all_weeks_may_take_half_of_the_lock_table():
+    few, many = Locks(6400, 9, 63, 117), Locks(6400, 109, 763, 1417)
+
+    fine, scarce = (checks.locks(found, 100, Settings(api_pool=8)) for found in (few, many))
+
+    assert (fine.level, scarce.level) == (Level.OK, Level.WARN)
+    assert "with 109 partitions of each table" in scarce.found
+    assert scarce.advice.startswith("Set max_locks_per_transaction to 192 and restart PostgreSQL")
+
+
+def told(**environment: str) -> list[tuple[str, str]]:
+    """(what about, what was found) of variables that are set."""
+    return [(found.about, found.found) for found in checks.unread(environment, Settings(sandbox="none"))]
+
+
+def test_time_limit_for_all_components_is_told_to_change_nothing():
+    ((about, found),) = told(COMPONENT_EXEC_TIMEOUT="77", COMPONENT_EXEC_TIMEOUT_EXESQL="9")
+
+    assert about == "time limits"
+    assert "COMPONENT_EXEC_TIMEOUT is set and changes nothing" in found
+
+
+def test_every_component_has_a_time_limit_of_its_own():
+    assert {component.name for component in registry.COMPONENTS.values()} - {tool.name for tool in RETIRED} <= set(
+        TIME_LIMITS
+    )
+
+
+def test_time_limit_for_all_components_counts_where_there_are_plugins():
+    assert list(checks.unread({"COMPONENT_EXEC_TIMEOUT": "77"}, Settings(sandbox="none", plugins="*"))) == []
+
+
+def test_time_limit_of_a_component_that_is_not_there_is_told():
+    assert told(COMPONENT_EXEC_TIMEOUT_EXCESQL="9") == [("time limits", "there is no component of the name EXCESQL")]
+
+
+def test_limit_of_model_calls_that_is_not_read_is_told():
+    assert told(MAX_CONCURRENT_CHATS="10") == [("model calls", "MAX_CONCURRENT_CHATS is set and not read")]
+
+
+def test_variables_of_the_other_sandbox_are_told_and_those_of_ssh_itself_are_not():
+    ((about, found),) = told(SANDBOX_PROVIDER_TYPE="ssh", SSH_HOST="box", SSH_AUTH_SOCK="/x", E2B_API_KEY="k")
+
+    assert about == "sandbox"
+    assert found == "E2B_API_KEY, SANDBOX_PROVIDER_TYPE, SSH_HOST are set and not read; CodeExec has none"
+
+
+def test_nothing_is_told_where_nothing_is_set_in_vain():
+    assert told(SSH_CONNECTION="1", LOCAL_ID="2", COMPONENT_EXEC_TIMEOUT_EXESQL="9", PATH="/bin") == []

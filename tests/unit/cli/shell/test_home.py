@@ -1,0 +1,56 @@
+"""What commands of one home know of each other."""
+
+from pathlib import Path
+
+import pytest
+
+from canvas.errors import Conflict
+from cli.shell import home
+
+UP = home.Up("http://127.0.0.1:1", 42, "easel_secret", "postgresql://u:p@h/d", "redis://:p@h/0")
+
+
+def test_a_running_up_is_found_once_it_is_ready(tmp_path: Path):
+    with home.held(tmp_path) as announcement:
+        assert home.running_up(tmp_path) is None
+
+        announcement.announce(UP)
+
+        assert home.running_up(tmp_path) == UP
+    assert home.running_up(tmp_path) is None
+
+
+def test_what_a_killed_up_left_behind_is_not_taken_for_a_running_one(tmp_path: Path):
+    (tmp_path / home.STATE).write_text(
+        '{"url": "http://x", "pid": 1, "token": "t", "database_url": "d", "redis_url": "r"}'
+    )
+
+    assert home.running_up(tmp_path) is None
+
+
+def test_there_is_one_up_a_home(tmp_path: Path):
+    with home.held(tmp_path) as announcement:
+        announcement.announce(UP)
+
+        with pytest.raises(Conflict, match=r"http://127\.0\.0\.1:1 \(process 42\)"), home.held(tmp_path):
+            pass
+
+
+def test_secrets_are_for_this_user_alone_and_show_in_no_repr(tmp_path: Path):
+    home.keep_token(tmp_path, "easel_secret")
+    with home.held(tmp_path) as announcement:
+        announcement.announce(UP)
+        modes = {name: (tmp_path / name).stat().st_mode & 0o777 for name in (home.STATE, home.TOKEN)}
+
+    assert modes == {home.STATE: 0o600, home.TOKEN: 0o600}
+    assert "secret" not in repr(UP)
+    assert ":p@" not in repr(UP)
+
+
+def test_a_token_is_kept(tmp_path: Path):
+    assert home.kept_token(tmp_path) is None
+
+    home.keep_token(tmp_path, "one")
+    home.keep_token(tmp_path, "two")
+
+    assert home.kept_token(tmp_path) == "two"

@@ -1,0 +1,98 @@
+"""How results look."""
+
+import io
+import json
+import sys
+from datetime import UTC, datetime
+
+import pytest
+
+from cli.shell import output
+
+
+class Terminal(io.StringIO):
+    """A stream that a person looks at."""
+
+    encoding = "utf-8"
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_table_has_columns_as_wide_as_their_widest_cell(capsys: pytest.CaptureFixture[str]):
+    rows = [{"run": "a", "status": "succeeded"}, {"run": "bcd", "status": None}]
+
+    output.table(rows, ("run", "status"), as_json=False)
+
+    assert capsys.readouterr().out == "run  status\na    succeeded\nbcd\n"
+
+
+def test_a_table_for_machines_is_one_object_a_line_with_every_field(capsys: pytest.CaptureFixture[str]):
+    at = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+
+    output.table([{"run": "a", "at": at, "more": "é"}], ("run",), as_json=True)
+
+    assert json.loads(capsys.readouterr().out) == {"run": "a", "at": "2026-01-02T03:04:05+00:00", "more": "é"}
+
+
+def test_an_empty_table_says_on_stderr_what_to_do(capsys: pytest.CaptureFixture[str]):
+    output.table([], ("run",), as_json=False, empty="There are no runs.")
+
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err == "There are no runs.\n"
+
+
+def test_a_cell_is_one_line_of_a_bearable_length(capsys: pytest.CaptureFixture[str]):
+    output.table([{"query": "two\nlines " + "x" * 100}], ("query",), as_json=False)
+
+    cell = capsys.readouterr().out.splitlines()[1]
+    assert cell.startswith("two lines x")
+    assert cell.endswith("…")
+    assert len(cell) == output.WIDEST
+
+
+@pytest.mark.parametrize(
+    ("elapsed", "text"),
+    [(0.04, "0.0 s"), (59.94, "59.9 s"), (60, "1 min 0 s"), (3599, "59 min 59 s"), (7385, "2 h 3 min")],
+)
+def test_a_time_span_is_said_as_people_say_it(elapsed: float, text: str):
+    assert output.seconds(elapsed) == text
+
+
+def test_an_answer_cannot_rewrite_what_a_terminal_shows(monkeypatch: pytest.MonkeyPatch):
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stdout", terminal)
+
+    output.write("one\ttwo\n\x1b[2J\x1b]0;title\x07\x9bthree\x7f\r")
+
+    assert terminal.getvalue() == "one\ttwo\n[2J]0;titlethree"
+
+
+def test_a_file_gets_an_answer_as_it_was_said(capsys: pytest.CaptureFixture[str]):
+    output.write("\x1b[2J")
+
+    assert capsys.readouterr().out == "\x1b[2J"
+
+
+def test_colours_are_for_terminals_that_want_them(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    output.tell("failed", output.RED)
+    assert capsys.readouterr().err == "failed\n"
+
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    output.tell("failed", output.RED)
+    monkeypatch.setenv("NO_COLOR", "1")
+    output.tell("failed", output.RED)
+
+    assert terminal.getvalue() == "\x1b[31mfailed\n\x1b[0mfailed\n"
+
+
+def test_what_an_encoding_lacks_is_replaced(monkeypatch: pytest.MonkeyPatch):
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding="ascii"))
+
+    output.say("✓ done \ud800")
+
+    assert written.getvalue() == b"? done ?\n"
