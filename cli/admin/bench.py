@@ -21,9 +21,9 @@ def bench(
     quick: Annotated[bool, typer.Option(help="A little of everything, once: whether it works, not how fast.")] = False,
 ) -> None:
     """Measure Easel against Celery and PostgreSQL used by hand; a table in Markdown. Takes ten minutes."""
-    from bench.match import match
-    from bench.table import markdown, told
-    from bench.workloads import FULL, QUICK, workloads
+    from bench.compare.comparison import match
+    from bench.compare.table import markdown, told
+    from bench.compare.workloads import FULL, QUICK, workloads
 
     known = workloads(QUICK if quick else FULL)
     names = [name.strip() for name in only.split(",")] if only else list(known)

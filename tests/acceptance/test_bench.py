@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.workloads import QUICK, workloads
+from bench.compare.workloads import QUICK, workloads
 
 SERVERS = ("DATABASE_URL", "REDIS_URL", "CELERY_BROKER_URL")
 SHORT_LEASE = {"EASEL_LEASE": "3", "EASEL_RENEW_EVERY": "1"}  # what the killed workers' nodes wait for

@@ -1,7 +1,7 @@
 """Stop means stop, from outside: a model provider sees its socket closed, whichever way a run is cancelled.
 
 Real processes, and a provider that writes a token every 50 ms for as long as somebody reads. How fast it is,
-`python -m bench.cancel` measures; here it is only never slow.
+`python -m bench.scripts.cancel` measures; here it is only never slow.
 """
 
 import os
@@ -18,7 +18,7 @@ from uuid import UUID
 import pytest
 import redis
 
-from bench.stage import Stage, stage_on, until
+from bench.fixtures.stage import Stage, stage_on, until
 
 SOON = 5.0  # seconds
 OVER = ("succeeded", "failed", "cancelled")

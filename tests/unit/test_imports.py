@@ -110,7 +110,7 @@ def test_every_module_of_ours_is_in_the_table() -> None:
         ("api/app.py", "import worker.tasks"),
         ("api/runs/event_stream.py", "import telemetry"),
         ("cli/runs/runs.py", "from api.app import create_app"),
-        ("bench/match.py", "from cli.server.up import up"),
+        ("bench/compare/comparison.py", "from cli.server.up import up"),
         ("bench/proxy.py", "from tests.faults.proxy import Proxy"),
         ("worker/executor.py", "from settings import load"),
         ("components/nodes/llm/llm.py", "from tests.fakes import FakeContext"),

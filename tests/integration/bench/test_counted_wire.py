@@ -8,9 +8,9 @@ import psycopg
 import pytest
 import redis
 
-from bench.counted_wire import Wires, wires
-from bench.postgres_talk import PostgresTalk
-from bench.redis_talk import RedisTalk
+from bench.measuring.counted_wire import Wires, wires
+from bench.measuring.postgres_protocol import PostgresTalk
+from bench.measuring.redis_protocol import RedisTalk
 
 STEP = ("begin", "select count(*) from runs", "commit")
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from bench.hops import HOPS, stand_on
-from bench.tally import Tally
+from bench.hops.hops import HOPS, stand_on
+from bench.measuring.tally import Tally
 
 
 def test_what_a_hop_asks_of_the_servers_is_counted(tmp_path: Path):

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 import pytest
 import redis
 
-from bench.limited_server import LimitedServer
+from bench.servers.limited_server import LimitedServer
 from canvas.events.explain import explain
 from providers.models.types.rate_limits import Rates
 from providers.models.vendors.accounts import Account, AccountModel

@@ -1,0 +1,1 @@
+"""`easel bench`: workloads, Easel and a control in turn, a table."""

@@ -1,0 +1,29 @@
+"""A bare Celery task that sends the next one: what a hop costs before anything of it is durable.
+
+celery -A bench.compare.bare worker -P threads -c 8, with BARE_BROKER_URL.
+"""
+
+import os
+
+from celery import Celery
+
+QUEUE = "bare"
+
+app = Celery("bare", broker=os.environ.get("BARE_BROKER_URL", "redis://"))
+app.conf.update(
+    task_default_queue=QUEUE,
+    task_ignore_result=True,
+    task_acks_late=True,
+    worker_prefetch_multiplier=1,
+    worker_hijack_root_logger=False,
+    broker_connection_retry_on_startup=True,
+)
+
+
+@app.task(name="bare.hop", ignore_result=True)  # pyright: ignore[reportUntypedFunctionDecorator] (Celery is untyped)
+def hop(left: int, end: str) -> None:
+    """Send the next task; the last one says so on its own queue `end`."""
+    if left > 1:
+        app.send_task("bare.hop", (left - 1, end))
+    else:
+        app.send_task("bare.end", (), queue=end)

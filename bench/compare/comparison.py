@@ -1,0 +1,72 @@
+"""A comparison: every workload by the control and by Easel in turn, for a machine changes its pace."""
+
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+import psycopg
+import redis
+
+from bench.compare.control_side import ControlSide
+from bench.compare.easel_side import EaselSide
+from bench.compare.results import Played
+from bench.compare.side import Side
+from bench.compare.workloads import Incomplete, Workload
+from bench.measuring.counters import Counters
+from bench.servers.servers import servers
+
+WARM_UP_RUNS, WARM_UP_SIZE = 4, 5
+WARM_UP_PATIENCE = 30.0  # seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """Both sides, with their processes up, and what counts what they cost."""
+
+    sides: Sequence[Side]
+    counters: Counters
+
+    def play(self, workloads: Sequence[Workload], repetitions: int, tell: Callable[[str], None]) -> list[Played]:
+        """All workloads, again and again; one that a side cannot do is left out from then on."""
+        played = [Played(workload) for workload in workloads]
+        for number in range(repetitions):
+            for one in played:
+                if not one.problem:
+                    tell(f"{one.workload.name} ({number + 1} of {repetitions})")
+                    self._once(one)
+        return played
+
+    def _once(self, one: Played) -> None:
+        workload = one.workload
+        for side in self.sides:
+            try:
+                side.start(workload.work, is_safe=workload.is_crash)
+                self._warm_up(side, workload)
+                one.figures[side.name].append(workload.measure(side, self.counters))
+            except (Incomplete, TimeoutError) as problem:
+                one.problem = str(problem)
+                return
+
+    def _warm_up(self, side: Side, workload: Workload) -> None:
+        """Some small runs of the kind, so that no import and no first plan is measured."""
+        small = replace(workload.work, size=WARM_UP_SIZE, has_large_output=False)
+        side.start(small, is_safe=workload.is_crash)
+        side.await_end(side.begin(small, WARM_UP_RUNS), WARM_UP_PATIENCE)
+
+
+@contextmanager
+def match(database_url: str | None, redis_url: str | None, workers: int) -> Generator[Match]:
+    """Servers, and both sides on them, until the block ends. From the main thread, for processes die with it."""
+    with (
+        servers(database_url, redis_url) as place,
+        psycopg.connect(place.plain_database_url, autocommit=True) as postgres,
+        redis.Redis.from_url(place.redis_url, socket_timeout=None) as broker,
+    ):
+        sides: list[ControlSide | EaselSide] = []
+        try:
+            sides.append(ControlSide(place, postgres, broker))
+            sides.append(EaselSide(place, postgres, broker, workers))
+            yield Match(sides, Counters(postgres, broker))
+        finally:
+            for side in sides:
+                side.stop()

@@ -1,0 +1,144 @@
+"""The control as one side of a comparison: its workers, its tables, and its sender."""
+
+import os
+import sys
+import time
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import uuid4
+
+import psycopg
+import redis
+
+from bench.compare import control
+from bench.compare.results import CONTROL
+from bench.compare.side import Work
+from bench.servers.processes import Deadline, Process, stop_all
+from bench.servers.servers import ROOT, Servers
+
+COMES_UP_WITHIN = 60.0  # seconds
+LOOK_EVERY = 0.02
+MOMENTS = "select extract(epoch from at)::float from control_nodes where run = any(%s) order by 1"
+TWICE = "select count(*) from control_nodes where run = any(%s) and times > 1"
+
+
+@dataclass(frozen=True, slots=True)
+class Pools:
+    """How its workers are set up."""
+
+    kind: str
+    concurrency: int
+    processes: int = 1
+    is_safe: bool = False
+
+
+WORKING = Pools("prefork", 2)
+WAITING = Pools("threads", 50, 2)
+SAFE = Pools("threads", 16, is_safe=True)
+
+
+class ControlSide:
+    """`bench.compare.control`, in the pool that suits the work best."""
+
+    name = CONTROL
+
+    def __init__(self, servers: Servers, postgres: "psycopg.Connection[Any]", broker: redis.Redis) -> None:
+        self._servers, self._postgres, self._broker = servers, postgres, broker
+        self._app = control.make_app(servers.redis_url)
+        self._processes: list[Process] = []
+        self._pools: Pools | None = None
+        postgres.execute(control.TABLES)
+
+    @property
+    def sessions(self) -> Collection[int]:
+        """Sessions of its processes."""
+        return [process.session for process in self._processes]
+
+    def start(self, work: Work, *, is_safe: bool = False) -> None:
+        """Prefork where tasks compute, threads where they wait."""
+        pools = SAFE if is_safe else WAITING if work.wait_ms else WORKING
+        if pools != self._pools:
+            self.stop()
+            self._pools = pools
+            self.restart()
+
+    def restart(self) -> None:
+        """Start workers, and wait until each takes tasks."""
+        assert self._pools is not None
+        pools, before = self._pools, blocked(self._broker)
+        environment = {
+            **os.environ,
+            "PYTHONPATH": str(ROOT),
+            "TMPDIR": str(self._servers.folder),  # a pool that is killed leaves something there
+            "CONTROL_DATABASE_URL": self._servers.plain_database_url,
+            "CONTROL_REDIS_URL": self._servers.redis_url,
+            "CONTROL_MODEL_URL": self._servers.model_url,
+            "CONTROL_SAFE": str(int(pools.is_safe)),
+        }
+        options = ["-P", pools.kind, "-c", str(pools.concurrency), "--without-gossip", "--without-mingle"]
+        for number in range(pools.processes):
+            node = f"control{number}@%h"
+            argv = [sys.executable, "-m", "celery", "-A", "bench.compare.control", "worker", *options, "-n", node]
+            log = self._servers.folder / "control.log"
+            self._processes.append(Process("control", argv, environment, log))
+        await_blocked(self._broker, before + pools.processes, self._processes)
+
+    def begin(self, work: Work, runs: int) -> Sequence[str]:
+        """Send the first task of each."""
+        names = [uuid4().hex for _ in range(runs)]
+        for name in names:
+            if work.is_fan:
+                self._app.send_task(control.FAN, (name, 0, work.size, work.wait_ms))
+            else:
+                self._app.send_task(control.HOP, (None, name, 0, work.size, work.wait_ms))
+        return names
+
+    def await_end(self, runs: Sequence[str], patience: float) -> int:
+        """Wait for what the last task of each says."""
+        waiting, deadline = set(runs), Deadline(patience, "")
+        while waiting and not deadline.is_over:
+            said: Any = self._broker.blpop([control.DONE.format(run=run) for run in waiting], timeout=1)
+            if said is not None:
+                waiting.discard(said[0].decode().rpartition(":")[2])
+                deadline.moves()
+        return len(runs) - len(waiting)
+
+    def committed(self, runs: Sequence[str]) -> Sequence[float]:
+        """When each node was first committed."""
+        return [moment for (moment,) in self._postgres.execute(MOMENTS, (list(runs),))]
+
+    def committed_twice(self, runs: Sequence[str]) -> int:
+        """Nodes that were done more than once."""
+        row = self._postgres.execute(TWICE, (list(runs),)).fetchone()
+        return int(row[0]) if row is not None else 0
+
+    def kill(self) -> None:
+        """End all its processes at once."""
+        for process in self._processes:
+            process.kill()
+        self._processes.clear()
+
+    def stop(self) -> None:
+        """End its processes in order."""
+        stop_all(self._processes)
+        self._processes.clear()
+
+
+def blocked(broker: redis.Redis) -> int:
+    """How many clients of Redis wait for a message; one that is just asking anew is seen by one of some looks."""
+    looks: list[int] = []
+    for _ in range(5):
+        looks.append(broker.info("clients")["blocked_clients"])
+        time.sleep(LOOK_EVERY)
+    return max(looks)
+
+
+def await_blocked(broker: redis.Redis, number: int, processes: Sequence[Process]) -> None:
+    """Wait until so many clients of Redis wait for a message. Raises RuntimeError if a process ends before."""
+    deadline = Deadline(COMES_UP_WITHIN, f"No worker takes messages within {COMES_UP_WITHIN:.0f} s.")
+    while broker.info("clients")["blocked_clients"] < number:
+        for process in processes:
+            process.must_run()
+        deadline.check()
+        time.sleep(LOOK_EVERY)

@@ -1,0 +1,264 @@
+"""The workloads W1 to W6: what is done, what is measured, and what is wanted.
+
+W1  20 nodes in a row, one run at a time          what a hop takes
+W2  200 runs of 20 nodes at once                  nodes a second
+W3  one node, 1000 side by side, their join       nodes a second
+W4  1000 nodes in a row, also behind 1 MB         whether the last ones cost more than the first
+W5  200 nodes side by side that wait 100 ms       how much waiting goes on at once
+W6  50 runs of 20 nodes of 50 ms, kill -9 at 40 % what is lost, done twice, and how long nothing moves
+"""
+
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TypeAlias
+
+from bench.compare.side import Side, Work
+from bench.measuring.counters import Counters, cost
+from bench.servers.processes import Deadline
+
+PATIENCE = 60.0  # seconds in which no run ends and no event comes
+DOWN = 1.0  # seconds between a kill and the new start
+KILL_AT = 0.4  # of all nodes
+LOOK_EVERY = 0.02
+SETTLES = 0.3  # seconds before a measurement, so that what was measured last has let go
+
+Figures: TypeAlias = Mapping[str, float]
+"""By name; `cost` gives cpu_ms, transactions, wal and commands, each per node."""
+
+
+class Incomplete(Exception):
+    """A side has not done all of the work in time, so there is nothing to compare."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A limit of a figure: of its ratio to the control's, or of the figure itself."""
+
+    limit: float
+    is_ratio: bool = True
+    is_least: bool = False  # else it is the most
+
+    def holds(self, found: float) -> bool:
+        """Whether a ratio, or a figure, is what we want it to be."""
+        return found >= self.limit if self.is_least else found <= self.limit
+
+    def __str__(self) -> str:
+        return f"{'≥' if self.is_least else '≤'} {self.limit:g}{' ×' if self.is_ratio else ''}"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A line of the table."""
+
+    figure: str
+    title: str
+    wanted: Wanted | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """Something to do, and what is told of it."""
+
+    name: str
+    title: str
+    work: Work
+    measure: Callable[[Side, Counters], Figures]
+    rows: Sequence[Row]
+    is_crash: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """How much is done. The figures of the targets are those of the full size."""
+
+    alone: int = 30  # runs of W1
+    chain: int = 20
+    runs: int = 200
+    width: int = 1000
+    steps: int = 1000
+    waiting: int = 200
+    crashed: int = 50
+
+
+FULL = Sizes()
+QUICK = Sizes(alone=3, chain=6, runs=5, width=20, steps=40, waiting=20, crashed=5)
+
+
+def workloads(sizes: Sizes) -> Mapping[str, Workload]:
+    """All workloads by name."""
+    chain, fan = Work(sizes.chain), Work(sizes.width, is_fan=True)
+    steps, large = Work(sizes.steps), Work(sizes.steps, has_large_output=True)
+    waiting, crash = Work(sizes.waiting, is_fan=True, wait_ms=100), Work(sizes.chain, wait_ms=50)
+    growth = (
+        Row("growth", "last / first hundred steps", Wanted(1.1, is_ratio=False)),
+        Row("bytes_per_step", "PostgreSQL bytes a step", Wanted(2560, is_ratio=False)),
+        Row("kept_per_step", "of them not free again after a vacuum"),
+        Row("step_ms", "ms a step"),
+    )
+    known = (
+        Workload(
+            "W1", f"{sizes.chain} nodes in a row, alone", chain, _alone(chain, sizes.alone),
+            (Row("hop_ms", "hop p50, ms", Wanted(1.2)), Row("hop_ms_p99", "hop p99, ms")),
+        ),
+        Workload(
+            "W2", f"{sizes.runs} runs of {sizes.chain} nodes", chain, _at_once(chain, sizes.runs),
+            (
+                Row("nodes_per_s", "nodes/s", Wanted(0.85, is_least=True)),
+                Row("cpu_ms", "CPU ms per node", Wanted(1.25)),
+            ),
+        ),
+        Workload(
+            "W3", f"1 → {sizes.width} → join", fan, _at_once(fan, 1),
+            (Row("nodes_per_s", "nodes/s", Wanted(0.9, is_least=True)),),
+        ),
+        Workload("W4", f"{sizes.steps} nodes in a row", steps, _in_a_row(steps), growth),
+        Workload("W4-1MB", f"{sizes.steps} nodes behind one of 1 MB", large, _in_a_row(large), growth),
+        Workload(
+            "W5", f"1 → {sizes.waiting} × 100 ms → join", waiting, _at_once(waiting, 1),
+            (Row("seconds", "s", Wanted(0.8)),),
+        ),
+        Workload(
+            "W6", f"{sizes.crashed} runs of {sizes.chain} × 50 ms, kill -9", crash, _killed(crash, sizes.crashed),
+            (
+                Row("lost", "runs lost", Wanted(0, is_ratio=False)),
+                Row("twice", "nodes committed twice", Wanted(0, is_ratio=False)),
+                Row("stall_s", "longest stall, s"),
+                Row("after_kill_s", "s from the kill to the end"),
+            ),
+            is_crash=True,
+        ),
+    )  # fmt: skip
+    return {each.name: each for each in known}
+
+
+def _alone(work: Work, runs: int) -> Callable[[Side, Counters], Figures]:
+    def measure(side: Side, counters: Counters) -> Figures:
+        taken: list[float] = []
+
+        def go() -> Sequence[str]:
+            names: list[str] = []
+            for _ in range(runs):
+                began = time.monotonic()
+                names += (new := side.begin(work, 1))
+                _must_end(side, new)
+                taken.append(1000 * (time.monotonic() - began) / work.nodes)
+            return names
+
+        figures, _ = _measured(side, counters, work, go)
+        return {**figures, "hop_ms": statistics.median(taken), "hop_ms_p99": _at(taken, 0.99)}
+
+    return measure
+
+
+def _at_once(work: Work, runs: int) -> Callable[[Side, Counters], Figures]:
+    def measure(side: Side, counters: Counters) -> Figures:
+        figures, _ = _measured(side, counters, work, lambda: _all(side, work, runs))
+        return figures
+
+    return measure
+
+
+def _in_a_row(work: Work) -> Callable[[Side, Counters], Figures]:
+    part = min(100, work.size // 3)
+
+    def measure(side: Side, counters: Counters) -> Figures:
+        counters.pack()
+        before = counters.bytes()
+        figures, names = _measured(side, counters, work, lambda: _all(side, work, 1))
+        grown = counters.bytes() - before
+        counters.pack()
+        kept = counters.bytes() - before
+        moments = side.committed(names)
+        first = (moments[part] - moments[0]) / part
+        last = (moments[-1] - moments[-1 - part]) / part
+        return {
+            **figures,
+            "growth": last / first,
+            "first_ms": 1000 * first,
+            "last_ms": 1000 * last,
+            "step_ms": 1000 * figures["seconds"] / work.nodes,
+            "bytes_per_step": grown / work.nodes,
+            "kept_per_step": kept / work.nodes,
+        }
+
+    return measure
+
+
+def _killed(work: Work, runs: int) -> Callable[[Side, Counters], Figures]:
+    def measure(side: Side, counters: Counters) -> Figures:
+        nodes = runs * work.nodes
+        before, began = counters.snapshot(side.sessions), time.monotonic()
+        names = side.begin(work, runs)
+        deadline = Deadline(PATIENCE, f"{side.name} does not get on.")
+        while len(side.committed(names)) < KILL_AT * nodes:
+            deadline.check()
+            time.sleep(LOOK_EVERY)
+        cpu = counters.snapshot(side.sessions).cpu  # with its processes goes their account
+        side.kill()
+        killed = time.monotonic()
+        time.sleep(DOWN)
+        again = counters.snapshot(())
+        side.restart()
+        finished = side.await_end(names, PATIENCE / 2)
+        after, ended = counters.snapshot(side.sessions), time.monotonic()
+        moments = side.committed(names)
+        spent = cost(before, after, nodes)
+        return {
+            "seconds": ended - began,
+            "finished": finished,
+            "lost": runs - finished,
+            "missing_nodes": nodes - len(moments),
+            "twice": side.committed_twice(names),
+            "stall_s": max(later - earlier for earlier, later in pairwise(moments)),
+            "after_kill_s": ended - killed,
+            "cpu_ms": 1000 * (cpu - before.cpu + after.cpu - again.cpu) / nodes,
+            "transactions": spent.transactions,
+            "wal": spent.wal,
+            "commands": spent.commands,
+        }
+
+    return measure
+
+
+def _measured(
+    side: Side, counters: Counters, work: Work, go: Callable[[], Sequence[str]]
+) -> tuple[Figures, Sequence[str]]:
+    """Time and cost of some runs, all of whose nodes must have been done; and their names."""
+    time.sleep(SETTLES)
+    before, began = counters.snapshot(side.sessions), time.monotonic()
+    names = go()
+    seconds = time.monotonic() - began
+    after = counters.snapshot(side.sessions)
+    nodes, done = len(names) * work.nodes, len(side.committed(names))
+    if done != nodes:
+        raise Incomplete(f"{side.name} has done {done} of {nodes} nodes.")
+    spent = cost(before, after, nodes)
+    figures = {
+        "seconds": seconds,
+        "nodes_per_s": nodes / seconds,
+        "cpu_ms": spent.cpu_ms,
+        "transactions": spent.transactions,
+        "wal": spent.wal,
+        "commands": spent.commands,
+    }
+    return figures, names
+
+
+def _all(side: Side, work: Work, runs: int) -> Sequence[str]:
+    names = side.begin(work, runs)
+    _must_end(side, names)
+    return names
+
+
+def _must_end(side: Side, names: Sequence[str]) -> None:
+    finished = side.await_end(names, PATIENCE)
+    if finished < len(names):
+        raise Incomplete(f"{side.name} has finished {finished} of {len(names)} runs, and nothing moves any more.")
+
+
+def _at(values: Sequence[float], part: float) -> float:
+    """The value below which so large a part of them lies."""
+    return sorted(values)[min(len(values) - 1, round(part * (len(values) - 1)))]

@@ -1,0 +1,1 @@
+"""What one hop costs: counts, profiles, scaling."""

@@ -1,0 +1,85 @@
+"""A hop, counted: what it sends and writes, what processor time it takes and where, and the floor under it."""
+
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from bench.compare.cells import row, shown
+from bench.hops.floor import COMMIT, TASK, floors
+from bench.hops.hops import SERVERS, Passed, Stand
+from bench.measuring.tally import Tally
+
+LEAST = 0.02  # a hop: what is counted less often is left out
+PROCESSES = {
+    "worker": "workers", "scheduler": "scheduler", "sweeper": "sweeper", "PostgreSQL": "PostgreSQL", "Valkey": "Redis",
+}  # fmt: skip
+
+
+def hop_table(stand: Stand, runs: int) -> Iterator[str]:
+    """A run by itself, and many side by side; what processes do anyway is taken off."""
+    alone, together = stand.chains(runs, 1), stand.chains(4 * runs, 2 * runs)
+    both = (alone, together)
+    yield f"{alone.hops} hops of one run after another, and {together.hops} of {2 * runs} runs side by side."
+    yield ""
+    yield "| a hop | one run alone | many side by side |"
+    yield "|---|---:|---:|"
+    for server in SERVERS:
+        for told, value in _ASKED[server]:
+            yield row(f"{server}: {told}", *(value(passed.tally("worker", server)) for passed in both))
+    yield row("PostgreSQL: transactions that write", *(it.transactions for it in both))
+    yield row("PostgreSQL: bytes of log", *(it.wal for it in both))
+    yield row("by scheduler and sweeper: round trips", *(_others(passed) for passed in both))
+    for server, what in (("PostgreSQL", "statement"), ("Redis", "command")):
+        found = [passed.tally("worker", server).statements for passed in both]
+        yield ""
+        yield f"| {server}: {what} | one run alone | many side by side |"
+        yield "|---|---:|---:|"
+        for name in sorted(found[0], key=lambda name: (-round(found[0][name], 1), name)):
+            if max(counted[name] for counted in found) >= LEAST:
+                yield row(f"`{name}`", *(counted[name] for counted in found))
+
+
+_ASKED: Mapping[str, Sequence[tuple[str, Callable[[Tally], float]]]] = {
+    "PostgreSQL": (
+        ("round trips", lambda it: it.round_trips),
+        ("statements", lambda it: float(sum(it.statements.values()))),
+        ("transactions", lambda it: it.transactions),
+        ("messages of its protocol", lambda it: it.messages),
+        ("bytes to it", lambda it: it.bytes_asked),
+        ("bytes from it", lambda it: it.bytes_answered),
+    ),
+    "Redis": (
+        ("round trips", lambda it: it.round_trips),
+        ("commands", lambda it: float(sum(it.statements.values()))),
+        ("bytes to it", lambda it: it.bytes_asked),
+        ("bytes from it", lambda it: it.bytes_answered),
+    ),
+}
+
+
+def _others(passed: Passed) -> float:
+    return sum(passed.tally(role, server).round_trips for role in ("scheduler", "sweeper") for server in SERVERS)
+
+
+def time_table(stand: Stand, runs: int) -> Iterator[str]:
+    """Processor time by process; then the floor, and what is left of a hop above it."""
+    alone, together = stand.chains(runs, 1), stand.chains(4 * runs, 2 * runs)
+    parts = {part.name: part for part in floors(stand.servers, stand.folder)}
+    yield "| ms of processor a hop | one run alone | many side by side |"
+    yield "|---|---:|---:|"
+    for who, told in PROCESSES.items():
+        yield row(told, alone.cpu_ms(who), together.cpu_ms(who))
+    yield row("all", *(sum(passed.cpu_ms(who) for who in PROCESSES) for passed in (alone, together)))
+    yield row("hops a second", alone.hops_per_second, together.hops_per_second)
+    yield ""
+    yield "| floor, each by itself | ms | ms of processor, client | ms of processor, server |"
+    yield "|---|---:|---:|---:|"
+    for part in parts.values():
+        yield row(part.name, part.ms, part.client_ms, part.server_ms)
+    hop = statistics.median(alone.hop_ms)
+    task, commit = parts[TASK].ms, parts[COMMIT].ms
+    yield ""
+    yield "| a hop of one run alone | ms | share |"
+    yield "|---|---:|---:|"
+    for told, ms in (("p50", hop), ("a bare Celery task that sends the next", task), ("one commit to disk", commit),
+                     ("left above this floor", hop - task - commit)):  # fmt: skip
+        yield f"| {told} | {shown(ms)} | {ms / hop:.0%} |"

@@ -1,0 +1,133 @@
+"""The floor under a hop on this machine: what its parts cost where nothing else is done.
+
+for part in floors(servers, folder): part.name, part.ms, part.client_ms, part.server_ms
+"""
+
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import psycopg
+import redis
+
+import embedded
+from bench.compare import bare
+from bench.fixtures.canvases import QUERY
+from bench.hops.hops import ROOT
+from bench.measuring import cpu
+
+TASK, COMMIT = "Celery: a task that sends the next", "PostgreSQL: insert of 1 KB, committed to disk"
+TIMES = 400  # of each operation
+HOPS = 100  # of a chain of bare tasks
+CHAINS = 4
+PATIENCE = 30.0  # seconds for such a chain
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One operation: how long it takes and what it costs, in milliseconds."""
+
+    name: str
+    ms: float  # median of the wall clock
+    client_ms: float  # of processor, where it is asked for
+    server_ms: float  # in PostgreSQL or Redis
+
+
+def floors(servers: embedded.Services, folder: Path) -> Sequence[Part]:
+    """Each part, measured one after another on these servers."""
+    pids = {server.name: server.pid for server in servers.owned}
+    postgres, valkey = pids["PostgreSQL"], pids["Valkey"]
+    plain_url = servers.database_url.replace("+psycopg", "")
+    with (
+        psycopg.connect(plain_url, autocommit=True) as connection,
+        redis.Redis.from_url(servers.redis_url) as client,
+    ):
+        connection.execute("create table floor (number int, output jsonb)")
+        insert = "insert into floor values (%s, to_jsonb(%s::text))"
+
+        def select(_: int) -> None:
+            connection.execute("select 1")
+
+        def commit(number: int) -> None:
+            connection.execute(insert, (number, QUERY))
+
+        def commit_soon(number: int) -> None:
+            with connection.transaction(), connection.pipeline():
+                connection.execute("set local synchronous_commit = off")
+                connection.execute(insert, (number, QUERY))
+
+        def ping(_: int) -> None:
+            client.ping()
+
+        parts = [
+            _timed("PostgreSQL: `select 1`", select, postgres),
+            _timed(COMMIT, commit, postgres),
+            _timed("PostgreSQL: the same, the disk not awaited (4 statements, 2 round trips)", commit_soon, postgres),
+            _timed("Redis: `ping`", ping, valkey),
+            _bare_hop(servers.redis_url, folder, valkey),
+        ]
+        connection.execute("drop table floor")
+    return parts
+
+
+def _timed(name: str, act: Callable[[int], None], server: int, times: int = TIMES) -> Part:
+    for number in range(times // 10):
+        act(number)
+    took: list[float] = []
+    own, theirs = time.process_time(), cpu.spent([server])
+    for number in range(times):
+        began = time.perf_counter()
+        act(number)
+        took.append(time.perf_counter() - began)
+    own, theirs = time.process_time() - own, cpu.spent([server]) - theirs
+    return Part(name, statistics.median(took) * 1000, own / times * 1000, theirs / times)
+
+
+def _bare_hop(redis_url: str, folder: Path, valkey: int) -> Part:
+    """One task that sends the next, and so on, in a worker on threads."""
+    bare.app.conf.update(broker_url=redis_url)
+    given: Mapping[str, str] = {**os.environ, "BARE_BROKER_URL": redis_url, "PYTHONPATH": str(ROOT)}
+    argv = [
+        sys.executable,
+        "-m",
+        "celery",
+        "-A",
+        "bench.compare.bare",
+        "worker",
+        "-P",
+        "threads",
+        "-c",
+        "8",
+        "-l",
+        "ERROR",
+    ]
+    argv += ["--without-gossip", "--without-mingle", "--without-heartbeat"]
+    with (folder / "bare.log").open("wb") as log:
+        worker = subprocess.Popen(argv, cwd=ROOT, env=given, stdout=log, stderr=log)  # noqa: S603 (ours)
+    try:
+        with redis.Redis.from_url(redis_url, socket_timeout=PATIENCE + 5) as client:
+            _chain(client, "bare-end-warm")
+            took: list[float] = []
+            own, theirs = cpu.spent([worker.pid]), cpu.spent([valkey])
+            for number in range(CHAINS):
+                took.append(_chain(client, f"bare-end-{number}"))
+            own, theirs = cpu.spent([worker.pid]) - own, cpu.spent([valkey]) - theirs
+        hops = HOPS * CHAINS
+        return Part(TASK, statistics.median(took) / HOPS * 1000, own / hops, theirs / hops)
+    finally:
+        worker.terminate()
+        worker.wait(PATIENCE)
+
+
+def _chain(client: "redis.Redis", end: str) -> float:
+    """Seconds that a chain of bare tasks takes."""
+    began = time.perf_counter()
+    bare.app.send_task("bare.hop", (HOPS, end), queue=bare.QUEUE)
+    if client.brpop([end], timeout=int(PATIENCE)) is None:
+        raise RuntimeError(f"Bare tasks did not come to an end within {PATIENCE:g} s.")
+    return time.perf_counter() - began

@@ -1,0 +1,274 @@
+"""Chains of cheap nodes on real processes, behind wires that count.
+
+    with stand_on(folder, workers=2) as stand:
+        passed = stand.chains(runs=20, at_once=1)
+        passed.per_hop.round_trips
+
+Scheduler, worker and sweeper are `easel scheduler`, `worker` and `sweeper`, as deployed; runs are started from here,
+past the wires. Times are the database's own, so nobody who looks on is measured.
+"""
+
+import os
+import sys
+import time
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import redis
+from sqlalchemy import text
+
+import embedded
+from bench.fixtures.canvases import QUERY, chain
+from bench.measuring import cpu
+from bench.measuring.counted_wire import CountedWire, Wires, wires
+from bench.measuring.postgres_protocol import PostgresTalk
+from bench.measuring.redis_protocol import RedisTalk
+from bench.measuring.tally import Tally
+from bench.servers.processes import Process, stop_all
+from scheduler.coordinator.coordinator import Coordinator
+from scheduler.coordinator.run_start import Request
+from scheduler.coordinator.version_cache import Versions
+from scheduler.lifecycle.accept import Start
+from scheduler.lifecycle.lifecycle import Lifecycle
+from scheduler.messaging.celery_app import make_app
+from scheduler.messaging.dispatch import Dispatch
+from scheduler.messaging.redis_bus import Bus
+from store.agents import canvases, versions
+from store.db.database import Database
+from store.maintenance import migrate
+from store.tenants import tenants
+
+ROOT = Path(__file__).resolve().parents[2]
+HOPS = 20  # nodes of a chain, Begin among them
+LOOKS_EVERY = 0.05  # seconds
+PATIENCE = 90.0  # seconds for anything that must happen
+CONNECTIONS = 36  # of the embedded PostgreSQL's 60, for all workers together
+ROLES, SERVERS = ("worker", "scheduler", "sweeper"), ("PostgreSQL", "Redis")
+
+OPEN = text("select count(*) from runs where tenant_id = :tenant_id and status not in ('succeeded', 'failed')")
+FAILED = text("select id, error from runs where tenant_id = :tenant_id and status = 'failed' limit 1")
+WRITTEN = text("""
+    select pg_snapshot_xmax(pg_current_snapshot())::text::bigint as transactions,
+        (pg_current_wal_insert_lsn() - '0/0')::bigint as wal
+""")
+TIMES = text("""
+    select run_id, started_at, finished_at from activations where run_id = any(:runs) order by run_id, started_at
+""")
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """Every counter at one moment."""
+
+    at: float
+    tallies: Mapping[tuple[str, str], Tally]  # by (role, server)
+    cpu: Mapping[str, float]  # milliseconds, by role and server
+    transactions: int  # that wrote
+    wal: int  # bytes
+    commands: Mapping[str, int]  # of Redis, by its own count
+    command_us: float  # that Redis spent in them
+
+    def __sub__(self, earlier: "Reading") -> "Reading":
+        return Reading(
+            self.at - earlier.at,
+            {key: tally - earlier.tallies[key] for key, tally in self.tallies.items()},
+            {key: spent - earlier.cpu[key] for key, spent in self.cpu.items()},
+            self.transactions - earlier.transactions,
+            self.wal - earlier.wal,
+            {name: n - earlier.commands.get(name, 0) for name, n in self.commands.items()},
+            self.command_us - earlier.command_us,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """What some chains cost. `idle` is what the same processes did, in a second, while nothing ran."""
+
+    hops: int
+    seconds: float  # from the first claim to the last report
+    hop_ms: Sequence[float]  # from one claim to the next
+    reading: Reading
+    idle: Reading
+
+    @property
+    def hops_per_second(self) -> float:
+        return self.hops / self.seconds
+
+    def tally(self, role: str, server: str) -> Tally:
+        """What a kind of process asked of a server for each hop, beyond what it asks anyway."""
+        key = (role, server)
+        return (self.reading.tallies[key] - self._idle(self.idle.tallies[key])) * (1 / self.hops)
+
+    def cpu_ms(self, who: str) -> float:
+        """Milliseconds of processor for each hop."""
+        return self._beyond(self.reading.cpu[who], self.idle.cpu[who])
+
+    @property
+    def transactions(self) -> float:
+        """Transactions that wrote, for each hop."""
+        return self._beyond(self.reading.transactions, self.idle.transactions)
+
+    @property
+    def wal(self) -> float:
+        """Bytes of log, for each hop."""
+        return self._beyond(self.reading.wal, self.idle.wal)
+
+    def _beyond(self, counted: float, idle: float) -> float:
+        """Per hop, without what would have been counted in the same time anyway."""
+        return (counted - idle / self.idle.at * self.reading.at) / self.hops
+
+    def _idle(self, tally: Tally) -> Tally:
+        return tally * (self.reading.at / self.idle.at)
+
+
+@dataclass
+class Stand:
+    """Servers, processes, and a canvas to run."""
+
+    database: Database
+    lifecycle: Lifecycle
+    redis: "redis.Redis"
+    servers: embedded.Services
+    laid: Wires
+    wires: Mapping[tuple[str, str], CountedWire]
+    environment: Mapping[str, str]
+    folder: Path
+    processes: dict[str, list[Process]] = field(default_factory=dict[str, list[Process]])
+    idle: Reading | None = None
+
+    def __post_init__(self) -> None:
+        with self.database.transaction() as tx:
+            self.tenant_id = tenants.ensure_tenant(tx, "distance")
+            self.canvas_id = canvases.create(tx, self.tenant_id, "a chain", chain(HOPS))
+            self.version_id = versions.snapshot(tx, self.tenant_id, self.canvas_id).id
+
+    # -- processes ---------------------------------------------------------------------------------------------------
+    def start(self, role: str, count: int = 1, **environment: str) -> None:
+        """Start processes of a kind; their servers are at the other ends of that kind's wires."""
+        given = {
+            **self.environment,
+            "EASEL_DATABASE_URL": self.wires[role, "PostgreSQL"].through(self.servers.database_url),
+            "EASEL_REDIS_URL": self.wires[role, "Redis"].through(self.servers.redis_url),
+            **environment,
+        }
+        for _ in range(count):
+            number = len(self.processes.setdefault(role, []))
+            more = () if role == "sweeper" else ("-n", f"{role}{number}@%h", "-l", "WARNING")
+            argv = [sys.executable, "-m", "cli", role, *more]
+            log = self.folder / f"{role}-{number}.log"
+            self.processes[role].append(Process(role, argv, given, log))
+
+    def stop(self, role: str) -> None:
+        """End all processes of a kind in order."""
+        stop_all(self.processes.pop(role, []))
+
+    def start_workers(self, count: int, *, idle: float = 5.0) -> None:
+        """Start workers, let each take part in something, and look on for `idle` seconds while nothing runs."""
+        self.start("worker", count, EASEL_WORKER_POOL=str(min(8, CONNECTIONS // count - 1)))
+        for _ in range(3):
+            self.run_all(4 * count, 4 * count)
+        self.idle = self._pause(idle)
+
+    def _pause(self, seconds: float) -> Reading:
+        before = self.read()
+        time.sleep(seconds)
+        return self.read() - before
+
+    # -- runs --------------------------------------------------------------------------------------------------------
+    def chains(self, runs: int, at_once: int) -> Passed:
+        """Run so many chains, so many side by side, and tell what they cost."""
+        assert self.idle is not None
+        before = self.read()
+        started = self.run_all(runs, at_once)
+        after = self.read()
+        with self.database.transaction() as tx:
+            rows = tx.rows(TIMES, runs=started)
+        hop_ms = [
+            (then.started_at - now.started_at).total_seconds() * 1000
+            for now, then in pairwise(rows)
+            if now.run_id == then.run_id
+        ]
+        took = max(row.finished_at for row in rows) - min(row.started_at for row in rows)
+        return Passed(len(rows), took.total_seconds(), hop_ms, after - before, self.idle)
+
+    def run_all(self, runs: int, at_once: int) -> list[UUID]:
+        """Start runs, no more than `at_once` of them open, until all have succeeded."""
+        started: list[UUID] = []
+        deadline = time.monotonic() + PATIENCE
+        while (still_open := self._open()) or len(started) < runs:
+            for _ in range(min(at_once - still_open, runs - len(started))):
+                start = Start(self.tenant_id, self.canvas_id, self.version_id, Request(query=QUERY))
+                started.append(self.lifecycle.start_run(start).run_id)
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"{still_open} runs are still open: {self.said()}")
+            time.sleep(LOOKS_EVERY)
+        with self.database.transaction() as tx:
+            if failed := tx.one_or_none(FAILED, tenant_id=self.tenant_id):
+                raise RuntimeError(f"A run failed: {failed['error']}")
+        return started
+
+    def _open(self) -> int:
+        with self.database.transaction() as tx:
+            return int(tx.scalar(OPEN, tenant_id=self.tenant_id))
+
+    def said(self) -> str:
+        """The last that each process has said."""
+        return "\n".join(f"{path.name}: {path.read_text()[-1000:]}" for path in sorted(self.folder.glob("*.log")))
+
+    # -- counters ----------------------------------------------------------------------------------------------------
+    def read(self) -> Reading:
+        """Every counter, now."""
+        with self.database.transaction() as tx:
+            written = tx.one_or_none(WRITTEN)
+        assert written is not None
+        stats: Mapping[str, Mapping[str, Any]] = self.redis.info("commandstats")  # pyright: ignore[reportAssignmentType] (it also has an async twin)
+        pids = {role: [process.session for process in processes] for role, processes in self.processes.items()}
+        pids |= {server.name: [server.pid] for server in self.servers.owned}
+        return Reading(
+            time.monotonic(),
+            {key: self.laid.read(wire) for key, wire in self.wires.items()},
+            {who: cpu.spent(found) for who, found in pids.items()},
+            written["transactions"],
+            written["wal"],
+            {name.removeprefix("cmdstat_"): stat["calls"] for name, stat in stats.items()},
+            sum(stat["usec"] for stat in stats.values()),
+        )
+
+
+@contextmanager
+def stand_on(folder: Path) -> Generator[Stand]:
+    """Scheduler and sweeper on servers of their own until the block ends; workers are yours to start."""
+    with ExitStack() as until_end:
+        servers = until_end.enter_context(embedded.services(folder, durable=True))
+        migrate.upgrade(servers.database_url)
+        laid = until_end.enter_context(wires())
+        talks: Mapping[str, tuple[str, Callable[[Tally], Any]]] = {
+            "PostgreSQL": (servers.database_url, PostgresTalk),
+            "Redis": (servers.redis_url, RedisTalk),
+        }
+        found = {(role, server): laid.to(url, talk) for role in ROLES for server, (url, talk) in talks.items()}
+        database = Database(servers.database_url, pool_size=2, application="easel-bench")
+        until_end.callback(database.close)
+        app, bus = make_app(servers.redis_url), Bus(servers.redis_url)
+        until_end.callback(app.close)
+        until_end.callback(bus.close)
+        lifecycle = Lifecycle(Coordinator(database, Dispatch(app, bus), Versions()))
+        client = until_end.enter_context(redis.Redis.from_url(servers.redis_url))
+        stand = Stand(database, lifecycle, client, servers, laid, found, _environment(folder), folder)
+        for role in reversed(ROLES):
+            until_end.callback(stand.stop, role)
+        stand.start("scheduler")
+        stand.start("sweeper")
+        yield stand
+
+
+def _environment(folder: Path) -> Mapping[str, str]:
+    """The environment of processes here; servers and settings of others are none of their business."""
+    others = ("DATABASE_URL", "REDIS_URL", "CELERY_BROKER_URL")
+    kept = {name: value for name, value in os.environ.items() if name not in others and not name.startswith("EASEL_")}
+    return {**kept, "EASEL_HOME": str(folder), "PYTHONPATH": str(ROOT)}

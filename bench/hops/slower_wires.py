@@ -1,0 +1,76 @@
+"""Round trips that a hop waits for: wires are made slower, and hops are timed again."""
+
+import statistics
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import psycopg
+import redis
+
+from bench.compare.cells import shown
+from bench.hops.hops import SERVERS, Stand
+
+EACH_WAY = 0.005  # seconds that a slower wire adds in each direction: enough to stand out from a machine's noise
+
+
+def trips_table(stand: Stand, runs: int) -> Iterator[str]:
+    """Hops on wires as they are, and on slower ones, in turns; the difference is what a hop waits for.
+
+    Of all hops the one that a quarter are faster than: others on this machine make hops slower and never faster.
+    """
+    slower: Mapping[str, Sequence[str]] = {
+        "none": (), "PostgreSQL": ("PostgreSQL",), "Redis": ("Redis",), "both": SERVERS,
+    }  # fmt: skip
+    hops: dict[str, list[float]] = {which: [] for which in slower}
+    for _ in range(max(2, runs // 2)):
+        for which, servers in slower.items():
+            _slow_down(stand, servers)
+            hops[which] += stand.chains(1, 1).hop_ms
+    added = _added_by_wires(stand)
+    _slow_down(stand, ())
+    found = {which: statistics.quantiles(each, n=4) for which, each in hops.items()}
+    told = " and ".join(f"{added[server]:.2f} ms to a round trip to {server}" for server in SERVERS)
+    yield f"A slower wire adds {told}; {len(hops['none'])} hops each."
+    yield ""
+    yield "| slower wire to | hop p25, ms | p50 | p75 | round trips a hop waits for |"
+    yield "|---|---:|---:|---:|---:|"
+    for which, quarters in found.items():
+        each = statistics.mean(added[server] for server in slower[which] or SERVERS)
+        trips = shown((quarters[0] - found["none"][0]) / each) if slower[which] else ""
+        yield f"| {which} | {' | '.join(map(shown, quarters))} | {trips} |"
+
+
+def _slow_down(stand: Stand, servers: Sequence[str]) -> None:
+    for (_, server), wire in stand.wires.items():
+        wire.each_way = EACH_WAY if server in servers else 0.0
+
+
+def _added_by_wires(stand: Stand) -> Mapping[str, float]:
+    """Milliseconds that a slower wire really adds to a round trip, measured through it."""
+    database_url = stand.wires["worker", "PostgreSQL"].through(stand.servers.database_url)
+    redis_url = stand.wires["worker", "Redis"].through(stand.servers.redis_url)
+    with (
+        psycopg.connect(database_url.replace("+psycopg", ""), autocommit=True) as connection,
+        redis.Redis.from_url(redis_url) as client,
+    ):
+        asks: Mapping[str, Callable[[], object]] = {
+            "PostgreSQL": lambda: connection.execute("select 1"),
+            "Redis": client.ping,
+        }
+        took: dict[str, float] = {}
+        for server, ask in asks.items():
+            each: list[float] = []
+            for slower in ((), SERVERS):
+                _slow_down(stand, slower)
+                each.append(_quick_ms(ask))
+            took[server] = each[1] - each[0]
+    return took
+
+
+def _quick_ms(ask: Callable[[], object]) -> float:
+    took: list[float] = []
+    for _ in range(60):
+        began = time.perf_counter()
+        ask()
+        took.append((time.perf_counter() - began) * 1000)
+    return statistics.quantiles(took, n=4)[0]

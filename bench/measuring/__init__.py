@@ -1,0 +1,1 @@
+"""Counters of statements, bytes and processor time."""

@@ -1,0 +1,129 @@
+"""PostgreSQL's protocol, overheard: statements by what they do, and transactions that ended.
+
+Message by message, whether statements go one by one or in a pipeline. A connection that turns to TLS is counted in
+bytes and round trips only.
+"""
+
+import re
+import struct
+from collections.abc import Iterator
+
+from bench.measuring.tally import Tally, Turns
+
+TLS_REQUEST, GSS_REQUEST = 80877103, 80877104  # each is answered by one byte that is no message
+HEAD = 5  # bytes before a message's body: its type and its length
+ENDS = ("COMMIT", "ROLLBACK")  # tags that end a transaction
+
+_VERB = re.compile(r"^[\s(]*(?:--[^\n]*\n\s*)*([a-z]+)", re.IGNORECASE)
+_WRITES = re.compile(
+    r"(?<!for )(?<!key )(?<!do )\b(insert\s+into|delete\s+from|update)\s+(?:only\s+)?\"?([a-z_]\w*)", re.IGNORECASE
+)
+_READS = re.compile(r"\b(?:from|join)\s+(?:(?:only|lateral)\s+)?+\"?([a-z_]\w*+)(?!\()", re.IGNORECASE)
+_PARTITION = re.compile(r"_p\d{4}w\d{2}\b")
+_LOCKS = re.compile(r"\bfor\s+(?:no\s+key\s+)?(?:update|share)\b", re.IGNORECASE)
+
+
+def label(sql: str) -> str:
+    """What a statement does, in few words: "update activations", "select runs, locked", "begin".
+
+    Of several writes in one: "update runs + insert scopes", each once, in their order. A partition is its table.
+    """
+    sql = _PARTITION.sub("", sql)
+    verb = _VERB.match(sql)
+    if verb is None:
+        return "nothing"
+    first = verb[1].lower()
+    if first not in ("select", "insert", "update", "delete", "with"):
+        return first
+    if written := {f"{verb.split()[0]} {table}".lower(): None for verb, table in _WRITES.findall(sql)}:
+        return " + ".join(written)
+    read = _READS.search(sql)
+    return " ".join(filter(None, ("select", read and read[1].lower()))) + (", locked" if _LOCKS.search(sql) else "")
+
+
+class PostgresTalk(Turns):
+    """One connection to PostgreSQL."""
+
+    def __init__(self, tally: Tally) -> None:
+        super().__init__(tally)
+        self._asked, self._answered = bytearray(), bytearray()
+        self._has_started = False
+        self._bytes_without_message = 0
+        self._is_sealed = False
+        self._prepared: dict[bytes, str] = {}
+        self._bound: dict[bytes, str] = {}
+        self._has_worked = False  # since the last transaction ended
+
+    def asked(self, data: bytes) -> None:
+        super().asked(data)
+        if self._is_sealed:
+            return
+        self._asked += data
+        if not self._has_started:
+            self._start()
+        if self._has_started:
+            for kind, body in _messages(self._asked):
+                self.tally.messages += 1
+                self._ask(kind, body)
+
+    def answered(self, data: bytes) -> None:
+        super().answered(data)
+        if self._is_sealed:
+            return
+        self._answered += data
+        while self._bytes_without_message and self._answered:
+            self._bytes_without_message -= 1
+            self._is_sealed = self._answered.pop(0) != ord("N")
+            if self._is_sealed:
+                return
+        for kind, body in _messages(self._answered):
+            self._answer(kind, body)
+
+    def _start(self) -> None:
+        """The first messages of a client have a length and no type."""
+        while not self._has_started and len(self._asked) >= 8:
+            length, code = struct.unpack_from("!ii", self._asked)
+            if len(self._asked) < length:
+                return
+            del self._asked[:length]
+            self.tally.messages += 1
+            if code in (TLS_REQUEST, GSS_REQUEST):
+                self._bytes_without_message += 1
+            else:
+                self._has_started = True
+
+    def _ask(self, kind: bytes, body: bytes) -> None:
+        match kind:
+            case b"P":
+                name, sql, *_ = body.split(b"\0", 2)
+                self._prepared[name] = label(sql.decode(errors="replace"))
+            case b"B":
+                portal, name, *_ = body.split(b"\0", 2)
+                self._bound[portal] = self._prepared.get(name, "unknown")
+            case b"E":
+                self.tally.statements[self._bound.get(body.partition(b"\0")[0], "unknown")] += 1
+            case b"Q":
+                self.tally.statements[label(body.rstrip(b"\0").decode(errors="replace"))] += 1
+            case _:
+                pass
+
+    def _answer(self, kind: bytes, body: bytes) -> None:
+        """A transaction ends with its tag; one without BEGIN when the server is ready again, outside of any."""
+        if kind == b"C":
+            has_ended = body.startswith(tuple(end.encode() for end in ENDS))
+            self.tally.transactions += has_ended
+            self._has_worked = not has_ended
+        elif kind == b"Z" and body == b"I" and self._has_worked:
+            self.tally.transactions += 1
+            self._has_worked = False
+
+
+def _messages(buffer: bytearray) -> Iterator[tuple[bytes, bytes]]:
+    """Take whole messages off the front of a buffer: type and body."""
+    while len(buffer) >= HEAD:
+        (length,) = struct.unpack_from("!i", buffer, 1)  # of the body and of itself
+        if len(buffer) < length + 1:
+            return
+        kind, body = bytes(buffer[:1]), bytes(buffer[HEAD : length + 1])
+        del buffer[: length + 1]
+        yield kind, body

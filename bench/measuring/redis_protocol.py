@@ -1,0 +1,44 @@
+"""Redis' protocol, overheard: commands by name. What the server answers is counted in bytes only."""
+
+from bench.measuring.tally import Tally, Turns
+
+END = b"\r\n"
+
+
+class RedisTalk(Turns):
+    """One connection to Redis or Valkey, whose client sends arrays of bulk strings, as libraries do."""
+
+    def __init__(self, tally: Tally) -> None:
+        super().__init__(tally)
+        self._asked = bytearray()
+
+    def asked(self, data: bytes) -> None:
+        super().asked(data)
+        self._asked += data
+        while (taken := _command(self._asked)) is not None:
+            name, length = taken
+            del self._asked[:length]
+            self.tally.messages += 1
+            self.tally.statements[name] += 1
+
+
+def _command(buffer: bytearray) -> tuple[str, int] | None:
+    """Name and length of the command at the front of a buffer; None while it is not whole."""
+    line = buffer.find(END)
+    if line < 0:
+        return None
+    if not buffer.startswith(b"*"):  # typed by a person
+        return (bytes(buffer[:line]).split() or [b""])[0].decode(errors="replace").lower(), line + len(END)
+    name, at = "", line + len(END)
+    for number in range(int(buffer[1:line])):
+        line = buffer.find(END, at)
+        if line < 0:
+            return None
+        begins = line + len(END)
+        ends = begins + int(buffer[at + 1 : line])
+        if len(buffer) < ends + len(END):
+            return None
+        if number == 0:
+            name = bytes(buffer[begins:ends]).decode(errors="replace").lower()
+        at = ends + len(END)
+    return name, at

@@ -1,0 +1,1 @@
+"""Measurements that are scripts: `python -m bench.scripts.NAME`."""

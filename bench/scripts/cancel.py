@@ -1,0 +1,137 @@
+"""How long it takes from an accepted cancel until a provider's socket is closed: `python -m bench.scripts.cancel`.
+
+Starts `easel up` in a home of its own and a model provider that writes a token every 50 ms in a process of its own.
+Runs stream side by side and are cancelled one after another; the provider tells when each socket was closed, and how
+many tokens it has written after the cancel was accepted (the HTTP reply had arrived, the command had returned, the key
+was set). Ways: `http`, `cli`, `key` (a bare Redis key), `silent` (by HTTP while Redis takes connections and answers
+nothing), `gone` (by HTTP right after Redis was killed).
+"""
+
+import argparse
+import os
+import shutil
+import signal
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import redis
+
+from bench.fixtures.stage import Stage, stage_on, until
+
+WAYS = ("http", "cli", "key", "silent", "gone")
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """One cancel: when it was asked for and accepted, and what the provider saw."""
+
+    asked: float
+    accepted: float
+    closed: float
+    tokens_after: int
+
+    @property
+    def took(self) -> float:
+        """Seconds from its acceptance to the closed socket; nothing if the socket was closed first."""
+        return max(0.0, self.closed - self.accepted)
+
+
+def by_http(stage: Stage, run_id: str, session_id: str) -> None:
+    stage.client.post(f"/runs/{run_id}/cancel").raise_for_status()
+
+
+def by_command(stage: Stage, run_id: str, session_id: str) -> None:
+    stage.easel("cancel", run_id)
+
+
+def by_key(stage: Stage, run_id: str, session_id: str) -> None:
+    with redis.Redis.from_url(stage.redis_url()) as client:
+        client.set(f"{run_id if hash(run_id) % 2 else session_id}-cancel", "x", ex=60)
+
+
+def measured(stage: Stage, cancel: Callable[[Stage, str, str], None], runs: int, at_once: int) -> list[Stop]:
+    """Cancel runs one by one while others stream."""
+
+    def one(_: int) -> Stop:
+        run_id, session_id, name = stage.streaming_run()
+        return _stopped(stage, cancel, run_id, session_id, name)
+
+    with ThreadPoolExecutor(at_once) as pool:
+        return list(pool.map(one, range(runs)))
+
+
+def measured_without_redis(stage: Stage, runs: int, at_once: int, *, is_killed: bool) -> list[Stop]:
+    """Cancel batch after batch while Redis is stopped, or right after it was killed; between them it is back."""
+    found: list[Stop] = []
+    while len(found) < runs:
+        with ThreadPoolExecutor(at_once) as pool:
+            streaming = [one.result() for one in [pool.submit(stage.streaming_run) for _ in range(at_once)]]
+            pid = stage.redis_pid()
+            os.kill(pid, signal.SIGKILL if is_killed else signal.SIGSTOP)
+            try:
+                stopping = [pool.submit(_stopped, stage, by_http, *one) for one in streaming]
+                found += [one.result() for one in stopping]
+            finally:
+                if not is_killed:
+                    os.kill(pid, signal.SIGCONT)
+        until(stage.redis_answers, "Redis does not come back")
+    return found
+
+
+def _stopped(stage: Stage, cancel: Callable[[Stage, str, str], None], run_id: str, session_id: str, name: str) -> Stop:
+    asked = time.monotonic()
+    cancel(stage, run_id, session_id)
+    accepted = time.monotonic()
+    stream = stage.closes(name)
+    after = sum(1 for moment in stream["tokens"] if moment > accepted)
+    return Stop(asked, accepted, stream["closed"], after)
+
+
+def told(way: str, stops: list[Stop]) -> str:
+    """One line of figures."""
+    took = sorted(stop.took * 1000 for stop in stops)
+    waited = sorted((stop.accepted - stop.asked) * 1000 for stop in stops)
+    cuts = statistics.quantiles(took, n=100, method="inclusive")
+    tokens = sorted(stop.tokens_after for stop in stops)
+    return (
+        f"{way:7} n={len(took):4}  accepted to closed ms: p50 {cuts[49]:7.1f}  p95 {cuts[94]:7.1f}  "
+        f"p99 {cuts[98]:7.1f}  max {took[-1]:7.1f}   tokens written after: {statistics.mean(tokens):.2f} "
+        f"(max {tokens[-1]})   asked to accepted ms: p50 {statistics.median(waited):.0f}  max {waited[-1]:.0f}"
+    )
+
+
+def main() -> None:
+    """Measure, and print one line for each way."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--runs", type=int, default=200, help="cancels by HTTP and without Redis; by command a tenth")
+    parser.add_argument("--at-once", type=int, default=20, help="runs that stream side by side")
+    parser.add_argument("--ways", nargs="*", default=WAYS, choices=WAYS)
+    wanted = parser.parse_args()
+    folder = Path(tempfile.mkdtemp(prefix="easel-cancel-"))
+    folder.chmod(0o711)  # PostgreSQL of a root user runs as somebody else
+    try:
+        with stage_on(folder) as stage:
+            measured(stage, by_http, wanted.at_once, wanted.at_once)  # the first calls import the model's client
+            for way in wanted.ways:
+                if way in ("silent", "gone"):
+                    stops = measured_without_redis(stage, wanted.runs, wanted.at_once, is_killed=way == "gone")
+                else:
+                    cancel = {"http": by_http, "cli": by_command, "key": by_key}[way]
+                    stops = measured(
+                        stage,
+                        cancel,
+                        max(2, wanted.runs // (10 if way == "cli" else 1)),
+                        min(wanted.at_once, 2) if way == "cli" else wanted.at_once,
+                    )
+                print(told(way, stops), flush=True)  # noqa: T201 (what this is for)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,379 @@
+"""What a unit of work costs as the work grows: `python -m bench.scripts.growth [--full] [--only chain,past]`.
+
+Each line of the table is one kind of growth: what a unit costs when there is little, and what when there is much. Flat
+is 1.0; what is not is explained beside it. Takes two minutes; with `--full` half an hour, and sizes people ask about.
+"""
+
+import argparse
+import gc
+import statistics
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import text
+
+from bench.compare.cells import shown
+from bench.fixtures import past
+from bench.fixtures.growing import Growing, Made, chain, iterating, merging, node, stage, wide
+from canvas.document import parsing
+from canvas.graph.canvas import compile_canvas
+from scheduler.sweeper.maintenance import let_go
+from store.agents import conversations
+from store.db.database import Database
+from store.db.pipeline import PREPARED_FROM
+from store.monitoring import sweep_queries
+from store.primitives.ids import new_id
+from store.runs import activations, events, reports, run_queries, run_rows, scopes, values
+
+HUNDRED = 100  # steps that are compared at both ends of a long run
+A_STEP, LOCKS, MEMORY = "ms a step", "locks of a step", "MB of a connection"
+COUNT_LOCKS = text("select count(*) from pg_locks where pid = pg_backend_pid() and locktype = 'relation'")
+COUNT_MEMORY = text("select sum(total_bytes) from pg_backend_memory_contexts")
+BATCHES = 5  # repetitions of what is short
+MASKS = "sets of nodes are masks with a bit for each of 100 and of 2,000 nodes"
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One kind of growth: a unit's cost at a small size and at a large one."""
+
+    grows: str
+    unit: str
+    small: str
+    at_small: float
+    large: str
+    at_large: float
+    because: str = ""  # why it is not flat, where it need not be
+
+    @property
+    def ratio(self) -> float:
+        """How much dearer the unit has become."""
+        return self.at_large / self.at_small if self.at_small else 0.0
+
+
+Workload = Callable[[Growing, bool], Iterator[Line]]
+
+
+def markdown(lines: Sequence[Line]) -> str:
+    """The table."""
+    rows = ["| grows | unit | from | cost | to | cost | ratio | |", "|---|---|---:|---:|---:|---:|---:|---|"]
+    for line in lines:
+        cells = (line.grows, line.unit, line.small, shown(line.at_small), line.large, shown(line.at_large))
+        rows.append(f"| {' | '.join(cells)} | {line.ratio:.2f} | {line.because} |")
+    return "\n".join(rows)
+
+
+# -- one run ---------------------------------------------------------------------------------------------------------
+def long_chain(growing: Growing, full: bool) -> Iterator[Line]:
+    """Steps in a row, in one run."""
+    length = 2000 if full else 400
+    version = growing.version(chain(length))
+    finished = growing.finished(growing.play(version))
+    first = (finished[HUNDRED] - finished[0]) / HUNDRED
+    last = (finished[-1] - finished[-1 - HUNDRED]) / HUNDRED
+    yield Line("steps of a run, in a row", "ms a step", "first 100", first * 1000, f"last of {length}", last * 1000)
+
+
+def wide_fan(growing: Growing, full: bool) -> Iterator[Line]:
+    """Nodes side by side, and their join."""
+    small, large = 100, 2000 if full else 400
+    at_small, at_large = (
+        growing.seconds(growing.play(growing.version(wide(width)))) / width for width in (small, large)
+    )
+    yield Line("nodes side by side", "ms a node", str(small), at_small * 1000, str(large), at_large * 1000)
+
+
+def items(growing: Growing, full: bool) -> Iterator[Line]:
+    """Items of an Iteration, one after another and eight at once."""
+    small, large = 50, 10_000 if full else 300
+    for concurrency, told in ((1, "one after another"), (8, "side by side")):
+        version = growing.version(iterating(concurrency))
+        at_small = growing.seconds(growing.play(version, _items(small))) / small
+        run_id = growing.play(version, _items(large))
+        yield Line(
+            f"items, {told}", "ms an item", str(small), at_small * 1000, str(large),
+            growing.seconds(run_id) / large * 1000,
+        )  # fmt: skip
+        finished = growing.finished(run_id)
+        tenth = large // 10
+        first, last = finished[tenth + 1] - finished[1], finished[-1] - finished[-1 - tenth]
+        yield Line(
+            f"items, {told}", "ms an item", "first tenth", first / tenth * 1000, f"last of {large}", last / tenth * 1000
+        )
+
+
+def outputs(growing: Growing, full: bool) -> Iterator[Line]:
+    """Large outputs upstream, that nobody reads; and what it costs to store and read one."""
+    length = 40
+    costs: dict[int, tuple[float, float, float]] = {}
+    for size in (1 << 10, 64 << 10, 1 << 20, *((10 << 20,) if full else ())):
+        repeated = 64
+        query = "x" * (size // repeated)
+        beside = growing.version(chain(length, script="text", first="{sys.query}" * repeated))
+        reading = growing.version(chain(5, script="{StringTransform:0@result}", first="{sys.query}" * repeated))
+        growing.play(beside, query)
+        before, finished = growing.stored(), growing.finished(growing.play(beside, query))
+        stored = (growing.stored() - before) / length / 1e6  # megabytes, as the others are seconds
+        read = growing.finished(growing.play(reading, query))
+        costs[size] = ((finished[-1] - finished[0]) / (length - 1), (read[-1] - read[0]) / 4, stored)
+    least, *more = sorted(costs)
+    for size in more:
+        for told, unit, position, because in (
+            ("an output upstream that is not read", "ms a step", 0, f"the query is {_bytes(size // 64)}"),
+            ("an output upstream that is not read", "KB stored a step", 2, "the output itself, over 40 steps"),
+            ("an output that every step reads and writes", "ms a step", 1, "proportional to what is read and written"),
+        ):
+            at_small, at_large = costs[least][position] * 1000, costs[size][position] * 1000
+            yield Line(told, unit, "1 KB", at_small, _bytes(size), at_large, because)
+
+
+# -- a conversation --------------------------------------------------------------------------------------------------
+def turns(growing: Growing, full: bool) -> Iterator[Line]:
+    """Turns of one conversation."""
+    many = 500 if full else 60
+    version = growing.version(chain(2))
+    run_id, conversation = growing.start(version)
+    growing.ends(run_id)
+    took: list[float] = []
+    starts: list[float] = []
+    first = run_id
+    for _ in range(many):
+        began = time.perf_counter()
+        run_id, _ = growing.start(version, conversation=conversation)
+        starts.append(time.perf_counter() - began)
+        growing.ends(run_id)
+        took.append(growing.seconds(run_id))
+    for told, costs in (("ms a turn of two nodes", took), ("ms to start one", starts)):
+        yield Line(
+            "turns of a conversation", told, "first 20", min(costs[:20]) * 1000, f"last of {many}",
+            min(costs[-20:]) * 1000,
+        )  # fmt: skip
+    yield Line(
+        "turns of a conversation", "bytes a run begins with", "1", growing.base(first), str(many), growing.base(run_id)
+    )
+
+
+# -- what lies in the tables -----------------------------------------------------------------------------------------
+def finished_runs(growing: Growing, full: bool) -> Iterator[Line]:
+    """Finished runs in the tables, and then their leaving."""
+    many = 100_000 if full else 5_000
+    version = growing.version(chain(20))
+    growing.play(version)
+    little = _usual(growing, version)
+    long_ago = datetime.now(UTC) - timedelta(days=60)
+    growing.make_week(long_ago)
+    for at in (long_ago, datetime.now(UTC) - timedelta(minutes=30)):
+        past.add(growing.database.url, growing.tenant, version.canvas_id, version.id, many, at)
+    much = _usual(growing, version)
+    for told, small in little.items():
+        because = "the reply tells how many there are in all" if "page" in told else ""
+        yield Line("finished runs in the tables", told, "3", small, f"{2 * many:,}", much[told], because)
+    rows = many * past.NODES
+    began = time.perf_counter()
+    longest = _let_go(growing)
+    yield Line(
+        "activations of a week that leaves", "ms in which others wait, at most", "0", 0, f"{rows:,}", longest * 1000,
+        f"leaving took {time.perf_counter() - began:.1f} s with their {many:,} conversations",
+    )  # fmt: skip
+
+
+def weeks(growing: Growing, full: bool) -> Iterator[Line]:
+    """Weeks of runs that are kept: every table has as many partitions."""
+    version = growing.version(chain(20))
+    growing.play(version)
+    little = {**_usual(growing, version), **_held(growing, version)}
+    many = 104
+    for week in range(1, many + 1):
+        growing.make_week(datetime.now(UTC) - timedelta(weeks=week))
+    growing.database.pruning.forget()
+    growing.play(version)
+    much = {**_usual(growing, version), **_held(growing, version)}
+    for told, small in little.items():
+        names_its_week = told in (A_STEP, LOCKS, MEMORY)
+        because = "" if names_its_week else "who knows no run's id asks every week's part"
+        yield Line("weeks that are kept", told, "1", small, str(many), much[told], because)
+
+
+def _usual(growing: Growing, version: Made) -> dict[str, float]:
+    """What people do all day."""
+    hops = [growing.finished(growing.play(version)) for _ in range(BATCHES)]
+    tenant, canvas, database, api = growing.tenant, version.canvas_id, growing.database, growing.api
+    started: list[UUID] = []
+
+    def start() -> None:
+        started.append(growing.start(version)[0])
+
+    def page() -> Any:
+        with api.transaction() as tx:
+            return run_queries.page(tx, tenant)
+
+    def failed() -> Any:
+        with api.transaction() as tx:
+            return run_queries.page(tx, tenant, canvas_id=new_id())
+
+    def sessions() -> Any:
+        with api.transaction() as tx:
+            return conversations.page(tx, tenant, canvas, conversations.Wanted())
+
+    def sweep() -> None:
+        with database.transaction() as tx:
+            sweep_queries.silent_leases(tx)
+            sweep_queries.unclaimed(tx, datetime(1970, 1, 1, tzinfo=UTC))
+            sweep_queries.unseen_reports(tx)
+            sweep_queries.open_runs(tx)
+
+    to_start = _timed(start)
+    for run_id in started:
+        growing.ends(run_id)
+    return {
+        A_STEP: min((run[-1] - run[0]) / (len(run) - 1) for run in hops) * 1000,
+        "ms to start a run": to_start,
+        "ms a page of runs": _timed(page),
+        "ms a page of a canvas without runs": _timed(failed),
+        "ms a page of sessions": _timed(sessions),
+        "ms a look of the sweeper": _timed(sweep),
+    }
+
+
+def _held(growing: Growing, version: Made) -> dict[str, float]:
+    """What a worker's connection holds of the server while it has asked what a step asks, with kept plans."""
+    run_id = growing.play(version)
+    database = Database(growing.database.url, pool_size=1, plans_once=True)
+    try:
+        with database.transaction() as tx:
+            for _ in range(PREPARED_FROM + 1):
+                activations.renew(tx, [(run_id, new_id(), new_id())], timedelta(seconds=10))
+                reports.reported(tx, run_id)()
+                run_rows.try_lock(tx, run_id)()
+                scopes.ask(tx, run_id, None).found()
+                values.final(tx, run_id)
+                events.after(tx, run_id, 0)
+            return {LOCKS: tx.scalar(COUNT_LOCKS), MEMORY: float(tx.scalar(COUNT_MEMORY)) / 1e6}
+    finally:
+        database.close()
+
+
+def _let_go(growing: Growing) -> float:
+    """Have old runs leave; the longest time in seconds for which somebody at work beside waited for the tables."""
+    longest = 0.0
+    ending = threading.Event()
+
+    def work() -> None:
+        nonlocal longest
+        while not ending.is_set():
+            began = time.perf_counter()
+            with growing.database.statements() as tx:
+                reports.has_reported(tx, new_id())
+            longest = max(longest, time.perf_counter() - began)
+
+    beside = threading.Thread(target=work)
+    beside.start()
+    try:
+        let_go(growing.database, datetime.now(UTC) - timedelta(days=30), None)
+    finally:
+        ending.set()
+        beside.join()
+    return longest
+
+
+def _timed(work: Callable[[], Any]) -> float:
+    """The least of some repetitions, in milliseconds: what others take of the machine does not grow with our rows."""
+    took: list[float] = []
+    for _ in range(4 * BATCHES):
+        began = time.perf_counter()
+        work()
+        took.append(time.perf_counter() - began)
+    return min(took) * 1000
+
+
+# -- a canvas --------------------------------------------------------------------------------------------------------
+def compiling() -> Iterator[Line]:
+    """Compiling a version, once per process: nodes, text, references between siblings."""
+    for told, unit, sizes, made, because in (
+        ("nodes of a canvas, in a row", "ms a hundred nodes", (200, 2000), chain, ""),
+        ("nodes of a canvas, side by side", "ms a hundred nodes", (200, 2000), wide, ""),
+        ("references between siblings", "ms a hundred references", (2_500, 50_000), _referring, MASKS),
+    ):
+        small, large = (_compiling(made(size)) / size * HUNDRED for size in sizes)
+        yield Line(told, unit, f"{sizes[0]:,}", small, f"{sizes[1]:,}", large, because)
+
+
+def _compiling(components: dict[str, Any]) -> float:
+    """Milliseconds of this thread to read and compile a canvas, without searches for garbage of others."""
+    took: list[float] = []
+    gc.disable()
+    try:
+        for _ in range(BATCHES):
+            began = time.thread_time()
+            compile_canvas(parsing.parse({"components": components}))
+            took.append(time.thread_time() - began)
+    finally:
+        gc.enable()
+    return statistics.median(took) * 1000
+
+
+def _referring(references: int, each: int = 25) -> dict[str, Any]:
+    """Siblings that refer to some of the others."""
+    width = references // each
+    others = [[(number * 7 + step * 13) % width for step in range(each)] for number in range(width)]
+    nodes = {
+        f"StringTransform:{number}": merging("".join(f"{{StringTransform:{other}@result}}" for other in those))
+        for number, those in enumerate(others)
+    }
+    return {"begin": node("Begin", {}, *nodes), **nodes}
+
+
+def _items(many: int) -> str:
+    return ",".join(["item"] * many)
+
+
+def _bytes(size: int) -> str:
+    return f"{size >> 20} MB" if size >= 1 << 20 else f"{size / 1024:g} KB"
+
+
+WORKLOADS: dict[str, Workload] = {
+    "chain": long_chain,
+    "wide": wide_fan,
+    "items": items,
+    "outputs": outputs,
+    "turns": turns,
+    "weeks": weeks,
+    "past": finished_runs,
+}
+
+
+COMPILING = "compiling"
+
+
+def measured(name: str, full: bool) -> Iterator[Line]:
+    """The lines of one workload, on servers of its own."""
+    if name == COMPILING:
+        yield from compiling()
+        return
+    with stage() as growing:
+        yield from WORKLOADS[name](growing, full)
+
+
+def main() -> None:
+    """Measure, and print the table."""
+    names = [COMPILING, *WORKLOADS]
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--full", action="store_true", help="the large sizes: half an hour")
+    parser.add_argument("--only", default=",".join(names), help=f"some of {', '.join(names)}")
+    wanted = parser.parse_args()
+    lines: list[Line] = []
+    for name in wanted.only.split(","):
+        for line in measured(name, wanted.full):
+            lines.append(line)
+            sys.stderr.write(f"{name}: {line}\n")
+    sys.stdout.write(f"{markdown(lines)}\n")
+
+
+if __name__ == "__main__":
+    main()

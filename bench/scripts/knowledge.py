@@ -1,0 +1,164 @@
+"""What a question to a knowledge base costs, as Markdown: `python -m bench.scripts.knowledge [--chunks N] [--numbers
+N]`.
+
+Chunks with vectors at random and words as rare as words are (by Zipf's law) are stored in a database of its own, read
+into an index, and asked. The question's vector is there already: what a model of vectors takes is its own affair.
+Beside it, as a control, pgvector answers the same question over the same vectors by an exact scan, where the server
+has it.
+
+A PostgreSQL is started for it in a folder that is removed at the end.
+"""
+
+import argparse
+import os
+import shutil
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import numpy as np
+import psycopg
+from psycopg import sql
+
+import embedded
+from bench.servers.servers import plain
+from knowledge.bases.search import Wanted
+from knowledge.index.index_cache import Asked, Shelf
+from knowledge.index.tokenizer import words_of
+from store.db.database import Database
+from store.knowledge import bases as knowledge_bases
+from store.knowledge import chunks as knowledge_chunks
+from store.maintenance import migrate
+from store.primitives.ids import new_id
+from store.tenants import tenants
+
+IN_A_DOCUMENT = 1000  # chunks
+VOCABULARY = 50_000
+WORDS = 80  # of a chunk
+QUESTION = "w17 w230 w1900 w8000 w31000"  # a common word, and rarer ones
+MEMORY = 8 * 1024**3
+
+
+def main() -> None:
+    """Measure, and print a table."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--chunks", type=int, default=100_000)
+    parser.add_argument("--numbers", type=int, default=384, help="in a vector")
+    parser.add_argument("--questions", type=int, default=30)
+    wanted = parser.parse_args()
+    folder = Path(tempfile.mkdtemp(prefix="easel-knowledge-"))
+    folder.chmod(0o711)  # PostgreSQL of a root user runs as somebody else
+    try:
+        with embedded.services(folder, need_redis=False) as services:
+            migrate.upgrade(services.database_url)
+            for line in _table(services.database_url, wanted.chunks, wanted.numbers, wanted.questions):
+                print(line, flush=True)  # noqa: T201 (what this is for)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _table(database_url: str, chunks: int, numbers: int, questions: int) -> Iterator[str]:
+    yield f"| {chunks:,} chunks of {numbers} numbers, {os.cpu_count()} processors | p50 | worst | processor time, p50 |"
+    yield "|---|---|---|---|"
+    database = Database(database_url, pool_size=2, application="easel-bench")
+    try:
+        tenant_id, base_id = _filled(database, chunks, numbers)
+        kept, streamed = Shelf(database, MEMORY), Shelf(database, memory=1)
+        random = np.random.default_rng(7)
+
+        def ask(shelf: Shelf) -> Any:
+            with database.statements() as tx:
+                bases = knowledge_bases.named(tx, tenant_id, [base_id], [])
+            vector: list[float] = random.standard_normal(numbers).tolist()
+            near = shelf.nearest(
+                tenant_id, bases, Asked([QUESTION], vector), by_vector=0.5, threshold=0.2, most=Wanted("").candidates
+            )
+            with database.statements() as tx:
+                return knowledge_chunks.shown(tx, tenant_id, [(each.document_id, each.position) for each in near[:8]])
+
+        yield _row("first question: the index is read", partial(ask, kept), 1)
+        yield _row("question", partial(ask, kept), questions)
+        yield f"| memory of the index, MB | {kept.size / 1e6:.0f} | | |"
+        yield _row("question to a base that exceeds the memory", partial(ask, streamed), 3)
+        yield from _control(database_url, numbers, min(questions, 10))
+    finally:
+        database.close()
+
+
+def _row(name: str, ask: Callable[[], Any], times: int) -> str:
+    """Times of some questions; processor time is this process's alone, and the same on a machine that others use."""
+    taken, worked = list[float](), list[float]()
+    for _ in range(times):
+        started, begun = time.perf_counter(), time.process_time()
+        ask()
+        taken.append((time.perf_counter() - started) * 1000)
+        worked.append((time.process_time() - begun) * 1000)
+    return f"| {name} | {statistics.median(taken):.1f} ms | {max(taken):.1f} ms | {statistics.median(worked):.1f} ms |"
+
+
+def _filled(database: Database, chunks: int, numbers: int) -> tuple[UUID, UUID]:
+    """A base of that many chunks."""
+    random = np.random.default_rng(1)
+    hashes = np.array([next(iter(words_of(f"w{number}", "English"))) for number in range(VOCABULARY)], dtype="<u4")
+    with database.transaction() as tx:
+        tenant_id = tenants.create_tenant(tx, "bench")
+        base_id = knowledge_bases.create(tx, tenant_id, "bench", embedding_model="echo", parser={})
+    with psycopg.connect(plain(database.url), autocommit=True) as connection, connection.cursor() as cursor:
+        for start in range(0, chunks, IN_A_DOCUMENT):
+            count = min(IN_A_DOCUMENT, chunks - start)
+            document_id = new_id()
+            cursor.execute(
+                "insert into knowledge_documents (id, tenant_id, base_id, name, mime_type, size, sha256, status, "
+                "chunks) values (%s, %s, %s, %s, '', 1, %s, 'done', %s)",
+                [document_id, tenant_id, base_id, f"{start}.txt", document_id.bytes, count],
+            )
+            vectors = random.standard_normal((count, numbers)).astype("<f4")
+            vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+            drawn = np.minimum(random.zipf(1.3, (count, WORDS)), VOCABULARY) - 1
+            with cursor.copy(
+                "copy knowledge_chunks (document_id, position, tenant_id, base_id, text, words, vector) from stdin"
+            ) as copy:
+                for at in range(count):
+                    words = np.unique(hashes[drawn[at]]).tobytes()
+                    copy.write_row((document_id, at, tenant_id, base_id, f"Chunk {at}.", words, vectors[at].tobytes()))
+        cursor.execute("update knowledge_bases set revision = revision + 1 where id = %s", [base_id])
+        cursor.execute("analyze knowledge_chunks")
+    return tenant_id, base_id
+
+
+def _control(database_url: str, numbers: int, questions: int) -> Iterator[str]:
+    """The same vectors in pgvector, without an index, which would forget some: for the nearest alone, no words."""
+    with psycopg.connect(plain(database_url), autocommit=True) as connection:
+        try:
+            connection.execute("create extension vector")
+        except psycopg.Error:
+            yield "| pgvector: this server has none | | | |"
+            return
+        table = sql.SQL("create table control (id serial, vector vector({}))")
+        connection.execute(table.format(sql.Literal(numbers)))
+        found = connection.execute("select vector from knowledge_chunks").fetchall()
+        with connection.cursor() as cursor, cursor.copy("copy control (vector) from stdin") as copy:
+            for (vector,) in found:
+                copy.write_row((_written(np.frombuffer(vector, "<f4")),))
+        connection.execute("analyze control")
+        random = np.random.default_rng(7)
+
+        def ask() -> Any:
+            vector = _written(random.standard_normal(numbers))
+            wanted = "select id from control order by vector <=> %s::vector limit 1024"
+            return connection.execute(wanted, [vector]).fetchall()
+
+        yield _row("control: pgvector, exact scan, vectors alone", ask, questions)
+
+
+def _written(vector: Any) -> str:
+    return f"[{','.join(f'{number:.6f}' for number in vector)}]"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,333 @@
+"""Latency that a user feels, measured from outside over HTTP: `python -m bench.scripts.latency`.
+
+Starts `easel up` in a home of its own, and a model provider in a process of its own whose every piece carries the
+moment at which it was written. Runs stream side by side, begun at moments spread over the length of a turn, each
+connection anew. Parts:
+
+- `chat`: POST .../chat/completions with `stream` to the first byte of its events; a piece written by the provider to
+  the same piece at the client.
+- `runs`: POST .../runs to its 202, and to the first byte of GET .../events right after it.
+- `burst`: as `chat`, with all requests of a round in the same instant.
+- `cancel`: an accepted cancel to the closed socket of the provider (bench/scripts/cancel.py tells more).
+- `listeners`: hundreds of streams on one API process, while runs speak to all of them.
+"""
+
+import argparse
+import asyncio
+import json
+import random
+import shutil
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from bench.fixtures.stage import Stage, stage_on
+from bench.measuring.cpu import spent
+from bench.scripts.cancel import by_http, measured
+from bench.servers.clock_server import manner, moments
+from bench.servers.wire_client import asked
+
+API, WORKER = "cli\0api", "worker.tasks"  # in the command lines of an `easel up`
+PARTS = ("chat", "runs", "burst", "cancel", "listeners")
+EVENTS = "text/event-stream"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of the table: milliseconds that were seen, and the most they should be (p50, p99)."""
+
+    name: str
+    values: Sequence[float]
+    target_p50: float | None = None
+    target_p99: float | None = None
+
+    def at(self, percent: int) -> float:
+        """The value that so many percent do not exceed."""
+        if len(self.values) < 2:
+            return self.values[0] if self.values else 0.0
+        return statistics.quantiles(self.values, n=100, method="inclusive")[percent - 1]
+
+    @property
+    def is_met(self) -> bool:
+        """Whether the targets are met; True where there are none."""
+        in_the_middle = self.target_p50 is None or self.at(50) <= self.target_p50
+        return in_the_middle and (self.target_p99 is None or self.at(99) <= self.target_p99)
+
+    def to_json(self) -> dict[str, Any]:
+        """For machines."""
+        return {
+            "name": self.name,
+            "n": len(self.values),
+            **{f"p{percent}_ms": round(self.at(percent), 2) for percent in (50, 95, 99)},
+            "max_ms": round(max(self.values, default=0.0), 2),
+            "target_p50_ms": self.target_p50,
+            "target_p99_ms": self.target_p99,
+            "is_met": self.is_met,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How much is measured."""
+
+    turns: int = 200
+    at_once: int = 20
+    pieces: int = 20
+    apart_ms: int = 50
+    listeners: int = 500
+    cancels: int = 100
+
+
+@dataclass(slots=True)
+class Found:
+    """Everything that was measured: rows of milliseconds, and counts."""
+
+    rows: list[Row] = field(default_factory=list[Row])
+    facts: dict[str, float] = field(default_factory=dict[str, float])
+
+
+@dataclass(slots=True)
+class Turn:
+    """One turn as its client saw it, in seconds."""
+
+    accepted: float = 0.0
+    first: float = 0.0
+    delays: list[float] = field(default_factory=list[float])
+
+
+class Client:
+    """Whoever talks to the API of a stage."""
+
+    def __init__(self, stage: Stage, size: Size) -> None:
+        url = urlsplit(stage.url)
+        self.address = (url.hostname or "127.0.0.1", url.port or 80)
+        self.stage = stage
+        self.size = size
+
+    async def chat(self) -> Turn:
+        """Say something, and hear the answer."""
+        turn = Turn()
+        path = "/api/v1/agents/chat/completions"
+        body = {"agent_id": self.stage.agent_id, "query": self._query(), "stream": True}
+        asked_at = time.monotonic()
+        async with asked(self.address, "POST", path, self.stage.token, body, EVENTS) as reply:
+            assert reply.status == 200, reply.status
+            turn.accepted = time.monotonic() - asked_at
+            async for came, part in reply.parts():
+                turn.first = turn.first or came - asked_at
+                turn.delays += [came - moment for moment in moments(part)]
+        return self._whole(turn)
+
+    async def run(self) -> Turn:
+        """Start a run, then listen to it."""
+        turn = Turn()
+        asked_at = time.monotonic()
+        run_id = await self.started(self.size.pieces)
+        turn.accepted = time.monotonic() - asked_at
+        path = f"/api/v1/runs/{run_id}/events"
+        async with asked(self.address, "GET", path, self.stage.token, accept=EVENTS) as reply:
+            async for came, part in reply.parts():
+                turn.first = turn.first or came - asked_at
+                turn.delays += [came - moment for moment in moments(part)]
+        return self._whole(turn)
+
+    async def started(self, pieces: int, *, on_a_sign: bool = False) -> str:
+        """The id of a run that was accepted."""
+        path = f"/api/v1/agents/{self.stage.agent_id}/runs"
+        body = {"query": manner(pieces, self.size.apart_ms, on_a_sign=on_a_sign)}
+        async with asked(self.address, "POST", path, self.stage.token, body) as reply:
+            assert reply.status == 202, reply.status
+            return (await reply.json())["run_id"]
+
+    async def side_by_side(self, one: Callable[[], Any], *, is_burst: bool = False) -> list[Turn]:
+        """Turn after turn in each of the places; unless it is a burst, at moments of their own."""
+        rounds = max(1, self.size.turns // self.size.at_once)
+        lasts = self.size.pieces * self.size.apart_ms / 1000
+        chance = random.Random(7)  # noqa: S311 (moments, no secrets)
+
+        async def place() -> list[Turn]:
+            turns: list[Turn] = []
+            for _ in range(rounds):
+                await asyncio.sleep(chance.random() * lasts)
+                turns.append(await one())
+            return turns
+
+        if is_burst:
+            return [
+                turn for _ in range(rounds) for turn in await asyncio.gather(*(one() for _ in range(self.size.at_once)))
+            ]
+        return [turn for turns in await asyncio.gather(*(place() for _ in range(self.size.at_once))) for turn in turns]
+
+    def _query(self) -> str:
+        return manner(self.size.pieces, self.size.apart_ms)
+
+    def _whole(self, turn: Turn) -> Turn:
+        assert len(turn.delays) == self.size.pieces, f"{len(turn.delays)} of {self.size.pieces} pieces came"
+        return turn
+
+
+async def chat(client: Client, found: Found) -> None:
+    """The streaming chat route."""
+    api, worker = client.stage.process(API), client.stage.process(WORKER)
+    before = spent([api]), spent([worker])
+    turns = await client.side_by_side(client.chat)
+    found.facts |= {
+        "api_cpu_ms_a_turn": round((spent([api]) - before[0]) / len(turns), 1),
+        "worker_cpu_ms_a_turn": round((spent([worker]) - before[1]) / len(turns), 1),
+    }
+    found.rows += [
+        Row("chat: POST to first SSE byte", _ms([turn.first for turn in turns]), 30, 100),
+        Row("chat: piece of the model to client", _ms([delay for turn in turns for delay in turn.delays]), None, 25),
+    ]
+
+
+async def runs(client: Client, found: Found) -> None:
+    """Start without waiting, then listen."""
+    turns = await client.side_by_side(client.run)
+    found.rows += [
+        Row("runs: POST to 202", _ms([turn.accepted for turn in turns]), 15, None),
+        Row("runs: POST + GET to first SSE byte", _ms([turn.first for turn in turns]), 30, 100),
+        Row("runs: piece of the model to client", _ms([delay for turn in turns for delay in turn.delays]), None, 25),
+    ]
+
+
+async def burst(client: Client, found: Found) -> None:
+    """Everybody at once."""
+    turns = await client.side_by_side(client.chat, is_burst=True)
+    found.rows.append(Row("burst: POST to first SSE byte", _ms([turn.first for turn in turns])))
+
+
+@dataclass(slots=True)
+class Heard:
+    """What one listener has got: when its first byte came, and how late each piece was that was written when."""
+
+    first: float = 0.0
+    delays: list[float] = field(default_factory=list[float])
+    moments: list[float] = field(default_factory=list[float])
+
+
+async def listeners(client: Client, found: Found) -> None:
+    """Many streams on one API process."""
+    size = client.size
+    before = client.stage.memory_of(API)
+    pieces = max(40, 5_000 // size.apart_ms)
+    run_ids = [await client.started(pieces, on_a_sign=True) for _ in range(size.at_once)]
+    all_here = asyncio.Event()
+    here = 0
+    heard = [Heard() for _ in range(size.listeners)]
+
+    async def listen(number: int) -> None:
+        nonlocal here
+        one = heard[number]
+        path = f"/api/v1/runs/{run_ids[number % len(run_ids)]}/events"
+        asked_at = time.monotonic()
+        async with asked(client.address, "GET", path, client.stage.token, accept=EVENTS) as reply:
+            assert reply.status == 200, reply.status
+            async for came, part in reply.parts():
+                if not one.first:
+                    one.first = came - asked_at
+                    here += 1
+                    if here == size.listeners:
+                        all_here.set()
+                written = moments(part)
+                one.moments += written
+                one.delays += [came - moment for moment in written]
+
+    began = time.monotonic()
+    tasks = [asyncio.create_task(listen(number)) for number in range(size.listeners)]
+    await asyncio.wait_for(all_here.wait(), 60)
+    connected = time.monotonic()
+    during = client.stage.memory_of(API)
+    async with asked(("127.0.0.1", client.stage.provider), "GET", "/sign", "") as reply:
+        assert reply.status == 200, reply.status
+    await asyncio.gather(*tasks)
+    torn = sum(len(one.moments) != pieces or one.moments != sorted(one.moments) for one in heard)
+    found.rows += [
+        Row("listeners: GET to first SSE byte", _ms([one.first for one in heard])),
+        Row("listeners: piece of the model to each", _ms([delay for one in heard for delay in one.delays]), None, None),
+    ]
+    found.facts |= {
+        "listeners": size.listeners,
+        "listeners_connected_within_s": round(connected - began, 2),
+        "listeners_with_gaps_or_disorder": torn,
+        "api_rss_before_mb": round(before, 1),
+        "api_rss_with_listeners_mb": round(during, 1),
+    }
+
+
+def cancel(stage: Stage, size: Size, found: Found) -> None:
+    """Cancels while others stream."""
+    measured(stage, by_http, size.at_once, size.at_once)  # the first calls import the model's client
+    stops = measured(stage, by_http, size.cancels, size.at_once)
+    found.rows.append(Row("cancel: accepted to closed socket", [stop.took * 1000 for stop in stops], None, 150))
+
+
+def latency(parts: Sequence[str] = PARTS, size: Size | None = None) -> Found:
+    """Measure these parts on processes of their own."""
+    found, chosen = Found(), size or Size()
+    folder = Path(tempfile.mkdtemp(prefix="easel-latency-"))
+    folder.chmod(0o711)  # PostgreSQL of a root user runs as somebody else
+    try:
+        asynchronous = {"chat": chat, "runs": runs, "burst": burst, "listeners": listeners}
+        wanted = [asynchronous[part] for part in parts if part in asynchronous]
+        if wanted:
+            with stage_on(folder, server="bench.servers.clock_server") as stage:
+                client = Client(stage, chosen)
+
+                async def all_of_them() -> None:
+                    await asyncio.gather(*(client.chat() for _ in range(chosen.at_once)))  # imports, connections
+                    for part in wanted:
+                        await part(client, found)
+
+                asyncio.run(all_of_them())
+        if "cancel" in parts:
+            with stage_on(folder) as stage:
+                cancel(stage, chosen, found)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return found
+
+
+def table(found: Found) -> str:
+    """The rows as Markdown, then the counts."""
+    lines = ["| milliseconds | n | p50 | p95 | p99 | max | target |", "|---|---:|---:|---:|---:|---:|---|"]
+    for row in found.rows:
+        targets = [(50, row.target_p50), (99, row.target_p99)]
+        told = ", ".join(f"p{percent} ≤ {limit:g}" for percent, limit in targets if limit is not None)
+        verdict = f"{told} {'met' if row.is_met else 'missed'}" if told else ""
+        figures = " | ".join(f"{row.at(percent):.1f}" for percent in (50, 95, 99))
+        lines.append(f"| {row.name} | {len(row.values)} | {figures} | {max(row.values, default=0.0):.1f} | {verdict} |")
+    return "\n".join([*lines, "", *(f"{name}: {value:g}" for name, value in found.facts.items())])
+
+
+def _ms(seconds: Sequence[float]) -> list[float]:
+    return [1000 * one for one in seconds]
+
+
+def main() -> None:
+    """Measure, and print a table."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    default = Size()
+    parser.add_argument("--parts", nargs="*", default=PARTS, choices=PARTS)
+    parser.add_argument("--turns", type=int, default=default.turns, help="of each route")
+    parser.add_argument("--at-once", type=int, default=default.at_once, help="runs that stream side by side")
+    parser.add_argument("--pieces", type=int, default=default.pieces, help="that an answer has")
+    parser.add_argument("--apart", type=int, default=default.apart_ms, help="milliseconds between two pieces")
+    parser.add_argument("--listeners", type=int, default=default.listeners)
+    parser.add_argument("--json", type=Path, help="write the figures to this file as well")
+    wanted = parser.parse_args()
+    size = Size(wanted.turns, wanted.at_once, wanted.pieces, wanted.apart, wanted.listeners)
+    found = latency(wanted.parts, size)
+    if wanted.json:
+        rows = [row.to_json() for row in found.rows]
+        wanted.json.write_text(json.dumps({"rows": rows, "facts": found.facts}, indent=2))
+    print(table(found))  # noqa: T201 (what this is for)
+
+
+if __name__ == "__main__":
+    main()

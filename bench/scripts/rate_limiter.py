@@ -1,0 +1,171 @@
+"""Many workers, one allowance: `python -m bench.scripts.rate_limiter --minutes 3 --workers 8`.
+
+Starts `easel up` in a home of its own, more workers beside it, and a model provider that keeps its limits
+(`bench.servers.limited_server`). More runs of begin -> LLM -> Message are accepted at once than the minutes allow, so
+that most of them wait all the time. After the first minute is counted how many calls were refused, and how much of the
+allowance was used; and while they wait, how many attempts a worker holds.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Generator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
+
+from sqlalchemy import text
+
+from bench.fixtures.stage import PATIENCE, Stage, stage_on, surroundings
+from store.db.database import Database
+
+MINUTE = 60.0
+STARTERS = 4  # threads that start runs
+WORDS_ASKED = 40
+_HELD = text("""
+    select count(*) filter (where status = 'running'),
+        count(*) filter (where status = 'ready' and not_before > now())
+    from activations where status in ('running', 'ready')
+""")
+SPARE = 1.25  # of the runs that the minutes allow
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What one measurement gave, of the time after the first minute."""
+
+    workers: int
+    minutes: float
+    way: str
+    sent: int
+    refused: int
+    refused_share: float
+    used_requests: float  # share of what was allowed
+    used_tokens: float
+    most_in_a_minute: int
+    running: int  # attempts that workers held half-way, on the average of some looks
+    waiting: int  # attempts that had given their place up then
+
+
+def found(told: Any, workers: int, minutes: float, way: str, limits: tuple[int, int], looks: Sequence[Any]) -> Found:
+    """What the provider's book says, from a minute after the first call on."""
+    admitted: list[tuple[float, int]] = [(at, tokens) for at, tokens in told["admitted"]]
+    began = admitted[0][0] + MINUTE
+    ends = admitted[0][0] + minutes * MINUTE
+    counted = [(at, tokens) for at, tokens in admitted if began <= at < ends]
+    refused = sum(began <= at < ends for at in told["refused"])
+    requests, tokens = limits
+    return Found(
+        workers=workers,
+        minutes=minutes,
+        way=way,
+        sent=len(counted) + refused,
+        refused=refused,
+        refused_share=refused / max(1, len(counted) + refused),
+        used_requests=len(counted) / (requests * (minutes - 1)),
+        used_tokens=sum(spent for _, spent in counted) / (tokens * (minutes - 1)),
+        most_in_a_minute=max(sum(at <= other < at + MINUTE for other, _ in admitted) for at, _ in admitted),
+        running=round(sum(look[0] for look in looks) / max(1, len(looks))),
+        waiting=round(sum(look[1] for look in looks) / max(1, len(looks))),
+    )
+
+
+def measured(workers: int, minutes: float, way: str, limits: tuple[int, int], words: int) -> Found:
+    """Let them go, and look at the provider's book."""
+    requests, tokens = limits
+    options = ["--requests", str(requests), "--tokens", str(tokens), "--way", way, "--words", str(words)]
+    settings = {"EASEL_WORKER_THREADS": "8", "EASEL_WORKER_POOL": "3"}
+    with tempfile.TemporaryDirectory(prefix="easel-governor-") as place:
+        folder = Path(place)
+        with (
+            stage_on(
+                folder,
+                server="bench.servers.limited_server",
+                options=options,
+                settings=settings,
+                limits={"requests_per_minute": requests, "tokens_per_minute": tokens},
+            ) as stage,
+            _more_workers(stage, workers - 1, {**settings, "EASEL_MODELS_FILE": str(folder / "models.toml")}),
+        ):
+            calls = int(requests * minutes * SPARE) + 1
+            began = time.monotonic()
+            with ThreadPoolExecutor(STARTERS) as starters:
+                list(starters.map(partial(_start, stage), range(calls)))
+            looks: list[tuple[int, int]] = []
+            while (
+                not (told := _told(stage))["admitted"] or time.monotonic() < told["admitted"][0][0] + minutes * MINUTE
+            ):
+                if time.monotonic() - began > minutes * MINUTE + PATIENCE:
+                    raise RuntimeError("The calls do not come to an end.")
+                time.sleep(5)
+                looks.append(_held(stage))
+            return found(told, workers, minutes, way, limits, looks)
+
+
+@contextmanager
+def _more_workers(stage: Stage, number: int, settings: dict[str, str]) -> Generator[None]:
+    environment = {**surroundings(stage.home), **settings}
+    started = [
+        subprocess.Popen(  # noqa: S603 (ours)
+            [sys.executable, "-m", "cli", "worker", "-n", f"more{each}@%h"],
+            env=environment,
+            cwd=stage.home.parent,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        for each in range(number)
+    ]
+    try:
+        yield
+    finally:
+        for process in started:
+            process.terminate()
+        for process in started:
+            process.wait(PATIENCE)
+
+
+def _start(stage: Stage, number: int) -> None:
+    query = " ".join(["word"] * WORDS_ASKED) + f" {number}"
+    stage.client.post(f"/agents/{stage.agent_id}/runs", json={"query": query}).raise_for_status()
+
+
+def _told(stage: Stage) -> Any:
+    with urlopen(f"http://127.0.0.1:{stage.provider}/told") as reply:
+        return json.load(reply)
+
+
+def _held(stage: Stage) -> tuple[int, int]:
+    """Attempts that are at work, and those that have given their place up."""
+    url = json.loads((stage.home / "up.json").read_text())["database_url"]
+    database = Database(url, pool_size=1, application="easel-bench")
+    try:
+        with database.transaction() as tx:
+            row = tx.rows(_HELD)[0]
+            return row[0], row[1]
+    finally:
+        database.close()
+
+
+def main() -> None:
+    """Measure, and print what was found."""
+    parser = argparse.ArgumentParser(prog="python -m bench.scripts.rate_limiter")
+    parser.add_argument("--minutes", type=float, default=3)
+    parser.add_argument("--workers", type=int, default=8)
+    parser.add_argument("--requests", type=int, default=60)
+    parser.add_argument("--tokens", type=int, default=100_000)
+    parser.add_argument("--words", type=int, default=20, help="tokens of an answer")
+    parser.add_argument("--way", choices=("sliding", "fixed"), default="sliding")
+    given = parser.parse_args()
+    result = measured(given.workers, given.minutes, given.way, (given.requests, given.tokens), given.words)
+    print(json.dumps(asdict(result), indent=1))  # noqa: T201 (a script)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,317 @@
+"""How much it costs to wait: many model calls at once in one worker process: `python -m bench.scripts.waiting`.
+
+Starts `easel up` in a home of its own and a model provider that answers nobody until it is told to. Then `--calls` runs
+of begin -> LLM -> Message (`runs`), or one run with as many LLM nodes side by side (`branches`), are started, and while
+all of them wait: the worker's memory, threads and sockets, a small run that is to finish all the same, the canaries of
+the nodes' queue, and a cancel. Then the provider lets go. `--threads` and `--setting NAME=VALUE` change the worker.
+
+A call that waits takes a thread of the worker, and a file there and with the provider: the worker gets a thread for
+each call and a few more, and what this machine's limit of open files (`ulimit -n`) does not allow is said at once.
+"""
+
+import argparse
+import json
+import os
+import resource
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from urllib.request import Request, urlopen
+
+from bench.fixtures.stage import Stage, stage_on, until
+from store.db.database import Database
+from store.monitoring import queue_probes
+
+STARTERS = 8  # threads that start runs
+SMALL_RUNS = 5
+CANCELS = 5
+SPARE_THREADS = 24  # for small runs beside the calls that wait
+FILES_A_CALL = 2  # as docs/operations.md advises
+SPARE_FILES = 256  # connections to the servers, libraries, logs
+TICKS = os.sysconf("SC_CLK_TCK")
+MB = 1024  # KiB, as /proc counts
+ENDED = ("succeeded", "failed", "cancelled")
+WAYS = ("runs", "branches")
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """A process as /proc shows it. Memory in MB, CPU in seconds since it began."""
+
+    rss: float
+    peak: float
+    threads: int
+    sockets: int
+    cpu: float
+
+    @classmethod
+    def of(cls, pid: int) -> "Size":
+        status = dict(line.split(":\t", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+        times = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return cls(
+            rss=int(status["VmRSS"].split()[0]) / MB,
+            peak=int(status["VmHWM"].split()[0]) / MB,
+            threads=int(status["Threads"]),
+            sockets=sum(name.startswith("socket:") for name in _open_files(pid)),
+            cpu=(int(times[11]) + int(times[12])) / TICKS,
+        )
+
+
+@dataclass(slots=True)
+class Found:
+    """What one measurement gave. Seconds, unless a name says otherwise."""
+
+    way: str
+    calls: int
+    before: Size
+    waiting: Size | None = None
+    after: Size | None = None
+    most_at_once: int = 0
+    until_all_wait: float = 0.0
+    until_all_are_done: float = 0.0  # from the release on
+    small_run_ms: list[float] = field(default_factory=list[float])  # beside all that wait
+    canary_ms: float = 0.0
+    cancel_ms: list[float] = field(default_factory=list[float])  # accepted, until the provider's socket was closed
+    statuses: Mapping[str, int] = field(default_factory=dict[str, int])
+
+
+@dataclass(frozen=True, slots=True)
+class House:
+    """The stage, its worker and its provider."""
+
+    stage: Stage
+    worker: int
+
+    def provider(self, path: str, method: str = "POST") -> dict[str, Any]:
+        """Tell the provider something, or ask it."""
+        request = Request(f"http://127.0.0.1:{self.stage.provider}{path}", method=method)
+        with urlopen(request) as reply:  # noqa: S310 (our own)
+            return json.load(reply)
+
+    def state(self) -> dict[str, Any]:
+        """Who waits."""
+        return self.provider("/state", "GET")
+
+    def canvas(self, dsl: Mapping[str, Any]) -> str:
+        """The id of a new agent."""
+        made = self.stage.client.post("/agents", json={"title": self.stage.name(), "dsl": dsl}).json()
+        return str(made["data"]["id"])
+
+    def start(self, agent_id: str) -> str:
+        """The id of a new run."""
+        reply = self.stage.client.post(f"/agents/{agent_id}/runs", json={"query": "?"})
+        if reply.is_error:
+            raise RuntimeError(f"A run does not start: {reply.status_code} {reply.text}")
+        return str(reply.json()["run_id"])
+
+    def status(self, run_id: str) -> str:
+        """A run's status."""
+        return str(self.stage.client.get(f"/runs/{run_id}").json()["status"])
+
+    def ends(self, run_id: str) -> str:
+        """Wait for the end of a run; how it ended."""
+        until(lambda: self.status(run_id) in ENDED, f"run {run_id} does not end")
+        return self.status(run_id)
+
+
+def one_call() -> Mapping[str, Any]:
+    """begin -> LLM -> Message."""
+    return _components({"begin": ["LLM:A"], "LLM:A": ["Message:A"], "Message:A": []}, "{LLM:A@content}")
+
+
+def many_calls(branches: int) -> Mapping[str, Any]:
+    """begin -> one LLM for each branch -> Message, which waits for them all."""
+    nodes = [f"LLM:{number}" for number in range(branches)]
+    edges = {"begin": nodes, **{node: ["Message:A"] for node in nodes}, "Message:A": []}
+    return _components(edges, " ".join(f"{{{node}@content}}" for node in nodes))  # whom nobody hears is not asked
+
+
+def no_call() -> Mapping[str, Any]:
+    """begin -> Message."""
+    return _components({"begin": ["Message:A"], "Message:A": []}, "Hello.")
+
+
+def _components(edges: Mapping[str, Sequence[str]], said: str) -> Mapping[str, Any]:
+    prompt = [{"role": "user", "content": "{sys.query}"}]
+    params: Mapping[str, Mapping[str, Any]] = {
+        "Begin": {},
+        "LLM": {"llm_id": "m@OpenAI-API-Compatible", "prompts": prompt},
+        "Message": {"content": [said]},
+    }
+    upstream: dict[str, list[str]] = {node: [] for node in edges}
+    for node, targets in edges.items():
+        for target in targets:
+            upstream[target].append(node)
+    return {
+        "components": {
+            node: {
+                "obj": {"component_name": kind, "params": params[kind]},
+                "downstream": list(targets),
+                "upstream": upstream[node],
+            }
+            for node, targets in edges.items()
+            for kind in [node.partition(":")[0].capitalize() if node == "begin" else node.partition(":")[0]]
+        }
+    }
+
+
+def lacks(calls: int, threads: int, files: int) -> str | None:
+    """What keeps a worker of so many threads from holding so many calls, and still doing something; None if nothing."""
+    if threads <= calls:
+        return (
+            f"{calls} calls that wait take {calls} threads of the worker, and what is to run beside them takes more: "
+            f"it has {threads}. Give it --threads {calls + SPARE_THREADS}, or leave that away."
+        )
+    wanted = FILES_A_CALL * calls + SPARE_FILES
+    if files < wanted:
+        return f"{calls} calls that wait need {wanted} open files, and a process may have {files}: ulimit -n {wanted}"
+    return None
+
+
+def open_files() -> int:
+    """How many files each process that we start may have open: as many as this machine allows."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with suppress(ValueError, OSError):  # systems that name no limit, and have one
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+            soft = hard
+    return sys.maxsize if soft == resource.RLIM_INFINITY else soft
+
+
+def measured(house: House, way: str, calls: int) -> Found:
+    """All calls of one measurement, from their start until the last run has ended."""
+    found = Found(way, calls, Size.of(house.worker))
+    agent_id = house.canvas(one_call() if way == "runs" else many_calls(calls))
+    house.provider("/hold")
+    began = time.monotonic()
+    with ThreadPoolExecutor(STARTERS) as pool:
+        runs = list(pool.map(house.start, [agent_id] * (calls if way == "runs" else 1)))
+    until(lambda: house.state()["open"] >= calls or _stands_still(house), "the calls do not come")
+    state = house.state()
+    found.most_at_once, found.until_all_wait = state["most"], state["last"] - began
+    found.waiting = Size.of(house.worker)
+    _meanwhile(house, found, runs)
+    found.waiting = max(found.waiting, Size.of(house.worker), key=lambda size: size.rss)
+    released = time.monotonic()
+    house.provider("/release")
+    ends = [house.ends(run_id) for run_id in reversed(runs)]  # the last one first: few questions meanwhile
+    found.until_all_are_done = time.monotonic() - released
+    found.after = Size.of(house.worker)
+    found.statuses = {status: ends.count(status) for status in sorted(set(ends))}
+    return found
+
+
+def _meanwhile(house: House, found: Found, runs: list[str]) -> None:
+    """What is to work although everybody waits."""
+    small = house.canvas(no_call())
+    for _ in range(SMALL_RUNS):
+        began = time.monotonic()
+        run_id = house.start(small)
+        if house.ends(run_id) != "succeeded":
+            raise RuntimeError("A small run failed beside those that wait.")
+        found.small_run_ms.append((time.monotonic() - began) * 1000)
+    found.canary_ms = _canary(house) * 1000
+    for run_id in runs[:CANCELS] if found.way == "runs" else ():
+        left = house.state()["left"]
+        house.stage.client.post(f"/runs/{run_id}/cancel").raise_for_status()
+        accepted = time.monotonic()
+        until(lambda seen=left: house.state()["left"] > seen, "a cancelled call goes on")
+        found.cancel_ms.append(max(0.0, house.state()["left_at"] - accepted) * 1000)
+
+
+def _stands_still(house: House, seconds: float = 10.0) -> bool:
+    """Whether nobody has come for a while: this worker takes no more."""
+    last = house.state()["last"]
+    return last is not None and time.monotonic() - last > seconds
+
+
+def _canary(house: House) -> float:
+    """Seconds that the last canary of the nodes' queue was on its way."""
+    url = json.loads((house.stage.home / "up.json").read_text())["database_url"]
+    database = Database(url, pool_size=1, application="bench")
+    try:
+        with database.transaction() as tx:
+            sent = queue_probes.latest(tx, "nodes")
+    finally:
+        database.close()
+    return (datetime.now(UTC) - sent).total_seconds() if sent is not None else float("inf")
+
+
+def _open_files(pid: int) -> Iterator[str]:
+    for file in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(OSError):  # closed meanwhile
+            yield os.readlink(file)
+
+
+def told(found: Found) -> str:
+    """The figures as lines of a table."""
+    assert found.waiting is not None
+    assert found.after is not None
+    cpu_ms = (found.after.cpu - found.before.cpu) * 1000 / found.calls
+    rows = [
+        ("waiting at once", f"{found.most_at_once} of {found.calls}"),
+        ("RSS MB before / waiting / after", _each(found, lambda size: f"{size.rss:.0f}")),
+        ("RSS MB at its peak", f"{found.after.peak:.0f}"),
+        ("threads before / waiting / after", _each(found, lambda size: f"{size.threads}")),
+        ("sockets before / waiting / after", _each(found, lambda size: f"{size.sockets}")),
+        ("seconds until all wait", f"{found.until_all_wait:.2f}"),
+        ("seconds from the release until all are done", f"{found.until_all_are_done:.2f}"),
+        ("worker's CPU ms a call", f"{cpu_ms:.2f}"),
+        ("a small run meanwhile, ms p50 / max", _spread(found.small_run_ms)),
+        ("age of the last canary of the queue, ms", f"{found.canary_ms:.0f}"),
+        ("cancel accepted to socket closed, ms p50 / max", _spread(found.cancel_ms)),
+        ("ends", ", ".join(f"{count} {status}" for status, count in found.statuses.items())),
+    ]
+    return "\n".join([f"\n### {found.calls} calls, {found.way}\n", *(f"| {name} | {value} |" for name, value in rows)])
+
+
+def _each(found: Found, figure: Callable[[Size], str]) -> str:
+    return " / ".join(figure(size) for size in (found.before, found.waiting, found.after) if size is not None)
+
+
+def _spread(values: Sequence[float]) -> str:
+    return f"{statistics.median(values):.0f} / {max(values):.0f}" if values else "-"
+
+
+def main() -> None:
+    """Measure, and print a table for each way."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--calls", type=int, default=1000, help="that wait at once")
+    parser.add_argument("--ways", nargs="*", default=WAYS, choices=WAYS)
+    parser.add_argument("--threads", type=int, help=f"of the worker; unless told, one a call and {SPARE_THREADS} more")
+    parser.add_argument("--setting", action="append", default=[], metavar="NAME=VALUE", help="a variable of the stage")
+    parser.add_argument("--json", type=Path, help="a file for the figures")
+    wanted = parser.parse_args()
+    settings = {"EASEL_MAX_RUNNING": str(2 * wanted.calls)}
+    settings["EASEL_WORKER_THREADS"] = str(wanted.threads or wanted.calls + SPARE_THREADS)
+    settings |= dict(setting.split("=", 1) for setting in wanted.setting)
+    if lack := lacks(wanted.calls, int(settings["EASEL_WORKER_THREADS"]), open_files()):
+        parser.error(lack)
+    folder = Path(tempfile.mkdtemp(prefix="easel-waiting-"))
+    folder.chmod(0o711)  # PostgreSQL of a root user runs as somebody else
+    results: list[Found] = []
+    try:
+        with stage_on(folder, server="bench.servers.holding_server", settings=settings) as stage:
+            house = House(stage, stage.process("worker.tasks"))
+            house.provider("/release")
+            house.ends(house.start(house.canvas(one_call())))  # the first call imports the model's client
+            for way in wanted.ways:
+                results.append(measured(house, way, wanted.calls))
+                print(told(results[-1]), flush=True)  # noqa: T201 (what this is for)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    if wanted.json:
+        wanted.json.write_text(json.dumps([asdict(found) for found in results], indent=1))
+
+
+if __name__ == "__main__":
+    main()

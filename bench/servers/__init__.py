@@ -1,0 +1,1 @@
+"""Servers that stand for models in measurements."""

@@ -1,0 +1,149 @@
+"""A model provider that answers nobody until it is told to, and counts who waits: a raw TCP server.
+
+    python -m bench.servers.holding_server    # prints its port
+
+POST /v1/chat/completions waits for the release and then answers, as a stream where a stream is asked for. GET /state
+tells {"open": requests that wait, "most": as many as ever waited at once, "first", "last": seconds of the first and
+the last request on the machine's monotonic clock, "left": clients that went away unanswered, "left_at": when the last
+one did}. POST /hold begins anew; POST /release answers all who wait and whoever comes; with /release?after=0.1 each
+request is answered that many seconds after it came.
+"""
+
+import asyncio
+import json
+import time
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+ANSWER = "Yes."
+
+
+@dataclass
+class State:
+    """Who has asked since the last /hold."""
+
+    open: int = 0
+    most: int = 0
+    first: float | None = None
+    last: float | None = None
+    left: int = 0
+    left_at: float | None = None
+
+    def comes(self) -> None:
+        """A request is there."""
+        self.last = time.monotonic()
+        self.first = self.first or self.last
+        self.open += 1
+        self.most = max(self.most, self.open)
+
+    def goes(self, *, is_answered: bool) -> None:
+        """It is answered, or its client has gone."""
+        self.open -= 1
+        if not is_answered:
+            self.left += 1
+            self.left_at = time.monotonic()
+
+
+class HoldingServer:
+    """All who wait."""
+
+    def __init__(self) -> None:
+        self._state = State()
+        self._released = asyncio.Event()
+        self._after = 0.0
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One connection, which may ask many times."""
+        try:
+            while True:
+                head = (await reader.readuntil(b"\r\n\r\n")).decode()
+                method, target, _ = head.split(" ", 2)
+                asked = await reader.readexactly(_length(head))
+                if target.endswith("/completions"):
+                    if not await self._answer(json.loads(asked), reader, writer):
+                        return
+                else:
+                    writer.write(_reply(json.dumps(self._told(method, target)).encode(), "application/json"))
+                await writer.drain()
+        except (ConnectionError, asyncio.IncompleteReadError):
+            return  # the client has gone
+        finally:
+            writer.close()
+
+    def _told(self, method: str, target: str) -> dict[str, Any]:
+        url = urlsplit(target)
+        if method == "POST" and url.path == "/hold":
+            self._state, self._released = State(open=self._state.open), asyncio.Event()
+        elif method == "POST":
+            self._after = float(parse_qs(url.query).get("after", ["0"])[0])
+            self._released.set()
+        return asdict(self._state)
+
+    async def _answer(self, asked: Any, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        """Whether the client was there until it had its answer."""
+        self._state.comes()
+        is_answered = False
+        try:
+            is_answered = await self._is_released(reader)
+            if is_answered:
+                writer.write(_stream() if asked.get("stream") else _whole())
+        finally:
+            self._state.goes(is_answered=is_answered)
+        return is_answered
+
+    async def _is_released(self, reader: asyncio.StreamReader) -> bool:
+        """Whether the release came before the client left."""
+        if self._released.is_set():
+            await asyncio.sleep(self._after)
+            return True
+        leaving = asyncio.create_task(_left(reader))
+        released = asyncio.create_task(self._released.wait())
+        try:
+            await asyncio.wait((leaving, released), return_when=asyncio.FIRST_COMPLETED)
+            return not leaving.done()
+        finally:
+            for task in (leaving, released):
+                task.cancel()
+                with suppress(asyncio.CancelledError):
+                    await task
+
+
+async def _left(reader: asyncio.StreamReader) -> None:
+    with suppress(ConnectionError):
+        await reader.read(1)
+
+
+def _length(head: str) -> int:
+    lines = (line.partition(":") for line in head.lower().split("\r\n"))
+    return next((int(value) for name, _, value in lines if name == "content-length"), 0)
+
+
+def _reply(body: bytes, kind: str) -> bytes:
+    return b"HTTP/1.1 200 OK\r\ncontent-type: %s\r\ncontent-length: %d\r\n\r\n%s" % (kind.encode(), len(body), body)
+
+
+USAGE = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
+
+
+def _whole() -> bytes:
+    choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": ANSWER}}
+    return _reply(json.dumps({"choices": [choice], "usage": USAGE}).encode(), "application/json")
+
+
+def _stream() -> bytes:
+    piece = {"choices": [{"index": 0, "delta": {"role": "assistant", "content": ANSWER}}]}
+    events = [json.dumps(piece), json.dumps({"choices": [], "usage": USAGE}), "[DONE]"]
+    return _reply("".join(f"data: {event}\n\n" for event in events).encode(), "text/event-stream")
+
+
+async def main() -> None:
+    """Serve until the process ends."""
+    server = await asyncio.start_server(HoldingServer().serve, "127.0.0.1", 0, backlog=2000)
+    print(server.sockets[0].getsockname()[1], flush=True)  # noqa: T201 (whoever started this reads it)
+    await server.serve_forever()
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

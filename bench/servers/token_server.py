@@ -1,0 +1,95 @@
+"""A model provider that writes a token every 50 ms until its client has gone, and remembers when: a raw TCP server.
+
+    python -m bench.servers.token_server    # prints its port
+
+POST /v1/chat/completions streams; the last message's text names the stream. GET /<name> tells of a stream: {"opened":
+seconds, "closed": seconds or null, "tokens": [seconds, ...]} on the machine's monotonic clock, or {} if there is none.
+"""
+
+import asyncio
+import json
+import time
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+TOKEN_EVERY = 0.05  # seconds
+
+
+@dataclass
+class Stream:
+    """One request, as the kernel told of it: `closed` is when the socket said that nobody reads any more."""
+
+    opened: float
+    closed: float | None = None
+    tokens: list[float] = field(default_factory=list[float])
+
+
+class TokenServer:
+    """All streams by name; one that is asked for again replaces the earlier one."""
+
+    def __init__(self) -> None:
+        self.streams: dict[str, Stream] = {}
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One connection, which answers one request and is closed."""
+        try:
+            head = (await reader.readuntil(b"\r\n\r\n")).decode()
+            if head.startswith("GET"):
+                stream = self.streams.get(head.split()[1].removeprefix("/"))
+                told = json.dumps(asdict(stream) if stream is not None else {}).encode()
+                writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % len(told) + told)
+                await writer.drain()
+            else:
+                await self._stream(_name(await reader.readexactly(_length(head))), reader, writer)
+        except (ConnectionError, asyncio.IncompleteReadError):
+            pass  # a client that left is what this is about
+        finally:
+            writer.close()
+
+    async def _stream(self, name: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        stream = self.streams[name] = Stream(time.monotonic())
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n")
+        leaving = asyncio.create_task(_left(reader))
+        try:
+            while not leaving.done():
+                writer.write(_token(len(stream.tokens)))
+                stream.tokens.append(time.monotonic())
+                await writer.drain()
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(asyncio.shield(leaving), TOKEN_EVERY)
+        finally:
+            stream.closed = time.monotonic()
+            leaving.cancel()
+
+
+async def _left(reader: asyncio.StreamReader) -> None:
+    with suppress(ConnectionError):
+        await reader.read()
+
+
+def _length(head: str) -> int:
+    lines = (line.partition(":") for line in head.lower().split("\r\n"))
+    return next(int(value) for name, _, value in lines if name == "content-length")
+
+
+def _name(body: bytes) -> str:
+    asked: Any = json.loads(body)
+    return str(asked["messages"][-1]["content"])
+
+
+def _token(number: int) -> bytes:
+    delta = {"choices": [{"index": 0, "delta": {"role": "assistant", "content": f"w{number} "}}]}
+    said = f"data: {json.dumps(delta)}\n\n".encode()
+    return b"%x\r\n%s\r\n" % (len(said), said)
+
+
+async def main() -> None:
+    """Serve until the process ends."""
+    server = await asyncio.start_server(TokenServer().serve, "127.0.0.1", 0, backlog=1000)
+    print(server.sockets[0].getsockname()[1], flush=True)  # noqa: T201 (whoever started this reads it)
+    await server.serve_forever()
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

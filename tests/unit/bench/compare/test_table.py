@@ -1,0 +1,69 @@
+"""What `easel bench` tells of figures."""
+
+import json
+
+import pytest
+
+from bench.compare.results import CONTROL, EASEL, Played
+from bench.compare.table import markdown, told
+from bench.compare.workloads import QUICK, Wanted, workloads
+
+COSTS = {"cpu_ms": 2.0, "transactions": 1.0, "wal": 1000.0, "commands": 10.0}
+
+
+def played(name: str, control: list[dict[str, float]], easel: list[dict[str, float]], problem: str = "") -> Played:
+    return Played(
+        workloads(QUICK)[name],
+        {CONTROL: [{**COSTS, **each} for each in control], EASEL: [{**COSTS, **each} for each in easel]},
+        problem,
+    )
+
+
+def row(table: str, beginning: str) -> list[str]:
+    line = next(line for line in table.splitlines() if line.startswith(f"| {beginning} |"))
+    return [cell.strip() for cell in line.strip("|").split("|")]
+
+
+def test_a_ratio_is_the_median_of_each_repetitions_own_so_that_a_slow_minute_slows_both():
+    hops = [(2.0, 2.2), (4.0, 4.4), (8.0, 8.8)]
+    one = played(
+        "W1",
+        [{"hop_ms": control, "hop_ms_p99": 9} for control, _ in hops],
+        [{"hop_ms": easel, "hop_ms_p99": 9} for _, easel in hops],
+    )
+
+    cells = row(markdown([one]), "W1")
+
+    assert cells[2:] == ["4 (2–8)", "4.40 (2.20–8.80)", "1.10 ×", "≤ 1.2 ×", "met"]
+
+
+@pytest.mark.parametrize(("nodes_per_s", "verdict"), [(85.0, "met"), (84.0, "missed")])
+def test_a_target_is_met_up_to_its_limit(nodes_per_s: float, verdict: str):
+    one = played("W2", [{"nodes_per_s": 100.0}], [{"nodes_per_s": nodes_per_s}])
+
+    assert row(markdown([one]), "W2")[-1] == verdict
+
+
+def test_a_figure_that_stands_alone_is_judged_without_the_control():
+    crash = {"stall_s": 1.0, "after_kill_s": 1.0}
+    one = played("W6", [{**crash, "lost": 3, "twice": 5}], [{**crash, "lost": 0, "twice": 1}])
+
+    facts = {each["figure"]: each for each in json.loads(told([one]))["workloads"][0]["rows"]}
+
+    assert facts["lost"]["holds"] is True
+    assert facts["twice"]["holds"] is False
+    assert facts["stall_s"]["holds"] is None
+
+
+def test_what_could_not_be_measured_says_why_and_has_no_figures():
+    one = played("W3", [{"nodes_per_s": 100.0}], [], problem="easel has done 3 of 22 nodes.")
+
+    table, facts = markdown([one]), json.loads(told([one]))["workloads"][0]
+
+    assert row(table, "W3")[-1] == "easel has done 3 of 22 nodes."
+    assert (facts["problem"], facts["rows"]) == ("easel has done 3 of 22 nodes.", [])
+
+
+def test_a_limit_says_what_it_limits():
+    assert str(Wanted(0.85, is_least=True)) == "≥ 0.85 ×"
+    assert str(Wanted(2560, is_ratio=False)) == "≤ 2560"

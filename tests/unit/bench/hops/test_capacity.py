@@ -1,0 +1,51 @@
+"""What one database carries follows from what a hop costs."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bench.hops.capacity import Cost, Machine, reach
+
+COST = Cost(worker_ms=2.0, postgres_ms=0.7, redis_ms=0.1, wal_bytes=2000, commits=1.0, round_trips=4.0)
+MACHINE = Machine(cores=10, disk_mb=1000, sync_ms=1.0, scales=1.0)
+
+
+def test_processors_are_full_at_seven_tenths():
+    found = reach(COST, MACHINE, redis_servers=10)
+
+    assert found.stops_at == "PostgreSQL's processors"
+    assert found.hops == pytest.approx(10 * 1000 * 0.7 / 0.7)
+
+
+def test_one_redis_is_full_before_a_large_database_is():
+    found = reach(COST, MACHINE)
+
+    assert found.stops_at == "Redis' one core"
+    assert found.hops == pytest.approx(7000)
+    assert reach(COST, MACHINE, redis_servers=2).hops == pytest.approx(10_000)
+
+
+def test_large_outputs_fill_the_disk_first():
+    found = reach(replace(COST, wal_bytes=1_000_000), MACHINE)
+
+    assert found.stops_at == "PostgreSQL's disk"
+    assert found.hops == pytest.approx(500)
+    assert found.wal_gb_a_day == pytest.approx(500 * 86_400 / 1000)
+
+
+def test_what_stands_around_the_database_grows_with_what_it_carries():
+    found = reach(COST, MACHINE, redis_servers=10)
+
+    assert found.worker_cores == pytest.approx(10_000 * 0.002 / 0.7)
+    assert found.busy_connections == pytest.approx(10_000 * (4 * 0.0005 + 0.0007 + 0.001))
+    assert found.commits_a_sync == pytest.approx(10)
+
+
+@given(st.floats(1.0, 10.0))
+def test_a_dearer_hop_is_never_carried_more_often(factor: float):
+    for part in ("worker_ms", "postgres_ms", "redis_ms", "wal_bytes", "commits", "round_trips"):
+        dearer = replace(COST, **{part: getattr(COST, part) * factor})
+
+        assert reach(dearer, MACHINE).hops <= reach(COST, MACHINE).hops

@@ -1,0 +1,59 @@
+"""Samples become shares and a picture."""
+
+from pathlib import Path
+from xml.etree import ElementTree
+
+from bench.hops import flame
+
+ROOT = Path("/srv/easel")
+LINES = (
+    "run (threading.py);execute (/srv/easel/worker/tasks.py);send (/v/lib/python3.11/site-packages/redis/client.py) 6",
+    "run (threading.py);execute (/srv/easel/worker/tasks.py);fold (/srv/easel/scheduler/coordinator.py) 3",
+    "run (threading.py);execute (/srv/easel/worker/tasks.py);dumps (/usr/lib/python3.11/json/__init__.py) 1",
+    "process 7:celery",
+)
+
+
+def test_files_are_named_from_our_root_or_from_their_package_on():
+    stacks = flame.read(LINES, ROOT)
+
+    assert {stack[-1] for stack in stacks} == {
+        "send (redis/client.py)",
+        "fold (scheduler/coordinator/coordinator.py)",
+        "dumps (python/json/__init__.py)",
+    }
+    assert sum(stacks.values()) == 10
+
+
+def test_shares_tell_whose_code_was_at_work():
+    stacks = flame.read(LINES, ROOT)
+
+    assert flame.by_package(stacks) == [("redis", 0.6), ("scheduler", 0.3), ("python", 0.1)]
+
+
+def test_a_step_has_the_time_of_what_it_calls():
+    stacks = flame.read(LINES, ROOT)
+
+    assert dict(flame.by_step(stacks)) == {
+        "execute (worker/tasks.py)": 1.0,
+        "fold (scheduler/coordinator/coordinator.py)": 0.3,
+    }
+
+
+def test_a_function_that_calls_itself_is_counted_once():
+    stacks = flame.read(["walk (/srv/easel/canvas/graph.py);walk (/srv/easel/canvas/graph.py) 4"], ROOT)
+
+    assert flame.by_step(stacks) == [("walk (canvas/graph/canvas.py)", 1.0)]
+
+
+def test_the_picture_is_wellformed_and_leaves_out_what_is_too_narrow_to_see():
+    stacks = flame.read([*LINES, "run (threading.py);<lambda> (/srv/easel/worker/loop.py) 9990"], ROOT)
+
+    drawn = ElementTree.fromstring(flame.svg(stacks, "a <worker>"))
+
+    told = [title.text or "" for title in drawn.iter("{http://www.w3.org/2000/svg}title")]
+    assert [text.partition(":")[0] for text in told] == ["all", "run (threading.py)", "<lambda> (worker/event_loop.py)"]
+
+
+def test_no_samples_give_an_empty_picture():
+    ElementTree.fromstring(flame.svg(flame.read([], ROOT), "nothing"))

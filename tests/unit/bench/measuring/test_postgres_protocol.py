@@ -1,0 +1,173 @@
+"""PostgreSQL's protocol is understood however it is cut, statement by statement and in a pipeline."""
+
+import struct
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bench.measuring.postgres_protocol import TLS_REQUEST, PostgresTalk, label
+from bench.measuring.tally import Tally
+
+
+def message(kind: bytes, body: bytes = b"") -> bytes:
+    return kind + struct.pack("!i", len(body) + 4) + body
+
+
+def first(code: int) -> bytes:
+    return struct.pack("!ii", 8, code)
+
+
+START = first(196608)
+READY, BUSY = message(b"Z", b"I"), message(b"Z", b"T")
+
+
+def done(tag: str) -> bytes:
+    return message(b"C", tag.encode() + b"\0")
+
+
+def asks(sql: str, name: bytes = b"") -> bytes:
+    """A statement that is prepared, bound and carried out."""
+    prepared = message(b"P", name + b"\0" + sql.encode() + b"\0\0\0")
+    return prepared + repeats(name)
+
+
+def repeats(name: bytes) -> bytes:
+    return message(b"B", b"\0" + name + b"\0rest") + message(b"D", b"P\0") + message(b"E", b"\0\0\0\0\0")
+
+
+def heard(*turns: tuple[str, bytes]) -> Tally:
+    """What a connection's talk adds up to: (who, what) in order, after it has been opened."""
+    tally = Tally()
+    talk = PostgresTalk(tally)
+    talk.asked(START)
+    talk.answered(READY)
+    before = tally.copy()
+    for who, data in turns:
+        (talk.asked if who == "client" else talk.answered)(data)
+    return tally - before
+
+
+def test_statements_one_by_one_are_a_round_trip_each():
+    tally = heard(
+        ("client", asks("BEGIN") + message(b"S")),
+        ("server", done("BEGIN") + BUSY),
+        ("client", asks("UPDATE activations SET status = 'x'") + message(b"S")),
+        ("server", done("UPDATE 1") + BUSY),
+        ("client", asks("COMMIT") + message(b"S")),
+        ("server", done("COMMIT") + READY),
+    )
+
+    assert tally.round_trips == 3
+    assert tally.transactions == 1
+    assert tally.statements == Counter({"begin": 1, "update activations": 1, "commit": 1})
+
+
+def test_a_pipeline_is_one_round_trip_and_one_transaction():
+    pipeline = asks("BEGIN") + asks("INSERT INTO runs VALUES ($1)") + asks("COMMIT") + message(b"S")
+
+    tally = heard(("client", pipeline), ("server", done("BEGIN") + done("INSERT 0 1") + done("COMMIT") + READY))
+
+    assert tally.round_trips == 1
+    assert tally.transactions == 1
+    assert sum(tally.statements.values()) == 3
+
+
+def test_a_statement_without_begin_is_a_transaction():
+    tally = heard(("client", message(b"Q", b"select 1\0")), ("server", done("SELECT 1") + READY))
+
+    assert tally.transactions == 1
+
+
+def test_a_prepared_statement_is_known_by_its_name_later():
+    tally = heard(
+        ("client", asks("SELECT * FROM scopes", b"s1") + message(b"S")),
+        ("server", done("SELECT 1") + READY),
+        ("client", repeats(b"s1") + message(b"S")),
+        ("server", done("SELECT 1") + READY),
+    )
+
+    assert tally.statements == Counter({"select scopes": 2})
+
+
+def test_an_answer_in_several_pieces_is_one_round_trip():
+    tally = heard(
+        ("client", message(b"Q", b"select 1\0")),
+        ("server", done("SELECT 1")[:3]),
+        ("server", done("SELECT 1")[3:] + READY),
+    )
+
+    assert tally.round_trips == 1
+    assert tally.transactions == 1
+
+
+def test_a_refused_wish_for_tls_is_no_message_of_the_server():
+    tally = Tally()
+    talk = PostgresTalk(tally)
+
+    talk.asked(first(TLS_REQUEST))
+    talk.answered(b"N")
+    talk.asked(START + message(b"Q", b"select 1\0"))
+    talk.answered(done("SELECT 1") + READY)
+
+    assert tally.statements == Counter({"select": 1})
+    assert tally.transactions == 1
+
+
+def test_what_goes_through_tls_is_counted_in_bytes_and_round_trips_only():
+    tally = Tally()
+    talk = PostgresTalk(tally)
+
+    talk.asked(first(TLS_REQUEST))
+    talk.answered(b"S")
+    talk.asked(b"secret")
+    talk.answered(b"secrets")
+
+    assert (tally.round_trips, tally.bytes_asked, tally.bytes_answered) == (2, 14, 8)
+    assert tally.statements == Counter()
+
+
+@settings(max_examples=30)
+@given(st.lists(st.integers(1, 40), max_size=30))
+def test_it_does_not_matter_where_the_wire_cuts(sizes: list[int]):
+    asked = START + asks("BEGIN") + asks("DELETE FROM scopes") + asks("COMMIT") + message(b"S")
+    answered = READY + done("BEGIN") + done("DELETE 3") + done("COMMIT") + READY
+    tally = Tally()
+    talk = PostgresTalk(tally)
+
+    for data, hear in ((asked, talk.asked), (answered, talk.answered)):
+        rest = data
+        for size in sizes:
+            hear(rest[:size])
+            rest = rest[size:]
+        hear(rest)
+
+    assert tally.statements == Counter({"begin": 1, "delete scopes": 1, "commit": 1})
+    assert tally.transactions == 1
+    assert tally.bytes_asked == len(asked)
+
+
+@pytest.mark.parametrize(
+    ("sql", "told"),
+    [
+        ("SELECT runs.id FROM runs WHERE id = $1 FOR NO KEY UPDATE SKIP LOCKED", "select runs, locked"),
+        (
+            "with w0 as (UPDATE runs SET x=$1 FROM (SELECT 1 FROM runs FOR NO KEY UPDATE SKIP LOCKED) AS a RETURNING 1)"
+            ", w1 as (INSERT INTO scopes (key) VALUES ($2) ON CONFLICT (key) DO UPDATE SET key = excluded.key),"
+            " w2 as (insert into scopes (key) values ($3)) select (select ln(count(*)) from w0)",
+            "update runs + insert scopes",
+        ),
+        ("INSERT INTO run_events (run_id) VALUES ($1) ON CONFLICT DO UPDATE SET x = 1", "insert run_events"),
+        ("with due as (select id from runs for update skip locked) update activations set x", "update activations"),
+        ("SELECT * FROM unnest($1) AS w JOIN LATERAL (SELECT 1 FROM node_values) AS v ON true", "select node_values"),
+        ("update activations_p2026w47 a set x from activations_p2026w47 o", "update activations"),
+        ("delete from scopes where run_id = $1", "delete scopes"),
+        ("-- why\nselect 1", "select"),
+        ("BEGIN", "begin"),
+        ("set local synchronous_commit = off", "set"),
+        ("", "nothing"),
+    ],
+)
+def test_a_statement_is_told_in_few_words(sql: str, told: str):
+    assert label(sql) == told

@@ -1,0 +1,61 @@
+"""Redis' protocol is understood however it is cut."""
+
+from collections import Counter
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bench.measuring.redis_protocol import RedisTalk
+from bench.measuring.tally import Tally
+
+
+def command(*words: bytes) -> bytes:
+    return b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%s\r\n" % (len(word), word) for word in words)
+
+
+def test_commands_of_a_pipeline_are_one_round_trip():
+    tally = Tally()
+    talk = RedisTalk(tally)
+
+    talk.asked(command(b"MULTI") + command(b"ZADD", b"unacked", b"1", b"x\r\n$9") + command(b"EXEC"))
+    talk.answered(b"+OK\r\n+QUEUED\r\n*1\r\n:1\r\n")
+    talk.asked(command(b"brpop", b"nodes", b"1"))
+
+    assert tally.statements == Counter({"multi": 1, "zadd": 1, "exec": 1, "brpop": 1})
+    assert tally.round_trips == 2
+
+
+def test_what_a_server_sends_unasked_is_no_round_trip():
+    tally = Tally()
+    talk = RedisTalk(tally)
+
+    talk.asked(command(b"subscribe", b"here"))
+    for _ in range(3):
+        talk.answered(b"*3\r\n$7\r\nmessage\r\n$4\r\nhere\r\n$1\r\nx\r\n")
+
+    assert tally.round_trips == 1
+
+
+def test_a_command_that_a_person_typed_is_understood():
+    tally = Tally()
+
+    RedisTalk(tally).asked(b"PING\r\n")
+
+    assert tally.statements == Counter({"ping": 1})
+
+
+@settings(max_examples=30)
+@given(st.lists(st.binary(max_size=12), min_size=1, max_size=4), st.lists(st.integers(1, 9), max_size=20))
+def test_it_does_not_matter_where_the_wire_cuts(words: list[bytes], sizes: list[int]):
+    asked = command(b"SET", *words) + command(b"PING")
+    tally = Tally()
+    talk = RedisTalk(tally)
+
+    rest = asked
+    for size in sizes:
+        talk.asked(rest[:size])
+        rest = rest[size:]
+    talk.asked(rest)
+
+    assert tally.statements == Counter({"set": 1, "ping": 1})
+    assert tally.bytes_asked == len(asked)
