@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from embedded.accounts import Account, account_for, place_of
+from embedded.os_user import Account, account_for, place_of
 from embedded.programs import Program, package, runnable
 from embedded.refusals import refusal
 from embedded.server import ENVIRONMENT, PATIENCE_S, STOPS_WITHIN_S, Server, free_port

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from embedded.accounts import Account
+from embedded.os_user import Account
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from tempfile import TemporaryFile
 from typing import Any
 
 from canvas.errors import ExecutorError
-from embedded.accounts import Account
+from embedded.os_user import Account
 from embedded.refusals import refusal
 
 PATIENCE_S = 30.0  # for a server to answer, or for an owner to finish starting or stopping

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from embedded.accounts import account_for, place_of
+from embedded.os_user import account_for, place_of
 from embedded.programs import Program, package, runnable
 from embedded.refusals import refusal
 from embedded.server import Server, free_port

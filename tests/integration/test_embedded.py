@@ -21,7 +21,7 @@ import redis
 
 import embedded
 from canvas.errors import Conflict, ExecutorError
-from embedded.accounts import account_for
+from embedded.os_user import account_for
 from tests.services import shared_folder
 
 ROOT = Path(embedded.__file__).parents[1]
