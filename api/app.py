@@ -159,8 +159,9 @@ def create_app(figures: Figures | None = None) -> FastAPI:
     # The first route that matches wins, so a path of words stands before one that has an id in the place of a word:
     # `/agents/tags` before `/agents/{agent_id}`. A test holds the order (test_no_path_of_words_is_hidden...).
     every = (
-        completions, share_links, runs, budgets, tasks, conversations, files, tool_logs, webhook_routes, mcp_routes, tags,
-        openai_models, database_check, drafts, agents, datasets, documents, retrieval, memories, messages, plugin_tools,
+        completions, share_links, runs, budgets, tasks, conversations, files, tool_logs, webhook_routes, mcp_routes,
+        tags, openai_models, database_check, drafts, agents, datasets, documents, retrieval, memories, messages,
+        plugin_tools,
     )  # fmt: skip
     for subject in every:
         api.include_router(subject.router)

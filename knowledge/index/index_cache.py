@@ -110,6 +110,7 @@ class Shelf:
             return kept.alive, kept.segments
 
     def _bring_up_to_date(self, kept: _Kept, tenant_id: UUID, base: Searched) -> None:
+        from knowledge.index import chunk_index
 
         with self._database.transaction() as tx:
             documents = chunks.searchable(tx, tenant_id, base.id)
@@ -147,6 +148,7 @@ class Shelf:
 
     def _read(self, tenant_id: UUID, documents: Mapping[UUID, tuple[int, int]]) -> "Iterable[Segment]":
         """The chunks of documents, a block at a time."""
+        from knowledge.index import chunk_index
 
         generations, sizes = _generations_and_sizes(documents)
         return (chunk_index.segment(block, generations) for block in chunks.read(self._database, tenant_id, sizes))

@@ -29,7 +29,10 @@ from providers.interfaces import Bound, Rows
 DRIVERS = "providers.databases.drivers:DRIVERS"
 """The table of drivers, by module and name; `open_session` takes another one for tests."""
 
-_START = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from providers.databases.session_process import main; main()"
+_START = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
+    "from providers.databases.session_process import main; main()"
+)
 _KEPT_VARIABLES = frozenset({"HOME", "LANG", "LANGUAGE", "LD_LIBRARY_PATH", "PATH", "TMPDIR", "TZ"})
 _KEPT_PREFIXES = ("DB2", "FREETDS", "IBM_DB", "LC_", "ODBC", "PGSSL", "SSL_CERT")
 _ENDED = "The process of the database session ended. The server may have sent what its driver cannot read."

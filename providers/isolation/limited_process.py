@@ -9,7 +9,7 @@ no secrets. Children are started when they are first needed, and end after some 
 
 A tenant never occupies all children: one is always left for the others (`OWNER`).
 
-`limited_process_child.py` is the program that the child runs; both use the frames of `limited_process_wire.py`.
+`limited_process_child.py` is the program that the child runs; both use the frames of `limited_process_frames.py`.
 """
 
 import asyncio
@@ -40,7 +40,10 @@ T = TypeVar("T")
 MIB = 1024 * 1024
 GOODBYE = 5.0  # seconds for threads to end when a pool is closed
 _KEPT_VARIABLES = ("LANG", "LC_ALL", "LC_CTYPE", "PATH", "TMPDIR", "TZ")
-_START = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from providers.isolation.limited_process_child import main; main()"
+_START = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
+    "from providers.isolation.limited_process_child import main; main()"
+)
 
 OWNER: ContextVar[str] = ContextVar("owner", default="")
 """Whose work this is: the tenant's id."""

@@ -25,10 +25,8 @@ TARGETS: Mapping[str, tuple[int, Sequence[str]]] = {
     "guards": (
         10,
         [
-            "providers/http/address_policy.py", "providers/models/billing/budgeted_model.py", "providers/models/billing/cost_estimates.py", "providers/models/limits/gated_wire.py",
-            "providers/http.py", "providers/sql_guard.py",
-            "api/http/auth.py", "api/http/errors.py", "api/http/idempotency.py", "api/http/paging.py", "api/http/uploads.py", "api/http/request_bodies.py",
-            "api/webhooks/security.py",
+            "providers/http/*.py", "providers/models/billing/*.py", "providers/models/limits/gated_wire.py",
+            "components/tools/sql/read_only_rules.py", "api/http/*.py", "api/webhooks/security.py",
         ],
     ),
 }  # fmt: skip

@@ -2,7 +2,8 @@
 
 DSL: `to_email`, `cc_email`, `subject`, `content` (HTML), `smtp_server`, `smtp_port`, `smtp_username`, `email`,
 `password`, `sender_name`. Port 465 speaks TLS from the first byte, every other one STARTTLS. A letter is
-never sent twice on the tool's own account (`delivery.py`, row T15), and its Message-ID is the same in every attempt.
+never sent twice on the tool's own account (`delivery_record.py`, row T15), and its Message-ID is the same in every
+attempt.
 """
 
 import asyncio

@@ -8,7 +8,7 @@ from bench.hops import flame
 ROOT = Path("/srv/easel")
 LINES = (
     "run (threading.py);execute (/srv/easel/worker/tasks.py);send (/v/lib/python3.11/site-packages/redis/client.py) 6",
-    "run (threading.py);execute (/srv/easel/worker/tasks.py);fold (/srv/easel/scheduler/coordinator.py) 3",
+    "run (threading.py);execute (/srv/easel/worker/tasks.py);fold (/srv/easel/scheduler/coordinator/coordinator.py) 3",
     "run (threading.py);execute (/srv/easel/worker/tasks.py);dumps (/usr/lib/python3.11/json/__init__.py) 1",
     "process 7:celery",
 )
@@ -41,13 +41,13 @@ def test_a_step_has_the_time_of_what_it_calls():
 
 
 def test_a_function_that_calls_itself_is_counted_once():
-    stacks = flame.read(["walk (/srv/easel/canvas/graph.py);walk (/srv/easel/canvas/graph.py) 4"], ROOT)
+    stacks = flame.read(["walk (/srv/easel/canvas/graph/canvas.py);walk (/srv/easel/canvas/graph/canvas.py) 4"], ROOT)
 
     assert flame.by_step(stacks) == [("walk (canvas/graph/canvas.py)", 1.0)]
 
 
 def test_the_picture_is_wellformed_and_leaves_out_what_is_too_narrow_to_see():
-    stacks = flame.read([*LINES, "run (threading.py);<lambda> (/srv/easel/worker/loop.py) 9990"], ROOT)
+    stacks = flame.read([*LINES, "run (threading.py);<lambda> (/srv/easel/worker/event_loop.py) 9990"], ROOT)
 
     drawn = ElementTree.fromstring(flame.svg(stacks, "a <worker>"))
 
