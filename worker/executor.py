@@ -15,8 +15,9 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from canvas.outcome import Failed
 from providers.isolation.limited_process import OWNER
+from store.primitives import outcome_codec
 from store.primitives.db_errors import is_outage
-from store.runs import activations, outcome_codec, reports
+from store.runs import activations, reports
 from store.runs.activations import Claim
 from store.runs.reports import Written
 from worker.attempt import Attempting, Means

@@ -25,8 +25,9 @@ from providers.models.types.chat import Usage
 from scheduler.coordinator.coordinator import Coordinator
 from store.db.database import LONGEST_TRANSACTION
 from store.db.transaction import Transaction
+from store.primitives import outcome_codec
 from store.primitives.db_errors import is_outage, took_too_long
-from store.runs import activations, decisions, outcome_codec, reports, run_rows
+from store.runs import activations, decisions, reports, run_rows
 from store.runs.activations import Claim
 from store.runs.decisions import Applied, AsLeft
 from store.runs.new_activations import Own

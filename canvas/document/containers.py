@@ -7,8 +7,8 @@ id that the body speaks of, and leads to every node of the body that no other no
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from canvas.document import edges, references
-from canvas.document.document import Entry
+from canvas.document import references
+from canvas.document.document import Entry, branch_targets, failure_targets
 from canvas.errors import InvalidCanvas
 
 MAX_DEPTH = 32
@@ -75,7 +75,10 @@ def _item(container: Entry, item_class: str, body: Sequence[Entry], taken: Itera
 
 
 def _led_to(member: Entry) -> list[str]:
-    return [*member.downstream, *(target for _, target in (*edges.choices(member.params), *edges.exits(member.params)))]
+    return [
+        *member.downstream,
+        *(target for _, target in (*branch_targets(member.params), *failure_targets(member.params))),
+    ]
 
 
 def _item_id(container: Entry, item_class: str, body: Sequence[Entry], taken: Iterable[str]) -> str:

@@ -6,8 +6,7 @@
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, TypeAlias
 
-from canvas.document import edges
-from canvas.document.document import Document, Entry
+from canvas.document.document import Document, Entry, failure_targets
 from canvas.document.references import ALIASES
 from canvas.graph import container_outputs, uncertain_outcomes
 from canvas.validation.findings import Finding, warning
@@ -42,7 +41,7 @@ def of_failures(entry: Entry) -> Iterator[Finding]:
     """What the author wants when the node fails, where it cannot come to that."""
     params = entry.params
     method, default = params.get("exception_method") or "", params.get("exception_default_value")
-    targets = [target for _, target in edges.exits(params)]
+    targets = [target for _, target in failure_targets(params)]
     if method not in METHODS:
         reason = f"{str(method)[:40]!r} is no way to handle a failure. Use comment, goto or nothing"
         yield warning(entry, "exception_method", "unknown_exception_method", reason)
@@ -75,7 +74,7 @@ def of_branches(document: Document, entry: Entry, ways: list[Way]) -> Iterator[F
     """Edges behind a Switch or Categorize that no branch names: routers go where their branches say, nowhere else."""
     if entry.component not in ROUTERS:
         return
-    exits = {target for _, target in edges.exits(entry.params)}
+    exits = {target for _, target in failure_targets(entry.params)}
     for way in ways:
         is_known = way.target in document.entries and way.target not in exits
         if way.field == "downstream" and not way.is_taken and is_known:

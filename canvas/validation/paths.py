@@ -7,9 +7,8 @@ those that no run ever takes are left out: an edge behind a Switch that no branc
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from canvas.document import edges
 from canvas.document.containers import ITEM_OF
-from canvas.document.document import Entry
+from canvas.document.document import Entry, branch_targets, failure_targets
 
 CONTAINER_OF: Mapping[str, str] = {item: container for container, item in ITEM_OF.items()}
 ROUTERS = frozenset({"Categorize", "Switch"})
@@ -36,7 +35,7 @@ class Circle:
 
 def ways_from(entry: Entry) -> list[Way]:
     """Every way that a node names, those never taken included."""
-    branches = list(edges.choices(entry.params))
+    branches = list(branch_targets(entry.params))
     is_router = entry.component in ROUTERS
     named = {target for _, target in branches}
     ways = [
@@ -45,7 +44,7 @@ def ways_from(entry: Entry) -> list[Way]:
     ]
     ways += [Way(entry.id, field, target) for field, target in branches]
     has_method = bool(entry.params.get("exception_method"))
-    return ways + [Way(entry.id, field, target, has_method) for field, target in edges.exits(entry.params)]
+    return ways + [Way(entry.id, field, target, has_method) for field, target in failure_targets(entry.params)]
 
 
 def items_of(entries: Mapping[str, Entry]) -> dict[str, list[str]]:

@@ -33,8 +33,9 @@ from store.agents.versions import VersionGone
 from store.db.database import Database
 from store.db.transaction import Transaction
 from store.files.large_values import LargeValues, ReadFirst
+from store.primitives import outcome_codec
 from store.primitives.db_errors import is_outage
-from store.runs import activations, decisions, outcome_codec, run_rows, scopes, values
+from store.runs import activations, decisions, run_rows, scopes, values
 from store.runs import reports as report_rows
 from store.runs.activations import Claim
 from store.runs.decisions import Applied, AsLeft

@@ -16,9 +16,9 @@ from sqlalchemy.dialects.postgresql import insert
 from canvas.outcome import LOST, UNKNOWN, UNKNOWN_TEXT, Failed
 from canvas.state.run_state import Report, scope_key
 from store.db.transaction import Later, Transaction
+from store.primitives import outcome_codec
 from store.primitives.db_errors import sqlstate
 from store.primitives.json_codec import encode
-from store.runs import outcome_codec
 from store.runs.activations import HELD, IS, MINE, Claim, place_of
 from store.tables.runs import activations, node_values, turns, variables
 
@@ -103,7 +103,7 @@ HAS_REPORTED = select(activations.c.id).where(activations.c.run_id == bindparam(
 class Written:
     """Everything one report stores."""
 
-    outcome: Mapping[str, Any]  # store/runs/outcome_codec.py
+    outcome: Mapping[str, Any]  # store/primitives/outcome_codec.py
     usage: Mapping[str, int]  # of all attempts that have reported; what this one adds is in the outcome, if it differs
     values: Sequence[Mapping[str, Any]]  # rows of node_values
     variables: Sequence[Mapping[str, Any]]

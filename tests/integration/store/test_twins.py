@@ -28,7 +28,8 @@ from store.agents import conversation_runs
 from store.db.database import Database
 from store.db.transaction import Transaction
 from store.monitoring import queue_probes, sweep_queries
-from store.runs import activations, decisions, events, message_streams, outcome_codec, reports, run_rows, scopes, values
+from store.primitives import outcome_codec
+from store.runs import activations, decisions, events, message_streams, reports, run_rows, scopes, values
 from store.runs.activations import Claim
 from store.runs.decisions import AsLeft
 from store.runs.new_activations import Own, Taker

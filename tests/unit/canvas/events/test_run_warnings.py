@@ -4,7 +4,7 @@ from canvas import budget
 from canvas.events import run_warnings
 from canvas.events.run_warnings import Notice
 from canvas.outcome import Finished
-from store.runs import outcome_codec
+from store.primitives import outcome_codec
 
 
 def test_warnings_of_a_step_are_stored_once_each_and_bounded():

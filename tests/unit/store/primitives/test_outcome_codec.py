@@ -1,7 +1,7 @@
 """An outcome comes back from its column as it went in, but for the values."""
 
 from canvas.outcome import POSTPONED, Failed, Finished, MessageEnd
-from store.runs import outcome_codec
+from store.primitives import outcome_codec
 
 
 def test_the_end_of_a_message_comes_back_whole():
