@@ -16,9 +16,9 @@ from celery.exceptions import Reject, WorkerShutdown
 
 from providers.http.address_policy import Guard
 from providers.interfaces import Services
-from providers.models.chat.retrying_model import Pace
+from providers.models.chat.retrying_model import RetryPolicy
 from providers.models.chat.scripted import Script
-from scheduler.bootstrap import coordinator_of
+from scheduler.bootstrap import build_coordinator
 from scheduler.coordinator.coordinator import Coordinator
 from scheduler.lifecycle.lifecycle import Lifecycle
 from scheduler.messaging.celery_app import ADVANCE, CANARY, EXECUTE, EXTRACT, INGEST, NODES, RUNS, make_app
@@ -27,8 +27,8 @@ from settings import Settings
 from store.db.database import Database
 from store.files.storage import large_values_of
 from store.monitoring import queue_probes
-from worker.bootstrap import worker_of
-from worker.fastpath.inline_tasks import NodeRequest, eager
+from worker.bootstrap import build_worker
+from worker.fastpath.inline_tasks import InlineTaskRequest, thread_continuation
 from worker.runtime import Worker
 
 LONGEST_READ = 0.2  # seconds of one blocking read from Redis, which the end of an engine waits for
@@ -59,7 +59,7 @@ def engine(
     threads: int = 16,
     script: Callable[[UUID], Script | None] = lambda _: None,
     read_file: Callable[[UUID, UUID, Mapping[str, Any], str], str] | None = None,
-    pace: Pace | None = None,
+    pace: RetryPolicy | None = None,
     of_tenant: Callable[[UUID, Services], Services] | None = None,
     guard: Guard | None = None,
 ) -> Generator[Engine]:
@@ -68,7 +68,7 @@ def engine(
     app = make_app(broker, publishers=threads)
     if broker.startswith("redis"):
         app.conf.broker_transport_options["polling_interval"] = LONGEST_READ
-    coordinator = coordinator_of(
+    coordinator = build_coordinator(
         app,
         database_url,
         redis_url,
@@ -81,7 +81,7 @@ def engine(
             settings.files_dir, settings.files_url, settings.s3_endpoint, keeps=settings.values_in_files
         ),
     )
-    worker = worker_of(
+    worker = build_worker(
         settings,
         coordinator,
         redis_url,
@@ -109,7 +109,7 @@ def engine(
 
 def _add_tasks(app: Celery, coordinator: Coordinator, worker: Worker) -> None:
     def execute(run_id: str, activation_id: str) -> None:
-        if not worker.execute(UUID(run_id), UUID(activation_id), eager(worker.execution.eager)):
+        if not worker.execute(UUID(run_id), UUID(activation_id), thread_continuation(worker.execution.eager)):
             raise Reject("The engine goes down.", requeue=True)
 
     def advance(run_id: str) -> None:
@@ -117,7 +117,7 @@ def _add_tasks(app: Celery, coordinator: Coordinator, worker: Worker) -> None:
 
     def canary(sent_at: str) -> None:
         with coordinator.database.transaction() as tx:
-            queue_probes.came_back(tx, NODES, datetime.fromisoformat(sent_at))
+            queue_probes.record_return(tx, NODES, datetime.fromisoformat(sent_at))
 
     def ingest() -> None:
         worker.ingest()
@@ -125,7 +125,7 @@ def _add_tasks(app: Celery, coordinator: Coordinator, worker: Worker) -> None:
     def extract() -> None:
         worker.extract()
 
-    app.task(name=EXECUTE, ignore_result=True, shared=False, Request=NodeRequest)(execute)
+    app.task(name=EXECUTE, ignore_result=True, shared=False, Request=InlineTaskRequest)(execute)
     app.task(name=ADVANCE, ignore_result=True, shared=False)(advance)
     app.task(name=CANARY, ignore_result=True, shared=False)(canary)
     app.task(name=INGEST, ignore_result=True, shared=False)(ingest)

@@ -147,7 +147,7 @@ def count_refused() -> None:
 
 
 def counting() -> dict[str, Callable[..., None]]:
-    """The functions above by what they count, for `scheduler.metrics.Counters`."""
+    """The functions above by what they count, for `scheduler.metrics.Metrics`."""
     return {
         "run": count_run,
         "activation": count_activation,

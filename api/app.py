@@ -40,24 +40,24 @@ from providers.databases.databases import place_of, reached
 from providers.http.address_policy import Guard
 from providers.http.client import Outgoing
 from providers.isolation.limited_process import close_limited_processes
-from providers.models.billing.cost_estimates import Spending
+from providers.models.billing.cost_estimates import CostModel
 from providers.models.billing.prices import Prices, prices_from
 from providers.models.chat.catalogue import Limits
-from providers.models.limits.rate_limiter import Governor
+from providers.models.limits.rate_limiter import RateLimiter
 from providers.models.transport.clients import close_connections
-from providers.models.transport.connect import ModelHosts
+from providers.models.transport.connect import ModelAddressPolicy
 from providers.models.vendors.accounts import accounts_from_toml
-from scheduler.bootstrap import coordinator_of
+from scheduler.bootstrap import build_coordinator
 from scheduler.health.watchdog import BEHIND_WATCHES, LockWatchdog
 from scheduler.lifecycle.lifecycle import Lifecycle
 from scheduler.messaging.celery_app import make_app
-from scheduler.messaging.circuit_breaker import Silence
-from scheduler.messaging.redis_bus import on_a_loop
-from scheduler.messaging.subscriptions import Listening
+from scheduler.messaging.circuit_breaker import CircuitBreaker
+from scheduler.messaging.redis_bus import async_redis
+from scheduler.messaging.subscriptions import EventSubscriptions
 from store.db.database import Database
-from store.files.large_values import NOWHERE
+from store.files.large_values import NO_STORAGE
 from store.files.storage import large_values_of
-from store.primitives.encryption import SealingKey
+from store.primitives.encryption import EncryptionKey
 
 PREFIX = "/api/v1"
 LONGEST_WAIT = 30.0  # seconds that a search waits for the limits of a model's account; its client waits too
@@ -213,8 +213,8 @@ def _from_environment() -> Figures:
 def _edge(figures: Figures) -> Edge:
     broker = make_app(figures.broker_url, publishers=figures.pool)
     folder, bucket = figures.files_dir, (figures.files_url, figures.s3_endpoint)
-    large = large_values_of(folder, *bucket, keeps=False) if folder is not None else NOWHERE
-    coordinator = coordinator_of(
+    large = large_values_of(folder, *bucket, keeps=False) if folder is not None else NO_STORAGE
+    coordinator = build_coordinator(
         broker,
         figures.database_url,
         figures.redis_url,
@@ -229,16 +229,16 @@ def _edge(figures: Figures) -> Edge:
     reading = Database(figures.database_url, pool_size=THREADS, application="easel-streams", large=large)
     streams = Streams(
         Readings(reading, coordinator.versions),
-        Listening(figures.redis_url),
+        EventSubscriptions(figures.redis_url),
         look_every=figures.look_every,
         beat_every=figures.beat_every,
         blobs=large.blobs,
     )
     shared = accounts_from_toml(figures.models_file) if figures.models_file is not None else []
-    sealing_key = SealingKey.of(figures.secret) if figures.secret is not None else None
+    sealing_key = EncryptionKey.of(figures.secret) if figures.secret is not None else None
     database = coordinator.database
-    governor = Governor(on_a_loop(figures.redis_url), Silence(), coordinator.dispatch.counters)
-    hosts = ModelHosts(figures.guard, figures.private_models, figures.model_proxies)
+    governor = RateLimiter(async_redis(figures.redis_url), CircuitBreaker(), coordinator.dispatch.counters)
+    hosts = ModelAddressPolicy(figures.guard, figures.private_models, figures.model_proxies)
     limits = Limits(request_timeout=figures.llm_timeout, hosts=hosts)
     models = TenantModels(
         database,
@@ -246,7 +246,7 @@ def _edge(figures: Figures) -> Edge:
         limits,
         sealing_key,
         governor=governor,
-        spending=Spending(prices_from(figures.prices_file) if figures.prices_file else Prices()),
+        spending=CostModel(prices_from(figures.prices_file) if figures.prices_file else Prices()),
         longest_wait=LONGEST_WAIT,
     )
     return Edge(

@@ -18,14 +18,14 @@ from components import registry
 from knowledge.bases.search import Library
 from knowledge.memory.memories import Memories
 from knowledge.models import Models
-from providers.models.limits.rate_limiter import Governor
+from providers.models.limits.rate_limiter import RateLimiter
 from providers.models.vendors.accounts import Account
-from scheduler.coordinator.version_cache import Versions
+from scheduler.coordinator.version_cache import VersionCache
 from scheduler.lifecycle.lifecycle import Lifecycle
 from store.agents.canvas_secrets import CanvasSecrets
 from store.db.database import Database
 from store.files.blobs import Blobs
-from store.primitives.encryption import SealingKey
+from store.primitives.encryption import EncryptionKey
 
 T = TypeVar("T")
 
@@ -43,12 +43,12 @@ class Edge:
     library: Library  # the knowledge bases of all tenants
     memories: Memories
     models: Models
-    governor: Governor  # of what those are asked
+    governor: RateLimiter  # of what those are asked
     blobs: Blobs | None = None  # uploads and produced documents; None where there is no file storage
     max_body_bytes: int = 1024 * 1024
     shared_accounts: Sequence[Account] = ()  # model accounts of every tenant
     limit_of: Callable[[str], float] = lambda component: inf  # seconds that one attempt of a component may take
-    sealing_key: SealingKey | None = None  # None: nothing secret is kept or read
+    sealing_key: EncryptionKey | None = None  # None: nothing secret is kept or read
     asks_elsewhere: bool = False  # workers ask a search server about what is not the tenant's own
     background: Background = field(default_factory=Background)  # work that outlives its request
 
@@ -62,7 +62,7 @@ class Edge:
         return CanvasSecrets.of(self.sealing_key, tenant_id, canvas_id, registry.secret_fields)
 
     @property
-    def versions(self) -> Versions:
+    def versions(self) -> VersionCache:
         """The versions this process has compiled."""
         return self.lifecycle.coordinator.versions
 

@@ -18,7 +18,7 @@ from api.http import auth
 from api.http.errors import FORBIDDEN, Refused
 from api.http.replies import json_reply
 from store.maintenance import migrate
-from store.primitives.db_errors import trouble
+from store.primitives.db_errors import outage_reason
 
 log = structlog.get_logger()
 router = APIRouter(tags=["health"])
@@ -79,7 +79,7 @@ def _found(name: str, look: Future[str]) -> str:
     if problem is None:
         return look.result()
     log.warning("not_ready", check=name, error=(str(problem).splitlines() or [type(problem).__name__])[0])
-    return trouble(problem)
+    return outage_reason(problem)
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,7 +52,7 @@ class Account:
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class CostEstimate:
     """What a call needs of a measure: it does not begin with less than `least`, and hardly uses more than `most`.
 
     Tokens are estimated, so what earlier calls have used says more; `is_known` where nothing is estimated.
@@ -71,19 +71,19 @@ class Granted:
 
 
 @dataclass(frozen=True, slots=True)
-class Busy:
+class Deferred:
     """The call may begin once others have ended that have reserved what it needs."""
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class Denied:
     """The call must not begin. `asked` is None where nobody knows what it would cost."""
 
     account: Account
     asked: int | None
 
 
-def judge(accounts: Sequence[Account], asks: Mapping[str, Ask]) -> Granted | Busy | Refused:
+def authorize(accounts: Sequence[Account], asks: Mapping[str, CostEstimate]) -> Granted | Deferred | Denied:
     """Whether a call may begin that all of these budgets count for.
 
     A call gets all it may need, or, with nobody else under way, what is left. So only one call at a time can go
@@ -93,17 +93,17 @@ def judge(accounts: Sequence[Account], asks: Mapping[str, Ask]) -> Granted | Bus
     for account in accounts:
         ask = asks.get(account.measure)
         if ask is None:
-            return Refused(account, None)
+            return Denied(account, None)
         if account.spent + ask.least > account.limit:
-            return Refused(account, ask.least)
+            return Denied(account, ask.least)
         room = account.limit - account.spent - account.reserved
         wanted = _wanted(account, ask)
         amounts.append(wanted if room >= wanted else None if account.reserved > 0 else room)
     granted = tuple(amount for amount in amounts if amount is not None)
-    return Granted(granted) if len(granted) == len(amounts) else Busy()
+    return Granted(granted) if len(granted) == len(amounts) else Deferred()
 
 
-def _wanted(account: Account, ask: Ask) -> int:
+def _wanted(account: Account, ask: CostEstimate) -> int:
     """What a call reserves. Until the first one has told what calls use here, few begin at once."""
     if ask.is_known or not ask.most:
         return ask.most
@@ -145,14 +145,14 @@ def is_money(measure: str) -> bool:
     return _CURRENCY.fullmatch(measure) is not None
 
 
-def shown(measure: str, amount: int) -> int | float:
+def display_amount(measure: str, amount: int) -> int | float:
     """An amount in the unit people know: tokens, calls, seconds, or the currency."""
     if measure == SECONDS:
         return amount / 1000
     return float(Decimal(amount) / BILLION) if is_money(measure) else amount
 
 
-def in_words(measure: str, amount: int) -> str:
+def format_amount(measure: str, amount: int) -> str:
     """An amount as it is told: `10,000 tokens`, `0.5 USD`, `90 seconds`."""
     if is_money(measure):
         return f"{(Decimal(amount) / BILLION).normalize():f} {measure}"
@@ -172,14 +172,14 @@ def _refused(field: str, problem: str) -> InvalidRequest:
     return InvalidRequest(f"`{field}` {problem}", field=field)
 
 
-def told_account(account: Account) -> dict[str, Any]:
+def account_json(account: Account) -> dict[str, Any]:
     """A budget as it stands, for machines."""
     return {
         "scope": account.scope,
         **_measured(account.measure),
-        "limit": shown(account.measure, account.limit),
-        "spent": shown(account.measure, account.spent),
-        "reserved": shown(account.measure, account.reserved),
+        "limit": display_amount(account.measure, account.limit),
+        "spent": display_amount(account.measure, account.spent),
+        "reserved": display_amount(account.measure, account.reserved),
     }
 
 
@@ -188,7 +188,7 @@ def _measured(measure: str) -> dict[str, str]:
 
 
 # -- what is told of a refusal ---------------------------------------------------------------------------------------
-def details(refused: Refused, model: str) -> dict[str, Any]:
+def details(refused: Denied, model: str) -> dict[str, Any]:
     """A refused call for machines: whose budget, of what, its limit, what is spent, and what was asked for."""
     account = refused.account
     measure = account.measure
@@ -196,17 +196,17 @@ def details(refused: Refused, model: str) -> dict[str, Any]:
         "code": EXCEEDED,
         "scope": account.scope,
         **_measured(measure),
-        "limit": shown(measure, account.limit),
-        "spent": shown(measure, account.spent),
-        "asked": shown(measure, refused.asked) if refused.asked is not None else None,
+        "limit": display_amount(measure, account.limit),
+        "spent": display_amount(measure, account.spent),
+        "asked": display_amount(measure, refused.asked) if refused.asked is not None else None,
         "model": model,
     }
 
 
-def sentence(refused: Refused, model: str, then: str = "resume the run") -> str:
+def sentence(refused: Denied, model: str, then: str = "resume the run") -> str:
     """A refused call for people: what stopped it, and what to do."""
     account = refused.account
-    limit = in_words(account.measure, account.limit)
+    limit = format_amount(account.measure, account.limit)
     if refused.asked is None:
         return (
             f"{_WHOSE[account.scope]} is {limit}, and what a call of {model} costs in {account.measure} is not known. "
@@ -214,25 +214,25 @@ def sentence(refused: Refused, model: str, then: str = "resume the run") -> str:
             "or limit tokens instead."
         )
     return (
-        f"{_WHOSE[account.scope]} of {limit} is used up. Spent: {in_words(account.measure, account.spent)}; "
-        f"needed for the next call of {model}: {in_words(account.measure, refused.asked)}. "
+        f"{_WHOSE[account.scope]} of {limit} is used up. Spent: {format_amount(account.measure, account.spent)}; "
+        f"needed for the next call of {model}: {format_amount(account.measure, refused.asked)}. "
         f"Raise the budget, and {then}."
     )
 
 
 def out_of_time(limit_ms: int) -> str:
     """Why a run ends that has taken too long."""
-    return f"The run has used up its time of {in_words(SECONDS, limit_ms)}. Start it anew with more."
+    return f"The run has used up its time of {format_amount(SECONDS, limit_ms)}. Start it anew with more."
 
 
 # -- forms of runs that wait for a higher budget ---------------------------------------------------------------------
-def question(called: str, reason: str, told: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
+def budget_form(called: str, reason: str, told: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
     """The form of a node that was stopped before a call: `again` has it go on. `called`: as a question names it."""
     asked = {"type": "options", "name": "Go on", "options": ["again"], "optional": False, "value": None}
     return {called: {**asked, MARK: dict(told)}}, reason
 
 
-def stopped_by(inputs: Mapping[str, Any]) -> Mapping[str, Any] | None:
+def budget_stop(inputs: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """What has stopped the node that shows a form; None for any other form."""
     for field in inputs.values():
         told = cast("Mapping[str, Any]", field).get(MARK) if isinstance(field, Mapping) else None
@@ -249,7 +249,7 @@ OF = "of_"
 """Before the kind of a model that is no chat, and what is counted of it: `of_embedding_tokens`; in the sums too."""
 
 
-def told_usage(usage: Mapping[str, int]) -> dict[str, Any]:
+def usage_json(usage: Mapping[str, int]) -> dict[str, Any]:
     """Stored usage as it is shown: money by currency; `unpriced_calls` says that calls are not in it.
 
     `kinds` has what of all this did not come of chat: {"embedding": {"calls": 1, "tokens": 7}}.
@@ -264,7 +264,9 @@ def told_usage(usage: Mapping[str, int]) -> dict[str, Any]:
     if kinds:
         told["kinds"] = kinds
     costs = {
-        name.removeprefix(COST): shown(name.removeprefix(COST), n) for name, n in usage.items() if name.startswith(COST)
+        name.removeprefix(COST): display_amount(name.removeprefix(COST), n)
+        for name, n in usage.items()
+        if name.startswith(COST)
     }
     if costs:
         told["cost"] = costs

@@ -34,7 +34,7 @@ class Finished:
 
 
 @dataclass(frozen=True, slots=True)
-class Chose:
+class Routed:
     """A router's choice: only the edges to these nodes are taken."""
 
     to: tuple[str, ...]
@@ -42,7 +42,7 @@ class Chose:
 
 
 @dataclass(frozen=True, slots=True)
-class Expanded:
+class ContainerOpened:
     """A container opens its body. `count` is the number of items, None for a Loop; `concurrency` items side by side."""
 
     count: int | None = None
@@ -51,14 +51,14 @@ class Expanded:
 
 
 @dataclass(frozen=True, slots=True)
-class Repeated:
+class NextIteration:
     """An item visit starts another pass of the body."""
 
     outputs: Outputs = field(default_factory=dict[str, Any])
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
+class ContainerExited:
     """An item visit (or an ExitLoop) ends its container. `container` is stored as the container's outputs."""
 
     outputs: Outputs = field(default_factory=dict[str, Any])
@@ -66,7 +66,7 @@ class Left:
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class WaitingForInput:
     """The node asks a person. `inputs` are the open fields (name -> schema with value null), `tips` the prompt."""
 
     inputs: Mapping[str, Any]
@@ -75,7 +75,7 @@ class Waiting:
 
 
 LOST = "worker_lost"
-UNKNOWN = "unknown_outcome"
+UNKNOWN_OUTCOME = "unknown_outcome"
 """Codes of failures that are reported in a lost worker's name: nothing is stored beside them."""
 OVER_BUDGET = "budget_exceeded"
 """The code of an attempt that has ended before a call of a model that no budget allows: it may go on later."""
@@ -107,12 +107,12 @@ class Failed:
     @property
     def is_unknown(self) -> bool:
         """Whether the attempt may have acted, and nobody knows (canvas/graph/uncertain_outcomes.py)."""
-        return self.code == UNKNOWN
+        return self.code == UNKNOWN_OUTCOME
 
     @property
     def leaves_nothing(self) -> bool:
         """Whether no values lie beside the report."""
-        return self.retryable or self.code in (LOST, UNKNOWN, OVER_BUDGET)
+        return self.retryable or self.code in (LOST, UNKNOWN_OUTCOME, OVER_BUDGET)
 
 
-Outcome: TypeAlias = Finished | Chose | Expanded | Repeated | Left | Waiting | Failed
+Outcome: TypeAlias = Finished | Routed | ContainerOpened | NextIteration | ContainerExited | WaitingForInput | Failed

@@ -15,17 +15,17 @@ import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
 from canvas import budget
-from canvas.budget import Ask, Busy, Granted, Refused
+from canvas.budget import CostEstimate, Deferred, Denied, Granted
 from canvas.errors import ModelError
 from providers.models.billing.budgeted_model import BudgetedModel
-from providers.models.billing.cost_estimates import Spending, amounts_of, asked_of
-from providers.models.billing.metering import LONGEST_WAIT, Payer
+from providers.models.billing.cost_estimates import CostModel, amounts_of, asked_of
+from providers.models.billing.metering import LONGEST_WAIT, BillingContext
 from providers.models.billing.prices import Price
 from providers.models.types.chat import ChatModel, ModelSpec, Usage
 from store.db.database import Database
 from store.primitives.db_errors import is_outage
 from store.tenants import budgets
-from store.tenants.budgets import Kept
+from store.tenants.budgets import BudgetRow
 
 log = structlog.get_logger()
 
@@ -37,7 +37,7 @@ MOST_LOOKS = 300  # after which it is refused
 class Spent:
     """What was spent for a call before it began."""
 
-    kept: Sequence[Kept]
+    kept: Sequence[BudgetRow]
     amounts: Sequence[int]
 
 
@@ -47,23 +47,23 @@ class TenantPurse:
 
     tenant_id: UUID
     database: Database
-    spending: Spending
+    spending: CostModel
 
     async def is_limited(self) -> bool:
         return True
 
-    async def reserve(self, spec: ModelSpec, asks: Mapping[str, Ask], price: Price | None) -> Spent | None:
+    async def reserve(self, spec: ModelSpec, asks: Mapping[str, CostEstimate], price: Price | None) -> Spent | None:
         """Spend what a call may need; None if no limit counts for it. Raises ModelError if it must not begin."""
         for _ in range(MOST_LOOKS):
             kept, verdict = await asyncio.to_thread(self._try, asks, price)
             match verdict:
                 case Granted(amounts):
                     return Spent(kept, amounts) if kept else None
-                case Refused():
+                case Denied():
                     log.info("budget_refused", scope=verdict.account.scope, measure=verdict.account.measure)
                     told = budget.sentence(verdict, spec.id, "try again")
                     raise ModelError(told, kind=budget.EXCEEDED.upper(), **budget.details(verdict, spec.id))
-                case Busy():
+                case Deferred():
                     await self.spending.sleep(PAUSE)
         told = f"Calls under way take all of the tenant's budgets. None of {spec.id} fits beside them."
         raise ModelError(told, retryable=True)
@@ -73,12 +73,14 @@ class TenantPurse:
         settling = asyncio.to_thread(self._settle, reservation, amounts_of(usage))
         await asyncio.shield(asyncio.ensure_future(settling))
 
-    def _try(self, asks: Mapping[str, Ask], price: Price | None) -> tuple[list[Kept], Granted | Busy | Refused]:
+    def _try(
+        self, asks: Mapping[str, CostEstimate], price: Price | None
+    ) -> tuple[list[BudgetRow], Granted | Deferred | Denied]:
         today = self.spending.now().astimezone(UTC).date()
         with self.database.transaction() as tx:
-            kept = budgets.open_for_tenant(tx, self.tenant_id, today)
+            kept = budgets.lock_for_tenant(tx, self.tenant_id, today)
             accounts = [each.account for each in kept]
-            verdict = budget.judge(accounts, asked_of(accounts, asks, price))
+            verdict = budget.authorize(accounts, asked_of(accounts, asks, price))
             if isinstance(verdict, Granted) and kept:
                 budgets.spend(tx, self.tenant_id, kept, verdict.amounts)
         return kept, verdict
@@ -96,12 +98,12 @@ class TenantPurse:
 
 
 def payer_of(
-    tenant_id: UUID, database: Database, spending: Spending | None = None, longest: float = LONGEST_WAIT
-) -> Payer:
+    tenant_id: UUID, database: Database, spending: CostModel | None = None, longest: float = LONGEST_WAIT
+) -> BillingContext:
     """Who pays for what no run asks for; `longest` is how many seconds a request may wait for its turn."""
-    purse = TenantPurse(tenant_id, database, spending or Spending())
+    purse = TenantPurse(tenant_id, database, spending or CostModel())
 
     def paid(model: ChatModel) -> ChatModel:
         return BudgetedModel(model, purse)
 
-    return Payer(purse=purse, chat=paid, longest=longest)
+    return BillingContext(purse=purse, chat=paid, longest=longest)

@@ -6,18 +6,18 @@ from typing import Protocol
 from uuid import UUID
 
 from knowledge.billing import payer_of
-from providers.models.billing.cost_estimates import Spending
-from providers.models.billing.metering import LONGEST_WAIT, Meter, PaidModel
+from providers.models.billing.cost_estimates import CostModel
+from providers.models.billing.metering import LONGEST_WAIT, Meter, MeteredModel
 from providers.models.billing.prices import PricedModel
 from providers.models.chat.catalogue import Limits, open_chat, resolve
 from providers.models.embeddings.factory import EMBEDDING, RERANK, Embedder, Reranker, open_embedder, open_reranker
-from providers.models.limits.gated_wire import Gate
-from providers.models.limits.rate_limiter import Governor
+from providers.models.limits.gated_wire import RateLimitGate
+from providers.models.limits.rate_limiter import RateLimiter
 from providers.models.types.chat import ChatModel, ModelSpec
-from providers.models.types.rate_limits import Rates
+from providers.models.types.rate_limits import RateLimits
 from providers.models.vendors.accounts import Account, AccountModel
 from store.db.database import Database
-from store.primitives.encryption import SealingKey
+from store.primitives.encryption import EncryptionKey
 from store.tenants import model_accounts
 from store.tenants.model_accounts import AccountRow
 
@@ -66,7 +66,7 @@ def accounts_in(rows: Sequence[AccountRow], tenant_id: UUID) -> list[Account]:
             models={name: AccountModel.model_validate(model) for name, model in row.models.items()},
             status=row.status,
             extra=row.extra,
-            rates=Rates.among(row.extra),
+            rates=RateLimits.among(row.extra),
             owner=str(tenant_id),
         )
         for row in rows
@@ -84,10 +84,10 @@ class TenantModels:
         database: Database,
         shared: Sequence[Account],
         limits: Limits,
-        sealing_key: SealingKey | None,
+        sealing_key: EncryptionKey | None,
         *,
-        governor: Governor | None = None,
-        spending: Spending | None = None,
+        governor: RateLimiter | None = None,
+        spending: CostModel | None = None,
         longest_wait: float = LONGEST_WAIT,
     ) -> None:
         self._database = database
@@ -95,14 +95,14 @@ class TenantModels:
         self._limits = limits
         self._sealing_key = sealing_key
         self._governor = governor
-        self._spending = spending or Spending()
+        self._spending = spending or CostModel()
         self._longest_wait = longest_wait
 
     async def open(self, tenant_id: UUID, llm_id: str, kind: str = "chat") -> ChatModel:
         spec = resolve(llm_id, await self._accounts(tenant_id), kind=kind)
         model = open_chat(spec, self._limits, gate=self._gate(tenant_id, spec))
         payer = payer_of(tenant_id, self._database, self._spending, self._longest_wait)
-        return PaidModel(PricedModel(model, self._spending.prices.of(spec)), payer)
+        return MeteredModel(PricedModel(model, self._spending.prices.of(spec)), payer)
 
     async def embedder(self, tenant_id: UUID, llm_id: str) -> Embedder:
         spec = resolve(llm_id, await self._accounts(tenant_id), kind=EMBEDDING)
@@ -125,5 +125,5 @@ class TenantModels:
     async def _accounts(self, tenant_id: UUID) -> Sequence[Account]:
         return await asyncio.to_thread(self.accounts, tenant_id)
 
-    def _gate(self, tenant_id: UUID, spec: ModelSpec) -> Gate | None:
+    def _gate(self, tenant_id: UUID, spec: ModelSpec) -> RateLimitGate | None:
         return self._governor.gate(spec.paced, str(tenant_id)) if self._governor and spec.paced else None

@@ -36,7 +36,9 @@ def chosen(entries: Iterable[str], look: Callable[[list[UUID], list[str]], Seque
 
 def there(tx: Transaction, tenant_id: UUID, named: Sources) -> Sources:
     """Those of the sources that are the tenant's. Kinds that nobody names are not looked up."""
-    bases = chosen(named.datasets, lambda ids, names: knowledge_bases.named(tx, tenant_id, ids, names) if names else [])
+    bases = chosen(
+        named.datasets, lambda ids, names: knowledge_bases.find_by_name(tx, tenant_id, ids, names) if names else []
+    )
     kept = chosen(named.memories, lambda ids, names: memories.named(tx, tenant_id, ids, names) if names else [])
     ids = {entry: found for entry in named.servers if (found := _id_of(entry)) is not None}
     registered = mcp_servers.registered(tx, tenant_id, list(ids.values())) if ids else set[UUID]()

@@ -14,8 +14,8 @@ from uuid import UUID
 from canvas.errors import ToolError
 from knowledge.bases.search import Library, Wanted
 from knowledge.memory.memories import Looked, Memories
-from providers.interfaces import Retriever, Search
-from store.knowledge.memory_messages import Whose
+from providers.interfaces import RetrievalQuery, Retriever
+from store.knowledge.memory_messages import MessageScope
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class TenantRetriever:
     memories: Memories
     remote: Retriever | None = None
 
-    async def search(self, search: Search) -> Mapping[str, Any]:
+    async def search(self, search: RetrievalQuery) -> Mapping[str, Any]:
         """{"chunks", "doc_aggs"}, the nearest first. Raises ToolError, ModelError."""
         if search.memory_ids:
             return {"chunks": await self._in_memories(search), "doc_aggs": []}
@@ -43,7 +43,7 @@ class TenantRetriever:
             found = await _all(*asking)
         return found[0] if len(found) == 1 else _merged(found, int(search.options["top_n"]))
 
-    async def _in_memories(self, search: Search) -> list[Mapping[str, Any]]:
+    async def _in_memories(self, search: RetrievalQuery) -> list[Mapping[str, Any]]:
         own = await self.memories.named(self.tenant_id, search.memory_ids)
         others = [entry for entry in search.memory_ids if entry not in own]
         if others and self.remote is None:
@@ -57,7 +57,7 @@ class TenantRetriever:
         return _in_turns(told, there)[: int(search.options["top_n"])]
 
 
-def looked_of(search: Search) -> Looked:
+def looked_of(search: RetrievalQuery) -> Looked:
     """A node's question to memories, with its parameters by name."""
     given = search.options
     return Looked(
@@ -65,11 +65,11 @@ def looked_of(search: Search) -> Looked:
         threshold=float(given.get("similarity_threshold", 0.2)),
         by_words=float(given.get("keywords_similarity_weight", 0.5)),
         most=int(given.get("top_n", 8)),
-        whose=Whose(user_id=str(given.get("user_id") or "")),
+        whose=MessageScope(user_id=str(given.get("user_id") or "")),
     )
 
 
-def wanted_of(search: Search) -> Wanted:
+def wanted_of(search: RetrievalQuery) -> Wanted:
     """A node's question, with its parameters by name."""
     given = search.options
     return Wanted(

@@ -31,7 +31,7 @@ REPEATABLE = frozenset({Code.RATE_LIMIT_EXCEEDED, Code.SERVER_ERROR, Code.TIMEOU
 """Codes of failures that the same request may not meet a second time."""
 
 
-class CallFailed(Exception):
+class ProviderError(Exception):
     """One request to a provider failed. The layer above sends it again or ends the answer with an ErrorDelta."""
 
     def __init__(self, code: Code, detail: str, retry_after: float | None = None) -> None:
@@ -136,10 +136,10 @@ def failure(
     status: int | None = None,
     names: Sequence[object] = (),
     retry_after: float | None = None,
-) -> CallFailed:
+) -> ProviderError:
     """A CallFailed with the code that fits; overlong messages (a proxy's HTML page) are cut."""
     detail = " ".join(message.split()) if len(message) > _LONGEST_DETAIL else message.strip()
-    return CallFailed(classify(message, status, names), detail[:_LONGEST_DETAIL], retry_after)
+    return ProviderError(classify(message, status, names), detail[:_LONGEST_DETAIL], retry_after)
 
 
 def refuses_tools(message: str) -> bool:

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from canvas.errors import ToolError
 from providers.http.address_policy import Guard
-from providers.models.types.rate_limits import VendorPace
+from providers.models.types.rate_limits import VendorRateLimit
 
 MOST_BYTES = 16 * 1024 * 1024  # of one reply, unless the caller says otherwise
 
@@ -41,7 +41,7 @@ class Call:
     proxy: str | None = None
     trusted: bool = False
     most_bytes: int = MOST_BYTES
-    pace: VendorPace | None = None
+    pace: VendorRateLimit | None = None
     as_browser: bool = False
 
 
@@ -86,7 +86,7 @@ class Streaming(Http, Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Search:
+class RetrievalQuery:
     """A question to knowledge bases or memories (tools 6); `options` has the node's other parameters by name."""
 
     question: str
@@ -98,7 +98,7 @@ class Search:
 class Retriever(Protocol):
     """Searches knowledge bases."""
 
-    async def search(self, search: Search) -> Mapping[str, Any]:
+    async def search(self, search: RetrievalQuery) -> Mapping[str, Any]:
         """{"chunks": [chunk], "doc_aggs": [agg]}, best first, keys as in tools 6."""
         ...
 
@@ -166,7 +166,7 @@ class Rows:
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
+class BoundStatement:
     """A statement whose values are sent apart from its text: one between every two `parts`."""
 
     parts: tuple[str, ...]
@@ -176,7 +176,7 @@ class Bound:
 class Connection(Protocol):
     """A session that may only read, for one caller at a time."""
 
-    async def execute(self, sql: str | Bound, most_rows: int) -> Rows:
+    async def execute(self, sql: str | BoundStatement, most_rows: int) -> Rows:
         """Carry out one statement. Raises ToolError in the server's words; the session goes on after it."""
         ...
 

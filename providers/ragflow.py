@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from canvas.errors import HttpFailed, ToolError
-from providers.interfaces import Call, Http, Reply, Search
+from providers.interfaces import Call, Http, Reply, RetrievalQuery
 
 SECONDS = 60.0  # of one request; the node's own limit is usually shorter
 TRIES = 3
@@ -44,11 +44,11 @@ class RagflowServer:
         self._headers = {"Authorization": f"Bearer {api_key}"}
         self._pause = pause
 
-    async def search(self, search: Search) -> Mapping[str, Any]:
+    async def search(self, search: RetrievalQuery) -> Mapping[str, Any]:
         """{"chunks", "doc_aggs"}, best first. Raises ToolError in the server's words."""
         return await (self._in_memories(search) if search.memory_ids else self._in_datasets(search))
 
-    async def _in_datasets(self, search: Search) -> Mapping[str, Any]:
+    async def _in_datasets(self, search: RetrievalQuery) -> Mapping[str, Any]:
         options = search.options
         names: set[str] = set(options.get("may_be_names") or ())
         ids = [await self._id_of(each) if each in names else each for each in search.dataset_ids]
@@ -79,7 +79,7 @@ class RagflowServer:
             "doc_aggs": _objects(aggregates),
         }
 
-    async def _in_memories(self, search: Search) -> Mapping[str, Any]:
+    async def _in_memories(self, search: RetrievalQuery) -> Mapping[str, Any]:
         options = search.options
         asked: dict[str, Any] = {
             "query": search.question,

@@ -8,17 +8,17 @@ from celery import Celery
 
 from canvas.errors import ExecutorError
 from scheduler.coordinator.coordinator import Coordinator
-from scheduler.coordinator.version_cache import Versions
+from scheduler.coordinator.version_cache import VersionCache
 from scheduler.messaging.dispatch import Dispatch
 from scheduler.messaging.redis_bus import Bus
-from scheduler.metrics import Counters
+from scheduler.metrics import Metrics
 from store.db.database import Database
-from store.files.large_values import NOWHERE, LargeValues
+from store.files.large_values import NO_STORAGE, LargeValues
 
 log = structlog.get_logger()
 
 
-def coordinator_of(
+def build_coordinator(
     app: Celery,
     database_url: str,
     redis_url: str,
@@ -28,16 +28,16 @@ def coordinator_of(
     form_expiry: timedelta,
     max_running: int,
     max_activations: int,
-    counters: Counters | None = None,
+    counters: Metrics | None = None,
     plans_once: bool = True,
-    large: LargeValues = NOWHERE,
+    large: LargeValues = NO_STORAGE,
 ) -> Coordinator:
     """A coordinator with a pool, a sender and a bus of its own; where people ask for lists it plans for each."""
     is_one_redis = app.conf.broker_url == redis_url  # what else a broker may be, only kombu knows: RabbitMQ, Sentinel
     return Coordinator(
         Database(database_url, pool_size=pool_size, application=application, plans_once=plans_once, large=large),
         Dispatch(app, Bus(redis_url), counters, is_broker=is_one_redis, is_straight=is_one_redis),
-        Versions(),
+        VersionCache(),
         form_expiry=form_expiry,
         max_running=max_running,
         max_activations=max_activations,

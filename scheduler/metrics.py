@@ -10,7 +10,7 @@ def _nothing(*_: Any) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Counters:
+class Metrics:
     """run(status) · activation(component, outcome) · model_error(component) · lost(attempts) · fold(seconds)
     · canary(seconds) · refusal(scope, measure) · and of calls to models with a limit: waited() · postponed()
     · refused()

@@ -12,15 +12,15 @@ from sqlalchemy.exc import SQLAlchemyError
 
 import settings
 import telemetry
-from scheduler.bootstrap import coordinator_of
+from scheduler.bootstrap import build_coordinator
 from scheduler.coordinator.coordinator import Coordinator
-from scheduler.health.broker_probe import GOODBYE, Hearing
-from scheduler.health.watchdog import BEHIND_WATCHES, LockWatchdog, give_up
+from scheduler.health.broker_probe import QUEUE_DELETE_TIMEOUT, BrokerProbe
+from scheduler.health.watchdog import BEHIND_WATCHES, LockWatchdog, exit_for_restart
 from scheduler.lifecycle.lifecycle import Lifecycle
 from scheduler.lifecycle.start_messages import carry_out, read
 from scheduler.messaging.celery_app import ADVANCE, START, make_app, take_ahead
 from scheduler.messaging.celery_startup import connect_start
-from scheduler.metrics import Counters
+from scheduler.metrics import Metrics
 from store.files.storage import large_values_of
 from store.primitives.db_errors import is_outage
 
@@ -34,7 +34,7 @@ _database_url, _redis_url, _broker_url = _settings.servers()
 
 app = make_app(_broker_url, publishers=_settings.scheduler_threads)
 take_ahead(app, _settings.scheduler_threads)
-_counters = Counters(**telemetry.counting())
+_counters = Metrics(**telemetry.counting())
 _lock_watchdog = LockWatchdog(_settings.deaf_after.total_seconds() + BEHIND_WATCHES)
 _coordinator: Coordinator | None = None
 
@@ -43,7 +43,7 @@ def coordinator() -> Coordinator:
     """This process's coordinator, put together at its first task (so after any fork)."""
     global _coordinator
     if _coordinator is None:
-        _coordinator = coordinator_of(
+        _coordinator = build_coordinator(
             app,
             _database_url,
             _redis_url,
@@ -111,10 +111,10 @@ def _stop(**_: Any) -> None:
 
 
 def _ends(reason: str) -> None:
-    give_up(reason, _hearing.forget_queue, within=GOODBYE)
+    exit_for_restart(reason, _hearing.forget_queue, within=QUEUE_DELETE_TIMEOUT)
 
 
-_hearing = Hearing(
+_hearing = BrokerProbe(
     app,
     every=_settings.canary_every.total_seconds(),
     deaf_after=_settings.deaf_after.total_seconds(),

@@ -18,9 +18,18 @@ from typing import Any, TypeAlias
 from uuid import UUID
 
 from canvas.document.document import Document, Entry
-from canvas.graph.canvas import Canvas, Kind, compile_canvas
-from canvas.outcome import Chose, Expanded, Failed, Finished, Left, Outcome, Repeated, Waiting
-from canvas.state.order_key import Place
+from canvas.graph.canvas import Canvas, NodeKind, compile_canvas
+from canvas.outcome import (
+    ContainerExited,
+    ContainerOpened,
+    Failed,
+    Finished,
+    NextIteration,
+    Outcome,
+    Routed,
+    WaitingForInput,
+)
+from canvas.state.order_key import OrderKey
 from canvas.state.run_state import Report, RunState, RunStatus, Scope, ScopeKey, activation_id
 
 RUN_ID = UUID("01890000-0000-7000-8000-000000000001")
@@ -111,7 +120,7 @@ def default(text: str) -> Params:
 # -- single decisions ------------------------------------------------------------------------------------------------
 def running(canvas: Canvas, *, live: Sequence[str] = (), reached: Sequence[str] = (), **scope: Any) -> RunState:
     """A run in whose outermost scope these nodes are alive, and these reached, all in wave 1."""
-    places = {canvas.numbers[node]: Place(1) for node in (*live, *reached)}
+    places = {canvas.numbers[node]: OrderKey(1) for node in (*live, *reached)}
     alive = {number: places[number] for number in (canvas.numbers[node] for node in live)}
     top = Scope(
         key=TOP,
@@ -126,7 +135,7 @@ def running(canvas: Canvas, *, live: Sequence[str] = (), reached: Sequence[str] 
 
 def report(node: str, outcome: Outcome, *, scope: ScopeKey = TOP, ordinal: int = 0, **more: Any) -> Report:
     """What a node of wave 1 reports."""
-    told = {"place": Place(1), **more}
+    told = {"place": OrderKey(1), **more}
     return Report(activation_id(RUN_ID, node, scope, ordinal), node, scope, ordinal, outcome=outcome, **told)
 
 
@@ -149,7 +158,7 @@ class At:
         return self.scope[-1][2] if self.scope else 0
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> NodeKind:
         return self.canvas.node(self.node).kind
 
 
@@ -174,25 +183,25 @@ def usual(at: At) -> Outcome:
     """What a node of its kind does if nothing is said: a router takes its first edge, a container runs two passes."""
     node = at.canvas.node(at.node)
     match at.kind:
-        case Kind.ITERATION:
-            return Expanded(count=2)
-        case Kind.LOOP:
-            return Expanded()
-        case Kind.ITERATION_ITEM | Kind.LOOP_ITEM:
-            return Repeated() if at.item < (2 if at.count is None else at.count) else Left()
-        case Kind.EXIT_LOOP:
-            return Left()
-        case Kind.FORM if not at.answered:
-            return Waiting(inputs={at.node: {"type": "line"}}, tips=at.node)
+        case NodeKind.ITERATION:
+            return ContainerOpened(count=2)
+        case NodeKind.LOOP:
+            return ContainerOpened()
+        case NodeKind.ITERATION_ITEM | NodeKind.LOOP_ITEM:
+            return NextIteration() if at.item < (2 if at.count is None else at.count) else ContainerExited()
+        case NodeKind.EXIT_LOOP:
+            return ContainerExited()
+        case NodeKind.FORM if not at.answered:
+            return WaitingForInput(inputs={at.node: {"type": "line"}}, tips=at.node)
         case _ if node.component == "Switch":
             return chose(*(at.canvas.nodes[number].id for number in node.downstream[:1]))
         case _:
             return Finished()
 
 
-def chose(*nodes: str) -> Chose:
+def chose(*nodes: str) -> Routed:
     """A router takes the edges to these nodes."""
-    return Chose(to=nodes)
+    return Routed(to=nodes)
 
 
 def failed(error: str = "broken", *, retryable: bool = False) -> Failed:
@@ -200,14 +209,14 @@ def failed(error: str = "broken", *, retryable: bool = False) -> Failed:
     return Failed(error, retryable=retryable)
 
 
-def items(count: int, *, at_once: int = 1) -> Expanded:
+def items(count: int, *, at_once: int = 1) -> ContainerOpened:
     """An Iteration over so many items."""
-    return Expanded(count=count, concurrency=at_once)
+    return ContainerOpened(count=count, concurrency=at_once)
 
 
 def rounds(count: int) -> Script:
     """The item node of a Loop that runs its body so often."""
-    return lambda at: Repeated() if at.item < count else Left()
+    return lambda at: NextIteration() if at.item < count else ContainerExited()
 
 
 def lost_once(at: At) -> Outcome:

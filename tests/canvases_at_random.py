@@ -13,8 +13,8 @@ from typing import Any
 from hypothesis import strategies as st
 
 from canvas.document.document import Document, Entry
-from canvas.graph.canvas import Canvas, Kind, Node, compile_canvas
-from canvas.outcome import Expanded, Outcome, Repeated
+from canvas.graph.canvas import Canvas, Node, NodeKind, compile_canvas
+from canvas.outcome import ContainerOpened, NextIteration, Outcome
 from tests.builders import At, Params, chose, component_of, default, failed, goto, usual
 
 PLAIN_KINDS = ("step", "step", "step", "talk", "talk", "model", "say", "pick")  # talk: a model and its Message
@@ -112,12 +112,12 @@ class Dice:
         caught = node.failure.is_heard or node.failure.leads_elsewhere
         if at.attempt == 1 and self._roll(at, "lost") < 8:
             return failed("lease lost", retryable=True)
-        if self._roll(at, "fails") < (30 if caught else self.fatal) and node.kind is not Kind.BEGIN:
+        if self._roll(at, "fails") < (30 if caught else self.fatal) and node.kind is not NodeKind.BEGIN:
             return failed(f"{at.node} is broken")
-        if node.kind is Kind.ITERATION:
-            return Expanded(self._roll(at, "items") % 4, node.params.get("max_concurrency") or 1)
-        if node.kind is Kind.LOOP_ITEM and at.item < self._roll(at, "rounds", of=at.scope[:-1]) % 3:
-            return Repeated()
+        if node.kind is NodeKind.ITERATION:
+            return ContainerOpened(self._roll(at, "items") % 4, node.params.get("max_concurrency") or 1)
+        if node.kind is NodeKind.LOOP_ITEM and at.item < self._roll(at, "rounds", of=at.scope[:-1]) % 3:
+            return NextIteration()
         if node.component == "Switch":
             back = {end for tail, end in at.canvas.reach.back if tail == node.number and at.visit >= MOST_ROUNDS}
             taken = (at.canvas.nodes[number].id for number in node.downstream if number not in back)

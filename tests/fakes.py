@@ -118,13 +118,13 @@ class FakeContext:
         return "".join(self.pieces)
 
     def lookup(self, expression: str) -> Any:
-        ref = references.pointer(expression)
+        ref = references.parse_reference(expression)
         if ref.is_alias and ref.root in self.aliases:
             return self.aliases[ref.root]
         if ref.node is None and ref.root in self.globals:
             return self.globals[ref.root]
         if ref.node is not None and (ref.node in self.values or ref.node in self.components):
-            return references.walk(self.values.get(ref.node, {}).get(ref.root, ""), ref.path)
+            return references.get_path(self.values.get(ref.node, {}).get(ref.root, ""), ref.path)
         raise UnresolvedReference(f"Can't find variable: '{ref.expression}'")
 
     def is_reference(self, text: str) -> bool:

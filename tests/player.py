@@ -15,11 +15,11 @@ from uuid import UUID
 
 from canvas.events.run_events import MESSAGE_END, NODE_FINISHED, NODE_STARTED, Event
 from canvas.graph.canvas import Canvas
-from canvas.outcome import Expanded, Failed, Finished, Outcome, Waiting
-from canvas.routing.decide import begin, conclude, decide, resume
+from canvas.outcome import ContainerOpened, Failed, Finished, Outcome, WaitingForInput
+from canvas.routing.decide import begin, decide, finish_stopping, resume
 from canvas.routing.decision import Decision
 from canvas.state.checkpoint import fill_run, run_to_json, scope_from_json, scope_to_json
-from canvas.state.order_key import Place
+from canvas.state.order_key import OrderKey
 from canvas.state.run_state import (
     ACTIVATION_MOVES,
     RUN_MOVES,
@@ -46,7 +46,7 @@ class Row:
     node: str
     scope: ScopeKey
     ordinal: int
-    place: Place
+    place: OrderKey
     limits: tuple[tuple[str, int], ...]
     turn: UUID | None
     status: Status
@@ -250,7 +250,7 @@ class Player:
             strikes=row.strikes,
             turn=row.turn,
             retake=row.node in self.retakes,
-            spoke=row.turn is not None and isinstance(outcome, Failed | Waiting) and "spoke" in outcome.outputs,
+            spoke=row.turn is not None and isinstance(outcome, Failed | WaitingForInput) and "spoke" in outcome.outputs,
         )
 
     def _count(self, scope: ScopeKey) -> int | None:
@@ -258,7 +258,7 @@ class Player:
             return None
         node, ordinal, _ = scope[-1]
         outcome = self.row(node, scope[:-1], ordinal).outcome
-        return outcome.count if isinstance(outcome, Expanded) else None
+        return outcome.count if isinstance(outcome, ContainerOpened) else None
 
     def load(self, reports: Sequence[Report] | None = None) -> RunState:
         """The state as the coordinator loads it: all scopes, or those that reports name and those around them."""
@@ -332,7 +332,7 @@ class Player:
         counted = (state.live, state.queued)
         state.live = sum(row.status in BUSY for row in self.alive.values())
         state.queued = sum(row.status is Status.QUEUED for row in self.alive.values())
-        decision = conclude(self.canvas, state, state.live + state.queued)
+        decision = finish_stopping(self.canvas, state, state.live + state.queued)
         if decision.is_over or counted != (state.live, state.queued):
             self._apply(decision)
 

@@ -20,44 +20,44 @@ from canvas.document.references import Ref
 from canvas.document.secret_fields import Place
 from canvas.errors import AttemptStopped, BudgetExceeded, ExecutorError, NodeFailure
 from canvas.graph.canvas import Node
-from canvas.outcome import OVER_BUDGET, POSTPONED, UNKNOWN, UNKNOWN_TEXT, Failed, Finished, Outcome
+from canvas.outcome import OVER_BUDGET, POSTPONED, UNKNOWN_OUTCOME, UNKNOWN_TEXT, Failed, Finished, Outcome
 from components import registry, tools
 from components.base import Component, Effect
 from components.nodes.flow import message
 from components.text.extraction.file_texts import UnreadFile
 from providers.interfaces import Services
-from providers.models.billing.cost_estimates import Spending
-from providers.models.billing.metering import charge
-from providers.models.limits.rate_limiter import Governor, VendorTurns
+from providers.models.billing.cost_estimates import CostModel
+from providers.models.billing.metering import set_billing_context
+from providers.models.limits.rate_limiter import RateLimiter, VendorLimiter
 from providers.models.types.chat import Usage
 from scheduler.coordinator.coordinator import Coordinator
 from scheduler.coordinator.version_cache import Compiled
-from scheduler.messaging.redis_bus import Pieces
+from scheduler.messaging.redis_bus import TextDeltaPublisher
 from store.agents import canvas_secrets
 from store.agents.canvas_secrets import CanvasSecrets
 from store.db.transaction import Transaction
 from store.files.blobs import Blobs
 from store.primitives.db_errors import is_outage
-from store.primitives.encryption import CannotUnseal, SealingKey
+from store.primitives.encryption import CannotUnseal, EncryptionKey
 from store.runs import activations, scopes
 from store.runs.activations import Claim
-from store.runs.decisions import AsLeft
+from store.runs.decisions import CachedRun
 from worker.context import outcomes
-from worker.context.attempt_storage import Keeping
+from worker.context.attempt_storage import AttemptStorage
 from worker.context.node_context import TimeLimit, WorkerContext
-from worker.context.output_limits import Allowance
-from worker.context.rate_limit_wait import Patience, seconds_left
-from worker.context.read_set import Reads, reads_of
-from worker.context.run_budget import Purse
-from worker.context.side_effects import Acting
-from worker.context.text_stream import Voice
-from worker.context.variables import Slots
+from worker.context.output_limits import OutputLimits
+from worker.context.rate_limit_wait import RateLimitWait, reschedule_delay
+from worker.context.read_set import ReadSet, compute_read_set
+from worker.context.run_budget import RunBudget
+from worker.context.side_effects import SideEffectGuard
+from worker.context.text_stream import MessageStreamWriter
+from worker.context.variables import NodeVariables
 from worker.event_loop import Loop
-from worker.fastpath.continuation import Taking
-from worker.fastpath.report_batcher import Joint
-from worker.leases.leases import Attempt, Leases
-from worker.reporter import Reporting
-from worker.services.models import Models
+from worker.fastpath.continuation import ContinuationReservation
+from worker.fastpath.report_batcher import ReportBatcher
+from worker.leases.leases import Attempt, LeaseKeeper
+from worker.reporter import Reporter
+from worker.services.models import CachedTenantModels
 
 log = structlog.get_logger()
 
@@ -68,37 +68,37 @@ WITH_TOOLS = frozenset({"agent", "deepresearch"})  # components whose tools may 
 
 
 @dataclass(kw_only=True)
-class Means:
+class AttemptDependencies:
     """What attempts need. One per process."""
 
     coordinator: Coordinator
-    leases: Leases
+    leases: LeaseKeeper
     loop: Loop
-    models: Models
-    pieces: Pieces
+    models: CachedTenantModels
+    pieces: TextDeltaPublisher
     time_limit: TimeLimit
     read_file: Callable[[UUID, UUID, Mapping[str, Any], str], str | UnreadFile]
     services: Callable[[UUID], Services]  # by tenant
     blobs: Blobs | None
     ride_along: bool = True
-    joint: Joint = field(default_factory=Joint)
-    allowance: Allowance = field(default_factory=Allowance)
+    joint: ReportBatcher = field(default_factory=ReportBatcher)
+    allowance: OutputLimits = field(default_factory=OutputLimits)
     caller_headers: Callable[[UUID, Mapping[str, Any]], Mapping[str, str]] = lambda tenant_id, request: {}
-    spending: Spending = field(default_factory=Spending)
-    sealing_key: SealingKey | None = None  # None: secrets of canvases stay sealed
-    governor: Governor | None = None  # None: nobody keeps the paces of tools' vendors
+    spending: CostModel = field(default_factory=CostModel)
+    sealing_key: EncryptionKey | None = None  # None: secrets of canvases stay sealed
+    governor: RateLimiter | None = None  # None: nobody keeps the paces of tools' vendors
 
     def firm(self, claim: Claim, tx: Transaction) -> bool:
         """Put a claim on disk, before anybody hears what comes of it. False: it is gone.
 
         Nobody takes the lease away before the transaction ends.
         """
-        return activations.firm(tx, claim, self.leases.lease)
+        return activations.make_claim_durable(tx, claim, self.leases.lease)
 
     def act(self, claim: Claim, attempt: Attempt, effect: Effect) -> None:
         """Put on disk what may leave from here on. Raises AttemptStopped if nothing may."""
         with self.coordinator.database.transaction() as tx:
-            called_off = activations.act(tx, claim, self.leases.lease, effect)
+            called_off = activations.record_effect(tx, claim, self.leases.lease, effect)
         if called_off is None:
             raise AttemptStopped("lease")
         if called_off:
@@ -107,16 +107,21 @@ class Means:
             raise attempt.stopped
 
 
-class Attempting:
+class AttemptRunner:
     """One attempt, from its claim to its report."""
 
     def __init__(
-        self, means: Means, attempt: Attempt, claim: Claim, taking: Taking | None, left: AsLeft | None
+        self,
+        means: AttemptDependencies,
+        attempt: Attempt,
+        claim: Claim,
+        taking: ContinuationReservation | None,
+        left: CachedRun | None,
     ) -> None:
         self._x = means
         self._attempt = attempt
         self._claim = claim
-        self._reporting = Reporting(
+        self._reporting = Reporter(
             means.coordinator,
             claim,
             means.ride_along,
@@ -129,8 +134,8 @@ class Attempting:
         self._limit = 0.0
         self._context: WorkerContext | None = None
         self._assigned: Mapping[str, Any] = {}
-        self._patience = Patience(
-            attempt, Acting(partial(means.act, claim, attempt)), partial(attempt.stop, loop=means.loop)
+        self._patience = RateLimitWait(
+            attempt, SideEffectGuard(partial(means.act, claim, attempt)), partial(attempt.stop, loop=means.loop)
         )
         attempt.abandon = self._abandon
 
@@ -161,7 +166,7 @@ class Attempting:
         try:
             context = self._context = self._prepared()
         except ExecutorError as error:
-            return Failed(outcomes.storable(str(error)), error.code)
+            return Failed(outcomes.sanitize_json(str(error)), error.code)
         try:
             params = component.params.model_validate(dict(self._opened(context)))
             self._limit = _limit(self._x.time_limit, component, params)
@@ -172,7 +177,7 @@ class Attempting:
         except BudgetExceeded as refused:
             if self._attempt.stopped is not None:
                 return self._of_error(refused, context.node, component)
-            return Failed(outcomes.storable(refused.message), OVER_BUDGET, details=refused.details)
+            return Failed(outcomes.sanitize_json(refused.message), OVER_BUDGET, details=refused.details)
         except AttemptStopped as stop:  # it has found out itself, before anybody told it
             return self._of_error(stop, context.node, component) if self._attempt.stopped is not None else None
         except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 (a component may raise anything)
@@ -195,7 +200,7 @@ class Attempting:
             compiled = self._x.coordinator.versions.get(tx, self._claim.version_id)
             node = compiled.canvas.node(self._claim.node_id)
             reads = _reads(compiled, node)
-            slots = Slots(
+            slots = NodeVariables(
                 tx,
                 self._claim,
                 compiled,
@@ -222,7 +227,7 @@ class Attempting:
         task = asyncio.current_task()
         assert task is not None
         self._attempt.runs_as(cast("asyncio.Task[object]", task))
-        charge(context.payer)
+        set_billing_context(context.payer)
         opening = self._opening(context)
         if opening is not None:
             context.opening = opening
@@ -260,12 +265,14 @@ class Attempting:
             context.voice.retake = True  # nobody can tell yet where this text begins
         return opening
 
-    def _context_of(self, compiled: Compiled, node: Node, reads: Reads, slots: Slots) -> WorkerContext:
+    def _context_of(self, compiled: Compiled, node: Node, reads: ReadSet, slots: NodeVariables) -> WorkerContext:
         claim, x = self._claim, self._x
-        self._reporting.near = None if compiled.canvas.orders_speech else frozenset(scopes.chain_of(claim.scope))
+        self._reporting.near = None if compiled.canvas.orders_speech else frozenset(scopes.scope_chain(claim.scope))
         has_turn = bool(compiled.canvas.messages & node.bit) and claim.answers is None  # answered, an Answer is silent
         firm = partial(x.firm, claim)
-        voice = Voice(claim, x.coordinator.database, x.pieces, firm, has_turn, x.allowance, self._attempt.is_stopped)
+        voice = MessageStreamWriter(
+            claim, x.coordinator.database, x.pieces, firm, has_turn, x.allowance, self._attempt.is_stopped
+        )
         return WorkerContext(
             claim=claim,
             compiled=compiled,
@@ -277,7 +284,7 @@ class Attempting:
             open_model=partial(x.models.unpaid, claim.tenant_id),
             read_text=partial(x.read_file, claim.tenant_id, claim.run_id),
             patience=self._patience,
-            keeping=Keeping(
+            keeping=AttemptStorage(
                 claim, x.coordinator.database, x.blobs, x.coordinator.dispatch.bus, _may_be_cited(compiled)
             ),
             acting=self._patience.acting,
@@ -285,13 +292,13 @@ class Attempting:
             limit_of=x.time_limit,
             unsealed_headers=partial(x.caller_headers, claim.tenant_id),
             purse=self._purse(),
-            turns=VendorTurns(x.governor, str(claim.tenant_id), self._patience) if x.governor else None,
+            turns=VendorLimiter(x.governor, str(claim.tenant_id), self._patience) if x.governor else None,
         )
 
-    def _purse(self) -> Purse:
+    def _purse(self) -> RunBudget:
         coordinator = self._x.coordinator
         refused = coordinator.dispatch.counters.refusal
-        return Purse(self._claim, coordinator.database, self._x.spending, refused, self._claim.budgeted)
+        return RunBudget(self._claim, coordinator.database, self._x.spending, refused, self._claim.budgeted)
 
     # -- what came of it ----------------------------------------------------------------------------------------
     def _checked(self, outcome: Outcome, node: Node, component: Component[Any]) -> Outcome:
@@ -299,11 +306,11 @@ class Attempting:
         if stopped is not None and stopped.reason == "user":
             return Failed(outcomes.CANCELLED, "cancelled")  # it swallowed its cancellation
         if stopped is not None and stopped.reason == "deadline":
-            return outcomes.of_exception(outcomes.timed_out(component.name, self._limit), node, component)
+            return outcomes.outcome_of_exception(outcomes.timed_out(component.name, self._limit), node, component)
         if not isinstance(outcome, get_args(Outcome)):
             raise NodeFailure(f"{component.name} returned {type(outcome).__name__}, which is no outcome.")
         if isinstance(outcome, Failed):
-            return outcomes.of_failed(outcome, node, component)
+            return outcomes.apply_failure_policy(outcome, node, component)
         if isinstance(outcome, Finished):
             self._assigned = outcome.assign
         return outcome
@@ -326,8 +333,8 @@ class Attempting:
             raise error  # no fault of the node's
         if not isinstance(error, NodeFailure):
             log.info("component_raised", error_type=type(error).__name__)
-        self._assigned = outcomes.assigned_by(error)
-        return outcomes.of_exception(error, node, component)
+        self._assigned = outcomes.assignments_before_failure(error)
+        return outcomes.outcome_of_exception(error, node, component)
 
     def _abandon(self) -> None:
         """The work does not let go: report in its name, and leave its thread behind."""
@@ -342,7 +349,7 @@ class Attempting:
             component = registry.find(self._claim.component)
             assert component is not None
             error = outcomes.timed_out(component.name, self._limit)
-            self._report(outcomes.of_exception(error, self._context.node, component))
+            self._report(outcomes.outcome_of_exception(error, self._context.node, component))
         elif reason == "shutdown":
             self._report(self._given_back())
         elif reason == "postponed":
@@ -353,7 +360,7 @@ class Attempting:
     def _given_back(self) -> Failed:
         """For another to do, unless it may have happened."""
         if self._context is not None and self._context.acting.is_unsafe:
-            return Failed(UNKNOWN_TEXT, UNKNOWN)
+            return Failed(UNKNOWN_TEXT, UNKNOWN_OUTCOME)
         return Failed("released", "released", retryable=True)
 
     def _postponed(self) -> Failed:
@@ -366,7 +373,7 @@ class Attempting:
             f"waits for the allowance of {title}",
             POSTPONED,
             retryable=True,
-            again_in=round(seconds_left(self._attempt), 3),
+            again_in=round(reschedule_delay(self._attempt), 3),
         )
 
 
@@ -406,8 +413,8 @@ def _holds_secrets(compiled: Compiled, node: Node) -> bool:
     return bool(found)
 
 
-def _reads(compiled: Compiled, node: Node) -> Reads:
+def _reads(compiled: Compiled, node: Node) -> ReadSet:
     found = compiled.notes.get(("reads", node.number))
-    if not isinstance(found, Reads):
-        found = compiled.notes["reads", node.number] = reads_of(compiled.canvas, node)
+    if not isinstance(found, ReadSet):
+        found = compiled.notes["reads", node.number] = compute_read_set(compiled.canvas, node)
     return found

@@ -8,28 +8,28 @@ from components import plugins
 from providers.databases.databases import place_of
 from providers.http.address_policy import Guard
 from providers.interfaces import Services
-from providers.models.billing.cost_estimates import Spending
+from providers.models.billing.cost_estimates import CostModel
 from providers.models.billing.prices import Prices, prices_from
 from providers.models.chat.catalogue import Limits
-from providers.models.chat.retrying_model import Pace
+from providers.models.chat.retrying_model import RetryPolicy
 from providers.models.chat.scripted import Script
-from providers.models.transport.connect import ModelHosts
+from providers.models.transport.connect import ModelAddressPolicy
 from providers.models.vendors.accounts import accounts_from_toml
 from scheduler.coordinator.coordinator import Coordinator
 from settings import Settings
-from store.primitives.encryption import SealingKey
-from worker.context.output_limits import Allowance
-from worker.runtime import Figures, Worker
-from worker.services.factory import Reach
+from store.primitives.encryption import EncryptionKey
+from worker.context.output_limits import OutputLimits
+from worker.runtime import Worker, WorkerConfig
+from worker.services.factory import ServiceConfig
 
 
-def worker_of(
+def build_worker(
     settings: Settings,
     coordinator: Coordinator,
     redis_url: str,
     *,
     script: Callable[[UUID], Script | None] = lambda _: None,
-    pace: Pace | None = None,
+    pace: RetryPolicy | None = None,
     read_file: Callable[[UUID, UUID, Mapping[str, Any], str], str] | None = None,
     of_tenant: Callable[[UUID, Services], Services] | None = None,
     guard: Guard | None = None,
@@ -39,25 +39,25 @@ def worker_of(
     return Worker(
         coordinator,
         redis_url=redis_url,
-        figures=Figures(
+        figures=WorkerConfig(
             lease=settings.lease,
             renew_every=settings.renew_every,
             cancel_poll=settings.cancel_poll,
             grace=settings.grace,
             ride_along=settings.ride_along,
             eager_for=settings.eager_for,
-            allowance=Allowance(settings.max_output, settings.max_speech, settings.max_depth),
+            allowance=OutputLimits(settings.max_output, settings.max_speech, settings.max_depth),
         ),
         time_limit=settings.time_limit,
         limits=Limits(request_timeout=settings.llm_timeout, hosts=_model_hosts(settings, guard)),
         shared_accounts=accounts_from_toml(settings.models_file) if settings.models_file else (),
-        sealing_key=SealingKey.of(settings.sealing_secret()),
+        sealing_key=EncryptionKey.of(settings.sealing_secret()),
         blobs=coordinator.database.large.blobs,
         reach=_reach(settings, coordinator.database.url, guard, of_tenant),
         script=script,
-        pace=pace or Pace(retries=settings.llm_max_retries, base_delay=settings.llm_base_delay.total_seconds()),
+        pace=pace or RetryPolicy(retries=settings.llm_max_retries, base_delay=settings.llm_base_delay.total_seconds()),
         read_file=read_file,
-        spending=Spending(
+        spending=CostModel(
             prices=prices_from(settings.prices_file) if settings.prices_file else Prices(),
             answer_tokens=settings.budget_answer_tokens,
         ),
@@ -69,9 +69,9 @@ def _reach(
     database_url: str,
     guard: Guard | None,
     of_tenant: Callable[[UUID, Services], Services] | None,
-) -> Reach:
+) -> ServiceConfig:
     key = settings.ragflow_api_key.get_secret_value() if settings.ragflow_api_key else ""
-    return Reach(
+    return ServiceConfig(
         guard=guard or _guard(settings),
         timeout=settings.http_timeout.total_seconds(),
         user_agent=settings.http_user_agent,
@@ -98,8 +98,8 @@ def _reach(
     )
 
 
-def _model_hosts(settings: Settings, guard: Guard | None) -> ModelHosts:
-    return ModelHosts(guard or _guard(settings), settings.private_models, settings.model_proxies)
+def _model_hosts(settings: Settings, guard: Guard | None) -> ModelAddressPolicy:
+    return ModelAddressPolicy(guard or _guard(settings), settings.private_models, settings.model_proxies)
 
 
 def _guard(settings: Settings) -> Guard:

@@ -19,13 +19,13 @@ from store.primitives import outcome_codec
 from store.primitives.db_errors import is_outage
 from store.runs import activations, reports
 from store.runs.activations import Claim
-from store.runs.reports import Written
-from worker.attempt import Attempting, Means
+from store.runs.reports import ReportPayload
+from worker.attempt import AttemptDependencies, AttemptRunner
 from worker.context import outcomes
-from worker.fastpath.claim_batcher import Claims
-from worker.fastpath.continuation import Eager, Taken, Taking
+from worker.fastpath.claim_batcher import ClaimBatcher
+from worker.fastpath.continuation import ClaimedNext, ContinuationReservation, LocalContinuation
 from worker.leases.leases import Attempt
-from worker.leases.poison_tasks import LAST_CHANCE, Hint, LastChance
+from worker.leases.poison_tasks import ISOLATE_AFTER_CRASHES, PoisonTaskSlot, TaskRef
 
 log = structlog.get_logger()
 
@@ -33,21 +33,21 @@ CLAIM_PAUSES = (0.0, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2)  # seconds between tries to c
 
 
 @dataclass(kw_only=True)
-class Execution(Means):
+class Executor(AttemptDependencies):
     """How a process carries out hints. One per process."""
 
     worker_name: str
-    claims: Claims
+    claims: ClaimBatcher
     eager_for: float = 0.0  # seconds that a thread goes on with a run's next nodes before it looks at the queue again
-    last_chance: LastChance = field(default_factory=LastChance)  # who kills a process takes no innocent along
+    last_chance: PoisonTaskSlot = field(default_factory=PoisonTaskSlot)  # who kills a process takes no innocent along
 
-    def execute(self, run_id: UUID, activation_id: UUID, eager: Eager | None = None) -> bool:
+    def execute(self, run_id: UUID, activation_id: UUID, eager: LocalContinuation | None = None) -> bool:
         """Carry out an activation if it is still to be had. Safe to call twice at once, or for nothing.
 
         What is on its last chance waits, without a lease, for another that is; whoever ends that one goes on with it.
         False: the process goes down, and the hint is for another. `eager` then has what the caller must go on with.
         """
-        hint: Hint | None = (run_id, activation_id)
+        hint: TaskRef | None = (run_id, activation_id)
         taken = eager.pop(activation_id) if eager is not None else None
         while hint is not None:
             attempt = taken.attempt if taken is not None else Attempt(*hint, uuid4())
@@ -65,11 +65,11 @@ class Execution(Means):
                 structlog.contextvars.clear_contextvars()
         return True
 
-    def eager(self) -> Eager:
+    def eager(self) -> LocalContinuation:
         """For a thread that has just taken a hint, and that carries out whatever comes of it."""
-        return Eager(self.leases, time.monotonic() + self.eager_for)
+        return LocalContinuation(self.leases, time.monotonic() + self.eager_for)
 
-    def _work_on(self, attempt: Attempt, taken: Taken | None, eager: Eager | None) -> None:
+    def _work_on(self, attempt: Attempt, taken: ClaimedNext | None, eager: LocalContinuation | None) -> None:
         claim = (taken.claim if taken is not None else None) or self._claim_patiently(attempt)
         if claim is None:
             if taken is not None:
@@ -80,13 +80,15 @@ class Execution(Means):
         structlog.contextvars.bind_contextvars(
             run_id=str(claim.run_id), activation_id=str(claim.id), node=claim.node_id, attempt=claim.attempt
         )
-        taking = Taking(eager, self.worker_name, claim.run_id) if eager is not None else None
-        Attempting(self, attempt, claim, taking, taken.left if taken is not None else None).carry_out()
+        taking = ContinuationReservation(eager, self.worker_name, claim.run_id) if eager is not None else None
+        AttemptRunner(self, attempt, claim, taking, taken.left if taken is not None else None).carry_out()
 
     def _let_go(self, attempt: Attempt) -> None:
         """What a commit took whose answer got lost was called off before anybody knew of it: its run need not wait."""
         stopped = Failed(outcomes.CANCELLED, "cancelled")
-        told = Written(outcome_codec.to_column(stopped, error=stopped.error, retake=False, spoke=False), {}, [], [])
+        told = ReportPayload(
+            outcome_codec.encode_outcome(stopped, error=stopped.error, retake=False, spoke=False), {}, [], []
+        )
         with self.coordinator.database.transaction() as tx:
             was_held = reports.report(tx, attempt.run_id, attempt.activation_id, attempt.lease_id, told).count()
         if was_held:
@@ -109,7 +111,7 @@ class Execution(Means):
         try:
             with self.coordinator.database.statements() as tx:
                 return activations.claim_together(
-                    tx, wanted, lease=self.leases.lease, worker=self.worker_name, most_strikes=LAST_CHANCE - 1
+                    tx, wanted, lease=self.leases.lease, worker=self.worker_name, most_strikes=ISOLATE_AFTER_CRASHES - 1
                 )
         except SQLAlchemyError:
             return {}  # each asks by himself, and fails by himself
@@ -126,7 +128,7 @@ class Execution(Means):
                 lease=self.leases.lease,
                 worker=self.worker_name,
             )
-            claim = take(most_strikes=LAST_CHANCE - 1)
+            claim = take(most_strikes=ISOLATE_AFTER_CRASHES - 1)
             if claim is None and activations.is_ready(tx, *wanted) and self.last_chance.take(attempt):
                 claim = take()
             return claim

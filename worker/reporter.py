@@ -17,9 +17,9 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from canvas import budget
 from canvas.errors import ExecutorError, NodeFailure
 from canvas.events.run_warnings import LONGEST, MODEL_ERRORS, WARNINGS, warnings_in
-from canvas.graph.canvas import Kind
-from canvas.outcome import POSTPONED, Failed, Finished, Left, Outcome
-from canvas.state.run_state import ScopeKey, entry_text
+from canvas.graph.canvas import NodeKind
+from canvas.outcome import POSTPONED, ContainerExited, Failed, Finished, Outcome
+from canvas.state.run_state import ScopeKey, container_entry
 from components.context import THINK_END, THINK_START
 from providers.models.types.chat import Usage
 from scheduler.coordinator.coordinator import Coordinator
@@ -29,15 +29,15 @@ from store.primitives import outcome_codec
 from store.primitives.db_errors import is_outage, took_too_long
 from store.runs import activations, decisions, reports, run_rows
 from store.runs.activations import Claim
-from store.runs.decisions import Applied, AsLeft
-from store.runs.new_activations import Own
-from store.runs.reports import Written
+from store.runs.decisions import AppliedDecision, CachedRun
+from store.runs.new_activations import InlineReport
+from store.runs.reports import ReportPayload
 from worker.caches import outputs as output_cache
 from worker.context import outcomes
 from worker.context.node_context import WorkerContext
-from worker.context.output_limits import Allowance
-from worker.fastpath.continuation import Taking
-from worker.fastpath.report_batcher import Joint, Part, Turn
+from worker.context.output_limits import OutputLimits
+from worker.fastpath.continuation import ContinuationReservation
+from worker.fastpath.report_batcher import BatchLease, PendingReport, ReportBatcher
 
 log = structlog.get_logger()
 
@@ -49,28 +49,30 @@ OF_THE_ATTEMPT = ("_ERROR", "_created_time", "_elapsed_time", "_spoken")
 """Outputs that do not stay from an earlier visit of the node."""
 
 
-class FoldFailed(Exception):
+class AdvanceFailed(Exception):
     """A fold that rode along with a report has failed, and has taken the report with it."""
 
 
-class LeaseGone(Exception):
+class LeaseLost(Exception):
     """A report that nobody waits for any more: nothing of it may stay."""
 
 
 @dataclass
-class Reporting:
+class Reporter:
     """One attempt's way back into the rows."""
 
     coordinator: Coordinator
     claim: Claim
     rides_along: bool
     gives_up: Callable[[], bool]  # whether the process has ended its renewals, so that waiting has no sense
-    allowance: Allowance = field(default_factory=Allowance)
+    allowance: OutputLimits = field(default_factory=OutputLimits)
     started: float = field(default_factory=time.monotonic)
     near: frozenset[str] | None = frozenset({""})  # keys of the scopes that the next step reads; None: all
-    taking: Taking | None = None  # of what the next step makes ready; None: all of it goes through the queue
-    joint: Joint = field(default_factory=Joint)
-    left: AsLeft | None = None  # the run as this thread's last step has left it
+    taking: ContinuationReservation | None = (
+        None  # of what the next step makes ready; None: all of it goes through the queue
+    )
+    joint: ReportBatcher = field(default_factory=ReportBatcher)
+    left: CachedRun | None = None  # the run as this thread's last step has left it
     _weight: int = 0  # characters of what is to be stored so far
 
     def report(self, outcome: Outcome, context: WorkerContext | None, assigned: Mapping[str, Any]) -> None:
@@ -88,7 +90,7 @@ class Reporting:
             try:
                 self._store(written, rides_along=rides_along)
                 return
-            except FoldFailed as failed:
+            except AdvanceFailed as failed:
                 if failed.__cause__ is not None and is_outage(failed.__cause__):
                     log.warning("report_tried_again", error=_first_line(failed.__cause__))
                 else:
@@ -128,7 +130,7 @@ class Reporting:
                 log.warning("report_tried_again", error=_first_line(error))
                 time.sleep(wait)
 
-    def _is_its_own_fault(self, error: BaseException | None, written: Written) -> bool:
+    def _is_its_own_fault(self, error: BaseException | None, written: ReportPayload) -> bool:
         """Whether a large report has failed for its size: in time, or with its connection, while others are served."""
         if error is None or not written.size or not is_outage(error):
             return False
@@ -142,7 +144,7 @@ class Reporting:
             return False
         return True
 
-    def _store(self, written: Written, *, rides_along: bool) -> None:
+    def _store(self, written: ReportPayload, *, rides_along: bool) -> None:
         """Store the report; take the run's next step in the same transaction if nobody holds the run.
 
         Raises FoldFailed, and nothing is stored, if that step fails: the report then goes alone, and the step is the
@@ -151,7 +153,7 @@ class Reporting:
         if not rides_along:
             self._store_alone(written, rides_along=False)
             return
-        part = Part(self._own(written), self.near)
+        part = PendingReport(self._own(written), self.near)
         with self.joint.turn(part) as turn:
             if len(turn.batch) > 1:
                 self._store_all(turn)
@@ -162,7 +164,7 @@ class Reporting:
         if part.is_stored:
             self._count(written)
 
-    def _store_all(self, turn: Turn) -> None:
+    def _store_all(self, turn: BatchLease) -> None:
         """Store what waits for the same run; if anything of it cannot be stored, each is to find out for itself."""
         owns = sorted((part.own for part in turn.batch), key=lambda own: own.claim.id)
         nears = [part.near for part in turn.batch]
@@ -175,7 +177,7 @@ class Reporting:
                 if applied is None:
                     stored = [reports.report(tx, run_id, own.claim.id, own.claim.lease_id, own.written) for own in owns]
                     if not all(each.count() for each in stored):
-                        raise LeaseGone
+                        raise LeaseLost
         except Exception as error:  # noqa: BLE001 (each is repeated alone, and meets whatever it is again)
             log.info("reports_not_stored_together", reports=len(owns), error_type=type(error).__name__)
             for part in turn.batch:
@@ -195,7 +197,7 @@ class Reporting:
             coordinator.follow(applied)
 
     def _store_alone(
-        self, written: Written, turn: Turn | None = None, *, rides_along: bool, waits: bool = True
+        self, written: ReportPayload, turn: BatchLease | None = None, *, rides_along: bool, waits: bool = True
     ) -> None:
         coordinator, claim = self.coordinator, self.claim
         applied, is_folding = None, False
@@ -209,14 +211,18 @@ class Reporting:
                     applied = coordinator.try_fold(tx, claim.run_id, self.near, [own], left, waits=waits)
                     is_folding = applied is not None
                 if applied is None and not reports.report(tx, claim.run_id, claim.id, claim.lease_id, written).count():
-                    raise LeaseGone
+                    raise LeaseLost
         except Exception as error:
-            if decisions.has_moved_on(error) or (run_rows.is_held(error) and waits):
+            if decisions.is_stale_cache(error) or (run_rows.is_lock_timeout(error) and waits):
                 if self.taking is not None:
                     self.taking.drop_unless_stored()
-                self._store_alone(written, turn, rides_along=rides_along, waits=not run_rows.is_held(error))
+                self._store_alone(written, turn, rides_along=rides_along, waits=not run_rows.is_lock_timeout(error))
                 return
-            if isinstance(error, LeaseGone) or reports.is_refused(error) or (is_folding and self._is_too_late(error)):
+            if (
+                isinstance(error, LeaseLost)
+                or reports.is_lease_lost(error)
+                or (is_folding and self._is_too_late(error))
+            ):
                 if not self._was_stored():
                     log.info("report_refused", activation_id=str(claim.id))
                     return
@@ -224,7 +230,7 @@ class Reporting:
                 if self.taking is not None:
                     self.taking.keep_unseen(self._taken_under)
             elif is_folding:
-                raise FoldFailed from error
+                raise AdvanceFailed from error
             else:
                 raise
         if turn is not None:
@@ -237,7 +243,7 @@ class Reporting:
         else:
             self._go_on(applied, written)
 
-    def _count(self, written: Written) -> None:
+    def _count(self, written: ReportPayload) -> None:
         """Count a report that is stored, for the operator's metrics and log."""
         counters, claim = self.coordinator.dispatch.counters, self.claim
         counters.activation(claim.component, str(written.outcome.get("is")))
@@ -247,17 +253,17 @@ class Reporting:
             )
             counters.model_error(claim.component)
 
-    def _own(self, written: Written) -> Own:
-        return Own(self.claim, written, self.taking.taker if self.taking is not None else None)
+    def _own(self, written: ReportPayload) -> InlineReport:
+        return InlineReport(self.claim, written, self.taking.taker if self.taking is not None else None)
 
-    def _go_on(self, applied: Applied, written: Written) -> None:
+    def _go_on(self, applied: AppliedDecision, written: ReportPayload) -> None:
         """After the commit of our step."""
         find = applied.taken.get(self.claim.id)
         taken = find() if find is not None else None
         if self.taking is not None and taken is not None:
             self.taking.keep(taken)
             if not applied.rewrites:
-                output_cache.tell(taken, self.claim, written.values)
+                output_cache.put_written(taken, self.claim, written.values)
         if not self.coordinator.follow(applied) and self.taking is not None:
             self.taking.remember(applied.left)
 
@@ -271,40 +277,40 @@ class Reporting:
 
     def _taken_under(self, lease_id: UUID) -> UUID | None:
         with self.coordinator.database.statements() as tx:
-            return activations.held_under(tx, self.claim.run_id, lease_id)
+            return activations.find_by_lease(tx, self.claim.run_id, lease_id)
 
     # -- what is stored -----------------------------------------------------------------------------------------
     def _written_or_failure(
         self, outcome: Outcome, context: WorkerContext | None, assigned: Mapping[str, Any]
-    ) -> tuple[Written, bool]:
+    ) -> tuple[ReportPayload, bool]:
         try:
             return self._written(outcome, context, assigned), True
         except Exception as error:  # noqa: BLE001 (outputs may raise anything when they are looked at)
             return self._unstorable(error, context), False
 
-    def _unstorable(self, error: Exception, context: WorkerContext | None) -> Written:
+    def _unstorable(self, error: Exception, context: WorkerContext | None) -> ReportPayload:
         """A failure in place of what no row can hold; of the attempt only its times and what it cost."""
         log.warning("output_not_stored", error_type=type(error).__name__)
         told = str(error) if isinstance(error, ExecutorError) else "An output cannot be stored."
-        outcome = Failed(outcomes.storable(told), "unstorable_output")
+        outcome = Failed(outcomes.sanitize_json(told), "unstorable_output")
         usage, used = self._used(context)
         self._weight = 0
-        return Written(
-            outcome=outcome_codec.to_column(outcome, error=outcome.error, retake=False, spoke=False, used=used),
+        return ReportPayload(
+            outcome=outcome_codec.encode_outcome(outcome, error=outcome.error, retake=False, spoke=False, used=used),
             usage=usage,
             values=[self._values_row(self.claim.node_id, self.claim.scope, self._of_the_attempt(outcome), {})],
             variables=[],
         )
 
-    def _written(self, outcome: Outcome, context: WorkerContext | None, assigned: Mapping[str, Any]) -> Written:
+    def _written(self, outcome: Outcome, context: WorkerContext | None, assigned: Mapping[str, Any]) -> ReportPayload:
         claim = self.claim
         large = self.coordinator.database.large
         usage, used = self._used(context)
         if isinstance(outcome, Failed) and outcome.leaves_nothing:  # another attempt, or a fold, will leave values
             may_tell = outcome.is_unknown or outcome.is_over_budget or outcome.code == POSTPONED
             spoke = may_tell and context is not None and context.voice.has_spoken
-            column = outcome_codec.to_column(outcome, error=None, retake=False, spoke=spoke, used=used)
-            return Written(column, usage, [], [])
+            column = outcome_codec.encode_outcome(outcome, error=None, retake=False, spoke=spoke, used=used)
+            return ReportPayload(column, usage, [], [])
         outputs: dict[str, Any] = {}
         if context is not None:
             kept = context.slots.outputs(claim.node_id)
@@ -315,9 +321,9 @@ class Reporting:
             outputs |= _spoken(context, outputs)
             turn, inputs = context.voice.row(is_whole=not isinstance(outcome, Failed)), context.inputs
         values = [self._values_row(claim.node_id, claim.scope, outputs, inputs)]
-        if isinstance(outcome, Left) and outcome.container and claim.scope:
+        if isinstance(outcome, ContainerExited) and outcome.container and claim.scope:
             values.append(self._values_row(claim.scope[-1][0], claim.scope[:-1], outcome.container, {}))
-        column = outcome_codec.to_column(
+        column = outcome_codec.encode_outcome(
             outcome,
             error=outputs.get("_ERROR"),
             retake=context is not None and context.voice.retake and context.voice.is_message,
@@ -332,7 +338,7 @@ class Reporting:
         stored = [large.values_row(claim.tenant_id, row) for row in values]
         variables = [large.variable_row(claim.tenant_id, row) for row in assigned_rows]
         size = self._size_of(stored, variables) if self._weight > LARGE else 0
-        return Written(outcome_column, _sum(usage, counted), stored, variables, turn, size=size)
+        return ReportPayload(outcome_column, _sum(usage, counted), stored, variables, turn, size=size)
 
     def _size_of(self, values: Sequence[Mapping[str, Any]], variables: Sequence[Mapping[str, Any]]) -> int:
         """Characters that go into rows, if they are many: what lies in files takes the database no time."""
@@ -358,7 +364,7 @@ class Reporting:
     def _counted(self, outcome: Outcome, context: WorkerContext | None, column: Mapping[str, Any]) -> dict[str, int]:
         """What the run counts of a step beside its usage: warnings, and the error of a model that was its answer."""
         error = column.get("told") if isinstance(outcome, Finished) else None
-        is_of_a_model = error is not None and context is not None and context.node.kind is Kind.MODEL
+        is_of_a_model = error is not None and context is not None and context.node.kind is NodeKind.MODEL
         counts = {WARNINGS: len(warnings_in(column)), MODEL_ERRORS: int(is_of_a_model)}
         return {name: count for name, count in counts.items() if count}
 
@@ -374,7 +380,7 @@ class Reporting:
         return {
             **self._row(),
             "node_id": node_id,
-            "pass_of": entry_text(scope),
+            "pass_of": container_entry(scope),
             "item": scope[-1][2] if scope else 0,
             "outputs": shown,
             "inputs": self._held(inputs),
@@ -383,7 +389,7 @@ class Reporting:
 
     def _held(self, value: Any) -> Any:
         """A value as a row holds it. Raises NodeFailure for what no row can hold, or what would harm others."""
-        plain = outcomes.storable(value)
+        plain = outcomes.sanitize_json(value)
         self._weight = self.allowance.check_output(plain, self._weight)
         return plain
 
@@ -400,14 +406,14 @@ def _time_for(size: int) -> timedelta:
     return LONGEST_TRANSACTION + timedelta(seconds=size / SLOWEST)
 
 
-def _give_time(tx: Transaction, *written: Written) -> None:
+def _give_time(tx: Transaction, *written: ReportPayload) -> None:
     """Let the transaction of large reports take as long as they need."""
     size = sum(each.size for each in written)
     if size:
         tx.may_take(_time_for(size))
 
 
-def _too_much(written: Written) -> NodeFailure:
+def _too_much(written: ReportPayload) -> NodeFailure:
     return NodeFailure(
         f"The node's values ({written.size} characters) take the database longer than "
         f"{_time_for(written.size).total_seconds():.0f} s, or end its connection. "

@@ -16,40 +16,40 @@ from knowledge.index.index_cache import Shelf
 from knowledge.memory.extraction import Extraction
 from knowledge.memory.memories import Memories
 from providers.isolation.limited_process import close_limited_processes
-from providers.models.billing.cost_estimates import Spending
+from providers.models.billing.cost_estimates import CostModel
 from providers.models.chat.catalogue import Limits
-from providers.models.chat.retrying_model import Pace
+from providers.models.chat.retrying_model import RetryPolicy
 from providers.models.chat.scripted import Script
-from providers.models.limits.rate_limiter import WINDOW, Governor
+from providers.models.limits.rate_limiter import WINDOW, RateLimiter
 from providers.models.transport.clients import close_connections
 from providers.models.vendors.accounts import Account
 from scheduler.coordinator.coordinator import Coordinator
 from scheduler.lifecycle.lifecycle import Lifecycle
-from scheduler.messaging.circuit_breaker import Silence
-from scheduler.messaging.redis_bus import Pieces, on_a_loop
+from scheduler.messaging.circuit_breaker import CircuitBreaker
+from scheduler.messaging.redis_bus import TextDeltaPublisher, async_redis
 from store.db.database import Database
 from store.files.blobs import Blobs
-from store.primitives.encryption import SealingKey
+from store.primitives.encryption import EncryptionKey
 from store.tenants import uploads
 from worker.context.node_context import TimeLimit
-from worker.context.output_limits import Allowance
+from worker.context.output_limits import OutputLimits
 from worker.event_loop import Loop
-from worker.executor import Execution
-from worker.fastpath.claim_batcher import Claims
-from worker.fastpath.continuation import Eager
-from worker.leases.leases import Leases
-from worker.services.background_jobs import WorkingOff
-from worker.services.factory import Outside, Reach
+from worker.executor import Executor
+from worker.fastpath.claim_batcher import ClaimBatcher
+from worker.fastpath.continuation import LocalContinuation
+from worker.leases.leases import LeaseKeeper
+from worker.services.background_jobs import SingleRunner
+from worker.services.factory import ServiceConfig, ServiceFactory
 from worker.services.mcp import McpServers
-from worker.services.models import Models
-from worker.services.tts import AudioInRedis, Voices
+from worker.services.models import CachedTenantModels
+from worker.services.tts import AudioCache, TtsModels
 
 ReadFile = Callable[[UUID, UUID, Mapping[str, Any], str], str | UnreadFile]
 """(tenant, run, descriptor, layout) -> the text of a file, or its bytes."""
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class WorkerConfig:
     """The protocol's figures that a worker needs."""
 
     lease: timedelta = timedelta(seconds=10)
@@ -58,7 +58,7 @@ class Figures:
     grace: timedelta = timedelta(seconds=5)
     ride_along: bool = True
     eager_for: timedelta = timedelta(seconds=5)
-    allowance: Allowance = field(default_factory=Allowance)
+    allowance: OutputLimits = field(default_factory=OutputLimits)
     pace_window: float = WINDOW  # seconds; what vendors call a minute
 
 
@@ -70,23 +70,23 @@ class Worker:
         coordinator: Coordinator,
         *,
         redis_url: str,
-        figures: Figures,
+        figures: WorkerConfig,
         time_limit: TimeLimit,
         limits: Limits,
         shared_accounts: Sequence[Account] = (),
-        sealing_key: SealingKey | None = None,
+        sealing_key: EncryptionKey | None = None,
         blobs: Blobs | None = None,
         script: Callable[[UUID], Script | None] = lambda _: None,
-        pace: Pace | None = None,
+        pace: RetryPolicy | None = None,
         read_file: ReadFile | None = None,
-        reach: Reach | None = None,
-        spending: Spending | None = None,
+        reach: ServiceConfig | None = None,
+        spending: CostModel | None = None,
     ) -> None:
         database = coordinator.database
         self._renewals = Database(database.url, pool_size=1, application="easel-leases")
         self.loop = Loop()
-        self._pieces = Pieces(redis_url)
-        self.leases = Leases(
+        self._pieces = TextDeltaPublisher(redis_url)
+        self.leases = LeaseKeeper(
             self._renewals,
             coordinator.dispatch.bus,
             self.loop,
@@ -96,23 +96,25 @@ class Worker:
             grace=figures.grace,
             on_key=Lifecycle(coordinator).cancel_by_key,
         )
-        chosen = reach or Reach()
-        spends = spending or Spending()
-        self._governor = Governor(
-            on_a_loop(redis_url), Silence(), coordinator.dispatch.counters, window=figures.pace_window
+        chosen = reach or ServiceConfig()
+        spends = spending or CostModel()
+        self._governor = RateLimiter(
+            async_redis(redis_url), CircuitBreaker(), coordinator.dispatch.counters, window=figures.pace_window
         )
-        models = Models(database, shared_accounts, limits, sealing_key, script, pace, spends, self._governor)
-        self._audio = AudioInRedis(redis_url)
-        voices = Voices(
+        models = CachedTenantModels(
+            database, shared_accounts, limits, sealing_key, script, pace, spends, self._governor
+        )
+        self._audio = AudioCache(redis_url)
+        voices = TtsModels(
             models, self._audio, chosen.speech_model, chosen.speech_kept, chosen.voices, limits.hosts.private
         )
         library = Library(database, Shelf(database, chosen.knowledge_memory), models)
         mcp = McpServers(database, sealing_key)
         memories = Memories(database, models, coordinator.dispatch.extract)
-        self._outside = Outside(chosen, voices.of, library, memories, mcp)
-        self._ingesting = WorkingOff(Ingestion(database, blobs, models), self.loop)
-        self._extracting = WorkingOff(Extraction(database, models), self.loop)
-        self.execution = Execution(
+        self._outside = ServiceFactory(chosen, voices.of, library, memories, mcp)
+        self._ingesting = SingleRunner(Ingestion(database, blobs, models), self.loop)
+        self._extracting = SingleRunner(Extraction(database, models), self.loop)
+        self.execution = Executor(
             coordinator=coordinator,
             leases=self.leases,
             loop=self.loop,
@@ -123,7 +125,7 @@ class Worker:
             services=self._outside.of,
             blobs=blobs,
             worker_name=f"{socket.gethostname()}:{os.getpid()}",
-            claims=Claims(max(1, database.pool_size // 2)),
+            claims=ClaimBatcher(max(1, database.pool_size // 2)),
             ride_along=figures.ride_along,
             eager_for=figures.eager_for.total_seconds(),
             allowance=figures.allowance,
@@ -133,7 +135,7 @@ class Worker:
             governor=self._governor,
         )
 
-    def execute(self, run_id: UUID, activation_id: UUID, eager: Eager | None = None) -> bool:
+    def execute(self, run_id: UUID, activation_id: UUID, eager: LocalContinuation | None = None) -> bool:
         """What the Celery task does. False: the process goes down, and the hint is for another."""
         return self.execution.execute(run_id, activation_id, eager)
 

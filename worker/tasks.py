@@ -20,27 +20,29 @@ from celery.signals import (
 import settings
 import telemetry
 from providers.models.transport.clients import warm_up
-from scheduler.bootstrap import coordinator_of
-from scheduler.health.broker_probe import GOODBYE, Hearing
-from scheduler.health.watchdog import BEHIND_WATCHES, LockWatchdog, Watch, give_up
+from scheduler.bootstrap import build_coordinator
+from scheduler.health.broker_probe import QUEUE_DELETE_TIMEOUT, BrokerProbe
+from scheduler.health.watchdog import BEHIND_WATCHES, LockWatchdog, Watchdog, exit_for_restart
 from scheduler.messaging.celery_app import CANARY, EXECUTE, EXTRACT, INGEST, make_app
 from scheduler.messaging.celery_startup import connect_start
-from scheduler.metrics import Counters
+from scheduler.metrics import Metrics
 from store.files.storage import large_values_of
 from store.monitoring import queue_probes
-from worker.bootstrap import worker_of
+from worker.bootstrap import build_worker
 from worker.fastpath.admission import ADMISSION
-from worker.fastpath.inline_tasks import NodeRequest, eager
+from worker.fastpath.inline_tasks import InlineTaskRequest, thread_continuation
 from worker.leases.leases import LAST_REPORTS
-from worker.leases.loop_watchdog import Turning
+from worker.leases.loop_watchdog import EventLoopWatchdog
 from worker.runtime import Worker
 
 log = structlog.get_logger()
 
 TURNS_WITHIN = 1.0  # seconds between two looks at the event loop
 SWITCHES_WITHIN = 0.005  # seconds a thread may compute while another waits; each change costs what lies in the caches
-SWITCHES_SOON = 0.001  # while a model speaks: its pieces wait for their thread, and so does a call to stop it
-GARBAGE_AFTER = 10_000  # objects; what nodes hold goes without a search, and with Python's own 700 many find little
+SWITCH_INTERVAL_STREAMING = (
+    0.001  # while a model speaks: its pieces wait for their thread, and so does a call to stop it
+)
+GC_THRESHOLD = 10_000  # objects; what nodes hold goes without a search, and with Python's own 700 many find little
 
 _settings = settings.load()
 telemetry.configure(_settings.log_level, _settings.log_format)
@@ -49,7 +51,7 @@ _database_url, _redis_url, _broker_url = _settings.servers()
 
 ADMISSION.most = _settings.worker_pool
 app = make_app(_broker_url, publishers=_settings.worker_threads, room=ADMISSION.room)
-_counters = Counters(**telemetry.counting())
+_counters = Metrics(**telemetry.counting())
 _lock_watchdog = LockWatchdog(_settings.deaf_after.total_seconds() + BEHIND_WATCHES)
 _worker: Worker | None = None
 
@@ -58,7 +60,7 @@ def worker() -> Worker:
     """This process's worker, put together at its first task (so after any fork)."""
     global _worker
     if _worker is None:
-        coordinator = coordinator_of(
+        coordinator = build_coordinator(
             app,
             _database_url,
             _redis_url,
@@ -72,20 +74,20 @@ def worker() -> Worker:
                 _settings.files_dir, _settings.files_url, _settings.s3_endpoint, keeps=_settings.values_in_files
             ),
         )
-        _worker = worker_of(_settings, coordinator, _redis_url)
-        turning = Turning(_worker.loop, _worker.leases, _settings.deaf_after.total_seconds())
-        Watch(turning, every=TURNS_WITHIN, ends=_ends).start()
-        Watch(_worker.leases, every=TURNS_WITHIN, ends=_ends).start()
+        _worker = build_worker(_settings, coordinator, _redis_url)
+        turning = EventLoopWatchdog(_worker.loop, _worker.leases, _settings.deaf_after.total_seconds())
+        Watchdog(turning, every=TURNS_WITHIN, ends=_ends).start()
+        Watchdog(_worker.leases, every=TURNS_WITHIN, ends=_ends).start()
         if _settings.metrics_port is not None:
             telemetry.serve_counters(_settings.metrics_port, _settings.metrics_host)
     return _worker
 
 
-@app.task(name=EXECUTE, ignore_result=True, Request=NodeRequest)  # pyright: ignore[reportUntypedFunctionDecorator] (Celery is untyped)
+@app.task(name=EXECUTE, ignore_result=True, Request=InlineTaskRequest)  # pyright: ignore[reportUntypedFunctionDecorator] (Celery is untyped)
 def execute(run_id: str, activation_id: str) -> None:
     """Carry out an activation."""
     carries_out = worker()
-    if not carries_out.execute(UUID(run_id), UUID(activation_id), eager(carries_out.execution.eager)):
+    if not carries_out.execute(UUID(run_id), UUID(activation_id), thread_continuation(carries_out.execution.eager)):
         raise Reject("The process goes down.", requeue=True)
 
 
@@ -93,7 +95,7 @@ def execute(run_id: str, activation_id: str) -> None:
 def canary(sent_at: str) -> None:
     """Prove that the nodes' queue moves: note the canary that came back."""
     with worker().execution.coordinator.database.transaction() as tx:
-        queue_probes.came_back(tx, "nodes", datetime.fromisoformat(sent_at))
+        queue_probes.record_return(tx, "nodes", datetime.fromisoformat(sent_at))
 
 
 @app.task(name=INGEST, ignore_result=True)  # pyright: ignore[reportUntypedFunctionDecorator] (Celery is untyped)
@@ -124,7 +126,7 @@ def _start(**_: Any) -> None:
     _lock_watchdog.start()
     worker().loop.tells = _give_way
     gc.freeze()  # what is there by now stays
-    gc.set_threshold(GARBAGE_AFTER, *gc.get_threshold()[1:])
+    gc.set_threshold(GC_THRESHOLD, *gc.get_threshold()[1:])
     threading.Thread(target=warm_up, name="easel-warms-up", daemon=True).start()
 
 
@@ -144,13 +146,13 @@ def _close(**_: Any) -> None:
 
 def _give_way(is_busy: bool) -> None:
     """How long a thread may compute: less while coroutines wait on the event loop, for it has one thread of many."""
-    sys.setswitchinterval(SWITCHES_SOON if is_busy else SWITCHES_WITHIN)
+    sys.setswitchinterval(SWITCH_INTERVAL_STREAMING if is_busy else SWITCHES_WITHIN)
 
 
 def _ends(reason: str) -> None:
     """Give back what others can do, and end: whatever is wrong with this process, the next one begins without it."""
-    within = _settings.grace.total_seconds() + LAST_REPORTS + GOODBYE
-    give_up(reason, _let_go, within)
+    within = _settings.grace.total_seconds() + LAST_REPORTS + QUEUE_DELETE_TIMEOUT
+    exit_for_restart(reason, _let_go, within)
 
 
 def _let_go() -> None:
@@ -159,7 +161,7 @@ def _let_go() -> None:
         _worker.leases.close()
 
 
-_hearing = Hearing(
+_hearing = BrokerProbe(
     app,
     every=_settings.canary_every.total_seconds(),
     deaf_after=_settings.deaf_after.total_seconds(),

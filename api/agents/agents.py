@@ -62,7 +62,7 @@ def list_agents(
         found, total = canvas_list.page(
             tx,
             principal.tenant_id,
-            canvas_list.Wanted(
+            canvas_list.CanvasFilter(
                 keywords=keywords,
                 title=title,
                 ids=[id_or_nobodys(entry) for entry in listed(id)],

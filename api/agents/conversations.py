@@ -83,7 +83,7 @@ def list_sessions(
             tx,
             principal.tenant_id,
             canvas.id,
-            conversations.Wanted(
+            conversations.ConversationFilter(
                 ids=[id_or_nobodys(entry) for entry in listed(id)],
                 user_id=exp_user_id or user_id,
                 keywords=keywords,

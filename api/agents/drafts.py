@@ -28,7 +28,7 @@ def reset_draft(edge: TheEdge, principal: Caller, agent_id: str) -> Response:
     """Empty what a draft keeps of runs, and put its variables back to what they are declared as; the document."""
     with edge.database.transaction() as tx:
         stored = canvas_of(tx, principal, agent_id, locked=True)
-        document = defaults.fresh(parsed(stored.draft, edge.max_canvas_bytes))
+        document = defaults.reset_by_type(parsed(stored.draft, edge.max_canvas_bytes))
         canvases.put_draft(tx, principal.tenant_id, stored.id, document.raw)
     return success(edge.secrets_of(principal.tenant_id, stored.id).masked(document.raw))
 

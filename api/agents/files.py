@@ -20,7 +20,7 @@ from api.http.uploads import LONGEST_NAME, OCTETS, fetched, guessed_type, keep, 
 from canvas.errors import NotFound
 from providers.interfaces import Http
 from store.tenants import uploads
-from store.tenants.uploads import Kept, StoredFile
+from store.tenants.uploads import StoredFile, StoredRef
 
 router = APIRouter(tags=["files"])
 old_router = APIRouter(tags=["files"])  # paths that older clients know, below `/v1`
@@ -89,12 +89,12 @@ def _see_agent(edge: Edge, principal: Principal, agent_id: str) -> None:
         canvas_of(tx, principal, agent_id)
 
 
-def _noted(edge: Edge, principal: Principal, once: Keyed, kept: list[Kept]) -> Response:
+def _noted(edge: Edge, principal: Principal, once: Keyed, kept: list[StoredRef]) -> Response:
     """All files of a request, or none."""
     with once.transaction(edge.database) as tx:
         token_id = principal.link.token_id if principal.link is not None else None
         rows = [
-            uploads.note(tx, principal.tenant_id, file, created_by=principal.user_id, token_id=token_id)
+            uploads.register(tx, principal.tenant_id, file, created_by=principal.user_id, token_id=token_id)
             for file in kept
         ]
         stored = [shown(row) for row in rows]

@@ -10,7 +10,7 @@ from api.dependencies import Edge
 from api.http.replies import date, milliseconds
 from canvas.document import defaults
 from canvas.document.document import Document
-from canvas.events.stream_sequencer import tagged
+from canvas.events.stream_sequencer import markers_to_tags
 from components import registry
 from scheduler.views import run_view
 from store.agents import conversations
@@ -37,7 +37,7 @@ def spoken_in(tx: Transaction, tenant_id: UUID, session_ids: Sequence[UUID]) -> 
         for session, said in found.items()
     }
     run_ids = sorted({run_id for those in runs_of.values() for run_id in those})
-    answers, cited = run_queries.said_in(tx, run_ids), citations.of_runs(tx, run_ids)
+    answers, cited = run_queries.answer_texts(tx, run_ids), citations.of_runs(tx, run_ids)
     return {
         session: Spoken(
             said,
@@ -92,7 +92,7 @@ def messages_of(tx: Transaction, edge: Edge, session: Conversation, spoken: Spok
             shown.append(_told(message, _text(message.content)))
             answer = answers.get(message.run_id)
             if answer and last_to[message.run_id] == message.number:
-                shown.append({**shown[-1], "role": "assistant", "content": tagged(answer)})
+                shown.append({**shown[-1], "role": "assistant", "content": markers_to_tags(answer)})
                 if message.run_id in cited:
                     shown[-1]["reference"] = _cited(cited[message.run_id])
     return shown
@@ -120,7 +120,7 @@ def _cited(references: Mapping[str, Any]) -> list[dict[str, Any]]:
 def dsl_of(tx: Transaction, edge: Edge, session: Conversation) -> dict[str, Any]:
     """The session's document with the values, globals and history that its last run has left."""
     document = edge.versions.to_show(tx, session.version_id).document
-    composed = copy.deepcopy(dict(defaults.fresh(document).raw))
+    composed = copy.deepcopy(dict(defaults.reset_by_type(document).raw))
     composed = edge.secrets_of(session.tenant_id, session.canvas_id).masked(composed)
     row = run_rows.read(tx, session.tenant_id, session.last_run) if session.last_run else None
     if row is None or not row["base"]:

@@ -24,7 +24,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from api.http.replies import json_reply
 from api.http.reply_styles import Style, style_of
 from canvas.errors import Conflict, ExecutorError, InvalidRequest, NotAllowed, NotFound, ValueGone
-from store.primitives.db_errors import is_outage, trouble
+from store.primitives.db_errors import is_outage, outage_reason
 
 log = structlog.get_logger()
 
@@ -272,7 +272,7 @@ def _http(request: Request, error: Exception) -> Response:
 def _database(request: Request, error: Exception) -> Response:
     if not is_outage(error):
         return _unexpected(request, error)
-    cause = trouble(error)
+    cause = outage_reason(error)
     log.warning("database_failed", cause=cause, error=str(error).splitlines()[0], path=request.url.path)
     message = f"The database {cause}. Try again."
     headers = {"Retry-After": "1"}

@@ -31,7 +31,7 @@ from store.db.database import Database
 from store.db.transaction import Transaction
 from store.files.blobs import hashed
 from store.tenants import idempotency
-from store.tenants.idempotency import First
+from store.tenants.idempotency import FirstResponse
 
 HEADER = "idempotency-key"
 
@@ -84,10 +84,10 @@ def key_of(request: Request, in_body: str | None = None) -> str | None:
     given = set(request.headers.getlist(HEADER)) | ({in_body} if in_body is not None else set())
     if len(given) > 1:
         raise InvalidRequest("The request names more than one idempotency key.")
-    return idempotency.checked(given.pop()) if given else None
+    return idempotency.validate_key(given.pop()) if given else None
 
 
-def _answered(first: First) -> Answered:
+def _answered(first: FirstResponse) -> Answered:
     assert first.reply is not None  # `keep` comes before the commit
     return Answered(json_reply(first.reply["body"], first.reply["status"]))
 

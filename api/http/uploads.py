@@ -19,7 +19,7 @@ from api.http.request_bodies import declared_size
 from canvas.errors import AnswerTooLarge, NodeFailure
 from providers.interfaces import Call, Http
 from store.files.blobs import Blobs
-from store.tenants.uploads import Kept, StoredFile
+from store.tenants.uploads import StoredFile, StoredRef
 
 LARGEST = 64 * 1024 * 1024  # bytes of a body, and of a file that is fetched
 MOST_FILES = 100
@@ -66,14 +66,14 @@ async def uploaded(request: Request) -> AsyncGenerator[list[UploadFile]]:
         await form.close()
 
 
-def keep(blobs: Blobs, file: UploadFile) -> Kept:
+def keep(blobs: Blobs, file: UploadFile) -> StoredRef:
     """Store the bytes of an uploaded file, which is read a part at a time.
 
     This is the slow part, before a connection is taken. Bytes that no row will name harm nobody.
     """
     name = file_name(file.filename or "")
     sha256, size = blobs.put_file(file.file)
-    return Kept(name, mime_type_of(file.content_type or "") or guessed_type(name), size, sha256)
+    return StoredRef(name, mime_type_of(file.content_type or "") or guessed_type(name), size, sha256)
 
 
 async def fetched(http: Http, url: str, most_bytes: int = LARGEST) -> Incoming:

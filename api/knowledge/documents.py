@@ -28,7 +28,7 @@ from store.db.transaction import Transaction
 from store.knowledge import chunks, documents
 from store.knowledge.bases import Base
 from store.knowledge.documents import Document
-from store.tenants.uploads import Kept
+from store.tenants.uploads import StoredRef
 
 router = APIRouter(tags=["knowledge bases"])
 
@@ -83,7 +83,7 @@ def _base(edge: Edge, principal: Principal, dataset_id: str) -> Base:
         return base_of(tx, principal, dataset_id)
 
 
-def _noted(edge: Edge, base: Base, once: Keyed, kept: list[Kept]) -> Response:
+def _noted(edge: Edge, base: Base, once: Keyed, kept: list[StoredRef]) -> Response:
     with once.transaction(edge.database) as tx:
         added = [
             documents.add(tx, base.tenant_id, base.id, file.name, file.mime_type, file.size, file.sha256)
@@ -264,7 +264,7 @@ def _moment(ms: int) -> datetime | None:
 
 def _document(tx: Transaction, base: Base, written: str) -> Document:
     document_id = id_of(written)
-    found = documents.some(tx, base.tenant_id, base.id, [document_id]) if document_id is not None else []
+    found = documents.get_many(tx, base.tenant_id, base.id, [document_id]) if document_id is not None else []
     if not found:
         raise absent(f"You don't own the document {written}.")
     return found[0]
@@ -274,7 +274,7 @@ def _owned(tx: Transaction, base: Base, written: list[str]) -> list[UUID]:
     """The ids of documents of a base. Raises Refused if there is one that is none."""
     ids = {each: id_of(each) for each in written}
     wanted = [each for each in ids.values() if each is not None]
-    known = {document.id for document in documents.some(tx, base.tenant_id, base.id, wanted)}
+    known = {document.id for document in documents.get_many(tx, base.tenant_id, base.id, wanted)}
     missing = [each for each, document_id in ids.items() if document_id not in known]
     if missing:
         raise absent(f"Documents not found: {missing}")

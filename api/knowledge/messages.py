@@ -24,7 +24,7 @@ from knowledge.memory.memories import Looked
 from knowledge.memory_router import TenantMemories
 from store.knowledge import memory_messages
 from store.knowledge.memories import Memory
-from store.knowledge.memory_messages import Whose
+from store.knowledge.memory_messages import MessageScope
 
 router = APIRouter(tags=["memories"])
 
@@ -87,7 +87,7 @@ async def search(
 ) -> Response:
     """The messages that are nearest to a question."""
     looked = Looked(
-        query, similarity_threshold, keywords_similarity_weight, top_n, Whose(user_id, agent_id, session_id)
+        query, similarity_threshold, keywords_similarity_weight, top_n, MessageScope(user_id, agent_id, session_id)
     )
     chosen = await _chosen(edge, principal.tenant_id, memory_id)
     try:
@@ -108,7 +108,7 @@ async def recent(
 ) -> Response:
     """The newest messages of memories."""
     chosen = await _chosen(edge, principal.tenant_id, memory_id)
-    whose = Whose(agent_id=agent_id, session_id=session_id)
+    whose = MessageScope(agent_id=agent_id, session_id=session_id)
 
     def read() -> list[Any]:
         with edge.database.statements() as tx:

@@ -96,4 +96,4 @@ def _known(edge: TheEdge, tenant_id: UUID, base_ids: list[UUID], documents: list
     if not documents:
         return set()
     with edge.database.statements() as tx:
-        return chunks.owned(tx, tenant_id, base_ids, documents)
+        return chunks.filter_owned(tx, tenant_id, base_ids, documents)

@@ -38,7 +38,7 @@ from providers.mcp.session import LiveTool, McpServer, Session
 from store.db.transaction import Transaction
 from store.mcp import agents, pins, servers
 from store.mcp.servers import ServerFields, ServerRow
-from store.primitives.encryption import SealingKey
+from store.primitives.encryption import EncryptionKey
 
 router = APIRouter(tags=["mcp"])
 
@@ -51,7 +51,7 @@ class Desk:
     """What these routes work with: rows, the key to them, the way out, and who is asking."""
 
     edge: Edge
-    key: SealingKey
+    key: EncryptionKey
     http: Outgoing
     tenant_id: UUID
 

@@ -17,12 +17,12 @@ from api.http.replies import id_of, json_reply
 from api.http.reply_styles import OwnRoute
 from api.http.request_bodies import SmallBody, checked, described
 from api.http.schemas import Budget
-from canvas.budget import limits_of, scope_of, told_account
+from canvas.budget import account_json, limits_of, scope_of
 from canvas.errors import InvalidRequest, NotAllowed, NotFound
 from store.runs import external_ids
-from store.tables.budgets import EACH
+from store.tables.budgets import DEFAULT_SCOPE_ID
 from store.tenants import budgets
-from store.tenants.budgets import Kept, Written
+from store.tenants.budgets import BudgetLimits, BudgetRow
 
 router = APIRouter(tags=["budgets"], route_class=OwnRoute)
 
@@ -41,7 +41,7 @@ async def set_budget(edge: TheEdge, principal: Caller, body: SmallBody) -> Respo
     if not limits:
         raise InvalidRequest("Give at least one limit: tokens, calls, seconds or money.")
     scope_id = await in_thread(lambda: _writable(edge, principal, wanted.scope, wanted.id or ""))
-    written = Written(wanted.scope, scope_id, limits)
+    written = BudgetLimits(wanted.scope, scope_id, limits)
     await in_thread(lambda: edge.lifecycle.set_budget(principal.tenant_id, written))
     return json_reply({"budgets": await in_thread(lambda: _shown(edge, principal))})
 
@@ -59,18 +59,18 @@ def clear_budget(edge: TheEdge, principal: Caller, scope: str = "", id: str = ""
 
 def _shown(edge: Edge, principal: Principal) -> list[dict[str, Any]]:
     with edge.database.transaction() as tx:
-        found = budgets.shown(tx, principal.tenant_id, datetime.now(UTC).date())
-    return [{**told_account(each.account), "id": _id(principal, each)} for each in found]
+        found = budgets.list_budgets(tx, principal.tenant_id, datetime.now(UTC).date())
+    return [{**account_json(each.account), "id": _id(principal, each)} for each in found]
 
 
-def _id(principal: Principal, kept: Kept) -> str | None:
-    return None if kept.scope_id in (EACH, principal.tenant_id) else kept.scope_id.hex
+def _id(principal: Principal, kept: BudgetRow) -> str | None:
+    return None if kept.scope_id in (DEFAULT_SCOPE_ID, principal.tenant_id) else kept.scope_id.hex
 
 
 def _writable(edge: Edge, principal: Principal, scope: str, written: str) -> UUID:
     """Whose budget it is, for a caller who may set it. Raises NotAllowed and NotFound."""
     found = _scope_id(edge, principal, scope, written)
-    if found in (EACH, principal.tenant_id) and principal.kind != "admin":
+    if found in (DEFAULT_SCOPE_ID, principal.tenant_id) and principal.kind != "admin":
         whose = "the tenant" if scope in ("tenant", "day") else f"each {scope}"
         raise NotAllowed(
             f"A budget of {whose} is set with a token of kind admin (`easel tokens create --kind admin`), or by "
@@ -84,7 +84,7 @@ def _scope_id(edge: Edge, principal: Principal, scope: str, written: str) -> UUI
     if scope in ("tenant", "day"):
         return principal.tenant_id
     if not written:
-        return EACH
+        return DEFAULT_SCOPE_ID
     found = id_of(written)
     if scope == "run":  # an external id will do as well; a run that is gone may have left its budget
         with edge.database.statements() as tx:

@@ -58,5 +58,5 @@ def _run(edge: Edge, principal: Principal, task: str, canvas_id: UUID | None) ->
         run_id = external_ids.find_run(tx, principal.tenant_id, task)
         if run_id is None or canvas_id is None:
             return run_id
-        run = run_queries.glance(tx, principal.tenant_id, run_id)
+        run = run_queries.get_summary(tx, principal.tenant_id, run_id)
     return run_id if run is not None and run.canvas_id == canvas_id else None

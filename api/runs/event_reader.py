@@ -11,23 +11,23 @@ from typing import TypeVar
 from uuid import UUID
 
 from canvas.errors import NotFound
-from scheduler.coordinator.version_cache import Versions
-from scheduler.views.event_frames import Wire
+from scheduler.coordinator.version_cache import VersionCache
+from scheduler.views.event_frames import EventSerializer
 from store.db.database import Database
 from store.runs import run_queries
-from store.runs.run_queries import Reading
+from store.runs.run_queries import EventPage
 
 T = TypeVar("T")
 
 THREADS = 4
 
-Found = tuple[Reading, Wire]
+Found = tuple[EventPage, EventSerializer]
 
 
 class Readings:
     """All readings of a process. It lives on one event loop."""
 
-    def __init__(self, database: Database, versions: Versions) -> None:
+    def __init__(self, database: Database, versions: VersionCache) -> None:
         self._database = database
         self._versions = versions
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="easel-streams")
@@ -62,7 +62,7 @@ class Readings:
             reading = run_queries.read(tx, tenant_id, run_id, number)
             if reading is None:
                 raise NotFound(f"There is no run {run_id.hex}.", run_id=run_id.hex)
-            return reading, Wire(reading.run, self._versions.to_show(tx, reading.run.version_id).canvas)
+            return reading, EventSerializer(reading.run, self._versions.to_show(tx, reading.run.version_id).canvas)
 
 
 def _has_been_seen(reading: "asyncio.Task[Found]") -> None:

@@ -26,16 +26,16 @@ from api.http.replies import id_of
 from api.runs.event_reader import Readings
 from canvas.errors import ExecutorError
 from canvas.events.run_events import LAST_OF_A_TURN, MESSAGE, USER_INPUTS
-from canvas.events.stream_sequencer import Event, Frame, Position, Said, Transcript
+from canvas.events.stream_sequencer import Event, Frame, Position, StreamSequencer, TextDelta
 from canvas.state.run_state import RunStatus
-from scheduler.messaging.subscriptions import Heard, Listening, Subscription
-from scheduler.views.event_frames import Wire
+from scheduler.messaging.subscriptions import EventSubscriptions, Notification, Subscription
+from scheduler.views.event_frames import EventSerializer
 from store.db.database import Database
 from store.files.blobs import Blobs
 from store.primitives.json_codec import encode
 from store.runs import run_queries
-from store.runs.events import Stored
-from store.runs.run_queries import Glance, Reading
+from store.runs.events import StoredEvent
+from store.runs.run_queries import EventPage, RunSummary
 from store.tenants import tenants, uploads
 
 log = structlog.get_logger()
@@ -95,7 +95,7 @@ class Streams:
     def __init__(
         self,
         readings: Readings,
-        listening: Listening,
+        listening: EventSubscriptions,
         *,
         look_every: float = LOOK_EVERY,
         beat_every: float = BEAT_EVERY,
@@ -127,9 +127,9 @@ class Streams:
         """Subscribe to a run, before it starts or before its rows are read."""
         return self._listening.to(run_id)
 
-    async def read(self, tenant_id: UUID, run_id: UUID, after: Position) -> tuple[Glance, list[Wired], Position]:
+    async def read(self, tenant_id: UUID, run_id: UUID, after: Position) -> tuple[RunSummary, list[Wired], Position]:
         """What follows a position by now, audio included, and the position after it. Raises NotFound."""
-        transcript = Transcript[Stored](after)
+        transcript = StreamSequencer[StoredEvent](after)
         reading, wire = await self._readings.after(tenant_id, run_id, after.event)
         wired = _wired(wire, transcript.rows(reading.events, reading.turns))
         shown = [await self._sounding(tenant_id, one) for one in wired]
@@ -164,11 +164,11 @@ class Streams:
     async def _envelopes(
         self, tenant_id: UUID, subscription: Subscription, after: Position, until: Until, *, with_audio: bool
     ) -> AsyncGenerator[Wired | None]:
-        transcript = Transcript[Stored](after)
+        transcript = StreamSequencer[StoredEvent](after)
         clock = asyncio.get_running_loop().time
         beat_at = clock() + self._beat_every
         read_at = 0.0  # not before
-        wire: Wire | None = None
+        wire: EventSerializer | None = None
         while True:
             if subscription in self._ended:
                 raise TokenEnded
@@ -188,7 +188,7 @@ class Streams:
             if not found and not ends:
                 wait_until = min(beat_at, read_at) if transcript.needs_rows else beat_at
                 heard = await subscription.get(max(0.0, wait_until - clock()))
-                frames: list[Frame[Stored]] = []
+                frames: list[Frame[StoredEvent]] = []
                 while heard is not None:
                     frames += _take(transcript, heard)
                     read_at = 0.0 if "n" in heard else read_at
@@ -258,13 +258,15 @@ class Streams:
                     listener.hand({"t": str(moved.turn), "ep": moved.epoch, "o": moved.length, "x": ""})
 
 
-def _looked(database: Database, run_ids: list[UUID], tokens: set[UUID]) -> tuple[list[run_queries.Moved], set[UUID]]:
+def _looked(
+    database: Database, run_ids: list[UUID], tokens: set[UUID]
+) -> tuple[list[run_queries.RunProgress], set[UUID]]:
     """How far the runs are, and which of the tokens are still valid."""
     with database.statements() as tx:
-        return run_queries.moved(tx, run_ids), tenants.valid_tokens(tx, tokens) if tokens else set()
+        return run_queries.progress_of(tx, run_ids), tenants.valid_tokens(tx, tokens) if tokens else set()
 
 
-def _take(transcript: Transcript[Stored], heard: Heard) -> list[Frame[Stored]]:
+def _take(transcript: StreamSequencer[StoredEvent], heard: Notification) -> list[Frame[StoredEvent]]:
     """Give the transcript what was heard. What makes no sense is not from us: the rows know better."""
     match heard:
         case {"n": int() as number}:
@@ -281,19 +283,19 @@ def _take(transcript: Transcript[Stored], heard: Heard) -> list[Frame[Stored]]:
     return []
 
 
-def _joined(frames: list[Frame[Stored]]) -> list[Frame[Stored]]:
+def _joined(frames: list[Frame[StoredEvent]]) -> list[Frame[StoredEvent]]:
     """The same frames, texts that follow each other put together: each would cost its listener an envelope."""
-    joined: list[Frame[Stored]] = []
+    joined: list[Frame[StoredEvent]] = []
     for frame in frames:
         last = joined[-1] if joined else None
-        if isinstance(frame, Said) and isinstance(last, Said) and last.turn == frame.turn:
-            joined[-1] = Said(frame.position, frame.turn, last.text + frame.text)
+        if isinstance(frame, TextDelta) and isinstance(last, TextDelta) and last.turn == frame.turn:
+            joined[-1] = TextDelta(frame.position, frame.turn, last.text + frame.text)
         else:
             joined.append(frame)
     return joined
 
 
-def _wired(wire: Wire, frames: list[Frame[Stored]]) -> list[Wired]:
+def _wired(wire: EventSerializer, frames: list[Frame[StoredEvent]]) -> list[Wired]:
     return [
         Wired(position, body, frame.stored.name if isinstance(frame, Event) else "message")
         for frame in frames
@@ -301,7 +303,7 @@ def _wired(wire: Wire, frames: list[Frame[Stored]]) -> list[Wired]:
     ]
 
 
-def _ends(reading: Reading, transcript: Transcript[Stored], until: Until) -> bool:
+def _ends(reading: EventPage, transcript: StreamSequencer[StoredEvent], until: Until) -> bool:
     """Whether a listener who has got all of this has nothing to wait for."""
     if not reading.is_whole:
         return False

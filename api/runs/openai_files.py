@@ -22,7 +22,7 @@ from canvas.errors import InvalidRequest, NotFound
 from providers.interfaces import Http
 from store.db.transaction import Transaction
 from store.tenants import uploads
-from store.tenants.uploads import Kept
+from store.tenants.uploads import StoredRef
 
 MOST_FILES = 20  # of one message
 
@@ -94,7 +94,7 @@ async def stored(http: Http, edge: Edge, principal: Principal, attachments: Atta
     left = LARGEST - sum(len(part.data) for part in attachments.parts if isinstance(part, Incoming))
     if left < 0:
         raise _too_large()
-    kept: list[Kept | UUID] = []
+    kept: list[StoredRef | UUID] = []
     for part in attachments.parts:  # one after the other, since each may be as large as all may be together
         if isinstance(part, UUID):
             kept.append(part)
@@ -105,11 +105,11 @@ async def stored(http: Http, edge: Edge, principal: Principal, attachments: Atta
     return await in_thread(lambda: _noted(edge, principal, kept))
 
 
-async def _kept(http: Http, edge: Edge, part: Incoming | Address, left: int) -> Kept:
+async def _kept(http: Http, edge: Edge, part: Incoming | Address, left: int) -> StoredRef:
     """A new file, stored; one at an address has at most `left` bytes."""
     file = await _fetched(http, part, left) if isinstance(part, Address) else part
     sha256 = await in_thread(lambda: edge.storage.put(file.data))
-    return Kept(file.name, file.mime_type, len(file.data), sha256)
+    return StoredRef(file.name, file.mime_type, len(file.data), sha256)
 
 
 async def _fetched(http: Http, address: Address, left: int) -> Incoming:
@@ -125,13 +125,13 @@ def _too_large() -> Refused:
     return Refused(ARGUMENT, message, status=413)
 
 
-def _noted(edge: Edge, principal: Principal, kept: Sequence[Kept | UUID]) -> list[dict[str, Any]]:
+def _noted(edge: Edge, principal: Principal, kept: Sequence[StoredRef | UUID]) -> list[dict[str, Any]]:
     token_id = principal.link.token_id if principal.link is not None else None
     with edge.database.transaction() as tx:
         rows = [
             _upload(principal, tx, each)
             if isinstance(each, UUID)
-            else uploads.note(tx, principal.tenant_id, each, created_by=principal.user_id, token_id=token_id)
+            else uploads.register(tx, principal.tenant_id, each, created_by=principal.user_id, token_id=token_id)
             for each in kept
         ]
     return [shown(row) for row in rows]

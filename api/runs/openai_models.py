@@ -32,7 +32,7 @@ def list_models(edge: TheEdge, principal: Anyone) -> Response:
     A share link lists the one that it opens.
     """
     ids = [principal.link.canvas_id] if principal.link is not None else []
-    wanted = canvas_list.Wanted(categories=["agent_canvas"], ids=ids)
+    wanted = canvas_list.CanvasFilter(categories=["agent_canvas"], ids=ids)
     with edge.database.statements() as tx:
         found, total = canvas_list.page(tx, principal.tenant_id, wanted, limit=MOST_MODELS)
     return _list([_model(each) for each in found], has_more=total > len(found))

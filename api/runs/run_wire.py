@@ -6,21 +6,21 @@ from typing import Any
 from uuid import UUID
 
 from api.http.replies import iso
-from canvas.budget import stopped_by, told_account, told_usage
+from canvas.budget import account_json, budget_stop, usage_json
 from canvas.events.run_warnings import has_model_error, warnings_in
-from canvas.events.stream_sequencer import tagged
-from canvas.graph.canvas import Canvas, asker
+from canvas.events.stream_sequencer import markers_to_tags
+from canvas.graph.canvas import Canvas, form_key
 from canvas.state.run_state import RunStatus, scope_key
-from scheduler.coordinator.version_cache import Versions
+from scheduler.coordinator.version_cache import VersionCache
 from scheduler.views import run_view
 from store.db.transaction import Transaction
 from store.runs import run_queries, run_rows
 from store.runs.refused_starts import NOBODY
-from store.runs.run_queries import Glance, Step
+from store.runs.run_queries import ActivationRow, RunSummary
 from store.tenants import budgets
 
 
-def run_row(run: Glance) -> dict[str, Any]:
+def run_row(run: RunSummary) -> dict[str, Any]:
     """A run as lists show it."""
     return {
         "id": run.id.hex,
@@ -32,7 +32,7 @@ def run_row(run: Glance) -> dict[str, Any]:
         "status": run.status,
         "error": run.error or None,
         "has_model_error": has_model_error(run.usage),
-        "usage": told_usage(run.usage),
+        "usage": usage_json(run.usage),
         "last_event": run.last_event,
         "created_at": iso(run.created_at),
         "started_at": iso(run.started_at),
@@ -41,7 +41,7 @@ def run_row(run: Glance) -> dict[str, Any]:
     }
 
 
-def run_whole(tx: Transaction, versions: Versions, tenant_id: UUID, run: Glance) -> dict[str, Any]:
+def run_whole(tx: Transaction, versions: VersionCache, tenant_id: UUID, run: RunSummary) -> dict[str, Any]:
     """A run with what it was asked, what it said, what it waits for, and its activations."""
     if run.status == RunStatus.REFUSED:
         return {**run_row(run), **_NOTHING, "request": _request(run)}
@@ -52,7 +52,7 @@ def run_whole(tx: Transaction, versions: Versions, tenant_id: UUID, run: Glance)
     return {
         **run_row(run),
         "request": _request(run),
-        "answer": tagged(run_view.answer_of(tx, row)) if row else "",
+        "answer": markers_to_tags(run_view.answer_text(tx, row)) if row else "",
         "waiting": _forms(canvas, state) if run.status == RunStatus.WAITING else None,
         "budget": _budgets(tx, tenant_id, run.id) if row and row["budgeted"] else None,
         "budget_exceeded": _exceeded(state) if run.status == RunStatus.WAITING else None,
@@ -61,7 +61,7 @@ def run_whole(tx: Transaction, versions: Versions, tenant_id: UUID, run: Glance)
     }
 
 
-def _activations(tx: Transaction, canvas: Canvas, run: Glance, steps: Sequence[Step]) -> dict[str, Any]:
+def _activations(tx: Transaction, canvas: Canvas, run: RunSummary, steps: Sequence[ActivationRow]) -> dict[str, Any]:
     """The first activations of a run as a tree, and how many there are."""
     count = len(steps) if len(steps) < run_queries.MOST_STEPS else run_queries.step_count(tx, run.id)
     return {
@@ -84,7 +84,7 @@ _NOTHING: Mapping[str, Any] = {
 """What a start that was refused has of a run."""
 
 
-def _request(run: Glance) -> dict[str, Any]:
+def _request(run: RunSummary) -> dict[str, Any]:
     return {name: run.request.get(name) for name in ("query", "inputs", "files", "user_id")}
 
 
@@ -93,7 +93,7 @@ def _hex(id: UUID) -> str | None:  # noqa: A002 - what it is
     return id.hex if id != NOBODY else None
 
 
-def tree(canvas: Canvas, steps: Sequence[Step]) -> list[dict[str, Any]]:
+def tree(canvas: Canvas, steps: Sequence[ActivationRow]) -> list[dict[str, Any]]:
     """Activations in canonical order, those of a container's passes inside of the container's activation."""
     shown = {step.id: _step(canvas, step) for step in steps}
     by_place = {(scope_key(step.scope), step.node_id, step.ordinal): shown[step.id] for step in steps}
@@ -106,7 +106,7 @@ def tree(canvas: Canvas, steps: Sequence[Step]) -> list[dict[str, Any]]:
     return top
 
 
-def _step(canvas: Canvas, step: Step) -> dict[str, Any]:
+def _step(canvas: Canvas, step: ActivationRow) -> dict[str, Any]:
     number = canvas.numbers.get(step.node_id)
     outcome = step.outcome or {}
     scope = scope_key(step.scope)
@@ -122,7 +122,7 @@ def _step(canvas: Canvas, step: Step) -> dict[str, Any]:
         "outcome": outcome.get("is"),
         "error": outcome.get("error") or outcome.get("told"),
         "warnings": warnings_in(outcome),
-        "usage": told_usage(step.usage) if step.usage else step.usage,
+        "usage": usage_json(step.usage) if step.usage else step.usage,
         "created_at": iso(step.created_at),
         "started_at": iso(step.started_at),
         "finished_at": iso(step.finished_at),
@@ -131,7 +131,7 @@ def _step(canvas: Canvas, step: Step) -> dict[str, Any]:
     }
 
 
-def _warnings(canvas: Canvas, steps: Sequence[Step]) -> list[dict[str, Any]]:
+def _warnings(canvas: Canvas, steps: Sequence[ActivationRow]) -> list[dict[str, Any]]:
     """What steps tell that did not fail, each with its node."""
     found: list[dict[str, Any]] = []
     for step in steps:
@@ -144,20 +144,20 @@ def _warnings(canvas: Canvas, steps: Sequence[Step]) -> list[dict[str, Any]]:
 def _forms(canvas: Canvas, state: Mapping[str, Any]) -> dict[str, Any]:
     """Open forms by node: the fields they ask for, and the prompt."""
     return {
-        asker(canvas, form[0], scope_key(form[2])): {"inputs": form[3], "tips": form[4]}
+        form_key(canvas, form[0], scope_key(form[2])): {"inputs": form[3], "tips": form[4]}
         for form in state.get("forms", {}).values()
     }
 
 
 def _budgets(tx: Transaction, tenant_id: UUID, run_id: UUID) -> list[dict[str, Any]]:
     """The run's own budgets as they stand; those of its session and tenant have a route of their own."""
-    found = budgets.shown(tx, tenant_id, datetime.now(UTC).date(), [run_id])
-    return [told_account(each.account) for each in found]
+    found = budgets.list_budgets(tx, tenant_id, datetime.now(UTC).date(), [run_id])
+    return [account_json(each.account) for each in found]
 
 
 def _exceeded(state: Mapping[str, Any]) -> dict[str, Any] | None:
     """What has stopped the run, if it waits for a higher budget."""
-    told = (stopped_by(form[3]) for form in state.get("forms", {}).values())
+    told = (budget_stop(form[3]) for form in state.get("forms", {}).values())
     return next((dict(each) for each in told if each is not None), None)
 
 

@@ -31,7 +31,7 @@ from store.db.transaction import Transaction
 from store.monitoring import wait_facts
 from store.primitives.json_codec import encode
 from store.runs import external_ids, run_queries
-from store.runs.run_queries import Glance
+from store.runs.run_queries import RunSummary
 
 router = APIRouter(tags=["runs"], route_class=OwnRoute)
 
@@ -87,7 +87,7 @@ def get_run(edge: TheEdge, principal: Caller, run_id: str) -> Response:
     `run_id` is here and in the following routes the id of the run or its external id.
     """
     with edge.database.transaction() as tx:
-        run = run_queries.glance(tx, principal.tenant_id, _run_id(tx, principal, run_id))
+        run = run_queries.get_summary(tx, principal.tenant_id, _run_id(tx, principal, run_id))
         if run is None:
             raise _unknown(run_id)
         return json_reply(run_whole(tx, edge.versions, principal.tenant_id, run))
@@ -98,14 +98,14 @@ def explain_run(edge: TheEdge, principal: Caller, run_id: str) -> Response:
     """The one thing the run waits for, who owns that, and when it will move; what it waits for besides in `also`."""
     chosen_run = _known(edge, principal, run_id)
     with edge.database.transaction() as tx:
-        found = wait_facts.facts(tx, principal.tenant_id, chosen_run)
+        found = wait_facts.load_facts(tx, principal.tenant_id, chosen_run)
         if found is None:
             raise _unknown(run_id)
         facts, version_id = found
         if facts.status is RunStatus.REFUSED:
-            return json_reply(explain.told(explain.explain_refusal(facts), None))
+            return json_reply(explain.explanation_json(explain.explain_refusal(facts), None))
         canvas = edge.versions.to_show(tx, version_id).canvas
-    return json_reply(explain.told(explain.explain(facts, canvas, edge.limit_of), canvas))
+    return json_reply(explain.explanation_json(explain.explain(facts, canvas, edge.limit_of), canvas))
 
 
 @router.get("/runs/{run_id}/events")
@@ -203,7 +203,7 @@ def _ended(request: Request, told: Told, ids: dict[str, str], headers: dict[str,
     return json_reply({**told.body(return_trace=False)["data"], **ids, "status": status}, 200, headers)
 
 
-def _refused(found: Glance, position: Position, *, is_stream: bool) -> Response:
+def _refused(found: RunSummary, position: Position, *, is_stream: bool) -> Response:
     """The events of a start that was refused: there are none; a stream ends with the reason, like a failed run's."""
     if not is_stream:
         return json_reply({"events": [], "position": str(position), "status": found.status})
@@ -224,10 +224,10 @@ async def _lines(edge: Edge, principal: Principal, run_id: UUID, after: Position
             await frames.aclose()
 
 
-def _found(edge: Edge, principal: Principal, written: str) -> Glance:
+def _found(edge: Edge, principal: Principal, written: str) -> RunSummary:
     """The caller's run that is meant by an id or an external id. Raises NotFound."""
     with edge.database.statements() as tx:
-        found = run_queries.glance(tx, principal.tenant_id, _run_id(tx, principal, written))
+        found = run_queries.get_summary(tx, principal.tenant_id, _run_id(tx, principal, written))
     if found is None:
         raise _unknown(written)
     return found

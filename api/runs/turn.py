@@ -28,7 +28,7 @@ from canvas.errors import NotAllowed, NotFound
 from canvas.events import run_events
 from canvas.events.stream_sequencer import Position
 from scheduler.lifecycle.accept import Start, Started
-from scheduler.lifecycle.start_options import ROUTE, repeated, start_of
+from scheduler.lifecycle.start_options import ROUTE, find_first_response, parse_start
 from scheduler.messaging.subscriptions import Subscription
 from store.agents import canvases, conversations
 from store.db.transaction import Transaction
@@ -195,7 +195,7 @@ def chosen(
     if headers:  # tells requests with one key apart
         options["custom_header_sha256"] = _digest_of(custom_header)
     with edge.database.transaction() as tx:
-        first = repeated(tx, tenant_id, agent, options, route) if agent is not None else None
+        first = find_first_response(tx, tenant_id, agent, options, route) if agent is not None else None
         if first is not None:
             return first
         if options.get("session_id"):
@@ -242,7 +242,7 @@ def _start_of(tx: Transaction, tenant_id: UUID, agent: UUID, options: Mapping[st
     if options.get("session_id"):
         _must_exist(tx, tenant_id, agent)
     try:
-        return start_of(tx, tenant_id, new_id(), agent, options, route)
+        return parse_start(tx, tenant_id, new_id(), agent, options, route)
     except NotFound:
         _must_exist(tx, tenant_id, agent)
         raise

@@ -39,7 +39,7 @@ from providers.isolation.untrusted_threads import in_untrusted_thread
 from scheduler.coordinator.run_start import Request as Said
 from scheduler.lifecycle.accept import Start, Started
 from store.agents import versions, webhook_runs
-from store.agents.webhook_runs import Door, Trial
+from store.agents.webhook_runs import WebhookTarget, WebhookTest
 from store.db.transaction import Transaction
 from store.primitives.ids import new_id
 
@@ -70,7 +70,7 @@ TheWebhooks = Annotated[Webhooks, Depends(webhooks_of)]
 class Hook:
     """A webhook as the version that will run configures it."""
 
-    door: Door
+    door: WebhookTarget
     version_id: UUID
     params: Mapping[str, Any] = field(repr=False)
     is_test: bool
@@ -168,7 +168,7 @@ def _hook(edge: Edge, agent_id: str, principal: Principal | None) -> Hook:
 def _known_hook(edge: Edge, agent_id: str, principal: Principal | None) -> Hook:
     with edge.database.transaction() as tx:
         canvas_id = id_of(agent_id)
-        door = webhook_runs.door(tx, canvas_id) if canvas_id is not None else None
+        door = webhook_runs.find_target(tx, canvas_id) if canvas_id is not None else None
         if door is None or (principal is not None and principal.tenant_id != door.tenant_id):
             raise InvalidRequest(NOT_FOUND)
         if door.category == "dataflow_canvas":
@@ -177,7 +177,7 @@ def _known_hook(edge: Edge, agent_id: str, principal: Principal | None) -> Hook:
     return Hook(door, version_id, params, principal is not None)
 
 
-def _configured(tx: Transaction, edge: Edge, door: Door, *, is_test: bool) -> tuple[UUID, Mapping[str, Any]]:
+def _configured(tx: Transaction, edge: Edge, door: WebhookTarget, *, is_test: bool) -> tuple[UUID, Mapping[str, Any]]:
     """The version that runs, and the params of its Begin."""
     chosen = versions.snapshot if is_test else versions.latest_released
     version = chosen(tx, door.tenant_id, door.canvas_id)
@@ -257,16 +257,16 @@ def _statuses(edge: Edge, started: Started) -> list[Any]:
 # -- tests ------------------------------------------------------------------------------------------------------------
 
 
-def _tests(edge: Edge, principal: Principal, agent_id: str) -> list[Trial]:
+def _tests(edge: Edge, principal: Principal, agent_id: str) -> list[WebhookTest]:
     canvas_id = id_of(agent_id)
     with edge.database.transaction() as tx:
-        door = webhook_runs.door(tx, canvas_id) if canvas_id is not None else None
+        door = webhook_runs.find_target(tx, canvas_id) if canvas_id is not None else None
         if door is None or door.tenant_id != principal.tenant_id:
             raise absent(NOT_FOUND)
-        return webhook_runs.trials(tx, principal.tenant_id, door.canvas_id)
+        return webhook_runs.list_tests(tx, principal.tenant_id, door.canvas_id)
 
 
-async def _trace(edge: Edge, principal: Principal, test: Trial) -> Trace:
+async def _trace(edge: Edge, principal: Principal, test: WebhookTest) -> Trace:
     """A test's trace: times first, so that every event has one that is shown."""
     times = await in_thread(lambda: _times(edge, test))
     wired: list[Any] = []
@@ -280,7 +280,7 @@ async def _trace(edge: Edge, principal: Principal, test: Trial) -> Trace:
     return trace_of(wired, times, trace.start_of(test))
 
 
-def _times(edge: Edge, test: Trial) -> list[tuple[int, Any]]:
+def _times(edge: Edge, test: WebhookTest) -> list[tuple[int, Any]]:
     with edge.database.transaction() as tx:
         return webhook_runs.times(tx, test.run_id)
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from api.runs.event_stream import Wired
 from canvas.events.run_events import CANCELLED_TEXT, MESSAGE, MESSAGE_END, RUN_FAILED, USER_INPUTS, WORKFLOW_FINISHED
-from store.agents.webhook_runs import Trial
+from store.agents.webhook_runs import WebhookTest
 
 STEP = 0.000001  # seconds between events that were stored together: times tell them apart, as numbers do
 
@@ -35,17 +35,17 @@ def webhook_id(secret: str, start: float) -> str:
     return base64.urlsafe_b64encode(hmac.digest(key, f"{start:.6f}".encode(), "sha256")).decode()
 
 
-def started_after(tests: Iterable[Trial], since: float) -> float | None:
+def started_after(tests: Iterable[WebhookTest], since: float) -> float | None:
     """When the first test after a moment began; None if none did."""
     return next((start for start in map(start_of, tests) if start > since), None)
 
 
-def start_of(test: Trial) -> float:
+def start_of(test: WebhookTest) -> float:
     """When a test began, in seconds since 1970."""
     return test.created_at.timestamp()
 
 
-def asked_for(tests: Iterable[Trial], secret: str, wanted: str) -> Trial | None:
+def asked_for(tests: Iterable[WebhookTest], secret: str, wanted: str) -> WebhookTest | None:
     """The test that an id stands for."""
     given = wanted.encode("utf-8", "replace")
     known = ((test, webhook_id(secret, start_of(test)).encode()) for test in tests)

@@ -21,7 +21,7 @@ from bench.compare.side import Work
 from bench.fixtures import canvases
 from bench.servers.processes import Deadline, Process, stop_all
 from bench.servers.servers import ROOT, Servers
-from scheduler.bootstrap import coordinator_of
+from scheduler.bootstrap import build_coordinator
 from scheduler.coordinator.run_start import Request
 from scheduler.lifecycle.accept import Start
 from scheduler.lifecycle.lifecycle import Lifecycle
@@ -69,7 +69,7 @@ class EaselSide:
         self._models.write_text(ACCOUNT.format(url=servers.model_url))
         migrate.upgrade(servers.database_url)
         configured = settings.load()
-        self._coordinator = coordinator_of(
+        self._coordinator = build_coordinator(
             make_app(servers.redis_url), servers.database_url, servers.redis_url, pool_size=2,
             application="easel-bench", form_expiry=configured.form_expiry, max_running=configured.max_running,
             max_activations=configured.max_activations,

@@ -32,7 +32,7 @@ from bench.measuring.tally import Tally
 from bench.servers.processes import Process, stop_all
 from scheduler.coordinator.coordinator import Coordinator
 from scheduler.coordinator.run_start import Request
-from scheduler.coordinator.version_cache import Versions
+from scheduler.coordinator.version_cache import VersionCache
 from scheduler.lifecycle.accept import Start
 from scheduler.lifecycle.lifecycle import Lifecycle
 from scheduler.messaging.celery_app import make_app
@@ -257,7 +257,7 @@ def stand_on(folder: Path) -> Generator[Stand]:
         app, bus = make_app(servers.redis_url), Bus(servers.redis_url)
         until_end.callback(app.close)
         until_end.callback(bus.close)
-        lifecycle = Lifecycle(Coordinator(database, Dispatch(app, bus), Versions()))
+        lifecycle = Lifecycle(Coordinator(database, Dispatch(app, bus), VersionCache()))
         client = until_end.enter_context(redis.Redis.from_url(servers.redis_url))
         stand = Stand(database, lifecycle, client, servers, laid, found, _environment(folder), folder)
         for role in reversed(ROLES):

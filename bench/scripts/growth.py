@@ -23,10 +23,10 @@ from bench.fixtures import past
 from bench.fixtures.growing import Growing, Made, chain, iterating, merging, node, stage, wide
 from canvas.document import parsing
 from canvas.graph.canvas import compile_canvas
-from scheduler.sweeper.maintenance import let_go
+from scheduler.sweeper.maintenance import apply_retention
 from store.agents import conversations
 from store.db.database import Database
-from store.db.pipeline import PREPARED_FROM
+from store.db.pipeline import PREPARE_AFTER_USES
 from store.monitoring import sweep_queries
 from store.primitives.ids import new_id
 from store.runs import activations, events, reports, run_queries, run_rows, scopes, values
@@ -219,13 +219,13 @@ def _usual(growing: Growing, version: Made) -> dict[str, float]:
 
     def sessions() -> Any:
         with api.transaction() as tx:
-            return conversations.page(tx, tenant, canvas, conversations.Wanted())
+            return conversations.page(tx, tenant, canvas, conversations.ConversationFilter())
 
     def sweep() -> None:
         with database.transaction() as tx:
-            sweep_queries.silent_leases(tx)
-            sweep_queries.unclaimed(tx, datetime(1970, 1, 1, tzinfo=UTC))
-            sweep_queries.unseen_reports(tx)
+            sweep_queries.expire_leases(tx)
+            sweep_queries.redispatch_unclaimed(tx, datetime(1970, 1, 1, tzinfo=UTC))
+            sweep_queries.runs_with_unapplied_reports(tx)
             sweep_queries.open_runs(tx)
 
     to_start = _timed(start)
@@ -247,11 +247,11 @@ def _held(growing: Growing, version: Made) -> dict[str, float]:
     database = Database(growing.database.url, pool_size=1, plans_once=True)
     try:
         with database.transaction() as tx:
-            for _ in range(PREPARED_FROM + 1):
+            for _ in range(PREPARE_AFTER_USES + 1):
                 activations.renew(tx, [(run_id, new_id(), new_id())], timedelta(seconds=10))
-                reports.reported(tx, run_id)()
+                reports.unapplied_reports(tx, run_id)()
                 run_rows.try_lock(tx, run_id)()
-                scopes.ask(tx, run_id, None).found()
+                scopes.prefetch(tx, run_id, None).found()
                 values.final(tx, run_id)
                 events.after(tx, run_id, 0)
             return {LOCKS: tx.scalar(COUNT_LOCKS), MEMORY: float(tx.scalar(COUNT_MEMORY)) / 1e6}
@@ -269,13 +269,13 @@ def _let_go(growing: Growing) -> float:
         while not ending.is_set():
             began = time.perf_counter()
             with growing.database.statements() as tx:
-                reports.has_reported(tx, new_id())
+                reports.has_unapplied_reports(tx, new_id())
             longest = max(longest, time.perf_counter() - began)
 
     beside = threading.Thread(target=work)
     beside.start()
     try:
-        let_go(growing.database, datetime.now(UTC) - timedelta(days=30), None)
+        apply_retention(growing.database, datetime.now(UTC) - timedelta(days=30), None)
     finally:
         ending.set()
         beside.join()

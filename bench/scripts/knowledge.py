@@ -73,7 +73,7 @@ def _table(database_url: str, chunks: int, numbers: int, questions: int) -> Iter
 
         def ask(shelf: Shelf) -> Any:
             with database.statements() as tx:
-                bases = knowledge_bases.named(tx, tenant_id, [base_id], [])
+                bases = knowledge_bases.find_by_name(tx, tenant_id, [base_id], [])
             vector: list[float] = random.standard_normal(numbers).tolist()
             near = shelf.nearest(
                 tenant_id, bases, Asked([QUESTION], vector), by_vector=0.5, threshold=0.2, most=Wanted("").candidates

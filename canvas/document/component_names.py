@@ -66,5 +66,5 @@ _CANONICAL: Mapping[str, str] = {
 
 def canonical(name: str) -> str:
     """The class name for any accepted spelling; unknown names are given back as written."""
-    today = legacy.today(name)
+    today = legacy.current_name(name)
     return _CANONICAL.get(today.lower(), today)

@@ -31,7 +31,7 @@ def fresh_globals(document: Document) -> dict[str, Any]:
     return {name: _fresh(name, value, document.variables) for name, value in every.items()}
 
 
-def fresh(document: Document) -> Document:
+def reset_by_type(document: Document) -> Document:
     """The document after a full reset: no value of any node is left, nothing was said, globals are fresh."""
     entries = {entry.id: _without_values(entry) for entry in document.entries.values()}
     components = {node_id: _raw_without_values(entry) for node_id, entry in document.raw["components"].items()}

@@ -52,7 +52,7 @@ def rename(source: Any) -> Any:
     return renamed
 
 
-def today(name: str) -> str:
+def current_name(name: str) -> str:
     """The component name of today for an old one, in any case; other names as they are."""
     old = _BY_LOWER_CASE.get(name.lower())
     return RENAMED[old] if old else name

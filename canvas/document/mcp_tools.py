@@ -15,7 +15,7 @@ _LEVELS = 100  # as deep as a request's body may be
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class OfferedTool:
     """A tool of a server as a document has it. `server` is the id that the author's editor wrote."""
 
     server: str
@@ -24,7 +24,7 @@ class Offer:
     schema: Mapping[str, Any] = field(repr=False)
 
 
-def offers_of(dsl: Any) -> Iterator[Offer]:
+def offered_tools(dsl: Any) -> Iterator[OfferedTool]:
     """Every tool of an MCP server that an Agent or sub-agent of a document names with a schema of its arguments."""
     yield from _offers(dsl, _LEVELS)
 
@@ -62,7 +62,7 @@ def digest_of(description: str, schema: Mapping[str, Any]) -> bytes:
     return hashlib.sha256(written.encode("utf-8", "surrogatepass")).digest()
 
 
-def _offers(value: Any, levels: int) -> Iterator[Offer]:
+def _offers(value: Any, levels: int) -> Iterator[OfferedTool]:
     if levels == 0:
         return
     if isinstance(value, Mapping):
@@ -76,7 +76,7 @@ def _offers(value: Any, levels: int) -> Iterator[Offer]:
             yield from _offers(inner, levels - 1)
 
 
-def _of_server(server: Any) -> Iterator[Offer]:
+def _of_server(server: Any) -> Iterator[OfferedTool]:
     tools = server.get("tools") if isinstance(server, Mapping) else None
     if not isinstance(server, Mapping) or not isinstance(tools, Mapping):
         return
@@ -85,4 +85,4 @@ def _of_server(server: Any) -> Iterator[Offer]:
             continue
         schema = schema_in(told)
         if schema is not None:
-            yield Offer(str(server.get("mcp_id") or ""), str(name), str(told.get("description") or ""), schema)
+            yield OfferedTool(str(server.get("mcp_id") or ""), str(name), str(told.get("description") or ""), schema)

@@ -22,7 +22,7 @@ _TEXT_OUTPUT: Mapping[str, str] = {"StringTransform": "result", "Invoke": "resul
 _SILENT = frozenset({"Begin", "Answer", "Switch", "Categorize", "Iteration", "Loop", "UserFillUp"})
 
 
-def unfold(entries: Mapping[str, Entry], drawn: drawing.Drawing) -> dict[str, Entry]:
+def normalize_parameters(entries: Mapping[str, Entry], drawn: drawing.Drawing) -> dict[str, Entry]:
     """The same entries with params in the main shapes. Raises InvalidCanvas where a condition cannot be read."""
     sources = _sources(entries)
     return {entry.id: replace(entry, params=_unfolded(entry, entries, sources, drawn)) for entry in entries.values()}

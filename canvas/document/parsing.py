@@ -107,7 +107,7 @@ def _compiled(raw_entries: Mapping[str, Fields], drawn: drawing.Drawing) -> dict
             parent=parent,
             name=node.name if node else "",
         )
-    return parameter_aliases.localise(containers.complete(parameter_aliases.unfold(entries, drawn)))
+    return parameter_aliases.localise(containers.complete(parameter_aliases.normalize_parameters(entries, drawn)))
 
 
 def _entry(node_id: str, item: Any, drawn: drawing.Drawing) -> Fields:

@@ -56,7 +56,7 @@ class Ref:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ReferenceMatch:
     """A reference in a text: `text[start:end]` with all its braces, `expression` without them."""
 
     start: int
@@ -74,7 +74,7 @@ class Names:
     aliases: frozenset[str] = frozenset()
 
 
-def find(text: str, *, with_aliases: bool = False) -> list[Found]:
+def find(text: str, *, with_aliases: bool = False) -> list[ReferenceMatch]:
     """Every reference in a text, from left to right, never overlapping; the same one as often as it is written.
 
     With aliases `{item}`, `{index}` and `{result}`, in any case, are Refs without node, given in lower case.
@@ -92,11 +92,11 @@ def parse(expression: str) -> Ref | None:
     if not inner or expression[0] in _BLANKS or expression[-1] in _BLANKS or "{" in inner or "}" in inner:
         return None
     if _BARE_OUTPUT.fullmatch(inner) or _BARE_GLOBAL.fullmatch(inner):
-        return pointer(inner)
+        return parse_reference(inner)
     return None
 
 
-def pointer(expression: str) -> Ref:
+def parse_reference(expression: str) -> Ref:
     """Where a lookup of this text goes, whatever it says: without `@` it names a global, the first `@` ends the node.
 
     Globals have no paths: `env.user.name` is one name. An index in brackets is a step of a path, `x[0].y` is `x.0.y`.
@@ -109,7 +109,7 @@ def pointer(expression: str) -> Ref:
     return Ref(node, root, tuple(path))
 
 
-def walk(value: Any, path: Iterable[str]) -> Any:
+def get_path(value: Any, path: Iterable[str]) -> Any:
     """The value a path leads to; None where it leads nowhere. Never raises.
 
     Objects are entered by key, lists by whole number (negative ones count from the end), and a text is read as JSON
@@ -185,13 +185,13 @@ def texts_in(value: Any) -> Iterator[str]:
                 pass
 
 
-def _found(text: str, pattern: re.Pattern[str]) -> list[Found]:
-    found: list[Found] = []
+def _found(text: str, pattern: re.Pattern[str]) -> list[ReferenceMatch]:
+    found: list[ReferenceMatch] = []
     floor = 0
     for match in pattern.finditer(text):
         start, end = _widened(text, match.start(), match.end(), floor)
         expression = match.group(1)
-        found.append(Found(start, end, expression, pointer(expression)))
+        found.append(ReferenceMatch(start, end, expression, parse_reference(expression)))
         floor = end
     return found
 

@@ -17,7 +17,7 @@ def wanted_number(chunk_id: str) -> int:
     return int(sha1(chunk_id.encode(), usedforsecurity=False).hexdigest(), 16) % NUMBERS
 
 
-def allotted(chunk_ids: Sequence[str], taken: Mapping[str, int]) -> dict[str, int]:
+def assign_numbers(chunk_ids: Sequence[str], taken: Mapping[str, int]) -> dict[str, int]:
     """A number for each chunk that has none yet, in order; `taken` has the numbers given so far, by chunk id.
 
     Nobody's number ever changes. Beyond the room that tools 1.6 leaves, numbers just go on.

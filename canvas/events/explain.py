@@ -12,9 +12,9 @@ from math import inf
 from typing import Any
 from uuid import UUID
 
-from canvas.budget import stopped_by
+from canvas.budget import budget_stop
 from canvas.graph.canvas import Canvas
-from canvas.state.run_state import ENGINE, RunStatus, Status
+from canvas.state.run_state import RULES_VERSION, RunStatus, Status
 
 TICK = timedelta(seconds=1)  # of the sweeper
 QUIET = timedelta(seconds=15)  # a canary is sent every second; none back for so long means that nobody takes the queue
@@ -41,7 +41,7 @@ class WaitsFor(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Alive:
+class OpenActivation:
     """An activation that is not over."""
 
     id: UUID
@@ -62,7 +62,7 @@ class Alive:
 
 
 @dataclass(frozen=True, slots=True)
-class Ahead:
+class BlockingRun:
     """The run that its session is busy with, or that comes first."""
 
     run_id: UUID
@@ -84,9 +84,9 @@ class Facts:
     now: datetime
     max_running: int = 256
     forms: Mapping[UUID, tuple[Mapping[str, Any], str]] = field(default_factory=dict[UUID, Any])  # inputs, tips
-    alive: Sequence[Alive] = ()  # not all of a large run
+    alive: Sequence[OpenActivation] = ()  # not all of a large run
     counts: Mapping[Status, int] = field(default_factory=dict[Status, int])  # all of it
-    ahead: Ahead | None = None
+    ahead: BlockingRun | None = None
     canary: datetime | None = None  # when the last one that came back was sent
     swept_since: datetime | None = None
     swept_at: datetime | None = None
@@ -101,7 +101,7 @@ class Wait:
     owner: str | None = None
     since: datetime | None = None
     until: datetime | None = None  # when it moves at the latest, if anybody can tell
-    of: Alive | None = None
+    of: OpenActivation | None = None
     detail: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
@@ -132,7 +132,7 @@ def explain(facts: Facts, canvas: Canvas, limit_of: Callable[[str], float]) -> E
     others = moving if facts.status is RunStatus.WAITING else persons
     if not first:
         return Explanation(facts.run_id, facts.status, waits.nobody(), tuple(others))
-    if facts.engine > ENGINE:
+    if facts.engine > RULES_VERSION:
         return Explanation(facts.run_id, facts.status, waits.newer_rules(), (*first, *others))
     return Explanation(facts.run_id, facts.status, first[0], (*first[1:], *others))
 
@@ -144,7 +144,7 @@ def explain_refusal(facts: Facts) -> Explanation:
     return Explanation(facts.run_id, facts.status, wait)
 
 
-def told(explanation: Explanation, canvas: Canvas | None) -> dict[str, Any]:
+def explanation_json(explanation: Explanation, canvas: Canvas | None) -> dict[str, Any]:
     """An explanation as JSON. A refused start has no canvas, and names no node."""
     return {
         "run_id": explanation.run_id.hex,
@@ -212,7 +212,7 @@ class _Waits:
 
     def newer_rules(self) -> Wait:
         sentence = (
-            f"It was begun under newer rules ({self.facts.engine}) than this release knows ({ENGINE}): "
+            f"It was begun under newer rules ({self.facts.engine}) than this release knows ({RULES_VERSION}): "
             "a scheduler or worker of the newer release must carry it on."
         )
         return Wait(WaitsFor.NEWER_RULES, sentence, owner="the newer release", detail={"engine": self.facts.engine})
@@ -227,7 +227,7 @@ class _Waits:
         return Wait(WaitsFor.NOBODY, sentence, detail={"alive": counts})
 
     # -- of one activation ----------------------------------------------------------------------------------------
-    def of(self, one: Alive) -> Wait:
+    def of(self, one: OpenActivation) -> Wait:
         match one.status:
             case Status.RUNNING if one.lease_until is None or one.lease_until < self.facts.now:
                 return self._silent(one)
@@ -253,7 +253,7 @@ class _Waits:
             case _:
                 return self._form(one)
 
-    def _at_work(self, one: Alive) -> Wait:
+    def _at_work(self, one: OpenActivation) -> Wait:
         since, limit = one.started_at or one.created_at, self.limit_of(one.component)
         until = since + timedelta(seconds=limit) if limit < inf else None
         may = f", of the {limit:g} s that it may take" if until is not None else ""
@@ -261,13 +261,13 @@ class _Waits:
         sentence = f"{self._node(one)} has been at work for {spent}{may}: attempt {one.attempt}, {_worker(one)}."
         return Wait(WaitsFor.WORK, sentence, _worker(one), since, until, one, self._leased(one))
 
-    def _letting_go(self, one: Alive) -> Wait:
+    def _letting_go(self, one: OpenActivation) -> Wait:
         sentence = f"The run is being cancelled, and {self._node(one)} has yet to let go in {_worker(one)}."
         return Wait(
             WaitsFor.LETTING_GO, sentence, _worker(one), one.started_at, one.lease_until, one, self._leased(one)
         )
 
-    def _silent(self, one: Alive) -> Wait:
+    def _silent(self, one: OpenActivation) -> Wait:
         now, since = self.facts.now, one.lease_until or self.facts.now
         seen = now - (self.facts.swept_since or now)
         sentence = (
@@ -276,7 +276,7 @@ class _Waits:
         )
         return Wait(WaitsFor.SILENT_LEASE, sentence, "the sweeper", since, of=one, detail=self._leased(one))
 
-    def _ready(self, one: Alive) -> Wait:
+    def _ready(self, one: OpenActivation) -> Wait:
         facts, node = self.facts, self._node(one)
         quiet = facts.now - facts.canary if facts.canary is not None else None
         if not self._is_swept and (one.hinted_at is None or quiet is None or quiet > QUIET):
@@ -296,9 +296,9 @@ class _Waits:
         since = one.hinted_at or one.not_before
         return Wait(WaitsFor.WORKER, f"{how}{last}.", "the workers", since, of=one, detail=detail)
 
-    def _form(self, one: Alive) -> Wait:
+    def _form(self, one: OpenActivation) -> Wait:
         inputs, tips = self.facts.forms.get(one.id, ({}, ""))
-        stopped = stopped_by(inputs)
+        stopped = budget_stop(inputs)
         if stopped is not None:
             sentence = f"{self._node(one)} waits for a higher budget. {_one_line(tips)}"
             until = self.facts.expires_at
@@ -311,7 +311,7 @@ class _Waits:
         return Wait(WaitsFor.PERSON, sentence, "a person", since, until, one, _present(fields=dict(inputs), tips=tips))
 
     # -- words ------------------------------------------------------------------------------------------------------
-    def _node(self, one: Alive) -> str:
+    def _node(self, one: OpenActivation) -> str:
         name = _name(self.canvas, one.node_id)
         at = f" in {one.scope}" if one.scope else ""
         return f'"{name}" ({one.node_id}){at}' if name else f"{one.node_id}{at}"
@@ -328,7 +328,7 @@ class _Waits:
             return f"no sweeper has ever run that {does}: start one"
         return f"no sweeper has run for {_span(self.facts.now - self.facts.swept_at)} that {does}: start one"
 
-    def _leased(self, one: Alive) -> dict[str, Any]:
+    def _leased(self, one: OpenActivation) -> dict[str, Any]:
         return _present(attempt=one.attempt, strikes=one.strikes, lease_until=_iso(one.lease_until))
 
 
@@ -354,7 +354,7 @@ def _name(canvas: Canvas, node_id: str) -> str:
     return "" if name == node_id else _one_line(name)
 
 
-def _worker(one: Alive) -> str:
+def _worker(one: OpenActivation) -> str:
     return f"worker {one.worker}" if one.worker else "a worker"
 
 

@@ -105,7 +105,7 @@ class Event(Generic[E]):
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class TextDelta:
     """A part of the open turn's text, and where a listener stands after it."""
 
     position: Position
@@ -113,7 +113,7 @@ class Said:
     text: str
 
 
-Frame: TypeAlias = Event[E] | Said
+Frame: TypeAlias = Event[E] | TextDelta
 
 
 @dataclass(slots=True)
@@ -146,7 +146,7 @@ class _Heard:
         return self.text[offset - self.start :] if self.start <= offset < self.end else ""
 
 
-class Transcript(Generic[E]):
+class StreamSequencer(Generic[E]):
     """One listener's way through a run. `after`: what the listener has already."""
 
     def __init__(self, after: Position | None = None) -> None:
@@ -249,7 +249,7 @@ class Transcript(Generic[E]):
         self._open_at(number)
         return Event(self.position, event, keep, epoch)
 
-    def _say(self) -> Iterator[Said]:
+    def _say(self) -> Iterator[TextDelta]:
         """What can be said of the open turn: its row's text, then what was heard beyond it."""
         self._open_at(self.after)
         offset = self.position.offset
@@ -266,7 +266,7 @@ class Transcript(Generic[E]):
             text = _without_half_a_marker(text)
         if text:
             self.position = Position(self.after, offset + len(text))
-            yield Said(self.position, self._open, text)
+            yield TextDelta(self.position, self._open, text)
 
     def _is_behind(self) -> bool:
         """Whether pieces have told of text, or of an epoch, that we do not have."""
@@ -300,7 +300,7 @@ def _without_half_a_marker(text: str) -> str:
     return text if start < 0 or AUDIO_END in text[start:] else text[:start]
 
 
-def message_data(said: Said) -> Iterator[tuple[Position, dict[str, Any]]]:
+def message_data(said: TextDelta) -> Iterator[tuple[Position, dict[str, Any]]]:
     """`data` of the `message` events that a part of a text becomes; each marker is an event of its own.
 
     `audio` is the id of a file with a spoken sentence; who writes to a client puts its bytes in the place.
@@ -320,7 +320,7 @@ def message_data(said: Said) -> Iterator[tuple[Position, dict[str, Any]]]:
         yield Position(said.position.event, at), data
 
 
-def tagged(text: str) -> str:
+def markers_to_tags(text: str) -> str:
     """A text with its think markers as the tags that clients know, and without its audio."""
     return without_audio(text).replace(THINK_START, "<think>").replace(THINK_END, "</think>")
 

@@ -13,13 +13,13 @@ from typing import Any
 from canvas.document import references
 from canvas.document.document import Document, Entry
 from canvas.errors import InvalidCanvas
-from canvas.graph.reachability import Reach, bits, reach_of
+from canvas.graph.reachability import Reachability, bits, reach_of
 from canvas.graph.uncertain_outcomes import OnUnknown, label, policy
-from canvas.outcome import UNKNOWN
+from canvas.outcome import UNKNOWN_OUTCOME
 from canvas.state.run_state import ScopeKey
 
 
-class Kind(StrEnum):
+class NodeKind(StrEnum):
     """What the engine must know about a component; everything else is PLAIN to it."""
 
     BEGIN = "begin"
@@ -37,42 +37,42 @@ class Kind(StrEnum):
     @property
     def is_container(self) -> bool:
         """Whether the node opens scopes of its own."""
-        return self in (Kind.ITERATION, Kind.LOOP)
+        return self in (NodeKind.ITERATION, NodeKind.LOOP)
 
     @property
     def is_item(self) -> bool:
         """Whether the node is the visit that starts each pass of a body."""
-        return self in (Kind.ITERATION_ITEM, Kind.LOOP_ITEM)
+        return self in (NodeKind.ITERATION_ITEM, NodeKind.LOOP_ITEM)
 
     @property
     def asks(self) -> bool:
         """Whether the node may wait for a person."""
-        return self in (Kind.FORM, Kind.ANSWER)
+        return self in (NodeKind.FORM, NodeKind.ANSWER)
 
     @property
     def has_turn(self) -> bool:
         """Whether the node says what it has to say in a turn of its own."""
-        return self in (Kind.MESSAGE, Kind.ANSWER)
+        return self in (NodeKind.MESSAGE, NodeKind.ANSWER)
 
 
 ROUTERS = frozenset({"categorize", "switch"})
 """Components that choose their successors."""
 
-KINDS: Mapping[str, Kind] = {
-    "begin": Kind.BEGIN,
-    "message": Kind.MESSAGE,
-    "llm": Kind.MODEL,
-    "generate": Kind.MODEL,
-    "agent": Kind.MODEL,
-    "deepresearch": Kind.MODEL,
-    "iteration": Kind.ITERATION,
-    "iterationitem": Kind.ITERATION_ITEM,
-    "loop": Kind.LOOP,
-    "loopitem": Kind.LOOP_ITEM,
-    "exitloop": Kind.EXIT_LOOP,
-    "userfillup": Kind.FORM,
-    "fillup": Kind.FORM,
-    "answer": Kind.ANSWER,
+KINDS: Mapping[str, NodeKind] = {
+    "begin": NodeKind.BEGIN,
+    "message": NodeKind.MESSAGE,
+    "llm": NodeKind.MODEL,
+    "generate": NodeKind.MODEL,
+    "agent": NodeKind.MODEL,
+    "deepresearch": NodeKind.MODEL,
+    "iteration": NodeKind.ITERATION,
+    "iterationitem": NodeKind.ITERATION_ITEM,
+    "loop": NodeKind.LOOP,
+    "loopitem": NodeKind.LOOP_ITEM,
+    "exitloop": NodeKind.EXIT_LOOP,
+    "userfillup": NodeKind.FORM,
+    "fillup": NodeKind.FORM,
+    "answer": NodeKind.ANSWER,
 }
 
 
@@ -103,7 +103,7 @@ class Node:
     id: str
     name: str
     component: str
-    kind: Kind
+    kind: NodeKind
     params: Mapping[str, Any]
     downstream: tuple[int, ...]
     targets: tuple[int, ...]  # every node that any outcome of this one may lead to, in order
@@ -132,7 +132,7 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class StreamTarget:
     """The Message in whose turn a model node speaks, and the nodes that its text mentions first (as a mask)."""
 
     message: int
@@ -147,8 +147,8 @@ class Canvas:
     numbers: Mapping[str, int]
     begin: int
     items: Mapping[int, int]  # container -> its item node
-    reach: Reach
-    turns: Mapping[int, Turn]  # model node -> where it speaks
+    reach: Reachability
+    turns: Mapping[int, StreamTarget]  # model node -> where it speaks
     unheard: int  # model nodes whose text nobody reads: not called at all (engine 4.8)
     speaking: int  # model nodes that stream because a Message follows them (components 1.8)
     messages: int  # nodes with a turn of their own
@@ -163,7 +163,7 @@ class Canvas:
         What failed is left out of an error of the run as a whole, and where the error names the node already.
         """
         number = self.numbers.get(node_id)
-        if number is None or code == UNKNOWN:
+        if number is None or code == UNKNOWN_OUTCOME:
             return error
         node = self.nodes[number]
         is_named = error.startswith((f'Node "{node.name}" ({node.id}', f"Node {node.id} "))
@@ -232,7 +232,7 @@ NO_NODES = Canvas(
 """What runs are shown with whose canvas is not there any more: nodes have ids, and no names."""
 
 
-def asker(canvas: Canvas, node_id: str, scope: ScopeKey) -> str:
+def form_key(canvas: Canvas, node_id: str, scope: ScopeKey) -> str:
     """What an open form is shown under: the node that asks, and its item where several items may ask at once."""
     number = canvas.numbers.get(node_id)
     return node_id if number is None or canvas.nodes[number].kind.asks else label(node_id, scope)
@@ -322,8 +322,8 @@ def _node(numbers: Mapping[str, int], document: Document, entry: Entry) -> Node:
     )
 
 
-def _kind(entry: Entry) -> Kind:
-    return KINDS.get(entry.component.lower(), Kind.PLAIN)
+def _kind(entry: Entry) -> NodeKind:
+    return KINDS.get(entry.component.lower(), NodeKind.PLAIN)
 
 
 def _known(numbers: Mapping[str, int], ids: Sequence[str]) -> tuple[int, ...]:
@@ -347,7 +347,7 @@ def _items(nodes: Sequence[Node]) -> dict[int, int]:
         if not node.kind.is_item:
             continue
         parent = nodes[node.parent] if node.parent is not None else None
-        wanted = Kind.ITERATION if node.kind is Kind.ITERATION_ITEM else Kind.LOOP
+        wanted = NodeKind.ITERATION if node.kind is NodeKind.ITERATION_ITEM else NodeKind.LOOP
         if parent is None or parent.kind is not wanted:
             message = (
                 f'Node "{node.name}" ({node.id}) stands outside of a {wanted.value}. Put it into one or remove it.'
@@ -376,9 +376,9 @@ def _mentioned(numbers: Mapping[str, int], params: Mapping[str, Any]) -> tuple[i
 
 def _defers(nodes: Sequence[Node], node: Node) -> bool:
     """Components 1.8: a Message directly downstream, no goto in force, no structured output."""
-    if node.kind is not Kind.MODEL or node.failure.leads_elsewhere or structured_schema(node.params):
+    if node.kind is not NodeKind.MODEL or node.failure.leads_elsewhere or structured_schema(node.params):
         return False
-    return any(nodes[target].kind is Kind.MESSAGE for target in node.downstream)
+    return any(nodes[target].kind is NodeKind.MESSAGE for target in node.downstream)
 
 
 def structured_schema(params: Mapping[str, Any]) -> Mapping[str, Any] | None:
@@ -391,21 +391,21 @@ def structured_schema(params: Mapping[str, Any]) -> Mapping[str, Any] | None:
     return schema if isinstance(schema, Mapping) and schema.get("properties") else None
 
 
-def _turns(nodes: Sequence[Node], numbers: Mapping[str, int], speaking: int) -> dict[int, Turn]:
+def _turns(nodes: Sequence[Node], numbers: Mapping[str, int], speaking: int) -> dict[int, StreamTarget]:
     """Of each speaking node the first Message downstream whose text mentions its content (engine 4.8 "We do")."""
     mentions: dict[int, Mapping[int, int]] = {}  # a Message's text is read once, however many speak in it
-    turns: dict[int, Turn] = {}
+    turns: dict[int, StreamTarget] = {}
     for number in bits(speaking):
         node = nodes[number]
         for target in node.downstream:
             message = nodes[target]
-            if message.kind is not Kind.MESSAGE or message.parent != node.parent:
+            if message.kind is not NodeKind.MESSAGE or message.parent != node.parent:
                 continue
             if target not in mentions:
                 mentions[target] = _mentions(message, numbers)
             mentioned_before = mentions[target].get(number)
             if mentioned_before is not None:
-                turns[number] = Turn(target, mentioned_before)
+                turns[number] = StreamTarget(target, mentioned_before)
                 break
     return turns
 

@@ -59,7 +59,7 @@ def collect(
     return {name: values for name, values in collected.items() if values or before is None}
 
 
-def per_item(passes: Iterable[PassOutputs], item_node: str, count: int) -> list[dict[str, Any]]:
+def outputs_per_item(passes: Iterable[PassOutputs], item_node: str, count: int) -> list[dict[str, Any]]:
     """`_result` of side-by-side items: {item, index, "<child>": {outputs}} of each (components 3.8)."""
     results: list[dict[str, Any]] = [{"item": None, "index": index} for index in range(count)]
     for node, item, outputs in passes:

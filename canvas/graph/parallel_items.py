@@ -14,12 +14,12 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from canvas.document import references
-from canvas.graph.canvas import Canvas, Kind, Node
+from canvas.graph.canvas import Canvas, Node, NodeKind
 
 AT_ONCE = 8
 """Items of an Iteration that overlap. Eight model calls hide most of their waiting; more meet a provider's limits."""
 
-ALONE = 3
+WARMUP_ITEMS = 3
 """Items that go one by one before model calls overlap: what is wrong with a prompt or an account shows in the first
 few, and then nobody is asked in vain for the others."""
 
@@ -27,7 +27,7 @@ INDEPENDENT = frozenset({"dataoperations", "listoperations", "llm", "generate", 
 """Components that a body may hold whose items overlap: such a node leaves nothing but its outputs, sets them anew each
 time, and nobody outside sees the order in which it works (a model does not count as somebody)."""
 
-QUIET = INDEPENDENT | {
+WRITES_NOTHING = INDEPENDENT | {
     "begin",
     "message",
     "switch",
@@ -44,7 +44,7 @@ QUIET = INDEPENDENT | {
 """Components that write no variable and no reference, so that they may work beside an Iteration whose items overlap."""
 
 
-def at_once(params: Mapping[str, Any]) -> int:
+def requested_concurrency(params: Mapping[str, Any]) -> int:
     """How many items an author wants side by side; 0 if nothing is said, 1 for one after another. `"4"` means 4."""
     wanted = params.get("max_concurrency")
     if isinstance(wanted, str):
@@ -55,18 +55,18 @@ def at_once(params: Mapping[str, Any]) -> int:
     return int(min(max(wanted, 0), 10**9))
 
 
-def waves_of_a_pass(canvas: Canvas, container: Node) -> int:
+def pipelined_levels(canvas: Canvas, container: Node) -> int:
     """How many waves each pass takes if the container's items may overlap; 0 if somebody could tell."""
-    if container.kind is not Kind.ITERATION or at_once(container.params) or AT_ONCE < 2:
+    if container.kind is not NodeKind.ITERATION or requested_concurrency(container.params) or AT_ONCE < 2:
         return 0
     waves = _waves(canvas, container)
     if waves is None:
         return 0
     beside = _beside(canvas, container)
-    if any(canvas.nodes[number].component.lower() not in QUIET for number in beside):
+    if any(canvas.nodes[number].component.lower() not in WRITES_NOTHING for number in beside):
         return 0
     unsettled = beside | {container.number}
-    source = references.pointer(str(container.params.get("items_ref") or "")).node
+    source = references.parse_reference(str(container.params.get("items_ref") or "")).node
     if source is not None and canvas.numbers.get(source) in unsettled | waves.keys():
         return 0
     if not all(_leaves_no_trace(canvas, canvas.nodes[number], waves, unsettled) for number in waves):
@@ -74,9 +74,9 @@ def waves_of_a_pass(canvas: Canvas, container: Node) -> int:
     return 1 + max(waves.values())
 
 
-def alone_at_first(canvas: Canvas, container: Node) -> int:
+def sequential_warmup(canvas: Canvas, container: Node) -> int:
     """How many items of a body go one by one before they overlap."""
-    return ALONE if any(node.kind is Kind.MODEL for node in canvas.children(container.number)) else 0
+    return WARMUP_ITEMS if any(node.kind is NodeKind.MODEL for node in canvas.children(container.number)) else 0
 
 
 def _waves(canvas: Canvas, container: Node) -> dict[int, int] | None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
+class Reachability:
     """Masks by node number.
 
     above: everything from which a path leads to the node, soft edges included.
@@ -37,7 +37,7 @@ def reach_of(
     roots: Iterable[int],
     items: frozenset[int],
     mentions: Sequence[Sequence[int]],
-) -> Reach:
+) -> Reachability:
     """Compute the masks. `roots` are where each level begins, `items` the nodes whose incoming edges end a pass."""
     edges: list[dict[int, None]] = [{} for _ in parents]
     into_itself: set[tuple[int, int]] = set()
@@ -73,7 +73,7 @@ def reach_of(
     for source, end in sorted(soft):
         below[source].append(end)
     back |= into_itself
-    return Reach(
+    return Reachability(
         above=tuple(above),
         above_forward=tuple(above_forward),
         steps=tuple(tuple(ends) for ends in edges),

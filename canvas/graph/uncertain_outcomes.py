@@ -17,7 +17,7 @@ FIELD = "on_unknown"
 HAPPENED, AGAIN = "happened", "again"
 """What a person may answer: the node goes on as finished, or gets another attempt."""
 
-EVERY = "*"
+ALL_QUESTIONS = "*"
 """In an answer: every node that asks."""
 
 OUTCOME, OUTPUTS = ".outcome", ".outputs"
@@ -37,7 +37,7 @@ def is_policy(written: Any) -> bool:
     return isinstance(written, str) and written in POLICIES
 
 
-def is_unsaid(written: Any) -> bool:
+def is_unset(written: Any) -> bool:
     """Whether nothing was chosen."""
     return written is None or written == ""
 

@@ -13,19 +13,19 @@ from uuid import UUID
 
 from canvas.events.run_events import NODE_STARTED, Event
 from canvas.graph import parallel_items
-from canvas.graph.canvas import Kind, Node
-from canvas.outcome import Expanded, Failed, Left, Outcome
+from canvas.graph.canvas import Node, NodeKind
+from canvas.outcome import ContainerExited, ContainerOpened, Failed, Outcome
 from canvas.routing import message_streams
-from canvas.routing.decision import Plan
-from canvas.state.order_key import Place
-from canvas.state.run_state import Container, Report, Scope, ScopeKey, Status, Untold, activation_id
+from canvas.routing.decision import DecisionBuilder
+from canvas.state.order_key import OrderKey
+from canvas.state.run_state import Container, DeferredEvent, Report, Scope, ScopeKey, Status, activation_id
 
-AHEAD = 4
+PIPELINE_DEPTH = 4
 """How far the items that overlap may be ahead of the one that is told of, in as many as overlap: a slow one does not
 hold up the others at once, and what is untold stays little."""
 
 
-def open_container(plan: Plan, report: Report, outcome: Expanded) -> None:
+def open_container(plan: DecisionBuilder, report: Report, outcome: ContainerOpened) -> None:
     """A container's body begins. The counters start anew at each entry (components E7)."""
     node = plan.canvas.node(report.node_id)
     scope = plan.scope(report.scope)
@@ -33,10 +33,10 @@ def open_container(plan: Plan, report: Report, outcome: Expanded) -> None:
     if container.side_by_side:
         container.revision = plan.run.revision + 1
     elif outcome.count is not None and outcome.count > 1:
-        container.span = parallel_items.waves_of_a_pass(plan.canvas, node)
+        container.span = parallel_items.pipelined_levels(plan.canvas, node)
     if container.overlaps:
         container.concurrency = parallel_items.AT_ONCE
-        container.alone = parallel_items.alone_at_first(plan.canvas, node)
+        container.alone = parallel_items.sequential_warmup(plan.canvas, node)
     scope.containers[node.number] = container
     plan.decision.moved[report.activation] = Status.OPEN
     if not plan.has_room_for(_visitor(plan, node), (outcome.count or 0) * _fewest_of_a_pass(plan, node) + 1):
@@ -44,7 +44,7 @@ def open_container(plan: Plan, report: Report, outcome: Expanded) -> None:
     _go_on(plan, node, scope, container, item=0, wave=report.place.wave + 1)
 
 
-def item_left(plan: Plan, report: Report) -> None:
+def on_container_exit(plan: DecisionBuilder, report: Report) -> None:
     """An item visit found nothing more to do, or an ExitLoop was reached."""
     node = plan.canvas.node(report.node_id)
     scope = plan.scope(report.scope)
@@ -57,12 +57,12 @@ def item_left(plan: Plan, report: Report) -> None:
         scope.leaving, scope.left_by = report.place, report.activation
 
 
-def checked(plan: Plan, report: Report) -> Outcome:
+def validated_outcome(plan: DecisionBuilder, report: Report) -> Outcome:
     """What a report says. A visit of overlapping items that leaves before the last has met another list than it should.
 
     Nothing changes a list that such items come from, so nobody will see this; but a run must not hang on it.
     """
-    if not isinstance(report.outcome, Left) or not report.scope:
+    if not isinstance(report.outcome, ContainerExited) or not report.scope:
         return report.outcome
     container_id, _, item = report.scope[-1]
     container = plan.overlapping(report.scope)
@@ -71,7 +71,7 @@ def checked(plan: Plan, report: Report) -> Outcome:
     return Failed(f"The list of {container_id} has changed while its items ran. Set its max_concurrency to 1.")
 
 
-def pass_ended(plan: Plan, scope: Scope) -> None:
+def on_iteration_end(plan: DecisionBuilder, scope: Scope) -> None:
     """Nothing is alive in a pass any more: go on with the next item, or end the container."""
     outer = plan.scope(scope.key[:-1])
     container_id, _, item = scope.key[-1]
@@ -79,7 +79,7 @@ def pass_ended(plan: Plan, scope: Scope) -> None:
     container = outer.containers[node.number]
     if scope.counted_still:
         container.still -= 1
-    message_streams.forget(plan, scope.key)
+    message_streams.close_streams_of(plan, scope.key)
     plan.close_scope(scope.key)
     container.open -= 1
     if container.overlaps:
@@ -95,7 +95,7 @@ def pass_ended(plan: Plan, scope: Scope) -> None:
         outer.last_wave = max(outer.last_wave, scope.last_wave)
     if container.side_by_side:
         _go_on(plan, node, outer, container, item=container.next, wave=0)
-    elif plan.is_too_late(Place(scope.last_wave + 1, region=scope.region)):
+    elif plan.is_too_late(OrderKey(scope.last_wave + 1, region=scope.region)):
         return  # the run ends, and the container with it
     elif scope.leaving is not None:
         _end_container(plan, scope.key, scope.leaving, scope.left_by)
@@ -105,7 +105,7 @@ def pass_ended(plan: Plan, scope: Scope) -> None:
         _go_on(plan, node, outer, container, item=item + 1, wave=scope.last_wave + 1)
 
 
-def item_failed(plan: Plan, key: ScopeKey, place: Place, error: str) -> bool:
+def item_failed(plan: DecisionBuilder, key: ScopeKey, place: OrderKey, error: str) -> bool:
     """A failure inside side-by-side items belongs to their container; whether there is such a container.
 
     The first item that fails counts, and in it the earliest wave, of that the last: as for a run (engine 4.5).
@@ -121,7 +121,7 @@ def item_failed(plan: Plan, key: ScopeKey, place: Place, error: str) -> bool:
     return False
 
 
-def overlapping_failed(plan: Plan, report: Report, failed: Failed) -> None:
+def fail_pipelined_item(plan: DecisionBuilder, report: Report, failed: Failed) -> None:
     """A node of an overlapping item has failed for good. Ahead of the item's turn it fails when that has come.
 
     Until then the items before it go on, and nothing begins that would come after it.
@@ -133,7 +133,7 @@ def overlapping_failed(plan: Plan, report: Report, failed: Failed) -> None:
     plan.note_last(report)
     plan.end(report, scope)
     plan.call_off(scope.key)
-    failure = Untold(node.number, True, failed.error, failure=(report.place, failed.code))
+    failure = DeferredEvent(node.number, True, failed.error, failure=(report.place, failed.code))
     if (ahead := plan.ahead(scope.key)) is None:
         _tell(plan, plan.scope(scope.key[:-1]), container, failure)
         return
@@ -141,13 +141,13 @@ def overlapping_failed(plan: Plan, report: Report, failed: Failed) -> None:
     _note_failure(container, scope.key[-1][2], report.place, failed.error)
 
 
-def leaves_a_loop(plan: Plan, node: Node) -> bool:
+def leaves_a_loop(plan: DecisionBuilder, node: Node) -> bool:
     """Whether the node is an ExitLoop whose direct container is a Loop; anywhere else it does nothing."""
     parent = plan.canvas.nodes[node.parent] if node.parent is not None else None
-    return node.kind is Kind.EXIT_LOOP and parent is not None and parent.kind is Kind.LOOP
+    return node.kind is NodeKind.EXIT_LOOP and parent is not None and parent.kind is NodeKind.LOOP
 
 
-def _note_failure(container: Container, item: int, place: Place, error: str) -> None:
+def _note_failure(container: Container, item: int, place: OrderKey, error: str) -> None:
     wave, last = container.failed_at
     at = place.key.hex()
     is_first = container.failed_item < 0 or item < container.failed_item
@@ -156,7 +156,7 @@ def _note_failure(container: Container, item: int, place: Place, error: str) -> 
         container.failed_item, container.failed_at, container.error = item, (place.wave, at), error
 
 
-def _tell_of_items(plan: Plan, scope: Scope, container: Container) -> None:
+def _tell_of_items(plan: DecisionBuilder, scope: Scope, container: Container) -> None:
     """Tell of the items whose turn has come, up to the first that has not ended."""
     while container.shown in container.ended:
         if plan.is_lost(scope.key, container.visit(container.shown + 1)):
@@ -167,7 +167,7 @@ def _tell_of_items(plan: Plan, scope: Scope, container: Container) -> None:
             _tell(plan, scope, container, untold)
 
 
-def _tell(plan: Plan, scope: Scope, container: Container, untold: Untold) -> None:
+def _tell(plan: DecisionBuilder, scope: Scope, container: Container, untold: DeferredEvent) -> None:
     """Say what an item did ahead of its turn. A failure ends the items around the container, or else the run."""
     node = plan.canvas.nodes[untold.node]
     parent = plan.canvas.nodes[node.parent] if node.parent is not None else None
@@ -186,12 +186,12 @@ def _tell(plan: Plan, scope: Scope, container: Container, untold: Untold) -> Non
             plan.fail(node.id, place, error, code)
 
 
-def _go_on(plan: Plan, node: Node, scope: Scope, container: Container, *, item: int, wave: int) -> None:
+def _go_on(plan: DecisionBuilder, node: Node, scope: Scope, container: Container, *, item: int, wave: int) -> None:
     """Begin what comes next in a container, unless the run or the item around it has ended before."""
     if container.side_by_side:
-        place = Place(0, (), container.place.inside(container.next))
+        place = OrderKey(0, (), container.place.inside(container.next))
     else:
-        place = Place(wave, container.place.trail, scope.region)
+        place = OrderKey(wave, container.place.trail, scope.region)
     if plan.is_too_late(place):
         return
     if plan.is_doomed(scope.key, place):
@@ -205,7 +205,7 @@ def _go_on(plan: Plan, node: Node, scope: Scope, container: Container, *, item: 
         _start_pass(plan, node, scope, container, item=item, wave=wave)
 
 
-def _open_items(plan: Plan, node: Node, scope: Scope, container: Container) -> None:
+def _open_items(plan: DecisionBuilder, node: Node, scope: Scope, container: Container) -> None:
     """Fill the container's places with items; when all are done, one last visit collects."""
     assert container.count is not None  # side by side
     if not container.error:
@@ -222,11 +222,11 @@ def _open_items(plan: Plan, node: Node, scope: Scope, container: Container) -> N
     _start_pass(plan, node, scope, container, item=container.next, wave=wave)
 
 
-def _open_overlapping(plan: Plan, node: Node, scope: Scope, container: Container) -> None:
+def _open_overlapping(plan: DecisionBuilder, node: Node, scope: Scope, container: Container) -> None:
     """Begin the next items ahead of their turn; when all have ended, one last visit collects."""
     count = container.count or 0
     width = 1 if container.shown < container.alone else container.concurrency
-    most = min(count, container.shown + AHEAD * width)
+    most = min(count, container.shown + PIPELINE_DEPTH * width)
     while container.open < width and container.next < most and not container.error:
         place = container.visit(container.next)
         if plan.is_lost(scope.key, place):
@@ -236,7 +236,7 @@ def _open_overlapping(plan: Plan, node: Node, scope: Scope, container: Container
         _start_pass(plan, node, scope, container, item=count, wave=container.visit(count).wave)
 
 
-def _start_pass(plan: Plan, node: Node, scope: Scope, container: Container, *, item: int, wave: int) -> None:
+def _start_pass(plan: DecisionBuilder, node: Node, scope: Scope, container: Container, *, item: int, wave: int) -> None:
     if not plan.has_room_for(_visitor(plan, node)):
         return
     inner = Scope(
@@ -246,10 +246,10 @@ def _start_pass(plan: Plan, node: Node, scope: Scope, container: Container, *, i
         trail=container.place,
     )
     container.next = item + 1
-    _begin(plan, node, inner, container, Place(wave, container.place.trail, scope.region))
+    _begin(plan, node, inner, container, OrderKey(wave, container.place.trail, scope.region))
 
 
-def _start_item(plan: Plan, node: Node, scope: Scope, container: Container) -> None:
+def _start_item(plan: DecisionBuilder, node: Node, scope: Scope, container: Container) -> None:
     item = container.next
     inner = Scope(
         key=(*scope.key, (node.id, container.ordinal, item)),
@@ -258,17 +258,17 @@ def _start_item(plan: Plan, node: Node, scope: Scope, container: Container) -> N
         trail=container.place,
     )
     container.next = item + 1
-    _begin(plan, node, inner, container, Place(0, (), inner.region))
+    _begin(plan, node, inner, container, OrderKey(0, (), inner.region))
 
 
-def _begin(plan: Plan, node: Node, inner: Scope, container: Container, place: Place) -> None:
+def _begin(plan: DecisionBuilder, node: Node, inner: Scope, container: Container, place: OrderKey) -> None:
     container.open += 1
     plan.open_scope(inner)
     plan.scope(inner.key[:-1]).still &= ~node.bit
     plan.activate(_visitor(plan, node), inner, place, None)
 
 
-def _fewest_of_a_pass(plan: Plan, container: Node) -> int:
+def _fewest_of_a_pass(plan: DecisionBuilder, container: Node) -> int:
     """The activations that each pass of a container has at least: its item's, and those that follow without a choice.
 
     A list that cannot fit is refused before its first item, and not when most of it was done and paid for.
@@ -291,12 +291,12 @@ def _fewest_of_a_pass(plan: Plan, container: Node) -> int:
     return certain
 
 
-def _visitor(plan: Plan, container: Node) -> Node:
+def _visitor(plan: DecisionBuilder, container: Node) -> Node:
     """The item node that is visited before each pass of a container."""
     return plan.canvas.nodes[plan.canvas.items[container.number]]
 
 
-def _leave(plan: Plan, node: Node, scope: Scope, container: Container) -> None:
+def _leave(plan: DecisionBuilder, node: Node, scope: Scope, container: Container) -> None:
     """A container ends without what follows it: an edge led out of its body, or the item around it has failed."""
     del scope.containers[node.number]
     plan.decision.moved[container.activation] = Status.DONE
@@ -304,7 +304,7 @@ def _leave(plan: Plan, node: Node, scope: Scope, container: Container) -> None:
     plan.emit_finished(container.activation, node.id, None)
 
 
-def _end_container(plan: Plan, inner_key: ScopeKey, place: Place, writer: UUID | None) -> None:
+def _end_container(plan: DecisionBuilder, inner_key: ScopeKey, place: OrderKey, writer: UUID | None) -> None:
     """The container is done; what follows it comes after its last item visit or ExitLoop, which stored its outputs."""
     scope = plan.scope(inner_key[:-1])
     node = plan.canvas.node(inner_key[-1][0])

@@ -21,12 +21,12 @@ from canvas.events.run_events import (
     WORKFLOW_STARTED,
     Event,
 )
-from canvas.graph.canvas import Canvas, Kind, Node, asker
-from canvas.outcome import Chose, Expanded, Failed, Finished, Left, Repeated, Waiting
+from canvas.graph.canvas import Canvas, Node, NodeKind, form_key
+from canvas.outcome import ContainerExited, ContainerOpened, Failed, Finished, NextIteration, Routed, WaitingForInput
 from canvas.routing import container_routing, failure_routing, message_streams, ready
-from canvas.routing.decision import Decision, Plan, in_order
+from canvas.routing.decision import Decision, DecisionBuilder, in_order
 from canvas.routing.form_expiry import own_expiry
-from canvas.state.order_key import Place
+from canvas.state.order_key import OrderKey
 from canvas.state.run_state import OpenForm, Report, RunState, RunStatus, Scope, Status
 
 TOP = ()
@@ -34,7 +34,7 @@ TOP = ()
 
 def decide(canvas: Canvas, state: RunState, reports: Sequence[Report]) -> Decision:
     """What happens next, given what has just been reported. Changes `state` and hands it back in the decision."""
-    plan = Plan(canvas, state, Decision(state))
+    plan = DecisionBuilder(canvas, state, Decision(state))
     for report in in_order(reports):
         plan.run.live -= 1
         _fold(plan, report)
@@ -48,10 +48,10 @@ def decide(canvas: Canvas, state: RunState, reports: Sequence[Report]) -> Decisi
 
 def begin(canvas: Canvas, state: RunState, inputs: Json) -> Decision:
     """The first decision of a run: its top scope, Begin, and the two events a listener sees at once."""
-    plan = Plan(canvas, state, Decision(state))
+    plan = DecisionBuilder(canvas, state, Decision(state))
     plan.emit(Event(WORKFLOW_STARTED, {"inputs": inputs}))
     plan.open_scope(Scope(key=TOP))
-    plan.activate(canvas.nodes[canvas.begin], plan.scope(TOP), Place(0), None)
+    plan.activate(canvas.nodes[canvas.begin], plan.scope(TOP), OrderKey(0), None)
     plan.admit()
     return plan.decision
 
@@ -69,7 +69,7 @@ def resume(
     `answered`: the canvas's own forms. Of the nodes that nobody knows to have acted, some are to be done `again`, and
     of others the person tells that they have `happened`, which is their report and is folded next; the rest wait on.
     """
-    plan = Plan(canvas, state, Decision(state))
+    plan = DecisionBuilder(canvas, state, Decision(state))
     for activation, form in sorted(state.forms.items(), key=lambda item: item[1].place):
         node = canvas.node(form.node_id)
         is_told = activation in again or activation in happened
@@ -95,22 +95,22 @@ def resume(
 
 def ask_again(canvas: Canvas, state: RunState) -> Decision:
     """Nobody has answered: the run shows its open forms once more and goes on waiting."""
-    plan = Plan(canvas, state, Decision(state))
+    plan = DecisionBuilder(canvas, state, Decision(state))
     _ask(plan)
     return plan.decision
 
 
-def conclude(canvas: Canvas, state: RunState, busy: int) -> Decision:
+def finish_stopping(canvas: Canvas, state: RunState, busy: int) -> Decision:
     """The end of a run that is being stopped, once nothing is left that works for it.
 
     `busy` counts its activations that are queued, ready, running or not yet folded, after what need not run was closed.
     """
-    plan = Plan(canvas, state, Decision(state))
+    plan = DecisionBuilder(canvas, state, Decision(state))
     if busy or state.status is not RunStatus.STOPPING:
         if state.asked != "cancel" and not state.status.is_over:
             plan.admit()
         return plan.decision
-    message_streams.release_all(plan)
+    message_streams.flush_finished_streams(plan)
     failing = state.failing
     if state.asked == "cancel" or failing is None:
         plan.emit(Event(WORKFLOW_FINISHED, {"outputs": CANCELLED_TEXT}))
@@ -124,36 +124,36 @@ def conclude(canvas: Canvas, state: RunState, busy: int) -> Decision:
     return plan.decision
 
 
-def _fold(plan: Plan, report: Report) -> None:
+def _fold(plan: DecisionBuilder, report: Report) -> None:
     node = plan.canvas.node(report.node_id)
     scope = plan.scope(report.scope)
-    outcome = container_routing.checked(plan, report)
+    outcome = container_routing.validated_outcome(plan, report)
     if plan.run.asked == "cancel":
         _fold_cancelled(plan, report)
         return
     match outcome:
-        case Finished() if node.kind is Kind.MESSAGE:
+        case Finished() if node.kind is NodeKind.MESSAGE:
             plan.note_last(report)
-            message_streams.message_said(plan, report, outcome)
+            message_streams.on_message_text(plan, report, outcome)
         case Finished():
             _finish(plan, report)
             plan.reach(node, node.downstream, scope, report.place)
-        case Chose(to=targets):
+        case Routed(to=targets):
             _finish(plan, report)
             plan.reach(node, plan.canvas.targets_of(targets), scope, report.place)
-        case Expanded():
+        case ContainerOpened():
             plan.note_last(report)
             container_routing.open_container(plan, report, outcome)
-        case Repeated():
+        case NextIteration():
             _finish(plan, report)
             plan.reach(node, node.downstream, scope, report.place)
-        case Left() if node.kind.is_item or container_routing.leaves_a_loop(plan, node):
+        case ContainerExited() if node.kind.is_item or container_routing.leaves_a_loop(plan, node):
             plan.note_last(report)
-            container_routing.item_left(plan, report)
-        case Left():
+            container_routing.on_container_exit(plan, report)
+        case ContainerExited():
             _finish(plan, report)
             plan.reach(node, node.downstream, scope, report.place)
-        case Waiting():
+        case WaitingForInput():
             asked = plan.run.forms.get(report.activation)
             form = OpenForm(node.id, report.place.key.hex(), report.scope, dict(outcome.inputs), outcome.tips)
             form.started = asked is not None and asked.started
@@ -163,20 +163,20 @@ def _fold(plan: Plan, report: Report) -> None:
             if report.spoke:
                 message_streams.answer_said(plan, report)
         case Failed() if _fails_an_overlapping_item(plan, node, report, outcome):
-            container_routing.overlapping_failed(plan, report, outcome)
+            container_routing.fail_pipelined_item(plan, report, outcome)
         case Failed():
             failure_routing.recover(plan, report, outcome)
         case _:
             assert_never(outcome)
 
 
-def _fold_cancelled(plan: Plan, report: Report) -> None:
+def _fold_cancelled(plan: DecisionBuilder, report: Report) -> None:
     """After a cancel reports are taken in, and nothing is routed."""
     plan.end(report, plan.scope(report.scope))
     kind = plan.canvas.node(report.node_id).kind
     if kind.asks and report.activation not in plan.run.forms:
         return  # nobody has heard of it yet
-    if kind is Kind.MESSAGE and not message_streams.stop(plan, report):
+    if kind is NodeKind.MESSAGE and not message_streams.stop(plan, report):
         return
     error = report.error
     if isinstance(report.outcome, Failed):
@@ -186,22 +186,24 @@ def _fold_cancelled(plan: Plan, report: Report) -> None:
     plan.emit_finished(report.activation, report.node_id, error, report.scope)
 
 
-def _finish(plan: Plan, report: Report) -> None:
+def _finish(plan: DecisionBuilder, report: Report) -> None:
     """A node is done. A speaker's `node_finished` waits for its Message."""
     plan.note_last(report)
     plan.end(report, plan.scope(report.scope))
     plan.start_form(report)
     plan.run.forms.pop(report.activation, None)
-    if not message_streams.holds(plan, report):
+    if not message_streams.defer_node_finished(plan, report):
         plan.emit_finished(report.activation, report.node_id, report.error, report.scope)
 
 
-def _fails_an_overlapping_item(plan: Plan, node: Node, report: Report, failed: Failed) -> bool:
-    goes_on = failure_routing.may_be_retried(node, report, failed) or failure_routing.pauses(plan, report, failed)
+def _fails_an_overlapping_item(plan: DecisionBuilder, node: Node, report: Report, failed: Failed) -> bool:
+    goes_on = failure_routing.may_be_retried(node, report, failed) or failure_routing.pause_for_user(
+        plan, report, failed
+    )
     return plan.overlapping(report.scope) is not None and not goes_on
 
 
-def _settle(plan: Plan) -> None:
+def _settle(plan: DecisionBuilder) -> None:
     """Activate, end passes and open turns until nothing more follows from what is known."""
     changed = True
     while changed:
@@ -212,7 +214,7 @@ def _settle(plan: Plan) -> None:
                 continue
             changed |= ready.activate_ready(plan, scope)
             if key and scope.is_empty:
-                container_routing.pass_ended(plan, scope)
+                container_routing.on_iteration_end(plan, scope)
                 changed = True
         while plan.failed_containers:
             failure_routing.recover_container(plan, *plan.failed_containers.pop())
@@ -222,7 +224,7 @@ def _settle(plan: Plan) -> None:
             changed = message_streams.open_turns(plan, at_rest=False) or changed
 
 
-def _rest(plan: Plan) -> None:
+def _rest(plan: DecisionBuilder) -> None:
     """Nothing may be moving any more: finished turns open in order, then forms are asked, or the run ends."""
     while plan.run.status is RunStatus.RUNNING:
         top = plan.run.scopes[TOP]
@@ -231,13 +233,13 @@ def _rest(plan: Plan) -> None:
             return
         if not top.is_still:
             return
-        if not ready.let_it_speak(plan) and not message_streams.open_turns(plan, at_rest=True):
+        if not ready.release_blocked_round(plan) and not message_streams.open_turns(plan, at_rest=True):
             _ask(plan)
             return
         _settle(plan)
 
 
-def _ask(plan: Plan) -> None:
+def _ask(plan: DecisionBuilder) -> None:
     """One `user_inputs` for all open forms; of equal fields the later form's is shown (engine 4.9)."""
     forms = sorted(plan.run.forms.values(), key=lambda form: form.place)
     if not forms:
@@ -246,20 +248,22 @@ def _ask(plan: Plan) -> None:
     for form in forms:
         inputs |= form.inputs
     tips = next((form.tips for form in reversed(forms) if form.tips), "")
-    shown = {asker(plan.canvas, form.node_id, form.scope): {"inputs": form.inputs, "tips": form.tips} for form in forms}
+    shown = {
+        form_key(plan.canvas, form.node_id, form.scope): {"inputs": form.inputs, "tips": form.tips} for form in forms
+    }
     plan.emit(Event(USER_INPUTS, {"inputs": inputs, "tips": tips, "forms": shown}))
     plan.decision.expiries = [own_expiry(plan.canvas, form.node_id) for form in forms]
     plan.run.status = RunStatus.WAITING
 
 
-def _succeed(plan: Plan) -> None:
+def _succeed(plan: DecisionBuilder) -> None:
     last = plan.run.last
     plan.emit(Event(WORKFLOW_FINISHED, {}, last[1] if last else None, last[2] if last else None))
     plan.run.status = RunStatus.SUCCEEDED
     _clear(plan)
 
 
-def _clear(plan: Plan) -> None:
+def _clear(plan: DecisionBuilder) -> None:
     """At the end no scope is left; every activation is done or closed."""
     for key in list(plan.run.scopes):
         plan.close_scope(key)

@@ -11,21 +11,21 @@ from uuid import UUID
 from canvas.document.document import Json
 from canvas.errors import StateError
 from canvas.events.run_events import NODE_FINISHED, NODE_STARTED, Event
-from canvas.graph.canvas import Canvas, Kind, Node
-from canvas.state.order_key import Place, merged
+from canvas.graph.canvas import Canvas, Node, NodeKind
+from canvas.state.order_key import OrderKey, merged
 from canvas.state.run_state import (
     MAX_ORDINAL,
     Container,
-    Failing,
+    DeferredEvent,
     Report,
+    RunFailure,
     RunState,
     RunStatus,
     Scope,
     ScopeKey,
     Status,
-    Untold,
     activation_id,
-    entry_text,
+    container_entry,
 )
 
 TOO_MANY = "too_many_activations"
@@ -40,7 +40,7 @@ class Activation:
     component: str
     scope: ScopeKey
     ordinal: int
-    place: Place
+    place: OrderKey
     limits: tuple[tuple[str, int], ...]
     turn: UUID | None
     status: Status
@@ -82,7 +82,7 @@ class Decision:
 
 
 @dataclass(slots=True)
-class Plan:
+class DecisionBuilder:
     """A decision in the making."""
 
     canvas: Canvas
@@ -111,7 +111,7 @@ class Plan:
         return len(self.decision.events)
 
     # -- edges ---------------------------------------------------------------------------------------------------
-    def reach(self, source: Node, targets: Sequence[int], scope: Scope, place: Place) -> None:
+    def reach(self, source: Node, targets: Sequence[int], scope: Scope, place: OrderKey) -> None:
         """Take edges from a node that stands at `place`. What would come after a failure is left out."""
         for position, number in enumerate(targets):
             target = self.canvas.nodes[number]
@@ -157,7 +157,7 @@ class Plan:
                 return self.scope(scope.key[: len(scope.key) - depth])
         return None
 
-    def _escape(self, scope: Scope, level: Scope, target: Node, arriving: Place) -> Place:
+    def _escape(self, scope: Scope, level: Scope, target: Node, arriving: OrderKey) -> OrderKey:
         """An edge leads out of the bodies between a scope and an outer level: their containers are left with this pass.
 
         Where it stands if it comes from side-by-side items: after their container, for the item's waves are its own.
@@ -169,11 +169,11 @@ class Plan:
                 arriving = container.place.step(target.number + 1)
         return arriving
 
-    def is_lost(self, key: ScopeKey, place: Place) -> bool:
+    def is_lost(self, key: ScopeKey, place: OrderKey) -> bool:
         """Whether what would stand at a place of a scope is not to begin any more."""
         return self.is_too_late(place) or self.is_doomed(key, place)
 
-    def is_too_late(self, place: Place) -> bool:
+    def is_too_late(self, place: OrderKey) -> bool:
         """Whether a cancel or a failure has ended the run before this place (decisions.md 21)."""
         if self.run.asked == "cancel":
             return True
@@ -185,7 +185,7 @@ class Plan:
         """The id of the node's next activation in a scope."""
         return activation_id(self.run.run_id, node.id, scope.key, scope.ordinals.get(node.number, 0))
 
-    def activate(self, node: Node, scope: Scope, place: Place, turn: UUID | None) -> UUID:
+    def activate(self, node: Node, scope: Scope, place: OrderKey, turn: UUID | None) -> UUID:
         """Decide that a node must run; `admit` says whether the run has a place for it."""
         ordinal = scope.ordinals.get(node.number, 0)
         chosen = activation_id(self.run.run_id, node.id, scope.key, ordinal)
@@ -201,8 +201,8 @@ class Plan:
         if self.canvas.orders_speech:
             scope.places[node.number] = place
         if (ahead := self.ahead(scope.key)) is not None:
-            ahead.append(Untold(node.number))
-        elif node.kind is not Kind.MESSAGE and not node.kind.asks:
+            ahead.append(DeferredEvent(node.number))
+        elif node.kind is not NodeKind.MESSAGE and not node.kind.asks:
             self.emit(Event(NODE_STARTED, activation=chosen, node_id=node.id))
         return chosen
 
@@ -240,7 +240,7 @@ class Plan:
             "End the circle or shorten the list that leads here, or raise EASEL_MAX_ACTIVATIONS."
         )
         if self.run.failing is None or self.run.failing.code != TOO_MANY:
-            self.run.failing = Failing(-1, "", node.id, error, TOO_MANY)
+            self.run.failing = RunFailure(-1, "", node.id, error, TOO_MANY)
         self.run.status = RunStatus.STOPPING
         return False
 
@@ -268,11 +268,11 @@ class Plan:
     def emit_finished(self, activation: UUID, node_id: str, error: str | None, scope: ScopeKey = ()) -> None:
         """Append `node_finished`; the activation names the values it shows. In an item that is ahead it is held."""
         if (ahead := self.ahead(scope)) is not None:
-            ahead.append(Untold(self.canvas.numbers[node_id], has_ended=True, error=error))
+            ahead.append(DeferredEvent(self.canvas.numbers[node_id], has_ended=True, error=error))
         else:
             self.emit(Event(NODE_FINISHED, {"error": error}, activation, node_id))
 
-    def ahead(self, key: ScopeKey) -> list[Untold] | None:
+    def ahead(self, key: ScopeKey) -> list[DeferredEvent] | None:
         """What is untold of a scope's item, to be added to; None if it is not ahead of its turn."""
         container = self.overlapping(key)
         if container is None or key[-1][2] <= container.shown:
@@ -292,12 +292,12 @@ class Plan:
         if self.run.last is None or key > self.run.last[0]:
             self.run.last = (key, report.activation, report.node_id)
 
-    def fail(self, node_id: str, place: Place, error: str, code: str) -> None:
+    def fail(self, node_id: str, place: OrderKey, error: str, code: str) -> None:
         """The run will fail. Of several failures the earliest wave counts, and in it the last (engine 4.5)."""
         failing = self.run.failing
         key = place.key.hex()
         if failing is None or place.wave < failing.wave or (place.wave == failing.wave and key > failing.place):
-            self.run.failing = Failing(place.wave, key, node_id, error, code)
+            self.run.failing = RunFailure(place.wave, key, node_id, error, code)
         self.run.status = RunStatus.STOPPING
 
     # -- scopes --------------------------------------------------------------------------------------------------
@@ -316,10 +316,10 @@ class Plan:
 
     def call_off(self, key: ScopeKey) -> None:
         """Nobody will want what the items after a scope's are doing: they are told to stop."""
-        entry, item = entry_text(key), key[-1][2]
+        entry, item = container_entry(key), key[-1][2]
         self.decision.called_off[entry] = min(item, self.decision.called_off.get(entry, item))
 
-    def is_doomed(self, key: ScopeKey, place: Place) -> bool:
+    def is_doomed(self, key: ScopeKey, place: OrderKey) -> bool:
         """Whether items around a scope that run at the same time have failed before this place.
 
         Items before the first failed one go on to their end, and that one to the wave of its failure; so which item

@@ -5,11 +5,11 @@ from typing import Any
 
 from canvas import budget
 from canvas.graph import uncertain_outcomes
-from canvas.graph.canvas import FailurePolicy, Kind, Node
+from canvas.graph.canvas import FailurePolicy, Node, NodeKind
 from canvas.outcome import POSTPONED, Failed
 from canvas.routing import container_routing, message_streams
-from canvas.routing.decision import Plan, to_text
-from canvas.state.order_key import Place
+from canvas.routing.decision import DecisionBuilder, to_text
+from canvas.state.order_key import OrderKey
 from canvas.state.run_state import OpenForm, Report, Scope, ScopeKey, Status
 
 NO_POLICY = FailurePolicy("", None, ())
@@ -17,7 +17,7 @@ MAX_STRIKES = 3
 """Workers that may die under one activation before it counts as the killer."""
 
 
-def recover(plan: Plan, report: Report, failed: Failed, *, has_begun: bool = False) -> None:
+def recover(plan: DecisionBuilder, report: Report, failed: Failed, *, has_begun: bool = False) -> None:
     """Decide what follows a failed attempt. The order is the engine's: retry, goto, default, end.
 
     A container that fails before its body has begun shows no `node_finished` (engine 4.4).
@@ -32,11 +32,11 @@ def recover(plan: Plan, report: Report, failed: Failed, *, has_begun: bool = Fal
         else:
             plan.decision.retried.append(report.activation)
         if report.spoke or failed.code != POSTPONED:  # who was postponed tells whether there is anything to take back
-            message_streams.take_back(plan, report)
+            message_streams.truncate_stream(plan, report)
         return
-    if pauses(plan, report, failed):
+    if pause_for_user(plan, report, failed):
         called = uncertain_outcomes.label(node.id, scope.key) + uncertain_outcomes.OUTCOME
-        _hold(plan, node, scope, report, budget.question(called, failed.error, failed.details))
+        _hold(plan, node, scope, report, budget.budget_form(called, failed.error, failed.details))
         return
     if failed.is_unknown:
         if node.on_unknown == "ask" and not plan.is_lost(scope.key, report.place):
@@ -50,9 +50,9 @@ def recover(plan: Plan, report: Report, failed: Failed, *, has_begun: bool = Fal
     plan.run.forms.pop(report.activation, None)
     policy = NO_POLICY if failed.is_over_budget else node.failure  # no default stands for what nobody paid
     if policy.is_heard and not plan.is_lost(scope.key, report.place):
-        message_streams.say_default(plan, report, failed.error, to_text(policy.default))
+        message_streams.stream_default(plan, report, failed.error, to_text(policy.default))
         return
-    if node.kind is Kind.MESSAGE:
+    if node.kind is NodeKind.MESSAGE:
         message_streams.message_failed(plan, report, failed.error)
     else:
         plan.end(report, scope)
@@ -70,19 +70,21 @@ def may_be_retried(node: Node, report: Report, failed: Failed) -> bool:
     return is_harmless and report.strikes < MAX_STRIKES
 
 
-def pauses(plan: Plan, report: Report, failed: Failed) -> bool:
+def pause_for_user(plan: DecisionBuilder, report: Report, failed: Failed) -> bool:
     """Whether a node waits for a higher budget; in a run that ends anyway it does not."""
     return failed.is_over_budget and not plan.is_lost(report.scope, report.place)
 
 
-def _ask(plan: Plan, node: Node, scope: Scope, report: Report) -> None:
+def _ask(plan: DecisionBuilder, node: Node, scope: Scope, report: Report) -> None:
     """A person is to say whether the node has acted."""
     _hold(plan, node, scope, report, uncertain_outcomes.question(node.id, node.name, scope.key))
 
 
-def _hold(plan: Plan, node: Node, scope: Scope, report: Report, question: tuple[dict[str, Any], str]) -> None:
+def _hold(
+    plan: DecisionBuilder, node: Node, scope: Scope, report: Report, question: tuple[dict[str, Any], str]
+) -> None:
     """The node waits for a person's answer; what the attempt said in its turn is taken back."""
-    message_streams.shut(plan, report)
+    message_streams.close_until_resumed(plan, report)
     inputs, tips = question
     form = OpenForm(node.id, report.place.key.hex(), scope.key, inputs, tips, started=True)
     plan.run.forms[report.activation] = form
@@ -90,7 +92,7 @@ def _hold(plan: Plan, node: Node, scope: Scope, report: Report, question: tuple[
     plan.hold(node, scope)
 
 
-def recover_container(plan: Plan, scope_key: ScopeKey, number: int) -> None:
+def recover_container(plan: DecisionBuilder, scope_key: ScopeKey, number: int) -> None:
     """A side-by-side container whose items failed: its own policy decides (components 3.8).
 
     What follows comes after the wave that would collect, so it does not depend on how many items had ended.
@@ -106,7 +108,7 @@ def recover_container(plan: Plan, scope_key: ScopeKey, number: int) -> None:
         node_id=node.id,
         scope=scope_key,
         ordinal=container.ordinal,
-        place=Place(wave, container.place.trail, container.place.region),
+        place=OrderKey(wave, container.place.trail, container.place.region),
         outcome=Failed(container.error),
         error=container.error,
     )
@@ -114,7 +116,7 @@ def recover_container(plan: Plan, scope_key: ScopeKey, number: int) -> None:
     recover(plan, report, Failed(container.error), has_begun=True)
 
 
-def fail(plan: Plan, scope: Scope, node: Node, place: Place, error: str, code: str) -> None:
+def fail(plan: DecisionBuilder, scope: Scope, node: Node, place: OrderKey, error: str, code: str) -> None:
     """Nothing catches a failure: it ends the side-by-side items it happened in, else the run."""
     if not container_routing.item_failed(plan, scope.key, place, error):
         plan.fail(node.id, place, error, code)

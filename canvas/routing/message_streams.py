@@ -9,15 +9,15 @@ closing writes `message_end`, the held `node_finished` of the speakers, and the 
 from uuid import UUID
 
 from canvas.events.run_events import MESSAGE_END, MESSAGE_RESET, NODE_STARTED, Event
-from canvas.graph.canvas import Kind, Node, bits, mask_of
+from canvas.graph.canvas import Node, NodeKind, bits, mask_of
 from canvas.outcome import Finished
 from canvas.routing import stream_order
-from canvas.routing.decision import Plan
-from canvas.state.order_key import Place
-from canvas.state.run_state import Held, Report, Scope, ScopeKey, Speech, Status
+from canvas.routing.decision import DecisionBuilder
+from canvas.state.order_key import OrderKey
+from canvas.state.run_state import DeferredNodeFinished, MessageStreamState, Report, Scope, ScopeKey, Status
 
 
-def turn_for(plan: Plan, scope: Scope, node: Node) -> UUID | None:
+def stream_for(plan: DecisionBuilder, scope: Scope, node: Node) -> UUID | None:
     """The turn a node speaks in that is about to be activated; None where nobody hears it live.
 
     A Message and an Answer speak in their own. A model node speaks in its Message's unless something that the
@@ -35,23 +35,23 @@ def turn_for(plan: Plan, scope: Scope, node: Node) -> UUID | None:
     return _entry(plan, scope, plan.canvas.nodes[turn.message]).turn
 
 
-def message_activated(plan: Plan, scope: Scope, message: Node, place: Place) -> None:
+def message_activated(plan: DecisionBuilder, scope: Scope, message: Node, place: OrderKey) -> None:
     """A Message is about to be activated: its place is known from here on."""
     _entry(plan, scope, message).place = place
 
 
-def holds(plan: Plan, report: Report) -> bool:
+def defer_node_finished(plan: DecisionBuilder, report: Report) -> bool:
     """Keep a speaker's `node_finished` until its Message has ended; whether there is a Message to wait for."""
     number = plan.canvas.numbers[report.node_id]
     turn = plan.canvas.turns.get(number)
     if turn is None or plan.canvas.unheard >> number & 1:
         return False
     entry = _entry(plan, plan.scope(report.scope), plan.canvas.nodes[turn.message])
-    entry.held.append(Held(report.activation, report.node_id, report.error, report.place.key.hex()))
+    entry.held.append(DeferredNodeFinished(report.activation, report.node_id, report.error, report.place.key.hex()))
     return True
 
 
-def message_said(plan: Plan, report: Report, outcome: Finished) -> None:
+def on_message_text(plan: DecisionBuilder, report: Report, outcome: Finished) -> None:
     """A Message's whole text is there; it is alive until its turn has come."""
     scope = plan.scope(report.scope)
     node = plan.canvas.node(report.node_id)
@@ -72,7 +72,7 @@ def message_said(plan: Plan, report: Report, outcome: Finished) -> None:
     plan.hold(node, scope)
 
 
-def answer_said(plan: Plan, report: Report) -> None:
+def answer_said(plan: DecisionBuilder, report: Report) -> None:
     """An Answer waits for a person, and has something to say before that; its turn is there for the text alone."""
     node = plan.canvas.node(report.node_id)
     entry = _entry_for(plan, report.activation, node, plan.scope(report.scope))
@@ -82,7 +82,7 @@ def answer_said(plan: Plan, report: Report) -> None:
         _take_back(plan, entry)
 
 
-def say_default(plan: Plan, report: Report, error: str, text: str) -> None:
+def stream_default(plan: DecisionBuilder, report: Report, error: str, text: str) -> None:
     """A failed node's default value is heard in a turn of its own, before its `node_finished`.
 
     A failed Message says it in its own turn. A failed speaker's comes before its Message's turn, which is shut until
@@ -97,7 +97,7 @@ def say_default(plan: Plan, report: Report, error: str, text: str) -> None:
     if before is not None:
         _shut(plan, before)
     entry = _entry_for(plan, report.activation, node, scope)
-    if node.kind is Kind.MESSAGE and (report.spoke or report.strikes):
+    if node.kind is NodeKind.MESSAGE and (report.spoke or report.strikes):
         _take_back(plan, entry)
     entry.said, entry.place, entry.error = True, report.place, error
     plan.decision.texts[report.activation] = (node.id, text)
@@ -105,22 +105,22 @@ def say_default(plan: Plan, report: Report, error: str, text: str) -> None:
     plan.hold(node, scope)
 
 
-def take_back(plan: Plan, report: Report) -> None:
+def truncate_stream(plan: DecisionBuilder, report: Report) -> None:
     """A speaker's attempt is lost: what it said in its turn is cut before the next attempt speaks."""
     entry = _find(plan, report.turn) if report.turn else None
     if entry is not None and not entry.said:
         _take_back(plan, entry)
 
 
-def shut(plan: Plan, report: Report) -> None:
+def close_until_resumed(plan: DecisionBuilder, report: Report) -> None:
     """A speaker's attempt is lost and nobody speaks for now: its words are cut, and its turn opens anew later."""
-    take_back(plan, report)
+    truncate_stream(plan, report)
     entry = _find(plan, report.turn) if report.turn else None
     if entry is not None and not entry.said:
         _shut(plan, entry)
 
 
-def message_failed(plan: Plan, report: Report, error: str) -> None:
+def message_failed(plan: DecisionBuilder, report: Report, error: str) -> None:
     """A failed Message says no more: when its turn has come, it ends where it is."""
     scope = plan.scope(report.scope)
     node = plan.canvas.node(report.node_id)
@@ -130,7 +130,7 @@ def message_failed(plan: Plan, report: Report, error: str) -> None:
     plan.hold(node, scope)
 
 
-def stop(plan: Plan, report: Report) -> bool:
+def stop(plan: DecisionBuilder, report: Report) -> bool:
     """A cancelled Message ends where it is; whether anybody had heard of it."""
     entry = _find(plan, report.activation)
     if entry is None or not entry.started:
@@ -139,13 +139,13 @@ def stop(plan: Plan, report: Report) -> bool:
     return True
 
 
-def forget(plan: Plan, key: ScopeKey) -> None:
+def close_streams_of(plan: DecisionBuilder, key: ScopeKey) -> None:
     """A pass is over: a Message that was to come in it will not, and what it held is let go."""
     for entry in [entry for entry in plan.run.speeches if entry.scope == key]:
         _close(plan, entry)
 
 
-def open_turns(plan: Plan, *, at_rest: bool) -> bool:
+def open_turns(plan: DecisionBuilder, *, at_rest: bool) -> bool:
     """Open the next turn if its time has come, and close it if no more comes; whether anything changed.
 
     `at_rest`: nothing in the run moves any more, so finished turns open in order of place whatever may come later. A
@@ -154,7 +154,7 @@ def open_turns(plan: Plan, *, at_rest: bool) -> bool:
     entry = next((entry for entry in plan.run.speeches if entry.opened), None)
     is_next = entry is None
     if entry is None:
-        entry = stream_order.next_speech(plan, at_rest=at_rest)
+        entry = stream_order.next_stream(plan, at_rest=at_rest)
         if entry is None:
             return False
         _open(plan, entry)
@@ -180,7 +180,7 @@ def open_turns(plan: Plan, *, at_rest: bool) -> bool:
     return True
 
 
-def release_all(plan: Plan) -> None:
+def flush_finished_streams(plan: DecisionBuilder) -> None:
     """The run ends early: whole texts of earlier waves are heard, and what else was held is let go."""
     entries = sorted(plan.run.speeches, key=lambda entry: entry.place.key if entry.place else b"")
     for entry in sorted(entries, key=lambda entry: not entry.opened):
@@ -195,24 +195,24 @@ def release_all(plan: Plan) -> None:
             plan.emit_finished(entry.turn, node_id, entry.error)
 
 
-def _entry(plan: Plan, scope: Scope, message: Node) -> Speech:
+def _entry(plan: DecisionBuilder, scope: Scope, message: Node) -> MessageStreamState:
     return _entry_for(plan, plan.next_id(message, scope), message, scope)
 
 
-def _entry_for(plan: Plan, turn: UUID, node: Node, scope: Scope) -> Speech:
+def _entry_for(plan: DecisionBuilder, turn: UUID, node: Node, scope: Scope) -> MessageStreamState:
     entry = _find(plan, turn)
     if entry is None:
         # The `node_started` of a node that only its default value makes speak is out long since.
-        entry = Speech(turn, node.number, scope.key, started=node.kind is not Kind.MESSAGE)
+        entry = MessageStreamState(turn, node.number, scope.key, started=node.kind is not NodeKind.MESSAGE)
         plan.run.speeches.append(entry)
     return entry
 
 
-def _find(plan: Plan, turn: UUID | None) -> Speech | None:
+def _find(plan: DecisionBuilder, turn: UUID | None) -> MessageStreamState | None:
     return next((entry for entry in plan.run.speeches if entry.turn == turn), None)
 
 
-def _start(plan: Plan, entry: Speech) -> None:
+def _start(plan: DecisionBuilder, entry: MessageStreamState) -> None:
     if not entry.started:
         plan.emit(Event(NODE_STARTED, activation=entry.turn, node_id=plan.canvas.nodes[entry.number].id))
         entry.started = True
@@ -220,7 +220,7 @@ def _start(plan: Plan, entry: Speech) -> None:
             plan.run.forms[entry.turn].started = True
 
 
-def _open(plan: Plan, entry: Speech) -> None:
+def _open(plan: DecisionBuilder, entry: MessageStreamState) -> None:
     _start(plan, entry)
     if not entry.opened:
         entry.opened = True
@@ -229,7 +229,7 @@ def _open(plan: Plan, entry: Speech) -> None:
         plan.decision.opened[entry.turn] = plan.event_count
 
 
-def _shut(plan: Plan, entry: Speech) -> None:
+def _shut(plan: DecisionBuilder, entry: MessageStreamState) -> None:
     """An open turn waits for its text again, until it is opened anew."""
     if entry.opened:
         entry.opened = False
@@ -237,7 +237,7 @@ def _shut(plan: Plan, entry: Speech) -> None:
         plan.decision.closed[entry.turn] = plan.event_count + 1
 
 
-def _close(plan: Plan, entry: Speech, *, has_ended: bool = False) -> None:
+def _close(plan: DecisionBuilder, entry: MessageStreamState, *, has_ended: bool = False) -> None:
     """End a turn. Its text stands before its `message_end`, or before the next event where it has none."""
     if entry.opened:
         plan.run.turn = None
@@ -247,7 +247,7 @@ def _close(plan: Plan, entry: Speech, *, has_ended: bool = False) -> None:
     plan.run.speeches.remove(entry)
 
 
-def _take_back(plan: Plan, entry: Speech) -> None:
+def _take_back(plan: DecisionBuilder, entry: MessageStreamState) -> None:
     """What was said in a turn is cut; those who heard it are told."""
     if entry.opened:
         plan.emit(Event(MESSAGE_RESET, {"turn": str(entry.turn)}, entry.turn))

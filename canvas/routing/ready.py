@@ -7,13 +7,13 @@ until then the circle's way back counts as still on its way (decision 14). An Ex
 ends the Loop with what the pass has left.
 """
 
-from canvas.graph.canvas import Kind, bits, mask_of
+from canvas.graph.canvas import NodeKind, bits, mask_of
 from canvas.routing import container_routing, failure_routing, message_streams
-from canvas.routing.decision import Plan
+from canvas.routing.decision import DecisionBuilder
 from canvas.state.run_state import MAX_ORDINAL, Scope
 
 
-def activate_ready(plan: Plan, scope: Scope) -> bool:
+def activate_ready(plan: DecisionBuilder, scope: Scope) -> bool:
     """Activate every ready node of a scope, in canonical order; whether there was one."""
     any_ready = False
     reached = mask_of(scope.reached)
@@ -38,13 +38,13 @@ def activate_ready(plan: Plan, scope: Scope) -> bool:
             continue
         if not plan.has_room_for(node):
             continue
-        if node.kind is Kind.MESSAGE:
+        if node.kind is NodeKind.MESSAGE:
             message_streams.message_activated(plan, scope, node, place)
-        plan.activate(node, scope, place, message_streams.turn_for(plan, scope, node))
+        plan.activate(node, scope, place, message_streams.stream_for(plan, scope, node))
     return any_ready
 
 
-def is_ready(plan: Plan, scope: Scope, number: int, reached: int) -> bool:
+def is_ready(plan: DecisionBuilder, scope: Scope, number: int, reached: int) -> bool:
     """Whether nothing alive or reached (a mask) in the scope can still reach the node."""
     if number in scope.returning:
         return _may_begin_again(plan, scope, number)
@@ -55,7 +55,7 @@ def is_ready(plan: Plan, scope: Scope, number: int, reached: int) -> bool:
     return not container_routing.leaves_a_loop(plan, plan.canvas.nodes[number]) or _is_last(plan, scope, reached)
 
 
-def _may_begin_again(plan: Plan, scope: Scope, head: int) -> bool:
+def _may_begin_again(plan: DecisionBuilder, scope: Scope, head: int) -> bool:
     """Whether the last round of a circle has left nothing that its next one would race with.
 
     What waits for a circle itself is no hindrance, nor is an ExitLoop, which comes last. Of circles that have something
@@ -69,12 +69,12 @@ def _may_begin_again(plan: Plan, scope: Scope, head: int) -> bool:
         if number == head or not entangled >> number & 1 or _is_on_its_way(scope, above[number], but=number):
             continue
         is_inner = (above[number].bit_count(), number) > (above[head].bit_count(), head)
-        if is_inner if number in scope.returning else canvas.nodes[number].kind is not Kind.EXIT_LOOP:
+        if is_inner if number in scope.returning else canvas.nodes[number].kind is not NodeKind.EXIT_LOOP:
             return False
     return True
 
 
-def let_it_speak(plan: Plan) -> bool:
+def release_blocked_round(plan: DecisionBuilder) -> bool:
     """Nothing moves, and a turn stands open for a Message whose round waits for another text to be heard: begin it."""
     for entry in plan.run.speeches:
         scope = plan.run.scopes.get(entry.scope)
@@ -89,9 +89,9 @@ def _is_on_its_way(scope: Scope, above: int, *, but: int | None = None) -> bool:
     return any(above & tails for number, tails in scope.returning.items() if number != but)
 
 
-def _is_last(plan: Plan, scope: Scope, reached: int) -> bool:
+def _is_last(plan: DecisionBuilder, scope: Scope, reached: int) -> bool:
     """Whether an ExitLoop's pass has nothing more to do: it stores the Loop's outputs, so it must see all of them."""
     nodes, above = plan.canvas.nodes, plan.canvas.reach.above_forward
-    exits = mask_of(number for number in scope.reached if nodes[number].kind is Kind.EXIT_LOOP)
+    exits = mask_of(number for number in scope.reached if nodes[number].kind is NodeKind.EXIT_LOOP)
     waits_for_exits = all(above[number] & exits for number in bits(reached & ~exits))
     return not scope.alive and waits_for_exits

@@ -6,12 +6,12 @@ moves and the fewest steps from there.
 """
 
 from canvas.graph.canvas import bits, mask_of
-from canvas.routing.decision import Plan
-from canvas.state.order_key import Place, merged
-from canvas.state.run_state import Container, Scope, Speech
+from canvas.routing.decision import DecisionBuilder
+from canvas.state.order_key import OrderKey, merged
+from canvas.state.run_state import Container, MessageStreamState, Scope
 
 
-def next_speech(plan: Plan, *, at_rest: bool) -> Speech | None:
+def next_stream(plan: DecisionBuilder, *, at_rest: bool) -> MessageStreamState | None:
     """The turn that may open now: the first of those whose place is known, if nothing can come before it.
 
     `at_rest`: nothing moves, so the first of the whole texts opens.
@@ -27,7 +27,7 @@ def next_speech(plan: Plan, *, at_rest: bool) -> Speech | None:
     return None
 
 
-def _place_of(plan: Plan, entry: Speech) -> Place | None:
+def _place_of(plan: DecisionBuilder, entry: MessageStreamState) -> OrderKey | None:
     """Where a Message stands or will stand; None while something besides its one speaker can still reach it."""
     if entry.place is not None:
         return entry.place
@@ -46,21 +46,21 @@ def _place_of(plan: Plan, entry: Speech) -> Place | None:
         if turn is None or turn.message != entry.number or any(above >> step & 1 for step in elsewhere):
             return None
         if not plan.canvas.orders_speech:
-            return Place(0)  # the only text there is: no place is compared with it
+            return OrderKey(0)  # the only text there is: no place is compared with it
         if number not in scope.places:
             return None
         place = merged(place, scope.places[number].step(speaker.downstream.index(entry.number)))
     return place
 
 
-def _is_preceded(plan: Plan, entry: Speech, place: Place) -> bool:
+def _is_preceded(plan: DecisionBuilder, entry: MessageStreamState, place: OrderKey) -> bool:
     """Whether a text with an earlier place can still come while what is still stays still."""
     if not plan.canvas.orders_speech:
         return False
     return any(_precedes_in(plan, scope, entry, place) for scope in plan.run.scopes.values())
 
 
-def _precedes_in(plan: Plan, scope: Scope, entry: Speech, place: Place) -> bool:
+def _precedes_in(plan: DecisionBuilder, scope: Scope, entry: MessageStreamState, place: OrderKey) -> bool:
     canvas = plan.canvas
     movers = (scope.alive & ~scope.still) | mask_of(scope.reached)
     container = canvas.numbers[scope.key[-1][0]] if scope.key else None
@@ -82,7 +82,7 @@ def _precedes_in(plan: Plan, scope: Scope, entry: Speech, place: Place) -> bool:
     return False
 
 
-def _voices_of(plan: Plan, entry: Speech) -> int:
+def _voices_of(plan: DecisionBuilder, entry: MessageStreamState) -> int:
     """The node of a turn, and the models that speak in it: should one fail, its default is heard in between."""
     mask = 1 << entry.number
     for number, turn in plan.canvas.turns.items():
@@ -91,7 +91,7 @@ def _voices_of(plan: Plan, entry: Speech) -> int:
     return mask
 
 
-def _body_precedes(plan: Plan, scope: Scope, number: int, place: Place) -> bool:
+def _body_precedes(plan: DecisionBuilder, scope: Scope, number: int, place: OrderKey) -> bool:
     """Whether a later pass of an open container, or its own failure, can bring a text before a place.
 
     What its present passes can bring is asked of their own scopes.
@@ -101,21 +101,21 @@ def _body_precedes(plan: Plan, scope: Scope, number: int, place: Place) -> bool:
     has_voices = number in plan.canvas.voices
     if not container.side_by_side:
         wave = _wave_inside(plan, scope, number, container) + (1 if item.failure.is_heard else 2)  # below the visit
-        return has_voices and Place(wave, container.place.trail, scope.region) < place
+        return has_voices and OrderKey(wave, container.place.trail, scope.region) < place
     if container.place < place and (plan.canvas.nodes[number].failure.is_heard or item.failure.is_heard):
         return True  # it may fail after its items, or the visit that collects
-    following = Place(0, (), container.place.inside(container.next))
+    following = OrderKey(0, (), container.place.inside(container.next))
     return has_voices and container.next < (container.count or 0) and following < place
 
 
-def _wave_inside(plan: Plan, scope: Scope, number: int, container: Container) -> int:
+def _wave_inside(plan: DecisionBuilder, scope: Scope, number: int, container: Container) -> int:
     """The wave that a container's present pass has come to."""
     node = plan.canvas.nodes[number]
     inner = plan.run.scopes.get((*scope.key, (node.id, container.ordinal, container.next - 1)))
     return max(container.place.wave, inner.last_wave if inner is not None else 0)
 
 
-def _comes_before(plan: Plan, scope: Scope, mover: int, voice: int, limit: Place) -> bool:
+def _comes_before(plan: DecisionBuilder, scope: Scope, mover: int, voice: int, limit: OrderKey) -> bool:
     """Whether a node that moves can bring a voice below it (or itself) to a place before `limit`."""
     start = scope.places.get(mover) or scope.reached.get(mover)
     if start is None:
@@ -137,4 +137,4 @@ def _comes_before(plan: Plan, scope: Scope, mover: int, voice: int, limit: Place
         frontier = following & ~seen
         if not frontier or (wave > limit.wave and start.region == limit.region):
             return False
-    return Place(wave, start.trail, start.region) < limit
+    return OrderKey(wave, start.trail, start.region) < limit

@@ -7,17 +7,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
-from canvas.state.order_key import Place, from_json, to_json
+from canvas.state.order_key import OrderKey, from_json, to_json
 from canvas.state.run_state import (
     Container,
-    Failing,
-    Held,
+    DeferredEvent,
+    DeferredNodeFinished,
+    MessageStreamState,
     OpenForm,
+    RunFailure,
     RunState,
     Scope,
     ScopeKey,
-    Speech,
-    Untold,
     scope_key,
     scope_text,
 )
@@ -63,7 +63,7 @@ def fill_run(state: RunState, data: Mapping[str, Any]) -> RunState:
     state.max_activations = data.get("max_activations", 0)
     state.activated = data.get("activated", 0)
     state.speeches = [
-        Speech(
+        MessageStreamState(
             turn=UUID(s["turn"]),
             number=s["number"],
             scope=scope_key(s["scope"]),
@@ -73,14 +73,14 @@ def fill_run(state: RunState, data: Mapping[str, Any]) -> RunState:
             said=s["said"],
             error=s["error"],
             end=s["end"],
-            held=[Held(UUID(h[0]), h[1], h[2], h[3]) for h in s["held"]],
+            held=[DeferredNodeFinished(UUID(h[0]), h[1], h[2], h[3]) for h in s["held"]],
         )
         for s in data["speeches"]
     ]
     state.forms = {
         UUID(activation): OpenForm(f[0], f[1], scope_key(f[2]), *f[3:]) for activation, f in data["forms"].items()
     }
-    state.failing = Failing(*data["failing"]) if data["failing"] else None
+    state.failing = RunFailure(*data["failing"]) if data["failing"] else None
     state.last = (data["last"][0], UUID(data["last"][1]), data["last"][2]) if data["last"] else None
     return state
 
@@ -154,7 +154,7 @@ def _of_items_to_json(container: Container) -> list[Any]:
     return [0, container.span, container.alone, container.shown, container.ended, untold]
 
 
-def _untold_to_json(untold: Untold) -> list[Any]:
+def _untold_to_json(untold: DeferredEvent) -> list[Any]:
     if untold.failure is not None:
         place, code = untold.failure
         return [untold.node, untold.error, to_json(place), code]
@@ -171,14 +171,14 @@ def _container_from_json(data: Sequence[Any]) -> Container:
     return container
 
 
-def _untold_from_json(data: Sequence[Any]) -> Untold:
+def _untold_from_json(data: Sequence[Any]) -> DeferredEvent:
     failure = (from_json(data[2]), data[3]) if len(data) > 2 else None
-    return Untold(data[0], len(data) > 1, data[1] if len(data) > 1 else None, failure)
+    return DeferredEvent(data[0], len(data) > 1, data[1] if len(data) > 1 else None, failure)
 
 
-def _places_to_json(places: Mapping[int, Place]) -> dict[str, Any]:
+def _places_to_json(places: Mapping[int, OrderKey]) -> dict[str, Any]:
     return {str(number): to_json(place) for number, place in places.items()}
 
 
-def _places_from_json(data: Mapping[str, Sequence[Any]]) -> dict[int, Place]:
+def _places_from_json(data: Mapping[str, Sequence[Any]]) -> dict[int, OrderKey]:
     return {int(number): from_json(list(place)) for number, place in data.items()}

@@ -17,14 +17,14 @@ _WORD = struct.Struct(">I")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class OrderKey:
     """A position in canonical order. Compare with `<`."""
 
     wave: int
     trail: tuple[tuple[int, int], ...] = ()
     region: bytes = b""
 
-    def __lt__(self, other: "Place") -> bool:
+    def __lt__(self, other: "OrderKey") -> bool:
         return self.key < other.key
 
     @property
@@ -38,18 +38,18 @@ class Place:
         """The smallest key of this wave: what stands before it was written in an earlier wave."""
         return self.region + _WORD.pack(self.wave)
 
-    def step(self, position: int) -> "Place":
+    def step(self, position: int) -> "OrderKey":
         """The place of the `position`-th target of the node that stands here."""
         wave = self.wave + 1
         trail = self.trail if position == 0 else (*self.trail, (-wave, position))
-        return Place(wave, trail, self.region)
+        return OrderKey(wave, trail, self.region)
 
     def inside(self, item: int) -> bytes:
         """The region of one side-by-side item of the container that stands here."""
         return self.key + _WORD.pack(item)
 
 
-def merged(current: Place | None, arriving: Place) -> Place:
+def merged(current: OrderKey | None, arriving: OrderKey) -> OrderKey:
     """The place of a node that several edges reach: the largest wave, and in it the smallest trail.
 
     Commutative and associative, so reports may arrive in any order.
@@ -61,15 +61,15 @@ def merged(current: Place | None, arriving: Place) -> Place:
     return min(current, arriving)
 
 
-def to_json(place: Place) -> list[object]:
+def to_json(place: OrderKey) -> list[object]:
     """A compact JSON form: [wave, [[-wave, position], ...], region in hex]."""
     return [place.wave, [list(step) for step in place.trail], place.region.hex()]
 
 
-def from_json(data: list[object]) -> Place:
+def from_json(data: list[object]) -> OrderKey:
     """The inverse of `to_json`."""
     wave, trail, region = data
     assert isinstance(wave, int)
     assert isinstance(trail, list)
     assert isinstance(region, str)
-    return Place(wave, tuple((int(w), int(p)) for w, p in trail), bytes.fromhex(region))
+    return OrderKey(wave, tuple((int(w), int(p)) for w, p in trail), bytes.fromhex(region))

@@ -10,9 +10,9 @@ from typing import Any
 from uuid import UUID, uuid5
 
 from canvas.outcome import Outcome
-from canvas.state.order_key import Place
+from canvas.state.order_key import OrderKey
 
-ENGINE = 2
+RULES_VERSION = 2
 """Number of the deciding rules. A coordinator leaves a run alone whose number is higher than its own."""
 
 MAX_ORDINAL = 1000
@@ -81,8 +81,8 @@ ACTIVATION_MOVES: Mapping[Status, frozenset[Status]] = {
     Status.CLOSED: frozenset(),
 }
 
-Step = tuple[str, int, int]
-ScopeKey = tuple[Step, ...]
+ScopeSegment = tuple[str, int, int]
+ScopeKey = tuple[ScopeSegment, ...]
 """Where in nested containers we are, outermost first: (container id, its ordinal, item)."""
 
 
@@ -93,7 +93,7 @@ def scope_text(key: ScopeKey) -> str:
 
 def scope_key(text: str) -> ScopeKey:
     """The inverse of `scope_text`."""
-    steps: list[Step] = []
+    steps: list[ScopeSegment] = []
     for part in text.split("/") if text else ():
         node, _, numbers = part.rpartition("#")
         ordinal, _, item = numbers.partition(".")
@@ -101,7 +101,7 @@ def scope_key(text: str) -> ScopeKey:
     return tuple(steps)
 
 
-def entry_text(key: ScopeKey) -> str:
+def container_entry(key: ScopeKey) -> str:
     """The entry of the innermost container around a scope, whichever its item: "Iteration:A#0"; "" outside."""
     return scope_text(key).rpartition(".")[0]
 
@@ -116,13 +116,13 @@ def activation_id(run_id: UUID, node_id: str, scope: ScopeKey, ordinal: int) -> 
 
 
 @dataclass(slots=True)
-class Untold:
+class DeferredEvent:
     """Something that happened in an item ahead of its turn: a node started, ended or failed, and nobody has heard."""
 
     node: int
     has_ended: bool = False
     error: str | None = None
-    failure: tuple[Place, str] | None = None  # where it stands, and its code
+    failure: tuple[OrderKey, str] | None = None  # where it stands, and its code
 
 
 @dataclass(slots=True)
@@ -131,7 +131,7 @@ class Container:
 
     activation: UUID
     ordinal: int
-    place: Place
+    place: OrderKey
     count: int | None  # items; None: until an item visit leaves
     concurrency: int
     next: int = 0  # item to open next
@@ -146,7 +146,7 @@ class Container:
     alone: int = 0  # of overlapping items: how many go one by one at first
     shown: int = 0  # of overlapping items: the one whose turn it is to be told of
     ended: list[int] = field(default_factory=list[int])  # later ones whose pass has ended
-    untold: dict[int, list[Untold]] = field(default_factory=dict[int, list[Untold]])  # by item
+    untold: dict[int, list[DeferredEvent]] = field(default_factory=dict[int, list[DeferredEvent]])  # by item
 
     @property
     def side_by_side(self) -> bool:
@@ -158,9 +158,9 @@ class Container:
         """Whether items run ahead of their turn, and nobody can tell (canvas/graph/parallel_items.py)."""
         return self.span > 0
 
-    def visit(self, item: int) -> Place:
+    def visit(self, item: int) -> OrderKey:
         """Where the visit stands that begins a pass of overlapping items, or collects after the last."""
-        return Place(self.place.wave + 1 + item * self.span, self.place.trail, self.place.region)
+        return OrderKey(self.place.wave + 1 + item * self.span, self.place.trail, self.place.region)
 
 
 @dataclass(slots=True)
@@ -170,16 +170,18 @@ class Scope:
     key: ScopeKey
     region: bytes = b""
     limits: tuple[tuple[str, int], ...] = ()  # enclosing regions (hex) and the revision up to which they are read
-    trail: Place = field(default_factory=lambda: Place(0))  # of the container: every pass begins with its trail
+    trail: OrderKey = field(default_factory=lambda: OrderKey(0))  # of the container: every pass begins with its trail
     last_wave: int = 0
     alive: int = 0
     still: int = 0
-    reached: dict[int, Place] = field(default_factory=dict[int, Place])
+    reached: dict[int, OrderKey] = field(default_factory=dict[int, OrderKey])
     returning: dict[int, int] = field(default_factory=dict[int, int])  # circles came back to: from where
-    places: dict[int, Place] = field(default_factory=dict[int, Place])  # of what is alive, where speech is ordered
+    places: dict[int, OrderKey] = field(
+        default_factory=dict[int, OrderKey]
+    )  # of what is alive, where speech is ordered
     ordinals: dict[int, int] = field(default_factory=dict[int, int])  # next ordinal, above 0
     containers: dict[int, Container] = field(default_factory=dict[int, Container])
-    leaving: Place | None = None  # where an ExitLoop has reported, of several the last in canonical order
+    leaving: OrderKey | None = None  # where an ExitLoop has reported, of several the last in canonical order
     left_by: UUID | None = None  # its activation, which stored the container's outputs
     escaped: bool = False  # an edge out of the body was taken: no further pass, and nothing of the container's follows
     counted_still: bool = False  # the container around it counts this scope as still
@@ -196,7 +198,7 @@ class Scope:
 
 
 @dataclass(slots=True)
-class Held:
+class DeferredNodeFinished:
     """A `node_finished` that comes after its Message's `message_end`."""
 
     activation: UUID
@@ -206,19 +208,19 @@ class Held:
 
 
 @dataclass(slots=True)
-class Speech:
+class MessageStreamState:
     """A turn that has not been closed: a Message's, or the default value that a failed node leaves to be heard."""
 
     turn: UUID
     number: int
     scope: ScopeKey
-    place: Place | None = None  # known once the Message is activated
+    place: OrderKey | None = None  # known once the Message is activated
     started: bool = False  # `node_started` is out
     opened: bool = False
     said: bool = False  # the whole text is there
     error: str | None = None  # of a failed node whose default is heard
     end: dict[str, Any] = field(default_factory=dict[str, Any])
-    held: list[Held] = field(default_factory=list[Held])
+    held: list[DeferredNodeFinished] = field(default_factory=list[DeferredNodeFinished])
 
 
 @dataclass(slots=True)
@@ -234,7 +236,7 @@ class OpenForm:
 
 
 @dataclass(slots=True)
-class Failing:
+class RunFailure:
     """The failure that ends the run, in canonical order the last of the earliest failing wave (decisions.md 21)."""
 
     wave: int
@@ -259,9 +261,9 @@ class RunState:
     activated: int = 0  # activations that were ever decided
     live: int = 0  # activations that are ready or running
     queued: int = 0
-    speeches: list[Speech] = field(default_factory=list[Speech])
+    speeches: list[MessageStreamState] = field(default_factory=list[MessageStreamState])
     forms: dict[UUID, OpenForm] = field(default_factory=dict[UUID, OpenForm])
-    failing: Failing | None = None
+    failing: RunFailure | None = None
     last: tuple[str, UUID, str] | None = None  # (place in hex, activation, node id) of the last in canonical order
     scopes: dict[ScopeKey, Scope] = field(default_factory=dict[ScopeKey, Scope])
 
@@ -274,7 +276,7 @@ class Report:
     node_id: str
     scope: ScopeKey
     ordinal: int
-    place: Place
+    place: OrderKey
     outcome: Outcome
     error: str | None = None  # `_ERROR` among the outputs
     strikes: int = 0

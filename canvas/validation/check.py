@@ -16,8 +16,8 @@ from canvas.validation import document_warnings, order_warnings
 from canvas.validation.document_warnings import OutputsOf
 from canvas.validation.findings import Finding, Severity, error, errors_of, warning
 from canvas.validation.order_warnings import Order
-from canvas.validation.paths import CONTAINER_OF, Way, circles, items_of, unreached, ways_from
-from canvas.validation.reference_scan import Read, reads
+from canvas.validation.paths import CONTAINER_OF, Path, find_cycles, items_of, unreached, ways_from
+from canvas.validation.reference_scan import ReferenceUse, reads
 
 __all__ = ["Finding", "Severity", "check", "errors_of"]
 
@@ -46,7 +46,7 @@ def _suspicions(document: Document, canvas: Canvas | None, outputs_of: OutputsOf
     found = {entry.id: list(reads(entry)) for entry in entries.values()}
     items = items_of(entries)
     never = unreached(entries, ways, items)
-    endless = {circle.nodes[0]: circle.is_endless for circle in circles(entries, ways)}
+    endless = {circle.nodes[0]: circle.is_endless for circle in find_cycles(entries, ways)}
     for entry in entries.values():
         yield from _home_warnings(entries, entry, items)
         for way in ways[entry.id]:
@@ -62,11 +62,11 @@ def _suspicions(document: Document, canvas: Canvas | None, outputs_of: OutputsOf
         yield from document_warnings.of_references(document, entry, found[entry.id], outputs_of)
     if canvas is not None:
         order = Order.of(canvas, ways, never)
-        yield from order_warnings.of_order(document, order, found, _written(entries, found))
-        yield from order_warnings.of_models(document, order)
+        yield from order_warnings.unset_read_warnings(document, order, found, _written(entries, found))
+        yield from order_warnings.uncalled_model_warnings(document, order)
 
 
-def _written(entries: Mapping[str, Entry], found: Mapping[str, Sequence[Read]]) -> set[tuple[str, str]]:
+def _written(entries: Mapping[str, Entry], found: Mapping[str, Sequence[ReferenceUse]]) -> set[tuple[str, str]]:
     """(node, output) of everything that an assigner writes."""
     return {
         (read.ref.node, read.ref.root)
@@ -153,7 +153,7 @@ def _around(entries: Mapping[str, Entry], entry: Entry) -> Iterator[str]:
 # -- ways -------------------------------------------------------------------------------------------------------------
 
 
-def _way(entries: Mapping[str, Entry], entry: Entry, way: Way) -> Iterator[Finding]:
+def _way(entries: Mapping[str, Entry], entry: Entry, way: Path) -> Iterator[Finding]:
     target = entries.get(way.target)
     if target is None and way.field == "downstream":
         reason = f"it leads to {way.target}, which does not exist. Remove the edge or add the node"
@@ -165,7 +165,7 @@ def _way(entries: Mapping[str, Entry], entry: Entry, way: Way) -> Iterator[Findi
         yield error(entry, way.field, "body_entered", reason)
 
 
-def _way_warnings(entries: Mapping[str, Entry], entry: Entry, way: Way) -> Iterator[Finding]:
+def _way_warnings(entries: Mapping[str, Entry], entry: Entry, way: Path) -> Iterator[Finding]:
     target = entries.get(way.target)
     if target is None and way.field != "downstream":
         reason = f"it names {way.target}, which does not exist, so nothing follows there"

@@ -10,8 +10,8 @@ from canvas.document.document import Document, Entry, failure_targets
 from canvas.document.references import ALIASES
 from canvas.graph import container_outputs, uncertain_outcomes
 from canvas.validation.findings import Finding, warning
-from canvas.validation.paths import ROUTERS, Way
-from canvas.validation.reference_scan import Read, rows
+from canvas.validation.paths import ROUTERS, Path
+from canvas.validation.reference_scan import ReferenceUse, rows
 
 OutputsOf: TypeAlias = Callable[[Entry], Collection[str] | None]
 """The outputs that a node may have; None for a node that may have any."""
@@ -21,7 +21,9 @@ METHODS = ("", "comment", "goto")
 SHOWN = 8  # names of outputs in one message
 
 
-def of_references(document: Document, entry: Entry, found: Iterable[Read], outputs_of: OutputsOf) -> Iterator[Finding]:
+def of_references(
+    document: Document, entry: Entry, found: Iterable[ReferenceUse], outputs_of: OutputsOf
+) -> Iterator[Finding]:
     """References to what the canvas does not have."""
     for read in found:
         yield from _of_read(document, entry, read, outputs_of)
@@ -60,17 +62,17 @@ def of_unknown_outcomes(document: Document) -> Iterator[Finding]:
     """What shall follow where nobody knows whether a node has acted, if it is no choice."""
     usual = document.raw.get(uncertain_outcomes.FIELD)
     choices = f"Use {', '.join(uncertain_outcomes.POLICIES)} or nothing"
-    if not uncertain_outcomes.is_unsaid(usual) and not uncertain_outcomes.is_policy(usual):
+    if not uncertain_outcomes.is_unset(usual) and not uncertain_outcomes.is_policy(usual):
         told = f"{str(usual)[:40]!r} is no answer to an unknown outcome, so it counts as fail. {choices}."
         yield Finding("warning", None, uncertain_outcomes.FIELD, told, "unknown_on_unknown")
     for entry in document.entries.values():
         written = entry.params.get(uncertain_outcomes.FIELD)
-        if not uncertain_outcomes.is_unsaid(written) and not uncertain_outcomes.is_policy(written):
+        if not uncertain_outcomes.is_unset(written) and not uncertain_outcomes.is_policy(written):
             reason = f"{str(written)[:40]!r} is no answer to an unknown outcome, so it counts as unsaid. {choices}"
             yield warning(entry, uncertain_outcomes.FIELD, "unknown_on_unknown", reason)
 
 
-def of_branches(document: Document, entry: Entry, ways: list[Way]) -> Iterator[Finding]:
+def of_branches(document: Document, entry: Entry, ways: list[Path]) -> Iterator[Finding]:
     """Edges behind a Switch or Categorize that no branch names: routers go where their branches say, nowhere else."""
     if entry.component not in ROUTERS:
         return
@@ -90,7 +92,7 @@ def _around(entries: Mapping[str, Entry], entry: Entry) -> Iterator[str]:
         parent = entries[parent].parent
 
 
-def _of_read(document: Document, entry: Entry, read: Read, outputs_of: OutputsOf) -> Iterator[Finding]:
+def _of_read(document: Document, entry: Entry, read: ReferenceUse, outputs_of: OutputsOf) -> Iterator[Finding]:
     ref = read.ref
     if ref.is_alias and not read.is_whole:
         if not _is_in_iteration(document.entries, entry):
@@ -107,7 +109,7 @@ def _of_read(document: Document, entry: Entry, read: Read, outputs_of: OutputsOf
         yield warning(entry, read.field, "unknown_reference", reason)
 
 
-def _of_output(source: Entry, entry: Entry, read: Read, outputs_of: OutputsOf) -> Iterator[Finding]:
+def _of_output(source: Entry, entry: Entry, read: ReferenceUse, outputs_of: OutputsOf) -> Iterator[Finding]:
     if read.is_target or read.ref.root.startswith("_"):
         return
     known = outputs_of(source)
@@ -120,7 +122,7 @@ def _of_output(source: Entry, entry: Entry, read: Read, outputs_of: OutputsOf) -
     yield warning(entry, read.field, "unknown_output", reason)
 
 
-def _is_known(document: Document, entry: Entry, read: Read) -> bool:
+def _is_known(document: Document, entry: Entry, read: ReferenceUse) -> bool:
     ref = read.ref
     if ref.node is not None:
         return False

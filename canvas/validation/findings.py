@@ -26,15 +26,15 @@ class Finding:
 
 def error(entry: Entry, field: str | None, code: str, reason: str) -> Finding:
     """What keeps the canvas from running."""
-    return Finding("error", entry.id, field, f"{named(entry)}: {reason}.", code)
+    return Finding("error", entry.id, field, f"{format_finding(entry)}: {reason}.", code)
 
 
 def warning(entry: Entry, field: str | None, code: str, reason: str) -> Finding:
     """What is probably not meant, or fails when a run gets there."""
-    return Finding("warning", entry.id, field, f"{named(entry)}: {reason}.", code)
+    return Finding("warning", entry.id, field, f"{format_finding(entry)}: {reason}.", code)
 
 
-def named(entry: Entry) -> str:
+def format_finding(entry: Entry) -> str:
     """A node as its author knows it."""
     return f'Node "{entry.name}" ({entry.id})' if entry.name else f"Node {entry.id}"
 

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 from canvas.document import references
 from canvas.document.document import Document, Entry
-from canvas.graph.canvas import Canvas, Kind, bits
+from canvas.graph.canvas import Canvas, NodeKind, bits
 from canvas.graph.reachability import reach_of
 from canvas.validation.findings import Finding, warning
-from canvas.validation.paths import Way
-from canvas.validation.reference_scan import Read
+from canvas.validation.paths import Path
+from canvas.validation.reference_scan import ReferenceUse
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Order:
     unreached: AbstractSet[str]
 
     @classmethod
-    def of(cls, canvas: Canvas, ways: Mapping[str, Sequence[Way]], unreached: AbstractSet[str]) -> "Order":
+    def of(cls, canvas: Canvas, ways: Mapping[str, Sequence[Path]], unreached: AbstractSet[str]) -> "Order":
         """The order that the ways of a canvas leave open."""
         numbers = canvas.numbers
         reach = reach_of(
@@ -58,8 +58,8 @@ class Order:
         return found.id == node and not found.kind.is_container and not self.canvas.may_repeat(outermost)
 
 
-def of_order(
-    document: Document, order: Order, found: Mapping[str, Sequence[Read]], written: AbstractSet[tuple[str, str]]
+def unset_read_warnings(
+    document: Document, order: Order, found: Mapping[str, Sequence[ReferenceUse]], written: AbstractSet[tuple[str, str]]
 ) -> Iterator[Finding]:
     """References to what cannot have run yet. `written`: outputs that an assigner sets, whoever runs when."""
     for entry in document.entries.values():
@@ -76,7 +76,7 @@ def of_order(
             yield warning(entry, field, "never_said", reason)
 
 
-def of_models(document: Document, order: Order) -> Iterator[Finding]:
+def uncalled_model_warnings(document: Document, order: Order) -> Iterator[Finding]:
     """Model nodes that are never called, because the Message behind them does not ask what they say (engine 4.8)."""
     for number in bits(order.canvas.unheard):
         entry = document.entries[order.canvas.nodes[number].id]
@@ -91,7 +91,7 @@ def of_models(document: Document, order: Order) -> Iterator[Finding]:
 def _never_said(entry: Entry, order: Order, written: AbstractSet[tuple[str, str]]) -> Iterator[str]:
     """The fields of alternatives that are never taken, where there is one that can be."""
     texts = entry.params.get("content")
-    if order.canvas.node(entry.id).kind is not Kind.MESSAGE or not isinstance(texts, list) or len(texts) < 2:
+    if order.canvas.node(entry.id).kind is not NodeKind.MESSAGE or not isinstance(texts, list) or len(texts) < 2:
         return
     fields = [
         f"content[{place}]"

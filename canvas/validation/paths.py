@@ -15,7 +15,7 @@ ROUTERS = frozenset({"Categorize", "Switch"})
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class Path:
     """One way, and the field that says so. `is_certain`: every run that comes to its source takes it."""
 
     source: str
@@ -26,25 +26,25 @@ class Way:
 
 
 @dataclass(frozen=True, slots=True)
-class Circle:
+class Cycle:
     """Nodes that lead to each other outside of a Loop, in component order; an endless one has no way out."""
 
     nodes: tuple[str, ...]
     is_endless: bool
 
 
-def ways_from(entry: Entry) -> list[Way]:
+def ways_from(entry: Entry) -> list[Path]:
     """Every way that a node names, those never taken included."""
     branches = list(branch_targets(entry.params))
     is_router = entry.component in ROUTERS
     named = {target for _, target in branches}
     ways = [
-        Way(entry.id, "downstream", target, not is_router or target in named, not is_router)
+        Path(entry.id, "downstream", target, not is_router or target in named, not is_router)
         for target in entry.downstream
     ]
-    ways += [Way(entry.id, field, target) for field, target in branches]
+    ways += [Path(entry.id, field, target) for field, target in branches]
     has_method = bool(entry.params.get("exception_method"))
-    return ways + [Way(entry.id, field, target, has_method) for field, target in failure_targets(entry.params)]
+    return ways + [Path(entry.id, field, target, has_method) for field, target in failure_targets(entry.params)]
 
 
 def items_of(entries: Mapping[str, Entry]) -> dict[str, list[str]]:
@@ -58,7 +58,7 @@ def items_of(entries: Mapping[str, Entry]) -> dict[str, list[str]]:
 
 
 def unreached(
-    entries: Mapping[str, Entry], ways: Mapping[str, Sequence[Way]], items: Mapping[str, Sequence[str]]
+    entries: Mapping[str, Entry], ways: Mapping[str, Sequence[Path]], items: Mapping[str, Sequence[str]]
 ) -> set[str]:
     """The nodes that no way leads to from `begin`; without `begin` that is nothing to speak of."""
     if "begin" not in entries:
@@ -74,14 +74,14 @@ def unreached(
     return set(entries) - reached
 
 
-def circles(entries: Mapping[str, Entry], ways: Mapping[str, Sequence[Way]]) -> list[Circle]:
+def find_cycles(entries: Mapping[str, Entry], ways: Mapping[str, Sequence[Path]]) -> list[Cycle]:
     """Every circle that neither an item node nor an Answer is part of.
 
     Ways to an item node end a pass, and an Answer ends a turn: what goes around through them is meant to.
     """
     ends = {entry.id for entry in entries.values() if entry.component in CONTAINER_OF or entry.component == "Answer"}
 
-    def followers(keep: Callable[[Way], bool]) -> dict[str, list[str]]:
+    def followers(keep: Callable[[Path], bool]) -> dict[str, list[str]]:
         kept = entries.keys() - ends
         return {
             node: [way.target for way in ways[node] if keep(way) and way.target in kept]
@@ -92,7 +92,7 @@ def circles(entries: Mapping[str, Entry], ways: Mapping[str, Sequence[Way]]) -> 
     endless = {node for knot in _knots(followers(lambda way: way.is_certain)) if len(knot) > 1 for node in knot}
     order = {node: position for position, node in enumerate(entries)}
     return [
-        Circle(tuple(sorted(knot, key=order.__getitem__)), not endless.isdisjoint(knot))
+        Cycle(tuple(sorted(knot, key=order.__getitem__)), not endless.isdisjoint(knot))
         for knot in _knots(followers(lambda way: way.is_taken))
         if len(knot) > 1
     ]

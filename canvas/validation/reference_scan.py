@@ -21,7 +21,7 @@ _CODE = frozenset({"code", "script"})  # of a CodeExec: braces there are the lan
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
+class ReferenceUse:
     """A reference and where it stands. A `target` is written; one that is a `whole` field must exist."""
 
     field: str
@@ -30,7 +30,7 @@ class Read:
     is_target: bool = False
 
 
-def reads(entry: Entry) -> Iterator[Read]:
+def reads(entry: Entry) -> Iterator[ReferenceUse]:
     """Every reference of a node, aliases among them, each where it stands first."""
     seen: set[tuple[str, bool]] = set()
     for read in _all(entry):
@@ -40,24 +40,24 @@ def reads(entry: Entry) -> Iterator[Read]:
             yield read
 
 
-def _all(entry: Entry) -> Iterator[Read]:
+def _all(entry: Entry) -> Iterator[ReferenceUse]:
     whole = dict(_whole_fields(entry))
     for field, text in whole.items():
         found = references.find(text, with_aliases=True)
         is_one = references.parse(text) is not None or not found
-        refs = [references.pointer(text)] if is_one else [it.ref for it in found]
+        refs = [references.parse_reference(text)] if is_one else [it.ref for it in found]
         is_target = entry.component == "VariableAssigner" and field.endswith(".variable")
         for ref in refs:
-            yield Read(field, ref, is_whole=is_one, is_target=is_target)
+            yield ReferenceUse(field, ref, is_whole=is_one, is_target=is_target)
     for field, text in texts(entry):
         if field in whole:
             continue
         for it in references.find(text, with_aliases=True):
             if not (it.ref.is_alias and "{%" in text):  # a template may have names of its own
-                yield Read(field, it.ref)
+                yield ReferenceUse(field, it.ref)
         bare = references.parse(text)
         if bare and bare.node and ":" in bare.node and not text.startswith("{"):
-            yield Read(field, bare)
+            yield ReferenceUse(field, bare)
 
 
 def texts(entry: Entry) -> Iterator[tuple[str, str]]:

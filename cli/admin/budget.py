@@ -6,16 +6,16 @@ from uuid import UUID
 
 import typer
 
-from canvas.budget import SCOPES, Scope, in_words, limits_of, scope_of, told_account
+from canvas.budget import SCOPES, Scope, account_json, format_amount, limits_of, scope_of
 from canvas.errors import InvalidRequest, NotFound
 from cli.runs import inputs
 from cli.shell import output
 from cli.shell.connection import opened, run_of, tenant_of
 from cli.shell.options import LOCAL, AsJson, Calls, Currency, Money, OfTenant, Seconds, Tokens
 from store.db.transaction import Transaction
-from store.tables.budgets import EACH
+from store.tables.budgets import DEFAULT_SCOPE_ID
 from store.tenants import budgets
-from store.tenants.budgets import Kept, Written
+from store.tenants.budgets import BudgetLimits, BudgetRow
 
 budget = typer.Typer(help="Budgets: what runs, sessions, a tenant and its days may spend.", no_args_is_help=True)
 
@@ -43,9 +43,9 @@ def set_limits(
         with connection.database.transaction() as tx:
             tenant_id = tenant_of(tx, tenant)
             scope_id = _id(tx, chosen, of, tenant_id)
-        written = Written(chosen, scope_id, limits_of(limits))
+        written = BudgetLimits(chosen, scope_id, limits_of(limits))
         connection.lifecycle.set_budget(tenant_id, written)
-    told = ", ".join(in_words(measure, amount) for measure, amount in written.limits.items())
+    told = ", ".join(format_amount(measure, amount) for measure, amount in written.limits.items())
     output.tell(f"{_name(chosen, of)} may spend {told}.")
 
 
@@ -54,9 +54,9 @@ def show(tenant: OfTenant = LOCAL, as_json: AsJson = False) -> None:
     """Show a tenant's budgets, what is spent, and what calls under way have reserved."""
     with opened() as connection, connection.database.transaction() as tx:
         tenant_id = tenant_of(tx, tenant)
-        found = budgets.shown(tx, tenant_id, datetime.now(UTC).date())
+        found = budgets.list_budgets(tx, tenant_id, datetime.now(UTC).date())
     columns = ("scope", "id", "measure", "currency", "limit", "spent", "reserved")
-    rows = [{"currency": "", **told_account(each.account), "id": _shown_id(each, tenant_id)} for each in found]
+    rows = [{"currency": "", **account_json(each.account), "id": _shown_id(each, tenant_id)} for each in found]
     output.table(rows, columns, as_json=as_json, empty="There are no budgets. `easel budget set day --tokens N`.")
 
 
@@ -77,7 +77,7 @@ def _id(tx: Transaction, scope: Scope, of: str | None, tenant_id: UUID) -> UUID:
             raise InvalidRequest(f"The budget of the {scope} is that of --tenant, and takes no id.")
         return tenant_id
     if of is None:
-        return EACH
+        return DEFAULT_SCOPE_ID
     return run_of(tx, tenant_id, of) if scope == "run" else inputs.id_of(of, scope)
 
 
@@ -87,7 +87,7 @@ def _name(scope: Scope, of: str | None) -> str:
     return f"{scope.capitalize()} {of}" if of is not None else f"Each {scope}"
 
 
-def _shown_id(kept: Kept, tenant_id: UUID) -> str:
+def _shown_id(kept: BudgetRow, tenant_id: UUID) -> str:
     if kept.scope_id == tenant_id:
         return ""
-    return "each" if kept.scope_id == EACH else kept.scope_id.hex
+    return "each" if kept.scope_id == DEFAULT_SCOPE_ID else kept.scope_id.hex

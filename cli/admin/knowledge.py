@@ -170,7 +170,7 @@ def _base(connection: Connection, tenant_id: UUID, written: str) -> Base:
         ids = list[UUID]()
         with suppress(ValueError):
             ids.append(UUID(written))
-        found = knowledge_bases.named(tx, tenant_id, ids, [written])
+        found = knowledge_bases.find_by_name(tx, tenant_id, ids, [written])
         if not found:
             raise NotFound(f'There is no knowledge base "{written}". See: easel kb list')
         return knowledge_bases.get(tx, tenant_id, found[0].id)
@@ -196,7 +196,7 @@ async def _read_all(connection: Connection, blobs: Blobs, base: Base, ids: Seque
         ingestion = Ingestion(connection.database, blobs, models)
         while True:
             with connection.database.transaction() as tx:
-                found = knowledge_documents.some(tx, base.tenant_id, base.id, ids)
+                found = knowledge_documents.get_many(tx, base.tenant_id, base.id, ids)
             if all(document.status != "pending" for document in found):
                 return sorted(found, key=lambda document: document.name)
             if not await ingestion.next(base.tenant_id):

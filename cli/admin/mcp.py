@@ -22,7 +22,7 @@ from providers.http.redirects import masked_url
 from providers.mcp.session import SERVER_TYPES, LiveTool, McpServer, Session
 from store.mcp import agents, pins, servers
 from store.mcp.servers import ServerFields, ServerRow
-from store.primitives.encryption import SealingKey
+from store.primitives.encryption import EncryptionKey
 
 mcp = typer.Typer(
     help="MCP servers: list, add, remove, tools, test, approve; agents as tools: expose, hide.", no_args_is_help=True
@@ -236,8 +236,8 @@ def _ask(connection: Connection, server_id: str, fields: ServerFields, ask: Call
         raise typer.Exit(Exit.FAILED) from failure
 
 
-def _key(connection: Connection) -> SealingKey:
-    return SealingKey.of(connection.found.settings.sealing_secret())
+def _key(connection: Connection) -> EncryptionKey:
+    return EncryptionKey.of(connection.found.settings.sealing_secret())
 
 
 def _state(tool: LiveTool, approved: bytes | None) -> str:

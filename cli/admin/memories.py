@@ -18,7 +18,7 @@ from knowledge.memory.prompts import written
 from providers.models.chat.catalogue import resolve
 from store.knowledge import memories, memory_messages
 from store.knowledge.memories import TYPES, Memory
-from store.knowledge.memory_messages import Message, Whose, type_of
+from store.knowledge.memory_messages import Message, MessageScope, type_of
 
 memory = typer.Typer(help="Memories: create, list, show, search, rm.", no_args_is_help=True)
 
@@ -95,7 +95,7 @@ def show(
         tenant_id = connection.tenant(tenant)
         found = _memory(connection, tenant_id, memory)
         with connection.database.transaction() as tx:
-            messages = memory_messages.recent(tx, tenant_id, [found.id], Whose(user_id=user), most)
+            messages = memory_messages.recent(tx, tenant_id, [found.id], MessageScope(user_id=user), most)
     columns = ("number", "type", "source", "user", "valid_at", "extraction", "content")
     rows = [_row_of_message(each) for each in messages]
     output.table(rows, columns, as_json=as_json, empty="There is nothing in it.")
@@ -113,7 +113,7 @@ def search(
     as_json: AsJson = False,
 ) -> None:
     """Show the messages that are nearest to a question. Exit code 1 if there are none."""
-    looked = Looked(question, threshold, by_words, top_n, Whose(user_id=user))
+    looked = Looked(question, threshold, by_words, top_n, MessageScope(user_id=user))
     with opened() as connection:
         tenant_id = connection.tenant(tenant)
         chosen = _memory(connection, tenant_id, memory)

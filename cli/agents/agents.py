@@ -11,9 +11,9 @@ from store.db.transaction import Transaction
 
 def find(tx: Transaction, tenant_id: UUID, named: str) -> StoredCanvas:
     """The agent of that id or title, without its draft. Raises NotFound."""
-    wanted = canvas_list.Wanted(title=named)
+    wanted = canvas_list.CanvasFilter(title=named)
     with suppress(ValueError):
-        wanted = canvas_list.Wanted(ids=[UUID(named)])
+        wanted = canvas_list.CanvasFilter(ids=[UUID(named)])
     found, _ = canvas_list.page(tx, tenant_id, wanted, limit=1)
     if not found:
         raise NotFound(f'There is no agent "{named}". `easel agents` lists them; `easel import FILE` adds one.')

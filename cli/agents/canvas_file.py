@@ -8,7 +8,7 @@ from typing import Any
 from canvas.document import parsing
 from canvas.document.document import Document
 from canvas.errors import InvalidCanvas, InvalidRequest
-from canvas.validation.findings import Finding, errors_of, named
+from canvas.validation.findings import Finding, errors_of, format_finding
 from cli.agents.checked_canvas import Judged
 from cli.shell import output
 from cli.shell.output import RED, YELLOW
@@ -83,10 +83,10 @@ def line(finding: Finding) -> str:
 def _told(document: Document, finding: Finding) -> Finding:
     """A finding whose message begins with the node it is about."""
     entry = document.entries.get(finding.node) if finding.node else None
-    if entry is None or f"{named(entry)}: " in finding.message:
+    if entry is None or f"{format_finding(entry)}: " in finding.message:
         return finding
     reason = finding.message.removeprefix(f"{entry.name or entry.id}: ").rstrip(".")
-    return replace(finding, message=f"{named(entry)}: {reason}.")
+    return replace(finding, message=f"{format_finding(entry)}: {reason}.")
 
 
 def _counted(things: Sized, what: str) -> str:

@@ -79,7 +79,9 @@ def publish(agent: Agent, tenant: OfTenant = LOCAL, as_json: AsJson = False) -> 
 def agents(tenant: OfTenant = LOCAL, as_json: AsJson = False) -> None:
     """List the agents, the latest change first."""
     with opened() as connection, connection.database.transaction() as tx:
-        found, _ = canvas_list.page(tx, tenant_of(tx, tenant), canvas_list.Wanted(), order_by="update_time", limit=1000)
+        found, _ = canvas_list.page(
+            tx, tenant_of(tx, tenant), canvas_list.CanvasFilter(), order_by="update_time", limit=1000
+        )
     rows = [
         {"id": agent.id.hex, "title": agent.title, "changed": agent.updated_at, "published": agent.published_at}
         for agent in found

@@ -9,7 +9,7 @@ from settings import load
 from store.agents import canvas_list, canvas_secrets, canvases, versions
 from store.agents.canvas_secrets import CanvasSecrets
 from store.db.transaction import Transaction
-from store.primitives.encryption import SealingKey
+from store.primitives.encryption import EncryptionKey
 from store.primitives.ids import new_id
 
 
@@ -18,7 +18,7 @@ def put(tx: Transaction, tenant_id: UUID, title: str, dsl: dict[str, Any]) -> tu
 
     Its secrets are sealed; a mask stands for the secret that the agent has. Raises InvalidCanvas for one it has not.
     """
-    found, _ = canvas_list.page(tx, tenant_id, canvas_list.Wanted(title=title), limit=1)
+    found, _ = canvas_list.page(tx, tenant_id, canvas_list.CanvasFilter(title=title), limit=1)
     if not found:
         canvas_id = new_id()
         sealed = secrets_of(tenant_id, canvas_id).sealed(dsl)
@@ -34,7 +34,7 @@ def put(tx: Transaction, tenant_id: UUID, title: str, dsl: dict[str, Any]) -> tu
 def secrets_of(tenant_id: UUID, canvas_id: UUID) -> CanvasSecrets:
     """The secrets of one canvas, under the key of this command's settings; plugins declare secrets too."""
     _know_plugins(load().allowed_plugins)
-    key = SealingKey.of(load().sealing_secret())
+    key = EncryptionKey.of(load().sealing_secret())
     return CanvasSecrets.of(key, tenant_id, canvas_id, registry.secret_fields)
 
 

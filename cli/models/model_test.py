@@ -14,10 +14,10 @@ from providers.models.audio.transcription import KIND as ASR
 from providers.models.audio.transcription import Recording, open_transcriber
 from providers.models.audio.tts import KIND as TTS
 from providers.models.audio.tts import OpenAISpeech, RecentAudio
-from providers.models.billing.metering import Meter, PaidModel
+from providers.models.billing.metering import Meter, MeteredModel
 from providers.models.billing.prices import PricedModel
 from providers.models.chat.catalogue import Limits, open_chat, resolve
-from providers.models.chat.retrying_model import Pace
+from providers.models.chat.retrying_model import RetryPolicy
 from providers.models.embeddings.factory import EMBEDDING, RERANK, open_embedder, open_reranker
 from providers.models.types.chat import ChatModel, ChatRequest, ModelSpec
 from providers.models.vendors.accounts import Account
@@ -38,7 +38,7 @@ ASKED, TEXTS = "What is the capital of France?", ("Bananas are yellow when ripe.
 SILENCE = 0.5  # seconds of a recording in which nobody speaks
 RATE = 16_000  # of it, samples a second
 
-_ONCE = Pace(retries=0)  # a test tells of the first failure
+_ONCE = RetryPolicy(retries=0)  # a test tells of the first failure
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ def tried(models: TenantModels, tenant_id: UUID, spec: ModelSpec, kind: str, lim
 
 async def _chat(it: Tried) -> Told:
     model = PricedModel(open_chat(it.spec, it.limits, gate=it.meter.gate), it.meter.price)
-    paid = PaidModel(model, it.meter.otherwise)
+    paid = MeteredModel(model, it.meter.otherwise)
     answer = await paid.complete(ChatRequest([{"role": "user", "content": QUESTION}]))
     if answer.error:
         return Told(answer.text, error=str(answer.error))

@@ -21,19 +21,19 @@ from cli.shell.options import LOCAL, AsJson, OfTenant
 from knowledge.models import accounts_in
 from providers.http.address_policy import Guard
 from providers.http.client import Outgoing
-from providers.models.chat.catalogue import HOUSE, vendors
+from providers.models.chat.catalogue import BUILTIN_FACTORY, vendors
 from providers.models.types.chat import ModelSpec
-from providers.models.types.rate_limits import Rates
+from providers.models.types.rate_limits import RateLimits
 from providers.models.vendors.accounts import KINDS, Account, accounts_from_toml
-from store.primitives.encryption import SealingKey
+from store.primitives.encryption import EncryptionKey
 from store.tenants import model_accounts
 from store.tenants.model_accounts import AccountRow
 
 models = typer.Typer(help="Model accounts: list, add, remove, test.", no_args_is_help=True)
 
 STAND_INS = (
-    {"model": "echo", "vendor": HOUSE, "from": "built in", "status": "stand-in: answers with its input"},
-    {"model": "scripted", "vendor": HOUSE, "from": "built in", "status": "stand-in: replays rules"},
+    {"model": "echo", "vendor": BUILTIN_FACTORY, "from": "built in", "status": "stand-in: answers with its input"},
+    {"model": "scripted", "vendor": BUILTIN_FACTORY, "from": "built in", "status": "stand-in: replays rules"},
 )
 KEY_DOES_NOT_OPEN = "its key does not open with EASEL_SECRET_KEY"
 Vendor = Annotated[str, typer.Argument(help="The vendor, as in model@VENDOR.", metavar="VENDOR")]
@@ -47,7 +47,7 @@ def list_models(tenant: OfTenant = LOCAL, as_json: AsJson = False) -> None:
         with connection.database.transaction() as tx:
             tenant_id = tenant_of(tx, tenant)
             rows = model_accounts.accounts_of(tx, tenant_id)
-            sealing = SealingKey.of(connection.found.settings.sealing_secret())
+            sealing = EncryptionKey.of(connection.found.settings.sealing_secret())
             closed = set(model_accounts.closed(tx, tenant_id, sealing))
         file = connection.found.settings.models_file
         shared = accounts_from_toml(file) if file else ()
@@ -64,7 +64,9 @@ def add(
     kind: Annotated[list[str] | None, typer.Option(help=f"What those are good for: {', '.join(KINDS)}.")] = None,
     base_url: Annotated[str | None, typer.Option(help="Where a vendor we do not know listens.", metavar="URL")] = None,
     key_from: Annotated[str | None, typer.Option(help="Environment variable with the key.", metavar="NAME")] = None,
-    rules: Annotated[str | None, typer.Option(help=f"Of {HOUSE}: the scripted model's rules.", metavar="FILE")] = None,
+    rules: Annotated[
+        str | None, typer.Option(help=f"Of {BUILTIN_FACTORY}: the scripted model's rules.", metavar="FILE")
+    ] = None,
     requests_per_minute: Annotated[int | None, typer.Option(help="Requests that may leave in a minute.", min=1)] = None,
     tokens_per_minute: Annotated[int | None, typer.Option(help="Tokens that may be used in a minute.", min=1)] = None,
     concurrency: Annotated[int | None, typer.Option(help="Requests that may be under way at once.", min=1)] = None,
@@ -75,12 +77,14 @@ def add(
     tenant: OfTenant = LOCAL,
 ) -> None:
     """Add an account, or change the one with the same vendor and instance. The key is asked for, or read from stdin."""
-    if vendor not in vendors() and vendor != HOUSE and not base_url:
+    if vendor not in vendors() and vendor != BUILTIN_FACTORY and not base_url:
         raise InvalidRequest(f"{vendor} is no vendor we know. Give its --base-url, or use one of: {_known_vendors()}.")
     if unknown := set(kind or ()) - set(KINDS):
         raise InvalidRequest(f"{', '.join(sorted(unknown))} is no kind of model. There is: {', '.join(KINDS)}.")
-    key = "" if vendor == HOUSE else _key(vendor, key_from)
-    rates = Rates(requests_per_minute=requests_per_minute, tokens_per_minute=tokens_per_minute, concurrency=concurrency)
+    key = "" if vendor == BUILTIN_FACTORY else _key(vendor, key_from)
+    rates = RateLimits(
+        requests_per_minute=requests_per_minute, tokens_per_minute=tokens_per_minute, concurrency=concurrency
+    )
     account = AccountRow(
         vendor,
         instance,
@@ -94,7 +98,7 @@ def add(
         },
     )
     with opened() as connection, connection.database.transaction() as tx:
-        sealing = SealingKey.of(connection.found.settings.sealing_secret())
+        sealing = EncryptionKey.of(connection.found.settings.sealing_secret())
         model_accounts.put(tx, tenant_of(tx, tenant), account, sealing)
     output.tell(f"Account {vendor} ({instance}) is stored. Try it: easel models test MODEL@{vendor}")
 
@@ -137,7 +141,7 @@ def accounts_of(connection: Connection, tenant_id: UUID) -> list[Account]:
     """A tenant's accounts with their keys, those for every tenant last."""
     settings = connection.found.settings
     with connection.database.transaction() as tx:
-        rows = model_accounts.accounts_of(tx, tenant_id, SealingKey.of(settings.sealing_secret()))
+        rows = model_accounts.accounts_of(tx, tenant_id, EncryptionKey.of(settings.sealing_secret()))
     shared = accounts_from_toml(settings.models_file) if settings.models_file else []
     return [*accounts_in(rows, tenant_id), *shared]
 
@@ -180,7 +184,7 @@ def _listed(account: Account, source: str, is_closed: bool = False) -> Sequence[
     ]
 
 
-def _limits(rates: Rates) -> str:
+def _limits(rates: RateLimits) -> str:
     """What may be sent, for people."""
     words = {
         "requests_per_minute": "requests a minute",

@@ -6,15 +6,15 @@ from typing import Annotated
 import typer
 
 from canvas.events import run_events as names
-from canvas.events.stream_sequencer import Frame, Position, Said, tagged
+from canvas.events.stream_sequencer import Frame, Position, TextDelta, markers_to_tags
 from canvas.graph.canvas import Canvas
 from cli.runs.follow import Ears, Following
 from cli.runs.printer import Lines, Teller
 from cli.shell import output
 from cli.shell.connection import opened, run_of, tenant_of
 from cli.shell.options import LOCAL, AsJson, OfTenant, Run
-from store.runs.events import Stored
-from store.runs.run_queries import Glance
+from store.runs.events import StoredEvent
+from store.runs.run_queries import RunSummary
 
 
 def events(
@@ -50,9 +50,9 @@ class Log:
     def __init__(self, canvas: Canvas) -> None:
         self._canvas = canvas
 
-    def show(self, frame: Frame[Stored], run: Glance) -> None:
-        if isinstance(frame, Said):
-            output.say(f"{'':>12}  {names.MESSAGE:<17}  {tagged(frame.text)!r}")
+    def show(self, frame: Frame[StoredEvent], run: RunSummary) -> None:
+        if isinstance(frame, TextDelta):
+            output.say(f"{'':>12}  {names.MESSAGE:<17}  {markers_to_tags(frame.text)!r}")
             return
         stored = frame.stored
         elapsed = (stored.created_at - run.created_at).total_seconds()
@@ -63,7 +63,7 @@ class Log:
         """There is nothing to add."""
 
 
-def _where(stored: Stored, canvas: Canvas) -> str:
+def _where(stored: StoredEvent, canvas: Canvas) -> str:
     node_id = stored.node_id or ""
     name = canvas.node(node_id).name if node_id in canvas.numbers else ""
     reason = stored.body.get("error") or ""

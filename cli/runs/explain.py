@@ -1,7 +1,7 @@
 """`easel explain`: the one thing a run waits for, who owns it, and when it will move."""
 
 from canvas.errors import NotFound
-from canvas.events.explain import Explanation, WaitsFor, explain, explain_refusal, told
+from canvas.events.explain import Explanation, WaitsFor, explain, explain_refusal, explanation_json
 from canvas.state.run_state import RunStatus
 from cli.shell import output
 from cli.shell.connection import opened, run_of, tenant_of
@@ -20,7 +20,7 @@ def explain_run(run: Run, tenant: OfTenant = LOCAL, as_json: AsJson = False) -> 
             tenant_id = tenant_of(tx, tenant)
             run_id = run_of(tx, tenant_id, run)
         with connection.database.transaction() as tx:
-            found = wait_facts.facts(tx, tenant_id, run_id)
+            found = wait_facts.load_facts(tx, tenant_id, run_id)
             if found is None:
                 raise NotFound(f"There is no run {run}. `easel runs` lists them.")
             facts, version_id = found
@@ -28,7 +28,7 @@ def explain_run(run: Run, tenant: OfTenant = LOCAL, as_json: AsJson = False) -> 
             canvas = connection.versions.to_show(tx, version_id).canvas if not is_refused else None
         explanation = explain(facts, canvas, load().time_limit) if canvas is not None else explain_refusal(facts)
     if as_json:
-        output.say_json(told(explanation, canvas))
+        output.say_json(explanation_json(explanation, canvas))
     else:
         _say(explanation)
 

@@ -14,13 +14,13 @@ from uuid import UUID
 import redis
 
 from canvas.errors import NotFound
-from canvas.events.stream_sequencer import Frame, Position, Transcript
+from canvas.events.stream_sequencer import Frame, Position, StreamSequencer
 from canvas.state.run_state import RunStatus
 from scheduler.messaging.redis_bus import channel
 from store.db.database import Database
 from store.runs import run_queries
-from store.runs.events import Stored
-from store.runs.run_queries import Glance
+from store.runs.events import StoredEvent
+from store.runs.run_queries import RunSummary
 
 TICK = 0.2  # seconds; how soon the caller gets a chance to look up from a run in which nothing happens
 IN_A_GAP = 0.05  # seconds between looks at rows that must come any moment
@@ -65,18 +65,18 @@ class Following:
     run_id: UUID
     ears: Ears
     after: Position = field(default_factory=Position)
-    run: Glance = field(init=False)
+    run: RunSummary = field(init=False)
 
-    def now(self) -> Iterator[Frame[Stored]]:
+    def now(self) -> Iterator[Frame[StoredEvent]]:
         """What there is to show at this moment. Raises NotFound like `frames`."""
-        return self._look(Transcript[Stored](self.after))
+        return self._look(StreamSequencer[StoredEvent](self.after))
 
-    def frames(self) -> Iterator[Frame[Stored] | None]:
+    def frames(self) -> Iterator[Frame[StoredEvent] | None]:
         """What there is to show, until the run is over or waits; None at least every so often, when nothing happens.
 
         Raises NotFound for a run that the tenant does not have.
         """
-        transcript = Transcript[Stored](self.after)
+        transcript = StreamSequencer[StoredEvent](self.after)
         due = 0.0
         while True:
             if transcript.needs_rows or time.monotonic() >= due:
@@ -93,7 +93,7 @@ class Following:
             else:
                 yield from transcript.piece(UUID(heard["t"]), heard["ep"], heard["o"], heard["x"])
 
-    def _look(self, transcript: Transcript[Stored]) -> Iterator[Frame[Stored]]:
+    def _look(self, transcript: StreamSequencer[StoredEvent]) -> Iterator[Frame[StoredEvent]]:
         """Read the rows until there is nothing more to read."""
         is_whole = False
         while not is_whole:
@@ -104,6 +104,6 @@ class Following:
             self.run, is_whole = reading.run, reading.is_whole
             yield from transcript.rows(reading.events, reading.turns)
 
-    def _is_at_rest(self, transcript: Transcript[Stored]) -> bool:
+    def _is_at_rest(self, transcript: StreamSequencer[StoredEvent]) -> bool:
         status = RunStatus(self.run.status)
         return (status.is_over or status is RunStatus.WAITING) and transcript.after >= self.run.last_event

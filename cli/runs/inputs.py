@@ -11,7 +11,7 @@ from uuid import UUID
 from canvas.budget import limits_of
 from canvas.document.json_checks import copied
 from canvas.errors import InvalidCanvas, InvalidRequest
-from canvas.graph.uncertain_outcomes import AGAIN, EVERY, HAPPENED, OUTCOME
+from canvas.graph.uncertain_outcomes import AGAIN, ALL_QUESTIONS, HAPPENED, OUTCOME
 from cli.agents.checked_canvas import Judged
 from settings import UNITS
 from store.runs.external_ids import uuid_of
@@ -47,7 +47,7 @@ def outcomes_of(happened: Sequence[str] | None, again: Sequence[str] | None) -> 
     if both:
         raise InvalidRequest(f"--happened and --again both name {', '.join(sorted(both))}. Say one of them.")
     told = [*((node, HAPPENED) for node in happened or ()), *((node, AGAIN) for node in again or ())]
-    return {f"{EVERY if node == 'all' else node}{OUTCOME}": answer for node, answer in told}
+    return {f"{ALL_QUESTIONS if node == 'all' else node}{OUTCOME}": answer for node, answer in told}
 
 
 def budget_of(

@@ -8,18 +8,18 @@ import sys
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from canvas.budget import stopped_by
+from canvas.budget import budget_stop
 from canvas.events import run_events
 from canvas.events.run_warnings import WARNINGS, has_model_error
-from canvas.events.stream_sequencer import THINK_END, THINK_START, Event, Frame, Said, without_audio
+from canvas.events.stream_sequencer import THINK_END, THINK_START, Event, Frame, TextDelta, without_audio
 from canvas.graph.canvas import Canvas
 from canvas.graph.uncertain_outcomes import OUTCOME, OUTPUTS
 from cli.shell import output
 from cli.shell.output import DIM, GREEN, RED, YELLOW
-from scheduler.views.event_frames import Wire
+from scheduler.views.event_frames import EventSerializer
 from store.primitives.ids import moment_of
-from store.runs.events import Stored
-from store.runs.run_queries import Glance
+from store.runs.events import StoredEvent
+from store.runs.run_queries import RunSummary
 
 _MARKERS = re.compile(f"([{THINK_START}{THINK_END}])")
 
@@ -27,7 +27,7 @@ _MARKERS = re.compile(f"([{THINK_START}{THINK_END}])")
 class Teller(Protocol):
     """Somebody who shows the frames of a run."""
 
-    def show(self, frame: Frame[Stored], run: Glance) -> None:
+    def show(self, frame: Frame[StoredEvent], run: RunSummary) -> None:
         """Show one frame; `run` is the run as it stands."""
         ...
 
@@ -42,8 +42,8 @@ class Lines:
     def __init__(self, canvas: Canvas) -> None:
         self._canvas = canvas
 
-    def show(self, frame: Frame[Stored], run: Glance) -> None:
-        for position, event in Wire(run, self._canvas).frames(frame):
+    def show(self, frame: Frame[StoredEvent], run: RunSummary) -> None:
+        for position, event in EventSerializer(run, self._canvas).frames(frame):
             output.say_json({"id": str(position), **event})
 
     def end(self) -> None:
@@ -62,8 +62,8 @@ class Speech:
         self._held: list[tuple[str, str]] = []
         self._is_one_terminal = sys.stdout.isatty() and sys.stderr.isatty()
 
-    def show(self, frame: Frame[Stored], run: Glance) -> None:
-        if isinstance(frame, Said):
+    def show(self, frame: Frame[StoredEvent], run: RunSummary) -> None:
+        if isinstance(frame, TextDelta):
             self._hear(frame.text)
         else:
             self._note(frame, run)
@@ -115,7 +115,7 @@ class Speech:
             self._end_thought()
             output.tell(text, colour)
 
-    def _note(self, frame: Event[Stored], run: Glance) -> None:
+    def _note(self, frame: Event[StoredEvent], run: RunSummary) -> None:
         stored = frame.stored
         match stored.name:
             case run_events.NODE_FINISHED:
@@ -139,7 +139,7 @@ class Speech:
             case _:
                 pass
 
-    def _tell_end(self, stored: Stored, run: Glance) -> None:
+    def _tell_end(self, stored: StoredEvent, run: RunSummary) -> None:
         if stored.body.get("outputs") == run_events.CANCELLED_TEXT:
             output.tell("cancelled", YELLOW)
             return
@@ -155,7 +155,7 @@ class Speech:
             output.tell(f"{warnings} {'warning' if warnings == 1 else 'warnings'}: easel show {run.id.hex}", YELLOW)
 
 
-def finished_line(stored: Stored, canvas: Canvas) -> tuple[str, str]:
+def finished_line(stored: StoredEvent, canvas: Canvas) -> tuple[str, str]:
     """A node that has finished, on one line, and the line's colour."""
     node_id = stored.node_id or ""
     name = canvas.node(node_id).name if node_id in canvas.numbers else ""
@@ -172,7 +172,7 @@ def form_lines(body: Mapping[str, Any], run_id: str) -> list[str]:
     fields: Mapping[str, Any] = body.get("inputs") or {}
     lines = [f"waiting for input{': ' + str(body['tips']) if body.get('tips') else ''}"]
     lines += [f"  {name}{_described(field)}" for name, field in fields.items()]
-    if stopped_by(fields) is not None:
+    if budget_stop(fields) is not None:
         return [*lines[:1], f"go on with: easel resume {run_id} --tokens N (or --calls, --money)"]
     asked = [name.removesuffix(OUTCOME) for name in fields if name.endswith(OUTCOME)]
     about = [node + end for node in asked for end in (OUTCOME, OUTPUTS)]

@@ -6,7 +6,7 @@ from uuid import UUID
 
 import typer
 
-from canvas.budget import UNPRICED, told_usage
+from canvas.budget import UNPRICED, usage_json
 from canvas.errors import NotFound
 from canvas.events.run_warnings import has_model_error
 from canvas.state.run_state import RunStatus
@@ -18,7 +18,7 @@ from cli.shell.options import LOCAL, AsJson, OfTenant, Run
 from store.agents import canvas_list
 from store.runs import run_queries
 from store.runs.refused_starts import NOBODY
-from store.runs.run_queries import Glance
+from store.runs.run_queries import RunSummary
 
 
 def runs(
@@ -34,7 +34,7 @@ def runs(
         canvas_id = agents.find(tx, tenant_id, agent).id if agent else None
         found, total = run_queries.page(tx, tenant_id, canvas_id=canvas_id, status=status or "", limit=limit)
         named, _ = canvas_list.page(
-            tx, tenant_id, canvas_list.Wanted(ids=sorted({run.canvas_id for run in found})), limit=1000
+            tx, tenant_id, canvas_list.CanvasFilter(ids=sorted({run.canvas_id for run in found})), limit=1000
         )
     titles = {canvas.id: canvas.title for canvas in named}
     rows = [{**_row(run), "agent": titles.get(run.canvas_id, "")} for run in found]
@@ -53,7 +53,7 @@ def show(run: Run, tenant: OfTenant = LOCAL, as_json: AsJson = False) -> None:
     with opened() as connection, connection.database.transaction() as tx:
         tenant_id = tenant_of(tx, tenant)
         run_id = run_of(tx, tenant_id, run)
-        found = run_queries.glance(tx, tenant_id, run_id)
+        found = run_queries.get_summary(tx, tenant_id, run_id)
         if found is None:
             raise NotFound(f"There is no run {run}. `easel runs` lists them.")
         steps = run_queries.steps_of(tx, run_id)
@@ -89,7 +89,7 @@ def asked(request: Mapping[str, Any]) -> str:
     return ", ".join(f"{name}: {value}" for name, value in values.items())
 
 
-def _row(run: Glance) -> dict[str, Any]:
+def _row(run: RunSummary) -> dict[str, Any]:
     return {
         "id": run.id.hex,
         "run": run.id.hex,  # kept for programs that read it
@@ -106,7 +106,7 @@ def _row(run: Glance) -> dict[str, Any]:
         "finished": run.finished_at,
         "took": _took(run),
         "has_model_error": has_model_error(run.usage),
-        "usage": told_usage(run.usage),
+        "usage": usage_json(run.usage),
     }
 
 
@@ -115,14 +115,14 @@ def _hex(id: UUID) -> str | None:  # noqa: A002 - what it is
     return id.hex if id != NOBODY else None
 
 
-def _status(run: Glance) -> str:
+def _status(run: RunSummary) -> str:
     """How a run stands, for people: what succeeded with the error of a model is told apart."""
     return f"{run.status} (model error)" if has_model_error(run.usage) else run.status
 
 
 def _spent(usage: Mapping[str, int]) -> str:
     """What models have used, on one line; what nobody knows is said."""
-    told = told_usage(usage)
+    told = usage_json(usage)
     counted = f"{usage.get('calls', 0):,} calls, {usage.get('total_tokens', 0):,} tokens"
     costs = ", ".join(f"{amount:g} {currency}" for currency, amount in (told.get("cost") or {}).items())
     unpriced = usage.get(UNPRICED, 0)
@@ -130,7 +130,7 @@ def _spent(usage: Mapping[str, int]) -> str:
     return ", ".join(filter(None, (counted, costs, unknown)))
 
 
-def _took(run: Glance) -> str:
+def _took(run: RunSummary) -> str:
     """How long a run that is over has taken."""
     if run.finished_at is None:
         return ""

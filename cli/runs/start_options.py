@@ -8,7 +8,7 @@ from cli.agents import agents, canvas_file, drafts
 from cli.runs.inputs import Wanted
 from cli.shell.connection import tenant_of
 from scheduler.lifecycle.accept import Start
-from scheduler.lifecycle.start_options import start_of
+from scheduler.lifecycle.start_options import parse_start
 from store.agents import versions
 from store.db.transaction import Transaction
 
@@ -21,9 +21,9 @@ def chosen(tx: Transaction, wanted: Wanted, run_id: UUID) -> Start:
     tenant_id = tenant_of(tx, wanted.tenant)
     if wanted.judged is None:
         agent = agents.find(tx, tenant_id, wanted.target)
-        start = start_of(tx, tenant_id, run_id, agent.id, wanted.options)
+        start = parse_start(tx, tenant_id, run_id, agent.id, wanted.options)
         canvas_file.must_run(f'Agent "{agent.title}"', versions.version(tx, start.version_id).dsl)
         return start
     canvas_id, _ = drafts.put(tx, tenant_id, canvas_file.title_of(Path(wanted.target)), wanted.judged.stored)
-    start = start_of(tx, tenant_id, run_id, canvas_id, wanted.options)
+    start = parse_start(tx, tenant_id, run_id, canvas_id, wanted.options)
     return replace(start, version_id=versions.snapshot(tx, tenant_id, canvas_id).id)

@@ -8,7 +8,7 @@ from canvas.events.run_warnings import warnings_in
 from canvas.graph.canvas import Canvas
 from canvas.state.run_state import ScopeKey, Status, scope_key
 from cli.shell import output
-from store.runs.run_queries import Step
+from store.runs.run_queries import ActivationRow
 
 MARKS: Mapping[str, str] = {
     Status.DONE: "✓",
@@ -20,18 +20,18 @@ MARKS: Mapping[str, str] = {
 AT_WORK = "▸"
 FAILED = "✗"
 
-Inside = Mapping[ScopeKey, Sequence[Step]]
+Inside = Mapping[ScopeKey, Sequence[ActivationRow]]
 
 
-def lines(steps: Sequence[Step], canvas: Canvas, begun: datetime) -> Iterator[str]:
+def lines(steps: Sequence[ActivationRow], canvas: Canvas, begun: datetime) -> Iterator[str]:
     """A line for each activation, and one for each item around some; times count from the run's beginning."""
-    inside: dict[ScopeKey, list[Step]] = {}
+    inside: dict[ScopeKey, list[ActivationRow]] = {}
     for step in steps:
         inside.setdefault(scope_key(step.scope), []).append(step)
     yield from _branch((), inside, canvas, begun, 0)
 
 
-def rows(steps: Sequence[Step]) -> list[dict[str, Any]]:
+def rows(steps: Sequence[ActivationRow]) -> list[dict[str, Any]]:
     """The same for machines, in canonical order; `scope` says where in the tree."""
     return [
         {
@@ -62,7 +62,7 @@ def _branch(scope: ScopeKey, inside: Inside, canvas: Canvas, begun: datetime, de
             yield from _branch((*scope, (step.node_id, step.ordinal, item)), inside, canvas, begun, depth + 2)
 
 
-def _items(scope: ScopeKey, step: Step, inside: Inside) -> list[int]:
+def _items(scope: ScopeKey, step: ActivationRow, inside: Inside) -> list[int]:
     """The items that a container's activation has opened; none for other nodes."""
     entry = (step.node_id, step.ordinal)
     return sorted(
@@ -70,7 +70,7 @@ def _items(scope: ScopeKey, step: Step, inside: Inside) -> list[int]:
     )
 
 
-def _line(step: Step, canvas: Canvas, begun: datetime) -> str:
+def _line(step: ActivationRow, canvas: Canvas, begun: datetime) -> str:
     name = canvas.node(step.node_id).name if step.node_id in canvas.numbers else ""
     error = _error(step)
     parts = [
@@ -85,7 +85,7 @@ def _line(step: Step, canvas: Canvas, begun: datetime) -> str:
     return "  ".join(part for part in parts if part)
 
 
-def _times(step: Step, begun: datetime) -> str:
+def _times(step: ActivationRow, begun: datetime) -> str:
     if step.started_at is None:
         return ""
     at = f"+{(step.started_at - begun).total_seconds():.2f} s"
@@ -94,6 +94,6 @@ def _times(step: Step, begun: datetime) -> str:
     return f"{at}, {output.seconds((step.finished_at - step.started_at).total_seconds())}"
 
 
-def _error(step: Step) -> str:
+def _error(step: ActivationRow) -> str:
     outcome = step.outcome or {}
     return str(outcome.get("error") or outcome.get("told") or "")

@@ -30,7 +30,7 @@ from store.db.poolers import StatementsMixed, advice_of
 from store.maintenance import migrate
 from store.monitoring import queue_probes, server_info
 from store.monitoring.server_info import Locks, Server
-from store.primitives.encryption import CannotUnseal, SealingKey
+from store.primitives.encryption import CannotUnseal, EncryptionKey
 from store.tenants import model_accounts, tenants
 from telemetry import METRICS_PORTS, VERSION
 
@@ -158,7 +158,7 @@ def database(database: Database, settings: Settings) -> Iterator[Finding]:
         missing = migrate.missing(database)
         with database.transaction() as tx:
             asked = datetime.now(UTC)
-            about = server_info.about(tx)
+            about = server_info.server_info(tx)
             skew = about.clock - (asked + (datetime.now(UTC) - asked) / 2)
     except DBAPIError as error:
         reason = " ".join(str(error.orig).split())
@@ -295,9 +295,9 @@ def sweeper(database: Database, found: Found) -> Finding:
     if found.is_embedded and found.up is None:
         return Finding(Level.OK, "sweeper", "none; `easel run` brings its own, `easel up` keeps one running")
     with database.transaction() as tx:
-        sight = queue_probes.remembered(tx)
+        sight = queue_probes.last_observation(tx)
         came_back = queue_probes.latest(tx, NODES)
-        clock = server_info.about(tx).clock
+        clock = server_info.server_info(tx).clock
     if sight is None or clock - sight.seen > LATE:
         advice = "Start `easel sweeper`: without it, lost messages and silent workers are never noticed."
         found_at = "none has ever worked here" if sight is None else f"none has worked for {_age(clock - sight.seen)}"
@@ -318,7 +318,7 @@ def models(database: Database, settings: Settings) -> Finding:
     """Whether anybody but the stand-ins can answer, and whether the stored keys open."""
     with database.transaction() as tx:
         rows, closed = 0, list[str]()
-        key = SealingKey.of(settings.sealing_secret())
+        key = EncryptionKey.of(settings.sealing_secret())
         for tenant in tenants.all_tenants(tx):
             rows += len(model_accounts.accounts_of(tx, tenant.id))
             closed += [f"{tenant.name}: {vendor} ({at})" for vendor, at in model_accounts.closed(tx, tenant.id, key)]

@@ -13,8 +13,8 @@ from canvas.errors import ExecutorError, NotFound
 from cli.shell import servers
 from cli.shell.options import LOCAL
 from cli.shell.servers import Found
-from scheduler.bootstrap import coordinator_of
-from scheduler.coordinator.version_cache import Versions
+from scheduler.bootstrap import build_coordinator
+from scheduler.coordinator.version_cache import VersionCache
 from scheduler.lifecycle.lifecycle import Lifecycle
 from scheduler.messaging.celery_app import make_app
 from scheduler.messaging.redis_bus import Bus
@@ -47,7 +47,7 @@ class Connection:
         return self.lifecycle.coordinator.dispatch.bus
 
     @property
-    def versions(self) -> Versions:
+    def versions(self) -> VersionCache:
         """The versions this command has compiled."""
         return self.lifecycle.coordinator.versions
 
@@ -72,7 +72,7 @@ def opened() -> Generator[Connection]:
 def connected(found: Found) -> Generator[Connection]:
     """A connection to the servers that were found."""
     database_url, redis_url, broker_url = found.settings.servers()
-    coordinator = coordinator_of(
+    coordinator = build_coordinator(
         make_app(broker_url, publishers=POOL),
         database_url,
         redis_url,

@@ -28,7 +28,7 @@ from components.browsing.uploads import collected, filled_and_noted, sources_of
 from components.context import NodeContext
 from components.nodes.llm.model_call import ERROR_MARK, NoAnswer, base_delay, number, template_kwargs
 from components.text.templates.templates import value_text
-from providers.models.text.context_window import budget, fit
+from providers.models.text.context_window import fit_messages, message_budget
 from providers.models.text.sanitizer import clean
 from providers.models.types.chat import ChatModel, ChatRequest
 
@@ -153,7 +153,7 @@ def _asking(params: BrowserParams, ctx: NodeContext, model: ChatModel) -> Ask:
         messages = [{"role": "system", "content": instructions}, {"role": "user", "content": question}]
         answer = await model.complete(
             ChatRequest(
-                fit(messages, budget(model.spec.context_tokens)),
+                fit_messages(messages, message_budget(model.spec.context_tokens)),
                 params=generation,
                 chat_template_kwargs=kwargs,
                 retries=int(max(0, number(params.max_retries) or 0)),

@@ -20,7 +20,7 @@ from components.text.templates.templates import value_text
 from components.tools.framework import evidence
 from components.tools.framework.base import Argument, Tool, ToolParams, ToolResult
 from components.tools.framework.parameters import positive
-from providers.interfaces import Search
+from providers.interfaces import RetrievalQuery
 from providers.isolation.untrusted_threads import in_untrusted_thread
 from providers.models.text.context_window import count_tokens
 
@@ -96,7 +96,7 @@ async def retrieve(params: RetrievalParams, arguments: Mapping[str, Any], ctx: N
         raise ToolError("No dataset is selected.")
     options = {name: getattr(params, name) for name in _PASSED_ON}
     options |= {"meta_data_filter": _filter(params.meta_data_filter, ctx), "may_be_names": named}
-    found = await _search(Search(question, dataset_ids=ids, options=options), ctx)
+    found = await _search(RetrievalQuery(question, dataset_ids=ids, options=options), ctx)
     chunks = [_shown(chunk) for chunk in found.get("chunks") or ()]
     if not chunks:
         return ToolResult({**nothing, "json": []}, answer=nothing)
@@ -120,14 +120,14 @@ async def _from_memories(
     user = params.user_id
     options = {name: getattr(params, name) for name in _PASSED_ON}
     options["user_id"] = value_text(ctx.lookup(user) if _is_reference(user, ctx) else user)
-    found = await _search(Search(question, memory_ids=ids, options=options), ctx)
+    found = await _search(RetrievalQuery(question, memory_ids=ids, options=options), ctx)
     contents = [value_text(chunk.get("content")) for chunk in found.get("chunks") or ()]
     told = await in_untrusted_thread(_within_budget, [content for content in contents if content])
     text = "\n".join(told) or value_text(params.empty_response)
     return ToolResult({"formalized_content": text}, answer=text)
 
 
-async def _search(search: Search, ctx: NodeContext) -> Mapping[str, Any]:
+async def _search(search: RetrievalQuery, ctx: NodeContext) -> Mapping[str, Any]:
     if ctx.services.retriever is None:
         raise ToolError(NOT_CONFIGURED)
     return await ctx.services.retriever.search(search)

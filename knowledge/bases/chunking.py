@@ -11,7 +11,7 @@ from itertools import chain
 from typing import Any
 
 from components.nodes.llm import sentences
-from providers.models.text.context_window import count_tokens, cut_to
+from providers.models.text.context_window import count_tokens, truncate_to_tokens
 
 LEAST, MOST = 16, 8192  # tokens of a chunk that may be asked for
 DEFAULTS: Mapping[str, int] = {"chunk_token_num": 512, "overlapped_percent": 10}
@@ -115,7 +115,7 @@ def _parts(sentence: str, most: int) -> Iterator[tuple[str, int]]:
     start = 0
     while start < len(sentence):
         ahead = sentence[start : start + most * _LONGEST_TOKEN]
-        part = cut_to(ahead, most) or ahead[:1]
+        part = truncate_to_tokens(ahead, most) or ahead[:1]
         if start + len(part) < len(sentence):
             part = part[: part.rfind(" ", len(part) // 2) + 1] or part
         yield part, count_tokens(part)

@@ -22,14 +22,14 @@ from knowledge.index import vector_codec
 from knowledge.models import Models
 from providers.isolation.limited_process import OWNER, in_limited_process
 from providers.isolation.untrusted_threads import in_untrusted_thread
-from providers.models.billing.metering import EXHAUSTED
+from providers.models.billing.metering import RATE_LIMIT_TIMEOUT
 from providers.models.embeddings.factory import Embedder
 from store.db.database import Database
 from store.files.blobs import Blobs
 from store.knowledge import chunks as chunk_rows
 from store.knowledge import documents
 from store.knowledge.chunks import Chunk
-from store.knowledge.documents import MOST_TRIES, Taken
+from store.knowledge.documents import MOST_TRIES, LeasedDocument
 from store.primitives.ids import new_id
 
 log = structlog.get_logger()
@@ -51,7 +51,7 @@ def storage_of(blobs: Blobs, base_id: UUID) -> Blobs:
     return blobs.part(PLACE).part(base_id.hex)
 
 
-async def _chunks(taken: Taken, text: str) -> Sequence[str]:
+async def _chunks(taken: LeasedDocument, text: str) -> Sequence[str]:
     place = in_untrusted_thread if len(text) <= SHORT else in_limited_process
     return await place(chunking.chunks_of, text, dict(taken.parser))
 
@@ -76,11 +76,11 @@ class Ingestion:
             await self._carry_out(taken)
         return True
 
-    def _take(self, tenant_id: UUID | None) -> Taken | None:
+    def _take(self, tenant_id: UUID | None) -> LeasedDocument | None:
         with self._database.transaction() as tx:
-            return documents.take(tx, new_id(), self._lease, tenant_id)
+            return documents.claim_next(tx, new_id(), self._lease, tenant_id)
 
-    async def _carry_out(self, taken: Taken) -> None:
+    async def _carry_out(self, taken: LeasedDocument) -> None:
         """Read a document, and say in its row what came of it."""
         if taken.tries > MOST_TRIES:
             told = f"It was begun {MOST_TRIES} times, and whoever read it has ended each time."
@@ -103,10 +103,10 @@ class Ingestion:
         else:
             await self._end(taken, "done")
 
-    async def _failed(self, taken: Taken, failure: ExecutorError | OSError) -> None:
+    async def _failed(self, taken: LeasedDocument, failure: ExecutorError | OSError) -> None:
         may_help = isinstance(failure, OSError) or (isinstance(failure, NodeFailure) and failure.retryable)
         message = failure.message if isinstance(failure, ExecutorError) else f"The file storage: {failure}"
-        is_early = failure.details.get("kind") == EXHAUSTED if isinstance(failure, ExecutorError) else False
+        is_early = failure.details.get("kind") == RATE_LIMIT_TIMEOUT if isinstance(failure, ExecutorError) else False
         if may_help and (is_early or taken.tries < MOST_TRIES):
             log.warning("document_waits", error=message, tries=taken.tries)
             pause = min(2.0**taken.tries, LONGEST_PAUSE)
@@ -115,19 +115,19 @@ class Ingestion:
             log.warning("document_failed", error=message)
             await self._end(taken, "failed", message)
 
-    async def _end(self, taken: Taken, status: str, error: str = "") -> None:
+    async def _end(self, taken: LeasedDocument, status: str, error: str = "") -> None:
         def end() -> None:
             with self._database.transaction() as tx:
                 documents.end(tx, taken, status, error)
 
         await asyncio.to_thread(end)
 
-    def _put_back(self, taken: Taken, error: str, pause: float, *, struck: bool) -> None:
+    def _put_back(self, taken: LeasedDocument, error: str, pause: float, *, struck: bool) -> None:
         with self._database.transaction() as tx:
-            documents.put_back(tx, taken, error, timedelta(seconds=pause), struck=struck)
+            documents.release(tx, taken, error, timedelta(seconds=pause), struck=struck)
 
     # -- the work -------------------------------------------------------------------------------------------------
-    async def _read(self, taken: Taken) -> None:
+    async def _read(self, taken: LeasedDocument) -> None:
         file = await asyncio.to_thread(self._file, taken)
         text = await file.whole(MOST_CHARACTERS) if file.kind is not Kind.IMAGE else ""
         model = taken.embedding_model
@@ -140,7 +140,7 @@ class Ingestion:
             part = texts[start : start + AT_ONCE]
             await self._store(taken, start, part, len(texts), embedder)
 
-    async def _read_pages(self, taken: Taken, file: UnreadFile, embedder: Embedder | None) -> None:
+    async def _read_pages(self, taken: LeasedDocument, file: UnreadFile, embedder: Embedder | None) -> None:
         """Read a picture or a scan by a model, page by page, from the first page that is not stored.
 
         A model does not say the same twice, so the chunks of a page are stored together, and with them that the page
@@ -157,7 +157,7 @@ class Ingestion:
         if not stored:
             raise nothing_seen(reader)
 
-    def _file(self, taken: Taken) -> UnreadFile:
+    def _file(self, taken: LeasedDocument) -> UnreadFile:
         if self._blobs is None:
             raise NodeFailure("This process has no file storage. Set EASEL_FILES_DIR.")
         data = storage_of(self._blobs, taken.base_id).get(taken.sha256)
@@ -165,7 +165,7 @@ class Ingestion:
 
     async def _store(
         self,
-        taken: Taken,
+        taken: LeasedDocument,
         start: int,
         texts: Sequence[str],
         expected: int,
@@ -182,17 +182,19 @@ class Ingestion:
                 for at, (text, vector) in enumerate(zip(texts, vectors, strict=True))
             ]
             with self._database.transaction() as tx:
-                if not documents.hold(tx, taken):
+                if not documents.assert_lease(tx, taken):
                     raise LeaseLost
                 if made:
                     chunk_rows.add(tx, taken.tenant_id, taken.base_id, taken.id, made)
                 tokens = embedded.tokens if embedded else 0
-                documents.grown(tx, taken, more=len(made), expected=expected, tokens=tokens, read_pages=read_pages)
+                documents.add_progress(
+                    tx, taken, more=len(made), expected=expected, tokens=tokens, read_pages=read_pages
+                )
 
         await asyncio.to_thread(store)
 
     @asynccontextmanager
-    async def _renewed(self, taken: Taken) -> AsyncGenerator[None]:
+    async def _renewed(self, taken: LeasedDocument) -> AsyncGenerator[None]:
         """Keep the lease while the block works; whoever loses it is stopped at the next store."""
 
         def renew() -> None:

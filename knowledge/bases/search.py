@@ -25,7 +25,7 @@ from providers.models.types.chat import ChatModel
 from store.db.database import Database
 from store.knowledge import bases as knowledge_bases
 from store.knowledge import chunks as knowledge_chunks
-from store.knowledge.bases import Searched
+from store.knowledge.bases import SearchableBase
 
 if TYPE_CHECKING:
     from knowledge.index.chunk_index import Near
@@ -77,15 +77,15 @@ class Library:
         self._models = models
         self._graph = graph
 
-    async def bases(self, tenant_id: UUID, entries: Sequence[str]) -> dict[str, Searched]:
+    async def bases(self, tenant_id: UUID, entries: Sequence[str]) -> dict[str, SearchableBase]:
         """The tenant's own bases that entries name by id or name; what else they name is left out."""
         return await asyncio.to_thread(self._bases, tenant_id, entries)
 
-    def _bases(self, tenant_id: UUID, entries: Sequence[str]) -> dict[str, Searched]:
+    def _bases(self, tenant_id: UUID, entries: Sequence[str]) -> dict[str, SearchableBase]:
         with self._database.statements() as tx:
-            return chosen(entries, lambda ids, names: knowledge_bases.named(tx, tenant_id, ids, names))
+            return chosen(entries, lambda ids, names: knowledge_bases.find_by_name(tx, tenant_id, ids, names))
 
-    async def search(self, tenant_id: UUID, bases: Sequence[Searched], wanted: Wanted) -> dict[str, Any]:
+    async def search(self, tenant_id: UUID, bases: Sequence[SearchableBase], wanted: Wanted) -> dict[str, Any]:
         """{"chunks", "doc_aggs", "total"}, the nearest first, in the names of tools 6. Raises NodeFailure."""
         models = {base.embedding_model for base in bases}
         if len(models) > 1:
@@ -107,7 +107,9 @@ class Library:
         return {"chunks": chunks, "doc_aggs": _counted(chunks), "total": len(near)}
 
     # -- before ---------------------------------------------------------------------------------------------------
-    async def _documents(self, tenant_id: UUID, bases: Sequence[Searched], wanted: Wanted) -> frozenset[UUID] | None:
+    async def _documents(
+        self, tenant_id: UUID, bases: Sequence[SearchableBase], wanted: Wanted
+    ) -> frozenset[UUID] | None:
         """The documents that may be found; None for all of them."""
         base_ids = [base.id for base in bases]
         if wanted.document_ids:
@@ -135,7 +137,7 @@ class Library:
 
     def _owned(self, tenant_id: UUID, base_ids: Sequence[UUID], ids: Sequence[UUID]) -> set[UUID]:
         with self._database.statements() as tx:
-            return knowledge_chunks.owned(tx, tenant_id, base_ids, ids)
+            return knowledge_chunks.filter_owned(tx, tenant_id, base_ids, ids)
 
     def _metadata(self, tenant_id: UUID, base_ids: Sequence[UUID]) -> dict[UUID, dict[str, Any]]:
         with self._database.statements() as tx:
@@ -178,7 +180,7 @@ class Library:
 
     # -- the search itself ----------------------------------------------------------------------------------------
     async def _nearest(
-        self, tenant_id: UUID, bases: Sequence[Searched], asked: Asked, wanted: Wanted
+        self, tenant_id: UUID, bases: Sequence[SearchableBase], asked: Asked, wanted: Wanted
     ) -> "Sequence[Near]":
         reach = max(wanted.skipped + wanted.most, RERANKED) if wanted.rerank_id else wanted.candidates
         near = await self._measured(
@@ -205,7 +207,7 @@ class Library:
     async def _measured(
         self,
         tenant_id: UUID,
-        bases: Sequence[Searched],
+        bases: Sequence[SearchableBase],
         asked: Asked,
         wanted: Wanted,
         *,
@@ -218,7 +220,7 @@ class Library:
         )
 
     async def _by_contents(
-        self, tenant_id: UUID, bases: Sequence[Searched], asked: Asked, wanted: Wanted, near: "Sequence[Near]"
+        self, tenant_id: UUID, bases: Sequence[SearchableBase], asked: Asked, wanted: Wanted, near: "Sequence[Near]"
     ) -> "Sequence[Near]":
         """What stands under the headings that a model picks goes first; the rest follows, should there be room.
 
@@ -254,11 +256,11 @@ class Library:
 
     def _headings(self, tenant_id: UUID, document_id: UUID) -> list[table_of_contents.Heading]:
         with self._database.statements() as tx:
-            found = knowledge_chunks.with_headings(tx, tenant_id, document_id, most=MOST_WITH_HEADINGS)
+            found = knowledge_chunks.find_with_headings(tx, tenant_id, document_id, most=MOST_WITH_HEADINGS)
         return table_of_contents.headings_in(found)
 
     async def _graph_chunk(
-        self, tenant_id: UUID, bases: Sequence[Searched], wanted: Wanted
+        self, tenant_id: UUID, bases: Sequence[SearchableBase], wanted: Wanted
     ) -> Sequence[Mapping[str, Any]]:
         if self._graph is None:
             raise ToolError(NO_GRAPH)
@@ -306,7 +308,7 @@ def _chunk(near: "Near", row: Any) -> Mapping[str, Any]:
 
 
 def _highlighted(
-    chunks: Sequence[Mapping[str, Any]], bases: Sequence[Searched], variants: Sequence[str]
+    chunks: Sequence[Mapping[str, Any]], bases: Sequence[SearchableBase], variants: Sequence[str]
 ) -> list[Mapping[str, Any]]:
     """The passages, each with its text as `highlight` in which the words that were looked for are marked."""
     languages = {base.id.hex: base.language for base in bases}

@@ -20,7 +20,7 @@ from components.text.extraction.file_kinds import lacking
 from knowledge.index import tokenizer
 from store.db.database import Database
 from store.knowledge import chunks
-from store.knowledge.bases import Searched
+from store.knowledge.bases import SearchableBase
 
 if TYPE_CHECKING:
     from knowledge.index.chunk_index import Near, Segment
@@ -76,7 +76,7 @@ class Shelf:
     def nearest(
         self,
         tenant_id: UUID,
-        bases: Sequence[Searched],
+        bases: Sequence[SearchableBase],
         asked: "Asked",
         *,
         by_vector: float,
@@ -98,7 +98,9 @@ class Shelf:
             found += [chunk_index.measured(part, question, alive) for part in segments]
         return chunk_index.nearest(found, variants, by_vector, threshold, most)
 
-    def _segments(self, tenant_id: UUID, base: Searched) -> tuple[frozenset[tuple[UUID, int]], "Iterable[Segment]"]:
+    def _segments(
+        self, tenant_id: UUID, base: SearchableBase
+    ) -> tuple[frozenset[tuple[UUID, int]], "Iterable[Segment]"]:
         with self._lock:
             kept = self._kept.setdefault(base.id, _Kept())
             self._kept.move_to_end(base.id)
@@ -109,7 +111,7 @@ class Shelf:
                 return kept.alive, self._read(tenant_id, kept.documents)
             return kept.alive, kept.segments
 
-    def _bring_up_to_date(self, kept: _Kept, tenant_id: UUID, base: Searched) -> None:
+    def _bring_up_to_date(self, kept: _Kept, tenant_id: UUID, base: SearchableBase) -> None:
         from knowledge.index import chunk_index
 
         with self._database.transaction() as tx:

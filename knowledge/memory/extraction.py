@@ -18,13 +18,13 @@ from knowledge.memory.memories import LANGUAGE, Memories
 from knowledge.memory.prompts import Found
 from knowledge.models import Models, first_of
 from providers.errors import REPEATABLE
-from providers.models.billing.metering import EXHAUSTED
+from providers.models.billing.metering import RATE_LIMIT_TIMEOUT
 from providers.models.text.sanitizer import without_reasoning
 from providers.models.types.chat import ChatRequest
 from store.db.database import Database
 from store.knowledge import memories, memory_extractions
 from store.knowledge.memories import TYPES, Memory
-from store.knowledge.memory_extractions import MOST_TRIES, Taken
+from store.knowledge.memory_extractions import MOST_TRIES, LeasedExtraction
 from store.knowledge.memory_messages import NewMessage
 from store.primitives.ids import new_id
 
@@ -53,11 +53,11 @@ class Extraction:
             await self._carry_out(taken)
         return True
 
-    def _take(self, tenant_id: UUID | None) -> Taken | None:
+    def _take(self, tenant_id: UUID | None) -> LeasedExtraction | None:
         with self._database.transaction() as tx:
             return memory_extractions.take(tx, new_id(), self._lease, tenant_id)
 
-    async def _carry_out(self, taken: Taken) -> None:
+    async def _carry_out(self, taken: LeasedExtraction) -> None:
         if taken.tries > MOST_TRIES:
             told = f"It was begun {MOST_TRIES} times, and whoever looked through it has ended each time."
             await asyncio.to_thread(self._fail, taken, told)
@@ -77,9 +77,9 @@ class Extraction:
         else:
             log.info("memory_extracted", messages=count)
 
-    async def _failed(self, taken: Taken, failure: ExecutorError) -> None:
+    async def _failed(self, taken: LeasedExtraction, failure: ExecutorError) -> None:
         may_help = isinstance(failure, NodeFailure) and failure.retryable
-        is_early = failure.details.get("kind") == EXHAUSTED
+        is_early = failure.details.get("kind") == RATE_LIMIT_TIMEOUT
         if may_help and (is_early or taken.tries < MOST_TRIES):
             log.warning("memory_waits", error=failure.message, tries=taken.tries)
             pause = min(2.0**taken.tries, LONGEST_PAUSE)
@@ -88,16 +88,16 @@ class Extraction:
             log.warning("memory_failed", error=failure.message)
             await asyncio.to_thread(self._fail, taken, failure.message)
 
-    def _fail(self, taken: Taken, error: str) -> None:
+    def _fail(self, taken: LeasedExtraction, error: str) -> None:
         with self._database.transaction() as tx:
             memory_extractions.fail(tx, taken, error)
 
-    def _put_back(self, taken: Taken, error: str, pause: float, *, struck: bool) -> None:
+    def _put_back(self, taken: LeasedExtraction, error: str, pause: float, *, struck: bool) -> None:
         with self._database.transaction() as tx:
             memory_extractions.put_back(tx, taken, error, timedelta(seconds=pause), struck=struck)
 
     # -- the work -------------------------------------------------------------------------------------------------
-    async def _extract(self, taken: Taken) -> int:
+    async def _extract(self, taken: LeasedExtraction) -> int:
         """Ask, and store what came of it; how many messages."""
         memory = await asyncio.to_thread(self._memory, taken)
         found = await self._asked(memory, taken) if memory.extracts else []
@@ -123,11 +123,11 @@ class Extraction:
             return 0
         return len(found)
 
-    def _memory(self, taken: Taken) -> Memory:
+    def _memory(self, taken: LeasedExtraction) -> Memory:
         with self._database.statements() as tx:
             return memories.get(tx, taken.tenant_id, taken.memory_id)
 
-    async def _asked(self, memory: Memory, taken: Taken) -> list[Found]:
+    async def _asked(self, memory: Memory, taken: LeasedExtraction) -> list[Found]:
         """What the memory's model finds. Raises ModelError."""
         accounts = await asyncio.to_thread(self._models.accounts, taken.tenant_id)
         llm_id = memory.chat_model or first_of(accounts, "chat")

@@ -20,7 +20,7 @@ from knowledge.names import chosen
 from store.db.database import Database
 from store.knowledge import memories, memory_messages
 from store.knowledge.memories import TYPES, Memory
-from store.knowledge.memory_messages import ANYBODY, Message, NewMessage, Whose
+from store.knowledge.memory_messages import ANYBODY, Message, MessageScope, NewMessage
 
 LANGUAGE = "English"  # whose stems are taken; what is written without blanks needs none
 LONGEST_SAID = 1_000_000  # characters of a question and its answer together
@@ -36,7 +36,7 @@ class Looked:
     threshold: float = 0.2
     by_words: float = 0.5  # what words count for; the rest is the vector's
     most: int = 8
-    whose: Whose = ANYBODY
+    whose: MessageScope = ANYBODY
 
 
 class Memories:
@@ -66,11 +66,11 @@ class Memories:
         content = said_in(record)
         (vector,) = await self.embedded(memory, [content])
         said = NewMessage(TYPES["raw"], content, vector_codec.words(content, LANGUAGE), vector)
-        whose = Whose(*(value_text(record.get(name)) for name in ("user_id", "agent_id", "session_id")))
+        whose = MessageScope(*(value_text(record.get(name)) for name in ("user_id", "agent_id", "session_id")))
 
         def store() -> int | None:
             with self._database.transaction() as tx:
-                return memory_messages.say(tx, memory, said, whose, key, extract=bool(memory.extracts))
+                return memory_messages.add_said(tx, memory, said, whose, key, extract=bool(memory.extracts))
 
         if await asyncio.to_thread(store) is not None and memory.extracts:
             await asyncio.to_thread(self._tell)
@@ -124,7 +124,7 @@ class Memories:
         )
         places = [(rows[near.position].memory_id, rows[near.position].number) for near in found]
         with self._database.statements() as tx:
-            told = memory_messages.some(tx, tenant_id, places)
+            told = memory_messages.get_many(tx, tenant_id, places)
         pairs = zip(places, found, strict=True)
         return [(told[place], near.similarity) for place, near in pairs if place in told]
 

@@ -24,7 +24,7 @@ from canvas.errors import ToolError
 from providers.databases import session_frames as wire
 from providers.databases.drivers import Target
 from providers.databases.session_process import GRACE, MOST_BYTES, RECORD
-from providers.interfaces import Bound, Rows
+from providers.interfaces import BoundStatement, Rows
 
 DRIVERS = "providers.databases.drivers:DRIVERS"
 """The table of drivers, by module and name; `open_session` takes another one for tests."""
@@ -49,7 +49,7 @@ class ProcessSession:
         """Connect to the first address that answers. Raises ToolError."""
         await self._ask({"targets": [asdict(target) for target in targets]}, retryable=True)
 
-    async def execute(self, sql: str | Bound, most_rows: int) -> Rows:
+    async def execute(self, sql: str | BoundStatement, most_rows: int) -> Rows:
         """The first rows of one statement. Raises ToolError in the server's words; the session goes on after it."""
         parts, values = ([sql], []) if isinstance(sql, str) else (list(sql.parts), list(sql.values))
         answer = await self._ask({"parts": parts, "values": values, "most_rows": most_rows})

@@ -25,7 +25,7 @@ from canvas.errors import AddressRefused, AnswerTooLarge, HostUnknown, HttpFaile
 from providers.http import address_policy
 from providers.http.address_policy import Guard, Resolve, addresses_of
 from providers.http.guarded_transport import GuardedTransport
-from providers.http.redirects import REDIRECTS, Hop, first_hop, masked, next_hop, place_of, url_of
+from providers.http.redirects import REDIRECTS, HttpRequest, first_hop, follow_redirect, masked, place_of, url_of
 from providers.interfaces import Answer, Call, Reply
 
 BROWSER = "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/140.0.0.0 Safari/537.36"
@@ -112,10 +112,10 @@ class Outgoing:
         for pool in self._pools.pop(asyncio.get_running_loop(), {}).values():
             await pool.aclose()
 
-    def _first_hop(self, call: Call) -> Hop:
+    def _first_hop(self, call: Call) -> HttpRequest:
         return first_hop(call, self._as_browser if call.as_browser else self._user_agent)
 
-    async def _followed(self, hop: Hop, call: Call) -> Reply:
+    async def _followed(self, hop: HttpRequest, call: Call) -> Reply:
         trusted = call.trusted
         for left in range(call.redirects, -1, -1):
             async with self._answer(hop, call.proxy, trusted) as response:
@@ -124,11 +124,11 @@ class Outgoing:
                     content = b"" if hop.method == "HEAD" else await _read(response, hop, call.most_bytes)
                     return Reply(response.status_code, dict(response.headers.items()), content, str(hop.url))
             if left:
-                hop, trusted = next_hop(hop, response.status_code, location), False
+                hop, trusted = follow_redirect(hop, response.status_code, location), False
         raise HttpFailed(f"{hop.place}: more than {call.redirects} redirects.")
 
     @asynccontextmanager
-    async def _answer(self, hop: Hop, proxy: str | None, trusted: bool) -> AsyncGenerator[httpx2.Response]:
+    async def _answer(self, hop: HttpRequest, proxy: str | None, trusted: bool) -> AsyncGenerator[httpx2.Response]:
         """The answer to one request, its body not yet read; the connection is free or closed afterwards."""
         try:
             pool = await self._pool_by(proxy, hop, trusted) if proxy else self._pool(trusted)
@@ -164,7 +164,7 @@ class Outgoing:
             pools[trusted] = self._new_pool(_Dialling(self._guard, self._resolve, "URL", trusted))
         return pools[trusted]
 
-    async def _pool_by(self, proxy: str, hop: Hop, trusted: bool) -> httpcore2.AsyncConnectionPool:
+    async def _pool_by(self, proxy: str, hop: HttpRequest, trusted: bool) -> httpcore2.AsyncConnectionPool:
         """A way through a proxy, for one request. The proxy is dialled like any host, the target is checked as well."""
         if not self._names_behind_proxy and not address_policy.is_address(hop.url.host):
             raise AddressRefused("Behind a proxy only addresses may be asked for, no host names.")
@@ -253,7 +253,7 @@ def default_user_agent(contact: str | None = None) -> str:
     return f"{product} (+{contact})" if contact else product
 
 
-async def _read(response: httpx2.Response, hop: Hop, most: int) -> bytes:
+async def _read(response: httpx2.Response, hop: HttpRequest, most: int) -> bytes:
     """The whole body, unpacked. Raises HttpFailed as soon as it is larger than it may be."""
     if int(response.headers.get("content-length", "0")) > most:
         raise _too_large(hop, most)
@@ -265,7 +265,7 @@ async def _read(response: httpx2.Response, hop: Hop, most: int) -> bytes:
     return b"".join(parts)
 
 
-async def _pieces(response: httpx2.Response, hop: Hop, call: Call) -> AsyncGenerator[bytes]:
+async def _pieces(response: httpx2.Response, hop: HttpRequest, call: Call) -> AsyncGenerator[bytes]:
     """A body as it comes. The failures of a connection are told like those of `send`."""
     try:
         async for part in _unpacked(response, hop, call.most_bytes):
@@ -274,7 +274,7 @@ async def _pieces(response: httpx2.Response, hop: Hop, call: Call) -> AsyncGener
         raise _failure(hop.place, error) from error
 
 
-async def _unpacked(response: httpx2.Response, hop: Hop, most: int) -> AsyncGenerator[bytes]:
+async def _unpacked(response: httpx2.Response, hop: HttpRequest, most: int) -> AsyncGenerator[bytes]:
     if response.headers.get("content-encoding", "").count(",") >= MOST_ENCODINGS:
         raise HttpFailed(f"{hop.place}: the answer is packed more than {MOST_ENCODINGS} times.")
     size = 0
@@ -286,7 +286,7 @@ async def _unpacked(response: httpx2.Response, hop: Hop, most: int) -> AsyncGene
             yield part
 
 
-def _too_large(hop: Hop, most: int) -> AnswerTooLarge:
+def _too_large(hop: HttpRequest, most: int) -> AnswerTooLarge:
     return AnswerTooLarge(f"{hop.place}: the answer is larger than {most:,} bytes.")
 
 

@@ -35,7 +35,7 @@ _USERINFO = re.compile(r"(://)[^/?#@\s]*@")
 
 
 @dataclass(frozen=True, slots=True)
-class Hop:
+class HttpRequest:
     """A request to one address. Header names are lower case; what may be secret is not in the repr."""
 
     method: str
@@ -61,7 +61,7 @@ class Hop:
         return sent
 
 
-def first_hop(call: Call, user_agent: str) -> Hop:
+def first_hop(call: Call, user_agent: str) -> HttpRequest:
     """The request that a call asks for. Raises AddressRefused, and HttpFailed for what cannot be sent."""
     url = url_of(call.url)
     query = urlencode(list(_pairs(call.params or ())), errors="replace").encode()
@@ -74,10 +74,10 @@ def first_hop(call: Call, user_agent: str) -> Hop:
     body, kind = _body(call)
     if kind:
         headers.setdefault("content-type", kind)
-    return Hop(call.method.upper(), _bare(url), headers, body)
+    return HttpRequest(call.method.upper(), _bare(url), headers, body)
 
 
-def next_hop(hop: Hop, status: int, location: str) -> Hop:
+def follow_redirect(hop: HttpRequest, status: int, location: str) -> HttpRequest:
     """The request that a redirect asks for. Raises AddressRefused, and HttpFailed where a body would go astray."""
     try:
         joined = hop.url.join(_printable(location))
@@ -94,7 +94,7 @@ def next_hop(hop: Hop, status: int, location: str) -> Hop:
         for name, value in hop.headers.items()
         if (stays or name in _CARRIED) and not (to_get and name.startswith("content-"))
     }
-    return Hop("GET" if to_get else hop.method, url, headers, body)
+    return HttpRequest("GET" if to_get else hop.method, url, headers, body)
 
 
 def url_of(text: str) -> httpx2.URL:

@@ -26,7 +26,7 @@ from pydantic import Field, SecretStr
 from canvas.errors import HttpFailed, ToolError
 from providers.interfaces import Call, Http, Program, ProgramResult
 from providers.isolation.untrusted_threads import in_untrusted_thread
-from providers.sandboxes.remote_program import Said, Wrapped
+from providers.sandboxes.remote_program import RemoteOutput, RemoteProgram
 from providers.sandboxes.settings import SandboxSettings
 
 GRACE = 10.0  # seconds beyond the program's own
@@ -125,7 +125,7 @@ class AliyunSandbox:
             raise ToolError(f"Provider system execution failed: no sandbox became ready ({last}).") from None
 
     async def _carried_out(self, sandbox_id: str, program: Program, seconds: float) -> ProgramResult:
-        wrapped = Wrapped.of(program, ends=False)
+        wrapped = RemoteProgram.of(program, ends=False)
         body = {"code": wrapped.text, "language": _LANGUAGES[program.language], "timeout": max(1, int(seconds))}
         try:
             async with asyncio.timeout(seconds + GRACE):
@@ -135,7 +135,7 @@ class AliyunSandbox:
         results = _data(answer).get("results")
         if not isinstance(results, list):
             raise ToolError("There is no response from sandbox")
-        return _told(results, Said(wrapped.mark), seconds)
+        return _told(results, RemoteOutput(wrapped.mark), seconds)
 
     async def _given_back(self, sandbox_id: str) -> None:
         with suppress(ToolError):  # the vendor ends it when nobody has used it for a while
@@ -204,7 +204,7 @@ def signed(method: str, url: str, settings: AliyunSettings, now: datetime) -> Ma
     }
 
 
-def _told(results: list[Any], said: Said, seconds: float) -> ProgramResult:
+def _told(results: list[Any], said: RemoteOutput, seconds: float) -> ProgramResult:
     """What the items of an answer say together. Raises ToolError for a program that ran out of time."""
     exit_code = 0
     for item in results:

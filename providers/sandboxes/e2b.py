@@ -20,7 +20,7 @@ from pydantic import Field, SecretStr
 
 from canvas.errors import HttpFailed, ToolError
 from providers.interfaces import Answer, Call, Program, ProgramResult, Reply, Streaming
-from providers.sandboxes.remote_program import Said, Wrapped
+from providers.sandboxes.remote_program import RemoteOutput, RemoteProgram
 from providers.sandboxes.settings import SandboxSettings
 
 DAEMON_PORT = 49983
@@ -72,7 +72,7 @@ class E2BSandbox:
         seconds = min(program.timeout, self._settings.timeout)
         made = await self._made(seconds)
         try:
-            wrapped = Wrapped.of(program, with_files=True)
+            wrapped = RemoteProgram.of(program, with_files=True)
             async with asyncio.timeout(seconds):
                 return await self._carried_out(made, program.language, wrapped, seconds)
         except TimeoutError:
@@ -119,8 +119,8 @@ class E2BSandbox:
             raise ToolError(f"Provider system execution failed: {_told(reply)}", retryable=reply.status >= 500)
         return _json(reply.content)
 
-    async def _carried_out(self, made: "_Made", language: str, wrapped: Wrapped, seconds: float) -> ProgramResult:
-        said = Said(wrapped.mark)
+    async def _carried_out(self, made: "_Made", language: str, wrapped: RemoteProgram, seconds: float) -> ProgramResult:
+        said = RemoteOutput(wrapped.mark)
         packed = base64.b64encode(wrapped.text.encode()).decode()
         if len(packed) > LONGEST_ARGUMENT:
             await self._put(made, f"{_FOLDER}/{_FILES[language]}", wrapped.text)
@@ -212,7 +212,7 @@ class Envelopes:
         del self._kept[:begin]
 
 
-async def _heard(answer: Answer, said: Said) -> ProgramResult:
+async def _heard(answer: Answer, said: RemoteOutput) -> ProgramResult:
     """What a process says until it ends. Raises ToolError when the stream ends before it does."""
     envelopes = Envelopes()
     async for piece in answer.pieces:

@@ -19,7 +19,7 @@ from providers.sandboxes.aliyun import AliyunSandbox, AliyunSettings
 from providers.sandboxes.e2b import E2BSandbox, E2BSettings
 from providers.sandboxes.local import Limits, LocalSandbox
 from providers.sandboxes.managed import ExecutorManager
-from providers.sandboxes.settings import Refused, SandboxSettings, read_settings
+from providers.sandboxes.settings import InvalidSandboxSettings, SandboxSettings, read_settings
 from providers.sandboxes.ssh import SshSandbox, SshSettings
 
 MIB = 1024 * 1024
@@ -44,10 +44,10 @@ class ManagerSettings(SandboxSettings):
     max_retries: int = Field(default=3, ge=0, le=10)
 
 
-class RefusedSandbox:
+class MisconfiguredSandbox:
     """In the place of a provider that refuses its settings."""
 
-    def __init__(self, refusal: Refused) -> None:
+    def __init__(self, refusal: InvalidSandboxSettings) -> None:
         self._message = refusal.message
 
     @property
@@ -68,8 +68,8 @@ def sandbox_of(
         return None
     try:
         return make(config, http, guard, {name: value for name, value in (given or {}).items() if value is not None})
-    except Refused as refusal:
-        return RefusedSandbox(refusal)
+    except InvalidSandboxSettings as refusal:
+        return MisconfiguredSandbox(refusal)
 
 
 def _local(config: str, http: Streaming, guard: Guard, given: Mapping[str, Any]) -> Sandbox:

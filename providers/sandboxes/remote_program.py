@@ -32,14 +32,14 @@ _BASE64 = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz012345
 
 
 @dataclass(frozen=True, slots=True)
-class Wrapped:
+class RemoteProgram:
     """`text` is a whole program in the language of the one inside; `mark` begins the line with its result."""
 
     text: str = field(repr=False)
     mark: bytes = field(repr=False)
 
     @classmethod
-    def of(cls, program: Program, *, ends: bool = True, with_files: bool = False) -> "Wrapped":
+    def of(cls, program: Program, *, ends: bool = True, with_files: bool = False) -> "RemoteProgram":
         """`ends`: the process ends with the program. `with_files`: what it leaves in `artifacts/` comes along."""
         mark = f"{_MARK}{secrets.token_hex(16)}:"
         told = {
@@ -54,7 +54,7 @@ class Wrapped:
         return cls(text, mark.encode())
 
 
-class Said:
+class RemoteOutput:
     """What a program says, as far as it has come."""
 
     def __init__(self, mark: bytes, *, output: int = MOST_OUTPUT, result: int = MOST_RESULT) -> None:

@@ -14,7 +14,7 @@ class SandboxSettings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
 
-class Refused(ToolError):
+class InvalidSandboxSettings(ToolError):
     """A provider refuses its settings. The message has the fields' names and never their values."""
 
     code = "sandbox_refused"
@@ -28,11 +28,13 @@ def read_settings(kind: type[S], provider: str, text: str, **given: Any) -> S:
     try:
         told = json.loads(text or "{}")
     except (ValueError, RecursionError) as error:
-        raise Refused(f"The sandbox provider {provider} refuses its settings: they are no JSON.") from error
+        raise InvalidSandboxSettings(
+            f"The sandbox provider {provider} refuses its settings: they are no JSON."
+        ) from error
     if not isinstance(told, dict):
-        raise Refused(f"The sandbox provider {provider} refuses its settings: they are no JSON object.")
+        raise InvalidSandboxSettings(f"The sandbox provider {provider} refuses its settings: they are no JSON object.")
     try:
         return kind.model_validate(given | told)
     except ValidationError as error:
         reasons = "; ".join(f"{'.'.join(map(str, each['loc'])) or 'all'}: {each['msg']}" for each in error.errors())
-        raise Refused(f"The sandbox provider {provider} refuses its settings: {reasons}.") from error
+        raise InvalidSandboxSettings(f"The sandbox provider {provider} refuses its settings: {reasons}.") from error

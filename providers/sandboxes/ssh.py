@@ -32,7 +32,7 @@ from providers.http import address_policy
 from providers.http.address_policy import Guard, Resolve, addresses_of
 from providers.interfaces import ProducedFile, Program, ProgramResult, SkippedFile
 from providers.sandboxes import produced_files
-from providers.sandboxes.remote_program import Said, Wrapped
+from providers.sandboxes.remote_program import RemoteOutput, RemoteProgram
 from providers.sandboxes.settings import SandboxSettings
 
 STEP_SECONDS = 10.0  # for connecting, and for each step around a program
@@ -161,7 +161,7 @@ class _Visit:
         return folder
 
     def _carried_out(self, client: Any, folder: str, program: Program) -> ProgramResult:
-        wrapped = Wrapped.of(program)
+        wrapped = RemoteProgram.of(program)
         script = _SCRIPTS[program.language]
         with closing(client.open_sftp()) as files:
             files.get_channel().settimeout(STEP_SECONDS)
@@ -181,10 +181,10 @@ class _Visit:
             skipped=found.skipped,
         )
 
-    def _watched(self, client: Any, command: str, wrapped: Wrapped) -> tuple[Said, int]:
+    def _watched(self, client: Any, command: str, wrapped: RemoteProgram) -> tuple[RemoteOutput, int]:
         """What a program said and its exit code. Its group is gone afterwards, whatever has happened."""
         mark = secrets.token_hex(16).encode()
-        said, head = Said(wrapped.mark), _Head(mark)
+        said, head = RemoteOutput(wrapped.mark), _Head(mark)
         channel = client.get_transport().open_session(timeout=STEP_SECONDS)
         try:
             channel.exec_command(f"exec sh -c {quote(f'echo {mark.decode()}$$; {command}')}")
@@ -198,7 +198,7 @@ class _Visit:
             channel.close()
         return said, code
 
-    def _listened(self, channel: Any, said: Said, head: "_Head") -> int:
+    def _listened(self, channel: Any, said: RemoteOutput, head: "_Head") -> int:
         end = time.monotonic() + self._seconds
         last_words: float | None = None
         while True:

@@ -19,13 +19,13 @@ from sqlalchemy.exc import SQLAlchemyError
 from canvas.budget import EXCEEDED
 from canvas.events.run_events import CANCELLED_TEXT, RUN_FAILED, WORKFLOW_FINISHED, Event
 from canvas.graph.canvas import Canvas
-from canvas.outcome import Chose, Finished
+from canvas.outcome import Finished, Routed
 from canvas.routing import decide
 from canvas.routing.decision import Decision
-from canvas.state.run_state import Failing, Report, RunState, RunStatus
+from canvas.state.run_state import Report, RunFailure, RunState, RunStatus
 from scheduler.coordinator import run_start
-from scheduler.coordinator.form_answers import Verdicts
-from scheduler.coordinator.version_cache import Versions
+from scheduler.coordinator.form_answers import OutcomeResolutions
+from scheduler.coordinator.version_cache import VersionCache
 from scheduler.lifecycle import external_keys
 from scheduler.messaging.dispatch import Dispatch
 from store.agents import conversation_runs
@@ -38,14 +38,14 @@ from store.primitives.db_errors import is_outage
 from store.runs import activations, decisions, run_rows, scopes, values
 from store.runs import reports as report_rows
 from store.runs.activations import Claim
-from store.runs.decisions import Applied, AsLeft
-from store.runs.new_activations import Own
+from store.runs.decisions import AppliedDecision, CachedRun
+from store.runs.new_activations import InlineReport
 
 log = structlog.get_logger()
 
-MOST_LOOKS = 8
-A_MOMENT = timedelta(milliseconds=50)  # that a report waits for a run; a step takes some milliseconds
-LONGEST_LOOK = 0.05  # seconds; then a hint goes on, so that one caller is not kept for ever
+MAX_ADVANCES = 8
+LOCK_WAIT = timedelta(milliseconds=50)  # that a report waits for a run; a step takes some milliseconds
+ADVANCE_TIME_BUDGET = 0.05  # seconds; then a hint goes on, so that one caller is not kept for ever
 
 
 UNSTORABLE_REPORT = "unstorable_report"
@@ -56,12 +56,12 @@ TOP = frozenset({""})
 
 
 @dataclass(frozen=True, slots=True)
-class Ahead:
+class PrefetchedRun:
     """A try for a run, and what a fold reads of it, on their way together: its row, its reports, some scopes."""
 
     row: Callable[[], Mapping[str, Any] | None]
     reports: Callable[[], list[Report]]
-    scopes: scopes.Known
+    scopes: scopes.PrefetchedScopes
     is_taken: bool = True  # else the run is as a step has left it, as far as this process knows
 
 
@@ -71,7 +71,7 @@ class Coordinator:
 
     database: Database
     dispatch: Dispatch
-    versions: Versions
+    versions: VersionCache
     form_expiry: timedelta = timedelta(days=30)
     max_running: int = 256
     max_activations: int = 100_000
@@ -79,22 +79,22 @@ class Coordinator:
     def advance_run(self, run_id: UUID) -> None:
         """Carry a run to its next checkpoint. Safe to call too often, twice at once, or for nothing."""
         started = time.monotonic()
-        for _ in range(MOST_LOOKS):
+        for _ in range(MAX_ADVANCES):
             applied = self._try_step(run_id)
             if applied is None:
                 return  # somebody holds the run, and will look
             self.dispatch.flush(applied)
             if not self.sees_more(applied):
                 return
-            if time.monotonic() - started > LONGEST_LOOK:
+            if time.monotonic() - started > ADVANCE_TIME_BUDGET:
                 break
         self.dispatch.advance(run_id)
 
-    def _try_step(self, run_id: UUID) -> Applied | None:
+    def _try_step(self, run_id: UUID) -> AppliedDecision | None:
         """Fold in a transaction of its own; None if somebody holds the run."""
         return self.database.reading_ahead(lambda large: self._step(run_id, large))
 
-    def _step(self, run_id: UUID, large: LargeValues) -> Applied | None:
+    def _step(self, run_id: UUID, large: LargeValues) -> AppliedDecision | None:
         try:
             with self.database.transaction() as tx:
                 tx.large = large
@@ -102,7 +102,7 @@ class Coordinator:
         except ReadFirst:
             raise
         except Exception as error:  # whatever a bug of ours raises must not keep a cancelled run from its end
-            if not is_contradiction(error):
+            if not is_invariant_violation(error):
                 raise
             with self.database.transaction() as tx:
                 row = run_rows.try_lock(tx, run_id)()
@@ -113,11 +113,11 @@ class Coordinator:
     def look(self, run_id: UUID) -> None:
         """What everyone does who held a run: take in what was reported meanwhile."""
         with self.database.statements() as tx:
-            sees_more = report_rows.has_reported(tx, run_id)
+            sees_more = report_rows.has_unapplied_reports(tx, run_id)
         if sees_more:
             self.advance_run(run_id)
 
-    def follow(self, applied: Applied) -> bool:
+    def follow(self, applied: AppliedDecision) -> bool:
         """After the commit of a fold: send what it has decided, and look. Whether the run may have moved on by that."""
         self.dispatch.flush(applied)
         if not self.sees_more(applied):
@@ -125,29 +125,29 @@ class Coordinator:
         self.advance_run(applied.run_id)
         return True
 
-    def sees_more(self, applied: Applied) -> bool:
+    def sees_more(self, applied: AppliedDecision) -> bool:
         """Whether something was reported that no fold had seen when this one was committed."""
         return applied.reported is not None and applied.reported.scalar() is not None
 
-    def ask(self, tx: Transaction, run_id: UUID, near: frozenset[str] | None = TOP) -> Ahead:
+    def ask(self, tx: Transaction, run_id: UUID, near: frozenset[str] | None = TOP) -> PrefetchedRun:
         """Try to take a run and ask for what a fold reads, in one go; `near`: keys of the scopes, None for all."""
         row = run_rows.try_lock(tx, run_id)
-        return Ahead(row, report_rows.reported(tx, run_id), scopes.ask(tx, run_id, near))
+        return PrefetchedRun(row, report_rows.unapplied_reports(tx, run_id), scopes.prefetch(tx, run_id, near))
 
-    def _await(self, tx: Transaction, run_id: UUID, near: frozenset[str] | None) -> Ahead:
-        row = run_rows.lock_soon(tx, run_id, A_MOMENT)
-        return Ahead(row, report_rows.reported(tx, run_id), scopes.ask(tx, run_id, near))
+    def _await(self, tx: Transaction, run_id: UUID, near: frozenset[str] | None) -> PrefetchedRun:
+        row = run_rows.lock_with_timeout(tx, run_id, LOCK_WAIT)
+        return PrefetchedRun(row, report_rows.unapplied_reports(tx, run_id), scopes.prefetch(tx, run_id, near))
 
     def try_fold(
         self,
         tx: Transaction,
         run_id: UUID,
         near: frozenset[str] | None = TOP,
-        owns: Sequence[Own] = (),
-        left: AsLeft | None = None,
+        owns: Sequence[InlineReport] = (),
+        left: CachedRun | None = None,
         *,
         waits: bool = False,
-    ) -> Applied | None:
+    ) -> AppliedDecision | None:
         """Fold if nobody holds the run; None if somebody does (or there is no such run).
 
         `near`: keys of the scopes that a fold will probably read, None for all. `owns`: reports that are not stored
@@ -172,18 +172,22 @@ class Coordinator:
         return applied
 
     def fold(
-        self, tx: Transaction, row: Mapping[str, Any], ahead: Ahead | None = None, owns: Sequence[Own] = ()
-    ) -> Applied:
+        self,
+        tx: Transaction,
+        row: Mapping[str, Any],
+        ahead: PrefetchedRun | None = None,
+        owns: Sequence[InlineReport] = (),
+    ) -> AppliedDecision:
         """Take a locked run's unseen reports into its state. What was asked for ahead is not asked for again."""
-        nothing = Applied(row["id"])
+        nothing = AppliedDecision(row["id"])
         status = RunStatus(row["status"])
         if status.is_over:
             return nothing
         if status is RunStatus.QUEUED:
             return self.set_going(tx, row)
-        reports = (ahead.reports if ahead is not None else report_rows.reported(tx, row["id"]))()
+        reports = (ahead.reports if ahead is not None else report_rows.unapplied_reports(tx, row["id"]))()
         if owns:
-            told = (report_rows.report_of(own.claim, own.written) for own in owns)
+            told = (report_rows.report_from_claim(own.claim, own.written) for own in owns)
             reports = sorted([*reports, *told], key=attrgetter("activation"))
         if not reports and status is not RunStatus.STOPPING:
             return nothing
@@ -204,12 +208,12 @@ class Coordinator:
         if applied.left is not None and canvas.orders_speech:  # then every scope is known
             applied.left = replace(applied.left, scopes=replace(applied.left.scopes, keys=None))
         if state.status is RunStatus.STOPPING:
-            applied.merge(self._wind_down(tx, {**after(row, decision), "usage": usage}, canvas, state))
+            applied.merge(self._wind_down(tx, {**row_after(row, decision), "usage": usage}, canvas, state))
         return applied
 
-    def cancel(self, tx: Transaction, row: Mapping[str, Any]) -> Applied:
+    def cancel(self, tx: Transaction, row: Mapping[str, Any]) -> AppliedDecision:
         """Stop a locked run that is not over: what has not begun is closed, what runs is called off."""
-        run_rows.ask_to_cancel(tx, row["id"])
+        run_rows.mark_cancelled(tx, row["id"])
         asked = {**row, "asked": "cancel"}
         try:
             canvas = self.versions.canvas(tx, row["version_id"])
@@ -223,16 +227,16 @@ class Coordinator:
         state.status = RunStatus.STOPPING
         stopping = Decision(state)
         applied = self._apply(tx, asked, stopping)
-        applied.merge(self._wind_down(tx, after(asked, stopping), canvas, state))
+        applied.merge(self._wind_down(tx, row_after(asked, stopping), canvas, state))
         return applied
 
-    def end_by_force(self, tx: Transaction, row: Mapping[str, Any], problem: Exception) -> Applied:
+    def end_by_force(self, tx: Transaction, row: Mapping[str, Any], problem: Exception) -> AppliedDecision:
         """End a locked run that was cancelled and that no decision can end, since what is stored contradicts itself.
 
         What of it is at work is called off, and its reports are refused.
         """
         log.error("cancelled_by_force", run_id=str(row["id"]), error=str(problem).partition("\n")[0])
-        run_rows.ask_to_cancel(tx, row["id"])
+        run_rows.mark_cancelled(tx, row["id"])
         return self._end_undecided(tx, {**row, "asked": "cancel"})
 
     def fail_by_force(self, claim: Claim, reason: str, problem: Exception) -> bool:
@@ -241,12 +245,12 @@ class Coordinator:
         Carried out again, the node would meet the same, and its sweeper too. False if the attempt's lease is gone.
         """
 
-        def end(tx: Transaction) -> Applied | None:
+        def end(tx: Transaction) -> AppliedDecision | None:
             row = run_rows.lock(tx, claim.run_id)
-            is_held = activations.held_under(tx, claim.run_id, claim.lease_id) is not None
+            is_held = activations.find_by_lease(tx, claim.run_id, claim.lease_id) is not None
             if row is None or RunStatus(row["status"]).is_over or not is_held:
                 return None
-            return self._end_undecided(tx, row, Failing(-1, "", claim.node_id, reason, UNSTORABLE_REPORT))
+            return self._end_undecided(tx, row, RunFailure(-1, "", claim.node_id, reason, UNSTORABLE_REPORT))
 
         log.error("failed_by_force", run_id=str(claim.run_id), error=str(problem).partition("\n")[0])
         applied = self.database.carry_out(end)
@@ -255,20 +259,22 @@ class Coordinator:
         self.dispatch.flush(applied)
         return True
 
-    def end_without_version(self, tx: Transaction, row: Mapping[str, Any], gone: VersionGone) -> Applied:
+    def end_without_version(self, tx: Transaction, row: Mapping[str, Any], gone: VersionGone) -> AppliedDecision:
         """End a locked run whose version is gone, so that nothing can be decided: as failed, or as cancelled if asked.
 
         What of it is at work is called off, and its reports are refused.
         """
         log.error("ended_without_version", run_id=str(row["id"]), version_id=str(row["version_id"]))
-        failing = None if row["asked"] == "cancel" else Failing(-1, "", "", gone.message, gone.code)
+        failing = None if row["asked"] == "cancel" else RunFailure(-1, "", "", gone.message, gone.code)
         return self._end_undecided(tx, row, failing)
 
-    def _end_undecided(self, tx: Transaction, row: Mapping[str, Any], failing: Failing | None = None) -> Applied:
+    def _end_undecided(
+        self, tx: Transaction, row: Mapping[str, Any], failing: RunFailure | None = None
+    ) -> AppliedDecision:
         """Close everything of a run, whatever is stored of it; without a failure it ends as cancelled."""
         status = RunStatus.CANCELLED if failing is None else RunStatus.FAILED
         state = RunState(row["id"], status, row["revision"], row["last_event"], row["asked"])
-        was_at_work = run_rows.close_whatever_is_left(tx, row)
+        was_at_work = run_rows.close_all(tx, row)
         told = (
             Event(WORKFLOW_FINISHED, {"outputs": CANCELLED_TEXT})
             if failing is None
@@ -280,7 +286,7 @@ class Coordinator:
         applied.calls_off = was_at_work
         return applied
 
-    def fail(self, tx: Transaction, row: Mapping[str, Any], reason: str, code: str) -> Applied:
+    def fail(self, tx: Transaction, row: Mapping[str, Any], reason: str, code: str) -> AppliedDecision:
         """End a locked run that has begun, for a reason that is no node's; what runs out of time is called off."""
         try:
             canvas = self.versions.canvas(tx, row["version_id"])
@@ -288,20 +294,20 @@ class Coordinator:
             return self.end_without_version(tx, row, gone)
         state = run_rows.state_of(tx, row, [], whole=True)
         state.status = RunStatus.STOPPING
-        state.failing = Failing(-1, "", "", reason, code)
+        state.failing = RunFailure(-1, "", "", reason, code)
         stopping = Decision(state)
         applied = self._apply(tx, row, stopping)
-        applied.merge(self._wind_down(tx, after(row, stopping), canvas, state))
+        applied.merge(self._wind_down(tx, row_after(row, stopping), canvas, state))
         return applied
 
     def resume(
-        self, tx: Transaction, row: Mapping[str, Any], answers: Any, verdicts: Verdicts | None = None
-    ) -> Applied:
+        self, tx: Transaction, row: Mapping[str, Any], answers: Any, verdicts: OutcomeResolutions | None = None
+    ) -> AppliedDecision:
         """A locked run that waits goes on with a person's answers (None: its forms stay open) and verdicts.
 
         What the person knows to have happened is a report like any other, and is folded at once.
         """
-        told = verdicts or Verdicts()
+        told = verdicts or OutcomeResolutions()
         canvas = self.versions.canvas(tx, row["version_id"])
         state = run_rows.state_of(tx, row, [], whole=True)
         asked = {activation: form.node_id for activation, form in state.forms.items()}
@@ -310,22 +316,22 @@ class Coordinator:
         )
         applied = self._apply(tx, row, decision, answers=answers)
         for activation, outputs in told.happened.items():
-            outcome = Chose(to=()) if canvas.node(asked[activation]).chooses else Finished()
-            column = outcome_codec.to_column(outcome, error=None, retake=False, spoke=False, used={})
-            report_rows.tell(tx, row["id"], activation, column)
+            outcome = Routed(to=()) if canvas.node(asked[activation]).chooses else Finished()
+            column = outcome_codec.encode_outcome(outcome, error=None, retake=False, spoke=False, used={})
+            report_rows.overwrite_outcome(tx, row["id"], activation, column)
             values.put_outputs(tx, row["id"], activation, {**outputs, **_at_once()})
         fresh = run_rows.read(tx, row["tenant_id"], row["id"]) if told.happened else None
         if fresh is not None:
             applied.merge(self.fold(tx, fresh))
         return applied
 
-    def ask_again(self, tx: Transaction, row: Mapping[str, Any]) -> Applied:
+    def ask_again(self, tx: Transaction, row: Mapping[str, Any]) -> AppliedDecision:
         """A locked run that waits shows its forms once more."""
         canvas = self.versions.canvas(tx, row["version_id"])
         state = run_rows.state_of(tx, row, [], whole=True)
         return self._apply(tx, row, decide.ask_again(canvas, state))
 
-    def begin(self, tx: Transaction, row: Mapping[str, Any], inputs: Any) -> Applied:
+    def begin(self, tx: Transaction, row: Mapping[str, Any], inputs: Any) -> AppliedDecision:
         """The first decision of a run whose row has just been made."""
         canvas = self.versions.canvas(tx, row["version_id"])
         state = run_rows.state_of(tx, row, [], whole=False, known=scopes.NONE)
@@ -336,7 +342,7 @@ class Coordinator:
 
     def set_going(
         self, tx: Transaction, row: Mapping[str, Any], conversation: Mapping[str, Any] | None = None
-    ) -> Applied:
+    ) -> AppliedDecision:
         """A queued run starts when its conversation has been handed to it.
 
         It ends when that has been deleted, or its version is gone.
@@ -344,33 +350,33 @@ class Coordinator:
         queued = row if "request" in row else run_rows.read(tx, row["tenant_id"], row["id"])
         assert queued is not None, "a locked run is there"
         try:
-            ready = run_start.take_over(tx, queued, self.versions, conversation)
-        except run_start.SessionGone:
+            ready = run_start.occupy_conversation(tx, queued, self.versions, conversation)
+        except run_start.ConversationDeleted:
             return self.cancel(tx, queued)
         except VersionGone as gone:
             return self.end_without_version(tx, queued, gone)
         if ready is None:
-            return Applied(row["id"])
+            return AppliedDecision(row["id"])
         return self.begin(tx, ready, queued["request"].get("inputs"))
 
-    def _wind_down(self, tx: Transaction, row: Mapping[str, Any], canvas: Canvas, state: RunState) -> Applied:
+    def _wind_down(self, tx: Transaction, row: Mapping[str, Any], canvas: Canvas, state: RunState) -> AppliedDecision:
         """Close what need not run, call off what is to stop at once, and end the run when nothing works for it."""
         cancelled = state.asked == "cancel"
         failing = state.failing
         wave = None if cancelled or failing is None else failing.wave
         run_rows.close(tx, row, after_wave=wave, everything=False)
         is_out_of_time = failing is not None and failing.wave < 0 and failing.code == EXCEEDED
-        calls_off = (cancelled or is_out_of_time) and run_rows.call_off(tx, row["id"])
+        calls_off = (cancelled or is_out_of_time) and run_rows.request_cancel(tx, row["id"])
         counted = (state.live, state.queued)
-        state.live, state.queued = run_rows.busy(tx, row["id"])
-        decision = decide.conclude(canvas, state, state.live + state.queued)
+        state.live, state.queued = run_rows.count_open(tx, row["id"])
+        decision = decide.finish_stopping(canvas, state, state.live + state.queued)
         if not decision.is_over and counted == (state.live, state.queued):
-            return Applied(row["id"], calls_off=calls_off)
+            return AppliedDecision(row["id"], calls_off=calls_off)
         applied = self._apply(tx, row, decision)
         applied.calls_off = calls_off
         if not decision.is_over:
             return applied
-        run_rows.close(tx, after(row, decision), after_wave=None, everything=True)
+        run_rows.close(tx, row_after(row, decision), after_wave=None, everything=True)
         return applied
 
     def _apply(
@@ -381,9 +387,9 @@ class Coordinator:
         *,
         usage: Mapping[str, int] | None = None,
         answers: Any = None,
-        owns: Sequence[Own] = (),
+        owns: Sequence[InlineReport] = (),
         is_taken: bool = True,
-    ) -> Applied:
+    ) -> AppliedDecision:
         applied = decisions.apply(
             tx,
             row,
@@ -399,17 +405,17 @@ class Coordinator:
             last = decision.run.last
             answered = decision.run.status is RunStatus.SUCCEEDED and last is not None
             answer = (last[1], last[2]) if answered and last is not None else None
-            applied.next_run = conversation_runs.run_ended(tx, row, last=answer, error=decision.error)
+            applied.next_run = conversation_runs.finish_run(tx, row, last=answer, error=decision.error)
             if external_keys.may_have_names(row):
                 applied.forget_names = external_keys.Names(tx, row, self.database, self.dispatch.bus).forget
         return applied
 
 
-def _as_left(left: AsLeft) -> Ahead:
-    return Ahead(lambda: left.row, list, left.scopes, is_taken=False)
+def _as_left(left: CachedRun) -> PrefetchedRun:
+    return PrefetchedRun(lambda: left.row, list, left.scopes, is_taken=False)
 
 
-def after(row: Mapping[str, Any], decision: Decision) -> dict[str, Any]:
+def row_after(row: Mapping[str, Any], decision: Decision) -> dict[str, Any]:
     """A run's row as `steps.apply` has left it, for a second decision in the same transaction."""
     return {
         **row,
@@ -424,7 +430,7 @@ def _at_once() -> dict[str, float]:
     return {"_created_time": time.time(), "_elapsed_time": 0.0}
 
 
-def is_contradiction(error: Exception) -> bool:
+def is_invariant_violation(error: Exception) -> bool:
     """Whether a step failed by what it has found in the rows, rather than for want of a database."""
     return not (isinstance(error, SQLAlchemyError) and is_outage(error))
 

@@ -10,15 +10,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import UUID
 
-from canvas.budget import stopped_by
+from canvas.budget import budget_stop
 from canvas.errors import InvalidRequest
 from canvas.graph.canvas import Canvas
-from canvas.graph.uncertain_outcomes import AGAIN, EVERY, HAPPENED, OUTCOME, OUTPUTS, label
+from canvas.graph.uncertain_outcomes import AGAIN, ALL_QUESTIONS, HAPPENED, OUTCOME, OUTPUTS, label
 from canvas.state.run_state import scope_key
 
 
 @dataclass(frozen=True, slots=True)
-class Verdicts:
+class OutcomeResolutions:
     """Which activations are to be done again, and what those have brought that have happened."""
 
     again: frozenset[UUID] = frozenset()
@@ -29,10 +29,10 @@ class Verdicts:
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class ParsedAnswers:
     """A person's answers, taken apart: the verdicts, the canvas's own forms that are open, and what is for these."""
 
-    verdicts: Verdicts
+    verdicts: OutcomeResolutions
     forms: Mapping[str, Any]  # of the run's row, those that the canvas itself asks
     inputs: Mapping[str, Any] | None
 
@@ -44,10 +44,12 @@ class _Question:
     label: str
 
     def is_meant(self, name: str) -> bool:
-        return name in (self.label, self.node_id, EVERY)
+        return name in (self.label, self.node_id, ALL_QUESTIONS)
 
 
-def taken_apart(canvas: Canvas, forms: Mapping[str, Any], inputs: Mapping[str, Any] | None, query: Any) -> Answered:
+def parse_answers(
+    canvas: Canvas, forms: Mapping[str, Any], inputs: Mapping[str, Any] | None, query: Any
+) -> ParsedAnswers:
     """A turn's answers to the open forms of a run's row.
 
     Raises InvalidRequest for a verdict about what does not ask, or one that is neither "happened" nor "again".
@@ -63,12 +65,12 @@ def taken_apart(canvas: Canvas, forms: Mapping[str, Any], inputs: Mapping[str, A
     if not inputs and isinstance(query, str) and len(asked) == 1 and not fields:
         told = _spoken(query)
     left = {name: value for name, value in (inputs or {}).items() if name not in told}
-    return Answered(_verdicts(asked, told), own, left or None)
+    return ParsedAnswers(_verdicts(asked, told), own, left or None)
 
 
-def going_on(answered: Answered, forms: Mapping[str, Any]) -> Answered:
+def retry_budget_stopped(answered: ParsedAnswers, forms: Mapping[str, Any]) -> ParsedAnswers:
     """The same, and every node goes on that a budget has stopped, unless the person has told what has come of it."""
-    stopped = {UUID(activation) for activation, form in forms.items() if stopped_by(form[3]) is not None}
+    stopped = {UUID(activation) for activation, form in forms.items() if budget_stop(form[3]) is not None}
     again = answered.verdicts.again | (stopped - answered.verdicts.happened.keys())
     return replace(answered, verdicts=replace(answered.verdicts, again=again))
 
@@ -80,10 +82,10 @@ def _is_about(name: str, fields: Iterable[str]) -> bool:
 def _spoken(query: str) -> dict[str, Any]:
     """A single question may be answered in a word."""
     word = query.strip().lower()
-    return {EVERY + OUTCOME: word} if word in (HAPPENED, AGAIN) else {}
+    return {ALL_QUESTIONS + OUTCOME: word} if word in (HAPPENED, AGAIN) else {}
 
 
-def _verdicts(asked: Sequence[_Question], told: Mapping[str, Any]) -> Verdicts:
+def _verdicts(asked: Sequence[_Question], told: Mapping[str, Any]) -> OutcomeResolutions:
     said: dict[UUID, str] = {}
     outputs: dict[UUID, Mapping[str, Any]] = {}
     for name, answer in sorted(told.items(), key=lambda item: _breadth(item[0], asked)):
@@ -99,7 +101,7 @@ def _verdicts(asked: Sequence[_Question], told: Mapping[str, Any]) -> Verdicts:
             said |= dict.fromkeys(meant, value)
         elif value not in (None, ""):
             raise InvalidRequest(f'"{name}" is {value!r}. Answer "{HAPPENED}" or "{AGAIN}".', field=name)
-    return Verdicts(
+    return OutcomeResolutions(
         frozenset(activation for activation, word in said.items() if word == AGAIN),
         {activation: outputs.get(activation, {}) for activation, word in said.items() if word == HAPPENED},
     )

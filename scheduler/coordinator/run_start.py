@@ -14,7 +14,7 @@ from uuid import UUID
 from canvas.document import defaults
 from canvas.document.document import Document
 from canvas.errors import NotFound
-from scheduler.coordinator.version_cache import Versions
+from scheduler.coordinator.version_cache import VersionCache
 from store.agents import conversation_runs
 from store.db.transaction import Transaction
 from store.runs import run_rows, values
@@ -25,7 +25,7 @@ NEVER_STORED = frozenset({"custom_header"})
 DATE = "%Y-%m-%d %H:%M:%S"
 
 
-class SessionGone(NotFound):
+class ConversationDeleted(NotFound):
     """A run is to begin whose conversation was deleted."""
 
 
@@ -105,8 +105,8 @@ def _turns(known: Mapping[str, Any]) -> int:
     return turns if isinstance(turns, int) else 0
 
 
-def take_over(
-    tx: Transaction, row: Mapping[str, Any], versions: Versions, conversation: Mapping[str, Any] | None = None
+def occupy_conversation(
+    tx: Transaction, row: Mapping[str, Any], versions: VersionCache, conversation: Mapping[str, Any] | None = None
 ) -> dict[str, Any] | None:
     """Fill in what a queued run begins with, once its conversation is its own; None while it is not.
 
@@ -114,7 +114,7 @@ def take_over(
     """
     conversation = conversation or conversation_runs.lock(tx, row["tenant_id"], row["conversation_id"])
     if conversation is None:
-        raise SessionGone("Session not found!")
+        raise ConversationDeleted("Session not found!")
     active, is_first = conversation["active_run"], conversation["last_run"] is None
     if active is None and not is_first and conversation["has_queue"]:  # it is free, and others may come before this run
         active = conversation_runs.next_queued(tx, row["conversation_id"])
@@ -123,12 +123,12 @@ def take_over(
     previous_id: UUID | None = conversation["last_run"] if conversation["last_run"] != row["id"] else None
     previous = run_rows.read(tx, row["tenant_id"], previous_id) if previous_id is not None else None
     document = versions.get(tx, row["version_id"]).document  # a run without it leaves nothing to go on from
-    conversation_runs.occupy(tx, row["conversation_id"], row["id"])
+    conversation_runs.set_active_run(tx, row["conversation_id"], row["id"])
     request = Request.from_json(row["request"])
     base = baseline(tx, document, previous)
     base["globals"] |= turn_globals(base, request, datetime.now())  # local time, as upstream (engine 3.2)
     if request.files:
         base["files"] = list(request.files)
-    number = conversation_runs.user_said(tx, conversation, row["conversation_id"], row["id"], request.query)
+    number = conversation_runs.append_user_message(tx, conversation, row["conversation_id"], row["id"], request.query)
     run_rows.set_base(tx, row["id"], base=base, previous_run=previous_id, history_upto=number)
     return {**row, "base": base, "previous_run": previous_id, "history_upto": number}

@@ -29,7 +29,7 @@ NOTHING = Compiled(Document(entries={}, raw={"components": {}, "globals": {}}), 
 """What is shown in place of a version that is gone."""
 
 
-class Versions:
+class VersionCache:
     """Compiled versions by id, the most recently used ones."""
 
     def __init__(self, kept: int = KEPT) -> None:

@@ -21,15 +21,15 @@ from celery.worker import state
 from kombu.entity import Exchange, Queue
 from kombu.exceptions import KombuError, OperationalError
 
-from scheduler.health.watchdog import Ear, Watch
-from scheduler.messaging.celery_app import ALIVE, OWN_QUEUE
+from scheduler.health.watchdog import BrokerHealthCheck, Watchdog
+from scheduler.messaging.celery_app import OWN_QUEUE, SELF_PROBE
 from scheduler.messaging.dispatch import send
 
 KEPT = 60  # seconds for which the broker keeps a queue that nobody reads
-GOODBYE = 2.0  # seconds for the broker to delete it
+QUEUE_DELETE_TIMEOUT = 2.0  # seconds for the broker to delete it
 
 
-class Hearing:
+class BrokerProbe:
     """Whether this process hears what is sent to it. Give it an app before its worker starts."""
 
     def __init__(
@@ -52,9 +52,9 @@ class Hearing:
         name = f"{OWN_QUEUE}{socket.gethostname()}.{os.getpid()}.{uuid4().hex[:8]}"
         exchange = Exchange(name, durable=False, auto_delete=True)
         self._queue = Queue(name, exchange, routing_key=name, expires=KEPT)
-        self._ear = Ear(self._send, self.is_full, deaf_after)
-        self._watch = Watch(self._ear, every=every, ends=ends)
-        app.task(name=ALIVE, ignore_result=True, acks_late=False, send_events=False)(self._came_back)
+        self._ear = BrokerHealthCheck(self._send, self.is_full, deaf_after)
+        self._watch = Watchdog(self._ear, every=every, ends=ends)
+        app.task(name=SELF_PROBE, ignore_result=True, acks_late=False, send_events=False)(self._came_back)
         celeryd_after_setup.connect(self._set_up, weak=False)
         worker_ready.connect(self._begin, weak=False)
         worker_shutdown.connect(self._end, weak=False)
@@ -73,7 +73,7 @@ class Hearing:
         """Delete the queue, if the broker is quick about it."""
         deleting = threading.Thread(target=self._delete, name="easel-forgets", daemon=True)
         deleting.start()
-        deleting.join(GOODBYE)
+        deleting.join(QUEUE_DELETE_TIMEOUT)
 
     # -- Celery's signals ---------------------------------------------------------------------------------------
     def _set_up(self, instance: Any, **_: Any) -> None:
@@ -92,7 +92,7 @@ class Hearing:
 
     # -- what the ear asks for ------------------------------------------------------------------------------------
     def _send(self) -> bool:
-        return send(self._app, ALIVE, (time.monotonic(),), self._queue.name, self._expires)
+        return send(self._app, SELF_PROBE, (time.monotonic(),), self._queue.name, self._expires)
 
     def _came_back(self, sent: float) -> None:
         self._ear.hear()

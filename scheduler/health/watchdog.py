@@ -18,7 +18,7 @@ import structlog
 
 log = structlog.get_logger()
 
-GIVES_UP = os.EX_TEMPFAIL
+EXIT_RESTART = os.EX_TEMPFAIL
 """Exit code 75 of a process that ends because it has shown no sign of life: start it again."""
 
 LONGEST_SEEN = 2.0  # looks; what passed between two of them beyond that was not seen
@@ -31,7 +31,7 @@ BEHIND_WATCHES = 5.0  # seconds; a `Watch` needs the lock, and ends a process wi
 STDERR = 2  # the descriptor; Celery puts objects in the place of `sys.stderr`
 
 
-class Sign(Protocol):
+class HealthCheck(Protocol):
     """Something that a process shows as long as it gets on."""
 
     def look(self, passed: float) -> str | None:
@@ -39,10 +39,10 @@ class Sign(Protocol):
         ...
 
 
-class Watch:
+class Watchdog:
     """Looks at a sign every so many seconds, and says so once if it fails."""
 
-    def __init__(self, sign: Sign, *, every: float, ends: Callable[[str], None]) -> None:
+    def __init__(self, sign: HealthCheck, *, every: float, ends: Callable[[str], None]) -> None:
         self._sign = sign
         self._every = every
         self._ends = ends
@@ -111,7 +111,7 @@ class LockWatchdog:
 
 
 @dataclass
-class Beat:
+class Heartbeat:
     """The sign of a loop that calls `beat` wherever it gets on."""
 
     what: str
@@ -129,7 +129,7 @@ class Beat:
 
 
 @dataclass
-class Ear:
+class BrokerHealthCheck:
     """The sign of a process that receives: what it sends to itself through the broker comes back.
 
     A broker that takes nothing is away, which is no deafness; a process that is full rightly receives nothing.
@@ -160,7 +160,7 @@ class Ear:
         return None
 
 
-def give_up(reason: str, give_back: Callable[[], None], within: float) -> None:
+def exit_for_restart(reason: str, give_back: Callable[[], None], within: float) -> None:
     """End this process at once, after it has given back its work or `within` seconds.
 
     Nothing else is waited for: whatever has brought the process to a standstill would do the same to its end.
@@ -172,4 +172,4 @@ def give_up(reason: str, give_back: Callable[[], None], within: float) -> None:
     logging.shutdown()
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(GIVES_UP)
+    os._exit(EXIT_RESTART)

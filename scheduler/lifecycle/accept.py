@@ -14,26 +14,26 @@ from canvas.errors import Conflict, NotFound
 from canvas.state.checkpoint import run_to_json
 from canvas.state.run_state import RunState, RunStatus
 from scheduler.coordinator.coordinator import Coordinator
-from scheduler.coordinator.form_answers import Answered, going_on, taken_apart
+from scheduler.coordinator.form_answers import ParsedAnswers, parse_answers, retry_budget_stopped
 from scheduler.coordinator.run_start import Request, turn_globals
 from scheduler.lifecycle import external_keys
 from store.agents import conversation_runs, conversations, versions
 from store.db.transaction import Transaction
 from store.primitives.ids import new_id
 from store.runs import external_ids, reports, run_rows, values
-from store.runs.decisions import Applied
+from store.runs.decisions import AppliedDecision
 from store.runs.external_ids import External
 from store.tenants import budgets, idempotency
-from store.tenants.budgets import Written
+from store.tenants.budgets import BudgetLimits
 
 ON_BUSY = ("refuse", "enqueue", "interrupt")
 
 
-class NotWaiting(Conflict):
+class RunNotWaiting(Conflict):
     """Somebody wants to answer a run that does not ask."""
 
 
-class WaitsNow(Exception):
+class RunIsWaiting(Exception):
     """The run that keeps a conversation busy has come to ask: the turn that would start another is its answer."""
 
 
@@ -79,7 +79,7 @@ class Started:
         }
 
     @staticmethod
-    def from_first(first: idempotency.First) -> "Started | None":
+    def from_first(first: idempotency.FirstResponse) -> "Started | None":
         """What the first request with a key was told; None for one that started no run of ours."""
         told = first.reply
         if first.run_id is None or told is None:
@@ -90,7 +90,7 @@ class Started:
 
 def accept(
     coordinator: Coordinator, tx: Transaction, start: Start, *, is_new: bool = False
-) -> tuple[Started, Applied | None, Sequence[UUID]]:
+) -> tuple[Started, AppliedDecision | None, Sequence[UUID]]:
     """Start a run: what its caller is told, what was written, and the runs it interrupts.
 
     `is_new`: its id was chosen just now, so there is no such run. Raises Conflict if its conversation is busy and that
@@ -102,16 +102,16 @@ def accept(
         started = replace(started, run_id=new_id())  # another tenant, or this one, has a run of that id
     first = first_of(tx, start.tenant_id, start.external, start.idempotency, started)
     if first is None and not is_new and run_rows.tenant_of(tx, started.run_id) is not None:
-        first = idempotency.First(started.run_id, None)
+        first = idempotency.FirstResponse(started.run_id, None)
     if first is not None:
-        return repeated(tx, start.tenant_id, first), None, ()
+        return replay_first_response(tx, start.tenant_id, first), None, ()
     versions.hold(tx, start.tenant_id, start.canvas_id, start.version_id)  # before the conversation: order of locks
     conversation = _conversation(tx, start, started.conversation_id)
     busy: UUID | None = conversation["active_run"]
     if busy is not None:
         _check_busy(tx, start, busy)
     is_interrupt = busy is not None and start.on_busy == "interrupt"
-    superseded = conversation_runs.not_over(tx, started.conversation_id) if is_interrupt else ()
+    superseded = conversation_runs.open_runs(tx, started.conversation_id) if is_interrupt else ()
     row = _create(coordinator, tx, start, started, is_interrupt=is_interrupt)
     bus = coordinator.dispatch.bus
     if start.external is not None:
@@ -149,7 +149,7 @@ def _create(
         },
         has_budget=bool(start.budget),
     )
-    budgets.put(tx, start.tenant_id, Written("run", started.run_id, start.budget), is_asked=True)
+    budgets.put(tx, start.tenant_id, BudgetLimits("run", started.run_id, start.budget), is_asked=True)
     return created
 
 
@@ -171,7 +171,7 @@ def _conversation(tx: Transaction, start: Start, conversation_id: UUID) -> Mappi
         conversation_id=conversation_id,
         token_id=start.token_id,
     )
-    conversation_runs.said_before(tx, conversation_id, start.said_before)
+    conversation_runs.import_history(tx, conversation_id, start.said_before)
     return {"active_run": None, "last_run": None, "has_queue": False, "messages": len(start.said_before)}
 
 
@@ -180,13 +180,13 @@ def _check_busy(tx: Transaction, start: Start, active: UUID) -> None:
     row = run_rows.read(tx, start.tenant_id, active)
     status = row["status"] if row is not None else ""
     if status == RunStatus.WAITING:
-        raise WaitsNow
+        raise RunIsWaiting
     if start.on_busy == "refuse":
         session = start.conversation_id.hex if start.conversation_id is not None else ""
         raise Conflict("This agent session is already running.", session_id=session, run_id=active.hex, status=status)
 
 
-def repeated(tx: Transaction, tenant_id: UUID, first: idempotency.First) -> Started:
+def replay_first_response(tx: Transaction, tenant_id: UUID, first: idempotency.FirstResponse) -> Started:
     """What the first request was told; for one that named its run's id, what the run's row tells."""
     told = Started.from_first(first)
     if told is not None:
@@ -198,14 +198,14 @@ def repeated(tx: Transaction, tenant_id: UUID, first: idempotency.First) -> Star
     return Started(run_id, row["conversation_id"], row["message_id"], 0, repeated=True)
 
 
-def answer(
+def answer_forms(
     coordinator: Coordinator,
     tx: Transaction,
     row: Mapping[str, Any],
     request: Request,
     started: Started,
     budget: Mapping[str, int] | None = None,
-) -> Applied:
+) -> AppliedDecision:
     """The conversation's next turn goes to a locked run that waits.
 
     `budget`: limits that the run has from now on. With them, or where nothing at all is said, the nodes go on that a
@@ -213,17 +213,17 @@ def answer(
     """
     run_id, conversation_id = row["id"], row["conversation_id"]
     canvas = coordinator.versions.canvas(tx, row["version_id"])
-    answered = taken_apart(canvas, row["state"]["forms"], request.inputs, request.query)
+    answered = parse_answers(canvas, row["state"]["forms"], request.inputs, request.query)
     if budget:
-        budgets.put(tx, row["tenant_id"], Written("run", run_id, budget))
-        budgets.mark(tx, row["tenant_id"], run_id)
+        budgets.put(tx, row["tenant_id"], BudgetLimits("run", run_id, budget))
+        budgets.flag_run(tx, row["tenant_id"], run_id)
     if budget or (not request.inputs and not request.query):
-        answered = going_on(answered, row["state"]["forms"])
+        answered = retry_budget_stopped(answered, row["state"]["forms"])
     answers = _answers(answered, request)
     conversation = conversation_runs.lock(tx, row["tenant_id"], conversation_id)
     if conversation is None:
         raise NotFound("Session not found!", session_id=conversation_id.hex)  # deleted; its run is being cancelled
-    number = conversation_runs.user_said(tx, conversation, conversation_id, run_id, request.query)
+    number = conversation_runs.append_user_message(tx, conversation, conversation_id, run_id, request.query)
     run_rows.next_turn(
         tx,
         run_id,
@@ -261,7 +261,7 @@ def first_of(
     external: External | None,
     key: tuple[str, str, bytes] | None,
     started: Started,
-) -> idempotency.First | None:
+) -> idempotency.FirstResponse | None:
     """The first request with this external id or idempotency key; None if both now stand for this start.
 
     An external id that comes with the key of an earlier request leads to the run of that request.
@@ -269,21 +269,21 @@ def first_of(
     if external is not None:
         earlier = external_ids.claim(tx, tenant_id, external, started.run_id)
         if earlier is not None:
-            return idempotency.First(earlier, None)
-    first = claimed(tx, tenant_id, key, started)
+            return idempotency.FirstResponse(earlier, None)
+    first = claim_idempotency_key(tx, tenant_id, key, started)
     if first is not None and first.run_id is not None and external is not None:
         external_ids.point(tx, tenant_id, external, first.run_id)
     return first
 
 
-def claimed(
+def claim_idempotency_key(
     tx: Transaction, tenant_id: UUID, key: tuple[str, str, bytes] | None, started: Started
-) -> idempotency.First | None:
+) -> idempotency.FirstResponse | None:
     """The first request with this idempotency key; None if there is no key, or it now stands for this start."""
     return idempotency.claim(tx, tenant_id, *key, started.run_id, started.to_json()) if key is not None else None
 
 
-def _answers(answered: Answered, request: Request) -> Mapping[str, Any] | None:
+def _answers(answered: ParsedAnswers, request: Request) -> Mapping[str, Any] | None:
     """The answers of a turn: its inputs, or its query where exactly one field is open; None if it has neither.
 
     What waits and has no fields (an Answer) is answered by any query, and takes it from the request itself.

@@ -14,7 +14,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from scheduler.messaging.redis_bus import Bus, external_keys, run_keys
 from store.db.database import Database
-from store.db.transaction import Behind, Transaction
+from store.db.transaction import AfterCommitQuery, Transaction
 from store.runs import external_ids
 
 log = structlog.get_logger()
@@ -43,7 +43,7 @@ class Names:
     def __init__(self, tx: Transaction, row: Any, database: Database, bus: Bus) -> None:
         self._run_id: UUID = row["id"]
         self._text: str | None = row["external_id"]
-        self._behind: Behind = tx.behind_commit(external_ids.KEYS_OF_RUN, run_id=row["id"])
+        self._behind: AfterCommitQuery = tx.behind_commit(external_ids.KEYS_OF_RUN, run_id=row["id"])
         self._database = database
         self._bus = bus
 

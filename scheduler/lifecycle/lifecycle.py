@@ -18,21 +18,31 @@ from canvas.budget import EXCEEDED, SECONDS, out_of_time
 from canvas.errors import InvalidRequest, NotFound
 from canvas.routing.form_expiry import reason_of_expiry
 from canvas.state.run_state import RunStatus
-from scheduler.coordinator.coordinator import Coordinator, is_contradiction
+from scheduler.coordinator.coordinator import Coordinator, is_invariant_violation
 from scheduler.coordinator.run_start import Request
 from scheduler.lifecycle import external_keys
-from scheduler.lifecycle.accept import ON_BUSY, NotWaiting, Start, Started, WaitsNow, accept, answer, first_of, repeated
+from scheduler.lifecycle.accept import (
+    ON_BUSY,
+    RunIsWaiting,
+    RunNotWaiting,
+    Start,
+    Started,
+    accept,
+    answer_forms,
+    first_of,
+    replay_first_response,
+)
 from store.agents import conversation_runs, conversations, versions
 from store.agents.versions import VersionGone
 from store.db.transaction import Transaction
-from store.primitives.db_errors import may_be_repeated
+from store.primitives.db_errors import is_retryable
 from store.primitives.ids import new_id
 from store.runs import run_rows
-from store.runs.decisions import Applied
+from store.runs.decisions import AppliedDecision
 from store.runs.external_ids import External
-from store.tables.budgets import EACH
+from store.tables.budgets import DEFAULT_SCOPE_ID
 from store.tenants import budgets
-from store.tenants.budgets import Written
+from store.tenants.budgets import BudgetLimits
 
 T = TypeVar("T")
 
@@ -68,7 +78,7 @@ class Lifecycle:
                     )
                 started, applied, superseded = self._carry_out_start(start, is_new=is_new)
                 break
-            except (NotWaiting, WaitsNow):
+            except (RunNotWaiting, RunIsWaiting):
                 continue  # somebody else has answered meanwhile, or the run has just come to ask
         if applied is not None:
             self.coordinator.dispatch.flush(applied)
@@ -95,18 +105,20 @@ class Lifecycle:
         Raises Conflict if the run does not wait, NotFound for another tenant's.
         """
 
-        def resume(tx: Transaction) -> tuple[Started, Applied | None]:
+        def resume(tx: Transaction) -> tuple[Started, AppliedDecision | None]:
             row = self._locked(tx, tenant_id, run_id)
             started = Started(run_id, row["conversation_id"], new_id(), row["last_event"], resumed=True)
             first = first_of(tx, tenant_id, external, idempotency, started)
             if first is not None:
-                return repeated(tx, tenant_id, first), None
+                return replay_first_response(tx, tenant_id, first), None
             if row["status"] != RunStatus.WAITING:
-                raise NotWaiting(f"Run {run_id} does not wait for input; it is {row['status']}.", status=row["status"])
+                raise RunNotWaiting(
+                    f"Run {run_id} does not wait for input; it is {row['status']}.", status=row["status"]
+                )
             if external is not None:  # before the commit: keys that are set later count
                 external_keys.forget(tx, self.coordinator.dispatch.bus, [external.text], run_id)
             try:
-                return started, answer(self.coordinator, tx, row, request, started, budget)
+                return started, answer_forms(self.coordinator, tx, row, request, started, budget)
             except VersionGone as gone:  # the turn is accepted, and ends with the reason
                 return started, self.coordinator.end_without_version(tx, row, gone)
 
@@ -119,17 +131,17 @@ class Lifecycle:
         """
         bus = self.coordinator.dispatch.bus
 
-        def cancel(tx: Transaction) -> tuple[tuple[RunStatus, UUID], Applied | None]:
+        def cancel(tx: Transaction) -> tuple[tuple[RunStatus, UUID], AppliedDecision | None]:
             row = self._locked(tx, tenant_id, run_id)
             status, conversation_id = RunStatus(row["status"]), row["conversation_id"]
             if status.is_over:
                 return (status, conversation_id), None
             if row["asked"] == "cancel":  # the call may have been lost
-                return (status, conversation_id), Applied(run_id, calls_off=True)
+                return (status, conversation_id), AppliedDecision(run_id, calls_off=True)
             applied = self.coordinator.cancel(tx, row)
             return (RunStatus.CANCELLED if applied.is_over else RunStatus.STOPPING, conversation_id), applied
 
-        def end(tx: Transaction, problem: Exception) -> tuple[tuple[RunStatus, UUID], Applied | None]:
+        def end(tx: Transaction, problem: Exception) -> tuple[tuple[RunStatus, UUID], AppliedDecision | None]:
             row = self._locked(tx, tenant_id, run_id)
             status, conversation_id = RunStatus(row["status"]), row["conversation_id"]
             if status.is_over:
@@ -141,7 +153,7 @@ class Lifecycle:
         except RunNotFound:
             raise
         except Exception as error:  # whatever a bug of ours raises: a person who stops a run must be obeyed
-            if not is_contradiction(error):
+            if not is_invariant_violation(error):
                 raise
             problem = error
             status, stopping_in = self._holding(run_id, lambda tx: end(tx, problem))
@@ -155,7 +167,7 @@ class Lifecycle:
         """Stop everything of a session, also what is queued in it: those first, so that none of them begins."""
         with self.coordinator.database.transaction() as tx:
             conversations.get(tx, tenant_id, conversation_id)
-            open_runs = conversation_runs.not_over(tx, conversation_id)
+            open_runs = conversation_runs.open_runs(tx, conversation_id)
         for run_id in open_runs:
             self.cancel_run(tenant_id, run_id)
 
@@ -177,7 +189,7 @@ class Lifecycle:
         If the time was one that the canvas gives a form, the reason names both.
         """
 
-        def expire(tx: Transaction) -> tuple[None, Applied | None]:
+        def expire(tx: Transaction) -> tuple[None, AppliedDecision | None]:
             row = run_rows.lock(tx, run_id)
             if row is None or row["status"] != RunStatus.WAITING or row["expires_at"] > datetime.now(UTC):
                 return None, None  # it was answered meanwhile, and may ask anew
@@ -194,7 +206,7 @@ class Lifecycle:
     def end_in_time(self, run_id: UUID, limit_ms: int) -> None:
         """A run has taken longer than its budget of time allows: it fails, wherever it is."""
 
-        def end(tx: Transaction) -> tuple[None, Applied | None]:
+        def end(tx: Transaction) -> tuple[None, AppliedDecision | None]:
             row = run_rows.lock(tx, run_id)
             if row is None or row["status"] not in (RunStatus.RUNNING, RunStatus.WAITING):
                 return None, None
@@ -202,24 +214,24 @@ class Lifecycle:
 
         self._holding(run_id, end)
 
-    def set_budget(self, tenant_id: UUID, written: Written) -> None:
+    def set_budget(self, tenant_id: UUID, written: BudgetLimits) -> None:
         """Set limits. They count for runs that go on from their next calls of models.
 
         Raises NotFound for a run or session of another tenant, InvalidRequest for seconds of anything but runs.
         """
         if SECONDS in written.limits and written.scope != "run":
             raise InvalidRequest("Only runs have a limit of seconds.", field="budget.seconds")
-        is_one = written.scope_id not in (EACH, tenant_id)
+        is_one = written.scope_id not in (DEFAULT_SCOPE_ID, tenant_id)
         with self.coordinator.database.transaction() as tx:
             if is_one:
-                budgets.must_be_there(tx, tenant_id, written.scope, written.scope_id)
+                budgets.require_scope(tx, tenant_id, written.scope, written.scope_id)
             budgets.put(tx, tenant_id, written)
         with self.coordinator.database.transaction() as tx:
-            unmarked = budgets.unmarked(tx, tenant_id, written.scope_id if is_one else EACH)
+            unmarked = budgets.unflagged_runs(tx, tenant_id, written.scope_id if is_one else DEFAULT_SCOPE_ID)
         for run_id in unmarked:  # one by one: nobody holds two runs
-            self._holding(run_id, lambda tx, run_id=run_id: (budgets.mark(tx, tenant_id, run_id), None))
+            self._holding(run_id, lambda tx, run_id=run_id: (budgets.flag_run(tx, tenant_id, run_id), None))
 
-    def _holding(self, run_id: UUID, verb: Callable[[Transaction], tuple[T, Applied | None]]) -> T:
+    def _holding(self, run_id: UUID, verb: Callable[[Transaction], tuple[T, AppliedDecision | None]]) -> T:
         """Carry out a verb that holds a run; then tell others, and look."""
         try:
             result, applied = self.coordinator.database.carry_out(verb)
@@ -255,7 +267,7 @@ class Lifecycle:
             row = run_rows.read(tx, start.tenant_id, active)
         return active if row is not None and row["status"] == RunStatus.WAITING else None
 
-    def _carry_out_start(self, start: Start, *, is_new: bool) -> tuple[Started, Applied | None, Sequence[UUID]]:
+    def _carry_out_start(self, start: Start, *, is_new: bool) -> tuple[Started, AppliedDecision | None, Sequence[UUID]]:
         """The start, what it has written, and the runs it interrupts."""
         database = self.coordinator.database
         try:
@@ -265,6 +277,6 @@ class Lifecycle:
             # a connection that had died in the pool, and whether it is stored nobody knows. Either way: read it.
             if versions.is_gone(error):
                 raise VersionGone(versions.GONE, version_id=start.version_id.hex) from error
-            if not isinstance(error, IntegrityError) and not may_be_repeated(error):
+            if not isinstance(error, IntegrityError) and not is_retryable(error):
                 raise
             return database.carry_out(lambda tx: accept(self.coordinator, tx, start))

@@ -18,7 +18,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from canvas.document import json_checks
 from canvas.errors import ExecutorError, InvalidRequest
 from scheduler.lifecycle.lifecycle import Lifecycle
-from scheduler.lifecycle.start_options import check_options, check_size, start_for
+from scheduler.lifecycle.start_options import check_options, check_size, start_for_service
 from store.db.transaction import Transaction
 from store.primitives.db_errors import is_outage
 from store.runs import external_ids, refused_starts
@@ -106,7 +106,7 @@ def carry_out(lifecycle: Lifecycle, message: Message, most_bytes: int) -> None:
         agent_id = _agent(message.ids["agent_id"])
         check_options(message.options)
         check_size(message.options, most_bytes)
-        start_for(lifecycle, sender.tenant_id, sender.external_id, agent_id, _without_nulls(message.options))
+        start_for_service(lifecycle, sender.tenant_id, sender.external_id, agent_id, _without_nulls(message.options))
     except InvalidRequest as error:
         _refuse(lifecycle, message, sender, error)
     except SQLAlchemyError as error:

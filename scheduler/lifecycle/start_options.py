@@ -47,7 +47,7 @@ ONLY_OVER_HTTP = ("custom_header", "cancel_on_disconnect")
 LATEST = "latest"  # a version: what was published last, the draft where nothing was
 
 
-def start_of(
+def parse_start(
     tx: Transaction,
     tenant_id: UUID,
     run_id: UUID | None,
@@ -77,7 +77,7 @@ def start_of(
     )
 
 
-def repeated(
+def find_first_response(
     tx: Transaction, tenant_id: UUID, canvas_id: UUID, options: Mapping[str, Any], route: str = ROUTE
 ) -> Started | None:
     """What the first request with the key of these options was told; None for a new key, or none.
@@ -89,7 +89,7 @@ def repeated(
     return Started.from_first(first) if first is not None else None
 
 
-def start_for(
+def start_for_service(
     lifecycle: Lifecycle, tenant_id: UUID, external_id: str, canvas_id: UUID, options: Mapping[str, Any]
 ) -> Started:
     """Start a run that its caller calls `external_id`. However often the caller asks for it, it is started once.
@@ -102,8 +102,8 @@ def start_for(
     with lifecycle.coordinator.database.transaction() as tx:
         first = external_ids.started_before(tx, tenant_id, external)
         if first is not None:
-            return accept.repeated(tx, tenant_id, idempotency.First(first, None))
-        by_key = repeated(tx, tenant_id, canvas_id, options)
+            return accept.replay_first_response(tx, tenant_id, idempotency.FirstResponse(first, None))
+        by_key = find_first_response(tx, tenant_id, canvas_id, options)
         if by_key is not None:  # under another id
             external_ids.claim(tx, tenant_id, external, by_key.run_id)
             return by_key
@@ -111,7 +111,7 @@ def start_for(
         if earlier is not None:
             return earlier
         run_id = external_ids.own_id(external_id, datetime.now(UTC))
-        start = start_of(tx, tenant_id, run_id, canvas_id, options)
+        start = parse_start(tx, tenant_id, run_id, canvas_id, options)
     return lifecycle.start_run(replace(start, external=external))
 
 
@@ -122,7 +122,7 @@ def _of_the_release_before(
     if external_ids.uuid_of(external_id) is None or "idempotency_key" in options:
         return None
     key = f"run {external_ids.key_of(external_id)}"
-    return repeated(tx, tenant_id, canvas_id, {"idempotency_key": key, **options})
+    return find_first_response(tx, tenant_id, canvas_id, {"idempotency_key": key, **options})
 
 
 def check_options(options: Mapping[str, Any]) -> None:
@@ -174,7 +174,7 @@ def _storable(options: Mapping[str, Any]) -> dict[str, Any]:
 
 def _key(canvas_id: UUID, options: Mapping[str, Any], route: str) -> tuple[str, str, bytes] | None:
     key = options.get("idempotency_key")
-    return (route, idempotency.checked(key), _digest(canvas_id, options)) if key is not None else None
+    return (route, idempotency.validate_key(key), _digest(canvas_id, options)) if key is not None else None
 
 
 def _digest(canvas_id: UUID, options: Mapping[str, Any]) -> bytes:

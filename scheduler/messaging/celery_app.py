@@ -12,7 +12,7 @@ from celery import Celery
 from kombu.entity import Exchange, Queue
 from kombu.transport import TRANSPORT_ALIASES
 
-Room = Callable[[Callable[[], object]], int]
+Capacity = Callable[[Callable[[], object]], int]
 """How many more hints a process takes. For none, what it is given is called once there may be room."""
 
 RUNS = "runs"
@@ -22,7 +22,7 @@ EXECUTE = "worker.execute"
 CANARY = "worker.canary"
 INGEST = "worker.ingest"
 EXTRACT = "worker.extract"
-ALIVE = "easel.alive"  # of each process to itself; scheduler/health/broker_probe.py
+SELF_PROBE = "easel.alive"  # of each process to itself; scheduler/health/broker_probe.py
 OWN_QUEUE = "alive."  # how the name of the queue begins in which it is
 ADVANCE = "scheduler.advance"
 START = "scheduler.start"
@@ -34,7 +34,7 @@ VERIFIED = {
 }  # kombu itself would verify nothing; scheduler/messaging/amqp_transport.py: amqps
 VISIBILITY_TIMEOUT = 6 * 3600  # seconds; a message that is delivered twice claims nothing
 PUBLISHED_WITHIN = 0.5  # seconds, tried twice; who sends must not wait for a silent broker: the row is its own outbox
-RECONNECTS_EVERY = 1.0  # seconds, for ever; Celery itself waits longer and longer, and gives up after a while
+RECONNECT_INTERVAL = 1.0  # seconds, for ever; Celery itself waits longer and longer, and gives up after a while
 
 
 class _App(Celery):
@@ -48,12 +48,12 @@ class _App(Celery):
 
     def connection_for_read(self, url: str | None = None, **given: Any) -> Any:
         connection = super().connection_for_read(url, **given)
-        again = {"interval_start": RECONNECTS_EVERY, "interval_step": 0, "interval_max": RECONNECTS_EVERY}
+        again = {"interval_start": RECONNECT_INTERVAL, "interval_step": 0, "interval_max": RECONNECT_INTERVAL}
         connection.ensure_connection = partial(connection.ensure_connection, **again)
         return connection
 
 
-def make_app(broker_url: str, *, publishers: int = 8, room: Room | None = None) -> Celery:
+def make_app(broker_url: str, *, publishers: int = 8, room: Capacity | None = None) -> Celery:
     """A Celery app on this broker. Redis or RabbitMQ: the URL decides.
 
     `room`: how many hints its worker takes, beside what Celery itself allows; asked of Redis only.
@@ -105,7 +105,7 @@ def _is_amqp(url: str) -> bool:
     return url.startswith(("amqp", "pyamqp"))
 
 
-def _transport(is_amqp: bool, room: Room | None) -> dict[str, Any]:
+def _transport(is_amqp: bool, room: Capacity | None) -> dict[str, Any]:
     if is_amqp:
         return {"confirm_publish": True}
     return {

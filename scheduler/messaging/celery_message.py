@@ -16,7 +16,7 @@ import orjson
 _EMBEDDED = {"callbacks": None, "errbacks": None, "chain": None, "chord": None}
 
 
-def headers_of(task: str, args: tuple[str, ...], shadow: str | None = None) -> dict[str, Any]:
+def task_headers(task: str, args: tuple[str, ...], shadow: str | None = None) -> dict[str, Any]:
     """What a message says of its task; `shadow` is what Flower calls it."""
     task_id = str(uuid4())
     return {
@@ -42,14 +42,14 @@ def headers_of(task: str, args: tuple[str, ...], shadow: str | None = None) -> d
     }
 
 
-def body_of(args: tuple[str, ...]) -> tuple[Any, ...]:
+def task_body(args: tuple[str, ...]) -> tuple[Any, ...]:
     """What a message gives its task."""
     return args, {}, _EMBEDDED
 
 
-def envelope(task: str, args: tuple[str, ...], queue: str, shadow: str | None = None) -> bytes:
+def encode_message(task: str, args: tuple[str, ...], queue: str, shadow: str | None = None) -> bytes:
     """A message that asks for a task."""
-    headers = headers_of(task, args, shadow)
+    headers = task_headers(task, args, shadow)
     properties = {
         "correlation_id": headers["id"],
         "reply_to": "",
@@ -61,7 +61,7 @@ def envelope(task: str, args: tuple[str, ...], queue: str, shadow: str | None = 
     }
     return orjson.dumps(
         {
-            "body": b64encode(orjson.dumps(body_of(args))).decode(),
+            "body": b64encode(orjson.dumps(task_body(args))).decode(),
             "content-encoding": "utf-8",
             "content-type": "application/json",
             "headers": headers,

@@ -11,7 +11,7 @@ ANSWERS_WITHIN = 0.5  # seconds; a server that is there answers in a few millise
 ASKED_AGAIN_AFTER = 1.0  # seconds
 
 
-class Silence:
+class CircuitBreaker:
     """Whether a server has kept silent of late."""
 
     def __init__(self, lasts: float = ASKED_AGAIN_AFTER) -> None:

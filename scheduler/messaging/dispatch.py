@@ -15,13 +15,13 @@ from celery.signals import after_task_publish, before_task_publish
 from kombu.exceptions import KombuError, OperationalError
 
 from scheduler.messaging.celery_app import ADVANCE, CANARY, EXECUTE, EXTRACT, INGEST, NODES, RUNS
-from scheduler.messaging.celery_message import envelope
-from scheduler.messaging.circuit_breaker import Silence
-from scheduler.messaging.event_notifier import Echo
+from scheduler.messaging.celery_message import encode_message
+from scheduler.messaging.circuit_breaker import CircuitBreaker
+from scheduler.messaging.event_notifier import EventNotification
 from scheduler.messaging.redis_bus import Bus
-from scheduler.metrics import Counters
-from store.runs.decisions import Applied
-from store.runs.new_activations import Hint
+from scheduler.metrics import Metrics
+from store.runs.decisions import AppliedDecision
+from store.runs.new_activations import TaskMessage
 
 log = structlog.get_logger()
 
@@ -43,7 +43,7 @@ class Dispatch:
         self,
         app: Celery,
         bus: Bus,
-        counters: Counters | None = None,
+        counters: Metrics | None = None,
         *,
         is_broker: bool = False,
         is_straight: bool = False,
@@ -52,15 +52,15 @@ class Dispatch:
         self.bus = bus
         self._is_broker = is_broker
         self._is_straight = is_straight
-        self.counters = counters or Counters()
-        self._silence = Silence()
+        self.counters = counters or Metrics()
+        self._silence = CircuitBreaker()
 
-    def flush(self, applied: Applied) -> None:
+    def flush(self, applied: AppliedDecision) -> None:
         """Send a fold's hints and echo its events; first of all the call to stop, for somebody pays for each word."""
         if applied.calls_off:
             self.bus.call_off(applied.run_id)
         last = applied.events[-1][0] if applied.events else None
-        echo = Echo(applied.run_id, last, applied.is_over) if last is not None else None
+        echo = EventNotification(applied.run_id, last, applied.is_over) if last is not None else None
         self.hint([*applied.hints, *applied.promoted()], echo)
         if applied.is_over:
             self.counters.run(applied.status)
@@ -71,7 +71,7 @@ class Dispatch:
         if applied.next_run is not None:
             self.advance(applied.next_run)
 
-    def hint(self, hints: Sequence[Hint], echo: Echo | None = None) -> None:
+    def hint(self, hints: Sequence[TaskMessage], echo: EventNotification | None = None) -> None:
         """Tell workers that activations are ready, and listeners what is stored."""
         if hints and not self._silence.holds():
             if self._goes_straight():
@@ -106,8 +106,8 @@ class Dispatch:
         """Whether hints go into the broker's list as we write them: not if tracers watch Celery send."""
         return self._is_straight and not (before_task_publish.receivers or after_task_publish.receivers)
 
-    def _put(self, hints: Sequence[Hint], echo: Echo | None) -> None:
-        messages = [envelope(EXECUTE, ids, NODES, shadow) for ids, shadow in map(_told, hints)]
+    def _put(self, hints: Sequence[TaskMessage], echo: EventNotification | None) -> None:
+        messages = [encode_message(EXECUTE, ids, NODES, shadow) for ids, shadow in map(_told, hints)]
         try:
             self.bus.deliver(NODES, messages, echo)
         except redis.RedisError as error:
@@ -115,7 +115,7 @@ class Dispatch:
         else:
             self._silence.ends()
 
-    def _send_each(self, hints: Sequence[Hint]) -> None:
+    def _send_each(self, hints: Sequence[TaskMessage]) -> None:
         try:
             with self._app.producer_or_acquire() as producer:
                 for ids, shadow in map(_told, hints):
@@ -135,7 +135,7 @@ class Dispatch:
         else:
             self._silence.ends()
 
-    def _failed(self, hints: Sequence[Hint], error: Exception) -> None:
+    def _failed(self, hints: Sequence[TaskMessage], error: Exception) -> None:
         self._silence.begins()
         log.warning("hints_not_sent", hints=len(hints), error=str(error))
 
@@ -148,12 +148,12 @@ class Dispatch:
             self._silence.begins()
 
 
-def _told(hint: Hint) -> tuple[tuple[str, str], str]:
+def _told(hint: TaskMessage) -> tuple[tuple[str, str], str]:
     """What a worker needs of a hint, and what Flower shows of it."""
-    return (str(hint.run_id), str(hint.activation_id)), shown_as(hint.component)
+    return (str(hint.run_id), str(hint.activation_id)), flower_task_name(hint.component)
 
 
-def shown_as(component: str) -> str:
+def flower_task_name(component: str) -> str:
     """What Flower calls the task of a node."""
     return f"node:{component}"
 

@@ -20,7 +20,7 @@ LAST_ONES = 1.0  # seconds that a process that goes down has for what is left
 
 
 @dataclass(frozen=True, slots=True)
-class Echo:
+class EventNotification:
     """What listeners are told of a run: its events up to `number` are stored."""
 
     run_id: UUID
@@ -32,26 +32,26 @@ class Echo:
         """The message."""
         return orjson.dumps({"n": self.number, "over": self.is_over})
 
-    def after(self, earlier: "Echo | None") -> "Echo":
+    def after(self, earlier: "EventNotification | None") -> "EventNotification":
         """Both in one."""
         if earlier is None:
             return self
-        return Echo(self.run_id, max(self.number, earlier.number), self.is_over or earlier.is_over)
+        return EventNotification(self.run_id, max(self.number, earlier.number), self.is_over or earlier.is_over)
 
 
-class Echoes:
+class EventNotifier:
     """What is to be echoed, by run. `send` is called with all that is there, by one thread."""
 
-    def __init__(self, send: Callable[[Sequence[Echo]], object]) -> None:
+    def __init__(self, send: Callable[[Sequence[EventNotification]], object]) -> None:
         self._send = send
-        self._waiting: dict[UUID, Echo] = {}
+        self._waiting: dict[UUID, EventNotification] = {}
         self._lock = threading.Lock()
         self._some = threading.Event()
         self._hurry = threading.Event()
         self._is_closed = False
         self._thread: threading.Thread | None = None
 
-    def put(self, echo: Echo) -> None:
+    def put(self, echo: EventNotification) -> None:
         """Have something echoed, soon."""
         with self._lock:
             self._waiting[echo.run_id] = echo.after(self._waiting.get(echo.run_id))
@@ -87,7 +87,7 @@ class Echoes:
                 return
             self._hurry.wait(EVERY - (time.monotonic() - began))
 
-    def _try(self, echoes: Sequence[Echo]) -> None:
+    def _try(self, echoes: Sequence[EventNotification]) -> None:
         try:
             self._send(echoes)
         except Exception:  # this thread is the only one there is: without it nothing would be echoed any more

@@ -20,8 +20,8 @@ import structlog
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from scheduler.messaging.circuit_breaker import ANSWERS_WITHIN, Silence
-from scheduler.messaging.event_notifier import Echo, Echoes
+from scheduler.messaging.circuit_breaker import ANSWERS_WITHIN, CircuitBreaker
+from scheduler.messaging.event_notifier import EventNotification, EventNotifier
 from store.runs.external_ids import uuid_of
 
 log = structlog.get_logger()
@@ -29,11 +29,11 @@ log = structlog.get_logger()
 T = TypeVar("T")
 
 CALL_OFF = "easel:call-off"
-MARK = "easel:here"
+FLUSH_MARKER = "easel:here"
 TRACE_KEPT = 600  # seconds
 ASKED_AT_ONCE = 500  # runs whose keys one command asks for, so that Redis has time for others in between
 PROVES_ITSELF_EVERY = 0.5  # seconds between two signs of life that a subscription asks for
-DEAF_AFTER = 2.0  # seconds without any; a socket whose other end has gone says nothing, and no error either
+SUBSCRIPTION_TIMEOUT = 2.0  # seconds without any; a socket whose other end has gone says nothing, and no error either
 
 AT_ONCE = 500  # messages that one command puts into a queue, so that it is answered in time
 MOST_WAITING = 5000  # pieces of a process; what speakers have to say beyond that is read in their rows
@@ -103,16 +103,16 @@ class Bus:
         self._redis: redis.Redis = redis.Redis.from_url(
             url, **_REACH, health_check_interval=10, retry=Retry(NoBackoff(), 1, supported_errors=_CLOSED)
         )
-        self._silence = Silence()
+        self._silence = CircuitBreaker()
         self._is_marked = False
-        self._echoes = Echoes(lambda echoes: self._ask(lambda: self._publish(echoes)))
+        self._echoes = EventNotifier(lambda echoes: self._ask(lambda: self._publish(echoes)))
         self._echoing = self._redis.connection_pool.make_connection()  # its thread's own
 
     def echo(self, run_id: UUID, number: int, *, is_over: bool = False) -> None:
         """Tell listeners that events up to `number` are stored; soon, and without waiting for Redis."""
-        self._echoes.put(Echo(run_id, number, is_over))
+        self._echoes.put(EventNotification(run_id, number, is_over))
 
-    def deliver(self, queue: str, messages: Sequence[bytes], echo: Echo | None = None) -> None:
+    def deliver(self, queue: str, messages: Sequence[bytes], echo: EventNotification | None = None) -> None:
         """Put messages into a queue, if this Redis is the broker as well, and echo an event: one round trip.
 
         Raises redis.RedisError if it does not take them; the sender of messages has a silence of his own.
@@ -185,7 +185,7 @@ class Bus:
 
     def has_forgotten(self) -> bool:
         """Whether Redis has been emptied since this was asked last; False if that was never, or it cannot tell."""
-        answer: Any = self._ask(lambda: (self._redis.set(MARK, "here", get=True),))
+        answer: Any = self._ask(lambda: (self._redis.set(FLUSH_MARKER, "here", get=True),))
         if answer is None:
             return False
         was_marked, self._is_marked = self._is_marked, True
@@ -207,8 +207,8 @@ class Bus:
                 if message is not None:
                     heard = now
                     is_subscribed = is_subscribed or message["type"] == "subscribe"
-                elif now - heard > DEAF_AFTER:
-                    raise redis.TimeoutError(f"Redis was not heard of for {DEAF_AFTER:g} s.")
+                elif now - heard > SUBSCRIPTION_TIMEOUT:
+                    raise redis.TimeoutError(f"Redis was not heard of for {SUBSCRIPTION_TIMEOUT:g} s.")
                 if now - asked > PROVES_ITSELF_EVERY:
                     asked = now
                     subscription.ping()
@@ -226,7 +226,7 @@ class Bus:
         self._echoing.disconnect()
         self._redis.close()
 
-    def _publish(self, echoes: Sequence[Echo]) -> None:
+    def _publish(self, echoes: Sequence[EventNotification]) -> None:
         """Publish in one round trip. On a bare connection: a client's command costs more than Redis takes for it."""
         commands = [("PUBLISH", channel(echo.run_id), echo.said) for echo in echoes]
         try:
@@ -258,7 +258,7 @@ class Bus:
         return said
 
 
-def on_a_loop(url: str, **options: Any) -> redis.asyncio.Redis:
+def async_redis(url: str, **options: Any) -> redis.asyncio.Redis:
     """A client for an event loop, which gives up as soon as the bus does."""
     again = redis.asyncio.retry.Retry(NoBackoff(), 1, supported_errors=_CLOSED)
     return redis.asyncio.Redis.from_url(url, **_REACH, retry=again, **options)
@@ -275,7 +275,7 @@ class _Batch:
     gone: "asyncio.Future[None]" = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
 
-class Pieces:
+class TextDeltaPublisher:
     """A worker's way to listeners: pieces of speech, from its event loop. What is lost lies in its turn's row.
 
     Speakers do not wait: what they send while one batch is on its way goes out as the next, in one round trip.
@@ -286,7 +286,7 @@ class Pieces:
             url, **{**_REACH, "socket_timeout": None}, retry=redis.asyncio.retry.Retry(NoBackoff(), 0)
         )  # a batch has its time as a whole; one for each answer would cost a task each
         self._connection = self._pool.make_connection()
-        self._silence = Silence()
+        self._silence = CircuitBreaker()
         self._batch: _Batch | None = None  # the one to come
         self._sending: asyncio.Task[None] | None = None
 

@@ -27,7 +27,7 @@ from kombu.transport import redis, virtual
 from kombu.utils.encoding import bytes_to_str
 from kombu.utils.json import loads
 
-from scheduler.messaging.celery_app import Room
+from scheduler.messaging.celery_app import Capacity
 from scheduler.messaging.malformed_messages import FIRST_BYTES, is_of_broker, not_understood
 
 MOST_AT_ONCE = 16  # hints that one command takes; what others cannot have meanwhile
@@ -84,7 +84,7 @@ class Channel(redis.Channel):
     QoS = QoS
     hint_queues: tuple[str, ...] = ()  # a transport option
     own_queues: tuple[str, ...] = ()  # likewise: how queues begin that a process fills for itself
-    room: Room | None = None  # likewise: how many hints to take; worker/fastpath/admission.py
+    room: Capacity | None = None  # likewise: how many hints to take; worker/fastpath/admission.py
     from_transport_options = (*redis.Channel.from_transport_options, "hint_queues", "own_queues", "room")
     _will_look = False  # for room
     _asking: Any = None

@@ -23,7 +23,7 @@ from scheduler.messaging.redis_bus import channel
 
 log = structlog.get_logger()
 
-Heard: TypeAlias = dict[str, Any]
+Notification: TypeAlias = dict[str, Any]
 """{"n": last event, "over": bool}, {"t": turn, "ep": epoch, "o": offset, "x": text}, or {}: something was missed."""
 
 ROOM = 1000  # messages a listener may be behind
@@ -38,11 +38,11 @@ class Subscription:
     """One listener's messages of one run."""
 
     run_id: UUID
-    _messages: "deque[Heard]" = field(default_factory=deque["Heard"])
+    _messages: "deque[Notification]" = field(default_factory=deque["Notification"])
     _has_missed: bool = False
     _waiting: "asyncio.Future[None] | None" = None
 
-    def hand(self, message: Heard) -> None:
+    def hand(self, message: Notification) -> None:
         """Give the listener a message; one that is too far behind is told that it missed some."""
         if len(self._messages) < ROOM:
             self._messages.append(message)
@@ -51,7 +51,7 @@ class Subscription:
         if self._waiting is not None:
             _wake(self._waiting)
 
-    async def get(self, timeout: float) -> Heard | None:
+    async def get(self, timeout: float) -> Notification | None:
         """The next message, or None after `timeout` seconds."""
         if not self._messages and not self._has_missed:
             loop = asyncio.get_running_loop()
@@ -64,7 +64,7 @@ class Subscription:
                 self._waiting = None
         return self.at_once()
 
-    def at_once(self) -> Heard | None:
+    def at_once(self) -> Notification | None:
         """The next message, if there is one already."""
         if self._messages:
             return self._messages.popleft()
@@ -79,7 +79,7 @@ def _wake(waiting: "asyncio.Future[None]") -> None:
         waiting.set_result(None)
 
 
-class Listening:
+class EventSubscriptions:
     """A process's ear. All of it lives on one event loop."""
 
     def __init__(self, url: str) -> None:

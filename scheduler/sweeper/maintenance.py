@@ -50,13 +50,13 @@ def keep_house_alone(database: Database, now: datetime, keeping: Retention | Non
     if claimed_at is None:
         return False
     try:
-        keep_house(database, now, keeping)
+        run_maintenance(database, now, keeping)
     finally:
         _tried(lambda: _in_transaction(database, lambda tx: queue_probes.release_house(tx, claimed_at)), None)
     return True
 
 
-def keep_house(database: Database, now: datetime, keeping: Retention | None = None) -> None:
+def run_maintenance(database: Database, now: datetime, keeping: Retention | None = None) -> None:
     """Do all of it; what fails is logged, and done the next time. Without `keeping` runs stay for ever."""
     made = [name for table in PARTITIONED for name in _tried(lambda table=table: _make(database, now, table), ())]
     forgotten = _tried(lambda: _in_batches(database, idempotency.forget_expired, idempotency.BATCH, MOST_BATCHES), 0)
@@ -64,7 +64,7 @@ def keep_house(database: Database, now: datetime, keeping: Retention | None = No
         counted = now - keeping.kept
         _tried(lambda: _in_batches(database, lambda tx: budgets.forget(tx, counted), budgets.BATCH, MOST_BATCHES), 0)
         before, blobs = now - keeping.kept, keeping.blobs
-        _tried(lambda: let_go(database, before, blobs, now), None)
+        _tried(lambda: apply_retention(database, before, blobs, now), None)
     if made or forgotten:
         log.info("house_kept", partitions=made, idempotency_keys=forgotten)
 
@@ -118,7 +118,7 @@ def _make_week(database: Database, now: datetime, table: str, week: Week) -> str
     return None
 
 
-def let_go(database: Database, before: datetime, blobs: Blobs | None, now: datetime | None = None) -> None:
+def apply_retention(database: Database, before: datetime, blobs: Blobs | None, now: datetime | None = None) -> None:
     """Delete what is older than `before`: whole weeks of runs, and what hangs on them."""
     now = now or datetime.now(UTC)
     with database.transaction() as tx:
@@ -156,7 +156,7 @@ def _can_go(database: Database, week: Week, before: datetime) -> bool:
     """Part the runs of a week from their conversations; False as soon as one of them is still needed."""
     first: UUID | None = week.first
     while first is not None:
-        parted = _parted(database, lambda tx, first=first: retention.part(tx, first, week.end, before))
+        parted = _parted(database, lambda tx, first=first: retention.detach_runs(tx, first, week.end, before))
         if not parted.can_go:
             return False
         first = parted.next

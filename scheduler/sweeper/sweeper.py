@@ -18,31 +18,31 @@ from sqlalchemy.exc import SQLAlchemyError
 
 import settings
 import telemetry
-from scheduler.bootstrap import coordinator_of, refuse_pooler
+from scheduler.bootstrap import build_coordinator, refuse_pooler
 from scheduler.coordinator.coordinator import Coordinator
-from scheduler.health.watchdog import BEHIND_WATCHES, Beat, LockWatchdog, Watch, give_up
+from scheduler.health.watchdog import BEHIND_WATCHES, Heartbeat, LockWatchdog, Watchdog, exit_for_restart
 from scheduler.lifecycle.lifecycle import Lifecycle
 from scheduler.messaging.celery_app import make_app
-from scheduler.metrics import Counters
+from scheduler.metrics import Metrics
 from scheduler.sweeper.maintenance import Retention, keep_house_alone
 from store.files.storage import large_values_of
 from store.knowledge import documents as knowledge_documents
 from store.knowledge import memory_extractions
 from store.monitoring import queue_probes, sweep_queries
-from store.monitoring.queue_probes import Sight
+from store.monitoring.queue_probes import SweeperObservation
 from store.tenants import budgets
 
 log = structlog.get_logger()
 
 TICK = 1.0  # seconds
-RARELY = 10  # ticks
-ALL_AT_ONCE = 5000  # hints that are sent again in one tick when the broker has forgotten everything
-SELDOM = 5  # ticks between canaries while none comes back: where no worker is, they must not pile up
-MOVES = timedelta(seconds=30)  # since a canary was sent that came back; longer: nobody takes from the queue
+SLOW_CHECK_TICKS = 10  # ticks
+RESEND_AFTER_FLUSH_LIMIT = 5000  # hints that are sent again in one tick when the broker has forgotten everything
+PROBE_BACKOFF_TICKS = 5  # ticks between canaries while none comes back: where no worker is, they must not pile up
+PROBE_FRESHNESS = timedelta(seconds=30)  # since a canary was sent that came back; longer: nobody takes from the queue
 HOURLY = 3600  # ticks
 FIRST_MINUTE = 60  # ticks; a process that lives for a moment leaves the house as it is
 UNBROKEN = 6.0  # seconds for which the database must have been seen without a break before a lease counts as silent
-HARMLESS = 4.0  # seconds of a break that costs no lease by itself: a lease less two renewals
+MAX_HARMLESS_GAP = 4.0  # seconds of a break that costs no lease by itself: a lease less two renewals
 SKEW = 1.0  # seconds by which its clock may run away from ours meanwhile
 FORM_EXPIRED = "Nobody has answered the form in time."
 
@@ -52,7 +52,7 @@ class Sweeper:
     """One sweeper. What it has seen of the database it leaves there, so that the next one need not wait as long."""
 
     coordinator: Coordinator
-    harmless: float = HARMLESS
+    harmless: float = MAX_HARMLESS_GAP
     beat: Callable[[], None] = lambda: None  # told again and again that the sweeper gets on
     keeping: Retention | None = None
     _ticks: int = 0
@@ -82,22 +82,22 @@ class Sweeper:
         lost: list[UUID] = []
         with database.transaction() as tx:
             is_ours, now = sweep_queries.try_sweep(tx)
-            since = self._see(now, queue_probes.remembered(tx) if self._last is None else None)
+            since = self._see(now, queue_probes.last_observation(tx) if self._last is None else None)
             if not is_ours:
                 return False
             if self._is_unbroken():
-                lost = sweep_queries.silent_leases(tx)
-            came_back = queue_probes.see(tx, Sight(since, now), "nodes")
+                lost = sweep_queries.expire_leases(tx)
+            came_back = queue_probes.save_observation(tx, SweeperObservation(since, now), "nodes")
             most = sweep_queries.BATCH
             if self._has_forgotten:
-                self._has_forgotten, self._forgotten_at, most = False, now, ALL_AT_ONCE
+                self._has_forgotten, self._forgotten_at, most = False, now, RESEND_AFTER_FLUSH_LIMIT
             overtaken = came_back - timedelta(seconds=2) if came_back else self._forgotten_at
-            hints = sweep_queries.unclaimed(tx, max(overtaken, self._forgotten_at), most)
-            unseen = sweep_queries.unseen_reports(tx)
+            hints = sweep_queries.redispatch_unclaimed(tx, max(overtaken, self._forgotten_at), most)
+            unseen = sweep_queries.runs_with_unapplied_reports(tx)
         self.beat()
         ticks, self._ticks = self._ticks, self._ticks + 1
         dispatch.hint(hints)
-        if came_back is None or now - came_back < MOVES or self._ticks % SELDOM == 0:
+        if came_back is None or now - came_back < PROBE_FRESHNESS or self._ticks % PROBE_BACKOFF_TICKS == 0:
             dispatch.canary(now)
         if lost:
             dispatch.counters.lost(len(lost))
@@ -109,11 +109,11 @@ class Sweeper:
             open_runs = sweep_queries.open_runs(tx)
         self._cancel(open_runs)
         with database.statements() as tx:
-            overtime = budgets.overtime(tx)
+            overtime = budgets.runs_over_time(tx)
         for run_id, limit_ms in overtime:
             self._carefully(run_id, lambda run, limit=limit_ms: Lifecycle(self.coordinator).end_in_time(run, limit))
         self._has_forgotten = dispatch.has_forgotten() or self._has_forgotten
-        if ticks % RARELY == 0:
+        if ticks % SLOW_CHECK_TICKS == 0:
             self._look_rarely()
         if ticks % HOURLY == FIRST_MINUTE:
             self._keep_house(now)
@@ -131,10 +131,10 @@ class Sweeper:
             stuck = sweep_queries.stuck(tx)
             expired = sweep_queries.expired_forms(tx)
             interrupted = sweep_queries.interrupted(tx)
-            still = sweep_queries.standing_still(tx)
+            still = sweep_queries.stalled_runs(tx)
             documents = knowledge_documents.waiting(tx)
-            budgets.free(tx)
-            budgets.no_longer_due(tx)
+            budgets.release_orphans(tx)
+            budgets.clear_deadlines(tx)
             said = memory_extractions.waiting(tx)
         if documents:
             self.coordinator.dispatch.ingest()
@@ -148,7 +148,7 @@ class Sweeper:
         for run_id, _ in expired:
             self._carefully(run_id, lambda run: Lifecycle(self.coordinator).expire_form(run, FORM_EXPIRED))
 
-    def _see(self, now: datetime, before: Sight | None) -> datetime:
+    def _see(self, now: datetime, before: SweeperObservation | None) -> datetime:
         """Since when the database is seen without a break. After one, or a jump of its clock, leases get their time.
 
         A new sweeper goes on with what the one before it has seen if nobody was looking for a moment only. Such a
@@ -204,7 +204,7 @@ def main() -> None:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, end)
-    coordinator = coordinator_of(
+    coordinator = build_coordinator(
         make_app(broker_url, publishers=2),
         database_url,
         redis_url,
@@ -213,7 +213,7 @@ def main() -> None:
         form_expiry=configured.form_expiry,
         max_running=configured.max_running,
         max_activations=configured.max_activations,
-        counters=Counters(**telemetry.counting()),
+        counters=Metrics(**telemetry.counting()),
         large=large_values_of(
             configured.files_dir, configured.files_url, configured.s3_endpoint, keeps=configured.values_in_files
         ),
@@ -221,8 +221,8 @@ def main() -> None:
     refuse_pooler(coordinator.database)
     if configured.metrics_port is not None:
         telemetry.serve_counters(configured.metrics_port, configured.metrics_host)
-    beat = Beat("the sweeper", at_most=configured.deaf_after.total_seconds())
-    Watch(beat, every=TICK, ends=lambda reason: give_up(reason, lambda: None, within=0)).start()
+    beat = Heartbeat("the sweeper", at_most=configured.deaf_after.total_seconds())
+    Watchdog(beat, every=TICK, ends=lambda reason: exit_for_restart(reason, lambda: None, within=0)).start()
     LockWatchdog(configured.deaf_after.total_seconds() + BEHIND_WATCHES).start()
     log.info("sweeper_started")
     harmless = configured.lease - 2 * configured.renew_every

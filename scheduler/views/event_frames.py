@@ -8,28 +8,28 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from canvas.budget import UNPRICED, told_usage
+from canvas.budget import UNPRICED, usage_json
 from canvas.events import run_events
 from canvas.events.run_warnings import has_model_error
-from canvas.events.stream_sequencer import Event, Frame, Position, Said, message_data
+from canvas.events.stream_sequencer import Event, Frame, Position, TextDelta, message_data
 from canvas.graph.canvas import Canvas
 from store.primitives.ids import moment_of
-from store.runs.events import Stored
-from store.runs.run_queries import Glance
+from store.runs.events import StoredEvent
+from store.runs.run_queries import RunSummary
 
 USAGE = ("prompt_tokens", "completion_tokens", "total_tokens", "calls")
 
 
 @dataclass(frozen=True, slots=True)
-class Wire:
+class EventSerializer:
     """How one run's frames look. `run` says whose turn of the conversation they belong to."""
 
-    run: Glance
+    run: RunSummary
     canvas: Canvas
 
-    def frames(self, frame: Frame[Stored]) -> Iterator[tuple[Position, dict[str, Any]]]:
+    def frames(self, frame: Frame[StoredEvent]) -> Iterator[tuple[Position, dict[str, Any]]]:
         """The envelopes that a frame becomes, each with the listener's position after it."""
-        if isinstance(frame, Said):
+        if isinstance(frame, TextDelta):
             at = (frame.position.offset or 0) - len(frame.text)
             for position, data in message_data(frame):
                 yield position, {**self._envelope(run_events.MESSAGE, data), "turn": frame.turn.hex, "offset": at}
@@ -44,7 +44,7 @@ class Wire:
         """How a failed turn ends (engine 5.6)."""
         return {"code": 500, "message": message, "data": False, **self.ids}
 
-    def _failed(self, stored: Stored) -> dict[str, Any]:
+    def _failed(self, stored: StoredEvent) -> dict[str, Any]:
         """The end of a failed turn: `message` names the node, `failure` has the same in parts."""
         error = str(stored.body.get("error", ""))
         number = self.canvas.numbers.get(stored.node_id or "")
@@ -77,7 +77,7 @@ class Wire:
             run_id=self.run.id.hex,
         )
 
-    def _data(self, frame: Event[Stored]) -> Mapping[str, Any]:
+    def _data(self, frame: Event[StoredEvent]) -> Mapping[str, Any]:
         stored = frame.stored
         at = stored.created_at.timestamp()
         number = self.canvas.numbers.get(stored.node_id or "")
@@ -105,7 +105,7 @@ class Wire:
             case _:
                 return stored.body
 
-    def _finished(self, stored: Stored, at: float) -> dict[str, Any]:
+    def _finished(self, stored: StoredEvent, at: float) -> dict[str, Any]:
         failed = {"has_model_error": True} if has_model_error(self.run.usage) else {}
         return {
             **failed,
@@ -119,7 +119,7 @@ class Wire:
     @property
     def usage(self) -> dict[str, Any]:
         """The tokens of every request to a model in the run, and what they cost as far as anybody knows."""
-        told = told_usage(self.run.usage)
+        told = usage_json(self.run.usage)
         further = {name: told[name] for name in ("cost", UNPRICED, "kinds") if name in told}
         return {**{name: self.run.usage.get(name, 0) for name in USAGE}, **further}
 

@@ -9,9 +9,9 @@ from typing import Any
 
 from canvas.document.document import Entry
 from canvas.graph import container_outputs, parallel_items
-from canvas.graph.canvas import Canvas, Kind
-from canvas.state.run_state import RunStatus, entry_text, scope_key
-from scheduler.coordinator.version_cache import Versions
+from canvas.graph.canvas import Canvas, NodeKind
+from canvas.state.run_state import RunStatus, container_entry, scope_key
+from scheduler.coordinator.version_cache import VersionCache
 from store.agents import conversations
 from store.db.transaction import Transaction
 from store.runs import message_streams, scopes, values
@@ -22,7 +22,7 @@ SYS_HISTORY = "sys.history"
 
 
 def outputs_of(
-    tx: Transaction, versions: Versions, row: Mapping[str, Any], declared: Declared
+    tx: Transaction, versions: VersionCache, row: Mapping[str, Any], declared: Declared
 ) -> dict[str, dict[str, Any]]:
     """The outputs of every node of a run's canvas: null where declared and not set (components 1.2)."""
     compiled = versions.to_show(tx, row["version_id"])
@@ -49,16 +49,16 @@ def _add_open_containers(
 ) -> None:
     """An Iteration that did not end shows what its passes had collected so far; side by side they leave nothing."""
     for node in canvas.nodes:
-        refs = container_outputs.collected_by(canvas, node) if node.kind is Kind.ITERATION else {}
-        if not refs or parallel_items.at_once(node.params) > 1:
+        refs = container_outputs.collected_by(canvas, node) if node.kind is NodeKind.ITERATION else {}
+        if not refs or parallel_items.requested_concurrency(node.params) > 1:
             continue
         visit = canvas.nodes[canvas.items[node.number]]
-        scope = scopes.last_of(tx, row["id"], visit.id)
+        scope = scopes.last_scope_of(tx, row["id"], visit.id)
         if scope is None:
             continue
         key = scope_key(scope)
         children = container_outputs.children_collected(refs)
-        passes = values.of_passes(tx, row["id"], entry_text(key), children, row["revision"])
+        passes = values.iteration_outputs(tx, row["id"], container_entry(key), children, row["revision"])
         before = {child: dict.fromkeys(shown.get(child, {})) for child in children}
         shown[node.id] |= container_outputs.collect(refs, passes, key[-1][2], before)
 
@@ -86,7 +86,7 @@ def history_of(tx: Transaction, row: Mapping[str, Any]) -> list[list[Any]]:
     return [[entry["role"], entry["content"]] for entry in entries]
 
 
-def answer_of(tx: Transaction, row: Mapping[str, Any]) -> str:
+def answer_text(tx: Transaction, row: Mapping[str, Any]) -> str:
     """All that was said in the current turn of the conversation, in the order in which it was heard.
 
     A Message that had begun before it and ended in it is shown whole.

@@ -24,7 +24,7 @@ ORDERS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class CanvasFilter:
     """Which canvases to list; what is empty does not filter. A canvas needs one of `tags`, as a whole word."""
 
     keywords: str = ""  # in title or tags, in any case
@@ -59,7 +59,7 @@ SET_TAGS = (
 def page(
     tx: Transaction,
     tenant_id: UUID,
-    wanted: Wanted,
+    wanted: CanvasFilter,
     *,
     order_by: str = "create_time",
     descending: bool = True,
@@ -92,19 +92,19 @@ def tags_in_use(tx: Transaction, tenant_id: UUID, category: str = "") -> list[tu
     """A tenant's tags with the number of canvases that carry them, the most frequent first, then by name."""
     counts: dict[str, int] = {}
     for (text,) in tx.rows(TAGS, tenant_id=tenant_id, category=category):
-        for tag in tidy([text]):
+        for tag in normalize_tags([text]):
             counts[tag] = counts.get(tag, 0) + 1
     return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
 
 
 def set_tags(tx: Transaction, tenant_id: UUID, canvas_id: UUID, tags: Iterable[str]) -> None:
     """Give a canvas these tags in place of its own. Raises NotFound for an unknown canvas."""
-    text = ",".join(_fitting(tidy(tag.replace(",", " ") for tag in tags)))
+    text = ",".join(_fitting(normalize_tags(tag.replace(",", " ") for tag in tags)))
     if not tx.run(SET_TAGS, of_tenant=tenant_id, canvas_id=canvas_id, new_tags=text):
         raise NotFound("Agent not found or no permission.")
 
 
-def tidy(texts: Iterable[str]) -> list[str]:
+def normalize_tags(texts: Iterable[str]) -> list[str]:
     """The tags of comma texts: trimmed, at most 64 characters each, none twice in any case, in order."""
     found: dict[str, str] = {}
     for text in texts:
@@ -125,9 +125,9 @@ def _fitting(tags: Sequence[str]) -> list[str]:
     return fitting
 
 
-def _conditions(wanted: Wanted) -> list[ColumnElement[bool]]:
+def _conditions(wanted: CanvasFilter) -> list[ColumnElement[bool]]:
     keywords = wanted.keywords.strip()
-    words = [func.lower(cast(tag, Text)) for tag in tidy(wanted.tags)]
+    words = [func.lower(cast(tag, Text)) for tag in normalize_tags(wanted.tags)]
     return [
         or_(canvases.c.title.icontains(keywords, autoescape=True), canvases.c.tags.icontains(keywords, autoescape=True))
         if keywords

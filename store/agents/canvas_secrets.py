@@ -31,7 +31,7 @@ from canvas.document import references
 from canvas.document.secret_fields import Declarations, Place, changed, changed_params
 from canvas.errors import InvalidCanvas
 from store.db.transaction import Transaction
-from store.primitives.encryption import CannotUnseal, SealingKey
+from store.primitives.encryption import CannotUnseal, EncryptionKey
 from store.primitives.json_codec import encode
 from store.tables.tenants import canvases, versions
 
@@ -103,7 +103,7 @@ class CanvasSecrets:
     cipher: AESSIV | None = field(repr=False)  # None: this process has no key
 
     @classmethod
-    def of(cls, key: SealingKey | None, tenant_id: UUID, canvas_id: UUID, declared: Declarations) -> "CanvasSecrets":
+    def of(cls, key: EncryptionKey | None, tenant_id: UUID, canvas_id: UUID, declared: Declarations) -> "CanvasSecrets":
         cipher = AESSIV(key.derived(b"easel: secrets of canvases", 64)) if key is not None else None
         return cls(tenant_id, canvas_id, declared, cipher)
 

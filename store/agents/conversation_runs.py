@@ -70,17 +70,17 @@ def next_queued(tx: Transaction, conversation_id: UUID) -> UUID | None:
     return tx.scalar(NEXT_QUEUED, conversation_id=conversation_id)
 
 
-def not_over(tx: Transaction, conversation_id: UUID) -> list[UUID]:
+def open_runs(tx: Transaction, conversation_id: UUID) -> list[UUID]:
     """The runs of a conversation that are not over, the newest first: stopped in this order, none begins meanwhile."""
     return [run_id for (run_id,) in tx.rows(NOT_OVER, conversation_id=conversation_id)]
 
 
-def occupy(tx: Transaction, conversation_id: UUID, run_id: UUID) -> None:
+def set_active_run(tx: Transaction, conversation_id: UUID, run_id: UUID) -> None:
     """Make a run the active one, unless another is."""
     tx.later(OCCUPY, conversation_id=conversation_id, run_id=run_id)
 
 
-def user_said(
+def append_user_message(
     tx: Transaction, conversation: Mapping[str, Any], conversation_id: UUID, run_id: UUID, content: Any
 ) -> int:
     """Append the user's message to a conversation that the caller holds, and whose row he has; its number."""
@@ -90,7 +90,7 @@ def user_said(
     return number
 
 
-def said_before(tx: Transaction, conversation_id: UUID, entries: Sequence[tuple[str, str]]) -> None:
+def import_history(tx: Transaction, conversation_id: UUID, entries: Sequence[tuple[str, str]]) -> None:
     """Give a new conversation a past that no run of ours has made: (role, text), oldest first."""
     for number, (role, said) in enumerate(entries, start=1):
         tx.later(COUNT_MESSAGE, conversation_id=conversation_id)
@@ -98,7 +98,7 @@ def said_before(tx: Transaction, conversation_id: UUID, entries: Sequence[tuple[
         tx.later(PUT_MESSAGE, conversation_id=conversation_id, number=number, role=role, content=content)
 
 
-def run_ended(tx: Transaction, row: Mapping[str, Any], *, last: tuple[UUID, str] | None, error: str) -> UUID | None:
+def finish_run(tx: Transaction, row: Mapping[str, Any], *, last: tuple[UUID, str] | None, error: str) -> UUID | None:
     """A run is over: its answer joins the conversation, which goes to the next queued run, if there is one.
 
     `last` is the (activation, node) whose outputs are the answer of a run that succeeded. The run that was handed the

@@ -59,7 +59,7 @@ class Message:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ConversationFilter:
     """Which conversations of a canvas to list; what is empty does not filter. Both ends of the time are included."""
 
     ids: Sequence[UUID] = ()
@@ -209,7 +209,7 @@ def page(
     tx: Transaction,
     tenant_id: UUID,
     canvas_id: UUID,
-    wanted: Wanted,
+    wanted: ConversationFilter,
     *,
     order_by: str = "update_time",
     descending: bool = True,
@@ -289,7 +289,7 @@ def delete_all(tx: Transaction, tenant_id: UUID, canvas_id: UUID) -> int:
     return tx.run(DELETE_ALL, tenant_id=tenant_id, canvas_id=canvas_id)
 
 
-def _conditions(wanted: Wanted, order_by: str) -> list[ColumnElement[bool]]:
+def _conditions(wanted: ConversationFilter, order_by: str) -> list[ColumnElement[bool]]:
     at = conversations.c.updated_at if order_by.startswith("update_") else conversations.c.created_at
     return [
         conversations.c.id == func.any(list(wanted.ids)) if wanted.ids else true(),

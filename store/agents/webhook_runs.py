@@ -53,7 +53,7 @@ STATUSES = (
 
 
 @dataclass(frozen=True, slots=True)
-class Door:
+class WebhookTarget:
     """The canvas that a call is for, and its owner."""
 
     canvas_id: UUID
@@ -62,24 +62,24 @@ class Door:
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class WebhookTest:
     """A run that somebody has started to test a webhook."""
 
     run_id: UUID
     created_at: datetime
 
 
-def door(tx: Transaction, canvas_id: UUID) -> Door | None:
+def find_target(tx: Transaction, canvas_id: UUID) -> WebhookTarget | None:
     """A canvas, whoever owns it; for calls that name nothing else. None if there is none."""
     row = tx.one_or_none(DOOR, canvas_id=canvas_id)
-    return Door(row["id"], row["tenant_id"], row["canvas_category"]) if row else None
+    return WebhookTarget(row["id"], row["tenant_id"], row["canvas_category"]) if row else None
 
 
-def trials(tx: Transaction, tenant_id: UUID, canvas_id: UUID) -> list[Trial]:
+def list_tests(tx: Transaction, tenant_id: UUID, canvas_id: UUID) -> list[WebhookTest]:
     """The tests of a canvas's webhook in the last ten minutes, in the order in which they began."""
     oldest = first_id_at(datetime.now(UTC) - 2 * TRACE_KEPT)  # so that old partitions are not looked at
     rows = tx.rows(TESTS, of_tenant=tenant_id, of_canvas=canvas_id, oldest=oldest)
-    return [Trial(*row) for row in rows]
+    return [WebhookTest(*row) for row in rows]
 
 
 def times(tx: Transaction, run_id: UUID) -> list[tuple[int, datetime]]:

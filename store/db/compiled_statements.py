@@ -82,7 +82,7 @@ class Write:
 
 
 @dataclass(frozen=True, slots=True)
-class Together:
+class CombinedStatement:
     """Several writes as one statement."""
 
     sql: bytes
@@ -94,7 +94,7 @@ class Together:
         return [value for part, write in zip(self.parts, writes, strict=True) for value in part.values(write.values)]
 
 
-def together(writes: Sequence[Write], parts: Sequence[Compiled] | None = None) -> Together:
+def combine_writes(writes: Sequence[Write], parts: Sequence[Compiled] | None = None) -> CombinedStatement:
     """Writes as one statement, in which each sees the rows as they were before all of them.
 
     So no two of them may hit the same row. Checks are worked out before any write that has none. `parts`: the writes
@@ -108,22 +108,22 @@ def together(writes: Sequence[Write], parts: Sequence[Compiled] | None = None) -
 
 
 @lru_cache(maxsize=KEPT)
-def _together(writes: tuple[tuple[Compiled, str], ...]) -> Together:
+def _together(writes: tuple[tuple[Compiled, str], ...]) -> CombinedStatement:
     return _joined(writes)
 
 
-def _joined(writes: tuple[tuple[Compiled, str], ...]) -> Together:
+def _joined(writes: tuple[tuple[Compiled, str], ...]) -> CombinedStatement:
     parts = [part for part, _ in writes]
     is_used_once = any(part.is_used_once for part in parts)
     if len(parts) == 1 and not writes[0][1]:
-        return Together(parts[0].sql, parts, is_used_once)
+        return CombinedStatement(parts[0].sql, parts, is_used_once)
     texts: list[bytes] = []
     before = 0
     for number, part in enumerate(parts):
         texts.append(b"w%d as (%s)" % (number, _PLACE.sub(partial(_moved, by=before), part.sql)))
         before += len(part.places)
     checks = [f"(select {check} from w{number})" for number, (_, check) in enumerate(writes) if check]  # noqa: S608 (constants)
-    return Together(
+    return CombinedStatement(
         b"with %s select %s" % (b", ".join(texts), ", ".join(checks or ["1"]).encode()), parts, is_used_once
     )
 

@@ -22,8 +22,8 @@ from store.db import poolers
 from store.db.pipeline import Connection, Prepared
 from store.db.pruning import WEEKS, Pruning
 from store.db.transaction import KNOWS_TRANSACTION_TIMEOUT, Transaction, translated
-from store.files.large_values import NOWHERE, LargeValues, ReadFirst
-from store.primitives.db_errors import may_be_repeated
+from store.files.large_values import NO_STORAGE, LargeValues, ReadFirst
+from store.primitives.db_errors import is_retryable
 from store.primitives.json_codec import decode, encode
 from store.tables.runs import PARTITIONED
 
@@ -60,7 +60,7 @@ class Database:
     statements all the time. `large`: where values lie that are too large for a row.
     """
 
-    large: LargeValues = NOWHERE
+    large: LargeValues = NO_STORAGE
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class Database:
         pool_size: int = 8,
         application: str = "easel",
         plans_once: bool = False,
-        large: LargeValues = NOWHERE,
+        large: LargeValues = NO_STORAGE,
     ) -> None:
         self.url = url
         self.large = large
@@ -201,7 +201,7 @@ class Database:
                 return result
             except DBAPIError as error:
                 is_unknown = is_done and error.connection_invalidated
-                if is_unknown or not further or not may_be_repeated(error):
+                if is_unknown or not further or not is_retryable(error):
                     raise
         raise AssertionError("unreachable: the last try returns or raises")
 

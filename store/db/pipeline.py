@@ -19,7 +19,7 @@ from psycopg.pq.abc import PGresult
 
 Connection = psycopg.Connection[Any]
 
-PREPARED_FROM = 2  # uses of a statement on one connection; most that are used again are used all the time
+PREPARE_AFTER_USES = 2  # uses of a statement on one connection; most that are used again are used all the time
 MOST_PREPARED = 100  # statements of one connection; each costs the server memory
 MOST_COUNTED = 1000  # statements of one connection whose uses are counted
 
@@ -153,7 +153,7 @@ class Pipeline:
 
     def _prepare_if_it_pays(self, key: Key) -> bytes | None:
         prepared = self._prepared
-        if prepared.count(key) < PREPARED_FROM:
+        if prepared.count(key) < PREPARE_AFTER_USES:
             return None
         name = prepared.add(key)
         while prepared.unused:

@@ -12,10 +12,10 @@ from psycopg.pq.abc import PGresult
 from sqlalchemy import Executable, text
 from sqlalchemy.exc import DBAPIError, InvalidRequestError, MultipleResultsFound, StatementError
 
-from store.db.compiled_statements import Compiled, Together, Write, compiled, pinned, together
+from store.db.compiled_statements import CombinedStatement, Compiled, Write, combine_writes, compiled, pinned
 from store.db.pipeline import Connection, Pipeline, Prepared, Reply
 from store.db.pruning import RUNS, Pruning, run_of
-from store.files.large_values import NOWHERE, LargeValues
+from store.files.large_values import NO_STORAGE, LargeValues
 from store.primitives.db_errors import names_a_week_that_is_gone
 
 BEGIN, COMMIT, ROLLBACK = text("begin"), text("commit"), text("rollback")
@@ -26,7 +26,7 @@ KNOWS_TRANSACTION_TIMEOUT = 170000  # the server's version
 WITHOUT_WAITING = text("set local synchronous_commit = off")
 
 
-class Later:
+class PendingResult:
     """What was sent and not waited for. Asking waits for it, and for all that was sent before it."""
 
     __slots__ = ("_reply", "_transaction")
@@ -67,13 +67,13 @@ class Transaction:
     `pruning`: the weeks whose partitions statements about runs name.
     """
 
-    large: LargeValues = NOWHERE
+    large: LargeValues = NO_STORAGE
     pruning: Pruning = Pruning()
 
     def __init__(
         self,
         connect: Callable[[], tuple[Connection, Prepared]],
-        large: LargeValues = NOWHERE,
+        large: LargeValues = NO_STORAGE,
         pruning: Pruning | None = None,
     ) -> None:
         """`connect` is called with the first statement, so that who has nothing to ask takes no connection."""
@@ -83,7 +83,7 @@ class Transaction:
         self._connected: tuple[Connection, Pipeline] | None = None
         self._begins = False  # with whatever is sent next
         self._writes: list[Write] = []  # that leave together
-        self._behind: list[Behind] = []
+        self._behind: list[AfterCommitQuery] = []
 
     @property
     def connection(self) -> Connection:
@@ -122,7 +122,7 @@ class Transaction:
         return self.later(statement, **values).count()
 
     # -- statements that go out together ----------------------------------------------------------------------------
-    def later(self, statement: Executable, **values: Any) -> Later:
+    def later(self, statement: Executable, **values: Any) -> PendingResult:
         """Send a statement and do not wait: what goes out together costs one round trip.
 
         Statements are carried out in order, and each sees what was committed when it began. What fails is raised by
@@ -133,8 +133,9 @@ class Transaction:
     def write(self, statement: Executable, check: str = "", /, **values: Any) -> None:
         """Send a write whose rows nobody asks for, at the latest with the next statement or the commit.
 
-        A transaction of nothing but different writes leaves as one statement (`store.db.compiled_statements.together`),
-        without begin and commit: no two of them may hit the same row. `check` as of `Write`.
+        A transaction of nothing but different writes leaves as one statement
+        (`store.db.compiled_statements.combine_writes`), without begin and commit: no two of them may hit the same row.
+        `check` as of `Write`.
         """
         self._writes.append(Write(statement, values, check))
 
@@ -150,7 +151,7 @@ class Transaction:
             self._put_together([write])
 
     def _put_together(self, writes: Sequence[Write]) -> None:
-        made = together(writes, [self._compiled(write.statement, write.values) for write in writes])
+        made = combine_writes(writes, [self._compiled(write.statement, write.values) for write in writes])
         self._put(made, writes)
 
     def _is_one_statement(self) -> bool:
@@ -163,7 +164,7 @@ class Transaction:
             self._begins = False
             self._put(compiled(BEGIN, {}), {})
 
-    def _sent(self, statement: Executable, values: Mapping[str, Any], result_format: int = 0) -> Later:
+    def _sent(self, statement: Executable, values: Mapping[str, Any], result_format: int = 0) -> PendingResult:
         self._send_writes()
         return self._put(self._compiled(statement, values), values, result_format)
 
@@ -179,20 +180,20 @@ class Transaction:
             return compiled(statement, values, self.pruning.partition_of_all(values[RUNS]))
         return compiled(statement, values)
 
-    def _put(self, made: Compiled | Together, values: Any, result_format: int = 0) -> Later:
+    def _put(self, made: Compiled | CombinedStatement, values: Any, result_format: int = 0) -> PendingResult:
         try:
             put = made.values(values)
         except (TypeError, ValueError) as error:
             raise StatementError(str(error), made.sql.decode(), None, error) from error
         try:
             sent = self._pipeline.send(made.sql, put, result_format=result_format, is_used_once=made.is_used_once)
-            return Later(self, sent)
+            return PendingResult(self, sent)
         except psycopg.Error as error:
             raise self._translated(error) from error
 
-    def behind_commit(self, statement: Executable, **values: Any) -> "Behind":
+    def behind_commit(self, statement: Executable, **values: Any) -> "AfterCommitQuery":
         """Have a statement sent right behind the commit; it sees what is committed by then."""
-        behind = Behind(statement, values)
+        behind = AfterCommitQuery(statement, values)
         self._behind.append(behind)
         return behind
 
@@ -308,12 +309,12 @@ class Transaction:
 
 
 @dataclass
-class Behind:
+class AfterCommitQuery:
     """A statement behind a commit."""
 
     statement: Executable
     values: Mapping[str, Any]
-    later: Later | None = None  # once it was sent
+    later: PendingResult | None = None  # once it was sent
 
     def scalar(self) -> Any:
         """The first column of the first row; None if there is none, or if the transaction did not commit."""

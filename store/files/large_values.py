@@ -173,5 +173,5 @@ class LargeValues:
         return self.blobs.part(PLACE).part(week.name).part(tenant).clear() if self.blobs is not None else 0
 
 
-NOWHERE = LargeValues()
+NO_STORAGE = LargeValues()
 """Of a process without a file storage."""

@@ -96,7 +96,7 @@ DELETE = sa.delete(bases).where(*_this_base)
 
 
 @dataclass(frozen=True, slots=True)
-class Searched:
+class SearchableBase:
     """What a search must know of a base."""
 
     id: UUID
@@ -164,10 +164,10 @@ def page(
     return [Base(*row[:-1]) for row in rows], rows[0].total if rows else 0
 
 
-def named(tx: Transaction, tenant_id: UUID, ids: Sequence[UUID], names: Sequence[str]) -> list[Searched]:
+def find_by_name(tx: Transaction, tenant_id: UUID, ids: Sequence[UUID], names: Sequence[str]) -> list[SearchableBase]:
     """The tenant's bases of these ids and of these names, in no order."""
     found = tx.rows(NAMED, tenant_id=tenant_id, ids=list(ids), names=[name.lower() for name in names])
-    return [Searched(*row) for row in found]
+    return [SearchableBase(*row) for row in found]
 
 
 def update(tx: Transaction, tenant_id: UUID, base_id: UUID, **changes: Any) -> None:

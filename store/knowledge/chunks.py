@@ -180,7 +180,7 @@ def of_document(
     )
 
 
-def with_headings(tx: Transaction, tenant_id: UUID, document_id: UUID, *, most: int) -> list[tuple[int, str]]:
+def find_with_headings(tx: Transaction, tenant_id: UUID, document_id: UUID, *, most: int) -> list[tuple[int, str]]:
     """The chunks of a document in which a line looks like a heading, in their order: (position, text)."""
     rows = tx.rows(WITH_HEADINGS, tenant_id=tenant_id, document_id=document_id, heading=HEADING, most=most)
     return [(row.position, row.text) for row in rows]
@@ -191,6 +191,6 @@ def metadata_of(tx: Transaction, tenant_id: UUID, base_ids: Sequence[UUID]) -> d
     return {row.id: dict(row.metadata) for row in tx.rows(METADATA, tenant_id=tenant_id, base_ids=list(base_ids))}
 
 
-def owned(tx: Transaction, tenant_id: UUID, base_ids: Sequence[UUID], ids: Sequence[UUID]) -> set[UUID]:
+def filter_owned(tx: Transaction, tenant_id: UUID, base_ids: Sequence[UUID], ids: Sequence[UUID]) -> set[UUID]:
     """Those of the ids that are documents of these bases."""
     return {row.id for row in tx.rows(OWNED, tenant_id=tenant_id, base_ids=list(base_ids), ids=list(ids))}

@@ -46,7 +46,7 @@ class Document:
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class LeasedDocument:
     """A document that is ours to read, for as long as the lease is renewed."""
 
     id: UUID
@@ -218,7 +218,7 @@ def add(
     return Document(*row), True
 
 
-def some(tx: Transaction, tenant_id: UUID, base_id: UUID, ids: Sequence[UUID]) -> list[Document]:
+def get_many(tx: Transaction, tenant_id: UUID, base_id: UUID, ids: Sequence[UUID]) -> list[Document]:
     """Documents by id, in no order; those that are not there are left out."""
     return [Document(*row) for row in tx.rows(SOME, of_tenant=tenant_id, of_base=base_id, ids=list(ids))]
 
@@ -323,10 +323,12 @@ def _free_name(name: str, taken: set[str]) -> str:
 
 
 # -- what whoever reads them does ------------------------------------------------------------------------------------
-def take(tx: Transaction, lease_id: UUID, lease: timedelta, tenant_id: UUID | None = None) -> Taken | None:
+def claim_next(
+    tx: Transaction, lease_id: UUID, lease: timedelta, tenant_id: UUID | None = None
+) -> LeasedDocument | None:
     """The lease on the document that waits longest, of any tenant or of one; None if none waits."""
     row = tx.one_or_none(TAKE, lease_id=lease_id, lease=lease, only_tenant=tenant_id)
-    return Taken(**row) if row else None
+    return LeasedDocument(**row) if row else None
 
 
 def waiting(tx: Transaction) -> int:
@@ -334,22 +336,24 @@ def waiting(tx: Transaction) -> int:
     return int(tx.scalar(WAITING))
 
 
-def renew(tx: Transaction, taken: Taken, lease: timedelta) -> bool:
+def renew(tx: Transaction, taken: LeasedDocument, lease: timedelta) -> bool:
     """Keep a lease; False if it is gone."""
     return tx.run(RENEW, **_key(taken), lease=lease) > 0
 
 
-def hold(tx: Transaction, taken: Taken) -> bool:
+def assert_lease(tx: Transaction, taken: LeasedDocument) -> bool:
     """Lock a document's row if its lease is still ours."""
     return bool(tx.rows(HOLD, **_key(taken)))
 
 
-def grown(tx: Transaction, taken: Taken, *, more: int, expected: int, tokens: int, read_pages: int = 0) -> None:
+def add_progress(
+    tx: Transaction, taken: LeasedDocument, *, more: int, expected: int, tokens: int, read_pages: int = 0
+) -> None:
     """Note chunks that were stored, of how many, what embedding them cost, and how many pages a model has read."""
     tx.run(GROWN, **_key(taken), more=more, expected=expected, tokens=tokens, read_pages=read_pages)
 
 
-def end(tx: Transaction, taken: Taken, status: str, error: str = "") -> bool:
+def end(tx: Transaction, taken: LeasedDocument, status: str, error: str = "") -> bool:
     """The document is `done`, or `failed` for a reason; False if the lease is gone."""
     if not tx.run(END, **_key(taken), status=status, error=error):
         return False
@@ -357,10 +361,10 @@ def end(tx: Transaction, taken: Taken, status: str, error: str = "") -> bool:
     return True
 
 
-def put_back(tx: Transaction, taken: Taken, error: str, pause: timedelta, *, struck: bool) -> None:
+def release(tx: Transaction, taken: LeasedDocument, error: str, pause: timedelta, *, struck: bool) -> None:
     """Let go of a document, which waits again after a pause; `struck`: the try counts."""
     tx.run(PUT_BACK, **_key(taken), error=error, pause=pause, unstruck=0 if struck else 1)
 
 
-def _key(taken: Taken) -> dict[str, UUID]:
+def _key(taken: LeasedDocument) -> dict[str, UUID]:
     return {"tenant_id": taken.tenant_id, "id": taken.id, "lease_id": taken.lease_id}

@@ -14,13 +14,13 @@ from sqlalchemy import text
 
 from store.db.transaction import Transaction
 from store.knowledge.memories import Memory
-from store.knowledge.memory_messages import NewMessage, Whose, add, hold
+from store.knowledge.memory_messages import MessageScope, NewMessage, add, lock
 
 MOST_TRIES = 5  # of one extraction; whatever ends the process that makes it ends five of them at most
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class LeasedExtraction:
     """Something said that is ours to look through, for as long as the lease lasts."""
 
     memory_id: UUID
@@ -28,7 +28,7 @@ class Taken:
     number: int
     lease_id: UUID
     content: str
-    whose: Whose
+    whose: MessageScope
     valid_at: datetime
     tries: int
 
@@ -62,13 +62,13 @@ PUT_BACK = text(f"""
 """)  # noqa: S608
 
 
-def take(tx: Transaction, lease_id: UUID, lease: timedelta, tenant_id: UUID | None = None) -> Taken | None:
+def take(tx: Transaction, lease_id: UUID, lease: timedelta, tenant_id: UUID | None = None) -> LeasedExtraction | None:
     """The lease on what waits longest, of any tenant or of one; None if nothing waits."""
     row = tx.one_or_none(TAKE, lease_id=lease_id, lease=lease, only_tenant=tenant_id)
     if row is None:
         return None
-    plain = {name: value for name, value in row.items() if name not in Whose.__dataclass_fields__}
-    return Taken(**plain, whose=Whose(row["user_id"], row["agent_id"], row["session_id"]))
+    plain = {name: value for name, value in row.items() if name not in MessageScope.__dataclass_fields__}
+    return LeasedExtraction(**plain, whose=MessageScope(row["user_id"], row["agent_id"], row["session_id"]))
 
 
 def waiting(tx: Transaction) -> int:
@@ -76,9 +76,9 @@ def waiting(tx: Transaction) -> int:
     return int(tx.scalar(WAITING))
 
 
-def extracted(tx: Transaction, memory: Memory, taken: Taken, found: Sequence[NewMessage]) -> bool:
+def extracted(tx: Transaction, memory: Memory, taken: LeasedExtraction, found: Sequence[NewMessage]) -> bool:
     """Store what was extracted, and that this is done; False if the lease is gone. Raises like `say` of messages."""
-    room = hold(tx, memory)
+    room = lock(tx, memory)
     if not _end(tx, taken, "done"):
         return False
     if found:
@@ -86,21 +86,21 @@ def extracted(tx: Transaction, memory: Memory, taken: Taken, found: Sequence[New
     return True
 
 
-def fail(tx: Transaction, taken: Taken, error: str) -> None:
+def fail(tx: Transaction, taken: LeasedExtraction, error: str) -> None:
     """Nothing will be extracted, for this reason."""
     _end(tx, taken, "failed", error)
 
 
-def put_back(tx: Transaction, taken: Taken, error: str, pause: timedelta, *, struck: bool) -> None:
+def put_back(tx: Transaction, taken: LeasedExtraction, error: str, pause: timedelta, *, struck: bool) -> None:
     """Let go of what was said, which waits again after a pause; `struck`: the try counts."""
     tx.run(PUT_BACK, **_key(taken), error=error, pause=pause, unstruck=0 if struck else 1)
 
 
-def _end(tx: Transaction, taken: Taken, status: str, error: str = "") -> bool:
+def _end(tx: Transaction, taken: LeasedExtraction, status: str, error: str = "") -> bool:
     return tx.run(END, **_key(taken), status=status, error=error) > 0
 
 
-def _key(taken: Taken) -> dict[str, Any]:
+def _key(taken: LeasedExtraction) -> dict[str, Any]:
     return {
         "tenant_id": taken.tenant_id,
         "memory_id": taken.memory_id,

@@ -39,7 +39,7 @@ class NewMessage:
 
 
 @dataclass(frozen=True, slots=True)
-class Whose:
+class MessageScope:
     """Who said something, and where; "" for what nobody told."""
 
     user_id: str = ""
@@ -47,7 +47,7 @@ class Whose:
     session_id: str = ""
 
 
-ANYBODY = Whose()
+ANYBODY = MessageScope()
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class Message:
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class SizeBudget:
     """How much of a memory is taken, and what happens when that is all."""
 
     bytes: int
@@ -159,34 +159,40 @@ def is_saved(tx: Transaction, tenant_id: UUID, memory_id: UUID, key: str) -> boo
     return bool(tx.rows(SAVED, tenant_id=tenant_id, id=memory_id, key=key))
 
 
-def say(
-    tx: Transaction, memory: Memory, said: NewMessage, whose: Whose, key: str | None = None, *, extract: bool = False
+def add_said(
+    tx: Transaction,
+    memory: Memory,
+    said: NewMessage,
+    whose: MessageScope,
+    key: str | None = None,
+    *,
+    extract: bool = False,
 ) -> int | None:
     """Store something said; its number, None if it is there already under this key.
 
     Raises ToolError when there is no room, and NotFound when the memory is gone.
     """
-    room = hold(tx, memory)
+    room = lock(tx, memory)
     if key is not None and is_saved(tx, memory.tenant_id, memory.id, key):
         return None
     extraction = "pending" if extract else "none"
     return add(tx, memory, room, [said], whose, key=key, extraction=extraction)
 
 
-def hold(tx: Transaction, memory: Memory) -> Room:
+def lock(tx: Transaction, memory: Memory) -> SizeBudget:
     """Lock a memory's row: until the commit nobody else adds to it. Raises NotFound when the memory is gone."""
     row = tx.one_or_none(HOLD, tenant_id=memory.tenant_id, id=memory.id)
     if row is None:
         raise NotFound(f"Memory '{memory.id.hex}' not found.")
-    return Room(**row)
+    return SizeBudget(**row)
 
 
 def add(
     tx: Transaction,
     memory: Memory,
-    room: Room,
+    room: SizeBudget,
     added: Sequence[NewMessage],
-    whose: Whose,
+    whose: MessageScope,
     *,
     source: int = 0,
     key: str | None = None,
@@ -223,7 +229,7 @@ def add(
     return last
 
 
-def _make_room(tx: Transaction, memory: Memory, room: Room, more: int) -> int:
+def _make_room(tx: Transaction, memory: Memory, room: SizeBudget, more: int) -> int:
     """Delete what was forgotten, then what is oldest, until there is room; the bytes that are free now."""
     needed = room.bytes + more - room.most_bytes
     if needed <= 0:
@@ -234,19 +240,21 @@ def _make_room(tx: Transaction, memory: Memory, room: Room, more: int) -> int:
 
 
 # -- reading ---------------------------------------------------------------------------------------------------------
-def searchable(tx: Transaction, tenant_id: UUID, memory_ids: Sequence[UUID], whose: Whose) -> Sequence[Any]:
+def searchable(tx: Transaction, tenant_id: UUID, memory_ids: Sequence[UUID], whose: MessageScope) -> Sequence[Any]:
     """Rows of (memory_id, number, words, vector) that a search may find, the newest first."""
     return tx.rows(SEARCHABLE, **_narrowed(tenant_id, memory_ids, whose))
 
 
-def some(tx: Transaction, tenant_id: UUID, places: Sequence[tuple[UUID, int]]) -> dict[tuple[UUID, int], Message]:
+def get_many(tx: Transaction, tenant_id: UUID, places: Sequence[tuple[UUID, int]]) -> dict[tuple[UUID, int], Message]:
     """Messages by memory and number; those that are gone are left out."""
     ids, numbers = [memory_id for memory_id, _ in places], [number for _, number in places]
     rows = tx.rows(SOME, of_tenant=tenant_id, of_memories=list(set(ids)), numbers=numbers)
     return {(row.memory_id, row.number): Message(*row) for row in rows}
 
 
-def recent(tx: Transaction, tenant_id: UUID, memory_ids: Sequence[UUID], whose: Whose, most: int) -> list[Message]:
+def recent(
+    tx: Transaction, tenant_id: UUID, memory_ids: Sequence[UUID], whose: MessageScope, most: int
+) -> list[Message]:
     """Messages, the newest first."""
     return [Message(*row) for row in tx.rows(RECENT, **_narrowed(tenant_id, memory_ids, whose), most=most)]
 
@@ -292,7 +300,7 @@ def get(tx: Transaction, tenant_id: UUID, memory_id: UUID, number: int) -> Messa
     return Message(**row)
 
 
-def _narrowed(tenant_id: UUID, memory_ids: Sequence[UUID], whose: Whose) -> dict[str, Any]:
+def _narrowed(tenant_id: UUID, memory_ids: Sequence[UUID], whose: MessageScope) -> dict[str, Any]:
     return {
         "of_tenant": tenant_id,
         "of_memories": list(memory_ids),

@@ -27,7 +27,7 @@ from canvas.errors import ExecutorError
 from store.db.database import Database
 from store.db.transaction import Transaction
 from store.maintenance import partitions
-from store.primitives.db_errors import is_outage, may_be_repeated, sqlstate
+from store.primitives.db_errors import is_outage, is_retryable, sqlstate
 from store.tables.runs import PARTITIONED
 
 if TYPE_CHECKING:
@@ -175,7 +175,7 @@ def _carry_out(engine: Engine, work: Callable[[Connection], object], lock: Conne
                 work(connection)
             return
         except DBAPIError as error:
-            if pause is None or error.connection_invalidated or not may_be_repeated(error):
+            if pause is None or error.connection_invalidated or not is_retryable(error):
                 raise
         time.sleep(pause)
 

@@ -93,7 +93,7 @@ DELETE_FILES_OF_OTHERS = text("""
 
 
 @dataclass(frozen=True, slots=True)
-class Parted:
+class DetachedBatch:
     """What became of a batch: where the next one begins (None: there are no more), and whether all its runs can go."""
 
     next: UUID | None
@@ -126,7 +126,7 @@ class UnneededFiles:
         return sorted(self.contents.keys() - self.shared)
 
 
-def part(tx: Transaction, first: UUID, end: UUID, before: datetime) -> Parted:
+def detach_runs(tx: Transaction, first: UUID, end: UUID, before: datetime) -> DetachedBatch:
     """Part up to 500 runs of a range from their conversations.
 
     Conversations that nobody has touched since `before` are deleted, others take their answers over. A run cannot go
@@ -134,9 +134,9 @@ def part(tx: Transaction, first: UUID, end: UUID, before: datetime) -> Parted:
     """
     found = tx.rows(RUNS, first=first, end=end, most=BATCH)
     if not found:
-        return Parted(None, True)
+        return DetachedBatch(None, True)
     can_go = _part(tx, [(run_id, conversation_id) for run_id, conversation_id in found], before)
-    return Parted(UUID(int=found[-1][0].int + 1) if len(found) == BATCH else None, can_go)
+    return DetachedBatch(UUID(int=found[-1][0].int + 1) if len(found) == BATCH else None, can_go)
 
 
 def part_strays(tx: Transaction, after: tuple[datetime, UUID], before: datetime) -> tuple[datetime, UUID] | None:

@@ -13,7 +13,7 @@ from uuid import UUID
 from sqlalchemy import bindparam, delete, func, select
 from sqlalchemy.dialects.postgresql import insert
 
-from canvas.document.mcp_tools import digest_of, offers_of
+from canvas.document.mcp_tools import digest_of, offered_tools
 from store.db.transaction import Transaction
 from store.tables.mcp import mcp_servers as servers
 from store.tables.mcp import mcp_tools as tools
@@ -92,7 +92,7 @@ def forget(tx: Transaction, tenant_id: UUID, server_id: UUID) -> None:
 
 def pin_offers(tx: Transaction, tenant_id: UUID, dsl: Mapping[str, Any]) -> None:
     """Pin what the Agents of a document that is published offer, where nothing was pinned before."""
-    for offer in offers_of(dsl):
+    for offer in offered_tools(dsl):
         try:
             server_id = UUID(offer.server)
         except ValueError:

@@ -12,7 +12,7 @@ from sqlalchemy.exc import IntegrityError
 
 from canvas.errors import Conflict, NotFound
 from store.db.transaction import Transaction
-from store.primitives.encryption import CannotUnseal, SealingKey, seal, unseal
+from store.primitives.encryption import CannotUnseal, EncryptionKey, seal, unseal
 from store.primitives.ids import new_id
 from store.tables.mcp import mcp_servers as servers
 
@@ -68,7 +68,7 @@ UPDATE = (
 DELETE = delete(servers).where(*_this)
 
 
-def add(tx: Transaction, tenant_id: UUID, fields: ServerFields, key: SealingKey) -> UUID:
+def add(tx: Transaction, tenant_id: UUID, fields: ServerFields, key: EncryptionKey) -> UUID:
     """Register a server; its id. Raises Conflict if the tenant has one of that name."""
     server_id = new_id()
     values = _columns(tenant_id, server_id, fields, key)
@@ -80,7 +80,7 @@ def add(tx: Transaction, tenant_id: UUID, fields: ServerFields, key: SealingKey)
     return server_id
 
 
-def get(tx: Transaction, tenant_id: UUID, server_id: UUID, key: SealingKey) -> ServerRow:
+def get(tx: Transaction, tenant_id: UUID, server_id: UUID, key: EncryptionKey) -> ServerRow:
     """A server. Raises NotFound, for another tenant's as well, and CannotUnseal."""
     rows = tx.rows(SERVER, of_tenant=tenant_id, server_id=server_id)
     if not rows:
@@ -93,18 +93,18 @@ def registered(tx: Transaction, tenant_id: UUID, ids: Sequence[UUID]) -> set[UUI
     return {row.id for row in tx.rows(REGISTERED, of_tenant=tenant_id, ids=list(ids))}
 
 
-def find(tx: Transaction, tenant_id: UUID, name: str, key: SealingKey) -> ServerRow | None:
+def find(tx: Transaction, tenant_id: UUID, name: str, key: EncryptionKey) -> ServerRow | None:
     """The server of that name; None if there is none."""
     rows = tx.rows(BY_NAME, of_tenant=tenant_id, named=name)
     return _server(tenant_id, rows[0], key) if rows else None
 
 
-def servers_of(tx: Transaction, tenant_id: UUID, key: SealingKey, keywords: str = "") -> list[ServerRow]:
+def servers_of(tx: Transaction, tenant_id: UUID, key: EncryptionKey, keywords: str = "") -> list[ServerRow]:
     """A tenant's servers whose name contains the keywords, the newest first."""
     return [_server(tenant_id, row, key) for row in tx.rows(SERVERS, of_tenant=tenant_id, keywords=keywords.lower())]
 
 
-def change(tx: Transaction, tenant_id: UUID, server_id: UUID, fields: ServerFields, key: SealingKey) -> None:
+def change(tx: Transaction, tenant_id: UUID, server_id: UUID, fields: ServerFields, key: EncryptionKey) -> None:
     """Put all fields in place of what was there. Raises NotFound, and Conflict if the name is taken."""
     values = {f"new_{name}": value for name, value in _columns(tenant_id, server_id, fields, key).items()}
     try:
@@ -122,7 +122,7 @@ def remove(tx: Transaction, tenant_id: UUID, server_id: UUID) -> None:
         raise NotFound("MCP server not found.")
 
 
-def _columns(tenant_id: UUID, server_id: UUID, fields: ServerFields, key: SealingKey) -> dict[str, Any]:
+def _columns(tenant_id: UUID, server_id: UUID, fields: ServerFields, key: EncryptionKey) -> dict[str, Any]:
     place = _place(tenant_id, server_id)
     return {
         "name": fields.name,
@@ -136,7 +136,7 @@ def _columns(tenant_id: UUID, server_id: UUID, fields: ServerFields, key: Sealin
     }
 
 
-def _server(tenant_id: UUID, row: Row[Any], key: SealingKey) -> ServerRow:
+def _server(tenant_id: UUID, row: Row[Any], key: EncryptionKey) -> ServerRow:
     place = _place(tenant_id, row.id)
     try:
         fields = ServerFields(

@@ -37,14 +37,14 @@ RELEASE_HOUSE = text("delete from canaries where queue = 'sweeper:house' and sen
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class SweeperObservation:
     """What sweepers have seen of the database, by its own clock: without a break from `since` to `seen`."""
 
     since: datetime
     seen: datetime
 
 
-def came_back(tx: Transaction, queue: str, sent_at: datetime) -> None:
+def record_return(tx: Transaction, queue: str, sent_at: datetime) -> None:
     """A canary that was sent at this time has gone through the queue. One from the future counts for nothing."""
     tx.run(CAME_BACK, queue=queue, sent_at=sent_at)
 
@@ -54,15 +54,15 @@ def latest(tx: Transaction, queue: str) -> datetime | None:
     return tx.scalar(LATEST, queue=queue)
 
 
-def remembered(tx: Transaction) -> Sight | None:
+def last_observation(tx: Transaction) -> SweeperObservation | None:
     """What the sweepers before this one have seen; None if there was none."""
     rows: Mapping[str, datetime] = {row[0]: row[1] for row in tx.rows(REMEMBERED)}
     if len(rows) < 2:
         return None
-    return Sight(rows["sweeper:since"], rows["sweeper:seen"])
+    return SweeperObservation(rows["sweeper:since"], rows["sweeper:seen"])
 
 
-def see(tx: Transaction, sight: Sight, queue: str) -> datetime | None:
+def save_observation(tx: Transaction, sight: SweeperObservation, queue: str) -> datetime | None:
     """Leave what was seen for the next sweeper, and read what `latest` reads: one round trip for both."""
     return tx.scalar(SEE, since=sight.since, now=sight.seen, queue=queue)
 

@@ -40,7 +40,7 @@ class Server:
     """Whether a statement may not run for ever: what processes ask for when they connect has arrived, or a role's."""
 
 
-def about(tx: Transaction) -> Server:
+def server_info(tx: Transaction) -> Server:
     """The server of this transaction."""
     row = tx.one_or_none(ABOUT)
     assert row is not None

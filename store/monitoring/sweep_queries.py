@@ -6,9 +6,9 @@ from uuid import UUID
 
 from sqlalchemy import Interval, bindparam, text
 
-from canvas.outcome import LOST, UNKNOWN, UNKNOWN_TEXT
+from canvas.outcome import LOST, UNKNOWN_OUTCOME, UNKNOWN_TEXT
 from store.db.transaction import Transaction
-from store.runs.new_activations import Hint
+from store.runs.new_activations import TaskMessage
 
 BATCH = 500
 BEYOND_ANY_LEASE = timedelta(minutes=15)  # settings refuse one above 10, whatever those of the sweeper say
@@ -19,7 +19,7 @@ SILENT = text(f"""
     update activations a
     set status = 'reported', strikes = strikes + 1, finished_at = now(),
         outcome = case when effect = 'unsafe'
-          then json_build_object('is', 'Failed', 'error', '{UNKNOWN_TEXT}', 'code', '{UNKNOWN}',
+          then json_build_object('is', 'Failed', 'error', '{UNKNOWN_TEXT}', 'code', '{UNKNOWN_OUTCOME}',
             'used', json_build_object())
           else json_build_object('is', 'Failed', 'error', 'The worker was lost.', 'code', '{LOST}', 'retryable', true,
             'used', json_build_object())
@@ -85,17 +85,17 @@ def try_sweep(tx: Transaction) -> tuple[bool, datetime]:
     return row[0], row[1]
 
 
-def silent_leases(tx: Transaction, most: int = BATCH, longest: timedelta = BEYOND_ANY_LEASE) -> list[UUID]:
+def expire_leases(tx: Transaction, most: int = BATCH, longest: timedelta = BEYOND_ANY_LEASE) -> list[UUID]:
     """Report lost workers in their name; the runs concerned. `longest`: longer than any worker's lease may last."""
     return list(dict.fromkeys(row[0] for row in tx.rows(SILENT, most=most, longest=longest)))
 
 
-def unclaimed(tx: Transaction, sent_before: datetime, most: int = BATCH) -> Sequence[Hint]:
+def redispatch_unclaimed(tx: Transaction, sent_before: datetime, most: int = BATCH) -> Sequence[TaskMessage]:
     """Activations that are due and whose hint is lost, or was never sent; they are marked as hinted."""
-    return [Hint(row[0], row[1], row[2]) for row in tx.rows(UNCLAIMED, sent_before=sent_before, most=most)]
+    return [TaskMessage(row[0], row[1], row[2]) for row in tx.rows(UNCLAIMED, sent_before=sent_before, most=most)]
 
 
-def unseen_reports(tx: Transaction, most: int = BATCH) -> set[UUID]:
+def runs_with_unapplied_reports(tx: Transaction, most: int = BATCH) -> set[UUID]:
     """Runs with a report that no fold has seen."""
     return {row[0] for row in tx.rows(UNSEEN, most=most)}
 
@@ -115,7 +115,7 @@ def expired_forms(tx: Transaction, most: int = BATCH) -> list[tuple[UUID, UUID]]
     return [(row[0], row[1]) for row in tx.rows(EXPIRED_FORMS, most=most)]
 
 
-def standing_still(tx: Transaction, most: int = BATCH) -> list[UUID]:
+def stalled_runs(tx: Transaction, most: int = BATCH) -> list[UUID]:
     """Runs that say they go on, while nothing in them moves or can be moved by a message: a bug of ours.
 
     One statement, so one snapshot: between a run's row and its activations nobody has written.

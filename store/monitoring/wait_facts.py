@@ -6,7 +6,7 @@ from uuid import UUID
 
 from sqlalchemy import text
 
-from canvas.events.explain import Ahead, Alive, Facts
+from canvas.events.explain import BlockingRun, Facts, OpenActivation
 from canvas.state.checkpoint import fill_run
 from canvas.state.run_state import RunState, RunStatus, Status
 from store.db.transaction import Transaction
@@ -39,7 +39,7 @@ AHEAD = text("""
 """)
 
 
-def facts(tx: Transaction, tenant_id: UUID, run_id: UUID) -> tuple[Facts, UUID] | None:
+def load_facts(tx: Transaction, tenant_id: UUID, run_id: UUID) -> tuple[Facts, UUID] | None:
     """What is known of a run, and its version; None for another tenant's as well.
 
     Call it first thing in a transaction: all of it is read as of one moment, lest a run that ends between two
@@ -51,7 +51,7 @@ def facts(tx: Transaction, tenant_id: UUID, run_id: UUID) -> tuple[Facts, UUID] 
         return None
     status = RunStatus(row["status"])
     state = fill_run(RunState(run_id, status), row["state"])
-    sight = queue_probes.remembered(tx)
+    sight = queue_probes.last_observation(tx)
     return Facts(
         run_id=run_id,
         status=status,
@@ -73,11 +73,11 @@ def facts(tx: Transaction, tenant_id: UUID, run_id: UUID) -> tuple[Facts, UUID] 
     ), row["version_id"]
 
 
-def _alive(row: Mapping[str, Any]) -> Alive:
+def _alive(row: Mapping[str, Any]) -> OpenActivation:
     fields: dict[str, Any] = {**row, "status": Status(row["status"])}
-    return Alive(**fields)
+    return OpenActivation(**fields)
 
 
-def _ahead(tx: Transaction, conversation_id: UUID) -> Ahead | None:
+def _ahead(tx: Transaction, conversation_id: UUID) -> BlockingRun | None:
     found = tx.rows(AHEAD, conversation_id=conversation_id)
-    return Ahead(found[0][0], RunStatus(found[0][1])) if found else None
+    return BlockingRun(found[0][0], RunStatus(found[0][1])) if found else None

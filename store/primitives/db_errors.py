@@ -41,7 +41,7 @@ def is_outage(error: BaseException) -> bool:
     return state[:2] in _AWAY or state in (*_PASSING, *_TOO_LONG, READ_ONLY) or _is_of_files(error)
 
 
-def trouble(error: BaseException) -> str:
+def outage_reason(error: BaseException) -> str:
     """What keeps the database from its work, in words that follow "the database" and tell nothing of where it is."""
     if isinstance(error, NoConnectionFree):
         return "has no connection free for this process"
@@ -89,7 +89,7 @@ def took_too_long(error: BaseException) -> bool:
     return sqlstate(error) in (QUERY_CANCELED, *_TOO_LONG)
 
 
-def may_be_repeated(error: DBAPIError) -> bool:
+def is_retryable(error: DBAPIError) -> bool:
     """Whether a transaction that ended with this error may begin again at once."""
     return (
         error.connection_invalidated

@@ -29,13 +29,13 @@ class CannotUnseal(ExecutorError):
 
 
 @dataclass(frozen=True, slots=True)
-class SealingKey:
+class EncryptionKey:
     """The key of a deployment. It never shows in a repr."""
 
     key: bytes = field(repr=False)
 
     @classmethod
-    def of(cls, secret: str) -> "SealingKey":
+    def of(cls, secret: str) -> "EncryptionKey":
         """Derive the key from a setting. Raises InvalidRequest for a secret too short to protect anything."""
         if len(secret) < MIN_SECRET:
             raise InvalidRequest(
@@ -50,13 +50,13 @@ class SealingKey:
         return HKDF(algorithm=SHA256(), length=length, salt=None, info=purpose).derive(self.key)
 
 
-def seal(key: SealingKey, plain: str, belongs_to: str) -> bytes:
+def seal(key: EncryptionKey, plain: str, belongs_to: str) -> bytes:
     """Seal a text; sealing it twice gives different bytes."""
     nonce = secrets.token_bytes(_NONCE)
     return _FORM + nonce + AESGCM(key.key).encrypt(nonce, plain.encode(), belongs_to.encode())
 
 
-def unseal(key: SealingKey, sealed: bytes, belongs_to: str) -> str:
+def unseal(key: EncryptionKey, sealed: bytes, belongs_to: str) -> str:
     """The text that was sealed. Raises CannotUnseal, which says nothing of the content."""
     form, nonce, body = sealed[:1], sealed[1 : 1 + _NONCE], sealed[1 + _NONCE :]
     if form != _FORM or not body:

@@ -7,11 +7,32 @@ from typing import Any, assert_never
 from canvas.errors import StateError
 from canvas.events import run_warnings
 from canvas.events.run_warnings import Notice
-from canvas.outcome import Chose, Expanded, Failed, Finished, Left, MessageEnd, Outcome, Repeated, Waiting
+from canvas.outcome import (
+    ContainerExited,
+    ContainerOpened,
+    Failed,
+    Finished,
+    MessageEnd,
+    NextIteration,
+    Outcome,
+    Routed,
+    WaitingForInput,
+)
+
+STORED_AS: Mapping[type[Outcome], str] = {
+    Finished: "Finished",
+    Routed: "Chose",
+    ContainerOpened: "Expanded",
+    NextIteration: "Repeated",
+    ContainerExited: "Left",
+    WaitingForInput: "Waiting",
+    Failed: "Failed",
+}
+"""The kinds of outcomes in rows and in metrics. They keep their first names, which earlier releases read."""
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class StoredOutcome:
     """An outcome as it was stored, with what the worker adds to it.
 
     `used` is the usage that this report adds to the run's; None: all that the activation's row has.
@@ -24,7 +45,7 @@ class Told:
     used: Mapping[str, int] | None = None
 
 
-def to_column(
+def encode_outcome(
     outcome: Outcome,
     *,
     error: str | None,
@@ -37,7 +58,7 @@ def to_column(
     data = _members(outcome)
     if warnings:
         data[run_warnings.WARNINGS] = run_warnings.to_column(warnings)
-    data |= {"is": type(outcome).__name__, "retake": retake, "spoke": spoke, "used": used}
+    data |= {"is": STORED_AS[type(outcome)], "retake": retake, "spoke": spoke, "used": used}
     if error is not None:
         data["told"] = error
     return {name: value for name, value in data.items() if value is not None and value is not False}
@@ -47,13 +68,13 @@ def _members(outcome: Outcome) -> dict[str, Any]:
     match outcome:
         case Finished(end=end):
             return _end(end) if end is not None else {}
-        case Repeated() | Left():
+        case NextIteration() | ContainerExited():
             return {}
-        case Chose(to=to):
+        case Routed(to=to):
             return {"to": list(to)}
-        case Expanded(count=count, concurrency=concurrency):
+        case ContainerOpened(count=count, concurrency=concurrency):
             return {"count": count, "concurrency": concurrency}
-        case Waiting(inputs=inputs, tips=tips):
+        case WaitingForInput(inputs=inputs, tips=tips):
             return {"inputs": dict(inputs), "tips": tips}
         case Failed(error=error, code=code, retryable=retryable, details=details, again_in=again_in):
             return {
@@ -74,10 +95,10 @@ def _end(end: MessageEnd) -> dict[str, Any]:
     }
 
 
-def from_column(data: Mapping[str, Any]) -> Told:
+def decode_outcome(data: Mapping[str, Any]) -> StoredOutcome:
     """The inverse of `to_column`, without values."""
     used = data.get("used")
-    return Told(_outcome(data), data.get("told"), data.get("retake", False), data.get("spoke", False), used)
+    return StoredOutcome(_outcome(data), data.get("told"), data.get("retake", False), data.get("spoke", False), used)
 
 
 def _outcome(data: Mapping[str, Any]) -> Outcome:
@@ -90,15 +111,15 @@ def _outcome(data: Mapping[str, Any]) -> Outcome:
         case "Finished":
             return Finished()
         case "Chose":
-            return Chose(to=tuple(data["to"]))
+            return Routed(to=tuple(data["to"]))
         case "Expanded":
-            return Expanded(count=data.get("count"), concurrency=data["concurrency"])
+            return ContainerOpened(count=data.get("count"), concurrency=data["concurrency"])
         case "Repeated":
-            return Repeated()
+            return NextIteration()
         case "Left":
-            return Left()
+            return ContainerExited()
         case "Waiting":
-            return Waiting(inputs=data["inputs"], tips=data["tips"])
+            return WaitingForInput(inputs=data["inputs"], tips=data["tips"])
         case "Failed":
             return Failed(
                 data["error"], data["code"], data.get("retryable", False), details=data.get("details") or {},

@@ -25,16 +25,16 @@ from sqlalchemy import (
     update,
 )
 
-from canvas.state.order_key import Place
+from canvas.state.order_key import OrderKey
 from canvas.state.run_state import ScopeKey, scope_key
 from store.db.transaction import Transaction
 from store.tables.runs import activations, runs
 
-IS = {  # as literals: an index of some rows serves no statement that is planned for any status
+STATUS_IS = {  # as literals: an index of some rows serves no statement that is planned for any status
     status: activations.c.status == literal_column(f"'{status}'") for status in ("ready", "running", "reported")
 }
-MINE = (activations.c.run_id == bindparam("of_run"), activations.c.id == bindparam("of_activation"))
-HELD = (activations.c.lease_id == bindparam("of_lease"), IS["running"])
+BY_KEY = (activations.c.run_id == bindparam("of_run"), activations.c.id == bindparam("of_activation"))
+BY_LEASE = (activations.c.lease_id == bindparam("of_lease"), STATUS_IS["running"])
 
 _lease = bindparam("lease", type_=Interval)
 _most_strikes = bindparam("most_strikes", type_=Integer)
@@ -49,16 +49,16 @@ CLAIMED = (
 CLAIM = (  # its commit returns before it is on disk: losing it costs a second claim
     update(activations)
     .where(
-        *MINE,
+        *BY_KEY,
         _without_waiting,
         or_(
             and_(
-                IS["ready"],
+                STATUS_IS["ready"],
                 activations.c.not_before <= func.now(),
                 or_(_most_strikes.is_(None), activations.c.strikes <= _most_strikes),
             ),
             and_(  # the answer to this very claim got lost
-                IS["running"],
+                STATUS_IS["running"],
                 activations.c.lease_id == _new_lease,
                 not_(activations.c.called_off),
             ),
@@ -67,7 +67,7 @@ CLAIM = (  # its commit returns before it is on disk: losing it costs a second c
     )
     .values(
         status="running",
-        attempt=activations.c.attempt + case((IS["ready"], 1), else_=0),
+        attempt=activations.c.attempt + case((STATUS_IS["ready"], 1), else_=0),
         lease_id=_new_lease,
         lease_until=func.now() + _lease,
         worker=bindparam("worker_name"),
@@ -106,15 +106,15 @@ CLAIM_TOGETHER = text(f"""
 """).bindparams(bindparam("lease", type_=Interval))  # noqa: S608 (constants only)
 
 HELD_UNDER = select(activations.c.id).where(
-    activations.c.run_id == bindparam("of_run"), IS["running"], activations.c.lease_id == bindparam("of_lease")
+    activations.c.run_id == bindparam("of_run"), STATUS_IS["running"], activations.c.lease_id == bindparam("of_lease")
 )
 
-IS_READY = select(activations.c.id).where(*MINE, IS["ready"], activations.c.not_before <= func.now())
+IS_READY = select(activations.c.id).where(*BY_KEY, STATUS_IS["ready"], activations.c.not_before <= func.now())
 
-FIRM = update(activations).where(*MINE, *HELD).values(lease_until=func.now() + _lease)
+FIRM = update(activations).where(*BY_KEY, *BY_LEASE).values(lease_until=func.now() + _lease)
 ACT = (
     update(activations)
-    .where(*MINE, *HELD)
+    .where(*BY_KEY, *BY_LEASE)
     .values(lease_until=func.now() + _lease, effect=bindparam("new_effect"))
     .returning(activations.c.called_off)
 )
@@ -157,7 +157,7 @@ class Claim:
     component: str
     scope: ScopeKey
     ordinal: int
-    place: Place
+    place: OrderKey
     limits: tuple[tuple[bytes, int], ...]  # (region, revision) of what it may read
     activated_rev: int
     attempt: int
@@ -214,7 +214,7 @@ def claim_together(
     return {row["lease_id"]: claim_of(row, {**row, "created_at": row["run_created_at"]}) for row in found}
 
 
-def held_under(tx: Transaction, run_id: UUID, lease_id: UUID) -> UUID | None:
+def find_by_lease(tx: Transaction, run_id: UUID, lease_id: UUID) -> UUID | None:
     """The running activation under a lease: where it was taken by a commit whose answer got lost."""
     return tx.scalar(HELD_UNDER, of_run=run_id, of_lease=lease_id)
 
@@ -256,17 +256,17 @@ def claim_of(row: Mapping[str, Any], run: Mapping[str, Any]) -> Claim:
     )
 
 
-def place_of(row: Mapping[str, Any]) -> Place:
-    return Place(row["wave"], tuple((w, p) for w, p in row["trail"]), bytes(row["region"]))
+def place_of(row: Mapping[str, Any]) -> OrderKey:
+    return OrderKey(row["wave"], tuple((w, p) for w, p in row["trail"]), bytes(row["region"]))
 
 
-def firm(tx: Transaction, claimed: Claim, lease: timedelta) -> bool:
+def make_claim_durable(tx: Transaction, claimed: Claim, lease: timedelta) -> bool:
     """Make a claim durable before anything leaves the worker; False if the lease is gone."""
     hit = tx.run(FIRM, of_run=claimed.run_id, of_activation=claimed.id, of_lease=claimed.lease_id, lease=lease)
     return hit == 1
 
 
-def act(tx: Transaction, claimed: Claim, lease: timedelta, effect: str) -> bool | None:
+def record_effect(tx: Transaction, claimed: Claim, lease: timedelta, effect: str) -> bool | None:
     """Make a claim durable, and what the attempt may do outside from now on; whether it was called off meanwhile.
 
     None, and nothing is written, if the lease is gone.
@@ -293,7 +293,7 @@ def renew(tx: Transaction, leases: Sequence[tuple[UUID, UUID, UUID]], lease: tim
     return kept
 
 
-def called_off(tx: Transaction, leases: Sequence[tuple[UUID, UUID, UUID]]) -> set[UUID]:
+def find_cancelled(tx: Transaction, leases: Sequence[tuple[UUID, UUID, UUID]]) -> set[UUID]:
     """Of these (run, activation, lease id), the lease ids that still hold and were called off by a cancel."""
     return {row[0] for row in _of_each_week(tx, CALLED_OFF, leases)}
 

@@ -59,7 +59,7 @@ DOCUMENTS = (
 )
 
 
-def cite(
+def add(
     tx: Transaction,
     run_id: UUID,
     message_id: UUID,
@@ -76,7 +76,7 @@ def cite(
     numbers: dict[str, int] = {chunk_id: number for chunk_id, number in taken if number is not None}
     known = {name for name, number in taken if number is None}
     bodies = {str(chunk["chunk_id"]): _kept(chunk) for chunk in reversed(chunks)}
-    new = citation_numbers.allotted([str(chunk["chunk_id"]) for chunk in chunks], numbers)
+    new = citation_numbers.assign_numbers([str(chunk["chunk_id"]) for chunk in chunks], numbers)
     tx.write_many(
         ADD_CHUNKS,
         [

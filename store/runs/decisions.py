@@ -15,15 +15,15 @@ from canvas.events.run_events import Event
 from canvas.routing.decision import Decision
 from canvas.state.checkpoint import run_to_json
 from canvas.state.run_state import RunStatus, Status
-from store.db.transaction import Behind, Transaction
+from store.db.transaction import AfterCommitQuery, Transaction
 from store.primitives.db_errors import sqlstate
 from store.primitives.json_codec import decode, encode
 from store.runs import events, message_streams, reports, scopes, values
 from store.runs.activations import Claim
-from store.runs.new_activations import AT_ONCE_SINCE, Hint, Own, activate
+from store.runs.new_activations import AT_ONCE_SINCE, InlineReport, TaskMessage, activate
 from store.tables.runs import activations, runs
 
-LOGARITHM_OF_ZERO = "2201E"
+STALE_CACHE_SQLSTATE = "2201E"
 MOST_REMEMBERED = 8  # open scopes; of a run with more, what the next step needs is read
 
 MOVE = text("""
@@ -103,37 +103,37 @@ IS_AS_LEFT = "ln(count(*))"  # `has_moved_on`
 
 
 @dataclass(frozen=True, slots=True)
-class AsLeft:
+class CachedRun:
     """A run as a step has left it: all that the next one reads of it, if it does not move on meanwhile."""
 
     row: Mapping[str, Any]
-    scopes: scopes.Known
+    scopes: scopes.PrefetchedScopes
 
 
 @dataclass(slots=True)
-class Applied:
+class AppliedDecision:
     """What a fold has written that others should hear of after its commit.
 
     `taken`: what those go on with who have reported, by the id of the activation that they reported; after the commit.
     """
 
     run_id: UUID
-    hints: list[Hint] = field(default_factory=list[Hint])
+    hints: list[TaskMessage] = field(default_factory=list[TaskMessage])
     events: list[tuple[int, Event]] = field(default_factory=list[tuple[int, Event]])
     is_over: bool = False
     status: str = ""
     next_run: UUID | None = None  # the conversation's next run, now to be set going
     conversation_id: UUID | None = None
     calls_off: bool = False  # attempts are at work that are to stop
-    reported: Behind | None = None  # what was reported meanwhile, asked behind the commit
-    promoted: Callable[[], list[Hint]] = list  # further hints, known after the commit
+    reported: AfterCommitQuery | None = None  # what was reported meanwhile, asked behind the commit
+    promoted: Callable[[], list[TaskMessage]] = list  # further hints, known after the commit
     taken: dict[UUID, Callable[[], Claim | None]] = field(default_factory=dict[UUID, Callable[[], Claim | None]])
-    left: AsLeft | None = None  # for the step behind it
+    left: CachedRun | None = None  # for the step behind it
     is_last_at_work: bool = False  # nothing is at work or ready but what was taken, so nobody can report meanwhile
     rewrites: bool = False  # whether outputs were written that are not those of the reports
     forget_names: Callable[[], None] | None = None  # forgets cancel keys of the external ids of a run that is over
 
-    def merge(self, later: "Applied") -> None:
+    def merge(self, later: "AppliedDecision") -> None:
         """Add what a later decision of the same transaction has written."""
         self.hints += later.hints
         self.promoted = self.promoted if later.promoted is list else later.promoted
@@ -154,9 +154,9 @@ def apply(
     usage: Mapping[str, int],
     form_expiry: timedelta,
     answers: Any = None,
-    owns: Sequence[Own] = (),
+    owns: Sequence[InlineReport] = (),
     is_taken: bool = True,
-) -> Applied:
+) -> AppliedDecision:
     """Write a decision under the run's lock: activations, scopes, turns, events and the run's row together.
 
     `usage` is what the run has used so far, these reports included; `owns` are reports that are stored with it.
@@ -166,22 +166,22 @@ def apply(
     """
     run_id, revision, before = row["id"], row["revision"] + 1, row["last_event"]
     status = decision.run.status
-    applied = Applied(run_id, status=status.value, is_over=status.is_over)
+    applied = AppliedDecision(run_id, status=status.value, is_over=status.is_over)
     after = _save(tx, row, decision, usage, form_expiry, is_taken=is_taken)
     for own in owns:
-        reports.settle(tx, own.claim, own.written, decision.moved[own.claim.id].value, revision)
+        reports.complete(tx, own.claim, own.written, decision.moved[own.claim.id].value, revision)
     applied.hints += _move(tx, run_id, revision, decision, answers, owns)
     made = activate(tx, row, revision, decision, owns)
     applied.hints += made.hints
     applied.promoted, applied.taken = made.promoted, made.taken
     for failed in decision.inheriting:
-        values.inherit(tx, run_id, failed)
+        values.copy_previous_outputs(tx, run_id, failed)
     for activation, (node_id, error) in decision.errors.items():
         values.put_error(tx, run_id, activation, node_id, error)
     for entry, item in decision.called_off.items():
         tx.later(CALL_OFF_ITEMS, run_id=run_id, entry=entry, item=item)
     if status.is_over and status is not RunStatus.SUCCEEDED:
-        scopes.hide_untold(tx, run_id)
+        scopes.discard_deferred(tx, run_id)
     scopes.put(tx, run_id, decision)
     _put_turns(tx, run_id, before, decision)
     events.append(tx, run_id, before + 1, decision.events)
@@ -191,13 +191,13 @@ def apply(
         applied.is_last_at_work = not decision.promote
         if len(decision.run.scopes) <= MOST_REMEMBERED:
             left = {**row, **after, "state": decode(encode(after["state"]))}
-            applied.left = AsLeft(left, scopes.left_by(decision))
+            applied.left = CachedRun(left, scopes.scopes_after(decision))
     return applied
 
 
-def has_moved_on(error: BaseException) -> bool:
+def is_stale_cache(error: BaseException) -> bool:
     """Whether a run was held by somebody, or not as it was left."""
-    return sqlstate(error) == LOGARITHM_OF_ZERO
+    return sqlstate(error) == STALE_CACHE_SQLSTATE
 
 
 def _save(
@@ -240,8 +240,8 @@ def _save(
 
 
 def _move(
-    tx: Transaction, run_id: UUID, revision: int, decision: Decision, answers: Any, owns: Sequence[Own]
-) -> list[Hint]:
+    tx: Transaction, run_id: UUID, revision: int, decision: Decision, answers: Any, owns: Sequence[InlineReport]
+) -> list[TaskMessage]:
     """Move activations that were folded; hints for those that are ready again."""
     fresh = {new.id for new in decision.activated} | {own.claim.id for own in owns}
     moved = {activation: status for activation, status in decision.moved.items() if activation not in fresh}
@@ -259,7 +259,7 @@ def _move(
         retried = {*decision.retried, *decision.postponed}
         answered = [found for found, status in moved.items() if status is Status.READY and found not in retried]
         again += tx.rows(ANSWER, run_id=run_id, ids=answered, answers=answers)
-    return [Hint(run_id, row.id, row.component) for row in again]
+    return [TaskMessage(run_id, row.id, row.component) for row in again]
 
 
 def _put_turns(tx: Transaction, run_id: UUID, before: int, decision: Decision) -> None:

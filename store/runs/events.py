@@ -46,7 +46,7 @@ AFTER = text("""
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredEvent:
     """An event as it was stored, with the values it shows."""
 
     number: int
@@ -84,15 +84,15 @@ def append(tx: Transaction, run_id: UUID, first: int, events: Sequence[Event]) -
             tx.write(APPEND_MANY, run_id=run_id, **columns)
 
 
-def after(tx: Transaction, run_id: UUID, number: int, *, upto: int = 2**31 - 1, most: int = 500) -> list[Stored]:
+def after(tx: Transaction, run_id: UUID, number: int, *, upto: int = 2**31 - 1, most: int = 500) -> list[StoredEvent]:
     """Events with greater numbers, in order."""
     rows = tx.rows(AFTER, run_id=run_id, after=number, upto=upto, most=most)
     return [stored(tx, row) for row in rows]
 
 
-def stored(tx: Transaction, row: Any) -> Stored:
+def stored(tx: Transaction, row: Any) -> StoredEvent:
     """An event from a row of AFTER."""
-    return Stored(
+    return StoredEvent(
         number=row.number,
         name=row.event,
         activation=row.activation_id,

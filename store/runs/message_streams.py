@@ -63,7 +63,7 @@ class Turn:
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class StreamLease:
     """A turn that an attempt speaks in now: what was said before it."""
 
     epoch: int
@@ -71,10 +71,10 @@ class Taken:
     keep: int
 
 
-def take(tx: Transaction, run_id: UUID, turn: UUID, node_id: str, lease_id: UUID) -> Taken:
+def claim_stream(tx: Transaction, run_id: UUID, turn: UUID, node_id: str, lease_id: UUID) -> StreamLease:
     """Become the speaker of a turn."""
     row = tx.rows(TAKE, run_id=run_id, turn=turn, node_id=node_id, lease_id=lease_id)[0]
-    return Taken(row[0], row[1], row[2])
+    return StreamLease(row[0], row[1], row[2])
 
 
 def write(tx: Transaction, run_id: UUID, turn: UUID, lease_id: UUID, epoch: int, said: str) -> bool:

@@ -14,10 +14,10 @@ from sqlalchemy import Interval, bindparam, func, insert, literal_column, text
 
 from canvas.routing.decision import Activation, Decision
 from canvas.state.run_state import RunStatus, Status, scope_text
-from store.db.transaction import Later, Transaction
+from store.db.transaction import PendingResult, Transaction
 from store.primitives.json_codec import encode
 from store.runs.activations import CLAIMED, Claim, claim_of
-from store.runs.reports import Written
+from store.runs.reports import ReportPayload
 from store.tables.runs import activations, beginning_of
 
 AT_ONCE_SINCE = "to_timestamp(0)"
@@ -52,7 +52,7 @@ PROMOTE = text(f"""
     ) next
     where a.run_id = :run_id and a.id = next.id returning a.id, a.component
 """)  # noqa: S608 (constants only)
-PROMOTE_TAKEN = text(f"""
+PROMOTE_CLAIMED = text(f"""
     update activations a set status = 'running', attempt = attempt + 1, lease_id = :lease_id,
         lease_until = now() + :lease, worker = :worker, started_at = now(), hinted_at = now(),
         not_before = {AT_ONCE_SINCE}
@@ -65,7 +65,7 @@ PROMOTE_TAKEN = text(f"""
 
 
 @dataclass(frozen=True, slots=True)
-class Hint:
+class TaskMessage:
     """An activation that is ready; what Flower shows of it."""
 
     run_id: UUID
@@ -74,7 +74,7 @@ class Hint:
 
 
 @dataclass(frozen=True, slots=True)
-class Taker:
+class ContinuationRequest:
     """Who goes on at once with something that the step with his report makes ready.
 
     `take` is asked before it is written, with its id where that is known yet, and gives the lease's id; None: it is not
@@ -88,28 +88,28 @@ class Taker:
 
 
 @dataclass(frozen=True, slots=True)
-class Own:
+class InlineReport:
     """A report that rides along with the step that takes it in: its attempt's claim, and what it stores."""
 
     claim: Claim
-    written: Written
-    taker: Taker | None = None
+    written: ReportPayload
+    taker: ContinuationRequest | None = None
 
 
 @dataclass(slots=True)
-class Activated:
+class ActivationResult:
     """What a step has made ready. `promoted`, and `taken` by the activation reported, are known once it was waited."""
 
-    hints: list[Hint] = field(default_factory=list[Hint])
-    promoted: Callable[[], list[Hint]] = list
+    hints: list[TaskMessage] = field(default_factory=list[TaskMessage])
+    promoted: Callable[[], list[TaskMessage]] = list
     taken: dict[UUID, Callable[[], Claim | None]] = field(default_factory=dict[UUID, Callable[[], Claim | None]])
 
 
 def activate(
-    tx: Transaction, row: Mapping[str, Any], revision: int, decision: Decision, owns: Sequence[Own]
-) -> Activated:
+    tx: Transaction, row: Mapping[str, Any], revision: int, decision: Decision, owns: Sequence[InlineReport]
+) -> ActivationResult:
     """Write what a decision activates and promotes. Nothing of it is waited for."""
-    made = Activated()
+    made = ActivationResult()
     goes_on = decision.run.status is RunStatus.RUNNING
     takers = [own for own in owns if own.taker is not None] if goes_on else []
     others: list[Activation] = []
@@ -118,7 +118,7 @@ def activate(
             continue
         others.append(new)
         if new.status is Status.READY:
-            made.hints.append(Hint(row["id"], new.id, new.component))
+            made.hints.append(TaskMessage(row["id"], new.id, new.component))
     _put(tx, row["id"], revision, others)
     _promote(tx, row, decision.promote, takers, made)
     return made
@@ -139,7 +139,12 @@ def _put(tx: Transaction, run_id: UUID, revision: int, activated: Sequence[Activ
 
 
 def _is_taken(
-    tx: Transaction, row: Mapping[str, Any], revision: int, new: Activation, takers: list[Own], made: Activated
+    tx: Transaction,
+    row: Mapping[str, Any],
+    revision: int,
+    new: Activation,
+    takers: list[InlineReport],
+    made: ActivationResult,
 ) -> bool:
     own, lease_id = _who_takes(takers, new.id)
     if own is None or own.taker is None:
@@ -151,22 +156,24 @@ def _is_taken(
     return True
 
 
-def _promote(tx: Transaction, row: Mapping[str, Any], most: int, takers: list[Own], made: Activated) -> None:
+def _promote(
+    tx: Transaction, row: Mapping[str, Any], most: int, takers: list[InlineReport], made: ActivationResult
+) -> None:
     for _ in range(most):
         own, lease_id = _who_takes(takers, None)
         if own is None or own.taker is None:
             break
         most -= 1
         found = tx.later(
-            PROMOTE_TAKEN, run_id=row["id"], lease_id=lease_id, lease=own.taker.lease, worker=own.taker.worker
+            PROMOTE_CLAIMED, run_id=row["id"], lease_id=lease_id, lease=own.taker.lease, worker=own.taker.worker
         )
         made.taken[own.claim.id] = _claimed(found, row)
     if most:
         promoted = tx.later(PROMOTE, run_id=row["id"], most=most)
-        made.promoted = lambda: [Hint(row["id"], found[0], found[1]) for found in promoted.rows()]
+        made.promoted = lambda: [TaskMessage(row["id"], found[0], found[1]) for found in promoted.rows()]
 
 
-def _claimed(found: Later, row: Mapping[str, Any]) -> Callable[[], Claim | None]:
+def _claimed(found: PendingResult, row: Mapping[str, Any]) -> Callable[[], Claim | None]:
     def claim() -> Claim | None:
         taken = found.one_or_none()
         return claim_of(taken, row) if taken is not None else None
@@ -174,7 +181,7 @@ def _claimed(found: Later, row: Mapping[str, Any]) -> Callable[[], Claim | None]
     return claim
 
 
-def _who_takes(takers: list[Own], activation_id: UUID | None) -> tuple[Own | None, UUID | None]:
+def _who_takes(takers: list[InlineReport], activation_id: UUID | None) -> tuple[InlineReport | None, UUID | None]:
     """The first of the takers who wants it, and under which lease; those who do not are asked no more."""
     while takers:
         own = takers.pop(0)

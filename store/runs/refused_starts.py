@@ -11,7 +11,7 @@ from uuid import UUID
 from sqlalchemy import bindparam, func, insert, literal_column, update
 
 from canvas.state.checkpoint import run_to_json
-from canvas.state.run_state import ENGINE, RunState, RunStatus
+from canvas.state.run_state import RULES_VERSION, RunState, RunStatus
 from store.db.transaction import Transaction
 from store.primitives.ids import new_id
 from store.runs import external_ids
@@ -60,7 +60,7 @@ def put(
             version_id=NOBODY,
             conversation_id=NOBODY,
             message_id=row_id,
-            engine=ENGINE,
+            engine=RULES_VERSION,
             state=run_to_json(RunState(row_id, RunStatus.REFUSED)),
             request=request,
             base={},

@@ -13,20 +13,20 @@ from uuid import UUID
 from sqlalchemy import bindparam, func, literal_column, select, update
 from sqlalchemy.dialects.postgresql import insert
 
-from canvas.outcome import LOST, UNKNOWN, UNKNOWN_TEXT, Failed
+from canvas.outcome import LOST, UNKNOWN_OUTCOME, UNKNOWN_TEXT, Failed
 from canvas.state.run_state import Report, scope_key
-from store.db.transaction import Later, Transaction
+from store.db.transaction import PendingResult, Transaction
 from store.primitives import outcome_codec
 from store.primitives.db_errors import sqlstate
 from store.primitives.json_codec import encode
-from store.runs.activations import HELD, IS, MINE, Claim, place_of
+from store.runs.activations import BY_KEY, BY_LEASE, STATUS_IS, Claim, place_of
 from store.tables.runs import activations, node_values, turns, variables
 
-DIVISION_BY_ZERO = "22012"
+LEASE_LOST_SQLSTATE = "22012"
 
 REPORT = (
     update(activations)
-    .where(*MINE, *HELD)
+    .where(*BY_KEY, *BY_LEASE)
     .values(
         status="reported",
         outcome=bindparam("new_outcome"),
@@ -38,7 +38,7 @@ REPORT = (
 
 SETTLE = (
     update(activations)
-    .where(*MINE, *HELD)
+    .where(*BY_KEY, *BY_LEASE)
     .values(
         status=bindparam("new_status"),
         folded_rev=bindparam("new_revision"),
@@ -51,10 +51,14 @@ SETTLE = (
 )
 IS_HELD = "1 / count(*)"  # the commit goes out behind it: no lease, no step
 
-TELL = update(activations).where(*MINE, IS["reported"]).values(outcome=bindparam("new_outcome"), finished_at=func.now())
+TELL = (
+    update(activations)
+    .where(*BY_KEY, STATUS_IS["reported"])
+    .values(outcome=bindparam("new_outcome"), finished_at=func.now())
+)
 
 WAS_STORED = select(activations.c.id).where(
-    *MINE, activations.c.lease_id == bindparam("of_lease"), activations.c.status != "running"
+    *BY_KEY, activations.c.lease_id == bindparam("of_lease"), activations.c.status != "running"
 )
 
 _values = insert(node_values)
@@ -92,15 +96,17 @@ REPORTED = (
         activations.c.effect,
         activations.c.turn,
     )
-    .where(activations.c.run_id == bindparam("of_run"), IS["reported"])
+    .where(activations.c.run_id == bindparam("of_run"), STATUS_IS["reported"])
     .order_by(activations.c.id)
 )
 
-HAS_REPORTED = select(activations.c.id).where(activations.c.run_id == bindparam("of_run"), IS["reported"]).limit(1)
+HAS_REPORTED = (
+    select(activations.c.id).where(activations.c.run_id == bindparam("of_run"), STATUS_IS["reported"]).limit(1)
+)
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class ReportPayload:
     """Everything one report stores."""
 
     outcome: Mapping[str, Any]  # store/primitives/outcome_codec.py
@@ -112,7 +118,7 @@ class Written:
     size: int = 0  # characters in its rows, where they are so many that the database needs time for them
 
 
-def settle(tx: Transaction, claimed: Claim, written: Written, status: str, revision: int) -> None:
+def complete(tx: Transaction, claimed: Claim, written: ReportPayload, status: str, revision: int) -> None:
     """Store a report that the run's next step has seen already: the activation's status is what the step has decided.
 
     If the lease is gone the server refuses it, and with it the whole transaction (`is_refused`).
@@ -132,12 +138,12 @@ def settle(tx: Transaction, claimed: Claim, written: Written, status: str, revis
     _put(tx, written)
 
 
-def is_refused(error: BaseException) -> bool:
+def is_lease_lost(error: BaseException) -> bool:
     """Whether a report was not settled since its lease is gone."""
-    return sqlstate(error) == DIVISION_BY_ZERO
+    return sqlstate(error) == LEASE_LOST_SQLSTATE
 
 
-def report(tx: Transaction, run_id: UUID, activation_id: UUID, lease_id: UUID, written: Written) -> Later:
+def report(tx: Transaction, run_id: UUID, activation_id: UUID, lease_id: UUID, written: ReportPayload) -> PendingResult:
     """Send a report, guarded by its lease. Its count is 1; or 0, if the lease is gone: the caller must roll back."""
     stored = tx.later(
         REPORT,
@@ -152,7 +158,7 @@ def report(tx: Transaction, run_id: UUID, activation_id: UUID, lease_id: UUID, w
     return stored
 
 
-def _put(tx: Transaction, written: Written) -> None:
+def _put(tx: Transaction, written: ReportPayload) -> None:
     tx.write_many(PUT_VALUES, written.values)
     tx.write_many(PUT_VARIABLES, written.variables)
     if written.turn is not None:
@@ -161,9 +167,9 @@ def _put(tx: Transaction, written: Written) -> None:
         tx.write(put, **{**written.turn, "epoch": 1 if epoch is None else epoch})
 
 
-def report_of(claimed: Claim, written: Written) -> Report:
+def report_from_claim(claimed: Claim, written: ReportPayload) -> Report:
     """A report as a fold would read it, before it is stored."""
-    told = outcome_codec.from_column(json.loads(encode(written.outcome)))
+    told = outcome_codec.decode_outcome(json.loads(encode(written.outcome)))
     return Report(
         activation=claimed.id,
         node_id=claimed.node_id,
@@ -180,7 +186,7 @@ def report_of(claimed: Claim, written: Written) -> Report:
     )
 
 
-def tell(tx: Transaction, run_id: UUID, activation_id: UUID, outcome: Mapping[str, Any]) -> None:
+def overwrite_outcome(tx: Transaction, run_id: UUID, activation_id: UUID, outcome: Mapping[str, Any]) -> None:
     """What came of an activation that its worker cannot tell any more; the caller holds the run."""
     tx.run(TELL, of_run=run_id, of_activation=activation_id, new_outcome=outcome)
 
@@ -190,7 +196,7 @@ def was_stored(tx: Transaction, run_id: UUID, activation_id: UUID, lease_id: UUI
     return tx.scalar(WAS_STORED, of_run=run_id, of_activation=activation_id, of_lease=lease_id) is not None
 
 
-def reported(tx: Transaction, run_id: UUID) -> Callable[[], list[Report]]:
+def unapplied_reports(tx: Transaction, run_id: UUID) -> Callable[[], list[Report]]:
     """Ask for the reports that no fold has seen, in a later statement than the one that locks the run."""
     asked = tx.later(REPORTED, of_run=run_id)
     return lambda: _reports(asked.rows())
@@ -200,10 +206,12 @@ def _reports(rows: Sequence[Any]) -> list[Report]:
     found: list[Report] = []
     for row in rows:
         fields = row._asdict()
-        told = outcome_codec.from_column(fields["outcome"])
+        told = outcome_codec.decode_outcome(fields["outcome"])
         outcome = told.outcome
         if isinstance(outcome, Failed) and outcome.code == LOST and fields["effect"] == "unsafe":
-            outcome = Failed(UNKNOWN_TEXT, UNKNOWN)  # told by a sweeper of an earlier release, which knows no effects
+            outcome = Failed(
+                UNKNOWN_TEXT, UNKNOWN_OUTCOME
+            )  # told by a sweeper of an earlier release, which knows no effects
         found.append(
             Report(
                 activation=fields["id"],
@@ -223,12 +231,12 @@ def _reports(rows: Sequence[Any]) -> list[Report]:
     return found
 
 
-def has_reported(tx: Transaction, run_id: UUID) -> bool:
+def has_unapplied_reports(tx: Transaction, run_id: UUID) -> bool:
     """The look: whether a report of the run waits to be folded."""
     return tx.scalar(HAS_REPORTED, of_run=run_id) is not None
 
 
-PLACES = select(activations.c.place, activations.c.region).where(*MINE)
+PLACES = select(activations.c.place, activations.c.region).where(*BY_KEY)
 
 
 def put_variables(tx: Transaction, run_id: UUID, activation_id: UUID, values: Mapping[str, Any]) -> None:

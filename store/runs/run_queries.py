@@ -14,7 +14,7 @@ from sqlalchemy.dialects.postgresql import ARRAY
 
 from store.db.transaction import Transaction
 from store.runs import external_ids
-from store.runs.events import AFTER, Stored, stored
+from store.runs.events import AFTER, StoredEvent, stored
 from store.runs.message_streams import Turn
 from store.tables.runs import activations, runs, turns
 
@@ -89,7 +89,7 @@ MOVED = text("""
 
 
 @dataclass(frozen=True, slots=True)
-class Glance:
+class RunSummary:
     """A run without what it carries. A refused start has neither version nor conversation."""
 
     id: UUID
@@ -110,7 +110,7 @@ class Glance:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ActivationRow:
     """An activation, without values."""
 
     id: UUID
@@ -128,11 +128,11 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class EventPage:
     """What a listener reads in one go: the run, then its next events, then the turns around them."""
 
-    run: Glance
-    events: Sequence[Stored]
+    run: RunSummary
+    events: Sequence[StoredEvent]
     turns: Sequence[Turn]
 
     @property
@@ -142,7 +142,7 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True)
-class Moved:
+class RunProgress:
     """How far a run is: its last event, and the length of the open turn's text as far as it is stored."""
 
     run_id: UUID
@@ -153,10 +153,10 @@ class Moved:
     length: int | None
 
 
-def glance(tx: Transaction, tenant_id: UUID, run_id: UUID) -> Glance | None:
+def get_summary(tx: Transaction, tenant_id: UUID, run_id: UUID) -> RunSummary | None:
     """A run of this tenant; None for another's as well."""
     row = tx.one_or_none(GLANCE, of_tenant=tenant_id, of_run=run_id)
-    return Glance(**row) if row else None
+    return RunSummary(**row) if row else None
 
 
 def page(
@@ -169,7 +169,7 @@ def page(
     external_id: str = "",
     limit: int = 30,
     offset: int = 0,
-) -> tuple[list[Glance], int]:
+) -> tuple[list[RunSummary], int]:
     """One page of a tenant's runs, the newest first, and how many there are on all pages.
 
     Runs of an earlier release may have ids that tell no time, so what counts is when a run was accepted.
@@ -183,7 +183,7 @@ def page(
     total = int(tx.scalar(COUNT.where(*conditions), of_tenant=tenant_id))
     newest_first = PAGE.where(*conditions).order_by(runs.c.created_at.desc(), runs.c.id.desc())
     found = tx.rows(newest_first.limit(limit).offset(offset), of_tenant=tenant_id)
-    return [Glance(*row) for row in found], max(total, offset + len(found) if found else 0)
+    return [RunSummary(*row) for row in found], max(total, offset + len(found) if found else 0)
 
 
 def step_count(tx: Transaction, run_id: UUID) -> int:
@@ -191,12 +191,12 @@ def step_count(tx: Transaction, run_id: UUID) -> int:
     return int(tx.scalar(STEPS, of_run=run_id))
 
 
-def steps_of(tx: Transaction, run_id: UUID) -> list[Step]:
+def steps_of(tx: Transaction, run_id: UUID) -> list[ActivationRow]:
     """A run's activations in canonical order, the first MOST_STEPS of them."""
-    return [Step(*row) for row in tx.rows(ACTIVATIONS, of_run=run_id, most=MOST_STEPS)]
+    return [ActivationRow(*row) for row in tx.rows(ACTIVATIONS, of_run=run_id, most=MOST_STEPS)]
 
 
-def read(tx: Transaction, tenant_id: UUID, run_id: UUID, number: int) -> Reading | None:
+def read(tx: Transaction, tenant_id: UUID, run_id: UUID, number: int) -> EventPage | None:
     """Events after a number and the turns that had not been closed before it; None for an unknown run.
 
     In this order: turns must not be older than events (canvas/events/stream_sequencer.py), nor events than the run's
@@ -208,8 +208,8 @@ def read(tx: Transaction, tenant_id: UUID, run_id: UUID, number: int) -> Reading
     row = run.one_or_none()
     if row is None:
         return None
-    return Reading(
-        Glance(**row),
+    return EventPage(
+        RunSummary(**row),
         [stored(tx, event) for event in events.rows()],
         [
             Turn(r.id, r.node_id, r.epoch, r.keep, r.text, r.opened_at, r.epoch_at or r.opened_at, r.closed_at)
@@ -218,12 +218,12 @@ def read(tx: Transaction, tenant_id: UUID, run_id: UUID, number: int) -> Reading
     )
 
 
-def moved(tx: Transaction, run_ids: Sequence[UUID]) -> list[Moved]:
+def progress_of(tx: Transaction, run_ids: Sequence[UUID]) -> list[RunProgress]:
     """How far some runs are."""
-    return [Moved(*row) for row in tx.rows(MOVED, run_ids=list(run_ids))]
+    return [RunProgress(*row) for row in tx.rows(MOVED, run_ids=list(run_ids))]
 
 
-def said_in(tx: Transaction, run_ids: Sequence[UUID]) -> dict[UUID, str]:
+def answer_texts(tx: Transaction, run_ids: Sequence[UUID]) -> dict[UUID, str]:
     """All that was said in some runs, turn after turn."""
     said: dict[UUID, str] = {}
     for run_id, part in tx.rows(SAID_IN, run_ids=list(run_ids)):

@@ -12,12 +12,12 @@ from uuid import UUID
 from sqlalchemy import Boolean, bindparam, func, insert, or_, select, text, update
 
 from canvas.state.checkpoint import fill_run
-from canvas.state.run_state import ENGINE, Report, RunState, RunStatus
-from store.db.transaction import SET_LIMIT, Later, Transaction
+from canvas.state.run_state import RULES_VERSION, Report, RunState, RunStatus
+from store.db.transaction import SET_LIMIT, PendingResult, Transaction
 from store.primitives.db_errors import sqlstate
 from store.runs import scopes
-from store.runs.scopes import Known
-from store.tables.budgets import LIMITED
+from store.runs.scopes import PrefetchedScopes
+from store.tables.budgets import HAS_LIMIT
 from store.tables.runs import runs
 
 LOCK_NOT_AVAILABLE = "55P03"
@@ -30,7 +30,7 @@ TRY_LOCK = _whose.with_for_update(key_share=True, skip_locked=True)
 LOCK_SOON = _whose.with_for_update(key_share=True)
 WAIT_LOCK = text("select id from runs where id = :run_id for no key update")
 READ = select(runs).where(runs.c.id == bindparam("of_run"))
-GIVEN = select(runs.c.request, runs.c.base).where(runs.c.id == bindparam("of_run"))
+SELECT_INPUTS = select(runs.c.request, runs.c.base).where(runs.c.id == bindparam("of_run"))
 READ_OF_TENANT = READ.where(runs.c.tenant_id == bindparam("of_tenant"))
 
 
@@ -69,7 +69,7 @@ BUSY = text("""
 
 ASK = text("update runs set asked = 'cancel' where id = :run_id")
 
-AT_FIRST: Mapping[str, Any] = {
+DEFAULT_COLUMNS: Mapping[str, Any] = {
     "previous_run": None,
     "revision": 0,
     "last_event": 0,
@@ -81,7 +81,7 @@ AT_FIRST: Mapping[str, Any] = {
 }
 CREATE = insert(runs).values(
     created_at=func.clock_timestamp(),  # under the conversation's lock: order of acceptance
-    budgeted=or_(bindparam("has_budget", type_=Boolean), LIMITED),
+    budgeted=or_(bindparam("has_budget", type_=Boolean), HAS_LIMIT),
 )
 
 PUT_BASE = (
@@ -111,10 +111,10 @@ def create(tx: Transaction, row: Mapping[str, Any], *, has_budget: bool = False)
 
     `has_budget`: the run has limits of its own. Whether others count for it the same statement finds out.
     """
-    created = {**row, "engine": ENGINE, "usage": {}}
+    created = {**row, "engine": RULES_VERSION, "usage": {}}
     whose = {"of_tenant": row["tenant_id"], "of_session": row["conversation_id"]}
     tx.later(CREATE, **created, **whose, has_budget=has_budget)
-    return {**AT_FIRST, **created}
+    return {**DEFAULT_COLUMNS, **created}
 
 
 def try_lock(tx: Transaction, run_id: UUID) -> Callable[[], Mapping[str, Any] | None]:
@@ -126,7 +126,7 @@ def try_lock(tx: Transaction, run_id: UUID) -> Callable[[], Mapping[str, Any] | 
     return lambda: _readable(row)
 
 
-def lock_soon(tx: Transaction, run_id: UUID, patience: timedelta) -> Callable[[], Mapping[str, Any] | None]:
+def lock_with_timeout(tx: Transaction, run_id: UUID, patience: timedelta) -> Callable[[], Mapping[str, Any] | None]:
     """Wait a moment for a run that somebody holds, in a transaction that holds nothing yet; the row as of `try_lock`.
 
     Whoever waits for the row finds out if that was not enough (`is_held`); then nothing behind it is carried out.
@@ -138,7 +138,7 @@ def lock_soon(tx: Transaction, run_id: UUID, patience: timedelta) -> Callable[[]
     return lambda: _readable(row)
 
 
-def is_held(error: BaseException) -> bool:
+def is_lock_timeout(error: BaseException) -> bool:
     """Whether somebody held a run for longer than was waited."""
     return sqlstate(error) == LOCK_NOT_AVAILABLE
 
@@ -151,9 +151,9 @@ def lock(tx: Transaction, run_id: UUID, *, patience: timedelta = timedelta(secon
     return _readable(tx.later(READ, of_run=run_id))
 
 
-def _readable(asked: Later) -> Mapping[str, Any] | None:
+def _readable(asked: PendingResult) -> Mapping[str, Any] | None:
     row = asked.one_or_none()
-    return row if row is not None and row["engine"] <= ENGINE else None
+    return row if row is not None and row["engine"] <= RULES_VERSION else None
 
 
 def read(tx: Transaction, tenant_id: UUID, run_id: UUID) -> Mapping[str, Any] | None:
@@ -162,7 +162,12 @@ def read(tx: Transaction, tenant_id: UUID, run_id: UUID) -> Mapping[str, Any] | 
 
 
 def state_of(
-    tx: Transaction, row: Mapping[str, Any], reports: Sequence[Report], *, whole: bool, known: Known | None = None
+    tx: Transaction,
+    row: Mapping[str, Any],
+    reports: Sequence[Report],
+    *,
+    whole: bool,
+    known: PrefetchedScopes | None = None,
 ) -> RunState:
     """The state a decision works on: the scopes that the reports name and those around them, or all (`whole`).
 
@@ -179,11 +184,11 @@ def state_of(
         ),
         row["state"],
     )
-    state.scopes = scopes.read(tx, row["id"], None if whole else scopes.around(reports), known)
+    state.scopes = scopes.read(tx, row["id"], None if whole else scopes.enclosing_scopes(reports), known)
     return state
 
 
-def ask_to_cancel(tx: Transaction, run_id: UUID) -> None:
+def mark_cancelled(tx: Transaction, run_id: UUID) -> None:
     """Mark a locked run; the fold that follows closes what has not begun."""
     tx.later(ASK, run_id=run_id)
 
@@ -199,7 +204,7 @@ def close(tx: Transaction, row: Mapping[str, Any], *, after_wave: int | None, ev
     )
 
 
-def call_off(tx: Transaction, run_id: UUID) -> bool:
+def request_cancel(tx: Transaction, run_id: UUID) -> bool:
     """Tell running attempts to stop; whether there were any that had not been told.
 
     In a later statement than the close, so no claim slips between.
@@ -207,7 +212,7 @@ def call_off(tx: Transaction, run_id: UUID) -> bool:
     return tx.run(CALL_OFF, run_id=run_id) > 0
 
 
-def close_whatever_is_left(tx: Transaction, row: Mapping[str, Any]) -> bool:
+def close_all(tx: Transaction, row: Mapping[str, Any]) -> bool:
     """Close every activation of a run that ends by force, those at work too; whether there was any at work.
 
     Their reports find no guard, and their next renewal finds that the lease is gone. Its scopes go unread.
@@ -217,7 +222,7 @@ def close_whatever_is_left(tx: Transaction, row: Mapping[str, Any]) -> bool:
     return any(was == "running" for (was,) in left)
 
 
-def busy(tx: Transaction, run_id: UUID) -> tuple[int, int]:
+def count_open(tx: Transaction, run_id: UUID) -> tuple[int, int]:
     """How many activations work for the run or have reported unseen, and how many wait for a place in it."""
     row = tx.rows(BUSY, run_id=run_id)[0]
     return row[0], row[1]

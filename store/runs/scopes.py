@@ -10,7 +10,7 @@ from sqlalchemy.dialects.postgresql import insert
 
 from canvas.routing.decision import Decision
 from canvas.state.checkpoint import scope_from_json, scope_to_json
-from canvas.state.run_state import Report, Scope, ScopeKey, entry_text, scope_key, scope_text
+from canvas.state.run_state import Report, Scope, ScopeKey, container_entry, scope_key, scope_text
 from store.db.transaction import Transaction
 from store.primitives.json_codec import decode, encode
 from store.tables.runs import beginning_of, scopes
@@ -24,26 +24,26 @@ DROP_SCOPE = delete(scopes).where(scopes.c.run_id == bindparam("of_run"), scopes
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class PrefetchedScopes:
     """Scopes that were asked for: those of some keys, or all."""
 
     keys: frozenset[str] | None
     found: Callable[[], Sequence[Any]]
 
 
-NONE = Known(None, list)
+NONE = PrefetchedScopes(None, list)
 """Of a run that has just been made."""
 
 
-def ask(tx: Transaction, run_id: UUID, keys: frozenset[str] | None) -> Known:
+def prefetch(tx: Transaction, run_id: UUID, keys: frozenset[str] | None) -> PrefetchedScopes:
     """Ask for scopes by their keys; for all of the run's by None."""
     if keys is None:
-        return Known(None, tx.later(SCOPES, of_run=run_id).rows)
-    return Known(keys, tx.later(SCOPES_NAMED, of_run=run_id, keys=sorted(keys)).rows)
+        return PrefetchedScopes(None, tx.later(SCOPES, of_run=run_id).rows)
+    return PrefetchedScopes(keys, tx.later(SCOPES_NAMED, of_run=run_id, keys=sorted(keys)).rows)
 
 
 def read(
-    tx: Transaction, run_id: UUID, keys: frozenset[str] | None, known: Known | None = None
+    tx: Transaction, run_id: UUID, keys: frozenset[str] | None, known: PrefetchedScopes | None = None
 ) -> dict[ScopeKey, Scope]:
     """Scopes by their keys, all of the run's for None. What is known already is not asked for again."""
     rows: list[Any] = []
@@ -52,26 +52,26 @@ def read(
     elif known is not None and known.keys is not None and keys is not None:
         rows += [row for row in known.found() if row[0] in keys]
         missing = keys - known.keys
-        rows += ask(tx, run_id, missing).found() if missing else ()
+        rows += prefetch(tx, run_id, missing).found() if missing else ()
     else:
-        rows += ask(tx, run_id, keys).found()
+        rows += prefetch(tx, run_id, keys).found()
     return {scope_key(name): scope_from_json(scope_key(name), state) for name, state in rows}
 
 
-def around(reports: Iterable[Report]) -> frozenset[str]:
+def enclosing_scopes(reports: Iterable[Report]) -> frozenset[str]:
     """The keys of the scopes that reports name, and of those around them."""
-    return frozenset(key for report in reports for key in chain_of(report.scope)) | {""}
+    return frozenset(key for report in reports for key in scope_chain(report.scope)) | {""}
 
 
-def chain_of(scope: ScopeKey) -> list[str]:
+def scope_chain(scope: ScopeKey) -> list[str]:
     """The keys of a scope and of those around it, from the outermost inwards."""
     return [scope_text(scope[:depth]) for depth in range(len(scope) + 1)]
 
 
-def left_by(decision: Decision) -> Known:
+def scopes_after(decision: Decision) -> PrefetchedScopes:
     """The scopes that a decision has worked on, as they are found after it."""
     rows = [(scope_text(key), decode(encode(scope_to_json(scope)))) for key, scope in decision.run.scopes.items()]
-    return Known(frozenset(key for key, _ in rows), lambda: rows)
+    return PrefetchedScopes(frozenset(key for key, _ in rows), lambda: rows)
 
 
 def put(tx: Transaction, run_id: UUID, decision: Decision) -> None:
@@ -102,17 +102,17 @@ HIDE = text("""
 NODE_OF = text("select node_id from activations where run_id = :run_id and id = :activation_id")
 
 
-def hide_untold(tx: Transaction, run_id: UUID) -> None:
+def discard_deferred(tx: Transaction, run_id: UUID) -> None:
     """A run ends early: what overlapping items have done ahead of their turn is as if no fold had ever seen it."""
     for key, scope in read(tx, run_id, None).items():
         for container in scope.containers.values():
             if not container.overlaps:
                 continue
             node_id = tx.scalar(NODE_OF, run_id=run_id, activation_id=container.activation)
-            entry = entry_text((*key, (node_id, container.ordinal, 0)))
+            entry = container_entry((*key, (node_id, container.ordinal, 0)))
             tx.run(HIDE, run_id=run_id, prefix=f"{entry}.", shown=container.shown)
 
 
-def last_of(tx: Transaction, run_id: UUID, node_id: str) -> str | None:
+def last_scope_of(tx: Transaction, run_id: UUID, node_id: str) -> str | None:
     """The scope of a node's last activation in canonical order."""
     return tx.scalar(LAST_SCOPE, run_id=run_id, node_id=node_id)

@@ -16,8 +16,8 @@ from uuid import UUID
 
 from sqlalchemy import bindparam, text, update
 
-from canvas.state.order_key import Place
-from canvas.state.run_state import entry_text, scope_key
+from canvas.state.order_key import OrderKey
+from canvas.state.run_state import container_entry, scope_key
 from store.db.transaction import Transaction
 from store.primitives.json_codec import encode
 from store.tables.runs import beginning_of, node_values
@@ -162,11 +162,11 @@ INPUTS_AND_OUTPUTS = text("""
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class ReadView:
     """Whose eyes we read with: a place, and for each region around it the revision it may see, outermost first."""
 
     run_id: UUID
-    place: Place
+    place: OrderKey
     limits: Sequence[tuple[bytes, int]]
 
     def windows(self) -> dict[str, list[Any]]:
@@ -186,7 +186,7 @@ class View:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class RunValues:
     """Values by node and by variable name, each with its writer's place."""
 
     outputs: Mapping[str, tuple[Mapping[str, Any], bytes]]
@@ -194,7 +194,7 @@ class Known:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class StoredValue:
     """A value, who wrote it, and where that one stands."""
 
     place: bytes
@@ -202,16 +202,16 @@ class Written:
     value: Any
 
 
-Asked = Callable[[], dict[str, Written]]
+PendingValues = Callable[[], dict[str, StoredValue]]
 """What was asked for; the call waits for it."""
 
-Kept = Mapping[str, Written]
+Kept = Mapping[str, StoredValue]
 """Outputs by node, or values by variable, that the reader has at hand already. What was written once stays."""
 
 
 def latest_outputs(
-    tx: Transaction, view: View, nodes: Iterable[str], *, kept: Kept | None = None, not_in: str = "-"
-) -> Asked:
+    tx: Transaction, view: ReadView, nodes: Iterable[str], *, kept: Kept | None = None, not_in: str = "-"
+) -> PendingValues:
     """Ask for the latest visible outputs of some nodes, by node. What is kept, and still the latest, is not fetched."""
     wanted = sorted(set(nodes))
     if not wanted:
@@ -226,7 +226,7 @@ def latest_outputs(
     return lambda: _written(asked.rows(), kept or {}, tx.large.outputs)
 
 
-def waited_outputs(tx: Transaction, view: View, nodes: Mapping[str, tuple[str, int] | None]) -> Asked:
+def awaited_outputs(tx: Transaction, view: ReadView, nodes: Mapping[str, tuple[str, int] | None]) -> PendingValues:
     """Ask for the latest outputs of nodes that the reader has waited for, also where they stand beside or behind it.
 
     By node the pass (entry of its container, item) that the reader shares with it; None: it lies in a container beside.
@@ -248,7 +248,9 @@ def waited_outputs(tx: Transaction, view: View, nodes: Mapping[str, tuple[str, i
     return lambda: _written(asked.rows(), {}, tx.large.outputs)
 
 
-def latest_variables(tx: Transaction, view: View, names: Iterable[str], *, kept: Kept | None = None) -> Asked:
+def latest_variables(
+    tx: Transaction, view: ReadView, names: Iterable[str], *, kept: Kept | None = None
+) -> PendingValues:
     """Ask for the latest visible values of some variables, by name; what is kept is not fetched again."""
     wanted = sorted(set(names))
     if not wanted:
@@ -262,17 +264,17 @@ def _ids(wanted: Sequence[str], kept: Kept | None) -> list[UUID | None]:
     return [kept[name].activation if kept and name in kept else None for name in wanted]
 
 
-def _written(rows: Sequence[Any], kept: Kept, whole: Callable[[str, Any, Any], Any]) -> dict[str, Written]:
-    found: dict[str, Written] = {}
+def _written(rows: Sequence[Any], kept: Kept, whole: Callable[[str, Any, Any], Any]) -> dict[str, StoredValue]:
+    found: dict[str, StoredValue] = {}
     for name, place, activation, value, large in rows:
         mine = kept.get(name)
         if mine is None or mine.activation != activation:
-            mine = Written(bytes(place), activation, whole(name, value, large))
+            mine = StoredValue(bytes(place), activation, whole(name, value, large))
         found[name] = mine
     return found
 
 
-def of_passes(
+def iteration_outputs(
     tx: Transaction, run_id: UUID, entry: str, nodes: Iterable[str], revision: int, *, before: int = MOST_ITEMS
 ) -> list[tuple[str, int, Mapping[str, Any]]]:
     """(node, item, outputs) of body nodes in the passes of one entry of a container before an item, in item order."""
@@ -281,7 +283,7 @@ def of_passes(
     return [(node, item, tx.large.outputs(node, outputs, large)) for node, item, outputs, large in rows]
 
 
-def final(tx: Transaction, run_id: UUID, *, is_whole: bool = True) -> Known:
+def final(tx: Transaction, run_id: UUID, *, is_whole: bool = True) -> RunValues:
     """What a run has left so far outside of side-by-side items: the last outputs of each node, and variables.
 
     `is_whole` False: for who only wants the names of outputs; null stands for those that lie in files.
@@ -295,7 +297,7 @@ def final(tx: Transaction, run_id: UUID, *, is_whole: bool = True) -> Known:
         name: (large.variable(name, value, aside), bytes(place))
         for name, value, place, aside in tx.rows(FINAL_VARIABLES, run_id=run_id)
     }
-    return Known(outputs, variables)
+    return RunValues(outputs, variables)
 
 
 def inputs_of(tx: Transaction, run_id: UUID, node_id: str) -> dict[str, Any]:
@@ -304,7 +306,7 @@ def inputs_of(tx: Transaction, run_id: UUID, node_id: str) -> dict[str, Any]:
     return (tx.large.inputs(node_id, *found[0]) or {}) if found else {}
 
 
-def inherit(tx: Transaction, run_id: UUID, activation_id: UUID) -> None:
+def copy_previous_outputs(tx: Transaction, run_id: UUID, activation_id: UUID) -> None:
     """A failed activation that had no sight of the passes before it shows what they have left, as any other does.
 
     For items that overlap (canvas/graph/parallel_items.py), in the fold that tells of the failure, when those have
@@ -339,7 +341,7 @@ def put_outputs(tx: Transaction, run_id: UUID, activation_id: UUID, outputs: Map
         PUT_FOR,
         run_id=run_id,
         activation_id=activation_id,
-        pass_of=entry_text(scope),
+        pass_of=container_entry(scope),
         item=scope[-1][2] if scope else 0,
         outputs=encode(outputs),
         names=list(outputs),

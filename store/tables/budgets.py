@@ -20,11 +20,11 @@ from sqlalchemy import (
     text,
 )
 
-from store.tables.runs import metadata, moment, stamp
+from store.tables.runs import created_timestamp, metadata, timestamp
 
-__all__ = ["EACH", "LIMITED", "budget_limits", "budget_reservations", "budget_spent", "metadata"]
+__all__ = ["DEFAULT_SCOPE_ID", "HAS_LIMIT", "budget_limits", "budget_reservations", "budget_spent", "metadata"]
 
-EACH = UUID(int=0)
+DEFAULT_SCOPE_ID = UUID(int=0)
 """In place of the id of a run or session: a limit for each of the tenant's that has none of its own."""
 
 budget_limits = Table(
@@ -35,8 +35,8 @@ budget_limits = Table(
     Column("scope", Text, primary_key=True),  # canvas/budget.py: run | session | tenant | day
     Column("measure", Text, primary_key=True),  # tokens | calls | seconds (in ms) | a currency (in billionths)
     Column("amount", BigInteger, nullable=False),
-    moment("due_at"),  # when a run is to end that has a limit of seconds
-    stamp("updated_at"),
+    timestamp("due_at"),  # when a run is to end that has a limit of seconds
+    created_timestamp("updated_at"),
     Index("ix_budget_limits_due", "due_at", postgresql_where=text("due_at is not null")),
 )
 
@@ -51,7 +51,7 @@ budget_spent = Table(
     Column("spent", BigInteger, nullable=False, server_default="0"),
     Column("reserved", BigInteger, nullable=False, server_default="0"),
     Column("largest", BigInteger, nullable=False, server_default="0"),  # that one call has used
-    stamp("updated_at"),
+    created_timestamp("updated_at"),
 )
 
 budget_reservations = Table(
@@ -63,11 +63,13 @@ budget_reservations = Table(
     Column("activation_id", Uuid, nullable=False),
     Column("lease_id", Uuid, nullable=False),  # when it is gone, so is the reservation
     Column("held", JSON, nullable=False),  # [{scope, scope_id, day, measure, amount}]
-    stamp("created_at"),
+    created_timestamp("created_at"),
 )
 
-LIMITED = exists().where(
+HAS_LIMIT = exists().where(
     budget_limits.c.tenant_id == bindparam("of_tenant", type_=Uuid),
-    budget_limits.c.scope_id.in_([EACH, bindparam("of_tenant", type_=Uuid), bindparam("of_session", type_=Uuid)]),
+    budget_limits.c.scope_id.in_(
+        [DEFAULT_SCOPE_ID, bindparam("of_tenant", type_=Uuid), bindparam("of_session", type_=Uuid)]
+    ),
 )
 """Whether any limit counts for a run of a tenant and session that has none of its own."""

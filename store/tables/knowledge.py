@@ -8,7 +8,7 @@ from sqlalchemy import BigInteger, Column, ForeignKey, Index, Integer, LargeBina
 from sqlalchemy import text as literal
 from sqlalchemy.dialects.postgresql import JSONB
 
-from store.tables.runs import metadata, moment, stamp
+from store.tables.runs import created_timestamp, metadata, timestamp
 
 knowledge_bases = Table(
     "knowledge_bases",
@@ -23,8 +23,8 @@ knowledge_bases = Table(
     Column(
         "revision", BigInteger, nullable=False, server_default="0"
     ),  # one more whenever a search may find other chunks
-    stamp("created_at"),
-    stamp("updated_at"),
+    created_timestamp("created_at"),
+    created_timestamp("updated_at"),
     Index("uq_knowledge_bases_name", "tenant_id", func.lower(literal("name")), unique=True),
 )
 
@@ -48,9 +48,9 @@ knowledge_documents = Table(
     Column("tokens", BigInteger, nullable=False, server_default="0"),
     Column("tries", Integer, nullable=False, server_default="0"),
     Column("lease_id", Uuid),
-    moment("lease_until"),  # without a lease: not to be tried before
-    stamp("created_at"),
-    stamp("updated_at"),
+    timestamp("lease_until"),  # without a lease: not to be tried before
+    created_timestamp("created_at"),
+    created_timestamp("updated_at"),
     Index("uq_knowledge_documents_name", "base_id", "name", unique=True),
     Index("ix_knowledge_documents_content", "base_id", "sha256"),
     Index("ix_knowledge_documents_pending", "updated_at", postgresql_where=literal("status = 'pending'")),

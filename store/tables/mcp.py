@@ -14,7 +14,7 @@ from sqlalchemy import (
     Uuid,
 )
 
-from store.tables.runs import metadata, stamp
+from store.tables.runs import created_timestamp, metadata
 
 mcp_servers = Table(
     "mcp_servers",
@@ -29,8 +29,8 @@ mcp_servers = Table(
     Column("sealed_variables", LargeBinary, nullable=False),  # JSON: what fills them
     Column("call_seconds", Float, nullable=False),
     Column("allowed", JSON(none_as_null=True)),  # names of tools that may be called; null: all
-    stamp("created_at"),
-    stamp("updated_at"),
+    created_timestamp("created_at"),
+    created_timestamp("updated_at"),
     UniqueConstraint("tenant_id", "name"),
 )
 
@@ -43,7 +43,7 @@ mcp_tools = Table(
     Column("description", Text, nullable=False),
     Column("schema", JSON, nullable=False),
     Column("digest", LargeBinary, nullable=False),  # canvas/document/mcp_tools.py, of the two before it
-    stamp("seen_at"),
+    created_timestamp("seen_at"),
 )
 
 mcp_agents = Table(
@@ -52,6 +52,6 @@ mcp_agents = Table(
     Column("canvas_id", Uuid, ForeignKey("canvases.id", ondelete="CASCADE"), primary_key=True),
     Column("tenant_id", Uuid, nullable=False),
     Column("name", Text, nullable=False),  # of the tool
-    stamp("created_at"),
+    created_timestamp("created_at"),
     Index("uq_mcp_agents_name", "tenant_id", "name", unique=True),
 )

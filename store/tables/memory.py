@@ -19,7 +19,7 @@ from sqlalchemy import (
 )
 from sqlalchemy import text as literal
 
-from store.tables.runs import metadata, moment, stamp
+from store.tables.runs import created_timestamp, metadata, timestamp
 
 memories = Table(
     "memories",
@@ -39,8 +39,8 @@ memories = Table(
     Column("permissions", Text, nullable=False, server_default="me"),  # me | team
     Column("bytes", BigInteger, nullable=False, server_default="0"),  # that it takes now
     Column("last_number", BigInteger, nullable=False, server_default="0"),  # of a message
-    stamp("created_at"),
-    stamp("updated_at"),
+    created_timestamp("created_at"),
+    created_timestamp("updated_at"),
     Index("uq_memories_name", "tenant_id", func.lower(literal("name")), unique=True),
 )
 
@@ -60,16 +60,16 @@ memory_messages = Table(
     Column("words", LargeBinary, nullable=False),  # uint32, in ascending order
     Column("vector", LargeBinary),  # float32, of length 1
     Column("size", Integer, nullable=False),  # bytes that count for the memory's limit
-    stamp("valid_at"),
-    moment("invalid_at"),
-    moment("forget_at"),
+    created_timestamp("valid_at"),
+    timestamp("invalid_at"),
+    timestamp("forget_at"),
     Column("is_enabled", Boolean, nullable=False, server_default=literal("true")),
     Column("extraction", Text, nullable=False, server_default="none"),  # none | pending | done | failed
     Column("error", Text, nullable=False, server_default=""),
     Column("tries", Integer, nullable=False, server_default="0"),
     Column("lease_id", Uuid),
-    moment("lease_until"),  # without a lease: not to be tried before
-    stamp("created_at"),
+    timestamp("lease_until"),  # without a lease: not to be tried before
+    created_timestamp("created_at"),
     Index("uq_memory_messages_key", "memory_id", "key", unique=True),
     Index("ix_memory_messages_source", "memory_id", "source"),
     Index("ix_memory_messages_pending", "created_at", postgresql_where=literal("extraction = 'pending'")),

@@ -58,12 +58,12 @@ def beginning_of(place: str) -> str:
     return f"substr({place}, 1, {PLACE_INDEXED})"
 
 
-def stamp(name: str, **options: Any) -> Column[Any]:
+def created_timestamp(name: str, **options: Any) -> Column[Any]:
     """A moment that the database fills in when the row is made, unless it is given one."""
     return Column(name, DateTime(timezone=True), nullable=False, server_default=func.now(), **options)
 
 
-def moment(name: str) -> Column[Any]:
+def timestamp(name: str) -> Column[Any]:
     """A moment that may not have come yet."""
     return Column(name, DateTime(timezone=True))
 
@@ -102,10 +102,10 @@ runs = Table(
         "budgeted", Boolean, nullable=False, server_default=text("false")
     ),  # store/tenants/budgets.py has a limit for it
     Column("external_id", Text),  # what its sender calls it; store/runs/external_ids.py finds it
-    stamp("created_at"),
-    moment("started_at"),
-    moment("finished_at"),
-    moment("expires_at"),  # open forms
+    created_timestamp("created_at"),
+    timestamp("started_at"),
+    timestamp("finished_at"),
+    timestamp("expires_at"),  # open forms
     Index("ix_runs_tenant", "tenant_id", "id"),
     Index("ix_runs_newest", "tenant_id", "created_at", "id"),
     Index("ix_runs_conversation", "conversation_id", "id"),
@@ -146,21 +146,21 @@ activations = Table(
     Column("attempt", Integer, nullable=False, server_default="0"),
     Column("strikes", Integer, nullable=False, server_default="0"),
     Column("lease_id", Uuid),
-    moment("lease_until"),
+    timestamp("lease_until"),
     Column("worker", Text),
     Column("called_off", Boolean, nullable=False, server_default=text("false")),
     Column("effect", Text),  # `keyed` or `unsafe` once the attempt may have done something outside
-    stamp("not_before"),
-    moment("hinted_at"),
+    created_timestamp("not_before"),
+    timestamp("hinted_at"),
     Column("turn", Uuid),
     Column("answers", JSON),  # what a person answered
     Column("activated_rev", Integer, nullable=False),
     Column("folded_rev", Integer),
     Column("outcome", JSON),
     Column("usage", JSON),
-    stamp("created_at"),
-    moment("started_at"),
-    moment("finished_at"),
+    created_timestamp("created_at"),
+    timestamp("started_at"),
+    timestamp("finished_at"),
     Index("ix_activations_running", "run_id", "id", postgresql_where=text("status = 'running'")),
     Index("ix_activations_ready", "hinted_at", postgresql_where=text("status = 'ready'")),
     Index("ix_activations_reported", "run_id", postgresql_where=text("status = 'reported'")),
@@ -214,7 +214,7 @@ run_events = Table(
     Column("activation_id", Uuid),
     Column("node_id", Text),
     Column("body", JSON, nullable=False),
-    stamp("created_at"),
+    created_timestamp("created_at"),
     postgresql_partition_by="RANGE (run_id)",
 )
 

@@ -20,14 +20,14 @@ from sqlalchemy import (
     text,
 )
 
-from store.tables.runs import metadata, moment, of_tenant, stamp
+from store.tables.runs import created_timestamp, metadata, of_tenant, timestamp
 
 tenants = Table(
     "tenants",
     metadata,
     Column("id", Uuid, primary_key=True),
     Column("name", Text, nullable=False, unique=True),
-    stamp("created_at"),
+    created_timestamp("created_at"),
 )
 
 tokens = Table(
@@ -39,10 +39,10 @@ tokens = Table(
     Column("hash", LargeBinary, nullable=False, unique=True),  # SHA-256 of the token; the token itself is not kept
     Column("kind", Text, nullable=False, server_default="api"),  # api | admin | beta
     Column("canvas_id", Uuid),  # of a share link: the one agent that it opens
-    stamp("created_at"),
-    moment("last_used_at"),
-    moment("revoked_at"),
-    moment("expires_at"),
+    created_timestamp("created_at"),
+    timestamp("last_used_at"),
+    timestamp("revoked_at"),
+    timestamp("expires_at"),
 )
 
 canvases = Table(
@@ -59,8 +59,8 @@ canvases = Table(
     Column("tags", Text, nullable=False, server_default=""),
     Column("release", Boolean, nullable=False, server_default=text("false")),
     Column("draft", JSON, nullable=False),  # the document as last saved
-    stamp("created_at"),
-    stamp("updated_at"),
+    created_timestamp("created_at"),
+    created_timestamp("updated_at"),
     Index(None, "tenant_id", "updated_at"),
     Index("uq_canvases_title", "tenant_id", "canvas_category", func.lower(text("title")), unique=True),
 )
@@ -76,9 +76,9 @@ versions = Table(
     Column("dsl", JSON, nullable=False),  # never changes once a row is there
     Column("digest", LargeBinary, nullable=False),  # SHA-256 of the normalised document
     Column("released", Boolean, nullable=False, server_default=text("false")),
-    stamp("created_at"),
-    stamp("updated_at"),
-    moment("deleted_at"),  # hidden from its author; runs and conversations that refer to it still read it
+    created_timestamp("created_at"),
+    created_timestamp("updated_at"),
+    timestamp("deleted_at"),  # hidden from its author; runs and conversations that refer to it still read it
     Index(None, "canvas_id", "created_at"),
 )
 
@@ -99,8 +99,8 @@ conversations = Table(
     Column("messages", Integer, nullable=False, server_default="0"),  # number of the last message
     Column("rounds", Integer, nullable=False, server_default="0"),  # completed turns
     Column("error", Text, nullable=False, server_default=""),
-    stamp("created_at"),
-    stamp("updated_at"),
+    created_timestamp("created_at"),
+    created_timestamp("updated_at"),
     Index(None, "tenant_id", "canvas_id", "updated_at"),
     Index("ix_conversations_unused", "created_at", postgresql_where=text("last_run is null")),
 )
@@ -116,7 +116,7 @@ conversation_messages = Table(
     # an assistant's entry names the activation whose outputs it shows, so that no output is copied
     Column("activation_id", Uuid),
     Column("node_id", Text),
-    stamp("created_at"),
+    created_timestamp("created_at"),
     Index("ix_conversation_messages_run", "run_id", postgresql_where=text("run_id is not null")),
 )
 
@@ -129,7 +129,7 @@ idempotency_keys = Table(
     Column("digest", LargeBinary, nullable=False),  # SHA-256 of the request: a key with another body is refused
     Column("run_id", Uuid),
     Column("reply", JSON),  # {status, body} of a request that started no run
-    stamp("created_at", index=True),
+    created_timestamp("created_at", index=True),
 )
 
 external_ids = Table(
@@ -139,7 +139,7 @@ external_ids = Table(
     Column("key", Text, primary_key=True),  # store/runs/external_ids.py
     Column("run_id", Uuid, nullable=False, index=True),  # the run, or the row of the refused start
     Column("digest", LargeBinary),  # SHA-256 of the request that was accepted; null: none was yet
-    stamp("created_at", index=True),
+    created_timestamp("created_at", index=True),
 )
 
 model_accounts = Table(
@@ -154,7 +154,7 @@ model_accounts = Table(
     Column("models", JSON, nullable=False),  # name -> {kinds, context_tokens, is_tools, status}
     Column("extra", JSON, nullable=False),
     Column("status", Text, nullable=False, server_default="active"),  # active | inactive
-    stamp("created_at"),
+    created_timestamp("created_at"),
     UniqueConstraint("tenant_id", "factory", "instance"),
 )
 
@@ -170,7 +170,7 @@ files = Table(
     Column("created_by", Text, nullable=False, server_default=""),
     Column("run_id", Uuid),
     Column("token_id", Uuid),  # the share link by which it was uploaded
-    stamp("created_at"),
+    created_timestamp("created_at"),
     Index(None, "tenant_id", "created_at"),
     Index("ix_files_run", "run_id", postgresql_where=text("run_id is not null")),
     Index(None, "sha256"),

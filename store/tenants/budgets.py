@@ -18,7 +18,7 @@ from canvas.errors import NotFound
 from store.db.transaction import Transaction
 from store.primitives.json_codec import encode
 from store.runs.activations import Claim
-from store.tables.budgets import EACH
+from store.tables.budgets import DEFAULT_SCOPE_ID
 
 BATCH = 500
 
@@ -188,7 +188,7 @@ FORGET_LIMITS = text("""
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class BudgetRow:
     """A budget that counts for a call, locked; its row, and what is judged of it."""
 
     scope_id: UUID
@@ -202,7 +202,7 @@ class Kept:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class BudgetLimits:
     """Limits that somebody sets for a run or session (EACH: for each), a tenant, or its day."""
 
     scope: Scope
@@ -210,20 +210,22 @@ class Written:
     limits: Mapping[str, int] = field(default_factory=dict[str, int])
 
 
-def open_for(tx: Transaction, claim: Claim, today: date) -> list[Kept]:
+def lock_for_attempt(tx: Transaction, claim: Claim, today: date) -> list[BudgetRow]:
     """Lock every budget that counts for a call of this attempt; in the same order for everybody."""
     whose = {
         "tenant_id": claim.tenant_id,
         "session_id": claim.conversation_id,
         "run_id": claim.run_id,
         "today": today,
-        "each": EACH,
+        "each": DEFAULT_SCOPE_ID,
     }
     tx.later(OPEN, **whose)
     return [_kept(row) for row in tx.rows(LOCK, **whose)]
 
 
-def take(tx: Transaction, reservation: UUID, claim: Claim, kept: Sequence[Kept], amounts: Sequence[int]) -> None:
+def reserve(
+    tx: Transaction, reservation: UUID, claim: Claim, kept: Sequence[BudgetRow], amounts: Sequence[int]
+) -> None:
     """Reserve in budgets that this transaction has locked; as long as the attempt's lease lives, it holds."""
     held = encode([each.holding(amount) for each, amount in zip(kept, amounts, strict=True)])
     tx.later(TAKE, tenant_id=claim.tenant_id, held=held)
@@ -238,13 +240,13 @@ def take(tx: Transaction, reservation: UUID, claim: Claim, kept: Sequence[Kept],
     )
 
 
-def open_for_tenant(tx: Transaction, tenant_id: UUID, today: date) -> list[Kept]:
+def lock_for_tenant(tx: Transaction, tenant_id: UUID, today: date) -> list[BudgetRow]:
     """Lock every budget that counts for a call of a tenant's that no run makes."""
     tx.later(OPEN_TENANT, tenant_id=tenant_id, today=today)
     return [_kept(row) for row in tx.rows(LOCK_TENANT, tenant_id=tenant_id, today=today)]
 
 
-def spend(tx: Transaction, tenant_id: UUID, kept: Sequence[Kept], amounts: Sequence[int]) -> None:
+def spend(tx: Transaction, tenant_id: UUID, kept: Sequence[BudgetRow], amounts: Sequence[int]) -> None:
     """Count amounts in budgets at once, with no lease that could end. What is less than nothing is given back."""
     held = encode([each.holding(amount) for each, amount in zip(kept, amounts, strict=True)])
     tx.later(SPEND, tenant_id=tenant_id, held=held)
@@ -255,12 +257,12 @@ def settle(tx: Transaction, reservation: UUID, used: Mapping[str, int]) -> None:
     tx.later(SETTLE, id=reservation, used=encode(used))
 
 
-def free(tx: Transaction, most: int = BATCH) -> int:
+def release_orphans(tx: Transaction, most: int = BATCH) -> int:
     """Let go of reservations whose attempts have lost their leases or are over; how many budgets that concerns."""
     return tx.run(FREE, most=most, used="{}")
 
 
-def put(tx: Transaction, tenant_id: UUID, written: Written, *, is_asked: bool = False) -> None:
+def put(tx: Transaction, tenant_id: UUID, written: BudgetLimits, *, is_asked: bool = False) -> None:
     """Set limits; others of the same budget stay.
 
     `is_asked`: by whoever starts a run, who may lower what each run may spend, and not raise it.
@@ -274,7 +276,7 @@ def put(tx: Transaction, tenant_id: UUID, written: Written, *, is_asked: bool = 
             measure=measure,
             amount=amount,
             is_asked=is_asked,
-            each=EACH,
+            each=DEFAULT_SCOPE_ID,
         )
 
 
@@ -283,18 +285,20 @@ def remove(tx: Transaction, tenant_id: UUID, scope: Scope, scope_id: UUID) -> bo
     return tx.run(REMOVE, tenant_id=tenant_id, scope=scope, scope_id=scope_id) > 0
 
 
-def shown(tx: Transaction, tenant_id: UUID, today: date, ids: Sequence[UUID] | None = None) -> list[Kept]:
+def list_budgets(tx: Transaction, tenant_id: UUID, today: date, ids: Sequence[UUID] | None = None) -> list[BudgetRow]:
     """A tenant's budgets as they stand today, or those of some ids. None is locked."""
     found = tx.rows(SHOW, tenant_id=tenant_id, today=today, is_all=ids is None, ids=list(ids or ()), most=BATCH)
     return [_kept(row) for row in found]
 
 
-def unmarked(tx: Transaction, tenant_id: UUID, scope_id: UUID) -> list[UUID]:
+def unflagged_runs(tx: Transaction, tenant_id: UUID, scope_id: UUID) -> list[UUID]:
     """Open runs that do not know yet of a budget that counts for them; `scope_id`: a run, a session, or EACH."""
-    return [row[0] for row in tx.rows(UNMARKED, tenant_id=tenant_id, scope_id=scope_id, is_all=scope_id == EACH)]
+    return [
+        row[0] for row in tx.rows(UNMARKED, tenant_id=tenant_id, scope_id=scope_id, is_all=scope_id == DEFAULT_SCOPE_ID)
+    ]
 
 
-def mark(tx: Transaction, tenant_id: UUID, run_id: UUID) -> None:
+def flag_run(tx: Transaction, tenant_id: UUID, run_id: UUID) -> None:
     """Have a run's next calls of models ask their budgets."""
     tx.later(MARK, run_id=run_id, tenant_id=tenant_id)
 
@@ -304,29 +308,29 @@ def is_marked(tx: Transaction, tenant_id: UUID, run_id: UUID) -> bool:
     return bool(tx.scalar(IS_MARKED, run_id=run_id, tenant_id=tenant_id))
 
 
-def must_be_there(tx: Transaction, tenant_id: UUID, scope: Scope, scope_id: UUID) -> None:
+def require_scope(tx: Transaction, tenant_id: UUID, scope: Scope, scope_id: UUID) -> None:
     """Raise NotFound for a run or session that the tenant does not have."""
     if not tx.scalar(SEEN, tenant_id=tenant_id, id=scope_id):
         raise NotFound(f"There is no {scope} {scope_id.hex}.")
 
 
-def overtime(tx: Transaction, most: int = BATCH) -> list[tuple[UUID, int]]:
+def runs_over_time(tx: Transaction, most: int = BATCH) -> list[tuple[UUID, int]]:
     """Runs that have taken longer than they may, and how long that was (ms)."""
-    return [(row[0], row[1]) for row in tx.rows(OVERTIME, each=EACH, most=most)]
+    return [(row[0], row[1]) for row in tx.rows(OVERTIME, each=DEFAULT_SCOPE_ID, most=most)]
 
 
-def no_longer_due(tx: Transaction) -> None:
+def clear_deadlines(tx: Transaction) -> None:
     """Forget when runs were to end that have ended."""
     tx.later(NO_LONGER_DUE)
 
 
 def forget(tx: Transaction, before: datetime, most: int = BATCH) -> int:
     """Delete what was counted for runs, sessions and days that nothing has been spent in since then."""
-    limits = tx.run(FORGET_LIMITS, before=before, each=EACH, most=most)
+    limits = tx.run(FORGET_LIMITS, before=before, each=DEFAULT_SCOPE_ID, most=most)
     return max(limits, tx.run(FORGET_SPENT, before=before, most=most))
 
 
-def _kept(row: Any) -> Kept:
-    return Kept(
+def _kept(row: Any) -> BudgetRow:
+    return BudgetRow(
         row.scope_id, row.day, Account(row.scope, row.measure, row.amount, row.spent, row.reserved, row.largest)
     )

@@ -24,7 +24,7 @@ LONGEST = 255  # characters
 
 
 @dataclass(frozen=True, slots=True)
-class First:
+class FirstResponse:
     """What became of the first request with a key. `reply` is what its owner has put there."""
 
     run_id: UUID | None
@@ -64,7 +64,7 @@ _EXPIRED = (
 FORGET_EXPIRED = delete(keys).where(tuple_(keys.c.tenant_id, keys.c.route, keys.c.key).in_(_EXPIRED))
 
 
-def checked(key: Any) -> str:
+def validate_key(key: Any) -> str:
     """A key as callers may choose it: 1 to 255 printable ASCII characters. Raises InvalidRequest."""
     if not isinstance(key, str) or not key.strip():
         raise InvalidRequest("The idempotency key is empty. Leave it out, or send a new random one for each request.")
@@ -83,7 +83,7 @@ def claim(
     digest: bytes,
     run_id: UUID | None = None,
     reply: Mapping[str, Any] | None = None,
-) -> First | None:
+) -> FirstResponse | None:
     """None if the key is new, and now stands for this request; else what became of the first one.
 
     `digest` is the SHA-256 of the request: the same key with another request is a Conflict. A second request at the
@@ -98,14 +98,14 @@ def claim(
     return first
 
 
-def find(tx: Transaction, tenant_id: UUID, route: str, key: str, digest: bytes) -> First | None:
+def find(tx: Transaction, tenant_id: UUID, route: str, key: str, digest: bytes) -> FirstResponse | None:
     """What became of the first request with this key; None if none has committed. Raises Conflict as `claim` does."""
     first = tx.one_or_none(FIRST, of_tenant=tenant_id, of_route=route, of_key=key)
     if first is None:
         return None
     if first["digest"] != digest:
         raise Conflict(f'The idempotency key "{key}" belongs to another request. Use a new key for a new request.')
-    return First(first["run_id"], first["reply"])
+    return FirstResponse(first["run_id"], first["reply"])
 
 
 def keep(tx: Transaction, tenant_id: UUID, route: str, key: str, reply: Mapping[str, Any]) -> None:

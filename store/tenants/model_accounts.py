@@ -10,7 +10,7 @@ from sqlalchemy.dialects.postgresql import insert
 
 from canvas.errors import NotFound
 from store.db.transaction import Transaction
-from store.primitives.encryption import CannotUnseal, SealingKey, seal, unseal
+from store.primitives.encryption import CannotUnseal, EncryptionKey, seal, unseal
 from store.primitives.ids import new_id
 from store.tables.tenants import model_accounts as accounts
 
@@ -55,7 +55,7 @@ REMOVE = delete(accounts).where(
 )
 
 
-def put(tx: Transaction, tenant_id: UUID, account: AccountRow, key: SealingKey) -> None:
+def put(tx: Transaction, tenant_id: UUID, account: AccountRow, key: EncryptionKey) -> None:
     """Store an account in place of the one with the same vendor and instance."""
     place = _place(tenant_id, account.factory, account.instance)
     tx.run(
@@ -72,7 +72,7 @@ def put(tx: Transaction, tenant_id: UUID, account: AccountRow, key: SealingKey) 
     )
 
 
-def accounts_of(tx: Transaction, tenant_id: UUID, key: SealingKey | None = None) -> list[AccountRow]:
+def accounts_of(tx: Transaction, tenant_id: UUID, key: EncryptionKey | None = None) -> list[AccountRow]:
     """A tenant's accounts by vendor and instance; without a sealing key their `api_key` stays empty.
 
     Raises CannotUnseal, naming the account, if a key was sealed with another one.
@@ -80,7 +80,7 @@ def accounts_of(tx: Transaction, tenant_id: UUID, key: SealingKey | None = None)
     return [_account(tenant_id, row, key) for row in tx.rows(ACCOUNTS_OF, tenant_id=tenant_id)]
 
 
-def closed(tx: Transaction, tenant_id: UUID, key: SealingKey) -> list[tuple[str, str]]:
+def closed(tx: Transaction, tenant_id: UUID, key: EncryptionKey) -> list[tuple[str, str]]:
     """The accounts of a tenant whose keys do not open with this one, as vendor and instance."""
     found: list[tuple[str, str]] = []
     for row in tx.rows(ACCOUNTS_OF, tenant_id=tenant_id):
@@ -97,7 +97,7 @@ def remove(tx: Transaction, tenant_id: UUID, factory: str, instance: str = "defa
         raise NotFound(f'There is no model account "{factory}" ({instance}). See the list of this tenant\'s models.')
 
 
-def _account(tenant_id: UUID, row: Row[Any], key: SealingKey | None) -> AccountRow:
+def _account(tenant_id: UUID, row: Row[Any], key: EncryptionKey | None) -> AccountRow:
     api_key = ""
     if row.sealed_key is not None and key is not None:
         try:

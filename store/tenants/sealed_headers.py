@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
 
-from store.primitives.encryption import SealingKey, seal, unseal
+from store.primitives.encryption import EncryptionKey, seal, unseal
 
 OPTION = "sealed_header"
 """Under this name they lie among the options of a run's request."""
 
 
-def sealed(key: SealingKey, tenant_id: UUID, headers: Mapping[str, Any]) -> dict[str, str]:
+def sealed(key: EncryptionKey, tenant_id: UUID, headers: Mapping[str, Any]) -> dict[str, str]:
     """The option that holds these headers; none for none."""
     texts = {str(name): str(value) for name, value in headers.items() if value is not None}
     if not texts:
@@ -20,7 +20,7 @@ def sealed(key: SealingKey, tenant_id: UUID, headers: Mapping[str, Any]) -> dict
     return {OPTION: b64encode(seal(key, json.dumps(texts), _place(tenant_id))).decode()}
 
 
-def unsealed(key: SealingKey, tenant_id: UUID, request: Mapping[str, Any]) -> dict[str, str]:
+def unsealed(key: EncryptionKey, tenant_id: UUID, request: Mapping[str, Any]) -> dict[str, str]:
     """The headers that came with a run's request. Raises CannotUnseal."""
     text = (request.get("options") or {}).get(OPTION)
     if not isinstance(text, str):

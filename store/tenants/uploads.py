@@ -40,7 +40,7 @@ class StoredFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class StoredRef:
     """A file whose bytes are in the storage, and that no row names yet. `size` is in bytes."""
 
     name: str
@@ -114,10 +114,10 @@ FILE_FOR_RUN = FILE.where(or_(_is_of_no_link, _came_by(_link_of_reader), _is_nam
 """A file as far as a run may read it: one of a share link reads what came by the link, and what its document names."""
 
 
-def note(
+def register(
     tx: Transaction,
     tenant_id: UUID,
-    kept: Kept,
+    kept: StoredRef,
     *,
     created_by: str = "",
     run_id: UUID | None = None,
@@ -139,7 +139,7 @@ def note(
     return StoredFile(*row)
 
 
-def put(tx: Transaction, tenant_id: UUID, file_id: UUID, kept: Kept, *, run_id: UUID) -> None:
+def put(tx: Transaction, tenant_id: UUID, file_id: UUID, kept: StoredRef, *, run_id: UUID) -> None:
     """Give a file whose bytes are stored a row under an id of the caller's; a row that is there is replaced."""
     tx.run(
         PUT,
@@ -175,9 +175,9 @@ def get_for_run(tx: Transaction, tenant_id: UUID, file_id: UUID, run_id: UUID) -
     return _found(tx.one_or_none(FILE_FOR_RUN, tenant_id=tenant_id, file_id=file_id, reader=run_id))
 
 
-def store(blobs: Blobs, name: str, mime_type: str, data: bytes) -> Kept:
+def store(blobs: Blobs, name: str, mime_type: str, data: bytes) -> StoredRef:
     """Store the bytes of a file. Not inside of a transaction: a storage may be slow."""
-    return Kept(name, mime_type, len(data), blobs.put(data))
+    return StoredRef(name, mime_type, len(data), blobs.put(data))
 
 
 def _found(row: Mapping[str, Any] | None) -> StoredFile:

@@ -12,22 +12,22 @@ from typing import Any
 import pytest
 
 from canvas.errors import ModelError
-from providers.errors import CallFailed
+from providers.errors import ProviderError
 from providers.http.address_policy import Guard
 from providers.http.client import Outgoing
 from providers.models.audio.transcription import Recording, open_transcriber
 from providers.models.audio.tts import OpenAISpeech
 from providers.models.chat.catalogue import Limits, open_chat, resolve
-from providers.models.chat.retrying_model import Pace
+from providers.models.chat.retrying_model import RetryPolicy
 from providers.models.embeddings.factory import open_embedder, open_reranker
 from providers.models.transport.clients import close_connections
-from providers.models.transport.connect import ModelHosts
+from providers.models.transport.connect import ModelAddressPolicy
 from providers.models.types.chat import ChatRequest, ModelSpec
 from providers.models.vendors.accounts import Account, AccountModel
 from tests.attacks import hosts
 from tests.attacks.wire import HERE, KNOWN, Wire, reply, served, tls
 
-AT_ONCE = Pace(retries=0)
+AT_ONCE = RetryPolicy(retries=0)
 RECORDING = Recording("a.wav", b"RIFF", "audio/wav")
 KEYS = {"bedrock_ak": "AKIA", "bedrock_sk": "s3cret-key"}
 OFF_LIMITS = ("169.254.169.254", "0xa9fea9fe", "0251.0376.0251.0376", "[::ffff:a9fe:a9fe]", "[fe80::1]", "0.0.0.0",
@@ -83,7 +83,7 @@ async def speech(base_url: str, limits: Limits) -> str:
 async def _told(asking: Awaitable[Any]) -> str:
     try:
         await asking
-    except (CallFailed, ModelError) as failed:
+    except (ProviderError, ModelError) as failed:
         return str(failed)
     return ""
 
@@ -149,7 +149,7 @@ def test_an_account_leads_to_private_hosts_since_an_operator_named_them(
 def test_where_a_deployment_says_so_accounts_lead_to_public_hosts_only(
     door: str, wire: Wire, names: dict[str, list[str]]
 ):
-    listed = Limits(hosts=ModelHosts(Guard(allowed=("192.168.0.0/16",)), private=False))
+    listed = Limits(hosts=ModelAddressPolicy(Guard(allowed=("192.168.0.0/16",)), private=False))
 
     found = outcomes(door, [*PRIVATE, "public.example"], listed)
 

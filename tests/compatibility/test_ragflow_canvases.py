@@ -19,7 +19,7 @@ from cli.conformance.compare.compare import Observed, Played, Refusal
 from cli.conformance.play.runner import Fixtures, play
 from components.checks.check import findings_of
 from local import Engine
-from providers.interfaces import Program, ProgramResult, Search, Services
+from providers.interfaces import Program, ProgramResult, RetrievalQuery, Services
 
 RECORDINGS = Path(__file__).parents[1] / "recordings"
 RAGFLOW = RECORDINGS / "ragflow"
@@ -43,7 +43,7 @@ class World(Fixtures):
 
 
 class Shelf:
-    async def search(self, search: Search) -> Mapping[str, Any]:
+    async def search(self, search: RetrievalQuery) -> Mapping[str, Any]:
         chunk = {"chunk_id": "1", "content": "Tea is a drink.", "doc_id": "d", "docnm_kwd": "tea.md"}
         return {"chunks": [chunk], "doc_aggs": [{"doc_name": "tea.md", "doc_id": "d", "count": 1}]}
 

@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import select
 
 from canvas.errors import AddressRefused
-from canvas.outcome import Chose, Finished, Waiting
+from canvas.outcome import Finished, Routed, WaitingForInput
 from cli.conformance.play import runner
 from components.browsing.uploads import Source, collected
 from components.nodes.data.data_operations import data_operations
@@ -64,7 +64,7 @@ def test_a_number_meets_a_word_without_an_error(left: Any, operator: str, operan
 
     outcome = run(switch, params, FakeContext(globals={"env.v": left}))
 
-    assert isinstance(outcome, Chose)
+    assert isinstance(outcome, Routed)
     assert list(outcome.to) == (["yes"] if holds else ["no"])
 
 
@@ -231,7 +231,7 @@ def test_fields_in_a_list_are_known_by_key_else_by_name():
 
     outcome = run(user_fill_up, {"inputs": fields}, FakeContext())
 
-    assert isinstance(outcome, Waiting)
+    assert isinstance(outcome, WaitingForInput)
     assert list(outcome.inputs) == ["a", "b"]
 
 

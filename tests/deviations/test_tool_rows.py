@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from canvas.errors import AddressRefused, HttpFailed, ToolError
-from canvas.events.citation_numbers import allotted
+from canvas.events.citation_numbers import assign_numbers
 from canvas.outcome import Failed, Finished
 from components.context import NodeContext
 from components.tools.academic.pubmed import PUBMED
@@ -49,10 +49,10 @@ def failing(error: Exception, **settings: Any) -> tuple[Tool[ToolParams], list[M
 def test_the_first_source_keeps_a_number_that_a_later_one_asks_for():
     crowd = [f"chunk-{number}" for number in range(300)]
 
-    numbers = allotted(crowd, {})
+    numbers = assign_numbers(crowd, {})
 
     assert len(set(numbers.values())) == len(crowd)
-    assert allotted(["another"], numbers)["another"] not in numbers.values()
+    assert assign_numbers(["another"], numbers)["another"] not in numbers.values()
 
 
 @states("T2")

@@ -28,8 +28,8 @@ from providers.interfaces import (
     Program,
     ProgramResult,
     Reply,
+    RetrievalQuery,
     Rows,
-    Search,
     Services,
 )
 from providers.mail import MailServers
@@ -127,9 +127,9 @@ class Books:
     """A retriever that finds nothing, and knows what it was asked."""
 
     def __init__(self) -> None:
-        self.asked: list[Search] = []
+        self.asked: list[RetrievalQuery] = []
 
-    async def search(self, search: Search) -> Mapping[str, Any]:
+    async def search(self, search: RetrievalQuery) -> Mapping[str, Any]:
         self.asked.append(search)
         return {"chunks": [], "doc_aggs": []}
 
@@ -188,7 +188,7 @@ def test_a_letter_that_may_have_been_sent_is_sent_once_to_each_of_its_recipients
 def test_in_memories_the_weight_of_words_weighs_the_words():
     options = {"keywords_similarity_weight": 0.9, "similarity_threshold": 0.1, "top_n": 3, "user_id": "ann"}
 
-    looked = looked_of(Search("tea", memory_ids=["m1"], options=options))
+    looked = looked_of(RetrievalQuery("tea", memory_ids=["m1"], options=options))
 
     assert (looked.by_words, looked.threshold, looked.most, looked.whose.user_id) == (0.9, 0.1, 3, "ann")
 

@@ -24,7 +24,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from scheduler.coordinator.coordinator import Coordinator
 from scheduler.coordinator.run_start import Request
-from scheduler.coordinator.version_cache import Versions
+from scheduler.coordinator.version_cache import VersionCache
 from scheduler.lifecycle.accept import Start
 from scheduler.lifecycle.lifecycle import Lifecycle
 from scheduler.messaging.celery_app import make_app
@@ -96,7 +96,7 @@ class Cluster:
     def __post_init__(self) -> None:
         self.app = make_app(self.redis_url)
         self.bus = Bus(self.redis_url)
-        coordinator = Coordinator(self.database, Dispatch(self.app, self.bus), Versions())
+        coordinator = Coordinator(self.database, Dispatch(self.app, self.bus), VersionCache())
         self.lifecycle = Lifecycle(coordinator)
         self.renew()
 

@@ -10,7 +10,7 @@ import pytest
 import redis
 
 from scheduler.messaging.celery_app import ADVANCE, EXECUTE, NODES, RUNS
-from scheduler.messaging.celery_message import envelope
+from scheduler.messaging.celery_message import encode_message
 from store.primitives.ids import new_id
 from tests.faults.cluster import LONG_LEASES, Cluster
 
@@ -27,7 +27,7 @@ def changed(change: Callable[[Envelope], object]) -> Callable[[str, str], bytes]
     """A message as Celery writes it, but for one thing."""
 
     def made(task: str, queue: str) -> bytes:
-        message: Envelope = json.loads(envelope(task, (str(new_id()), str(new_id())), queue))
+        message: Envelope = json.loads(encode_message(task, (str(new_id()), str(new_id())), queue))
         change(message)
         return json.dumps(message).encode()
 

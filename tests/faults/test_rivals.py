@@ -7,7 +7,7 @@ import pytest
 import redis
 
 from scheduler.coordinator.coordinator import Coordinator
-from scheduler.coordinator.version_cache import Versions
+from scheduler.coordinator.version_cache import VersionCache
 from scheduler.messaging.dispatch import Dispatch
 from store.db.database import Database
 from tests.faults.cluster import ACTIVATIONS, LONG_LEASES, Cluster
@@ -42,7 +42,7 @@ def test_two_sweepers_repair_what_one_would(cluster: Cluster):
 def test_ten_coordinators_for_one_run_fold_each_report_once(cluster: Cluster):
     cluster.have("worker", EASEL_RIDE_ALONG="0", **LONG_LEASES)
     database = Database(cluster.database.url, pool_size=COORDINATORS)
-    coordinator = Coordinator(database, Dispatch(cluster.app, cluster.bus), Versions())
+    coordinator = Coordinator(database, Dispatch(cluster.app, cluster.bus), VersionCache())
     ending = threading.Event()
 
     def advance() -> int:

@@ -32,7 +32,7 @@ from providers.models.chat.scripted import Script
 from providers.models.vendors.accounts import Account
 from scheduler.coordinator.coordinator import Coordinator
 from scheduler.coordinator.run_start import Request
-from scheduler.coordinator.version_cache import Versions
+from scheduler.coordinator.version_cache import VersionCache
 from scheduler.lifecycle.accept import Start, Started
 from scheduler.lifecycle.lifecycle import Lifecycle
 from scheduler.messaging.celery_app import ADVANCE, EXECUTE
@@ -44,13 +44,13 @@ from store.db.transaction import Transaction
 from store.primitives.ids import new_id
 from store.runs import activations, events, message_streams, reports, run_rows
 from store.runs.activations import Claim
-from store.runs.reports import Written
+from store.runs.reports import ReportPayload
 from store.tables.runs import activations as activation_rows
 from store.tables.runs import node_values
 from store.tenants import tenants
 from tests import builders
-from worker.reporter import LeaseGone, Reporting
-from worker.runtime import Figures, Worker
+from worker.reporter import LeaseLost, Reporter
+from worker.runtime import Worker, WorkerConfig
 
 PATIENCE = 60.0  # seconds for a fact that other threads or processes bring about
 LEASE = timedelta(seconds=10)
@@ -181,7 +181,7 @@ class Bench:
         bus = Bus(redis_url or self.redis_url)
         self._open.callback(bus.close)
         kind = more.pop("kind", Coordinator)
-        return kind(self.database, Dispatch(self.outbox, bus), Versions(), **more)
+        return kind(self.database, Dispatch(self.outbox, bus), VersionCache(), **more)
 
     def does(self, **work: Work) -> None:
         """What nodes of these ids do from now on."""
@@ -224,7 +224,7 @@ class Bench:
         worker = Worker(
             coordinator or self.coordinator,
             redis_url=self.redis_url,
-            figures=Figures(**{"lease": LEASE, "grace": timedelta(milliseconds=300), **given}),
+            figures=WorkerConfig(**{"lease": LEASE, "grace": timedelta(milliseconds=300), **given}),
             limits=Limits(),
             shared_accounts=self.accounts,
             script=lambda _: self.script,
@@ -259,10 +259,10 @@ class Bench:
 
     def report(self, claimed: Claim, outcome: str = "Finished", **written: Any) -> bool:
         """Store a report by hand, without any fold; whether it was taken."""
-        with suppress(LeaseGone), self.database.transaction() as tx:
+        with suppress(LeaseLost), self.database.transaction() as tx:
             stored = reports.report(tx, claimed.run_id, claimed.id, claimed.lease_id, told(outcome, **written))
             if not stored.count():
-                raise LeaseGone
+                raise LeaseLost
             return True
         return False
 
@@ -279,15 +279,15 @@ def carried_out(worker: Worker, run_id: UUID, activation_id: UUID) -> bool:
     return is_done
 
 
-def reporting(coordinator: Coordinator, claimed: Claim) -> Reporting:
+def reporting(coordinator: Coordinator, claimed: Claim) -> Reporter:
     """How a worker reports that has claimed this."""
-    return Reporting(coordinator, claimed, rides_along=True, gives_up=lambda: False)
+    return Reporter(coordinator, claimed, rides_along=True, gives_up=lambda: False)
 
 
-def told(outcome: str = "Finished", **written: Any) -> Written:
+def told(outcome: str = "Finished", **written: Any) -> ReportPayload:
     """What a report stores, with nothing in it but what is given."""
     column = {"is": outcome, **written.pop("column", {})}
-    return Written(**{"outcome": column, "usage": {}, "values": (), "variables": (), **written})
+    return ReportPayload(**{"outcome": column, "usage": {}, "values": (), "variables": (), **written})
 
 
 def values_of(claimed: Claim, outputs: Mapping[str, Any]) -> dict[str, Any]:
@@ -358,7 +358,7 @@ class Run:
         return {row.node_id: row.status for row in self.activations}
 
     @property
-    def events(self) -> list[events.Stored]:
+    def events(self) -> list[events.StoredEvent]:
         return self._read(lambda tx: events.after(tx, self.id, 0, most=10_000))
 
     @property

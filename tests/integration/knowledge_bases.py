@@ -153,7 +153,7 @@ class Shop:
 
     def document(self, document: Document) -> Document:
         with self.database.transaction() as tx:
-            (found,) = documents.some(tx, self.tenant_id, document.base_id, [document.id])
+            (found,) = documents.get_many(tx, self.tenant_id, document.base_id, [document.id])
         return found
 
     def find(self, question: str, *names: str, tenant_id: UUID | None = None, **given: Any) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from providers.models.vendors.accounts import Account
 from store.db.database import Database
 from store.knowledge import memories, memory_messages
 from store.knowledge.memories import Memory
-from store.knowledge.memory_messages import ANYBODY, Message, Whose
+from store.knowledge.memory_messages import ANYBODY, Message, MessageScope
 
 
 def extracted(**by_type: Sequence[str]) -> str:
@@ -77,7 +77,7 @@ class Notebook:
 
     def find(self, question: str, *chosen: Memory, **given: Any) -> list[str]:
         """What is found, the nearest first."""
-        whose = Whose(**given.pop("whose", {}))
+        whose = MessageScope(**given.pop("whose", {}))
         looked = Looked(question, whose=whose, **{"threshold": 0.0, **given})
         return [message.content for message, _ in _run(self.memories.search(self.tenant_id, chosen, looked))]
 

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import pytest
 
 from providers.models.chat.catalogue import Account, AccountModel, Limits, open_chat, resolve
-from providers.models.chat.retrying_model import Pace
+from providers.models.chat.retrying_model import RetryPolicy
 from providers.models.transport.clients import close_connections
 from providers.models.types.chat import (
     CallsDelta,
@@ -78,7 +78,7 @@ class Server:
             models={"m": AccountModel(is_tools=True, **model)},
         )
         spec = resolve("m@OpenAI-API-Compatible", [account])
-        return open_chat(spec, Limits(timedelta(seconds=timeout)), pace=Pace(at_once, lambda: 0.0))
+        return open_chat(spec, Limits(timedelta(seconds=timeout)), pace=RetryPolicy(at_once, lambda: 0.0))
 
 
 waits: list[float] = []

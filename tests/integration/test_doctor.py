@@ -13,7 +13,7 @@ from cli.shell.servers import Found
 from settings import Settings
 from store.db.database import Database
 from store.monitoring import queue_probes
-from store.monitoring.queue_probes import Sight
+from store.monitoring.queue_probes import SweeperObservation
 
 
 @pytest.fixture
@@ -52,8 +52,8 @@ def test_sweeper_is_missed_where_none_has_ever_worked(database: Database) -> Non
 def seen_by_a_sweeper(database: Database, ago: timedelta) -> None:
     with database.transaction() as tx:
         seen = tx.scalar(text("select now()")) - ago
-        queue_probes.see(tx, Sight(seen, seen), "nodes")
-        queue_probes.came_back(tx, "nodes", seen)
+        queue_probes.save_observation(tx, SweeperObservation(seen, seen), "nodes")
+        queue_probes.record_return(tx, "nodes", seen)
 
 
 def sweeper(database: Database) -> Finding:

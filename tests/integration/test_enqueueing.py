@@ -21,7 +21,7 @@ from store.agents import canvases
 from store.db.database import Database
 from store.primitives.ids import new_id
 from store.runs import external_ids, run_queries
-from store.runs.run_queries import Glance
+from store.runs.run_queries import RunSummary
 from store.tenants import tenants
 from tests import rabbitmq
 from tests.integration.engine import dsl_of
@@ -96,13 +96,13 @@ class World:
                 process.kill()
                 process.wait(30)
 
-    def until(self, external_id: str, holds: Callable[[Glance], bool] = lambda run: True) -> Glance:
+    def until(self, external_id: str, holds: Callable[[RunSummary], bool] = lambda run: True) -> RunSummary:
         """The run of that id, once it is as wanted."""
         deadline = time.monotonic() + WITHIN
         while True:
             with self.database.transaction() as tx:
                 run_id: UUID | None = external_ids.find_run(tx, self.tenant_id, external_id)
-                run = run_queries.glance(tx, self.tenant_id, run_id) if run_id is not None else None
+                run = run_queries.get_summary(tx, self.tenant_id, run_id) if run_id is not None else None
             if run is not None and holds(run):
                 return run
             assert time.monotonic() < deadline, (run, self.said)

@@ -22,7 +22,7 @@ from knowledge.bases.ingestion import storage_of
 from knowledge.bases.search import Wanted
 from knowledge.models import TenantModels
 from providers.models.transport.clients import close_connections
-from providers.models.types.embeddings import Embedded
+from providers.models.types.embeddings import EmbeddingResult
 from store.db.database import Database
 from store.knowledge import bases as knowledge_bases
 from store.knowledge import chunks
@@ -56,7 +56,7 @@ class Dying:
         self.real = await self.models.embedder(tenant_id, llm_id)
         return self
 
-    async def embed(self, texts: Sequence[str]) -> Embedded:
+    async def embed(self, texts: Sequence[str]) -> EmbeddingResult:
         self.at -= 1
         if not self.at:
             raise Killed
@@ -218,7 +218,7 @@ def test_a_document_that_ends_every_process_is_given_up(shop: Shop) -> None:
     added = shop.add(base, "a.txt", "Something.")
     for _ in range(knowledge_documents.MOST_TRIES):
         with shop.database.transaction() as tx:
-            assert knowledge_documents.take(tx, new_id(), timedelta(0), shop.tenant_id)
+            assert knowledge_documents.claim_next(tx, new_id(), timedelta(0), shop.tenant_id)
 
     shop.read()
 
@@ -425,7 +425,7 @@ def test_a_graph_that_nobody_has_configured_is_an_error(library: Shop) -> None:
 
 def test_what_is_deleted_or_added_is_noticed_by_the_next_question(library: Shop) -> None:
     with library.database.transaction() as tx:
-        (base,) = knowledge_bases.named(tx, library.tenant_id, [], ["policies"])
+        (base,) = knowledge_bases.find_by_name(tx, library.tenant_id, [], ["policies"])
         found, _ = knowledge_documents.page(tx, library.tenant_id, base.id, name="2019.txt")
         library.names("refunds")
         gone = knowledge_documents.contents(tx, library.tenant_id, base.id, [found[0].id])
@@ -486,21 +486,21 @@ def test_what_was_asked_longest_ago_makes_room(library: Shop) -> None:
 def test_another_tenant_finds_nothing_by_name_id_or_document(library: Shop, served: Vendor, tmp_path: Path) -> None:
     stranger = a_shop(library.database, served, tmp_path)
     with library.database.transaction() as tx:
-        (base,) = knowledge_bases.named(tx, library.tenant_id, [], ["policies"])
+        (base,) = knowledge_bases.find_by_name(tx, library.tenant_id, [], ["policies"])
         documents, _ = knowledge_documents.page(tx, library.tenant_id, base.id)
         ids = [document.id for document in documents]
 
-        assert knowledge_bases.named(tx, stranger.tenant_id, [base.id], ["policies"]) == []
-        assert knowledge_documents.some(tx, stranger.tenant_id, base.id, ids) == []
+        assert knowledge_bases.find_by_name(tx, stranger.tenant_id, [base.id], ["policies"]) == []
+        assert knowledge_documents.get_many(tx, stranger.tenant_id, base.id, ids) == []
         assert knowledge_documents.contents(tx, stranger.tenant_id, base.id, ids) == []
         knowledge_documents.delete(tx, stranger.tenant_id, base.id, ids)
         assert knowledge_documents.page(tx, library.tenant_id, base.id)[0] == documents
         assert knowledge_documents.begin(tx, stranger.tenant_id, base.id, ids) == 0
-        assert knowledge_documents.take(tx, new_id(), timedelta(seconds=1), stranger.tenant_id) is None
+        assert knowledge_documents.claim_next(tx, new_id(), timedelta(seconds=1), stranger.tenant_id) is None
         assert chunks.searchable(tx, stranger.tenant_id, base.id) == {}
         assert chunks.shown(tx, stranger.tenant_id, [(ids[0], 0)]) == {}
         assert chunks.metadata_of(tx, stranger.tenant_id, [base.id]) == {}
-        assert chunks.owned(tx, stranger.tenant_id, [base.id], ids) == set()
+        assert chunks.filter_owned(tx, stranger.tenant_id, [base.id], ids) == set()
     assert list(chunks.read(library.database, stranger.tenant_id, dict.fromkeys(ids, 1))) == []
     assert library.names("refunds")
 
@@ -509,7 +509,7 @@ def test_bytes_of_documents_are_deleted_while_no_transaction_is_open(library: Sh
     bucket = SlowStorage(library.blobs, library.database.url)
     edge: Any = SimpleNamespace(database=library.database, blobs=bucket)
     with library.database.transaction() as tx:
-        (base,) = knowledge_bases.named(tx, library.tenant_id, [], ["policies"])
+        (base,) = knowledge_bases.find_by_name(tx, library.tenant_id, [], ["policies"])
         base = knowledge_bases.get(tx, library.tenant_id, base.id)
         found, _ = knowledge_documents.page(tx, library.tenant_id, base.id)
 
@@ -519,4 +519,4 @@ def test_bytes_of_documents_are_deleted_while_no_transaction_is_open(library: Sh
     assert bucket.record.calls == ["discard", "discard", "clear", "clear"]
     assert bucket.record.open == []
     with library.database.transaction() as tx:
-        assert knowledge_bases.named(tx, library.tenant_id, [base.id], []) == []
+        assert knowledge_bases.find_by_name(tx, library.tenant_id, [base.id], []) == []

@@ -11,7 +11,7 @@ from cli.__main__ import main
 from store.agents import canvases
 from store.db.database import Database
 from store.mcp import agents, servers
-from store.primitives.encryption import SealingKey
+from store.primitives.encryption import EncryptionKey
 from store.tenants import tenants
 from tests.mcp_servers import Serving, mcp_server
 
@@ -80,7 +80,7 @@ def test_a_server_is_added_with_a_secret_that_shows_nowhere(easel: Easel, servin
     assert TOKEN not in out + err + listed[1] + listed[2]
     with database.transaction() as tx:
         tenant = tenants.ensure_tenant(tx, "local")
-        row = servers.find(tx, tenant, "Tools", SealingKey.of(SECRET))
+        row = servers.find(tx, tenant, "Tools", EncryptionKey.of(SECRET))
     assert row is not None
     assert row.fields.variables == {"authorization_token": TOKEN}
 

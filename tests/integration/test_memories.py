@@ -370,7 +370,7 @@ def save(book: Notebook, memory_ids: list[str]) -> None:
     asyncio.run(TenantMemories(book.tenant_id, book.memories).save(memory_ids, record, "key"))
 
 
-def _taken(book: Notebook) -> memory_extractions.Taken:
+def _taken(book: Notebook) -> memory_extractions.LeasedExtraction:
     with book.database.transaction() as tx:
         taken = memory_extractions.take(tx, new_id(), timedelta(0), book.tenant_id)
     assert taken is not None

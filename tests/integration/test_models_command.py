@@ -9,7 +9,7 @@ from cli.server import checks
 from cli.server.checks import Level
 from settings import Settings
 from store.db.database import Database
-from store.primitives.encryption import SealingKey
+from store.primitives.encryption import EncryptionKey
 from store.tenants import model_accounts, tenants
 from store.tenants.model_accounts import AccountRow
 from tests.integration.command_line import SECRET, Easel, easel_on
@@ -62,4 +62,4 @@ def test_doctor_names_every_account_whose_key_does_not_open(easel: Easel, databa
 def store_account(database: Database, vendor: str, secret: str) -> None:
     account = AccountRow(vendor, "default", None, "a key", {"model-1": {"kinds": ["chat"], "status": "active"}}, {})
     with database.transaction() as tx:
-        model_accounts.put(tx, tenants.ensure_tenant(tx, "local"), account, SealingKey.of(secret))
+        model_accounts.put(tx, tenants.ensure_tenant(tx, "local"), account, EncryptionKey.of(secret))

@@ -18,7 +18,7 @@ from store.knowledge import documents
 from store.primitives.ids import new_id
 from store.tenants import tenants
 from tests.integration.knowledge_bases import EMBEDDING, EYES, Shop, Vendor
-from worker.services.models import Models
+from worker.services.models import CachedTenantModels
 
 
 @pytest.fixture
@@ -131,7 +131,7 @@ def test_a_model_of_the_kind_ocr_reads_scans_and_one_of_the_kind_vision_pictures
 ) -> None:
     ocr = {"letters": AccountModel(kinds=frozenset({"ocr"}))}
     shop = a_shop(database, served, tmp_path, eyes=True, **ocr)
-    shop.models = Models(database, shop.accounts, Limits(), None)  # a worker's own ones
+    shop.models = CachedTenantModels(database, shop.accounts, Limits(), None)  # a worker's own ones
     base = shop.base()
     shop.add(base, "scan.pdf", scan("one"))
     shop.add(base, "photo.png", written(picture(), "PNG"))

@@ -8,16 +8,16 @@ import pytest
 import redis
 
 from scheduler.coordinator.coordinator import Coordinator
-from scheduler.coordinator.version_cache import Versions
+from scheduler.coordinator.version_cache import VersionCache
 from scheduler.lifecycle.lifecycle import Lifecycle
 from scheduler.messaging.celery_app import make_app
-from scheduler.messaging.circuit_breaker import Silence
+from scheduler.messaging.circuit_breaker import CircuitBreaker
 from scheduler.messaging.dispatch import Dispatch
 from scheduler.messaging.redis_bus import Bus
 from scheduler.sweeper.sweeper import Sweeper
 from store.primitives.ids import new_id
-from store.runs.decisions import Applied
-from store.runs.new_activations import Hint
+from store.runs.decisions import AppliedDecision
+from store.runs.new_activations import TaskMessage
 from tests.integration.engine import Bench, at_work, until
 from tests.integration.silent import Line, black_hole, line_to
 from tests.integration.worker.conftest import Patient
@@ -46,27 +46,27 @@ def patient(bench: Bench) -> Iterator[Patient]:
 
 
 @pytest.fixture
-def waits(monkeypatch: pytest.MonkeyPatch) -> list[Silence]:
+def waits(monkeypatch: pytest.MonkeyPatch) -> list[CircuitBreaker]:
     """Who has waited in vain, each time. The clock of silence stands still, so nobody may wait a second time."""
-    seen: list[Silence] = []
-    begins = Silence.begins
+    seen: list[CircuitBreaker] = []
+    begins = CircuitBreaker.begins
 
-    def noted(silence: Silence) -> None:
+    def noted(silence: CircuitBreaker) -> None:
         seen.append(silence)
         begins(silence)
 
     monkeypatch.setattr("scheduler.messaging.circuit_breaker.time", SimpleNamespace(monotonic=lambda: 0.0))
-    monkeypatch.setattr(Silence, "begins", noted)
+    monkeypatch.setattr(CircuitBreaker, "begins", noted)
     return seen
 
 
 def cut_off(bench: Bench, silent: str) -> Coordinator:
     """A coordinator whose broker and bus never answer."""
-    return Coordinator(bench.database, Dispatch(make_app(silent), Bus(silent)), Versions())
+    return Coordinator(bench.database, Dispatch(make_app(silent), Bus(silent)), VersionCache())
 
 
 # -- who sends -------------------------------------------------------------------------------------------------------
-def test_the_bus_is_waited_for_once_and_then_left_alone(silent: str, waits: list[Silence]):
+def test_the_bus_is_waited_for_once_and_then_left_alone(silent: str, waits: list[CircuitBreaker]):
     bus, run_id = Bus(silent), new_id()
 
     for number in range(50):
@@ -90,11 +90,13 @@ def test_a_call_to_stop_is_tried_although_redis_has_kept_silent(silent: str, red
     assert until(lambda: next(calls)) == run_id
 
 
-def test_the_broker_is_waited_for_once_and_then_left_alone(silent: str, waits: list[Silence]):
+def test_the_broker_is_waited_for_once_and_then_left_alone(silent: str, waits: list[CircuitBreaker]):
     dispatch, run_id = Dispatch(make_app(silent), Bus(silent)), new_id()
 
     for _ in range(20):
-        dispatch.flush(Applied(run_id, hints=[Hint(run_id, new_id(), "LLM")], is_over=True, next_run=new_id()))
+        dispatch.flush(
+            AppliedDecision(run_id, hints=[TaskMessage(run_id, new_id(), "LLM")], is_over=True, next_run=new_id())
+        )
         dispatch.canary(datetime.now(UTC))
 
     assert 1 <= len(waits) <= ONCE
@@ -103,19 +105,19 @@ def test_the_broker_is_waited_for_once_and_then_left_alone(silent: str, waits: l
 def test_hints_go_out_again_once_the_broker_is_back(line: Line, redis_url: str):
     dispatch = Dispatch(make_app(line.url), Bus(line.url))
     line.goes_dead()
-    dispatch.hint([Hint(new_id(), new_id(), "LLM")])
+    dispatch.hint([TaskMessage(new_id(), new_id(), "LLM")])
     line.is_back()
 
     with redis.Redis.from_url(redis_url) as client:
 
         def arrives() -> int:
-            dispatch.hint([Hint(new_id(), new_id(), "LLM")])
+            dispatch.hint([TaskMessage(new_id(), new_id(), "LLM")])
             return int(client.llen("nodes"))  # pyright: ignore[reportArgumentType] (sync client)
 
         until(arrives)
 
 
-def test_the_sweeper_keeps_its_pace(bench: Bench, silent: str, waits: list[Silence]):
+def test_the_sweeper_keeps_its_pace(bench: Bench, silent: str, waits: list[CircuitBreaker]):
     sweeper = Sweeper(cut_off(bench, silent))
     bench.start("begin -> work")
 
@@ -126,7 +128,7 @@ def test_the_sweeper_keeps_its_pace(bench: Bench, silent: str, waits: list[Silen
 
 
 # -- who cancels -----------------------------------------------------------------------------------------------------
-def test_a_cancel_is_accepted_soon(bench: Bench, silent: str, waits: list[Silence]):
+def test_a_cancel_is_accepted_soon(bench: Bench, silent: str, waits: list[CircuitBreaker]):
     run = bench.start("begin -> work")
     bench.claim(run, "begin")
 
@@ -177,7 +179,7 @@ def test_a_worker_hears_calls_again_once_its_line_is_back(bench: Bench, patient:
 def test_a_call_that_was_lost_while_nobody_heard_is_made_good_when_the_worker_hears_again(
     bench: Bench, patient: Patient, line: Line, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("worker.leases.leases.DEAF", NEVER.total_seconds())
+    monkeypatch.setattr("worker.leases.leases.RENEW_WHILE_UNSUBSCRIBED", NEVER.total_seconds())
     run = patient.start("begin -> work")
     worker = bench.a_worker(bench.a_coordinator(redis_url=line.url), renew_every=NEVER, cancel_poll=NEVER)
 

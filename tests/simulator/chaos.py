@@ -217,7 +217,7 @@ class Chaos:
             row = run_rows.lock(tx, run_id)
             if row is not None and row["status"] not in OVER:
                 world.count("budget set")
-                budgets.mark(tx, row["tenant_id"], run_id)
+                budgets.flag_run(tx, row["tenant_id"], run_id)
 
         def set_limit() -> None:
             with suppress(SQLAlchemyError):

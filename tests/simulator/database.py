@@ -13,7 +13,7 @@ from sqlalchemy.exc import OperationalError
 
 from store.db.compiled_statements import Write
 from store.db.database import Database
-from store.db.transaction import Behind, Later, Transaction
+from store.db.transaction import AfterCommitQuery, PendingResult, Transaction
 from tests.simulator.tables import Server, Work, away
 
 Twin = Callable[..., Any]
@@ -53,7 +53,7 @@ class Fields(tuple[Any, ...]):
             raise AttributeError(name) from None
 
 
-class Found(Later):
+class Found(PendingResult):
     """What a twin has found."""
 
     __slots__ = ("_found",)
@@ -90,9 +90,9 @@ class SimulatedTransaction(Transaction):
         self._alone = alone
         self._work: Work | None = None
         self._writes: list[Write] = []
-        self._behind: list[Behind] = []
+        self._behind: list[AfterCommitQuery] = []
 
-    def later(self, statement: Executable, **values: Any) -> Later:
+    def later(self, statement: Executable, **values: Any) -> PendingResult:
         self._send_writes()
         return Found(self._carry_out(statement, values))
 

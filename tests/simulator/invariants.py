@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
-from canvas.outcome import UNKNOWN
+from canvas.outcome import UNKNOWN_OUTCOME
 from canvas.state.run_state import ACTIVATION_MOVES, RUN_MOVES, RunStatus, Status, scope_key
 from tests.simulator import stories
 from tests.simulator.stories import Play
@@ -130,7 +130,7 @@ class Invariants(Watch):
             self.third_strikes.add(after["run_id"])
         if after["strikes"] > (before["strikes"] if before is not None else 0):
             self._struck(after)
-        if was == "running" and after["status"] != "running" and UNKNOWN.encode() in (after["outcome"] or b""):
+        if was == "running" and after["status"] != "running" and UNKNOWN_OUTCOME.encode() in (after["outcome"] or b""):
             self.unknown.add(after["run_id"])
         if was == "running" and after["status"] != "running":
             result = (after["id"], after["attempt"])

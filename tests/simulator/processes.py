@@ -17,12 +17,12 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from canvas.errors import AttemptStopped, ExecutorError, StateError
 from canvas.events.run_warnings import Notice
-from canvas.graph.canvas import Canvas, Kind
+from canvas.graph.canvas import Canvas, NodeKind
 from canvas.outcome import POSTPONED, Failed, Finished, Outcome
 from canvas.state.run_state import activation_id
 from providers.models.types.chat import Usage
-from scheduler.coordinator.coordinator import Ahead, Coordinator
-from scheduler.coordinator.version_cache import Compiled, Versions
+from scheduler.coordinator.coordinator import Coordinator, PrefetchedRun
+from scheduler.coordinator.version_cache import Compiled, VersionCache
 from scheduler.lifecycle.lifecycle import Lifecycle
 from scheduler.messaging.celery_app import ADVANCE, CANARY, NODES, RUNS
 from scheduler.messaging.dispatch import Dispatch
@@ -32,9 +32,9 @@ from store.db.database import Database
 from store.db.transaction import Transaction
 from store.monitoring import queue_probes
 from store.primitives.db_errors import is_outage
-from store.runs.decisions import Applied, has_moved_on
-from store.runs.new_activations import Own
-from store.runs.reports import is_refused
+from store.runs.decisions import AppliedDecision, is_stale_cache
+from store.runs.new_activations import InlineReport
+from store.runs.reports import is_lease_lost
 from tests.builders import At
 from tests.simulator import stories
 from tests.simulator.database import SimulatedDatabase, SimulatedTransaction
@@ -45,12 +45,12 @@ from tests.simulator.stories import Play
 from tests.simulator.tables import Server
 from tests.simulator.twins_runs import unpacked
 from tests.simulator.world import Broken, Process, World
-from worker.attempt import Attempting
-from worker.context.side_effects import Acting
-from worker.context.text_stream import Voice
-from worker.executor import Execution
-from worker.fastpath.claim_batcher import Claims
-from worker.leases.leases import Leases
+from worker.attempt import AttemptRunner
+from worker.context.side_effects import SideEffectGuard
+from worker.context.text_stream import MessageStreamWriter
+from worker.executor import Executor
+from worker.fastpath.claim_batcher import ClaimBatcher
+from worker.leases.leases import LeaseKeeper
 
 LEASE = timedelta(seconds=10)
 RENEW_EVERY = timedelta(seconds=3)
@@ -97,7 +97,7 @@ class Installation:
         return kind(SimulatedDatabase(self.server), dispatch, Plays(), max_running=self.max_running)
 
 
-class Plays(Versions):
+class Plays(VersionCache):
     """Versions are plays; they never change, so there is no row to read. No process remembers one that is gone."""
 
     def get(self, tx: Transaction, version_id: UUID) -> Compiled:
@@ -113,13 +113,15 @@ class Plays(Versions):
 class Watched(Coordinator):
     """A coordinator whose bugs end the schedule, whoever would have lived with them."""
 
-    def fold(self, tx: Transaction, row: Any, ahead: Ahead | None = None, owns: Sequence[Own] = ()) -> Applied:
+    def fold(
+        self, tx: Transaction, row: Any, ahead: PrefetchedRun | None = None, owns: Sequence[InlineReport] = ()
+    ) -> AppliedDecision:
         if len(owns) > 1:
             _world_of(self).count("reports go together")
         try:
             return super().fold(tx, row, ahead, owns)
         except SQLAlchemyError as error:
-            if not is_outage(error) and not is_refused(error) and not has_moved_on(error):
+            if not is_outage(error) and not is_lease_lost(error) and not is_stale_cache(error):
                 raise_in(self, error)
             raise
         except (ExecutorError, AssertionError, LookupError, TypeError, ValueError) as error:
@@ -128,7 +130,7 @@ class Watched(Coordinator):
             raise
 
 
-def _is_held(coordinator: Coordinator, own: Own) -> bool:
+def _is_held(coordinator: Coordinator, own: InlineReport) -> bool:
     database = coordinator.database
     assert isinstance(database, SimulatedDatabase)
     row = database.server["activations"].rows[own.claim.run_id, own.claim.id].committed
@@ -149,7 +151,7 @@ def raise_in(coordinator: Coordinator, error: Exception) -> None:
 
 
 # -- workers ---------------------------------------------------------------------------------------------------------
-class Mouth(Voice):
+class Mouth(MessageStreamWriter):
     """A voice that speaks on its actor's stack instead of an event loop."""
 
     def says(self, text: str, world: World, server: Server) -> None:
@@ -200,7 +202,7 @@ class HereAndNow:
         function()
 
 
-class Attempted(Attempting):
+class Attempted(AttemptRunner):
     """One attempt whose work is a script's."""
 
     def _outcome(self) -> Outcome | None:
@@ -215,7 +217,7 @@ class Attempted(Attempting):
         mouth = Mouth(
             claim, self._x.coordinator.database, self._x.pieces, partial(self._x.firm, claim), is_message=has_turn
         )
-        acting = Acting(partial(self._x.act, claim, self._attempt))
+        acting = SideEffectGuard(partial(self._x.act, claim, self._attempt))
         self._context = Context(mouth, acting)  # pyright: ignore[reportAttributeAccessIssue] (as much as a report needs)
         lets_go = not world.chance(habits.does_not_let_go)
         try:
@@ -233,7 +235,7 @@ class Attempted(Attempting):
                 isinstance(outcome, Failed) and outcome.retryable
             ):  # one that it gives back it has not begun
                 self._act_outside(installation)
-            if node.kind is Kind.MESSAGE or play.canvas.speaking & node.bit:
+            if node.kind is NodeKind.MESSAGE or play.canvas.speaking & node.bit:
                 outcome = self._speak(installation, play, mouth, outcome, lets_go=lets_go)
             if self._attempt.stopped is not None and lets_go:
                 raise asyncio.CancelledError
@@ -314,12 +316,12 @@ PLAYED: Any = SimpleNamespace(name="Played", owns_errors=True)
 class Context:
     """As much of a worker's context as a report looks at."""
 
-    def __init__(self, voice: Mouth, acting: Acting) -> None:
+    def __init__(self, voice: Mouth, acting: SideEffectGuard) -> None:
         self.voice = voice
         self.acting = acting
         self.usage = self.recalled = Usage()
         self.warnings: list[Notice] = []
-        self.node = SimpleNamespace(kind=Kind.PLAIN)
+        self.node = SimpleNamespace(kind=NodeKind.PLAIN)
         self.inputs: dict[str, Any] = {}
         self.opening = ""
         self.slots = NoSlots()
@@ -341,7 +343,7 @@ class WorkerProcess:
     name: str
     threads: int = 3
     process: Process = field(init=False)
-    leases: Leases = field(init=False)
+    leases: LeaseKeeper = field(init=False)
     held: dict[str, Message] = field(default_factory=dict[str, Message])
 
     def __post_init__(self) -> None:
@@ -353,7 +355,7 @@ class WorkerProcess:
         shared = self.installation
         coordinator = shared.coordinator()
         loop: Any = HereAndNow()
-        self.leases = Leases(
+        self.leases = LeaseKeeper(
             SimulatedDatabase(shared.server),
             coordinator.dispatch.bus,
             loop,
@@ -375,15 +377,15 @@ class WorkerProcess:
             "services": unused,
             "blobs": unused,
             "worker_name": self.name,
-            "claims": Claims(1),
+            "claims": ClaimBatcher(1),
             "ride_along": shared.habits.rides_along,
             "eager_for": shared.habits.eager_for,
         }
-        execution = Execution(**given)
+        execution = Executor(**given)
         for number in range(self.threads):
             shared.world.spawn(self.process, str(number), lambda: self._work(execution, coordinator.database))
 
-    def _work(self, execution: Execution, database: Database) -> None:
+    def _work(self, execution: Executor, database: Database) -> None:
         """What a Celery thread does."""
         broker, world = self.installation.broker, self.installation.world
         while True:
@@ -393,7 +395,7 @@ class WorkerProcess:
             try:
                 if message.task == CANARY:
                     with database.transaction() as tx:
-                        queue_probes.came_back(tx, NODES, datetime.fromisoformat(message.args[0]))
+                        queue_probes.record_return(tx, NODES, datetime.fromisoformat(message.args[0]))
                 elif not self._carry_out(execution, UUID(message.args[0]), UUID(message.args[1])):
                     broker.give_back(NODES, message)
                     self.held.pop(me, None)
@@ -402,7 +404,7 @@ class WorkerProcess:
                 world.tell(f"task failed: {error.args[0]}")
             self.held.pop(me, None)
 
-    def _carry_out(self, execution: Execution, run_id: UUID, activation_id: UUID) -> bool:
+    def _carry_out(self, execution: Executor, run_id: UUID, activation_id: UUID) -> bool:
         """A node, and whatever the thread goes on with."""
         eager = execution.eager()
         is_done = execution.execute(run_id, activation_id, eager)

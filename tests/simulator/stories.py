@@ -8,7 +8,7 @@ from typing import Any
 from uuid import UUID
 
 from canvas.document.document import Document
-from canvas.graph.canvas import Canvas, Kind
+from canvas.graph.canvas import Canvas, NodeKind
 from canvas.outcome import Outcome
 from canvas.state.run_state import RunStatus, ScopeKey, scope_text
 from tests.builders import At, canvas_of, chose, failed, says, script_of, usual
@@ -41,7 +41,7 @@ class Play:
     def text(self, node_id: str, scope: ScopeKey) -> str:
         """What a speaking node says: a Message what it mentions, a model something of its own."""
         node = self.canvas.node(node_id)
-        if node.kind is not Kind.MESSAGE:
+        if node.kind is not NodeKind.MESSAGE:
             return f"({node_id} says, in {scope_text(scope) or 'the open'}, a thing)"
         template = str((node.params.get("content") or ["text"])[0])
         whole = _MENTION.sub(lambda found: self.text(found[1], scope), template)

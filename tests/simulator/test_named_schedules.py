@@ -30,7 +30,7 @@ from tests.simulator.schedule import playing
 from tests.simulator.stories import Play, play_of
 from tests.simulator.tables import Server
 from tests.simulator.world import Process, World
-from worker.reporter import Reporting
+from worker.reporter import Reporter
 
 RUN = UUID(int=1 << 80 | 0x7 << 76 | 0b10 << 62 | 1)
 LEASE = timedelta(seconds=10)
@@ -115,7 +115,7 @@ class Theatre:
 
     def reports(self, claim: Claim) -> Process:
         """A worker that reports when it is told to move."""
-        reporting = Reporting(self.installation.coordinator(), claim, rides_along=True, gives_up=lambda: False)
+        reporting = Reporter(self.installation.coordinator(), claim, rides_along=True, gives_up=lambda: False)
         return self.somebody(f"reports {claim.node_id}", lambda: reporting.report(Finished(), None, {}))
 
     def done(self, *nodes: str) -> None:
@@ -300,7 +300,7 @@ def consumer(scene: Theatre, *, seconds_each: float) -> list[str]:
                 scene.world.sleep(seconds_each)
             else:
                 with SimulatedDatabase(scene.server).transaction() as tx:
-                    queue_probes.came_back(tx, NODES, datetime.fromisoformat(message.args[0]))
+                    queue_probes.record_return(tx, NODES, datetime.fromisoformat(message.args[0]))
 
     scene.somebody("consumer", work)
     return taken

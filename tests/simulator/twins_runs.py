@@ -113,7 +113,7 @@ def lock_soon(work: Work, of_run: UUID) -> list[dict[str, Any]]:
     return [{name: value for name, value in _run(data).items() if name not in HIDDEN}] if data is not None else []
 
 
-@twin(run_rows.GIVEN)
+@twin(run_rows.SELECT_INPUTS)
 def given(work: Work, of_run: UUID) -> list[dict[str, Any]]:
     return [{name: row[name] for name in ("request", "base")} for row in read_run(work, of_run)]
 
@@ -329,7 +329,7 @@ def promote(work: Work, run_id: UUID, most: int) -> list[dict[str, Any]]:
     return hit
 
 
-@twin(new_activations.PROMOTE_TAKEN)
+@twin(new_activations.PROMOTE_CLAIMED)
 def promote_taken(work: Work, run_id: UUID, lease_id: UUID, lease: timedelta, worker: str) -> list[dict[str, Any]]:
     found = work.found(work.server["activations"], run_id, lambda a: a["status"] == "queued")
     for row, _ in sorted(found, key=lambda each: each[1]["place"])[:1]:

@@ -4,7 +4,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from canvas.outcome import LOST, UNKNOWN, UNKNOWN_TEXT
+from canvas.outcome import LOST, UNKNOWN_OUTCOME, UNKNOWN_TEXT
 from store.knowledge import documents, memory_extractions
 from store.monitoring import queue_probes, sweep_queries
 from store.runs import activations, external_ids, reports, values
@@ -465,7 +465,7 @@ def silent(work: Work, most: int, longest: timedelta) -> list[dict[str, Any]]:
 
     found = sorted(_everywhere(work, "activations", holds), key=lambda each: (each[1]["run_id"], each[1]["id"]))
     lost = packed({"is": "Failed", "error": "The worker was lost.", "code": LOST, "retryable": True, "used": {}})
-    unknown = packed({"is": "Failed", "error": UNKNOWN_TEXT, "code": UNKNOWN, "used": {}})
+    unknown = packed({"is": "Failed", "error": UNKNOWN_TEXT, "code": UNKNOWN_OUTCOME, "used": {}})
     hit: list[dict[str, Any]] = []
     for row, _ in found:
         data = work.take(row, holds, skip_locked=True) if len(hit) < most else None

@@ -20,14 +20,14 @@ from typing import Any
 import pytest
 from sqlalchemy import func, select
 
-from canvas.state.run_state import ENGINE
+from canvas.state.run_state import RULES_VERSION
 from embedded import Services
 from providers.models.chat.scripted import Script
 from scheduler.coordinator.run_start import Request
 from store.db.database import Database
 from store.files.blobs import LocalBlobs
 from store.maintenance.migrate import upgrade
-from store.primitives.encryption import SealingKey
+from store.primitives.encryption import EncryptionKey
 from store.runs import citations
 from store.tables.runs import journal, turns
 from store.tenants import model_accounts, tenants, uploads
@@ -89,7 +89,7 @@ def record(folder: Path) -> None:
             begin_by_hand(stage)
             with everything_at_work(stage):
                 recording.save(
-                    url, engine=ENGINE, facts=facts, runs={name: str(run.id) for name, run in stage.runs.items()}
+                    url, engine=RULES_VERSION, facts=facts, runs={name: str(run.id) for name, run in stage.runs.items()}
                 )
             stage.still.close()
         with fresh_database(servers.database_url) as url:
@@ -215,9 +215,9 @@ def leave_beside(bench: Bench, runs: Mapping[str, Run]) -> dict[str, Any]:
     with TemporaryDirectory() as folder, bench.database.transaction() as tx:
         _, token = tenants.create_token(tx, tenant, "recorded")
         account = model_accounts.AccountRow("OpenAI", api_key=API_KEY, models={"m": {"kinds": ["chat"]}})
-        model_accounts.put(tx, tenant, account, SealingKey.of(SECRET))
-        file = uploads.note(tx, tenant, uploads.store(LocalBlobs(Path(folder)), "note.txt", "text/plain", FILE))
-        citations.cite(tx, finished.id, message_id, finished.activation("model").id, [FOUND], [{"doc_name": "Prices"}])
+        model_accounts.put(tx, tenant, account, EncryptionKey.of(SECRET))
+        file = uploads.register(tx, tenant, uploads.store(LocalBlobs(Path(folder)), "note.txt", "text/plain", FILE))
+        citations.add(tx, finished.id, message_id, finished.activation("model").id, [FOUND], [{"doc_name": "Prices"}])
         return {
             "tenant": str(tenant),
             "token": token,

@@ -141,7 +141,7 @@ def go_on(bench: Bench, ids: Mapping[str, str]) -> dict[str, dict[str, Any]]:
         patched.setattr(sweeping, "UNBROKEN", 0.0)  # it believes what it sees at first sight
         for _ in range(MOST_ROUNDS):
             with bench.database.transaction() as tx:
-                queue_probes.came_back(tx, NODES, tx.scalar(migrate.NOW))  # so what was hinted before is lost
+                queue_probes.record_return(tx, NODES, tx.scalar(migrate.NOW))  # so what was hinted before is lost
             sweeper.tick()
             bench.play()
             for name, run in recorded.items():

@@ -8,13 +8,13 @@ from uuid import UUID
 import pytest
 from sqlalchemy import text
 
-from canvas.state.run_state import ENGINE
+from canvas.state.run_state import RULES_VERSION
 from embedded import Services
 from scheduler.coordinator.run_start import Request
 from scheduler.lifecycle.accept import Start
 from store.db.database import Database
 from store.maintenance import migrate
-from store.primitives.encryption import SealingKey
+from store.primitives.encryption import EncryptionKey
 from store.runs import citations
 from store.tenants import model_accounts, tenants, uploads
 from tests import services as test_services
@@ -118,7 +118,7 @@ def test_what_lies_beside_the_runs_is_found_after_the_upgrade(recording: Recordi
     with this_release_on(url, redis_url) as bench, bench.database.transaction() as tx:
         finished = found(bench, UUID(recording.release["runs"]["finished"]))
         principal = tenants.principal_of(tx, facts["token"])
-        (account,) = model_accounts.accounts_of(tx, tenant, SealingKey.of(facts["sealing_key"]))
+        (account,) = model_accounts.accounts_of(tx, tenant, EncryptionKey.of(facts["sealing_key"]))
         file = uploads.get(tx, tenant, UUID(facts["file"][0]))
         references = citations.references(tx, finished.id, finished.row["message_id"])
 
@@ -146,5 +146,5 @@ def test_a_request_that_an_earlier_release_has_answered_is_not_carried_out_again
 
 @every_release
 def test_a_recording_is_of_rules_that_this_release_can_decide_by(recording: Recording):
-    assert recording.release["engine"] <= ENGINE
+    assert recording.release["engine"] <= RULES_VERSION
     assert recording.release["revision"] <= migrate.head()

@@ -9,7 +9,7 @@ K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 
-class Kept(Generic[K, V]):
+class LruCache(Generic[K, V]):
     """Values by key; those who are given one only look. `most` is in weights as `weight_of` gives them."""
 
     def __init__(self, most: int) -> None:
@@ -44,7 +44,7 @@ class Kept(Generic[K, V]):
             self._weight -= found[1]
 
 
-def weight_of(value: Any, most: int) -> int:
+def size_of(value: Any, most: int) -> int:
     """How much a JSON value weighs: its code points, and eight for each value; more than `most` is not counted out."""
     weight = 0
     stack = [value]

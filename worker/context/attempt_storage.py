@@ -23,7 +23,7 @@ _ID_KEYS = ("id", "file_id", "doc_id")
 
 
 @dataclass(frozen=True, slots=True)
-class Keeping:
+class AttemptStorage:
     """One attempt's part of the rows and of the file storage."""
 
     claim: Claim
@@ -53,7 +53,7 @@ class Keeping:
         return await asyncio.to_thread(self._save, name, data, mime_type, place)
 
     def _save(self, name: str, data: bytes, mime_type: str, place: str) -> Mapping[str, Any]:
-        name = outcomes.storable(name)
+        name = outcomes.sanitize_json(name)
         file_id = uuid5(self.claim.id, f"{place}/{name}")
         claim = self.claim
         kept = uploads.store(self._storage(), name, mime_type, data)
@@ -69,12 +69,12 @@ class Keeping:
     # -- evidence -----------------------------------------------------------------------------------------------
     async def cite(self, chunks: Sequence[Mapping[str, Any]], documents: Sequence[Mapping[str, Any]]) -> list[int]:
         """Add evidence to the turn's references; the display number of each chunk."""
-        return await asyncio.to_thread(self._cite, outcomes.storable(chunks), outcomes.storable(documents))
+        return await asyncio.to_thread(self._cite, outcomes.sanitize_json(chunks), outcomes.sanitize_json(documents))
 
     def _cite(self, chunks: Sequence[Mapping[str, Any]], documents: Sequence[Mapping[str, Any]]) -> list[int]:
         claim = self.claim
         with self.database.transaction() as tx:
-            return citations.cite(tx, claim.run_id, claim.message_id, claim.id, chunks, documents)
+            return citations.add(tx, claim.run_id, claim.message_id, claim.id, chunks, documents)
 
     async def references(self) -> Mapping[str, Any]:
         """The turn's references so far."""
@@ -102,7 +102,7 @@ class Keeping:
 
         An attempt that has lost its lease ends here: what it goes on to do would be done twice.
         """
-        is_new = await asyncio.to_thread(self._record, key, outcomes.storable(value))
+        is_new = await asyncio.to_thread(self._record, key, outcomes.sanitize_json(value))
         if is_new is None:
             raise AttemptStopped("lease")
         return is_new
@@ -113,7 +113,7 @@ class Keeping:
 
     async def trace(self, call: Mapping[str, Any]) -> None:
         """Note a tool call, for people and for readers of RAGFlow's log key."""
-        await asyncio.to_thread(self._trace, outcomes.storable(call))
+        await asyncio.to_thread(self._trace, outcomes.sanitize_json(call))
 
     def _trace(self, call: Mapping[str, Any]) -> None:
         claim = self.claim

@@ -12,13 +12,13 @@ from canvas.document import references
 from canvas.document.references import Ref
 from canvas.errors import ToolError, UnresolvedReference
 from canvas.events.run_warnings import Notice
-from canvas.graph.canvas import Kind, Node
+from canvas.graph.canvas import Node, NodeKind
 from canvas.graph.uncertain_outcomes import OnUnknown
 from components.text.extraction.file_texts import UnreadFile
 from providers.interfaces import Services
 from providers.models.billing.budgeted_model import BudgetedModel
-from providers.models.billing.metering import Payer
-from providers.models.limits.idempotency_keys import KeyedHttp, KeyedModel, Repeats, Turns
+from providers.models.billing.metering import BillingContext
+from providers.models.limits.idempotency_keys import IdempotencyKeys, IdempotentHttp, IdempotentModel, VendorLimits
 from providers.models.types.chat import ChatModel, Usage
 from scheduler.coordinator.version_cache import Compiled
 from store.agents import conversations
@@ -26,16 +26,16 @@ from store.db.database import Database
 from store.runs.activations import Claim
 from worker.caches import history
 from worker.context import outcomes
-from worker.context.attempt_storage import Keeping
-from worker.context.rate_limit_wait import Patience
-from worker.context.read_set import Reads
-from worker.context.run_budget import Purse
-from worker.context.side_effects import Acting
-from worker.context.text_stream import Voice
-from worker.context.variables import Slots
+from worker.context.attempt_storage import AttemptStorage
+from worker.context.rate_limit_wait import RateLimitWait
+from worker.context.read_set import ReadSet
+from worker.context.run_budget import RunBudget
+from worker.context.side_effects import SideEffectGuard
+from worker.context.text_stream import MessageStreamWriter
+from worker.context.variables import NodeVariables
 
 ALIASES = frozenset({"item", "index", "result"})
-REMEMBERED = "remembered"  # in the journal: memories were told
+MEMORY_SAVED = "remembered"  # in the journal: memories were told
 
 
 class TimeLimit(Protocol):
@@ -51,20 +51,20 @@ class WorkerContext:
     claim: Claim
     compiled: Compiled
     node: Node
-    slots: Slots
-    reads: Reads
-    voice: Voice
+    slots: NodeVariables
+    reads: ReadSet
+    voice: MessageStreamWriter
     database: Database
     open_model: Callable[[str], Awaitable[ChatModel]]
     read_text: Callable[[Mapping[str, Any], str], str | UnreadFile]
-    keeping: Keeping
-    acting: Acting
-    patience: Patience
+    keeping: AttemptStorage
+    acting: SideEffectGuard
+    patience: RateLimitWait
     services: Services
     limit_of: TimeLimit
     unsealed_headers: Callable[[Mapping[str, Any]], Mapping[str, str]] = lambda request: {}
-    purse: Purse | None = None  # None: nobody counts
-    turns: Turns | None = None  # where requests wait for their vendors' paces; None: nobody keeps any
+    purse: RunBudget | None = None  # None: nobody counts
+    turns: VendorLimits | None = None  # where requests wait for their vendors' paces; None: nobody keeps any
     inputs: dict[str, Any] = field(default_factory=dict[str, Any])
     usage: Usage = field(default_factory=Usage)
     recalled: Usage = field(default_factory=Usage)  # of that, what earlier attempts had recorded
@@ -82,7 +82,7 @@ class WorkerContext:
     canvas_id: str = field(init=False)
     visit: int = field(init=False)
     scope_item: int = field(init=False)
-    repeats: Repeats = field(init=False)  # the keys of its requests
+    repeats: IdempotencyKeys = field(init=False)  # the keys of its requests
 
     def __post_init__(self) -> None:
         node, claim = self.node, self.claim
@@ -92,11 +92,11 @@ class WorkerContext:
         self.canvas_id = claim.canvas_id.hex
         self.visit = claim.ordinal
         self.scope_item = claim.scope[-1][2] if claim.scope else 0
-        self.repeats = Repeats(self.activation_id)
-        self.services = replace(self.services, http=KeyedHttp(self.services.http, self.repeats, self.turns))
+        self.repeats = IdempotencyKeys(self.activation_id)
+        self.services = replace(self.services, http=IdempotentHttp(self.services.http, self.repeats, self.turns))
 
     def warn(self, code: str, message: str) -> None:
-        self.warnings.append(Notice(code, outcomes.storable(message)))
+        self.warnings.append(Notice(code, outcomes.sanitize_json(message)))
         self.log.warning("node_warned", node_id=self.node_id, code=code, detail=message)
 
     @property
@@ -110,13 +110,13 @@ class WorkerContext:
     # -- values -------------------------------------------------------------------------------------------------
     def lookup(self, expression: str) -> Any:
         """The value a reference points at; type preserved."""
-        ref = references.pointer(expression)
+        ref = references.parse_reference(expression)
         if ref.node is None:
             return self._global(ref, expression)
         if ref.node not in self._canvas.numbers:
             raise self._unknown(expression)
         outputs = self._outputs(ref.node)
-        return references.walk(outputs.get(ref.root, ""), ref.path)
+        return references.get_path(outputs.get(ref.root, ""), ref.path)
 
     def _outputs(self, node_id: str) -> Mapping[str, Any]:
         outputs = self.slots.outputs(node_id)
@@ -136,9 +136,9 @@ class WorkerContext:
         for number in self._canvas.containers_of(self.node.number):
             container = self._canvas.nodes[number]
             is_own = self._canvas.items[number] == self.node.number  # an item node looks for what it is to give out
-            if container.kind is Kind.ITERATION and name in ALIASES and not is_own:
+            if container.kind is NodeKind.ITERATION and name in ALIASES and not is_own:
                 return True, self.slots.outputs(self._canvas.nodes[self._canvas.items[number]].id).get(name)
-            if container.kind is Kind.LOOP and name in (outputs := self.slots.outputs(container.id)):
+            if container.kind is NodeKind.LOOP and name in (outputs := self.slots.outputs(container.id)):
                 return True, outputs[name]
         return False, None
 
@@ -155,7 +155,7 @@ class WorkerContext:
 
     def exists(self, expression: str) -> bool:
         """Whether `lookup` would find it."""
-        ref = references.pointer(expression)
+        ref = references.parse_reference(expression)
         if ref.node is not None:
             return ref.node in self._canvas.numbers
         return ref.root in self.slots.globals or self._of_container(ref.root)[0]
@@ -175,9 +175,9 @@ class WorkerContext:
 
     @property
     def answers(self) -> Mapping[str, Any] | None:
-        if self.node.kind is Kind.BEGIN:
+        if self.node.kind is NodeKind.BEGIN:
             return self.slots.given.request.get("inputs")
-        if self.node.kind is Kind.ANSWER and self.claim.answers is not None:
+        if self.node.kind is NodeKind.ANSWER and self.claim.answers is not None:
             return {"query": self.slots.given.request.get("query")}
         return self.claim.answers
 
@@ -228,12 +228,12 @@ class WorkerContext:
 
     def _paid(self, model: ChatModel) -> ChatModel:
         budgeted = model if self.purse is None else BudgetedModel(model, self.purse)
-        return KeyedModel(budgeted, self.repeats, self.patience)
+        return IdempotentModel(budgeted, self.repeats, self.patience)
 
     @property
-    def payer(self) -> Payer:
+    def payer(self) -> BillingContext:
         """For what is asked of models on behalf of this attempt, without its component's doing."""
-        return Payer(self.patience, self.purse, self.spent, self._paid, self.repeats)
+        return BillingContext(self.patience, self.purse, self.spent, self._paid, self.repeats)
 
     def spent(self, usage: Usage) -> None:
         self.usage = self.usage + usage
@@ -241,14 +241,14 @@ class WorkerContext:
     async def history(self, window: int) -> Sequence[Mapping[str, Any]]:
         if window <= 0:
             return []
-        known = history.known(self.claim, 2 * window)
+        known = history.get(self.claim, 2 * window)
         entries = known if known is not None else await asyncio.to_thread(self._history, 2 * window)
         return [{"role": entry["role"], "content": _content(entry)} for entry in entries]
 
     def _history(self, limit: int) -> list[Mapping[str, Any]]:
         with self.database.statements() as tx:
             entries = conversations.history(tx, self.claim.conversation_id, self.claim.history_upto, limit)
-        history.keep(self.claim, limit, entries)
+        history.put(self.claim, limit, entries)
         return entries
 
     async def references(self) -> Mapping[str, Any]:
@@ -263,7 +263,7 @@ class WorkerContext:
 
     def descriptors(self, expression: str) -> list[Mapping[str, Any]]:
         """Raw descriptors: the turn's uploads, or what a form kept beside the text of a file field."""
-        ref = references.pointer(expression)
+        ref = references.parse_reference(expression)
         if ref.node is None:
             found = self.slots.given.base.get("files", ()) if ref.root == "sys.files" else ()
         else:
@@ -307,7 +307,7 @@ class WorkerContext:
     async def remember(self, memory_ids: Sequence[str], user_id: str, answer: str) -> None:
         if self.services.memories is None:
             raise ToolError("No memory store is configured for this deployment.")
-        if await self.recall(REMEMBERED):  # not every server knows the key of what it was told before
+        if await self.recall(MEMORY_SAVED):  # not every server knows the key of what it was told before
             return
         record = {
             "user_id": user_id,
@@ -318,7 +318,7 @@ class WorkerContext:
         }
         self.patience.sends()  # what was said stands: it does not begin anew for the allowance of a model of vectors
         await self.services.memories.save(memory_ids, record, str(self.claim.id))
-        await self.record(REMEMBERED, True)
+        await self.record(MEMORY_SAVED, True)
 
 
 def _content(entry: Mapping[str, Any]) -> Any:

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from canvas.errors import ExecutorError, NodeFailure, NodeTimeout
-from canvas.graph.canvas import Kind, Node
-from canvas.outcome import Chose, Failed, Finished, Outcome
+from canvas.graph.canvas import Node, NodeKind
+from canvas.outcome import Failed, Finished, Outcome, Routed
 from components.base import Component
 from components.nodes.data.variable_assigner import AssignmentFailed
 
@@ -18,9 +18,9 @@ MAX_DEPTH = 200  # levels of an output: what a request may bring (100) and what 
 _LARGEST = 10**4300 - 1  # Python reads and writes no longer numbers as text
 
 
-def of_exception(error: BaseException, node: Node, component: Component[Any]) -> Outcome:
+def outcome_of_exception(error: BaseException, node: Node, component: Component[Any]) -> Outcome:
     """What a raising component reports: the author's default as `result`, or a failure."""
-    text = storable(str(error) or type(error).__name__)
+    text = sanitize_json(str(error) or type(error).__name__)
     code = error.code if isinstance(error, ExecutorError) else "component_error"
     failed = Failed(text, code)
     if isinstance(error, AssignmentFailed):
@@ -28,9 +28,9 @@ def of_exception(error: BaseException, node: Node, component: Component[Any]) ->
     return failed if component.owns_errors else with_default(failed, node)
 
 
-def of_failed(failed: Failed, node: Node, component: Component[Any]) -> Outcome:
+def apply_failure_policy(failed: Failed, node: Node, component: Component[Any]) -> Outcome:
     """What a returned failure leads to: a model node has used its default already, others follow the policy."""
-    if component.owns_errors or node.kind is Kind.MODEL:
+    if component.owns_errors or node.kind is NodeKind.MODEL:
         return failed
     return with_default(failed, node)
 
@@ -42,11 +42,11 @@ def with_default(failed: Failed, node: Node) -> Outcome:
         return failed
     outputs = {**failed.outputs, "result": policy.default}
     if node.chooses:
-        return Chose(to=(), outputs=outputs)
+        return Routed(to=(), outputs=outputs)
     return Finished(outputs=outputs)
 
 
-def assigned_by(error: BaseException) -> Mapping[str, Any]:
+def assignments_before_failure(error: BaseException) -> Mapping[str, Any]:
     """What a failing assigner had written before it failed; that stays."""
     return error.assigned if isinstance(error, AssignmentFailed) else {}
 
@@ -56,7 +56,7 @@ def timed_out(component: str, seconds: float) -> NodeTimeout:
     return NodeTimeout(f"{component}: timeout after {seconds:g}s. Raise COMPONENT_EXEC_TIMEOUT_{component.upper()}.")
 
 
-def storable(value: Any) -> Any:
+def sanitize_json(value: Any) -> Any:
     """A value as the rows take it: JSON only, no NUL, lone surrogates or NaN; what cannot be shown becomes its text.
 
     Raises NodeFailure for a value that contains itself, is nested beyond reason, or is a number beyond all writing.
@@ -64,7 +64,7 @@ def storable(value: Any) -> Any:
     return _plain(value)
 
 
-def speakable(text: str) -> str:
+def sanitize_text(text: str) -> str:
     """A text as a turn's row takes it: no NUL, no lone surrogates; the marks around reasoning stay."""
     return _LONE.sub("\ufffd", text.replace("\x00", "\ufffd"))
 
@@ -97,4 +97,4 @@ def _plain(value: Any, levels: int = MAX_DEPTH) -> Any:
 def _text(text: str) -> str:
     if text.isascii() and "\x00" not in text:
         return text
-    return speakable(text.translate(_BAD))
+    return sanitize_text(text.translate(_BAD))

@@ -7,7 +7,7 @@ from canvas.errors import NodeFailure
 
 
 @dataclass(frozen=True, slots=True)
-class Allowance:
+class OutputLimits:
     """What a node may store and say at most, in code points. What goes beyond is the node's failure."""
 
     output: int = 64 * 1024 * 1024  # of everything that one report stores: outputs, inputs and variables together

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from worker.context.side_effects import Acting
+from worker.context.side_effects import SideEffectGuard
 from worker.leases.leases import Attempt
 
 IN_PLACE = 1.5  # seconds; above what an attempt comes back early, or it would have to leave again
@@ -21,11 +21,11 @@ STEP = 1.0  # seconds after which one who waits in place asks again
 
 
 @dataclass(eq=False)
-class Patience:
+class RateLimitWait:
     """One attempt's. `stop` ends it with a reason."""
 
     attempt: Attempt
-    acting: Acting
+    acting: SideEffectGuard
     stop: Callable[[str], None]
     _is_at_risk: bool = False  # something was sent, and nobody has recorded what came of it
 
@@ -62,7 +62,7 @@ class Patience:
         return self.attempt.stopped is not None and self.attempt.stopped.reason in COMES_BACK
 
 
-def seconds_left(attempt: Attempt) -> float:
+def reschedule_delay(attempt: Attempt) -> float:
     """In how many seconds a postponed attempt is to be sent again: a little early, since finding it takes a moment."""
     until = attempt.postponed[0] if attempt.postponed is not None else 0.0
     return max(0.05, until - EARLY - time.monotonic())

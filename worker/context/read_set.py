@@ -7,10 +7,10 @@ from typing import Any
 from canvas.document import references
 from canvas.document.references import Ref
 from canvas.graph import container_outputs, parallel_items
-from canvas.graph.canvas import Canvas, Kind, Node
+from canvas.graph.canvas import Canvas, Node, NodeKind
 from components import tools
 
-ALWAYS = frozenset({"sys.query", "sys.files", "sys.chat_template_kwargs"})
+IMPLICIT_GLOBALS = frozenset({"sys.query", "sys.files", "sys.chat_template_kwargs"})
 """Globals that models and tools read without naming them (components 3.4, tools 1.4)."""
 
 
@@ -19,7 +19,7 @@ Collected = Mapping[str, tuple[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Reads:
+class ReadSet:
     """nodes: whose outputs; names: which variables, "env.x" or "Node@output".
 
     waits_for: nodes beside it that it waits for because it refers to them; seen wherever they stand.
@@ -37,12 +37,12 @@ class Reads:
     uses_files: bool
 
 
-def reads_of(canvas: Canvas, node: Node) -> Reads:
+def compute_read_set(canvas: Canvas, node: Node) -> ReadSet:
     """Everything the node's parameters refer to, and what its kind needs besides."""
     sources: list[Mapping[str, Any]] = [node.params]
     parent = canvas.nodes[node.parent] if node.parent is not None else None
     own = references.names_in(node.params)
-    is_visit = node.kind.is_item or node.kind is Kind.EXIT_LOOP
+    is_visit = node.kind.is_item or node.kind is NodeKind.EXIT_LOOP
     if is_visit and parent is not None:
         sources.append(parent.params)
     turn = canvas.turns.get(node.number)
@@ -63,19 +63,19 @@ def reads_of(canvas: Canvas, node: Node) -> Reads:
         names -= _outputs(node)
     for container in canvas.containers_of(node.number):
         nodes.add(canvas.nodes[canvas.items[container]].id)
-        if canvas.nodes[container].kind is Kind.LOOP:
+        if canvas.nodes[container].kind is NodeKind.LOOP:
             nodes.add(canvas.nodes[container].id)
             names |= _outputs(canvas.nodes[container])
-    asks_model = node.kind is Kind.MODEL or node.component.lower() == "categorize"
+    asks_model = node.kind is NodeKind.MODEL or node.component.lower() == "categorize"
     if asks_model or tools.find(node.component) is not None:
-        names |= ALWAYS
-    return Reads(
+        names |= IMPLICIT_GLOBALS
+    return ReadSet(
         nodes=frozenset(node_id for node_id in nodes if node_id in canvas.numbers),
         names=frozenset(names),
         mentions=frozenset(node_id for node_id, _ in own.nodes),
         waits_for=frozenset(other.id for other in canvas.nodes if canvas.reach.waited_for[node.number] & other.bit),
         collects=_collects(canvas, node, nodes),
-        items=_items(canvas, parent) if node.kind is Kind.ITERATION_ITEM and parent is not None else frozenset(),
+        items=_items(canvas, parent) if node.kind is NodeKind.ITERATION_ITEM and parent is not None else frozenset(),
         uses_history="sys.history" in names,
         uses_files="sys.files" in names,
     )
@@ -87,7 +87,7 @@ def _starts_afresh(canvas: Canvas, node: Node) -> bool:
     Nobody misses it, for such nodes set all their outputs anew.
     """
     parent = canvas.nodes[node.parent] if node.parent is not None else None
-    return parent is not None and parallel_items.waves_of_a_pass(canvas, parent) > 0
+    return parent is not None and parallel_items.pipelined_levels(canvas, parent) > 0
 
 
 def _collects(canvas: Canvas, node: Node, nodes: Collection[str]) -> dict[str, Collected]:
@@ -96,8 +96,8 @@ def _collects(canvas: Canvas, node: Node, nodes: Collection[str]) -> dict[str, C
     for number in canvas.containers_of(node.number):
         container = canvas.nodes[number]
         is_visit = canvas.items[number] == node.number
-        is_watched = container.id in nodes and parallel_items.at_once(container.params) <= 1
-        if container.kind is Kind.ITERATION and (is_visit or is_watched):
+        is_watched = container.id in nodes and parallel_items.requested_concurrency(container.params) <= 1
+        if container.kind is NodeKind.ITERATION and (is_visit or is_watched):
             found[container.id] = container_outputs.collected_by(canvas, container)
     return found
 
@@ -110,9 +110,9 @@ def _items(canvas: Canvas, container: Node) -> frozenset[str]:
 
 def items_ref(canvas: Canvas, container: Node) -> Ref:
     """Where an Iteration's list comes from. `{item}` is the element of the Iteration around it (components E26)."""
-    ref = references.pointer(str(container.params.get("items_ref") or ""))
+    ref = references.parse_reference(str(container.params.get("items_ref") or ""))
     for number in canvas.containers_of(container.number) if ref.is_alias else ():
-        if canvas.nodes[number].kind is Kind.ITERATION:
+        if canvas.nodes[number].kind is NodeKind.ITERATION:
             return Ref(canvas.nodes[canvas.items[number]].id, ref.root)
     return ref
 

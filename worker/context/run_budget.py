@@ -16,9 +16,9 @@ import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
 from canvas import budget
-from canvas.budget import Ask, Busy, Granted, Refused
+from canvas.budget import CostEstimate, Deferred, Denied, Granted
 from canvas.errors import BudgetExceeded
-from providers.models.billing.cost_estimates import Spending, amounts_of, asked_of
+from providers.models.billing.cost_estimates import CostModel, amounts_of, asked_of
 from providers.models.billing.prices import Price
 from providers.models.types.chat import ModelSpec, Usage
 from store.db.database import Database
@@ -31,16 +31,16 @@ log = structlog.get_logger()
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 0.5  # seconds until a call that waits for others looks again
 FREES_EVERY = 4  # looks, after which it lets go of what dead attempts have left reserved
-SETTLING = (0.0, 0.2, 0.5, 1.0, 2.0)  # seconds before each try to tell what a call has used
+SETTLE_RETRY_DELAYS = (0.0, 0.2, 0.5, 1.0, 2.0)  # seconds before each try to tell what a call has used
 
 
 @dataclass(slots=True)
-class Purse:
+class RunBudget:
     """What one attempt may spend."""
 
     claim: Claim
     database: Database
-    spending: Spending
+    spending: CostModel
     count: Callable[[str, str], None] = lambda scope, measure: None  # a refusal
     known: bool = True  # whether a budget counts, as far as the attempt knows
     _has_asked: bool = False
@@ -57,7 +57,7 @@ class Purse:
         self._has_asked = True
         return self.known
 
-    async def reserve(self, spec: ModelSpec, asks: Mapping[str, Ask], price: Price | None) -> UUID | None:
+    async def reserve(self, spec: ModelSpec, asks: Mapping[str, CostEstimate], price: Price | None) -> UUID | None:
         """Reserve what a call may need, once there is room for it; None if no limit counts for it.
 
         Others under way that hold what it needs are waited for. Raises BudgetExceeded if it must not begin.
@@ -68,11 +68,11 @@ class Purse:
             match verdict:
                 case Granted(amounts):
                     return reservation if amounts else None
-                case Refused() as refused:
+                case Denied() as refused:
                     log.info("budget_refused", scope=refused.account.scope, measure=refused.account.measure)
                     self.count(refused.account.scope, refused.account.measure)
                     raise BudgetExceeded(budget.sentence(refused, spec.id), **budget.details(refused, spec.id))
-                case Busy():
+                case Deferred():
                     looks += 1
                     if looks % FREES_EVERY == 0:
                         await asyncio.to_thread(self._free)
@@ -88,18 +88,20 @@ class Purse:
         with self.database.statements() as tx:
             return budgets.is_marked(tx, self.claim.tenant_id, self.claim.run_id)
 
-    def _try(self, reservation: UUID, asks: Mapping[str, Ask], price: Price | None) -> Granted | Busy | Refused:
+    def _try(
+        self, reservation: UUID, asks: Mapping[str, CostEstimate], price: Price | None
+    ) -> Granted | Deferred | Denied:
         today = self.spending.now().astimezone(UTC).date()
         with self.database.transaction() as tx:
-            kept = budgets.open_for(tx, self.claim, today)
+            kept = budgets.lock_for_attempt(tx, self.claim, today)
             accounts = [each.account for each in kept]
-            verdict = budget.judge(accounts, asked_of(accounts, asks, price))
+            verdict = budget.authorize(accounts, asked_of(accounts, asks, price))
             if isinstance(verdict, Granted) and kept:
-                budgets.take(tx, reservation, self.claim, kept, verdict.amounts)
+                budgets.reserve(tx, reservation, self.claim, kept, verdict.amounts)
         return verdict
 
     def _settle(self, reservation: UUID, used: Mapping[str, int]) -> None:
-        for pause in SETTLING:
+        for pause in SETTLE_RETRY_DELAYS:
             if pause:
                 time.sleep(pause)
             try:
@@ -113,4 +115,4 @@ class Purse:
 
     def _free(self) -> None:
         with self.database.transaction() as tx:
-            budgets.free(tx)
+            budgets.release_orphans(tx)

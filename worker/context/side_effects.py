@@ -10,11 +10,11 @@ from contextlib import asynccontextmanager
 
 from components.base import Effect
 
-ON_DISK = frozenset({"keyed", "unsafe"})
+DURABLE_EFFECTS = frozenset({"keyed", "unsafe"})
 """Effects for which the claim is made durable first."""
 
 
-class Acting:
+class SideEffectGuard:
     """One attempt's word on what it does. `write` waits for the disk; it raises AttemptStopped if nothing may leave."""
 
     def __init__(self, write: Callable[[Effect], None]) -> None:
@@ -30,7 +30,7 @@ class Acting:
 
     def begins(self, effect: Effect) -> None:
         """The node is about to do its work. On the attempt's thread, before anything leaves."""
-        if effect in ON_DISK:
+        if effect in DURABLE_EFFECTS:
             self._write(effect)
             self._effect = effect
 

@@ -16,31 +16,31 @@ from uuid import UUID
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
-from scheduler.messaging.redis_bus import Pieces
+from scheduler.messaging.redis_bus import TextDeltaPublisher
 from store.db.database import Database
 from store.db.transaction import Transaction
 from store.runs import message_streams
 from store.runs.activations import Claim
-from worker.context.outcomes import speakable
-from worker.context.output_limits import Allowance
+from worker.context.outcomes import sanitize_text
+from worker.context.output_limits import OutputLimits
 
 log = structlog.get_logger()
 
-PIECES_EVERY = 0.015  # seconds; the first piece of a silence goes out at once
+FLUSH_INTERVAL = 0.015  # seconds; the first piece of a silence goes out at once
 WRITTEN_EVERY = 1.0  # seconds
 MOST_REPEATED = 4000  # code points that a piece may carry; of one that speaks faster, rows have the rest
 
 
 @dataclass
-class Voice:
+class MessageStreamWriter:
     """An attempt's mouth. All methods but `row` run on the event loop."""
 
     claim: Claim
     database: Database
-    pieces: Pieces
+    pieces: TextDeltaPublisher
     firm: Callable[[Transaction], bool]  # puts the claim on disk; False if the lease is gone
     is_message: bool
-    allowance: Allowance = field(default_factory=Allowance)
+    allowance: OutputLimits = field(default_factory=OutputLimits)
     is_stopped: Callable[[], bool] = lambda: False  # whether the attempt was; then nothing more is said
     retake: bool = False
     said: list[str] = field(default_factory=list[str])
@@ -63,7 +63,7 @@ class Voice:
 
     async def say(self, text: str) -> None:
         """Say the next part of the text. Raises NodeFailure if there is no end to it."""
-        text = speakable(text)
+        text = sanitize_text(text)
         if not text or self.is_stopped():
             return
         self._length += len(text)
@@ -95,12 +95,14 @@ class Voice:
         self._offset = self._stored = len(taken.text)
         self._written_at = asyncio.get_running_loop().time()
 
-    def _take_row(self, turn: UUID) -> message_streams.Taken | None:
+    def _take_row(self, turn: UUID) -> message_streams.StreamLease | None:
         try:
             with self.database.transaction() as tx:  # one: who stands still in between has still got his lease
                 if not self.firm(tx):
                     return None
-                return message_streams.take(tx, self.claim.run_id, turn, self.claim.node_id, self.claim.lease_id)
+                return message_streams.claim_stream(
+                    tx, self.claim.run_id, turn, self.claim.node_id, self.claim.lease_id
+                )
         except SQLAlchemyError as error:
             log.warning("turn_not_taken", error=str(error).splitlines()[0])
             return None
@@ -131,7 +133,7 @@ class Voice:
         if not is_writing and loop.time() - self._written_at >= WRITTEN_EVERY:
             self._written_at = loop.time()
             self._writing = loop.create_task(self._write(turn, self._offset))  # pieces do not wait for it
-        self._pacing = loop.call_later(PIECES_EVERY, self._send, turn)
+        self._pacing = loop.call_later(FLUSH_INTERVAL, self._send, turn)
 
     async def _write(self, turn: UUID, offset: int) -> None:
         if await asyncio.to_thread(self._write_row, turn, self._whole()[:offset]):

@@ -6,8 +6,8 @@ from typing import Any
 from canvas.document import references
 from canvas.document.document import Entry
 from canvas.graph import container_outputs, parallel_items
-from canvas.graph.canvas import Kind, Node
-from canvas.state.run_state import ScopeKey, entry_text
+from canvas.graph.canvas import Node, NodeKind
+from canvas.state.run_state import ScopeKey, container_entry
 from components.text.extraction.file_texts import UnreadFile
 from scheduler.coordinator.version_cache import Compiled
 from scheduler.views.run_view import history_line
@@ -15,21 +15,21 @@ from store.agents import conversations
 from store.db.transaction import Transaction
 from store.runs import values
 from store.runs.activations import Claim
-from store.runs.values import Asked, Written
+from store.runs.values import PendingValues, StoredValue
 from worker.caches import outputs as output_cache
-from worker.caches.list_sources import Lists
-from worker.caches.run_inputs import Given, given
-from worker.context.read_set import Collected, Reads, items_ref
+from worker.caches.list_sources import ListCache
+from worker.caches.run_inputs import RunInputs, load_run_inputs
+from worker.context.read_set import Collected, ReadSet, items_ref
 from worker.fastpath.admission import ADMISSION
 
 Declared = Callable[[Entry], tuple[str, ...]]
 ReadFile = Callable[[Mapping[str, Any], str], str | UnreadFile]
 
-LISTS = Lists()
+LISTS = ListCache()
 """What the item nodes of this process iterate over."""
 
 
-class Slots:
+class NodeVariables:
     """The values at hand for one attempt, read in one go before it starts."""
 
     def __init__(
@@ -37,26 +37,26 @@ class Slots:
         tx: Transaction,
         claim: Claim,
         compiled: Compiled,
-        reads: Reads,
+        reads: ReadSet,
         *,
         declared: Declared,
         may_be_assigned: bool = True,
     ) -> None:
-        asked = given(tx, claim)
+        asked = load_run_inputs(tx, claim)
         self._claim = claim
         self._compiled = compiled
         self._declared = declared
-        self._view = output_cache.view_of(claim)
+        self._view = output_cache.read_view_of(claim)
         is_first_visit = not claim.ordinal and not claim.scope and claim.answers is None
         nodes = reads.nodes - {claim.node_id} if is_first_visit else reads.nodes
-        at_hand = output_cache.known(self._view, nodes - reads.items)
+        at_hand = output_cache.get_visible(self._view, nodes - reads.items)
         outputs = self._latest(values.latest_outputs, tx, nodes - at_hand.keys(), reads)
-        waited = values.waited_outputs(tx, self._view, {node: self._shared(node) for node in reads.waits_for})
+        waited = values.awaited_outputs(tx, self._view, {node: self._shared(node) for node in reads.waits_for})
         names = reads.names if may_be_assigned else frozenset[str]()
         variables = self._latest(values.latest_variables, tx, names, reads)
         self.given = asked()
         found = outputs()
-        output_cache.keep(self._view, found)
+        output_cache.put_read(self._view, found)
         self._outputs, self._variables = {**at_hand, **found, **waited()}, variables()
         self.globals: dict[str, Any] = dict(self.given.base["globals"])
         self.globals |= {name: found.value for name, found in self._variables.items() if "@" not in name}
@@ -96,14 +96,16 @@ class Slots:
         """What the container around the node has collected so far."""
         return self._collected.get(self._claim.scope[-1][0], {}) if self._claim.scope else {}
 
-    def _latest(self, ask: Callable[..., Asked], tx: Transaction, names: frozenset[str], reads: Reads) -> Asked:
+    def _latest(
+        self, ask: Callable[..., PendingValues], tx: Transaction, names: frozenset[str], reads: ReadSet
+    ) -> PendingValues:
         """Ask for the latest of some nodes or variables. An item node's list is fetched once, not at each visit."""
         run_id = self._claim.run_id
         lists = names & reads.items
         kept = LISTS.known(run_id, lists)
         asked = ask(tx, self._view, names, kept=kept)
 
-        def found() -> dict[str, Written]:
+        def found() -> dict[str, StoredValue]:
             values_found = asked()
             for name in lists & values_found.keys():
                 if values_found[name] is not kept.get(name):
@@ -119,12 +121,12 @@ class Slots:
         if parent is None:
             return "", 0
         depth = next((at for at, (name, _, _) in enumerate(scope, 1) if name == canvas.nodes[parent].id), None)
-        return (entry_text(scope[:depth]), scope[depth - 1][2]) if depth is not None else None
+        return (container_entry(scope[:depth]), scope[depth - 1][2]) if depth is not None else None
 
     # -- collecting ---------------------------------------------------------------------------------------------
-    def _collect(self, tx: Transaction, node: Node, reads: Reads) -> dict[str, dict[str, list[Any]]]:
+    def _collect(self, tx: Transaction, node: Node, reads: ReadSet) -> dict[str, dict[str, list[Any]]]:
         """What containers around the node have collected from the passes before this one, by container."""
-        if node.kind is Kind.ITERATION_ITEM and self._has_more(node):
+        if node.kind is NodeKind.ITERATION_ITEM and self._has_more(node):
             return {}  # only the last visit looks at what was collected
         found: dict[str, dict[str, list[Any]]] = {}
         scope = self._claim.scope
@@ -138,13 +140,13 @@ class Slots:
         """Whether the list has an element for this visit. Side by side every item has, and a last visit comes after."""
         claim, canvas = self._claim, self._compiled.canvas
         container = canvas.node(claim.scope[-1][0])
-        if parallel_items.at_once(container.params) > 1:
+        if parallel_items.requested_concurrency(container.params) > 1:
             return claim.place.wave == 0
         ref = items_ref(canvas, container)
         if ref.node is None:
             value = self.globals.get(ref.root)
         elif ref.node in canvas.numbers:
-            value = references.walk(self.outputs(ref.node).get(ref.root), ref.path)
+            value = references.get_path(self.outputs(ref.node).get(ref.root), ref.path)
         else:
             return False
         return isinstance(value, list) and claim.scope[-1][2] < len(value)
@@ -155,19 +157,19 @@ class Slots:
         """The lists of one container, up to the pass of a scope."""
         claim, canvas = self._claim, self._compiled.canvas
         container = canvas.node(container_id)
-        is_side_by_side = parallel_items.at_once(container.params) > 1
+        is_side_by_side = parallel_items.requested_concurrency(container.params) > 1
         children = container_outputs.children_collected(refs)
         if is_side_by_side:
             children = [child.id for child in canvas.children(container.number)]
         if not children:
             return {}
-        count, entry = scope[-1][2], entry_text(scope)
-        passes = values.of_passes(tx, claim.run_id, entry, children, claim.activated_rev, before=count)
+        count, entry = scope[-1][2], container_entry(scope)
+        passes = values.iteration_outputs(tx, claim.run_id, entry, children, claim.activated_rev, before=count)
         before = None if is_side_by_side else self._before(tx, entry, children)
         collected: dict[str, list[Any]] = container_outputs.collect(refs, passes, count, before)
         if is_side_by_side:
             item_node = canvas.nodes[canvas.items[container.number]]
-            collected["_result"] = container_outputs.per_item(passes, item_node.id, count)
+            collected["_result"] = container_outputs.outputs_per_item(passes, item_node.id, count)
         return collected
 
     def _before(self, tx: Transaction, entry: str, children: Sequence[str]) -> dict[str, dict[str, Any]]:
@@ -188,7 +190,7 @@ def _history(tx: Transaction, claim: Claim) -> list[str]:
     return [history_line(entry["role"], entry["content"]) for entry in entries]
 
 
-def _files(of_the_turn: Given, compiled: Compiled, read_file: ReadFile) -> list[str]:
+def _files(of_the_turn: RunInputs, compiled: Compiled, read_file: ReadFile) -> list[str]:
     begin = compiled.document.entries["begin"].params
     layout = begin.get("layout_recognize")
     texts: list[str] = []

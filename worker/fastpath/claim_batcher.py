@@ -27,7 +27,7 @@ class _Wanted:
     claim: Claim | None = None
 
 
-class Claims:
+class ClaimBatcher:
     """The claims of a process, as many at once as there are `places`."""
 
     def __init__(self, places: int) -> None:

@@ -11,20 +11,20 @@ from dataclasses import dataclass
 from uuid import UUID, uuid4
 
 from store.runs.activations import Claim
-from store.runs.decisions import AsLeft
-from store.runs.new_activations import Taker
-from worker.leases.leases import Attempt, Leases
+from store.runs.decisions import CachedRun
+from store.runs.new_activations import ContinuationRequest
+from worker.leases.leases import Attempt, LeaseKeeper
 
-NOT_KNOWN = UUID(int=0)
+UNKNOWN_ID = UUID(int=0)
 
 
 @dataclass(slots=True)
-class Taken:
+class ClaimedNext:
     """An activation that is ours already. Without a claim: its commit's answer got lost; claim it, under the lease."""
 
     attempt: Attempt
     claim: Claim | None = None
-    left: AsLeft | None = None  # the run, as the step behind which it comes has left it
+    left: CachedRun | None = None  # the run, as the step behind which it comes has left it
 
     @property
     def component(self) -> str:
@@ -33,18 +33,18 @@ class Taken:
 
 
 @dataclass(slots=True)
-class Eager:
+class LocalContinuation:
     """A thread between two looks at its queue. Whoever makes one also carries out what it has `next`."""
 
-    leases: Leases
+    leases: LeaseKeeper
     until: float  # monotonic; then what is ready goes through the queue
-    next: Taken | None = None
+    next: ClaimedNext | None = None
 
     def wants_more(self) -> bool:
         """Whether one more activation may be taken."""
         return self.next is None and time.monotonic() < self.until
 
-    def pop(self, activation_id: UUID) -> Taken | None:
+    def pop(self, activation_id: UUID) -> ClaimedNext | None:
         """What was taken, for the caller to carry out now; None if that is another activation."""
         taken = self.next
         if taken is None or taken.attempt.activation_id != activation_id:
@@ -60,28 +60,28 @@ class Eager:
 
 
 @dataclass(slots=True)
-class Taking:
+class ContinuationReservation:
     """One report's chance to take what the step with it makes ready: `keep` it after the commit, else `drop` it."""
 
-    eager: Eager
+    eager: LocalContinuation
     worker: str
     run_id: UUID
     may_be_stored: bool = False  # a commit that wrote what was taken gave no answer
-    _taken: Taken | None = None
+    _taken: ClaimedNext | None = None
 
     @property
-    def taker(self) -> Taker:
+    def taker(self) -> ContinuationRequest:
         """What the step is given."""
-        return Taker(self.worker, self.eager.leases.lease, self._take, self.keep)
+        return ContinuationRequest(self.worker, self.eager.leases.lease, self._take, self.keep)
 
     def _take(self, activation_id: UUID | None) -> UUID | None:
         """Register an attempt, before anything is written, so that no call to stop slips between."""
         if self._taken is not None or not self.eager.wants_more():
             return None
-        attempt = Attempt(self.run_id, activation_id or NOT_KNOWN, uuid4())
+        attempt = Attempt(self.run_id, activation_id or UNKNOWN_ID, uuid4())
         if not self.eager.leases.register(attempt):
             return None
-        self._taken = Taken(attempt)
+        self._taken = ClaimedNext(attempt)
         return attempt.lease_id
 
     def keep(self, claim: Claim | None) -> None:
@@ -101,7 +101,7 @@ class Taking:
         self._taken.attempt.activation_id = activation_id
         self.eager.next, self._taken = self._taken, None
 
-    def remember(self, left: AsLeft | None) -> None:
+    def remember(self, left: CachedRun | None) -> None:
         """What was kept begins where this step has ended."""
         if self.eager.next is not None:
             self.eager.next.left = left

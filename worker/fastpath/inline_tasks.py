@@ -16,10 +16,10 @@ from celery.worker import state
 from celery.worker.request import Request
 
 from scheduler.messaging.celery_app import NODES
-from scheduler.messaging.celery_message import body_of, headers_of
-from scheduler.messaging.dispatch import shown_as
+from scheduler.messaging.celery_message import task_body, task_headers
+from scheduler.messaging.dispatch import flower_task_name
 from worker.fastpath.admission import ADMISSION
-from worker.fastpath.continuation import Eager, Taken
+from worker.fastpath.continuation import ClaimedNext, LocalContinuation
 
 log = structlog.get_logger()
 
@@ -38,21 +38,21 @@ class _Here(threading.local):
     """What the thread of a pool is at."""
 
     driven_in = 0  # the process in which a request goes on with what was taken; not one that was forked from it
-    eager: Eager | None = None
+    eager: LocalContinuation | None = None
     goes_on = False
 
 
 _here = _Here()
 
 
-def eager(make: Callable[[], Eager]) -> Eager | None:
+def thread_continuation(make: Callable[[], LocalContinuation]) -> LocalContinuation | None:
     """The eagerness of this thread, made at its first node; None where nobody would go on with what is taken."""
     if _here.driven_in == os.getpid() and _here.eager is None:
         _here.eager = make()
     return _here.eager
 
 
-class NodeRequest(Request):
+class InlineTaskRequest(Request):
     """A request to carry out a node; those that follow from it run behind it, on the same thread."""
 
     def __init_subclass__(cls, **given: Any) -> None:
@@ -61,7 +61,7 @@ class NodeRequest(Request):
         made: Any = cls
         ends = made.on_success
 
-        def on_success(self: "NodeRequest", result: Any, **given: Any) -> None:
+        def on_success(self: "InlineTaskRequest", result: Any, **given: Any) -> None:
             try:
                 ends(self, result, **given)
             finally:
@@ -96,7 +96,7 @@ class NodeRequest(Request):
             _here.eager, _here.goes_on = None, False
             ADMISSION.ends()
 
-    def _follow(self, taken: Taken) -> None:
+    def _follow(self, taken: ClaimedNext) -> None:
         args = str(taken.attempt.run_id), str(taken.attempt.activation_id)
         request: Any = type(self)(
             _NO_MESSAGE,
@@ -104,8 +104,8 @@ class NodeRequest(Request):
             hostname=self.hostname,
             eventer=self.eventer,
             task=self.task,
-            headers=headers_of(self.type, args, shown_as(taken.component)),
-            body=body_of(args),
+            headers=task_headers(self.type, args, flower_task_name(taken.component)),
+            body=task_body(args),
             decoded=True,
         )
         state.task_reserved(request)

@@ -10,21 +10,21 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from uuid import UUID
 
-from store.runs.new_activations import Own
+from store.runs.new_activations import InlineReport
 from worker.fastpath.admission import ADMISSION
 
 MOST = 64  # reports of one step; a transaction is to be over within a moment
 
 
 @dataclass(eq=False)
-class Part:
+class PendingReport:
     """One report, while it waits."""
 
-    own: Own
+    own: InlineReport
     near: frozenset[str] | None  # keys of the scopes that its step reads; None: all
     is_stored: bool = False  # by another, together with his
     may_be_stored: bool = False  # it was sent together with others, and an error came in place of an answer
-    batch: "Sequence[Part]" = ()  # what is to be stored, once it is this one's turn
+    batch: "Sequence[PendingReport]" = ()  # what is to be stored, once it is this one's turn
     _called: threading.Event | None = None  # of one that has to wait; few have
 
     def will_wait(self) -> None:
@@ -42,10 +42,10 @@ class Part:
         self._called.wait()
 
 
-class Turn:
+class BatchLease:
     """Where one reporter has a run to himself, among those of this process."""
 
-    def __init__(self, joint: "Joint", run_id: UUID, batch: Sequence[Part]) -> None:
+    def __init__(self, joint: "ReportBatcher", run_id: UUID, batch: Sequence[PendingReport]) -> None:
         self.batch = batch
         self._joint = joint
         self._run_id = run_id
@@ -63,15 +63,15 @@ class Turn:
             part.call()
 
 
-class Joint:
+class ReportBatcher:
     """The reports of a process, by run."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._waiting: dict[UUID, list[Part]] = {}  # of runs that somebody reports for
+        self._waiting: dict[UUID, list[PendingReport]] = {}  # of runs that somebody reports for
 
     @contextmanager
-    def turn(self, part: Part) -> Generator[Turn]:
+    def turn(self, part: PendingReport) -> Generator[BatchLease]:
         """Wait for the turn of a report; its batch has the report itself first. Empty: it was dealt with."""
         run_id = part.own.claim.run_id
         with self._lock:
@@ -85,7 +85,7 @@ class Joint:
         if waiting is not None:
             with ADMISSION.waits():
                 part.wait()
-        turn = Turn(self, run_id, part.batch)
+        turn = BatchLease(self, run_id, part.batch)
         try:
             yield turn
         finally:
@@ -106,7 +106,7 @@ class Joint:
         batch[0].call()
 
 
-def _together(waiting: Sequence[Part]) -> int:
+def _together(waiting: Sequence[PendingReport]) -> int:
     """Return how many of the first reports are stored together. A large report goes alone: it takes its time."""
     large = next((at for at, part in enumerate(waiting[:MOST]) if part.own.written.size), MOST)
     return max(1, min(large, len(waiting)))

@@ -30,7 +30,9 @@ log = structlog.get_logger()
 
 TICK = 0.05  # seconds between looks at deadlines and graces
 LOOKS_APART = 0.05  # seconds between looks at cancel keys, whatever is claimed meanwhile
-DEAF = 1.0  # seconds between renewals while no calls to stop are heard: the rows are then all that tells of a cancel
+RENEW_WHILE_UNSUBSCRIBED = (
+    1.0  # seconds between renewals while no calls to stop are heard: the rows are then all that tells of a cancel
+)
 KEYS_AT_ONCE = 4  # runs that are cancelled side by side when many keys are found; each takes a few round trips
 AFTER_FAILURE = 1.0  # seconds until a thread goes on that has met what nobody expected
 LAST_REPORTS = 2.0  # seconds for the reports of attempts that were given back when the process goes down
@@ -97,7 +99,7 @@ class Attempt:
             return first
 
 
-class Leases:
+class LeaseKeeper:
     """The attempts of a process and what keeps them."""
 
     def __init__(
@@ -208,7 +210,7 @@ class Leases:
         renewed = time.monotonic()
         while not self._ending.wait(TICK):
             now = time.monotonic()
-            pause = self._renew_every if self.hears else min(DEAF, self._renew_every)
+            pause = self._renew_every if self.hears else min(RENEW_WHILE_UNSUBSCRIBED, self._renew_every)
             try:
                 if now - renewed >= pause or self._renew_soon:
                     renewed, self._renew_soon = now, False
@@ -259,7 +261,7 @@ class Leases:
                 tx.commit_without_waiting()
                 kept = activations.renew(tx, keys, self.lease)
                 gone = [key for key in keys if key[2] not in kept]
-                called_off = activations.called_off(tx, gone) if gone else set[UUID]()
+                called_off = activations.find_cancelled(tx, gone) if gone else set[UUID]()
         except SQLAlchemyError as error:
             log.warning("leases_not_renewed", leases=len(keys), error=str(error).splitlines()[0])
             return

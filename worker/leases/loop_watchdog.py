@@ -18,7 +18,7 @@ import structlog
 from structlog.contextvars import STRUCTLOG_KEY_PREFIX
 
 from worker.event_loop import Loop
-from worker.leases.leases import Attempt, Leases
+from worker.leases.leases import Attempt, LeaseKeeper
 
 log = structlog.get_logger()
 
@@ -26,11 +26,11 @@ WARNED_AFTER = 5.0  # seconds; long enough for a large document, too long for an
 
 
 @dataclass
-class Turning:
+class EventLoopWatchdog:
     """The sign of a loop that turns: what is put on it is carried out."""
 
     loop: Loop
-    leases: Leases
+    leases: LeaseKeeper
     blocked_after: float  # seconds
     _still: float = 0.0
     _has_turned: bool = True

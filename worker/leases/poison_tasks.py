@@ -11,20 +11,20 @@ from uuid import UUID
 
 from worker.leases.leases import Attempt
 
-LAST_CHANCE = 2
+ISOLATE_AFTER_CRASHES = 2
 """Strikes after which the next death would be the last."""
 
-Hint = tuple[UUID, UUID]
+TaskRef = tuple[UUID, UUID]
 """(run, activation), as messages carry it."""
 
 
-class LastChance:
+class PoisonTaskSlot:
     """The one place of a process for an activation on its last chance, and the hints that wait for it, each once."""
 
     def __init__(self) -> None:
         self._lock = Lock()
         self._holder: Attempt | None = None
-        self._aside: dict[Hint, None] = {}
+        self._aside: dict[TaskRef, None] = {}
 
     def take(self, attempt: Attempt) -> bool:
         """Take the place for an attempt; False if another has it, and then the hint is put aside.
@@ -40,7 +40,7 @@ class LastChance:
             self._holder = attempt
             return True
 
-    def leave(self, attempt: Attempt) -> Hint | None:
+    def leave(self, attempt: Attempt) -> TaskRef | None:
         """Leave the place; a hint that was put aside, to be followed now."""
         with self._lock:
             if self._holder is not attempt:

@@ -11,7 +11,7 @@ from typing import Protocol
 from worker.event_loop import Loop
 
 
-class Work(Protocol):
+class BackgroundJob(Protocol):
     """Work of one kind."""
 
     async def next(self) -> bool:
@@ -19,10 +19,10 @@ class Work(Protocol):
         ...
 
 
-class WorkingOff:
+class SingleRunner:
     """One at a time for each process. Whoever finds the place taken leaves: the one in it looks for more in the end."""
 
-    def __init__(self, work: Work, loop: Loop) -> None:
+    def __init__(self, work: BackgroundJob, loop: Loop) -> None:
         self._work = work
         self._loop = loop
         self._place = threading.Lock()

@@ -21,7 +21,7 @@ from worker.services.tts import SpeechOf
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
+class ServiceConfig:
     """What a deployment lets its nodes reach. `of_tenant` adds to the common services what a tenant has."""
 
     guard: Guard = field(default_factory=Guard)
@@ -49,11 +49,16 @@ class Reach:
     of_tenant: Callable[[UUID, Services], Services] = field(default=lambda _, services: services)
 
 
-class Outside:
+class ServiceFactory:
     """The services of every tenant, over one client."""
 
     def __init__(
-        self, reach: Reach, speech: SpeechOf, library: Library, memories: Memories, mcp: McpServers | None = None
+        self,
+        reach: ServiceConfig,
+        speech: SpeechOf,
+        library: Library,
+        memories: Memories,
+        mcp: McpServers | None = None,
     ) -> None:
         self._reach = reach
         self._speech = speech
@@ -96,7 +101,7 @@ class Outside:
         await self._http.aclose()
 
 
-def _sandbox(reach: Reach, http: Outgoing) -> Sandbox | None:
+def _sandbox(reach: ServiceConfig, http: Outgoing) -> Sandbox | None:
     if reach.sandbox == "local":
         given = {"must_isolate": reach.sandbox_must_isolate, "allow_root": reach.sandbox_allow_root}
     else:

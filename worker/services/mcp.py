@@ -23,7 +23,7 @@ from store.mcp import pins as mcp_pins
 from store.mcp import servers
 from store.mcp.pins import Pin
 from store.mcp.servers import ServerRow
-from store.primitives.encryption import CannotUnseal, SealingKey
+from store.primitives.encryption import CannotUnseal, EncryptionKey
 from store.tenants import sealed_headers
 
 log = structlog.get_logger()
@@ -46,7 +46,7 @@ class McpServers:
     """Every tenant's servers. `of` gives those of one, for one attempt."""
 
     database: Database
-    sealing_key: SealingKey | None
+    sealing_key: EncryptionKey | None
 
     def caller_headers(self, tenant_id: UUID, request: Mapping[str, Any]) -> Mapping[str, str]:
         """What the caller of a turn has sent along for these servers. Raises ToolError where it does not open."""
@@ -57,9 +57,9 @@ class McpServers:
         except CannotUnseal as error:
             raise ToolError(f"The request's custom_header: {error.message}") from error
 
-    def of(self, tenant_id: UUID, http: Outgoing) -> "AttemptMcp":
+    def of(self, tenant_id: UUID, http: Outgoing) -> "AttemptMcpClient":
         """The servers of a tenant."""
-        return AttemptMcp(tenant_id, self.database, self.sealing_key, http)
+        return AttemptMcpClient(tenant_id, self.database, self.sealing_key, http)
 
 
 @dataclass
@@ -70,10 +70,10 @@ class _Known:
     checked: set[tuple[str, bytes]] = field(default_factory=set[tuple[str, bytes]])
 
 
-class AttemptMcp:
+class AttemptMcpClient:
     """Keeps the promise of `providers.interfaces.Mcp`. On one event loop, for many callers at once."""
 
-    def __init__(self, tenant_id: UUID, database: Database, key: SealingKey | None, http: Outgoing) -> None:
+    def __init__(self, tenant_id: UUID, database: Database, key: EncryptionKey | None, http: Outgoing) -> None:
         self._tenant_id = tenant_id
         self._database = database
         self._key = key

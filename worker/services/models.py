@@ -11,22 +11,22 @@ from knowledge.billing import payer_of
 from knowledge.models import accounts_in
 from providers.models.audio.transcription import KIND as ASR
 from providers.models.audio.transcription import Transcriber, open_transcriber
-from providers.models.billing.cost_estimates import Spending
-from providers.models.billing.metering import Meter, PaidModel, Payer
+from providers.models.billing.cost_estimates import CostModel
+from providers.models.billing.metering import BillingContext, Meter, MeteredModel
 from providers.models.billing.prices import PricedModel
 from providers.models.chat.catalogue import Limits, open_chat, resolve
-from providers.models.chat.retrying_model import Pace
+from providers.models.chat.retrying_model import RetryPolicy
 from providers.models.chat.scripted import Script, scripted_spec
 from providers.models.embeddings.factory import EMBEDDING, RERANK, Embedder, Reranker, open_embedder, open_reranker
-from providers.models.limits.gated_wire import Gate
-from providers.models.limits.rate_limiter import Governor
+from providers.models.limits.gated_wire import RateLimitGate
+from providers.models.limits.rate_limiter import RateLimiter
 from providers.models.types.chat import ChatModel, ModelSpec
 from providers.models.vendors.accounts import Account
 from store.db.database import Database
-from store.primitives.encryption import SealingKey
+from store.primitives.encryption import EncryptionKey
 from store.tenants import model_accounts
 
-KEPT = 15.0  # seconds; a changed key is noticed after that
+ACCOUNT_CACHE_TTL = 15.0  # seconds; a changed key is noticed after that
 MOST_KEPT = 1000  # tenants; beyond that those are forgotten whose time is over
 
 
@@ -39,7 +39,7 @@ class _Known:
     models: dict[tuple[str, str], ChatModel] = field(default_factory=dict[tuple[str, str], ChatModel])  # kind, id
 
 
-class Models:
+class CachedTenantModels:
     """Opens chat models by id for one tenant or another."""
 
     def __init__(
@@ -47,11 +47,11 @@ class Models:
         database: Database,
         shared: Sequence[Account],
         limits: Limits,
-        sealing_key: SealingKey | None,
+        sealing_key: EncryptionKey | None,
         script: Callable[[UUID], Script | None] = lambda _: None,
-        pace: Pace | None = None,
-        spending: Spending | None = None,
-        governor: Governor | None = None,
+        pace: RetryPolicy | None = None,
+        spending: CostModel | None = None,
+        governor: RateLimiter | None = None,
     ) -> None:
         self._database = database
         self._shared = tuple(shared)
@@ -59,7 +59,7 @@ class Models:
         self._sealing_key = sealing_key
         self._script = script
         self._pace = pace
-        self._spending = spending or Spending()
+        self._spending = spending or CostModel()
         self._governor = governor
         self._kept: dict[UUID, _Known] = {}
         self._reading: dict[UUID, threading.Lock] = {}  # by tenant: one reads, and whoever asks meanwhile waits for it
@@ -70,7 +70,7 @@ class Models:
 
         Raises ModelError, which says what is missing.
         """
-        return PaidModel(await self.unpaid(tenant_id, llm_id, kind), self._payer(tenant_id))
+        return MeteredModel(await self.unpaid(tenant_id, llm_id, kind), self._payer(tenant_id))
 
     async def unpaid(self, tenant_id: UUID, llm_id: str, kind: str = "chat") -> ChatModel:
         """A chat model by id, for a component, whose context sees to who pays. Raises ModelError."""
@@ -110,10 +110,10 @@ class Models:
         """The tenant's own accounts and those of the whole deployment. May read the database, once for all who ask."""
         return self._asked(tenant_id).accounts
 
-    def _gate(self, tenant_id: UUID, spec: ModelSpec) -> Gate | None:
+    def _gate(self, tenant_id: UUID, spec: ModelSpec) -> RateLimitGate | None:
         return self._governor.gate(spec.paced, str(tenant_id)) if self._governor and spec.paced else None
 
-    def _payer(self, tenant_id: UUID) -> Payer:
+    def _payer(self, tenant_id: UUID) -> BillingContext:
         """Who pays for what no attempt asks for."""
         return payer_of(tenant_id, self._database, self._spending)
 
@@ -149,7 +149,7 @@ class Models:
         own = accounts_in(rows, tenant_id)
         if len(self._kept) >= MOST_KEPT:
             self._forget()
-        known = self._kept[tenant_id] = _Known((*own, *self._shared), time.monotonic() + KEPT)
+        known = self._kept[tenant_id] = _Known((*own, *self._shared), time.monotonic() + ACCOUNT_CACHE_TTL)
         return known
 
     def _forget(self) -> None:

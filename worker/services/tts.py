@@ -14,19 +14,19 @@ from providers.interfaces import Http, Speech
 from providers.models.audio.tts import KIND, OpenAISpeech, voicing_of
 from providers.models.chat.catalogue import resolve
 from providers.models.types.chat import ModelSpec
-from scheduler.messaging.circuit_breaker import Silence
-from scheduler.messaging.redis_bus import on_a_loop
-from worker.services.models import Models
+from scheduler.messaging.circuit_breaker import CircuitBreaker
+from scheduler.messaging.redis_bus import async_redis
+from worker.services.models import CachedTenantModels
 
 log = structlog.get_logger()
 
 
-class AudioInRedis:
+class AudioCache:
     """Audio of sentences by key. Redis is no store of facts: without it a sentence is asked for again."""
 
     def __init__(self, url: str) -> None:
-        self._redis = on_a_loop(url, decode_responses=True)
-        self._silence = Silence()
+        self._redis = async_redis(url, decode_responses=True)
+        self._silence = CircuitBreaker()
 
     async def get(self, key: str) -> bytes | None:
         """Audio that is kept, as hex for readers of RAGFlow's cache."""
@@ -64,15 +64,15 @@ class AudioInRedis:
 
 
 @dataclass(frozen=True, slots=True)
-class Voices:
+class TtsModels:
     """The speech models of all tenants. `preferred` is the one the deployment names; `ttl` is in seconds.
 
     `voices` are the deployment's own, by factory, for accounts that name none. `private`: whether accounts may lead to
     private addresses.
     """
 
-    models: Models
-    cache: AudioInRedis
+    models: CachedTenantModels
+    cache: AudioCache
     preferred: str | None = None
     ttl: int = 7 * 86400
     voices: Mapping[str, str] = field(default_factory=dict[str, str])

@@ -6,16 +6,16 @@ from uuid import UUID
 from canvas.events.run_events import RUN_FAILED
 from canvas.events.stream_sequencer import Event, Frame, Position
 from cli.runs.follow import Ears, Following
-from scheduler.coordinator.version_cache import Versions
-from scheduler.views.event_frames import Wire
+from scheduler.coordinator.version_cache import VersionCache
+from scheduler.views.event_frames import EventSerializer
 from store.db.database import Database
-from store.runs.events import Stored
+from store.runs.events import StoredEvent
 
 
 class Watcher:
     """Looks at runs the way a client does."""
 
-    def __init__(self, database: Database, versions: Versions, redis_url: str) -> None:
+    def __init__(self, database: Database, versions: VersionCache, redis_url: str) -> None:
         self._database = database
         self._versions = versions
         self._ears = Ears(redis_url)
@@ -25,7 +25,7 @@ class Watcher:
         following, frames = self._read(tenant_id, run_id, after)
         with self._database.transaction() as tx:
             canvas = self._versions.canvas(tx, following.run.version_id)
-        wire = Wire(following.run, canvas)
+        wire = EventSerializer(following.run, canvas)
         shown = [envelope for frame in frames for _, envelope in wire.frames(frame)]
         return [{"event": frame["event"], "data": frame["data"]} for frame in shown if "event" in frame]
 
@@ -35,6 +35,6 @@ class Watcher:
         ends = (frame.stored for frame in frames if isinstance(frame, Event) and frame.stored.name == RUN_FAILED)
         return next((str(stored.body.get("error", "")) for stored in ends), "")
 
-    def _read(self, tenant_id: UUID, run_id: UUID, after: int) -> tuple[Following, list[Frame[Stored]]]:
+    def _read(self, tenant_id: UUID, run_id: UUID, after: int) -> tuple[Following, list[Frame[StoredEvent]]]:
         following = Following(self._database, tenant_id, run_id, self._ears, Position(after))
         return following, list(following.now())

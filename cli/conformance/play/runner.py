@@ -32,7 +32,7 @@ from components.checks.check import findings_of
 from components.text.extraction import file_texts
 from providers.http.address_policy import Guard
 from providers.interfaces import Services
-from providers.models.chat.retrying_model import Pace
+from providers.models.chat.retrying_model import RetryPolicy
 from providers.models.chat.scripted import Script
 from scheduler.coordinator.run_start import Request
 from scheduler.lifecycle.accept import Start, Started
@@ -90,7 +90,7 @@ def stage(settings: Settings, fixtures: Fixtures, jobs: int) -> Generator[local.
                 redis_url,
                 threads=max(16, 8 * jobs),
                 script=fixtures.scripts.get,
-                pace=Pace(sleep=_at_once),
+                pace=RetryPolicy(sleep=_at_once),
                 read_file=fixtures.read_file,
                 of_tenant=fixtures.of_tenant,
                 guard=Guard(allow_any=True),

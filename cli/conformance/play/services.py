@@ -12,7 +12,7 @@ import orjson
 from canvas.errors import ToolError
 from cli.conformance.cases import Case
 from cli.conformance.play import fixtures
-from providers.interfaces import Call, Http, Reply, Search, Services
+from providers.interfaces import Call, Http, Reply, RetrievalQuery, Services
 from providers.sandboxes.local import LocalSandbox
 
 TAVILY = "http://tavily.invalid"
@@ -54,5 +54,5 @@ class _Retriever:
 
     entries: Sequence[Mapping[str, Any]]
 
-    async def search(self, search: Search) -> Mapping[str, Any]:
+    async def search(self, search: RetrievalQuery) -> Mapping[str, Any]:
         return fixtures.retrieved(self.entries, search.question)

@@ -26,7 +26,7 @@ from components.nodes.llm.model_call import NoAnswer, PromptParams, assemble, ba
 from components.text.templates import templates
 from components.text.templates.templates import value_text
 from providers.isolation.untrusted_threads import in_untrusted_thread
-from providers.models.text.context_window import cut_to
+from providers.models.text.context_window import truncate_to_tokens
 from providers.models.types.chat import ChatModel, Completion
 
 USUAL_DEPTH, DEEPEST = 3, 4
@@ -103,7 +103,7 @@ async def researched(
 
 def answering_from(text: str, model: ChatModel) -> str:
     """What joins a system text so that the model answers from evidence, in half of what it reads at most."""
-    return research_prompts.answering(cut_to(text, model.spec.context_tokens // 2))
+    return research_prompts.answering(truncate_to_tokens(text, model.spec.context_tokens // 2))
 
 
 def depth_of(value: Any, component: str) -> int:

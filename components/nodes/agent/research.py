@@ -26,8 +26,8 @@ from components.nodes.llm.answer_stream import Quietly
 from components.tools.framework import evidence
 from components.tools.framework.time_limits import timed_out
 from providers.isolation.untrusted_threads import in_untrusted_thread
-from providers.models.billing.metering import counted_by
-from providers.models.limits.pausable_timeout import WorkTime
+from providers.models.billing.metering import count_usage
+from providers.models.limits.pausable_timeout import PausableTimeout
 from providers.models.text.context_window import count_tokens
 from providers.models.types.chat import ChatModel, ChatRequest, Completion, Usage
 
@@ -99,7 +99,7 @@ class Research:
         self._known.add(normalised(root.query))
         await self._say(START)
         try:
-            async with WorkTime(self._bounds.seconds):
+            async with PausableTimeout(self._bounds.seconds):
                 await self._levels(root)
         except TimeoutError:
             self._ctx.log.warning("research_out_of_time", seconds=self._bounds.seconds)
@@ -213,10 +213,10 @@ class Research:
     async def _called(self, source: Function, query: str, inner: "Gathering") -> str:
         """Let a source search; what went wrong, "" for nothing."""
         limit = source.limit if source.limit is not None else self._ctx.time_limit(source.component)
-        time = WorkTime(limit)
+        time = PausableTimeout(limit)
         try:
             async with time:
-                with counted_by(inner.spent):
+                with count_usage(inner.spent):
                     run = await source.call({argument_of(source): query}, inner.as_node_context())
         except TimeoutError:
             if not time.expired():

@@ -18,8 +18,8 @@ from components.nodes.llm.json_in_text import plain, repaired
 from components.text.templates.templates import json_text
 from components.tools.framework.base import ToolRun
 from components.tools.framework.time_limits import timed_out
-from providers.models.billing.metering import counted_by
-from providers.models.limits.pausable_timeout import WorkTime
+from providers.models.billing.metering import count_usage
+from providers.models.limits.pausable_timeout import PausableTimeout
 from providers.models.types.chat import ToolCall, Usage
 
 AT_ONCE = 8
@@ -111,7 +111,7 @@ class ToolCalls:
             arguments = _arguments(call)
             inner = ToolContext(self.ctx, function, place)
             try:
-                with counted_by(inner.spent):
+                with count_usage(inner.spent):
                     run = await self._in_time(function, arguments, inner.as_node_context())
             finally:
                 usage = inner.usage
@@ -140,7 +140,7 @@ class ToolCalls:
         left = self.ends_at - asyncio.get_running_loop().time()
         own = function.limit if function.limit is not None else self.ctx.time_limit(function.component)
         seconds = max(0.0, min(own, left))
-        limit = WorkTime(seconds)
+        limit = PausableTimeout(seconds)
         try:
             async with limit:
                 return await function.call(arguments, ctx)

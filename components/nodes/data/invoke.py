@@ -98,7 +98,7 @@ def time_limit(params: InvokeParams) -> float:
 
 def effect_here(params: InvokeParams) -> Effect:
     """Whoever says what follows an unknown outcome knows that the server does not look at keys."""
-    if not uncertain_outcomes.is_unsaid((params.model_extra or {}).get(uncertain_outcomes.FIELD)):
+    if not uncertain_outcomes.is_unset((params.model_extra or {}).get(uncertain_outcomes.FIELD)):
         return "unsafe"
     return "idempotent" if params.method == "get" else "keyed"
 
@@ -188,7 +188,7 @@ def _arguments(params: InvokeParams, ctx: NodeContext) -> dict[str, Any]:
         if params.datatype == "json":
             value = _as_json(key, value)
         if ref:
-            ctx.note_input(references.pointer(ref).expression, value)
+            ctx.note_input(references.parse_reference(ref).expression, value)
         arguments[key] = value
     return arguments
 
@@ -259,7 +259,7 @@ def _header_text(text: str, ctx: NodeContext) -> str:
     )
 
 
-def _header_piece(text: str, found: references.Found, ctx: NodeContext) -> str:
+def _header_piece(text: str, found: references.ReferenceMatch, ctx: NodeContext) -> str:
     is_foreign = ":" in found.expression or (found.ref.is_alias and not ctx.exists(found.expression))
     return text[found.start : found.end] if is_foreign else templates.plain_text(ctx.lookup(found.expression))
 

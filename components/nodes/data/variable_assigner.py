@@ -66,7 +66,7 @@ class _Assignment:
         variable, operator, parameter = row.get("variable"), row.get("operator"), row.get("parameter")
         if not variable or not operator or (parameter is None and operator not in WITHOUT_PARAMETER):
             raise NodeFailure("Variable is not complete.")
-        ref = references.pointer(str(variable))
+        ref = references.parse_reference(str(variable))
         if ref.is_alias:
             raise NodeFailure(f"'{variable}' belongs to the Iteration and can't be assigned.")
         value = self._changed(self.lookup(str(variable)), str(operator), parameter)
@@ -76,9 +76,9 @@ class _Assignment:
 
     def lookup(self, expression: str) -> Any:
         """Like the node's own lookup, over what was written so far. Unknown nodes and globals raise."""
-        ref = references.pointer(expression)
+        ref = references.parse_reference(expression)
         if _whole(ref) in self.written:
-            return references.walk(self.written[_whole(ref)], ref.path)
+            return references.get_path(self.written[_whole(ref)], ref.path)
         return self._ctx.lookup(expression)
 
     def _root(self, ref: references.Ref) -> Any:

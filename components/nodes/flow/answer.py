@@ -8,7 +8,7 @@ next request is the answer. A text counts as said until its node has run again: 
 from collections.abc import Iterator
 from typing import Any
 
-from canvas.outcome import Finished, Waiting
+from canvas.outcome import Finished, WaitingForInput
 from components.base import Params, component
 from components.context import THINK_END, THINK_START, NodeContext
 from components.text.templates import templates
@@ -24,14 +24,14 @@ class AnswerParams(Params):
 
 
 @component("Answer", AnswerParams, effect="pure", assigns=True)
-async def answer(params: AnswerParams, ctx: NodeContext) -> Finished | Waiting:
+async def answer(params: AnswerParams, ctx: NodeContext) -> Finished | WaitingForInput:
     unsaid = list(_unsaid(params, ctx))
     if ctx.answers is None:
         await ctx.say("\n".join(text for _, text in unsaid))
-        return Waiting(inputs={})
+        return WaitingForInput(inputs={})
     query = ctx.answers.get("query")
     if not query:
-        return Waiting(inputs={})  # others were answered
+        return WaitingForInput(inputs={})  # others were answered
     ctx.note_input("query", query)
     return Finished(outputs={"answer": query, "content": query}, assign={mark: True for mark, _ in unsaid})
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from canvas.outcome import Chose, Outcome
+from canvas.outcome import Outcome, Routed
 from components.base import component
 from components.context import NodeContext
 from components.nodes.llm.model_call import GenerationParams, Message, NoAnswer, Prompt, is_error, request, window
@@ -95,7 +95,7 @@ async def categorize(params: CategorizeParams, ctx: NodeContext) -> Outcome:
 
     name = chosen(list(params.category_description), without_reasoning(answer.text), params.default_category)
     targets = params.category_description[name].to
-    return Chose(to=targets, outputs={"category_name": name, "category": name, "_next": list(targets)})
+    return Routed(to=targets, outputs={"category_name": name, "category": name, "_next": list(targets)})
 
 
 def chosen(names: Sequence[str], answer: str, default: Any = None) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 
 from canvas.errors import NodeFailure
 from canvas.graph import parallel_items
-from canvas.outcome import Expanded, Left, Repeated
+from canvas.outcome import ContainerExited, ContainerOpened, NextIteration
 from components.base import Params, component
 from components.context import NodeContext
 
@@ -30,7 +30,7 @@ class IterationParams(Params):
     @property
     def concurrency(self) -> int:
         """How many items run side by side."""
-        return max(1, parallel_items.at_once({"max_concurrency": self.max_concurrency}))
+        return max(1, parallel_items.requested_concurrency({"max_concurrency": self.max_concurrency}))
 
     @property
     def collecting(self) -> list[str]:
@@ -44,25 +44,25 @@ class IterationItemParams(Params):
 
 
 @component("Iteration", IterationParams, effect="pure")
-def iteration(params: IterationParams, ctx: NodeContext) -> Expanded:
+def iteration(params: IterationParams, ctx: NodeContext) -> ContainerOpened:
     count = len(_items(params, ctx))
-    return Expanded(count=count, concurrency=params.concurrency, outputs=dict.fromkeys(params.collecting))
+    return ContainerOpened(count=count, concurrency=params.concurrency, outputs=dict.fromkeys(params.collecting))
 
 
 @component("IterationItem", IterationItemParams, effect="pure")
-def iteration_item(params: IterationItemParams, ctx: NodeContext) -> Repeated | Left:
+def iteration_item(params: IterationItemParams, ctx: NodeContext) -> NextIteration | ContainerExited:
     parent = IterationParams.model_validate(dict(ctx.parent_params()))
     items = _items(parent, ctx)
     index = ctx.scope_item
     if index < len(items):
-        return Repeated(outputs={"item": items[index], "result": items[index], "index": index})
+        return NextIteration(outputs={"item": items[index], "result": items[index], "index": index})
     outputs = dict(ctx.container_outputs())
     collected = ctx.collected()
     if parent.concurrency > 1:
         outputs.update({name: list(collected.get(name, ())) for name in (*parent.collecting, RESULTS)})
     elif index:
         outputs.update(collected)
-    return Left(container=outputs)
+    return ContainerExited(container=outputs)
 
 
 def _items(params: IterationParams, ctx: NodeContext) -> list[Any]:

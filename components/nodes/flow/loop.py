@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from canvas.errors import NodeFailure
-from canvas.outcome import Expanded, Finished, Left, Repeated
+from canvas.outcome import ContainerExited, ContainerOpened, Finished, NextIteration
 from components.base import Params, component
 from components.context import NodeContext
 from components.nodes.flow.comparison import loop_holds
@@ -35,24 +35,24 @@ class ExitLoopParams(Params):
 
 
 @component("Loop", LoopParams, effect="pure")
-def loop(params: LoopParams, ctx: NodeContext) -> Expanded:
-    return Expanded(
+def loop(params: LoopParams, ctx: NodeContext) -> ContainerOpened:
+    return ContainerOpened(
         count=None, outputs=dict(_initial(row, ctx) for row in _rows(params.loop_variables) if _is_used(row))
     )
 
 
 @component("LoopItem", LoopItemParams, effect="pure")
-def loop_item(params: LoopItemParams, ctx: NodeContext) -> Repeated | Left:
+def loop_item(params: LoopItemParams, ctx: NodeContext) -> NextIteration | ContainerExited:
     parent = LoopParams.model_validate(dict(ctx.parent_params()))
     if ctx.scope_item >= _maximum(parent.maximum_loop_count) or _is_over(parent, ctx):
-        return Left(container=ctx.container_outputs())
-    return Repeated()
+        return ContainerExited(container=ctx.container_outputs())
+    return NextIteration()
 
 
 @component("ExitLoop", ExitLoopParams, effect="pure")
-def exit_loop(params: ExitLoopParams, ctx: NodeContext) -> Left | Finished:
+def exit_loop(params: ExitLoopParams, ctx: NodeContext) -> ContainerExited | Finished:
     parent = ctx.node_components().get(ctx.parent_id or "")
-    return Left(container=ctx.container_outputs()) if parent == "Loop" else Finished()
+    return ContainerExited(container=ctx.container_outputs()) if parent == "Loop" else Finished()
 
 
 def _is_used(row: Mapping[str, Any]) -> bool:

@@ -20,7 +20,7 @@ from typing import Any
 
 from pydantic import Field, field_validator
 
-from canvas.document.references import Found, Ref
+from canvas.document.references import Ref, ReferenceMatch
 from canvas.errors import ExecutorError
 from canvas.outcome import Finished, MessageEnd
 from components.base import Effect, Params, component
@@ -187,7 +187,7 @@ def _is_piecewise(params: MessageParams, text: str) -> bool:
 
 
 def _pieces(text: str, texts: Mapping[str, str]) -> list[str]:
-    def said(piece: str | Found) -> str:
+    def said(piece: str | ReferenceMatch) -> str:
         if isinstance(piece, str):
             return piece
         return texts.get(piece.expression, text[piece.start : piece.end])

@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import Field, field_validator
 
-from canvas.outcome import Chose
+from canvas.outcome import Routed
 from components.base import Params, component
 from components.context import NodeContext
 from components.nodes.flow.comparison import switch_holds
@@ -45,7 +45,7 @@ class SwitchParams(Params):
 
 
 @component("Switch", SwitchParams, effect="pure")
-def switch(params: SwitchParams, ctx: NodeContext) -> Chose:
+def switch(params: SwitchParams, ctx: NodeContext) -> Routed:
     for condition in params.conditions:
         if _matches(condition, ctx):
             return _to(condition["to"], ctx)
@@ -71,9 +71,9 @@ def _matches(condition: Mapping[str, Any], ctx: NodeContext) -> bool:
     return bool(verdicts) and all(verdicts)
 
 
-def _to(target: Any, ctx: NodeContext) -> Chose:
+def _to(target: Any, ctx: NodeContext) -> Routed:
     ids = _targets(target)
-    return Chose(to=ids, outputs={"next": [ctx.display_name(node_id) for node_id in ids], "_next": list(ids)})
+    return Routed(to=ids, outputs={"next": [ctx.display_name(node_id) for node_id in ids], "_next": list(ids)})
 
 
 def _targets(given: Any) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import field_validator
 
-from canvas.outcome import Finished, Waiting
+from canvas.outcome import Finished, WaitingForInput
 from canvas.routing import form_expiry
 from components.base import Params, component
 from components.context import NodeContext
@@ -35,7 +35,7 @@ class UserFillUpParams(Params):
 
 
 @component("UserFillUp", UserFillUpParams, effect="pure")
-async def user_fill_up(params: UserFillUpParams, ctx: NodeContext) -> Finished | Waiting:
+async def user_fill_up(params: UserFillUpParams, ctx: NodeContext) -> Finished | WaitingForInput:
     form = form_fields.schema(params.inputs)
     tips = _tips(params, ctx)
     shown = {"tips": tips} if params.enable_tips else {}
@@ -58,13 +58,13 @@ def _tips(params: UserFillUpParams, ctx: NodeContext) -> str:
     return templates.format_text(params.tips, ctx.lookup, templates.tips_text)
 
 
-def _ask(form: Mapping[str, Any], tips: str, shown: Mapping[str, Any], ctx: NodeContext) -> Finished | Waiting:
+def _ask(form: Mapping[str, Any], tips: str, shown: Mapping[str, Any], ctx: NodeContext) -> Finished | WaitingForInput:
     """Empty the form and ask for what is open then; nothing open is no reason to wait."""
     outputs: dict[str, Any] = {**_emptied(form), **shown, **_files(_kept_files(form, ctx), ctx)}
     open_fields = {name: _question(field) for name, field in form.items() if _is_open(name, field, ctx)}
     if not open_fields:
         return Finished(outputs=outputs)
-    return Waiting(inputs=open_fields, tips=tips, outputs=outputs)
+    return WaitingForInput(inputs=open_fields, tips=tips, outputs=outputs)
 
 
 def _emptied(form: Mapping[str, Any]) -> dict[str, Any]:

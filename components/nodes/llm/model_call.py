@@ -21,7 +21,7 @@ from components.nodes.llm.prompts import citation_guide, cut_guides
 from components.text.templates import templates
 from components.text.templates.templates import value_text
 from providers.isolation.untrusted_threads import in_untrusted_thread
-from providers.models.text.context_window import budget, fit
+from providers.models.text.context_window import fit_messages, message_budget
 from providers.models.types.chat import ChatRequest, ModelSpec
 
 ERROR_MARK = "**ERROR**"
@@ -299,7 +299,7 @@ def _with_files(prompts: list[Message], files: Any) -> list[Message]:
 def _fitted(prompt: Prompt, spec: ModelSpec) -> list[dict[str, Any]]:
     """The messages as they are sent; a system message without text is not."""
     system: Message = {"role": "system", "content": prompt.system}
-    fitted = fit([system, *prompt.messages], budget(spec.context_tokens))
+    fitted = fit_messages([system, *prompt.messages], message_budget(spec.context_tokens))
     if len(fitted) < 2:
         raise NoAnswer(f"{ERROR_MARK}: Insufficient messages: there is nothing to ask {spec.id}; add a user prompt")
     last = fitted[-1]

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeAlias
 
 from canvas.document import references
-from canvas.document.references import Found
+from canvas.document.references import ReferenceMatch
 from canvas.errors import UnresolvedReference
 from components.text.templates import jinja
 
@@ -107,13 +107,13 @@ def input_value(param: Any, lookup: Lookup, is_reference: Callable[[str], bool])
     return lookup(param) if is_reference(param) else format_text(param, lookup)
 
 
-def mentions(texts: Iterable[str]) -> Iterator[Found]:
+def mentions(texts: Iterable[str]) -> Iterator[ReferenceMatch]:
     """Every reference and alias in some texts, as often as it is written."""
     for text in texts:
         yield from references.find(text, with_aliases=True)
 
 
-def pieces(text: str) -> Iterator[str | Found]:
+def pieces(text: str) -> Iterator[str | ReferenceMatch]:
     """The text cut at its references, in order: literal parts, never empty, and references."""
     position = 0
     for found in references.find(text, with_aliases=True):

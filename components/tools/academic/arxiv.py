@@ -17,12 +17,12 @@ from components.tools.framework.parameters import one_of, positive
 from components.tools.framework.xml_tree import text_of
 from providers.interfaces import Call, Reply
 from providers.isolation.untrusted_threads import in_untrusted_thread
-from providers.models.types.rate_limits import VendorPace
+from providers.models.types.rate_limits import VendorRateLimit
 
 SEARCH = "https://export.arxiv.org/api/query"
 ORDERS = ("submittedDate", "lastUpdatedDate", "relevance")
 MOST_TRIES = 3  # that the vendor puts up with
-PACE = VendorPace(requests=1, seconds=3.0)
+PACE = VendorRateLimit(requests=1, seconds=3.0)
 _ATOM = "{http://www.w3.org/2005/Atom}"
 _ERROR = "api/errors"  # in the id of an entry that is no article
 

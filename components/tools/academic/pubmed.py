@@ -19,11 +19,11 @@ from components.tools.framework.parameters import positive
 from components.tools.framework.xml_tree import text_of
 from providers.interfaces import Call, Reply
 from providers.isolation.untrusted_threads import in_untrusted_thread
-from providers.models.types.rate_limits import VendorPace
+from providers.models.types.rate_limits import VendorRateLimit
 
 SEARCH = "https://eutils.ncbi.nlm.nih.gov/entrez/eutils/esearch.fcgi"
 FETCH = "https://eutils.ncbi.nlm.nih.gov/entrez/eutils/efetch.fcgi"
-PACE = VendorPace(requests=3, seconds=1.0, with_key=10)
+PACE = VendorRateLimit(requests=3, seconds=1.0, with_key=10)
 ARTICLE = "https://pubmed.ncbi.nlm.nih.gov/"
 
 

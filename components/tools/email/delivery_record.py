@@ -10,7 +10,7 @@ from contextlib import nullcontext
 from typing import Any
 
 from canvas.errors import ToolError
-from canvas.outcome import UNKNOWN
+from canvas.outcome import UNKNOWN_OUTCOME
 from components.context import NodeContext
 from providers.interfaces import DeliveryUnknown, MailSession
 
@@ -20,7 +20,7 @@ ADVICE = "The message may have been sent. Do not send it again unless the user a
 class MayHaveHappened(ToolError):
     """A delivery of which nobody knows, of a node whose author wants a person to be asked."""
 
-    code = UNKNOWN
+    code = UNKNOWN_OUTCOME
 
 
 class Deliveries:

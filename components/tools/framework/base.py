@@ -19,8 +19,8 @@ from components.context import NodeContext
 from components.text.templates.templates import json_text
 from components.tools.framework import redaction
 from components.tools.framework.rate_limited import in_pace
-from providers.models.limits.pausable_timeout import WorkTime
-from providers.models.types.rate_limits import VendorPace
+from providers.models.limits.pausable_timeout import PausableTimeout
+from providers.models.types.rate_limits import VendorRateLimit
 
 LONGEST_WAIT = 60.0  # seconds between two tries
 LONGEST_ASKED_WAIT = 30.0  # seconds that a server may ask for
@@ -152,7 +152,7 @@ class Tool(Generic[P]):
     owns_retries: bool = False
     retries: int | None = None  # instead of the node's own number
     most_tries: int | None = None  # that the vendor puts up with, whatever the node says
-    pace: VendorPace | None = None  # that the vendor wants all workers together to keep
+    pace: VendorRateLimit | None = None  # that the vendor wants all workers together to keep
     outputs: tuple[str, ...] = ("formalized_content", "json")  # all that a call may bring
     apart: Callable[[P], Collection[str]] = lambda params: ()  # arguments that a canvas gives as `Apart`
     for_models: Callable[[P], P] = lambda params: params  # the author's parameters where an Agent's model calls
@@ -189,7 +189,7 @@ class Tool(Generic[P]):
         attempts = self._attempts(params)
         clock = asyncio.get_running_loop()
         ends_at = clock.time() + ctx.time_limit(self.name)
-        async with WorkTime(None) as time:
+        async with PausableTimeout(None) as time:
             for attempt in range(1, attempts + 1):
                 try:
                     result = await self.call(params, arguments, discreet)

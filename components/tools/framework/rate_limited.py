@@ -7,10 +7,10 @@ from typing import Any, cast
 
 from components.context import NodeContext
 from providers.interfaces import Call, Http, Reply
-from providers.models.types.rate_limits import VendorPace
+from providers.models.types.rate_limits import VendorRateLimit
 
 
-def in_pace(ctx: NodeContext, pace: VendorPace | None) -> NodeContext:
+def in_pace(ctx: NodeContext, pace: VendorRateLimit | None) -> NodeContext:
     """The context, with a way out that keeps the pace."""
     return cast(NodeContext, _Unhurried(ctx, pace)) if pace is not None else ctx
 
@@ -18,7 +18,7 @@ def in_pace(ctx: NodeContext, pace: VendorPace | None) -> NodeContext:
 class _Unhurried:
     """Passes on to the context whatever it does not say itself."""
 
-    def __init__(self, ctx: NodeContext, pace: VendorPace) -> None:
+    def __init__(self, ctx: NodeContext, pace: VendorRateLimit) -> None:
         self._ctx = ctx
         self.services = replace(ctx.services, http=_PacedHttp(ctx.services.http, pace))
 
@@ -29,7 +29,7 @@ class _Unhurried:
 class _PacedHttp:
     """The way out of one call of a tool."""
 
-    def __init__(self, http: Http, pace: VendorPace) -> None:
+    def __init__(self, http: Http, pace: VendorRateLimit) -> None:
         self._http = http
         self._pace = pace
 

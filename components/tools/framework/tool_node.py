@@ -17,7 +17,7 @@ from components.context import NodeContext
 from components.text.templates import templates
 from components.tools.framework.base import Apart, Argument, Tool, ToolParams, ToolRun
 from components.tools.framework.time_limits import timed_out
-from providers.models.limits.pausable_timeout import WorkTime
+from providers.models.limits.pausable_timeout import PausableTimeout
 
 RESULT, SUPPRESSED = "result", "_SUPPRESSED_ERROR"
 _SHARE_OF_LIMIT = 0.98  # a little before the worker calls the attempt off, so that the author's default still counts
@@ -43,7 +43,7 @@ def on_canvas(tool: Tool[Any]) -> Component[Any]:
 async def _carried_out(tool: Tool[Any], params: ToolParams, ctx: NodeContext) -> ToolRun:
     limit = ctx.time_limit(tool.name)
     try:
-        async with WorkTime(limit * _SHARE_OF_LIMIT):
+        async with PausableTimeout(limit * _SHARE_OF_LIMIT):
             return await tool.run(params, _arguments(tool, params, ctx), ctx)
     except TimeoutError:
         return ToolRun({}, None, timed_out(limit, tool.name), NodeTimeout.code)

@@ -17,7 +17,7 @@ from components.text.splitting import replaced
 from components.text.templates import templates
 from components.text.templates.templates import json_text, value_text
 from components.tools.sql import read_only_rules
-from providers.interfaces import Bound
+from providers.interfaces import BoundStatement
 
 MOST_VALUES = 1000  # of one statement; some databases take 2,100 or 32,767
 
@@ -30,7 +30,7 @@ class Marked:
     marks: Mapping[str, Any] = field(default_factory=dict[str, Any])
     written: Mapping[str, str] = field(default_factory=dict[str, str])
 
-    def bound(self, statement: str, db_type: str) -> Bound:
+    def bound(self, statement: str, db_type: str) -> BoundStatement:
         """One of its statements with its values. Raises ToolError where no value can stand, and for too many."""
         from sqlglot import TokenType
 
@@ -53,7 +53,7 @@ class Marked:
         if len(values) > MOST_VALUES:
             raise ToolError(f"A statement takes {MOST_VALUES:,} values at most.")
         parts[-1] += statement[position:]
-        return Bound(tuple(parts), tuple(values))
+        return BoundStatement(tuple(parts), tuple(values))
 
     def as_written(self, text: str) -> str:
         """A text that is about the statement, with references in place of marks."""

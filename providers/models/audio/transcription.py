@@ -9,12 +9,12 @@ from functools import partial
 from typing import Protocol
 
 from canvas.errors import ModelError
-from providers.errors import CallFailed, Code, failure
-from providers.models.billing.metering import Meter, Sent
+from providers.errors import Code, ProviderError, failure
+from providers.models.billing.metering import Meter, RequestSize
 from providers.models.chat.dialects import Dialect, spoken_by
-from providers.models.chat.retrying_model import Pace
+from providers.models.chat.retrying_model import RetryPolicy
 from providers.models.embeddings.openai_embeddings import tokens_in
-from providers.models.embeddings.retrying_call import until_answered
+from providers.models.embeddings.retrying_call import call_with_retries
 from providers.models.types.chat import ModelSpec
 from providers.models.wires.openai_responses import field_of, message_in
 from providers.models.wires.openai_sdk import Limits, Upload, answer_of, ask
@@ -42,20 +42,20 @@ class Transcriber(Protocol):
 
 
 def open_transcriber(
-    spec: ModelSpec, limits: Limits | None = None, pace: Pace | None = None, meter: Meter | None = None
+    spec: ModelSpec, limits: Limits | None = None, pace: RetryPolicy | None = None, meter: Meter | None = None
 ) -> Transcriber:
     """A transcriber for a resolved spec. Raises ModelError if this build cannot ask the vendor for transcripts."""
     dialect = None if spec.stand_in else spoken_by(spec)
     if dialect not in (Dialect.OPENAI, Dialect.AZURE):
         raise _refused(spec, f"Models of {spec.factory} cannot be used as {KIND} (model {spec.name}). Pick another.")
     meter, is_azure = meter or Meter(spec, KIND), dialect is Dialect.AZURE
-    return TranscriptsOfVendor(spec, limits or Limits(), pace or Pace(), meter=meter, is_azure=is_azure)
+    return TranscriptsOfVendor(spec, limits or Limits(), pace or RetryPolicy(), meter=meter, is_azure=is_azure)
 
 
 class TranscriptsOfVendor:
     """A speech-to-text model of one account. `asr_fields` of the account join each request."""
 
-    def __init__(self, spec: ModelSpec, limits: Limits, pace: Pace, *, meter: Meter, is_azure: bool) -> None:
+    def __init__(self, spec: ModelSpec, limits: Limits, pace: RetryPolicy, *, meter: Meter, is_azure: bool) -> None:
         self._spec = spec
         self._meter = meter
         self._limits = limits
@@ -69,8 +69,8 @@ class TranscriptsOfVendor:
             raise _refused(self._spec, f"{recording.name} is larger than {LARGEST:,} bytes. Send it in parts.")
         if not recording.data:
             return ""
-        sent = Sent(content=recording.data)
-        return await until_answered(partial(self._once, recording, language), sent, self._meter, self._pace)
+        sent = RequestSize(content=recording.data)
+        return await call_with_retries(partial(self._once, recording, language), sent, self._meter, self._pace)
 
     async def _once(self, recording: Recording, language: str) -> tuple[str, int | None]:
         said = {"language": language} if language else {}
@@ -84,7 +84,7 @@ class TranscriptsOfVendor:
             return text.strip(), tokens_in(answer)
         if field_of(answer, "error"):
             raise failure(message_in(answer) or "The provider sent an error in place of its answer.")
-        raise CallFailed(Code.MODEL_ERROR, "The provider's answer holds no text; is the base URL right?")
+        raise ProviderError(Code.MODEL_ERROR, "The provider's answer holds no text; is the base URL right?")
 
 
 def _refused(spec: ModelSpec, message: str) -> ModelError:

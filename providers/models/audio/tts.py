@@ -18,9 +18,9 @@ from typing import Protocol
 from weakref import WeakValueDictionary
 
 from canvas.errors import BudgetExceeded, ModelError, ToolError
-from providers.errors import CallFailed, Code, classify, redact, retry_after
+from providers.errors import Code, ProviderError, classify, redact, retry_after
 from providers.interfaces import Call, Http, Reply
-from providers.models.billing.metering import Meter, Sent
+from providers.models.billing.metering import Meter, RequestSize
 from providers.models.text.sanitizer import clean
 from providers.models.types.chat import ModelSpec
 from providers.models.vendors.vendors import UNLISTED, Voicing, vendors
@@ -146,8 +146,10 @@ class OpenAISpeech:
     async def _ask(self, spoken: str) -> bytes:
         """Audio that nobody has asked for yet. What was said stands already: it waits in place, and fails alone."""
         try:
-            return await self._meter.passed(partial(self._once, spoken), Sent(characters=len(spoken)), stays=True)
-        except CallFailed as failed:
+            return await self._meter.passed(
+                partial(self._once, spoken), RequestSize(characters=len(spoken)), stays=True
+            )
+        except ProviderError as failed:
             raise ModelError(failed.detail, retryable=failed.may_be_repeated) from failed
         except BudgetExceeded as refused:
             raise ModelError(f"**Error**: {refused.message}") from refused
@@ -171,13 +173,13 @@ class OpenAISpeech:
             reply = await self._http.send(call)
         except ToolError as error:
             code = Code.CONNECTION_ERROR if error.retryable else Code.MODEL_ERROR
-            raise CallFailed(code, f"**Error**: {self._redacted(error.message)}") from error
+            raise ProviderError(code, f"**Error**: {self._redacted(error.message)}") from error
         self._meter.hear(reply.headers)
         if not _is_audio(reply):
             told = self._redacted(clean(reply.content[: 4 * _SHOWN].decode(errors="replace")))[:_SHOWN]
             status = reply.status if reply.status >= 400 else 400
             wait = retry_after(reply.headers, datetime.now(UTC))
-            raise CallFailed(classify(told, status), f"**Error**: {reply.status}, {told}", wait)
+            raise ProviderError(classify(told, status), f"**Error**: {reply.status}, {told}", wait)
         return reply.content, None
 
     def _redacted(self, text: str) -> str:

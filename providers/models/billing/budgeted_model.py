@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Any, cast
 
 from providers.isolation.untrusted_threads import in_untrusted_thread
-from providers.models.billing.cost_estimates import Purse, chat_asks, prompt_tokens
-from providers.models.billing.metering import InPlace
+from providers.models.billing.cost_estimates import Budget, estimate_chat, prompt_tokens
+from providers.models.billing.metering import BlockingWait
 from providers.models.billing.prices import priced
 from providers.models.text.context_window import count_tokens
 from providers.models.types.chat import (
@@ -17,7 +17,7 @@ from providers.models.types.chat import (
     Completion,
     Delta,
     ModelSpec,
-    Patience,
+    RateLimitWait,
     ReasoningDelta,
     TextDelta,
     Usage,
@@ -28,7 +28,7 @@ from providers.models.types.chat import (
 class BudgetedModel:
     """A model as a run asks it whose spending is limited. Where there is nothing left a call raises BudgetExceeded."""
 
-    def __init__(self, model: ChatModel, purse: Purse) -> None:
+    def __init__(self, model: ChatModel, purse: Budget) -> None:
         self._model = model
         self._purse = purse
 
@@ -71,7 +71,7 @@ class BudgetedModel:
             return None
         spending = self._purse.spending
         price = spending.prices.of(self.spec)
-        asks = await in_untrusted_thread(chat_asks, self.spec, request, price, spending.answer_tokens)
+        asks = await in_untrusted_thread(estimate_chat, self.spec, request, price, spending.answer_tokens)
         return await self._purse.reserve(self.spec, asks, price)
 
     def _so_far(self, request: ChatRequest, heard: Sequence[str]) -> Usage:
@@ -84,7 +84,7 @@ class BudgetedModel:
 class _AtGate:
     """The patience of a request that is paid for, and whether the request is still kept by it."""
 
-    def __init__(self, patience: Patience | None) -> None:
+    def __init__(self, patience: RateLimitWait | None) -> None:
         self._patience = patience
         self._is_kept = False
 
@@ -100,7 +100,7 @@ class _AtGate:
 
     async def wait(self, seconds: float, title: str) -> None:
         self._is_kept = True
-        await (self._patience or InPlace()).wait(seconds, title)
+        await (self._patience or BlockingWait()).wait(seconds, title)
 
     @property
     def comes_back(self) -> bool:

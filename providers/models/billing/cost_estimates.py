@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from canvas import budget
-from canvas.budget import CALLS, TOKENS, Account, Ask
+from canvas.budget import CALLS, TOKENS, Account, CostEstimate
 from providers.models.billing.prices import FREE, Price, Prices
 from providers.models.text.context_window import count_tokens, message_tokens
 from providers.models.types.chat import ChatRequest, ModelSpec, Usage
@@ -28,7 +28,7 @@ def _utc_now() -> datetime:
 
 
 @dataclass(frozen=True, slots=True)
-class Spending:
+class CostModel:
     """How a process counts: prices, the longest answer that is reserved for, and the clock whose days count (UTC)."""
 
     prices: Prices = field(default_factory=Prices)
@@ -37,17 +37,17 @@ class Spending:
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
 
 
-class Purse(Protocol):
+class Budget(Protocol):
     """What may be spent."""
 
     @property
-    def spending(self) -> Spending: ...
+    def spending(self) -> CostModel: ...
 
     async def is_limited(self) -> bool:
         """Whether any limit counts for the next call; asked before it is worked out what the call may need."""
         ...
 
-    async def reserve(self, spec: ModelSpec, asks: Mapping[str, Ask], price: Price | None) -> Any:
+    async def reserve(self, spec: ModelSpec, asks: Mapping[str, CostEstimate], price: Price | None) -> Any:
         """Reserve what a call asks for, once there is room for it; what `settle` wants to see again, None for nothing.
 
         Raises BudgetExceeded, or ModelError where no run asks, if it must not begin.
@@ -59,31 +59,36 @@ class Purse(Protocol):
         ...
 
 
-def chat_asks(spec: ModelSpec, request: ChatRequest, price: Price | None, usual: int) -> dict[str, Ask]:
+def estimate_chat(spec: ModelSpec, request: ChatRequest, price: Price | None, usual: int) -> dict[str, CostEstimate]:
     """What a call of a chat model asks for, whose answer nobody knows yet. May take a while for a long prompt."""
     prompt = prompt_tokens(request)
     least, most = answer_tokens(spec, request, prompt, usual)
-    asks = {TOKENS: Ask(prompt + least, prompt + most), CALLS: Ask(1, 1, is_known=True)}
+    asks = {TOKENS: CostEstimate(prompt + least, prompt + most), CALLS: CostEstimate(1, 1, is_known=True)}
     if price is not None and price is not FREE:
         cost = [price.of(Usage(prompt, answer, prompt + answer, calls=1)) for answer in (least, most)]
-        asks[price.currency] = Ask(cost[0], cost[1])
+        asks[price.currency] = CostEstimate(cost[0], cost[1])
     return asks
 
 
-def asks_of(used: Usage, price: Price | None) -> dict[str, Ask]:
+def estimate_of(used: Usage, price: Price | None) -> dict[str, CostEstimate]:
     """What a request asks for that will use about so much: one that is no chat."""
-    asks = {TOKENS: Ask(used.total_tokens, used.total_tokens, is_known=True), CALLS: Ask(1, 1, is_known=True)}
+    asks = {
+        TOKENS: CostEstimate(used.total_tokens, used.total_tokens, is_known=True),
+        CALLS: CostEstimate(1, 1, is_known=True),
+    }
     if price is not None and price is not FREE:
         cost = used.costs.get(price.currency, 0)
-        asks[price.currency] = Ask(cost, cost, is_known=True)
+        asks[price.currency] = CostEstimate(cost, cost, is_known=True)
     return asks
 
 
-def asked_of(accounts: Sequence[Account], asks: Mapping[str, Ask], price: Price | None) -> Mapping[str, Ask]:
+def asked_of(
+    accounts: Sequence[Account], asks: Mapping[str, CostEstimate], price: Price | None
+) -> Mapping[str, CostEstimate]:
     """The same as these accounts see it: what costs nothing asks for nothing, in any currency."""
     if price is not FREE:
         return asks
-    return {**asks, **{each.measure: Ask(0, 0) for each in accounts if budget.is_money(each.measure)}}
+    return {**asks, **{each.measure: CostEstimate(0, 0) for each in accounts if budget.is_money(each.measure)}}
 
 
 def amounts_of(usage: Usage) -> dict[str, int]:

@@ -21,12 +21,12 @@ from hashlib import sha256
 from typing import TypeVar, cast
 
 from canvas.errors import ModelError
-from providers.errors import CallFailed
+from providers.errors import ProviderError
 from providers.isolation.untrusted_threads import in_untrusted_thread
-from providers.models.billing.cost_estimates import Purse, asks_of
+from providers.models.billing.cost_estimates import Budget, estimate_of
 from providers.models.billing.prices import FREE, Price, priced
-from providers.models.limits.gated_wire import Gate, Leaving
-from providers.models.limits.idempotency_keys import Repeats, Sending
+from providers.models.limits.gated_wire import PermitRequest, RateLimitGate
+from providers.models.limits.idempotency_keys import IdempotencyKeys, KeyedRequest
 from providers.models.text.context_window import count_tokens
 from providers.models.types.chat import (
     ChatModel,
@@ -34,7 +34,7 @@ from providers.models.types.chat import (
     Completion,
     Delta,
     ModelSpec,
-    Patience,
+    RateLimitWait,
     Usage,
     UsageDelta,
 )
@@ -43,11 +43,11 @@ T = TypeVar("T")
 
 LONGEST_WAIT = 120.0  # seconds that one request of nobody's attempt waits for its turn
 STEP = 1.0  # seconds after which it asks again
-EXHAUSTED = "ALLOWANCE_EXHAUSTED"
+RATE_LIMIT_TIMEOUT = "ALLOWANCE_EXHAUSTED"
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
+class RequestSize:
     """What a request brings along: texts, characters that are read aloud, or bytes of something else.
 
     `tokens` counts those of the texts, which may take a while.
@@ -78,31 +78,31 @@ def _as_it_is(model: ChatModel) -> ChatModel:
 
 
 @dataclass(frozen=True, slots=True)
-class Payer:
+class BillingContext:
     """For whom requests leave: how they wait, what they may spend, and where what they used is counted.
 
     `chat` makes a chat model one that the payer's own calls of it would go through. `repeats` has the keys of requests.
     `longest` is how many seconds one of them waits at most where there is no patience.
     """
 
-    patience: Patience | None = None
-    purse: Purse | None = None
+    patience: RateLimitWait | None = None
+    purse: Budget | None = None
     spent: Callable[[Usage], None] = _nobody
     chat: Callable[[ChatModel], ChatModel] = _as_it_is
-    repeats: Repeats | None = None
+    repeats: IdempotencyKeys | None = None
     longest: float = LONGEST_WAIT
 
 
-_payer: ContextVar[Payer | None] = ContextVar("payer", default=None)
+_payer: ContextVar[BillingContext | None] = ContextVar("payer", default=None)
 
 
-def charge(payer: Payer) -> None:
+def set_billing_context(payer: BillingContext) -> None:
     """Have this task's requests, and those of the tasks it begins from here on, paid by him."""
     _payer.set(payer)
 
 
 @contextmanager
-def counted_by(spent: Callable[[Usage], None]) -> Generator[None]:
+def count_usage(spent: Callable[[Usage], None]) -> Generator[None]:
     """Count what is used within the block here, whoever pays for it."""
     payer = _payer.get()
     if payer is None:
@@ -115,7 +115,7 @@ def counted_by(spent: Callable[[Usage], None]) -> Generator[None]:
         _payer.reset(token)
 
 
-class InPlace:
+class BlockingWait:
     """The patience of whoever has no place to give up: it waits where it is, and not for ever."""
 
     comes_back = False
@@ -130,7 +130,7 @@ class InPlace:
         """Wait a part of it. Raises ModelError once it has taken too long."""
         if self._left <= 0:
             told = f"The limits of {title} let no request leave in time. Try again later, or raise them if they may be."
-            raise ModelError(told, retryable=True, kind=EXHAUSTED)
+            raise ModelError(told, retryable=True, kind=RATE_LIMIT_TIMEOUT)
         step = min(seconds, STEP)
         self._left -= step
         await asyncio.sleep(step)
@@ -143,10 +143,12 @@ class Meter:
     spec: ModelSpec
     kind: str
     price: Price | None = FREE
-    gate: Gate | None = None
-    otherwise: Payer = field(default_factory=Payer)
+    gate: RateLimitGate | None = None
+    otherwise: BillingContext = field(default_factory=BillingContext)
 
-    async def passed(self, ask: Callable[[], Awaitable[tuple[T, int | None]]], sent: Sent, *, stays: bool = False) -> T:
+    async def passed(
+        self, ask: Callable[[], Awaitable[tuple[T, int | None]]], sent: RequestSize, *, stays: bool = False
+    ) -> T:
         """What a request gives that is sent once, when it may leave.
 
         `ask` also tells the tokens that the vendor has counted, if it has. `stays`: it waits where it is, though who
@@ -156,13 +158,13 @@ class Meter:
         expected = self._usage(sent, await _counted(sent))
         reservation = None
         if payer.purse is not None and await payer.purse.is_limited():
-            reservation = await payer.purse.reserve(self.spec, asks_of(expected, self.price), self.price)
+            reservation = await payer.purse.reserve(self.spec, estimate_of(expected, self.price), self.price)
         used = Usage()  # nothing, until it leaves
         try:
             with _sending(payer, self.kind, self.spec.id, sent.digest()) as sending:
                 key = sending.key if sending is not None else None
-                patience = payer.patience if payer.patience is not None and not stays else InPlace(payer.longest)
-                leaving = Leaving(len("".join(sent.texts)), lambda: expected.total_tokens, None, key, patience)
+                patience = payer.patience if payer.patience is not None and not stays else BlockingWait(payer.longest)
+                leaving = PermitRequest(len("".join(sent.texts)), lambda: expected.total_tokens, None, key, patience)
                 admitted = await self.gate.enter(leaving) if self.gate is not None else None
                 used, failed, told = expected, None, None
                 if payer.patience is not None:
@@ -171,8 +173,8 @@ class Meter:
                     given, told = await ask()
                     used = self._usage(sent, expected.total_tokens if told is None else told)
                     told = used.total_tokens
-                except CallFailed as problem:
-                    failed, used = problem, self._usage(Sent(), 0)
+                except ProviderError as problem:
+                    failed, used = problem, self._usage(RequestSize(), 0)
                     raise
                 finally:
                     if admitted is not None:
@@ -191,7 +193,7 @@ class Meter:
         if self.gate is not None:
             self.gate.hear(headers)
 
-    def _usage(self, sent: Sent, tokens: int) -> Usage:
+    def _usage(self, sent: RequestSize, tokens: int) -> Usage:
         """One request that has used so many tokens, with what that costs."""
         told = {"calls": 1, "tokens": tokens, "characters": sent.characters}
         kinds = {f"{self.kind}_{name}": count for name, count in told.items() if count}
@@ -199,12 +201,12 @@ class Meter:
         return priced(usage, self.price)
 
 
-class PaidModel:
+class MeteredModel:
     """A chat model for steps that no component sees: whoever pays here pays for it, and it is counted there."""
 
-    def __init__(self, model: ChatModel, otherwise: Payer | None = None) -> None:
+    def __init__(self, model: ChatModel, otherwise: BillingContext | None = None) -> None:
         self._model = model
-        self._otherwise = otherwise or Payer()
+        self._otherwise = otherwise or BillingContext()
 
     @property
     def spec(self) -> ModelSpec:
@@ -228,16 +230,16 @@ class PaidModel:
         return answer
 
 
-def _patient(request: ChatRequest, payer: Payer) -> ChatRequest:
+def _patient(request: ChatRequest, payer: BillingContext) -> ChatRequest:
     """For whoever is not given a patience of his own on the way."""
-    return request if request.patience is not None else replace(request, patience=InPlace(payer.longest))
+    return request if request.patience is not None else replace(request, patience=BlockingWait(payer.longest))
 
 
-def _sending(payer: Payer, *said: str) -> AbstractContextManager[Sending | None]:
+def _sending(payer: BillingContext, *said: str) -> AbstractContextManager[KeyedRequest | None]:
     return payer.repeats.of(*said) if payer.repeats is not None else nullcontext()
 
 
-async def _counted(sent: Sent) -> int:
+async def _counted(sent: RequestSize) -> int:
     """Tokens of texts; many are counted beside the loop."""
     if sum(map(len, sent.texts)) <= 50_000:  # some ten milliseconds
         return sent.tokens()

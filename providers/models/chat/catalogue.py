@@ -15,12 +15,12 @@ from urllib.parse import urlsplit
 from canvas.errors import ModelError
 from providers.models.chat.dialects import base_of, dialect_of, usual_base, wire_to, with_version
 from providers.models.chat.echo import EchoWire, echo_spec
-from providers.models.chat.retrying_model import Pace, WiredModel
+from providers.models.chat.retrying_model import RetryingModel, RetryPolicy
 from providers.models.chat.scripted import Script, ScriptedWire, script_from, scripted_spec
-from providers.models.limits.gated_wire import Gate, GatedWire
+from providers.models.limits.gated_wire import GatedWire, RateLimitGate
 from providers.models.text.context_window import FALLBACK_CONTEXT
 from providers.models.types.chat import ChatModel, ModelSpec
-from providers.models.types.rate_limits import Paced, Rates
+from providers.models.types.rate_limits import RateLimitKey, RateLimits
 from providers.models.vendors.accounts import Account, AccountModel, accounts_from_toml, kinds_of, unwrapped
 from providers.models.vendors.families import own_families
 from providers.models.vendors.vendors import UNLISTED, Vendor, vendors
@@ -28,7 +28,7 @@ from providers.models.wires.openai import OpenAIWire
 from providers.models.wires.openai_sdk import Limits
 
 __all__ = [
-    "HOUSE",
+    "BUILTIN_FACTORY",
     "Account",
     "AccountModel",
     "Limits",
@@ -41,7 +41,7 @@ __all__ = [
     "with_version",
 ]
 
-HOUSE = "Easel"  # the factory of the stand-ins
+BUILTIN_FACTORY = "Easel"  # the factory of the stand-ins
 
 
 def resolve(
@@ -64,8 +64,8 @@ def open_chat(
     limits: Limits | None = None,
     *,
     scripted: Script | None = None,
-    pace: Pace | None = None,
-    gate: Gate | None = None,
+    pace: RetryPolicy | None = None,
+    gate: RateLimitGate | None = None,
 ) -> ChatModel:
     """A chat model for a resolved spec. A script that is handed in answers for whatever model was asked for.
 
@@ -74,13 +74,13 @@ def open_chat(
     Raises ModelError if this build cannot speak to the vendor, or the scripted model has no rules.
     """
     if scripted is not None:
-        return WiredModel(replace(spec, stand_in=True), ScriptedWire(scripted, spec.id), pace)
+        return RetryingModel(replace(spec, stand_in=True), ScriptedWire(scripted, spec.id), pace)
     if spec.stand_in:
-        return WiredModel(spec, EchoWire() if spec.name == "echo" else _scripted_wire(spec), pace)
+        return RetryingModel(spec, EchoWire() if spec.name == "echo" else _scripted_wire(spec), pace)
     wire = wire_to(spec, limits or Limits(), hears=gate.hear if gate is not None else None)
     if gate is None:
-        return WiredModel(spec, wire, pace)
-    return WiredModel(spec, GatedWire(wire, gate, wire.prepare if isinstance(wire, OpenAIWire) else None), pace)
+        return RetryingModel(spec, wire, pace)
+    return RetryingModel(spec, GatedWire(wire, gate, wire.prepare if isinstance(wire, OpenAIWire) else None), pace)
 
 
 # -- which account and model an id names -----------------------------------------------------------------------------
@@ -88,11 +88,11 @@ def open_chat(
 
 def _stand_in(llm_id: str, accounts: Sequence[Account]) -> ModelSpec | None:
     name, _, factory = llm_id.partition("@")
-    if name not in ("scripted", "echo") or factory not in ("", HOUSE):
+    if name not in ("scripted", "echo") or factory not in ("", BUILTIN_FACTORY):
         return None
     if name == "echo":
         return echo_spec(llm_id)
-    extra = next((account.extra for account in accounts if account.factory == HOUSE), {})
+    extra = next((account.extra for account in accounts if account.factory == BUILTIN_FACTORY), {})
     return scripted_spec(llm_id, extra)
 
 
@@ -211,13 +211,13 @@ def _spec(llm_id: str, account: Account, name: str, vendor: Vendor, kind: str) -
     )
 
 
-def _paced(account: Account, model: AccountModel, name: str) -> Paced | None:
+def _paced(account: Account, model: AccountModel, name: str) -> RateLimitKey | None:
     """The limits of a model: its own, else those that the models of its account share."""
     place = f"{account.owner or 'all'}/{account.factory}/{account.instance}"
     title = f"{account.factory} ({account.instance})"
     if model.told:
-        return Paced(Rates.among(model.told), f"{place}/{name}", f"{name} of {title}")
-    return Paced(account.rates, place, title) if account.rates.told else None
+        return RateLimitKey(RateLimits.among(model.told), f"{place}/{name}", f"{name} of {title}")
+    return RateLimitKey(account.rates, place, title) if account.rates.told else None
 
 
 def _check_status(account: Account, model: AccountModel, name: str, kind: str) -> None:
@@ -250,7 +250,9 @@ def _base_url(account: Account, vendor: Vendor, name: str, extra: Mapping[str, A
 def _scripted_wire(spec: ModelSpec) -> ScriptedWire:
     rules = spec.extra.get("rules")
     if not rules:
-        message = f"The scripted model has no rules. Name a JSON or TOML file as `rules` in the account of {HOUSE}."
+        message = (
+            f"The scripted model has no rules. Name a JSON or TOML file as `rules` in the account of {BUILTIN_FACTORY}."
+        )
         raise _refused(message, spec)
     return ScriptedWire(script_from(Path(str(rules))), spec.id)
 

@@ -10,7 +10,7 @@ from typing import Any, assert_never
 from urllib.parse import urlsplit, urlunsplit
 
 from canvas.errors import ModelError
-from providers.models.chat.retrying_model import Wire
+from providers.models.chat.retrying_model import ModelTransport
 from providers.models.types.chat import ModelSpec
 from providers.models.vendors.vendors import UNLISTED, Vendor, vendors
 from providers.models.wires.anthropic import AnthropicWire
@@ -18,7 +18,7 @@ from providers.models.wires.aws import region_of
 from providers.models.wires.bedrock import BedrockWire
 from providers.models.wires.gemini import GeminiWire
 from providers.models.wires.openai import OpenAIWire
-from providers.models.wires.openai_sdk import Hears, Limits
+from providers.models.wires.openai_sdk import HeaderObserver, Limits
 
 
 class Dialect(StrEnum):
@@ -73,7 +73,7 @@ def spoken_by(spec: ModelSpec) -> Dialect:
     return dialect_of(spec.factory, vendors().get(spec.factory, UNLISTED), spec.extra, spec.base_url)
 
 
-def wire_to(spec: ModelSpec, limits: Limits, *, hears: Hears | None = None) -> Wire:
+def wire_to(spec: ModelSpec, limits: Limits, *, hears: HeaderObserver | None = None) -> ModelTransport:
     """The wire to a resolved model. Raises ModelError where a package for it is missing.
 
     `hears` is told what is said beside an answer, where the vendor says there what is left of a limit.

@@ -15,9 +15,9 @@ from typing import Protocol
 
 import structlog
 
-from providers.errors import TOOLS_REFUSED, CallFailed, redact, refuses_tools
+from providers.errors import TOOLS_REFUSED, ProviderError, redact, refuses_tools
 from providers.models.text.context_window import count_tokens, message_tokens
-from providers.models.text.sanitizer import Cleaner, SpokenDelta, Thoughts, clean, without_reasoning
+from providers.models.text.sanitizer import Cleaner, ReasoningSplitter, SpokenDelta, clean, without_reasoning
 from providers.models.types.chat import (
     CallsDelta,
     ChatRequest,
@@ -38,7 +38,7 @@ _LONGEST_WAIT = 60.0  # seconds; for waits of our own
 _LONGEST_WAIT_ASKED = 120.0  # seconds; who asks for more is not asked again, the failure is reported at once
 
 
-class Wire(Protocol):
+class ModelTransport(Protocol):
     """A way to a model."""
 
     def send(self, request: ChatRequest, *, streamed: bool) -> AsyncGenerator[Delta, None]:
@@ -51,7 +51,7 @@ class Wire(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class RetryPolicy:
     """How waits before another request pass; tests hand in their own."""
 
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
@@ -60,7 +60,7 @@ class Pace:
     base_delay: float = 2.0  # seconds, likewise (LLM_BASE_DELAY)
 
     def wait_before_next(
-        self, failed: CallFailed, repeats: int, *, model: str, retries: int | None = None, delay: float | None = None
+        self, failed: ProviderError, repeats: int, *, model: str, retries: int | None = None, delay: float | None = None
     ) -> float | None:
         """Seconds until a request may be sent again that was repeated so often already; None if it may not."""
         if repeats >= (self.retries if retries is None else retries) or not failed.may_be_repeated:
@@ -98,13 +98,13 @@ class _Spoken:
                 raise AssertionError("a wire raises CallFailed instead")
 
 
-class WiredModel:
+class RetryingModel:
     """The ChatModel of providers/models/types/chat.py over any wire."""
 
-    def __init__(self, spec: ModelSpec, wire: Wire, pace: Pace | None = None) -> None:
+    def __init__(self, spec: ModelSpec, wire: ModelTransport, pace: RetryPolicy | None = None) -> None:
         self._spec = spec
         self._wire = wire
-        self._pace = pace or Pace()
+        self._pace = pace or RetryPolicy()
 
     @property
     def spec(self) -> ModelSpec:
@@ -124,7 +124,7 @@ class WiredModel:
                             delivered = True
                             yield delta
                 break
-            except CallFailed as failed:
+            except ProviderError as failed:
                 wait = None if delivered else self._wait_before_next(request, repeats, failed)
                 if wait is None:
                     yield self._error(request, failed)
@@ -141,7 +141,7 @@ class WiredModel:
                 async with aclosing(self._once(request, streamed=False)) as deltas:
                     async for delta in deltas:
                         spoken.take(delta)
-            except CallFailed as failed:
+            except ProviderError as failed:
                 spent += spoken.usage or Usage()
                 wait = self._wait_before_next(request, repeats, failed)
                 if wait is None:
@@ -171,7 +171,7 @@ class WiredModel:
             for last in speech.rest():
                 heard.take(last)
                 yield last
-        except CallFailed:
+        except ProviderError:
             for last in speech.rest():
                 heard.take(last)
                 yield last
@@ -179,11 +179,11 @@ class WiredModel:
             raise
         yield UsageDelta(_usage(request, heard))
 
-    def _wait_before_next(self, request: ChatRequest, repeats: int, failed: CallFailed) -> float | None:
+    def _wait_before_next(self, request: ChatRequest, repeats: int, failed: ProviderError) -> float | None:
         delay = None if request.retries is None else request.retry_delay
         return self._pace.wait_before_next(failed, repeats, model=self._spec.id, retries=request.retries, delay=delay)
 
-    def _error(self, request: ChatRequest, failed: CallFailed) -> ErrorDelta:
+    def _error(self, request: ChatRequest, failed: ProviderError) -> ErrorDelta:
         detail = redact(clean(failed.detail), *self._spec.secrets)
         if request.tools and refuses_tools(failed.detail):
             detail = f"{detail} {TOOLS_REFUSED}"
@@ -196,7 +196,7 @@ class _Speech:
     def __init__(self) -> None:
         self._answer = Cleaner()
         self._reasoning = Cleaner()
-        self._thoughts = Thoughts()
+        self._thoughts = ReasoningSplitter()
 
     def cleaned(self, delta: Delta) -> list[Delta]:
         match delta:

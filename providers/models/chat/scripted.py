@@ -26,7 +26,7 @@ import orjson
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from canvas.errors import ModelError
-from providers.errors import CallFailed, Code, failure
+from providers.errors import Code, ProviderError, failure
 from providers.models.text.context_window import text_of
 from providers.models.types.chat import CallsDelta, ChatRequest, Delta, ModelSpec, ReasoningDelta, TextDelta, ToolCall
 
@@ -88,7 +88,7 @@ class Rule(BaseModel):
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class RecordedRequest:
     """A request as the script saw it. `rule` is the index of the rule that answered, None if none did."""
 
     model: str
@@ -105,10 +105,10 @@ class Script:
         self.rules = tuple(_rule(number, rule) for number, rule in enumerate(rules))
         self._lock = threading.Lock()
         self._used = [0] * len(self.rules)
-        self._seen: list[Seen] = []
+        self._seen: list[RecordedRequest] = []
 
     @property
-    def requests(self) -> tuple[Seen, ...]:
+    def requests(self) -> tuple[RecordedRequest, ...]:
         """All requests so far, in the order in which they came."""
         with self._lock:
             return tuple(self._seen)
@@ -123,7 +123,7 @@ class Script:
             )
             if index is not None:
                 self._used[index] += 1
-            self._seen.append(Seen(model, messages, tools, dict(request.params), index))
+            self._seen.append(RecordedRequest(model, messages, tools, dict(request.params), index))
             return (None if index is None else self.rules[index]), len(self._seen)
 
     def _is_free(self, index: int) -> bool:
@@ -141,7 +141,7 @@ class ScriptedWire:
     async def send(self, request: ChatRequest, *, streamed: bool) -> AsyncGenerator[Delta, None]:
         rule, number = self._script.answer(self._model, request)
         if rule is None:
-            raise CallFailed(Code.MODEL_ERROR, f'No rule of the script answers this request to "{self._model}".')
+            raise ProviderError(Code.MODEL_ERROR, f'No rule of the script answers this request to "{self._model}".')
         if rule.delay_ms:
             await asyncio.sleep(rule.delay_ms / 1000)
         if rule.error is not None:

@@ -12,15 +12,15 @@ from typing import Any
 from urllib.parse import quote
 
 from canvas.errors import ModelError
-from providers.errors import CallFailed, Code
-from providers.models.billing.metering import Meter, Sent
-from providers.models.chat.retrying_model import Pace
+from providers.errors import Code, ProviderError
+from providers.models.billing.metering import Meter, RequestSize
+from providers.models.chat.retrying_model import RetryPolicy
 from providers.models.embeddings.openai_embeddings import batch_of, fitted, in_batches, vectors_in
-from providers.models.text.context_window import budget
+from providers.models.text.context_window import message_budget
 from providers.models.types.chat import ModelSpec
-from providers.models.types.embeddings import Embedded
-from providers.models.wires.aws import Aws
-from providers.models.wires.json_post import encoded, posted, whole_of
+from providers.models.types.embeddings import EmbeddingResult
+from providers.models.wires.aws import AwsSigner
+from providers.models.wires.json_post import encoded, post_json, whole_of
 from providers.models.wires.openai_responses import field_of
 from providers.models.wires.openai_sdk import Limits
 
@@ -30,10 +30,10 @@ _LETTERS = 2048  # of one text, likewise, before the fourth version
 _COUNTED = "x-amzn-bedrock-input-token-count"  # a header
 
 
-class VectorsOfBedrock:
+class BedrockEmbedder:
     """An embedding model of one account."""
 
-    def __init__(self, spec: ModelSpec, limits: Limits, pace: Pace, meter: Meter) -> None:
+    def __init__(self, spec: ModelSpec, limits: Limits, pace: RetryPolicy, meter: Meter) -> None:
         self._spec = spec
         self._is_cohere = _COHERE in spec.name
         if not self._is_cohere and _TITAN not in spec.name:
@@ -49,20 +49,20 @@ class VectorsOfBedrock:
         self._limits = limits
         self._pace = pace
         self._meter = meter
-        self._aws = Aws(spec, limits)
+        self._aws = AwsSigner(spec, limits)
 
     @property
     def model(self) -> str:
         return f"{self._spec.name}@{self._spec.factory}"
 
-    async def embed(self, texts: Sequence[str]) -> Embedded:
+    async def embed(self, texts: Sequence[str]) -> EmbeddingResult:
         return await in_batches(list(map(self._fitted, texts)), self._batch, self._once, self._meter, self._pace)
 
     def _fitted(self, text: str) -> str:
-        cut = fitted(text, budget(self._spec.context_tokens))
+        cut = fitted(text, message_budget(self._spec.context_tokens))
         return cut[:_LETTERS] if self._is_cohere and "-v3" in self._spec.name else cut
 
-    async def _once(self, batch: Sequence[str], length: int | None) -> tuple[Embedded, int | None]:
+    async def _once(self, batch: Sequence[str], length: int | None) -> tuple[EmbeddingResult, int | None]:
         said: dict[str, Any] = (
             {"texts": list(batch), "input_type": "search_document", "truncate": "END"}
             if self._is_cohere
@@ -71,18 +71,18 @@ class VectorsOfBedrock:
         sent = encoded({**said, **self._fields})
         url = f"{(self._spec.base_url or '').rstrip('/')}/model/{quote(self._spec.name, safe='')}/invoke"
         headers = await self._aws.signed(url, sent, service="bedrock")
-        async with posted(self._spec, url, headers, sent, self._limits, hears=self._meter.hear) as response:
+        async with post_json(self._spec, url, headers, sent, self._limits, hears=self._meter.hear) as response:
             answer = await whole_of(response)
             counted = response.headers.get(_COUNTED, "")
         told = _vectors_of_cohere(answer) if self._is_cohere else [field_of(answer, "embedding")]
         if told == [None] or told is None:
             detail = "The provider's answer holds no vectors; is the base URL right, and is this such a model?"
-            raise CallFailed(Code.MODEL_ERROR, detail)
+            raise ProviderError(Code.MODEL_ERROR, detail)
         as_others = {"data": [{"index": index, "embedding": vector} for index, vector in enumerate(told)]}
         vectors = vectors_in(as_others, len(batch), length)
         tokens = int(counted) if counted.isdigit() else field_of(answer, "inputTextTokenCount")
         tokens = tokens if isinstance(tokens, int) else None
-        return Embedded(vectors, tokens if tokens is not None else Sent(tuple(batch)).tokens()), tokens
+        return EmbeddingResult(vectors, tokens if tokens is not None else RequestSize(tuple(batch)).tokens()), tokens
 
 
 def _vectors_of_cohere(answer: Any) -> list[Any] | None:

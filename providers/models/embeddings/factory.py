@@ -12,43 +12,45 @@ from dataclasses import replace
 from canvas.errors import ModelError
 from providers.models.billing.metering import Meter
 from providers.models.chat.dialects import Dialect, spoken_by
-from providers.models.chat.retrying_model import Pace
-from providers.models.embeddings.bedrock_embeddings import VectorsOfBedrock
-from providers.models.embeddings.openai_embeddings import EMBEDDING, VectorsOfVendor
-from providers.models.embeddings.reranking import RERANK, RanksOfVendor
-from providers.models.embeddings.stand_in import HashedWords
+from providers.models.chat.retrying_model import RetryPolicy
+from providers.models.embeddings.bedrock_embeddings import BedrockEmbedder
+from providers.models.embeddings.openai_embeddings import EMBEDDING, VendorEmbedder
+from providers.models.embeddings.reranking import RERANK, VendorReranker
+from providers.models.embeddings.stand_in import HashedWordModel
 from providers.models.types.chat import ModelSpec
-from providers.models.types.embeddings import Embedded, Embedder, Reranker
+from providers.models.types.embeddings import Embedder, EmbeddingResult, Reranker
 from providers.models.vendors.vendors import UNLISTED, vendors
 from providers.models.wires.openai_sdk import Limits
 
-__all__ = ["EMBEDDING", "RERANK", "Embedded", "Embedder", "Reranker", "open_embedder", "open_reranker"]
+__all__ = ["EMBEDDING", "RERANK", "Embedder", "EmbeddingResult", "Reranker", "open_embedder", "open_reranker"]
 
 
 def open_embedder(
-    spec: ModelSpec, limits: Limits | None = None, pace: Pace | None = None, meter: Meter | None = None
+    spec: ModelSpec, limits: Limits | None = None, pace: RetryPolicy | None = None, meter: Meter | None = None
 ) -> Embedder:
     """An embedder for a resolved spec. Raises ModelError if this build cannot ask the vendor for vectors."""
     meter = meter or Meter(spec, EMBEDDING)
     if spec.stand_in:
-        return HashedWords(spec, meter)
+        return HashedWordModel(spec, meter)
     if spoken_by(spec) is Dialect.BEDROCK:
-        return VectorsOfBedrock(spec, limits or Limits(), pace or Pace(), meter)
+        return BedrockEmbedder(spec, limits or Limits(), pace or RetryPolicy(), meter)
     vendor = vendors().get(spec.factory, UNLISTED)
     way = _way(spec, EMBEDDING)
     is_azure = spoken_by(spec) is Dialect.AZURE
-    return VectorsOfVendor(way, vendor.embedding, limits or Limits(), pace or Pace(), meter=meter, is_azure=is_azure)
+    return VendorEmbedder(
+        way, vendor.embedding, limits or Limits(), pace or RetryPolicy(), meter=meter, is_azure=is_azure
+    )
 
 
 def open_reranker(
-    spec: ModelSpec, limits: Limits | None = None, pace: Pace | None = None, meter: Meter | None = None
+    spec: ModelSpec, limits: Limits | None = None, pace: RetryPolicy | None = None, meter: Meter | None = None
 ) -> Reranker:
     """A reranker for a resolved spec. Raises ModelError if this build cannot ask the vendor for ranks."""
     meter = meter or Meter(spec, RERANK)
     if spec.stand_in:
-        return HashedWords(spec, meter)
+        return HashedWordModel(spec, meter)
     vendor = vendors().get(spec.factory, UNLISTED)
-    return RanksOfVendor(_way(spec, RERANK), vendor.ranking, limits or Limits(), pace or Pace(), meter=meter)
+    return VendorReranker(_way(spec, RERANK), vendor.ranking, limits or Limits(), pace or RetryPolicy(), meter=meter)
 
 
 def _way(spec: ModelSpec, kind: str) -> ModelSpec:

@@ -13,13 +13,13 @@ from functools import partial
 from math import isfinite
 from typing import Any
 
-from providers.errors import CallFailed, Code, failure
-from providers.models.billing.metering import Meter, Sent
-from providers.models.chat.retrying_model import Pace
-from providers.models.embeddings.retrying_call import until_answered
-from providers.models.text.context_window import budget, cut_to, most_tokens
+from providers.errors import Code, ProviderError, failure
+from providers.models.billing.metering import Meter, RequestSize
+from providers.models.chat.retrying_model import RetryPolicy
+from providers.models.embeddings.retrying_call import call_with_retries
+from providers.models.text.context_window import message_budget, most_tokens, truncate_to_tokens
 from providers.models.types.chat import ModelSpec
-from providers.models.types.embeddings import Embedded
+from providers.models.types.embeddings import EmbeddingResult
 from providers.models.vendors.vendors import Embedding
 from providers.models.wires.openai_responses import field_of, message_in
 from providers.models.wires.openai_sdk import Limits, answer_of, ask
@@ -29,7 +29,7 @@ _PATH = "/embeddings"
 _BLANK = " "  # in place of an empty text, which vendors refuse
 
 
-class VectorsOfVendor:
+class VendorEmbedder:
     """An embedding model of one account."""
 
     def __init__(
@@ -37,7 +37,7 @@ class VectorsOfVendor:
         spec: ModelSpec,
         embedding: Embedding,
         limits: Limits,
-        pace: Pace,
+        pace: RetryPolicy,
         *,
         meter: Meter | None = None,
         is_azure: bool = False,
@@ -55,34 +55,34 @@ class VectorsOfVendor:
     def model(self) -> str:
         return f"{self._spec.name}@{self._spec.factory}"
 
-    async def embed(self, texts: Sequence[str]) -> Embedded:
-        cut = [fitted(text, budget(self._spec.context_tokens)) for text in texts]
+    async def embed(self, texts: Sequence[str]) -> EmbeddingResult:
+        cut = [fitted(text, message_budget(self._spec.context_tokens)) for text in texts]
         return await in_batches(cut, self._batch, self._once, self._meter, self._pace)
 
-    async def _once(self, batch: Sequence[str], length: int | None) -> tuple[Embedded, int | None]:
+    async def _once(self, batch: Sequence[str], length: int | None) -> tuple[EmbeddingResult, int | None]:
         body = {**self._fields, "model": self._spec.name, "input": list(batch)}
         reply = await ask(self._spec, _PATH, body, self._limits, is_azure=self._is_azure, hears=self._meter.hear)
         answer = answer_of(reply)
         vectors = vectors_in(answer, len(batch), length)
         tokens = tokens_in(answer)
-        return Embedded(vectors, tokens if tokens is not None else Sent(tuple(batch)).tokens()), tokens
+        return EmbeddingResult(vectors, tokens if tokens is not None else RequestSize(tuple(batch)).tokens()), tokens
 
 
-Once = Callable[[Sequence[str], int | None], Awaitable[tuple[Embedded, int | None]]]
+Once = Callable[[Sequence[str], int | None], Awaitable[tuple[EmbeddingResult, int | None]]]
 """One request: texts, and how long vectors are if that is known. What came, and the tokens if the vendor has told."""
 
 
-async def in_batches(texts: Sequence[str], size: int, once: Once, meter: Meter, pace: Pace) -> Embedded:
+async def in_batches(texts: Sequence[str], size: int, once: Once, meter: Meter, pace: RetryPolicy) -> EmbeddingResult:
     """Vectors of texts, of which a vendor takes so many at once. Raises ModelError."""
     vectors: list[Sequence[float]] = []
     tokens = 0
     for start in range(0, len(texts), size):
         batch = texts[start : start + size]
         length = len(vectors[0]) if vectors else None
-        answered = await until_answered(partial(once, batch, length), Sent(tuple(batch)), meter, pace)
+        answered = await call_with_retries(partial(once, batch, length), RequestSize(tuple(batch)), meter, pace)
         vectors += answered.vectors
         tokens += answered.tokens
-    return Embedded(vectors, tokens)
+    return EmbeddingResult(vectors, tokens)
 
 
 def vectors_in(answer: Any, count: int, length: int | None = None) -> list[Sequence[float]]:
@@ -108,7 +108,7 @@ def vectors_in(answer: Any, count: int, length: int | None = None) -> list[Seque
 
 def fitted(text: str, tokens: int) -> str:
     """A text as it may be sent: not empty, and with at most so many tokens."""
-    cut = text if most_tokens(text) <= tokens else cut_to(text, tokens)
+    cut = text if most_tokens(text) <= tokens else truncate_to_tokens(text, tokens)
     return cut if cut.strip() else _BLANK
 
 
@@ -154,5 +154,5 @@ def tokens_in(answer: Any) -> int | None:
     return None
 
 
-def _wrong(what: str) -> CallFailed:
-    return CallFailed(Code.MODEL_ERROR, f"The provider's answer {what}.")
+def _wrong(what: str) -> ProviderError:
+    return ProviderError(Code.MODEL_ERROR, f"The provider's answer {what}.")

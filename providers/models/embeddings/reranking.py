@@ -13,12 +13,12 @@ from math import isfinite
 from typing import Any
 from urllib.parse import urljoin
 
-from providers.errors import CallFailed, Code, failure
-from providers.models.billing.metering import Meter, Sent
-from providers.models.chat.retrying_model import Pace
+from providers.errors import Code, ProviderError, failure
+from providers.models.billing.metering import Meter, RequestSize
+from providers.models.chat.retrying_model import RetryPolicy
 from providers.models.embeddings.openai_embeddings import batch_of, fitted, tokens_in
-from providers.models.embeddings.retrying_call import until_answered
-from providers.models.text.context_window import budget, count_tokens, cut_to
+from providers.models.embeddings.retrying_call import call_with_retries
+from providers.models.text.context_window import count_tokens, message_budget, truncate_to_tokens
 from providers.models.types.chat import ModelSpec
 from providers.models.vendors.vendors import Ranking
 from providers.models.wires.openai_responses import field_of, message_in
@@ -28,11 +28,11 @@ RERANK = "rerank"
 _MOST_OF_QUESTION = 0.5  # of what a model reads: beside a question without an end no text would have room
 
 
-class RanksOfVendor:
+class VendorReranker:
     """A reranking model of one account."""
 
     def __init__(
-        self, spec: ModelSpec, ranking: Ranking, limits: Limits, pace: Pace, *, meter: Meter | None = None
+        self, spec: ModelSpec, ranking: Ranking, limits: Limits, pace: RetryPolicy, *, meter: Meter | None = None
     ) -> None:
         self._spec = spec
         self._meter = meter or Meter(spec, RERANK)
@@ -46,14 +46,14 @@ class RanksOfVendor:
         self._pace = pace
 
     async def rank(self, question: str, texts: Sequence[str]) -> Sequence[float]:
-        room = budget(self._spec.context_tokens)
-        asked = cut_to(question, int(room * _MOST_OF_QUESTION))
+        room = message_budget(self._spec.context_tokens)
+        asked = truncate_to_tokens(question, int(room * _MOST_OF_QUESTION))
         room -= count_tokens(asked)
         told: list[float | None] = []
         for start in range(0, len(texts), self._batch):
             batch = [fitted(text, room) for text in texts[start : start + self._batch]]
-            sent = Sent((asked, *batch))
-            told += await until_answered(partial(self._once, asked, batch), sent, self._meter, self._pace)
+            sent = RequestSize((asked, *batch))
+            told += await call_with_retries(partial(self._once, asked, batch), sent, self._meter, self._pace)
         return scaled(told)
 
     async def _once(self, question: str, batch: Sequence[str]) -> tuple[list[float | None], int | None]:
@@ -108,5 +108,5 @@ def _score(item: Any) -> float:
     raise _wrong("has a score that is no number")
 
 
-def _wrong(what: str) -> CallFailed:
-    return CallFailed(Code.MODEL_ERROR, f"The provider's answer {what}.")
+def _wrong(what: str) -> ProviderError:
+    return ProviderError(Code.MODEL_ERROR, f"The provider's answer {what}.")

@@ -9,22 +9,24 @@ from itertools import count
 from typing import TypeVar
 
 from canvas.errors import ModelError
-from providers.errors import CallFailed, redact
-from providers.models.billing.metering import Meter, Sent
-from providers.models.chat.retrying_model import Pace
+from providers.errors import ProviderError, redact
+from providers.models.billing.metering import Meter, RequestSize
+from providers.models.chat.retrying_model import RetryPolicy
 from providers.models.text.sanitizer import clean
 from providers.models.types.chat import ModelSpec
 
 T = TypeVar("T")
 
 
-async def until_answered(ask: Callable[[], Awaitable[tuple[T, int | None]]], sent: Sent, meter: Meter, pace: Pace) -> T:
+async def call_with_retries(
+    ask: Callable[[], Awaitable[tuple[T, int | None]]], sent: RequestSize, meter: Meter, pace: RetryPolicy
+) -> T:
     """What `ask` gives in the end, without the tokens it tells of. Raises ModelError where it fails for good."""
     spec = meter.spec
     for repeats in count():
         try:
             return await meter.passed(ask, sent)
-        except CallFailed as failed:
+        except ProviderError as failed:
             wait = pace.wait_before_next(failed, repeats, model=spec.id)
             if wait is None:
                 raise _error(failed, spec) from failed
@@ -32,7 +34,7 @@ async def until_answered(ask: Callable[[], Awaitable[tuple[T, int | None]]], sen
     raise AssertionError("unreachable: counting has no end")
 
 
-def _error(failed: CallFailed, spec: ModelSpec) -> ModelError:
+def _error(failed: ProviderError, spec: ModelSpec) -> ModelError:
     told = redact(clean(failed.detail), *spec.secrets)
     return ModelError(
         f"Model {spec.id}: {failed.code} - {told}",

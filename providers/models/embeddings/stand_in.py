@@ -9,16 +9,16 @@ from collections.abc import Sequence
 from hashlib import blake2b
 from math import sqrt
 
-from providers.models.billing.metering import Meter, Sent
+from providers.models.billing.metering import Meter, RequestSize
 from providers.models.types.chat import ModelSpec
-from providers.models.types.embeddings import Embedded
+from providers.models.types.embeddings import EmbeddingResult
 
 PLACES = 384  # numbers in a vector; the last is for texts without a word
 _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|[^\W_\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]+")
 _ENDING = re.compile(r"(?<=\w{3})(?:ies|es|s)$")  # of an English plural, roughly
 
 
-class HashedWords:
+class HashedWordModel:
     """Vectors and ranks from words, the same on every machine."""
 
     def __init__(self, spec: ModelSpec, meter: Meter) -> None:
@@ -29,12 +29,12 @@ class HashedWords:
     def model(self) -> str:
         return f"hashed-words@{self._spec.factory}"
 
-    async def embed(self, texts: Sequence[str]) -> Embedded:
-        async def counted() -> tuple[Embedded, int | None]:
+    async def embed(self, texts: Sequence[str]) -> EmbeddingResult:
+        async def counted() -> tuple[EmbeddingResult, int | None]:
             tokens = sent.tokens()
-            return Embedded([vector_of(text) for text in texts], tokens), tokens
+            return EmbeddingResult([vector_of(text) for text in texts], tokens), tokens
 
-        sent = Sent(tuple(texts))
+        sent = RequestSize(tuple(texts))
         return await self._meter.passed(counted, sent)
 
     async def rank(self, question: str, texts: Sequence[str]) -> Sequence[float]:
@@ -43,7 +43,7 @@ class HashedWords:
             products = (sum(a * b for a, b in zip(asked, vector_of(text), strict=True)) for text in texts)
             return [min(1.0, product) for product in products], None
 
-        return await self._meter.passed(compared, Sent((question, *texts)))
+        return await self._meter.passed(compared, RequestSize((question, *texts)))
 
 
 def vector_of(text: str) -> list[float]:

@@ -12,9 +12,9 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Protocol
 
-from providers.errors import CallFailed
+from providers.errors import ProviderError
 from providers.models.text.context_window import count_tokens, message_tokens
-from providers.models.types.chat import ChatRequest, Delta, Patience, ReasoningDelta, TextDelta, Usage, UsageDelta
+from providers.models.types.chat import ChatRequest, Delta, RateLimitWait, ReasoningDelta, TextDelta, Usage, UsageDelta
 
 
 class Wire(Protocol):
@@ -24,7 +24,7 @@ class Wire(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Leaving:
+class PermitRequest:
     """A request that wants to leave: what it brings along, and how whoever asks waits.
 
     `count` gives the tokens of what it sends, and may take a while where there are many `letters`. `answer` is how many
@@ -36,21 +36,21 @@ class Leaving:
     count: Callable[[], int]
     answer: int | None = 0
     key: str | None = None
-    patience: Patience | None = None
+    patience: RateLimitWait | None = None
 
 
-class Pass(Protocol):
+class Permit(Protocol):
     """One request's right to leave."""
 
-    def leave(self, tokens: int | None, failed: CallFailed | None) -> None:
+    def leave(self, tokens: int | None, failed: ProviderError | None) -> None:
         """The request is over, and this is what it came to; None: nobody has said. Waits for nothing."""
         ...
 
 
-class Gate(Protocol):
+class RateLimitGate(Protocol):
     """The limits of one credential."""
 
-    async def enter(self, leaving: Leaving) -> Pass:
+    async def enter(self, leaving: PermitRequest) -> Permit:
         """Wait until the request may leave."""
         ...
 
@@ -62,7 +62,7 @@ class Gate(Protocol):
 class GatedWire:
     """A wire whose requests pass a gate. `prepare` has at hand what would keep a request that may leave."""
 
-    def __init__(self, wire: Wire, gate: Gate, prepare: Callable[[], Awaitable[None]] | None = None) -> None:
+    def __init__(self, wire: Wire, gate: RateLimitGate, prepare: Callable[[], Awaitable[None]] | None = None) -> None:
         self._wire = wire
         self._gate = gate
         self._prepare = prepare
@@ -73,7 +73,7 @@ class GatedWire:
             await self._prepare()
         admitted = await self._gate.enter(_leaving(request))
         usage: Usage | None = None
-        failed: CallFailed | None = None
+        failed: ProviderError | None = None
         said: list[str] = []
         is_whole = False
         try:
@@ -85,16 +85,16 @@ class GatedWire:
                         said.append(delta.text)
                     yield delta
             is_whole = True
-        except CallFailed as problem:
+        except ProviderError as problem:
             failed = problem
             raise
         finally:
             admitted.leave(_tokens(request, usage, said) if usage or is_whole else None, failed)
 
 
-def _leaving(request: ChatRequest) -> Leaving:
+def _leaving(request: ChatRequest) -> PermitRequest:
     asked_for = request.params.get("max_tokens")
-    return Leaving(
+    return PermitRequest(
         sum(len(str(message.get("content") or "")) for message in request.messages),
         lambda: prompt_tokens(request),
         asked_for if isinstance(asked_for, int) else 0,

@@ -18,13 +18,13 @@ from hashlib import sha256
 from http import HTTPStatus
 from typing import Any, Protocol, cast
 
-from providers.errors import CallFailed, Code, retry_after
+from providers.errors import Code, ProviderError, retry_after
 from providers.http.redirects import url_of
 from providers.interfaces import Call, Http, Reply
-from providers.models.limits.gated_wire import Pass
-from providers.models.limits.pausable_timeout import waiting
-from providers.models.types.chat import ChatModel, ChatRequest, Completion, Delta, ErrorDelta, ModelSpec, Patience
-from providers.models.types.rate_limits import Paced
+from providers.models.limits.gated_wire import Permit
+from providers.models.limits.pausable_timeout import pause_timeouts
+from providers.models.types.chat import ChatModel, ChatRequest, Completion, Delta, ErrorDelta, ModelSpec, RateLimitWait
+from providers.models.types.rate_limits import RateLimitKey
 
 HEADER = "Idempotency-Key"
 ONLY_ASKING = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -32,16 +32,16 @@ TOO_FAST = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILAB
 """How vendors with a pace answer those who do not keep it; the second if it says when to come again."""
 
 
-class Turns(Protocol):
+class VendorLimits(Protocol):
     """Where the requests of one activation wait for the paces of their vendors."""
 
-    async def take(self, paced: Paced, ticket: str) -> Pass:
+    async def take(self, paced: RateLimitKey, ticket: str) -> Permit:
         """Wait until a request may leave, or be cancelled, to come back with the same ticket when it is time."""
         ...
 
 
 @dataclass(slots=True)
-class Sending:
+class KeyedRequest:
     """One request under its key. Once it `is_answered`, the next one like it is another request."""
 
     key: str
@@ -49,35 +49,35 @@ class Sending:
 
 
 @dataclass(frozen=True, slots=True)
-class Repeats:
+class IdempotencyKeys:
     """The keys of one activation's requests, or of a part of it. For one event loop."""
 
     space: str
     _taken: dict[str, set[int]] = field(default_factory=dict[str, set[int]])  # digest -> numbers that are used up
 
     @contextmanager
-    def of(self, *said: Any) -> Generator[Sending]:
+    def of(self, *said: Any) -> Generator[KeyedRequest]:
         """The key of a request that says this; what is JSON counts by its content, everything else by its repr."""
         digest = sha256(json.dumps(said, sort_keys=True, default=repr).encode()).hexdigest()
         taken = self._taken.setdefault(digest, set())
         number = next(number for number in range(len(taken) + 1) if number not in taken)
         taken.add(number)
-        sending = Sending(sha256(f"{self.space}\n{digest}\n{number}".encode()).hexdigest())
+        sending = KeyedRequest(sha256(f"{self.space}\n{digest}\n{number}".encode()).hexdigest())
         try:
             yield sending
         finally:
             if not sending.is_answered:
                 taken.discard(number)
 
-    def within(self, place: str) -> "Repeats":
+    def within(self, place: str) -> "IdempotencyKeys":
         """The keys of a part of the activation: what is sent there is no repetition of anything outside of it."""
-        return Repeats(f"{self.space}/{place}")
+        return IdempotencyKeys(f"{self.space}/{place}")
 
 
-class KeyedHttp:
+class IdempotentHttp:
     """The way out of one activation."""
 
-    def __init__(self, http: Http, repeats: Repeats, turns: Turns | None = None) -> None:
+    def __init__(self, http: Http, repeats: IdempotencyKeys, turns: VendorLimits | None = None) -> None:
         self._http = http
         self._repeats = repeats
         self._turns = turns
@@ -88,7 +88,7 @@ class KeyedHttp:
             return await self._send(call)
         url = url_of(call.url)
         with self._repeats.of("turn", *_said(call)) as sending:
-            with waiting():
+            with pause_timeouts():
                 turn = await self._turns.take(call.pace.at(url.netloc.decode("ascii")), sending.key)
             reply = await self._send(call)
             sending.is_answered = reply.is_success
@@ -105,15 +105,15 @@ class KeyedHttp:
             sending.is_answered = reply.is_success
             return reply
 
-    def within(self, place: str) -> "KeyedHttp":
+    def within(self, place: str) -> "IdempotentHttp":
         """The way out of a part of the activation."""
-        return KeyedHttp(self._http, self._repeats.within(place), self._turns)
+        return IdempotentHttp(self._http, self._repeats.within(place), self._turns)
 
 
-class KeyedModel:
+class IdempotentModel:
     """A model as one activation asks it."""
 
-    def __init__(self, model: ChatModel, repeats: Repeats, patience: Patience | None = None) -> None:
+    def __init__(self, model: ChatModel, repeats: IdempotencyKeys, patience: RateLimitWait | None = None) -> None:
         self._model = model
         self._repeats = repeats
         self._patience = patience
@@ -147,25 +147,25 @@ class KeyedModel:
         if self._patience is not None:
             self._patience.sends()
 
-    def _signed(self, request: ChatRequest, sending: Sending) -> ChatRequest:
+    def _signed(self, request: ChatRequest, sending: KeyedRequest) -> ChatRequest:
         return replace(request, key=sending.key, patience=self._patience)
 
 
 def within(http: Http, place: str) -> Http:
     """The way out of a part of an activation, where requests have keys."""
-    return http.within(place) if isinstance(http, KeyedHttp) else http
+    return http.within(place) if isinstance(http, IdempotentHttp) else http
 
 
 def _said(call: Call) -> tuple[Any, ...]:
     return call.method, call.url, call.params, call.json, call.form, call.content
 
 
-def _refused(reply: Reply) -> CallFailed | None:
+def _refused(reply: Reply) -> ProviderError | None:
     """What says that all must hold back; None for every other answer."""
     seconds = retry_after(reply.headers, datetime.now(UTC))
     if reply.status not in TOO_FAST or (reply.status == HTTPStatus.SERVICE_UNAVAILABLE and seconds is None):
         return None
-    return CallFailed(Code.RATE_LIMIT_EXCEEDED, f"HTTP {reply.status}", seconds)
+    return ProviderError(Code.RATE_LIMIT_EXCEEDED, f"HTTP {reply.status}", seconds)
 
 
 def _digest(texts: Sequence[str]) -> str:

@@ -14,7 +14,7 @@ from contextvars import ContextVar, Token
 from types import TracebackType
 
 
-class WorkTime:
+class PausableTimeout:
     """One limit, in seconds; None only measures how long it has stood still."""
 
     def __init__(self, seconds: float | None) -> None:
@@ -23,9 +23,9 @@ class WorkTime:
         self._waiting = 0  # requests, side by side
         self._since = 0.0  # on the loop's clock: when the first of them began to wait
         self._left: float | None = None  # seconds of work that were left then
-        self._entered: Token[tuple[WorkTime, ...]] | None = None
+        self._entered: Token[tuple[PausableTimeout, ...]] | None = None
 
-    async def __aenter__(self) -> "WorkTime":
+    async def __aenter__(self) -> "PausableTimeout":
         await self._timeout.__aenter__()
         self._entered = _limits.set((*_limits.get(), self))
         return self
@@ -67,11 +67,11 @@ class WorkTime:
             self._timeout.reschedule(ends_at)
 
 
-_limits: ContextVar[tuple[WorkTime, ...]] = ContextVar("limits of work", default=())
+_limits: ContextVar[tuple[PausableTimeout, ...]] = ContextVar("limits of work", default=())
 
 
 @contextmanager
-def waiting() -> Generator[None]:
+def pause_timeouts() -> Generator[None]:
     """Around a wait that is no work: all limits of the task stand still."""
     limits = _limits.get()
     for limit in limits:

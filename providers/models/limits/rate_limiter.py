@@ -19,19 +19,19 @@ import redis
 import redis.asyncio
 import structlog
 
-from providers.errors import CallFailed, Code
+from providers.errors import Code, ProviderError
 from providers.isolation.untrusted_threads import in_untrusted_thread
-from providers.models.limits.gated_wire import Leaving
-from providers.models.types.chat import Patience
-from providers.models.types.rate_limits import MINUTE, Paced, exhausted_for
+from providers.models.limits.gated_wire import PermitRequest
+from providers.models.types.chat import RateLimitWait
+from providers.models.types.rate_limits import MINUTE, RateLimitKey, reset_delay
 
 log = structlog.get_logger()
 
 WINDOW = MINUTE
 LEASE = 30.0  # seconds that a slot is kept for a call of which nothing is heard
 RENEWED_EVERY = 10.0  # seconds
-LAST_WORDS = 1.0  # seconds for what is still to be told when the process goes down
-NO_ANSWER = -1  # in place of tokens, to the script
+CLOSE_TIMEOUT = 1.0  # seconds for what is still to be told when the process goes down
+NO_COMPLETION = -1  # in place of tokens, to the script
 LONGEST_PAUSE = 30.0  # seconds that a vendor can hold all back for, where two of its spans are less
 QUICKLY_COUNTED = 50_000  # characters, whose tokens take some ten milliseconds to count
 MOST_ALONE = 1000  # paces that a process keeps by itself; beyond that those are forgotten whose time is over
@@ -60,7 +60,7 @@ class Counters(Protocol):
     def refused(self) -> Callable[[], None]: ...
 
 
-class Governor:
+class RateLimiter:
     """A process's way to the paces, by a client of its event loop. It asks nobody before a request that has a limit."""
 
     def __init__(
@@ -81,11 +81,11 @@ class Governor:
         self._alone_at: dict[str, float] = {}  # by key: when the next request may leave while Redis keeps silent
         self.counters = counters
 
-    def gate(self, paced: Paced, tenant: str) -> "AccountGate":
+    def gate(self, paced: RateLimitKey, tenant: str) -> "AccountLimiter":
         """The limits of a credential, as requests of a tenant meet them."""
-        return AccountGate(self, paced, tenant)
+        return AccountLimiter(self, paced, tenant)
 
-    async def call(self, paced: Paced, verb: str, *given: Any) -> float | None:
+    async def call(self, paced: RateLimitKey, verb: str, *given: Any) -> float | None:
         """What the script says; None if it cannot be asked."""
         if self._silence.holds():
             return None
@@ -100,11 +100,11 @@ class Governor:
         self._silence.ends()
         return float(said)
 
-    def span(self, paced: Paced) -> float:
+    def span(self, paced: RateLimitKey) -> float:
         """Seconds in which these limits may be used up."""
         return self.window * paced.minute / MINUTE
 
-    def alone(self, paced: Paced) -> float:
+    def alone(self, paced: RateLimitKey) -> float:
         """Seconds to wait where nobody can be asked: this process keeps the pace by itself, and others do likewise."""
         now, requests = time.monotonic(), paced.rates.requests_per_minute
         wait = self._alone_at.get(paced.key, now) - now
@@ -125,28 +125,30 @@ class Governor:
         """Tell what is still to be told, and close the connections."""
         telling = [task for task in self._telling if not task.done()]
         if telling:
-            _, late = await asyncio.wait(telling, timeout=LAST_WORDS)
+            _, late = await asyncio.wait(telling, timeout=CLOSE_TIMEOUT)
             for task in late:  # of calls that did not let go: their slots end with their leases
                 task.cancel()
         await self._redis.aclose()
 
 
 @dataclass
-class AccountGate:
+class AccountLimiter:
     """One credential's limits, on their way to the script."""
 
-    governor: Governor
-    paced: Paced
+    governor: RateLimiter
+    paced: RateLimitKey
     tenant: str
     _pause: float = 0.0  # seconds that the vendor wants to be left alone, not yet told
 
-    async def enter(self, leaving: Leaving) -> "AccountPass":
+    async def enter(self, leaving: PermitRequest) -> "AccountPermit":
         """Wait until the request may leave; in place, or by being cancelled, as its patience has it."""
         prompt = await _counted(leaving) if self.paced.rates.tokens_per_minute else 0
-        most = NO_ANSWER if leaving.answer is None else leaving.answer
+        most = NO_COMPLETION if leaving.answer is None else leaving.answer
         return await self.admit(leaving.key or uuid4().hex, leaving.patience, prompt, most)
 
-    async def admit(self, ticket: str, patience: Patience | None, prompt: int = 0, most: int = 0) -> "AccountPass":
+    async def admit(
+        self, ticket: str, patience: RateLimitWait | None, prompt: int = 0, most: int = 0
+    ) -> "AccountPermit":
         """The same for any request, whose ticket is known again in another attempt at it."""
         admitted = uuid4().hex
         asked = [*self._limits, ticket, admitted, self.tenant, prompt, most, LEASE * 1000]
@@ -170,11 +172,11 @@ class AccountGate:
             raise
         if patience is not None:
             patience.sends()
-        return AccountPass(self, admitted, NO_ANSWER if most == NO_ANSWER else prompt)
+        return AccountPermit(self, admitted, NO_COMPLETION if most == NO_COMPLETION else prompt)
 
     def hear(self, headers: Mapping[str, str]) -> None:
         """Note that the vendor says that nothing is left; it is told with the next request that is over."""
-        self._pause = max(self._pause, exhausted_for(headers) or 0.0)
+        self._pause = max(self._pause, reset_delay(headers) or 0.0)
 
     def pause(self) -> float:
         """The seconds that were noted, once."""
@@ -188,10 +190,10 @@ class AccountGate:
 
 
 @dataclass
-class AccountPass:
+class AccountPermit:
     """One request that has left."""
 
-    gate: AccountGate
+    gate: AccountLimiter
     id: str
     prompt: int
     began: float = field(default_factory=time.monotonic)
@@ -201,7 +203,7 @@ class AccountPass:
         if self.gate.paced.rates.concurrency:
             self._renewing = self.gate.governor.tell(self._renew())
 
-    def leave(self, tokens: int | None, failed: CallFailed | None) -> None:
+    def leave(self, tokens: int | None, failed: ProviderError | None) -> None:
         """The request is over. Nobody waits for this to be told."""
         if self._renewing is not None:
             self._renewing.cancel()
@@ -226,20 +228,20 @@ class AccountPass:
 
 
 @dataclass(frozen=True, slots=True)
-class VendorTurns:
+class VendorLimiter:
     """The paces of tools' vendors, as the requests of one attempt meet them
     (providers/models/limits/idempotency_keys.py).
     """
 
-    governor: Governor
+    governor: RateLimiter
     tenant: str
-    patience: Patience
+    patience: RateLimitWait
 
-    async def take(self, paced: Paced, ticket: str) -> AccountPass:
+    async def take(self, paced: RateLimitKey, ticket: str) -> AccountPermit:
         """Wait until a request may leave; in place, or by being cancelled, as the attempt's patience has it."""
         return await self.governor.gate(paced, self.tenant).admit(ticket, self.patience)
 
 
-async def _counted(leaving: Leaving) -> int:
+async def _counted(leaving: PermitRequest) -> int:
     """The tokens of a prompt; those of a long one are counted beside the loop."""
     return leaving.count() if leaving.letters <= QUICKLY_COUNTED else await in_untrusted_thread(leaving.count)

@@ -57,7 +57,7 @@ def most_tokens(text: str) -> int:
     return len(text) if text.isascii() else ceil(len(text) * _DEAREST_LETTER)
 
 
-def cut_to(text: str, tokens: int) -> str:
+def truncate_to_tokens(text: str, tokens: int) -> str:
     """The longest beginning of `text` that has at most `tokens` tokens. Words stay whole; long unbroken runs do not."""
     if tokens <= 0:
         return ""
@@ -71,12 +71,12 @@ def cut_to(text: str, tokens: int) -> str:
     return text
 
 
-def budget(context_tokens: int) -> int:
+def message_budget(context_tokens: int) -> int:
     """The tokens that the messages of one request may take of a model's context."""
     return int((context_tokens if context_tokens > 0 else FALLBACK_CONTEXT) * _FREE_SHARE)
 
 
-def fit(messages: Sequence[Mapping[str, Any]], max_tokens: int) -> list[dict[str, Any]]:
+def fit_messages(messages: Sequence[Mapping[str, Any]], max_tokens: int) -> list[dict[str, Any]]:
     """The messages, shortened when they do not stay under `max_tokens` (8192 if that is not positive).
 
     What gives way, in this order: everything but the system messages and the last message; then the end of the first
@@ -174,12 +174,12 @@ def _cut(message: dict[str, Any], tokens: int) -> None:
     """Shorten a message's text; of several parts the text parts share what is allowed, in order."""
     content = message.get("content")
     if isinstance(content, str):
-        message["content"] = cut_to(content, tokens)
+        message["content"] = truncate_to_tokens(content, tokens)
     elif isinstance(content, list):
         parts: list[Any] = []
         for part in content:
             if isinstance(part, dict) and isinstance(part.get("text"), str):
-                text = cut_to(part["text"], tokens)
+                text = truncate_to_tokens(part["text"], tokens)
                 tokens -= count_tokens(text)
                 parts.append({**part, "text": text})
             else:

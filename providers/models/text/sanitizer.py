@@ -32,7 +32,7 @@ class Cleaner:
         return _clean(text)
 
 
-class Thoughts:
+class ReasoningSplitter:
     """Tells reasoning written as `<think>...</think>` at the beginning of an answer from the answer itself.
 
     Providers without a field of its own for reasoning send it so. Tags further on are part of the answer.

@@ -23,8 +23,8 @@ from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 from weakref import WeakKeyDictionary
 
-from providers.errors import CallFailed, Code
-from providers.models.transport.connect import ModelHosts
+from providers.errors import Code, ProviderError
+from providers.models.transport.connect import ModelAddressPolicy
 from providers.models.types.chat import ModelSpec
 
 if TYPE_CHECKING:
@@ -73,8 +73,8 @@ _shelves: "WeakKeyDictionary[asyncio.AbstractEventLoop, _Shelf]" = WeakKeyDictio
 
 
 @asynccontextmanager
-async def lend_client(
-    spec: ModelSpec, hosts: ModelHosts | None = None, *, is_azure: bool = False
+async def borrow_client(
+    spec: ModelSpec, hosts: ModelAddressPolicy | None = None, *, is_azure: bool = False
 ) -> AsyncGenerator["AsyncOpenAI"]:
     """The SDK client for a model's account on this event loop, for the time of one request. Raises CallFailed."""
     version = str(spec.extra.get("api_version") or _AZURE_API_VERSION) if is_azure else ""
@@ -86,7 +86,7 @@ async def lend_client(
         try:
             client = _new_client(spec, hosts, version, group)
         except httpx2.InvalidURL as problem:
-            raise CallFailed(Code.MODEL_ERROR, f"The base URL of {spec.factory} is none: {problem}") from problem
+            raise ProviderError(Code.MODEL_ERROR, f"The base URL of {spec.factory} is none: {problem}") from problem
         return _Kept(client, client.close)
 
     async with _lent((*_account(spec), hosts, version, group), new) as client:
@@ -94,7 +94,9 @@ async def lend_client(
 
 
 @asynccontextmanager
-async def lend_http(spec: ModelSpec, hosts: ModelHosts | None = None) -> AsyncGenerator["httpx2.AsyncClient"]:
+async def borrow_http_client(
+    spec: ModelSpec, hosts: ModelAddressPolicy | None = None
+) -> AsyncGenerator["httpx2.AsyncClient"]:
     """A plain HTTP client of a model's account on this event loop, for the time of one request. It follows nothing."""
 
     def new() -> _Kept:
@@ -146,24 +148,24 @@ def _account(spec: ModelSpec) -> tuple[str, str]:
     return spec.base_url or "", sha256("\n".join(spec.secrets).encode()).hexdigest()
 
 
-def _way(base_url: str, hosts: ModelHosts | None) -> dict[str, Any]:
+def _way(base_url: str, hosts: ModelAddressPolicy | None) -> dict[str, Any]:
     """How a client gets to an address: over connections of ours, or by a proxy. It heeds nothing else."""
     from providers.models.transport.transport import Transport  # loads httpx2, which not every process needs
 
-    hosts = hosts or ModelHosts()
+    hosts = hosts or ModelAddressPolicy()
     proxy = proxy_for(base_url) if hosts.by_proxy else None
     if proxy is None:
         return {"transport": Transport(trusted(), hosts), "trust_env": False}
     return {"transport": _by_proxy(proxy, hosts), "trust_env": False}
 
 
-def _by_proxy(proxy: str, hosts: ModelHosts) -> "httpx2.AsyncBaseTransport":
-    from providers.models.transport.proxy_clients import ByProxy
+def _by_proxy(proxy: str, hosts: ModelAddressPolicy) -> "httpx2.AsyncBaseTransport":
+    from providers.models.transport.proxy_clients import ProxyTransport
 
-    return ByProxy(proxy, trusted(), hosts)
+    return ProxyTransport(proxy, trusted(), hosts)
 
 
-def _new_client(spec: ModelSpec, hosts: ModelHosts | None, version: str, group: str) -> "AsyncOpenAI":
+def _new_client(spec: ModelSpec, hosts: ModelAddressPolicy | None, version: str, group: str) -> "AsyncOpenAI":
     from openai import AsyncAzureOpenAI, AsyncOpenAI, DefaultAsyncHttpxClient
 
     key = spec.api_key or _NO_KEY

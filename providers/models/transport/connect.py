@@ -22,7 +22,7 @@ looked_up = looking_up("lookup-of-models")  # apart from those of tools: names o
 
 
 @dataclass(frozen=True, slots=True)
-class ModelHosts:
+class ModelAddressPolicy:
     """Where requests to models may lead.
 
     `private`: whether to private addresses and to this machine; else only to such as the guard lists. `by_proxy`:
@@ -34,13 +34,15 @@ class ModelHosts:
     by_proxy: bool = False
 
 
-async def dialled(host: str, port: int, hosts: ModelHosts, resolve: Resolve = looked_up) -> socket.socket:
+async def open_checked_socket(
+    host: str, port: int, hosts: ModelAddressPolicy, resolve: Resolve = looked_up
+) -> socket.socket:
     """A connection to a host. Raises AddressRefused, ToolError for a name that nobody knows at present, and OSError."""
     found = await addresses_of(host, port, hosts.guard, trusted=hosts.private, subject="The base URL", resolve=resolve)
-    return await first_open(alternated(found)[:MOST_ADDRESSES], port)
+    return await first_open(interleave_families(found)[:MOST_ADDRESSES], port)
 
 
-def alternated(found: Sequence[str]) -> list[str]:
+def interleave_families(found: Sequence[str]) -> list[str]:
     """Addresses in their order, but both families in turns, beginning with that of the first."""
     six, four = ([each for each in found if (":" in each) is is_six] for is_six in (True, False))
     turns = zip_longest(six, four) if found and ":" in found[0] else zip_longest(four, six)

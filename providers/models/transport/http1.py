@@ -20,7 +20,7 @@ _HEADER = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+: [^\x00\r\n]*")
 _FRAMING = (b"content-length", b"transfer-encoding")
 
 
-class BrokenAnswer(Exception):
+class MalformedResponse(Exception):
     """What came over a connection is no answer in HTTP/1.1, or not a whole one."""
 
 
@@ -51,12 +51,12 @@ class Answer:
             room = LARGEST_HEAD - self._silent
             self._read(data[:room])
             if not self.status and self._silent >= LARGEST_HEAD:
-                raise BrokenAnswer(f"The head of the answer is longer than {LARGEST_HEAD:,} bytes.")
+                raise MalformedResponse(f"The head of the answer is longer than {LARGEST_HEAD:,} bytes.")
             data = data[room:]
         if data:
             self._read(data)
             if self._silent > LARGEST_HEAD:
-                raise BrokenAnswer("The answer goes on and on without saying anything.")
+                raise MalformedResponse("The answer goes on and on without saying anything.")
         if self.is_over:
             self._parser = None
         return parts
@@ -67,7 +67,7 @@ class Answer:
         self.is_reusable = False
         self.is_over = self.is_over or self._ends_with_connection
         if not self.is_over:
-            raise BrokenAnswer("The server closed the connection before its answer was whole.")
+            raise MalformedResponse("The server closed the connection before its answer was whole.")
 
     def _read(self, data: bytes) -> None:
         if self._parser is None or self.is_over:
@@ -79,16 +79,16 @@ class Answer:
         except (HttpParserError, HttpParserUpgrade) as error:
             self.is_reusable = False
             if not self.is_over:
-                if isinstance(error.__context__, BrokenAnswer):  # from one of the methods below
-                    raise BrokenAnswer(str(error.__context__)) from error
-                raise BrokenAnswer(f"The server does not answer in HTTP/1.1: {error}.") from error
+                if isinstance(error.__context__, MalformedResponse):  # from one of the methods below
+                    raise MalformedResponse(str(error.__context__)) from error
+                raise MalformedResponse(f"The server does not answer in HTTP/1.1: {error}.") from error
         if self._parts:
             self._silent = 0
 
     # -- for the parser -------------------------------------------------------------------------------------------
     def on_message_begin(self) -> None:
         if self.is_over:
-            raise BrokenAnswer("Nobody has asked for more.")
+            raise MalformedResponse("Nobody has asked for more.")
         self.headers = []  # those before were of an answer on its way
 
     def on_header(self, name: bytes, value: bytes) -> None:
@@ -99,21 +99,21 @@ class Answer:
         assert self._parser is not None
         status, version = self._parser.get_status_code(), self._parser.get_http_version()
         if version not in ("1.1", "1.0") or status < 100:
-            raise BrokenAnswer("The server does not answer in HTTP/1.1.")
+            raise MalformedResponse("The server does not answer in HTTP/1.1.")
         if status == 101:
-            raise BrokenAnswer("The server answers in a protocol that nobody asked for.")
+            raise MalformedResponse("The server answers in a protocol that nobody asked for.")
         if status < 200:
             return  # the answer is on its way
         codings, lengths = (_words(self.headers, name) for name in (b"transfer-encoding", b"content-length"))
         if codings not in ([], [b"chunked"]):
-            raise BrokenAnswer("The answer is packed in a way that nobody asked for.")
+            raise MalformedResponse("The answer is packed in a way that nobody asked for.")
         self.status = status
         self._silent = 0
         self._may_be_reused = version == "1.1" or not codings  # RFC 9112, 6.1
         self._ends_with_connection = not (codings or lengths or status in (204, 304))
         if self._is_without_body:  # which the parser cannot be told
             self.is_over = True
-            raise BrokenAnswer("Nobody has asked for a body.")
+            raise MalformedResponse("Nobody has asked for a body.")
 
     def on_body(self, part: bytes) -> None:
         self._parts.append(part)

@@ -10,15 +10,15 @@ import ssl
 import httpx2
 
 from providers.http.address_policy import addresses_of, is_address, is_of_metadata
-from providers.models.transport.connect import ModelHosts, looked_up
+from providers.models.transport.connect import ModelAddressPolicy, looked_up
 
 KEPT = 100  # idle connections of one client
 
 
-class ByProxy(httpx2.AsyncBaseTransport):
+class ProxyTransport(httpx2.AsyncBaseTransport):
     """One for a client. It raises AddressRefused, and errors of httpx2."""
 
-    def __init__(self, proxy: str, tls: ssl.SSLContext, hosts: ModelHosts) -> None:
+    def __init__(self, proxy: str, tls: ssl.SSLContext, hosts: ModelAddressPolicy) -> None:
         limits = httpx2.Limits(max_connections=None, max_keepalive_connections=KEPT)
         self._way = httpx2.AsyncHTTPTransport(verify=tls, trust_env=False, proxy=proxy, limits=limits)
         self._hosts = hosts

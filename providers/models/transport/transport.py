@@ -18,8 +18,8 @@ import httpx2
 
 from canvas.errors import AddressRefused, ToolError
 from providers.http.address_policy import Resolve
-from providers.models.transport.connect import ModelHosts, dialled, looked_up
-from providers.models.transport.http1 import Answer, BrokenAnswer, request_bytes
+from providers.models.transport.connect import ModelAddressPolicy, looked_up, open_checked_socket
+from providers.models.transport.http1 import Answer, MalformedResponse, request_bytes
 
 KEPT = 100  # idle connections of one client
 KEPT_SECONDS = 4.0  # many servers close idle ones after 5 s; one that is closed while we write costs a failed request
@@ -31,9 +31,11 @@ _Place = tuple[str, str, int]  # scheme, host, port
 class Transport(httpx2.AsyncBaseTransport):
     """One for a client; for one event loop, as its client is. It raises AddressRefused, and errors of httpx2."""
 
-    def __init__(self, tls: ssl.SSLContext, hosts: ModelHosts | None = None, *, resolve: Resolve = looked_up) -> None:
+    def __init__(
+        self, tls: ssl.SSLContext, hosts: ModelAddressPolicy | None = None, *, resolve: Resolve = looked_up
+    ) -> None:
         self._tls = tls
-        self._hosts = hosts or ModelHosts()
+        self._hosts = hosts or ModelAddressPolicy()
         self._resolve = resolve
         self._idle: dict[_Place, dict[_Connection, None]] = {}  # the last used last
         self._open: set[_Connection] = set()
@@ -112,7 +114,7 @@ class Transport(httpx2.AsyncBaseTransport):
     async def _opened(self, place: _Place) -> "_Connection":
         scheme, host, port = place
         is_secret = scheme == "https"
-        dialled_to = await dialled(host, port, self._hosts, self._resolve)
+        dialled_to = await open_checked_socket(host, port, self._hosts, self._resolve)
         try:
             _, connection = await asyncio.get_running_loop().create_connection(
                 lambda: _Connection(self, place),
@@ -236,7 +238,7 @@ class _Connection(asyncio.Protocol):
             return
         try:
             parts = self._answer.feed(data)
-        except BrokenAnswer as error:
+        except MalformedResponse as error:
             self._fails(httpx2.RemoteProtocolError(str(error)))
             return
         self._parts.extend(parts)
@@ -254,7 +256,7 @@ class _Connection(asyncio.Protocol):
         elif self._answer is not None and not self._answer.is_over:
             try:
                 self._answer.end()
-            except BrokenAnswer as error:
+            except MalformedResponse as error:
                 self._fails(httpx2.RemoteProtocolError(str(error)))
         self.close()
         self._wake()

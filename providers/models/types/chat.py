@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
-from providers.models.types.rate_limits import Paced
+from providers.models.types.rate_limits import RateLimitKey
 
 _SECRET = re.compile(r"(?i)key|secret|token|password|_sk$|_ak$")  # names of fields of an account
 
@@ -107,7 +107,7 @@ class ErrorDelta:
 Delta: TypeAlias = TextDelta | ReasoningDelta | CallsDelta | UsageDelta | ErrorDelta
 
 
-class Patience(Protocol):
+class RateLimitWait(Protocol):
     """How the requests of one attempt wait for their turn (providers/models/limits/gated_wire.py)."""
 
     def sends(self) -> None:
@@ -144,7 +144,7 @@ class ChatRequest:
     key: str | None = (
         None  # the same for every attempt at the same request (providers/models/limits/idempotency_keys.py)
     )
-    patience: "Patience | None" = None  # how whoever asks waits until the request may leave; None: where it is
+    patience: "RateLimitWait | None" = None  # how whoever asks waits until the request may leave; None: where it is
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +159,7 @@ class ModelSpec:
     kinds: frozenset[str] = frozenset({"chat"})
     context_tokens: int = 8192
     is_tools: bool = False
-    paced: Paced | None = None  # what may be sent, where there is a limit
+    paced: RateLimitKey | None = None  # what may be sent, where there is a limit
     stand_in: bool = False  # `scripted` and `echo`: shown wherever the model shows
     extra: Mapping[str, Any] = field(repr=False, default_factory=dict[str, Any])  # api_version, provider_order, ...
 

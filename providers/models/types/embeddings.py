@@ -6,7 +6,7 @@ from typing import Protocol
 
 
 @dataclass(frozen=True, slots=True)
-class Embedded:
+class EmbeddingResult:
     """A vector for each text, in order, all of one length; `tokens` as the provider counted them, else estimated."""
 
     vectors: Sequence[Sequence[float]]
@@ -21,7 +21,7 @@ class Embedder(Protocol):
         """`name@Factory`: vectors of two models with another name cannot be compared."""
         ...
 
-    async def embed(self, texts: Sequence[str]) -> Embedded:
+    async def embed(self, texts: Sequence[str]) -> EmbeddingResult:
         """Vectors of any number of texts; one that is too long is cut. Raises ModelError."""
         ...
 

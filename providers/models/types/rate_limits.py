@@ -26,7 +26,7 @@ _SPAN = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
-class Rates(BaseModel):
+class RateLimits(BaseModel):
     """What may be sent; None is without a limit."""
 
     model_config = ConfigDict(frozen=True)
@@ -36,7 +36,7 @@ class Rates(BaseModel):
     concurrency: int | None = Field(default=None, gt=0)
 
     @classmethod
-    def among(cls, fields: Mapping[str, Any]) -> "Rates":
+    def among(cls, fields: Mapping[str, Any]) -> "RateLimits":
         """The limits among other fields of an account."""
         return cls.model_validate({name: fields[name] for name in LIMITS if name in fields})
 
@@ -48,20 +48,20 @@ class Rates(BaseModel):
 
 
 @dataclass(frozen=True, slots=True)
-class Paced:
+class RateLimitKey:
     """Limits, and what shares them: `key` is the same wherever one credential is used. `title` is for people.
 
     `minute` is in how many seconds the limits may be used up: a minute, unless a vendor counts otherwise.
     """
 
-    rates: Rates
+    rates: RateLimits
     key: str
     title: str
     minute: float = MINUTE
 
 
 @dataclass(frozen=True, slots=True)
-class VendorPace:
+class VendorRateLimit:
     """How fast a tool's vendor wants to be asked at each of its hosts: so many requests in so many seconds.
 
     Whoever shows a key may send `with_key` of them, if that is given, and is then counted by himself.
@@ -72,19 +72,19 @@ class VendorPace:
     with_key: int | None = None
     account: str = ""  # what stands for the key, and does not tell it
 
-    def of(self, key: str) -> "VendorPace":
+    def of(self, key: str) -> "VendorRateLimit":
         """The pace of who shows this key; "" for nobody."""
         if not key or self.with_key is None:
             return self
         return replace(self, requests=self.with_key, account=sha256(f"{_SHOWN}{key}".encode()).hexdigest()[:32])
 
-    def at(self, host: str) -> Paced:
+    def at(self, host: str) -> RateLimitKey:
         """The pace at one host, which all tenants share. What is asked there at another pace is counted by itself."""
         key = "/".join(("vendor", host, f"{self.requests} in {self.seconds:g}", self.account or "all"))
-        return Paced(Rates(requests_per_minute=self.requests), key, host, self.seconds + SLACK)
+        return RateLimitKey(RateLimits(requests_per_minute=self.requests), key, host, self.seconds + SLACK)
 
 
-def exhausted_for(headers: Mapping[str, str], now: datetime | None = None) -> float | None:
+def reset_delay(headers: Mapping[str, str], now: datetime | None = None) -> float | None:
     """Seconds until a vendor answers again that says that nothing is left; None if it does not say so."""
     moment = now or datetime.now(UTC)
     found = [

@@ -12,14 +12,14 @@ import orjson
 from pydantic import ConfigDict, Field, ValidationError, field_validator
 
 from canvas.errors import ModelError
-from providers.models.types.rate_limits import Rates
+from providers.models.types.rate_limits import RateLimits
 
 KINDS = ("chat", "embedding", "asr", "vision", "rerank", "tts", "ocr")  # as bits: 1, 2, 4, ... in this order
 _LEGACYKINDS = {"speech2text": "asr", "image2text": "vision"}
 _REFERENCE = re.compile(r"\$\{env:([A-Za-z_]\w*)\}")
 
 
-class AccountModel(Rates):
+class AccountModel(RateLimits):
     """A model as an account enables it. What is None comes from the vendor table.
 
     With limits of its own it shares none with the other models of its account.
@@ -50,7 +50,7 @@ class Account:
     models: Mapping[str, AccountModel] = field(default_factory=dict[str, AccountModel])
     status: str = "active"
     extra: Mapping[str, Any] = field(repr=False, default_factory=dict[str, Any])
-    rates: Rates = field(default_factory=Rates)  # of all its models together
+    rates: RateLimits = field(default_factory=RateLimits)  # of all its models together
     owner: str = ""  # the tenant whose account it is; nothing: it is everybody's
 
 
@@ -89,7 +89,7 @@ def unwrapped(api_key: str) -> tuple[str, dict[str, Any]]:
     return str(payload.pop("api_key", "")), payload
 
 
-class _AccountBlock(Rates):
+class _AccountBlock(RateLimits):
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
     factory: str = Field(min_length=1)
@@ -108,7 +108,7 @@ def _account(block: Any, number: int, path: Path) -> Account:
         first = problem.errors(include_input=False)[0]
         where = ".".join(str(step) for step in first["loc"])
         raise ModelError(f"Account {number} in {path}, field {where}: {first['msg']}") from None
-    rates = Rates.among(read.told)
+    rates = RateLimits.among(read.told)
     return Account(
         read.factory, read.instance, read.base_url, read.api_key, read.models, read.status, read.extra, rates
     )

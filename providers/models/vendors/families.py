@@ -66,7 +66,7 @@ _OWN = TypeAdapter(list[Family])
 
 
 @dataclass(frozen=True, slots=True)
-class Manners:
+class ParameterRules:
     """What a vendor's endpoint expects, whatever the model."""
 
     limit_field: str = "max_completion_tokens"  # how the length of an answer is limited
@@ -81,7 +81,9 @@ class WireParams:
     extra: dict[str, Any]
 
 
-def wire_params(model: str, params: Mapping[str, Any], manners: Manners, account: Mapping[str, Any]) -> WireParams:
+def wire_params(
+    model: str, params: Mapping[str, Any], manners: ParameterRules, account: Mapping[str, Any]
+) -> WireParams:
     """The parameters of a request to `model`, renamed, dropped and set as its family and vendor need.
 
     `account` may hold `drop_params` (a list) and `set_params` (a table), which have the last word.
@@ -133,7 +135,7 @@ def _usual_family(model: str) -> Family:
     return next((family for family in families() if family.describes(model)), Family())
 
 
-def _thinking(model: str, family: Family, chosen: Any, manners: Manners) -> dict[str, Any]:
+def _thinking(model: str, family: Family, chosen: Any, manners: ParameterRules) -> dict[str, Any]:
     on = {"enabled": True, "disabled": False}.get(str(chosen).lower(), family.thinks_by_default)
     if family.always_thinks and (re.search(family.always_thinks, _plain_name(model)) or _is_very_large(model)):
         on = True

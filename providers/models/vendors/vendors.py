@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from providers.models.vendors.families import Manners, Switch
+from providers.models.vendors.families import ParameterRules, Switch
 
 ANSWER = 8192  # tokens of an answer where nothing is known
 
@@ -72,8 +72,8 @@ class Vendor(BaseModel):
         return model.removesuffix(self.suffix) or model
 
     @property
-    def manners(self) -> Manners:
-        return Manners(self.limit_field, self.switches)
+    def manners(self) -> ParameterRules:
+        return ParameterRules(self.limit_field, self.switches)
 
     def context_of(self, model: str) -> int | None:
         """The tokens that a model reads; None if nobody has said."""

@@ -36,7 +36,7 @@ class Picture:
 
 
 @dataclass(frozen=True, slots=True)
-class Called:
+class ToolCallPart:
     """A call that the assistant has made; `extra` as its vendor gave it (providers/models/types/chat.py)."""
 
     id: str
@@ -54,11 +54,11 @@ class Result:
     text: str
 
 
-Part: TypeAlias = Text | Picture | Called | Result
+Part: TypeAlias = Text | Picture | ToolCallPart | Result
 
 
 @dataclass(slots=True)
-class Turn:
+class SpeakerMessage:
     """What one speaker says until the other one does."""
 
     is_assistant: bool
@@ -70,14 +70,14 @@ class Dialogue:
     """A conversation. `system` is "" where nobody has set the scene."""
 
     system: str
-    turns: Sequence[Turn]
+    turns: Sequence[SpeakerMessage]
 
 
 def dialogue_of(request: ChatRequest) -> Dialogue:
     """The messages and images of a request."""
     messages = with_images(request.messages, request.images)
     system = "\n\n".join(text for message in messages if _is_system(message) and (text := text_of(message["content"])))
-    turns: list[Turn] = []
+    turns: list[SpeakerMessage] = []
     names: dict[str, str] = {}  # of the calls so far
     for message in messages:
         if _is_system(message):
@@ -87,9 +87,9 @@ def dialogue_of(request: ChatRequest) -> Dialogue:
         if turns and turns[-1].is_assistant is is_assistant:
             turns[-1].parts += parts
         elif parts:
-            turns.append(Turn(is_assistant, parts))
+            turns.append(SpeakerMessage(is_assistant, parts))
     if not turns or turns[0].is_assistant:
-        turns.insert(0, Turn(False, [Text(_UNSAID)]))
+        turns.insert(0, SpeakerMessage(False, [Text(_UNSAID)]))
     return Dialogue(system, turns)
 
 
@@ -107,7 +107,7 @@ def parameters_of(tool: Mapping[str, Any]) -> dict[str, Any]:
 
 def tools_called(dialogue: Dialogue) -> list[dict[str, Any]]:
     """The functions that a conversation has used: some vendors refuse calls of functions that nobody declares."""
-    names = {part.name: None for turn in dialogue.turns for part in turn.parts if isinstance(part, Called)}
+    names = {part.name: None for turn in dialogue.turns for part in turn.parts if isinstance(part, ToolCallPart)}
     return [{"function": {"name": name}} for name in names]
 
 
@@ -133,7 +133,9 @@ def _parts(message: Mapping[str, Any], names: dict[str, str]) -> Iterator[Part]:
         function = field_of(call, "function")
         call_id, name = str(field_of(call, "id") or ""), str(field_of(function, "name") or "")
         names[call_id] = name
-        yield Called(call_id, name, _object_in(field_of(function, "arguments")), field_of(call, "extra_content") or {})
+        yield ToolCallPart(
+            call_id, name, _object_in(field_of(function, "arguments")), field_of(call, "extra_content") or {}
+        )
 
 
 def _object_in(arguments: Any) -> Mapping[str, Any]:

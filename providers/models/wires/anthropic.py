@@ -12,7 +12,7 @@ from typing import Any, assert_never
 
 import structlog
 
-from providers.errors import CallFailed, Code, failure
+from providers.errors import Code, ProviderError, failure
 from providers.models.limits.idempotency_keys import HEADER
 from providers.models.text.context_window import count_tokens, most_tokens
 from providers.models.types.chat import (
@@ -25,22 +25,22 @@ from providers.models.types.chat import (
     Usage,
     UsageDelta,
 )
-from providers.models.vendors.families import Manners, wire_params
+from providers.models.vendors.families import ParameterRules, wire_params
 from providers.models.wires.alternating_messages import (
-    Called,
     Dialogue,
     Part,
     Picture,
     Result,
     Text,
+    ToolCallPart,
     dialogue_of,
     parameters_of,
     tools_called,
 )
 from providers.models.wires.event_stream import Chunks
-from providers.models.wires.json_post import encoded, posted, whole_of
-from providers.models.wires.openai_responses import closed_with_its_task, ending, field_of, message_in
-from providers.models.wires.openai_sdk import Hears, Limits
+from providers.models.wires.json_post import encoded, post_json, whole_of
+from providers.models.wires.openai_responses import closed_with_its_task, field_of, finish_reason_error, message_in
+from providers.models.wires.openai_sdk import HeaderObserver, Limits
 
 VERSION = "2023-06-01"
 MARK = "anthropic"  # what is ours in the `extra` of a call
@@ -58,7 +58,13 @@ class AnthropicWire:
     """Requests to one model of one account. `answers` is how many tokens an answer may have where nobody says."""
 
     def __init__(
-        self, spec: ModelSpec, manners: Manners, limits: Limits, answers: int, *, hears: Hears | None = None
+        self,
+        spec: ModelSpec,
+        manners: ParameterRules,
+        limits: Limits,
+        answers: int,
+        *,
+        hears: HeaderObserver | None = None,
     ) -> None:
         self._spec = spec
         self._manners = manners
@@ -71,7 +77,7 @@ class AnthropicWire:
         url = f"{(self._spec.base_url or '').rstrip('/')}/messages"
         sent = encoded({**body, "stream": True} if streamed else body)
         headers = self._headers(request)
-        async with posted(self._spec, url, headers, sent, self._limits, hears=self._hears) as response:
+        async with post_json(self._spec, url, headers, sent, self._limits, hears=self._hears) as response:
             if streamed:
                 async with aclosing(deltas_of_stream(Chunks(response))) as deltas:
                     async for delta in deltas:
@@ -89,7 +95,7 @@ class AnthropicWire:
         return headers | ({HEADER: request.key} if request.key else {})
 
 
-def body_of(request: ChatRequest, spec: ModelSpec, manners: Manners, answers: int) -> dict[str, Any]:
+def body_of(request: ChatRequest, spec: ModelSpec, manners: ParameterRules, answers: int) -> dict[str, Any]:
     """A request in Anthropic's words."""
     dialogue = dialogue_of(request)
     params = wire_params(spec.name, request.params, manners, spec.extra)
@@ -156,7 +162,7 @@ async def deltas_of_stream(stream: Chunks) -> AsyncGenerator[Delta, None]:
                 case _:
                     pass  # pings, and what will be invented
     if not is_whole and finish is None:
-        raise CallFailed(Code.SERVER_ERROR, "The provider ended the reply before it was whole.")
+        raise ProviderError(Code.SERVER_ERROR, "The provider ended the reply before it was whole.")
     for delta in _end([blocks[index] for index in sorted(blocks)], finish):
         yield delta
     if usage:
@@ -169,7 +175,7 @@ def deltas_of_message(message: Any) -> list[Delta]:
     if not isinstance(content, list):
         error = field_of(message, "error")
         told = message_in(error) or "The provider's reply holds no answer; is its base URL right?"
-        raise failure(told, names=[field_of(error, "type")]) if error else CallFailed(Code.MODEL_ERROR, told)
+        raise failure(told, names=[field_of(error, "type")]) if error else ProviderError(Code.MODEL_ERROR, told)
     blocks = [dict(block) for block in content if isinstance(block, dict)]
     spoken = [delta for block in blocks if (delta := _spoken(block)) is not None]
     usage = _figures(field_of(message, "usage"))
@@ -190,7 +196,7 @@ def _blocks(parts: Sequence[Part]) -> list[dict[str, Any]]:
                 blocks.append({"type": "text", "text": text})
             case Picture():
                 blocks.append({"type": "image", "source": _source(part)})
-            case Called():
+            case ToolCallPart():
                 kept = part.extra.get(MARK)
                 thoughts += kept if isinstance(kept, list) else []
                 blocks.append({"type": "tool_use", "id": part.id, "name": part.name, "input": dict(part.arguments)})
@@ -278,7 +284,9 @@ def _extend(block: dict[str, Any], piece: Any) -> None:
 def _end(blocks: Sequence[dict[str, Any]], finish: str | None) -> list[Delta]:
     answer = "".join(str(block.get("text") or "") for block in blocks)
     thoughts = [_as_signed(block) for block in blocks if block.get("type") in _THOUGHTS]
-    return ending(answer, _calls(blocks, thoughts), _FINISHES.get(str(finish), finish), has_reasoned=bool(thoughts))
+    return finish_reason_error(
+        answer, _calls(blocks, thoughts), _FINISHES.get(str(finish), finish), has_reasoned=bool(thoughts)
+    )
 
 
 def _calls(blocks: Sequence[dict[str, Any]], thoughts: list[dict[str, Any]]) -> tuple[ToolCall, ...]:

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 from canvas.errors import ModelError
-from providers.errors import CallFailed, Code
+from providers.errors import Code, ProviderError
 from providers.models.types.chat import ModelSpec
 from providers.models.wires.event_stream import json_of
-from providers.models.wires.json_post import posted
+from providers.models.wires.json_post import post_json
 from providers.models.wires.openai_sdk import Limits
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ _MOST_ROLES = 256  # that a process keeps in mind
 
 
 @dataclass(frozen=True, slots=True)
-class Keys:
+class AwsCredentials:
     """What requests are signed with."""
 
     access: str
@@ -42,11 +42,11 @@ class Keys:
     token: str | None = field(repr=False, default=None)
 
 
-_roles: OrderedDict[tuple[str, Keys], tuple[Keys, float]] = OrderedDict()
+_roles: OrderedDict[tuple[str, AwsCredentials], tuple[AwsCredentials, float]] = OrderedDict()
 """Keys of roles that were taken on, by role and by who took it on; and until when, on the monotonic clock."""
 
 
-class Aws:
+class AwsSigner:
     """One account's way to sign requests."""
 
     def __init__(self, spec: ModelSpec, limits: Limits) -> None:
@@ -61,7 +61,7 @@ class Aws:
             return {**headers, "authorization": f"Bearer {self._spec.api_key}"}
         return _signature(url, body, headers, await self._keys(), service, region_of(self._spec.extra))
 
-    async def _keys(self) -> Keys:
+    async def _keys(self) -> AwsCredentials:
         own = _keys_in(self._spec) or await asyncio.to_thread(_keys_of_machine)
         role = str(self._spec.extra.get("aws_role_arn") or "")
         if not role:
@@ -74,7 +74,7 @@ class Aws:
                 _roles.popitem(last=False)
         return keys
 
-    async def _taken_on(self, role: str, own: Keys) -> Keys:
+    async def _taken_on(self, role: str, own: AwsCredentials) -> AwsCredentials:
         """The keys of a role, for an hour."""
         region = region_of(self._spec.extra)
         url = str(self._spec.extra.get("sts_url") or f"https://sts.{region}.amazonaws.com/")
@@ -87,7 +87,7 @@ class Aws:
         }
         body = urlencode(asked).encode()
         headers = _signature(url, body, {"content-type": "application/x-www-form-urlencoded"}, own, "sts", region)
-        async with posted(self._spec, url, headers, body, self._limits) as response:
+        async with post_json(self._spec, url, headers, body, self._limits) as response:
             return _keys_of_role(await response.aread())
 
 
@@ -107,7 +107,7 @@ async def frames_of(response: "httpx2.Response") -> AsyncGenerator[tuple[Mapping
             for frame in buffer:
                 yield frame.headers, json_of(frame.payload) if frame.payload else {}
     except ParserError as problem:
-        raise CallFailed(Code.SERVER_ERROR, "The provider sent a reply that is no stream of events.") from problem
+        raise ProviderError(Code.SERVER_ERROR, "The provider sent a reply that is no stream of events.") from problem
 
 
 def _botocore(spec: ModelSpec) -> None:
@@ -120,17 +120,17 @@ def _botocore(spec: ModelSpec) -> None:
         )
 
 
-def _keys_in(spec: ModelSpec) -> Keys | None:
+def _keys_in(spec: ModelSpec) -> AwsCredentials | None:
     access, secret = spec.extra.get("bedrock_ak"), spec.extra.get("bedrock_sk")
     if not access or not secret:
         return None
-    return Keys(str(access), str(secret), spec.extra.get("aws_session_token"))
+    return AwsCredentials(str(access), str(secret), spec.extra.get("aws_session_token"))
 
 
-def _keys_of_machine() -> Keys:
+def _keys_of_machine() -> AwsCredentials:
     """From the environment, the files or the metadata service of this machine. May read those, and renews what ends."""
     frozen = credentials_of_machine().get_frozen_credentials()
-    return Keys(str(frozen.access_key), str(frozen.secret_key), frozen.token)
+    return AwsCredentials(str(frozen.access_key), str(frozen.secret_key), frozen.token)
 
 
 @cache
@@ -140,12 +140,12 @@ def credentials_of_machine() -> Any:
 
     found = Session().get_credentials()
     if found is None:
-        raise CallFailed(Code.AUTH_ERROR, "The account names no AWS keys, and this machine has none of its own.")
+        raise ProviderError(Code.AUTH_ERROR, "The account names no AWS keys, and this machine has none of its own.")
     return found
 
 
 def _signature(
-    url: str, body: bytes, headers: Mapping[str, str], keys: Keys, service: str, region: str
+    url: str, body: bytes, headers: Mapping[str, str], keys: AwsCredentials, service: str, region: str
 ) -> dict[str, str]:
     from botocore.auth import SigV4Auth
     from botocore.awsrequest import AWSRequest
@@ -156,7 +156,7 @@ def _signature(
     return {name.lower(): value for name, value in request.headers.items()}
 
 
-def _keys_of_role(content: bytes) -> Keys:
+def _keys_of_role(content: bytes) -> AwsCredentials:
     """From a small document of AWS' own, in which these three names stand once."""
     text = content.decode(errors="replace")
     access, secret, token = (
@@ -164,5 +164,5 @@ def _keys_of_role(content: bytes) -> Keys:
         for name in ("AccessKeyId", "SecretAccessKey", "SessionToken")
     )
     if not access or not secret or not token:
-        raise CallFailed(Code.AUTH_ERROR, "AWS' answer about a role holds no keys.")
-    return Keys(access, secret, token)
+        raise ProviderError(Code.AUTH_ERROR, "AWS' answer about a role holds no keys.")
+    return AwsCredentials(access, secret, token)

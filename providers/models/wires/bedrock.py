@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 import structlog
 
-from providers.errors import CallFailed, Code, failure
+from providers.errors import Code, ProviderError, failure
 from providers.models.types.chat import (
     ChatRequest,
     Delta,
@@ -23,21 +23,21 @@ from providers.models.types.chat import (
     Usage,
     UsageDelta,
 )
-from providers.models.vendors.families import Manners, wire_params
+from providers.models.vendors.families import ParameterRules, wire_params
 from providers.models.wires.alternating_messages import (
-    Called,
     Part,
     Picture,
     Result,
     Text,
+    ToolCallPart,
     dialogue_of,
     parameters_of,
     tools_called,
 )
-from providers.models.wires.aws import Aws, frames_of
-from providers.models.wires.json_post import encoded, posted, whole_of
-from providers.models.wires.openai_responses import closed_with_its_task, ending, field_of, message_in
-from providers.models.wires.openai_sdk import Hears, Limits
+from providers.models.wires.aws import AwsSigner, frames_of
+from providers.models.wires.json_post import encoded, post_json, whole_of
+from providers.models.wires.openai_responses import closed_with_its_task, field_of, finish_reason_error, message_in
+from providers.models.wires.openai_sdk import HeaderObserver, Limits
 
 if TYPE_CHECKING:
     import httpx2
@@ -65,12 +65,14 @@ log = structlog.get_logger()
 class BedrockWire:
     """Requests to one model of one account."""
 
-    def __init__(self, spec: ModelSpec, manners: Manners, limits: Limits, *, hears: Hears | None = None) -> None:
+    def __init__(
+        self, spec: ModelSpec, manners: ParameterRules, limits: Limits, *, hears: HeaderObserver | None = None
+    ) -> None:
         self._spec = spec
         self._manners = manners
         self._limits = limits
         self._hears = hears
-        self._aws = Aws(spec, limits)
+        self._aws = AwsSigner(spec, limits)
 
     async def send(self, request: ChatRequest, *, streamed: bool) -> AsyncGenerator[Delta, None]:
         spec = self._spec
@@ -78,7 +80,7 @@ class BedrockWire:
         how = "converse-stream" if streamed else "converse"
         url = f"{(spec.base_url or '').rstrip('/')}/model/{quote(spec.name, safe='')}/{how}"
         headers = await self._aws.signed(url, sent, service="bedrock")
-        async with posted(spec, url, headers, sent, self._limits, hears=self._hears) as response:
+        async with post_json(spec, url, headers, sent, self._limits, hears=self._hears) as response:
             if streamed:
                 async with aclosing(deltas_of_stream(Frames(response))) as deltas:
                     async for delta in deltas:
@@ -110,7 +112,7 @@ class Frames:
         await self._response.aclose()
 
 
-def body_of(request: ChatRequest, spec: ModelSpec, manners: Manners) -> dict[str, Any]:
+def body_of(request: ChatRequest, spec: ModelSpec, manners: ParameterRules) -> dict[str, Any]:
     """A request in Bedrock's words."""
     dialogue = dialogue_of(request)
     params = wire_params(spec.name.rpartition(".")[2], request.params, manners, spec.extra)
@@ -162,7 +164,7 @@ async def deltas_of_stream(stream: Frames) -> AsyncGenerator[Delta, None]:
                 case _:
                     pass
     if finish is None:
-        raise CallFailed(Code.SERVER_ERROR, "The provider ended the reply before it was whole.")
+        raise ProviderError(Code.SERVER_ERROR, "The provider ended the reply before it was whole.")
     for delta in _end([blocks[index] for index in sorted(blocks)], finish):
         yield delta
     if usage is not None:
@@ -173,7 +175,7 @@ def deltas_of_answer(answer: Any) -> list[Delta]:
     """What a whole answer says. Raises CallFailed."""
     content = field_of(field_of(field_of(answer, "output"), "message"), "content")
     if not isinstance(content, list):
-        raise CallFailed(Code.MODEL_ERROR, "The provider's reply holds no answer; is its base URL right?")
+        raise ProviderError(Code.MODEL_ERROR, "The provider's reply holds no answer; is its base URL right?")
     blocks: list[dict[str, Any]] = []
     spoken: list[Delta] = []
     for piece in content:
@@ -199,7 +201,7 @@ def _blocks(parts: Sequence[Part]) -> list[dict[str, Any]]:
                 blocks.append({"text": text})
             case Picture():
                 blocks.append({"image": _image(part)})
-            case Called():
+            case ToolCallPart():
                 kept = part.extra.get(MARK)
                 thoughts += kept if isinstance(kept, list) else []
                 blocks.append({"toolUse": {"toolUseId": part.id, "name": part.name, "input": dict(part.arguments)}})
@@ -212,7 +214,7 @@ def _blocks(parts: Sequence[Part]) -> list[dict[str, Any]]:
 
 def _image(picture: Picture) -> dict[str, Any]:
     if picture.url:
-        raise CallFailed(Code.INVALID_REQUEST, "Bedrock takes images, but no addresses of images.")
+        raise ProviderError(Code.INVALID_REQUEST, "Bedrock takes images, but no addresses of images.")
     kind = picture.mime_type.rpartition("/")[2]
     return {"format": {"jpg": "jpeg"}.get(kind, kind), "source": {"bytes": picture.data}}
 
@@ -296,7 +298,7 @@ def _end(blocks: Sequence[dict[str, Any]], finish: str) -> list[Delta]:
         )
         for number, call in enumerate(used)
     )
-    return ending(answer, calls, _FINISHES.get(finish, "stop"), has_reasoned=bool(thoughts))
+    return finish_reason_error(answer, calls, _FINISHES.get(finish, "stop"), has_reasoned=bool(thoughts))
 
 
 def _as_signed(reasoning: Mapping[str, str]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Any
 
-from providers.errors import CallFailed, Code
+from providers.errors import Code, ProviderError
 
 if TYPE_CHECKING:
     import httpx2
@@ -20,7 +20,7 @@ _END = b"[DONE]"
 _REST_SECONDS = 0.1  # for the end of the reply behind its last event; without it the connection is not used again
 
 
-class Events:
+class SseParser:
     """The data of server-sent events, fed with bytes cut anywhere. An event that is not ended is none."""
 
     def __init__(self) -> None:
@@ -65,7 +65,7 @@ class Chunks:
         self._response = response
 
     async def __aiter__(self) -> AsyncGenerator[Any, None]:
-        events = Events()
+        events = SseParser()
         async with aclosing(self._response.aiter_bytes()) as pieces:
             async for piece in pieces:
                 for data in events.feed(piece):
@@ -84,7 +84,7 @@ def json_of(text: bytes) -> Any:
     try:
         return json.loads(text.removeprefix(BOM_UTF8).decode())
     except (ValueError, RecursionError) as problem:
-        raise CallFailed(Code.SERVER_ERROR, "The provider sent a reply that is no JSON.") from problem
+        raise ProviderError(Code.SERVER_ERROR, "The provider sent a reply that is no JSON.") from problem
 
 
 async def _rest(pieces: AsyncGenerator[bytes, None]) -> None:

@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 import structlog
 
-from providers.errors import CallFailed, Code, failure
+from providers.errors import Code, ProviderError, failure
 from providers.models.limits.idempotency_keys import HEADER
 from providers.models.types.chat import (
     ChatRequest,
@@ -25,12 +25,20 @@ from providers.models.types.chat import (
     Usage,
     UsageDelta,
 )
-from providers.models.vendors.families import Manners, wire_params
-from providers.models.wires.alternating_messages import Called, Part, Picture, Result, Text, dialogue_of, parameters_of
+from providers.models.vendors.families import ParameterRules, wire_params
+from providers.models.wires.alternating_messages import (
+    Part,
+    Picture,
+    Result,
+    Text,
+    ToolCallPart,
+    dialogue_of,
+    parameters_of,
+)
 from providers.models.wires.event_stream import Chunks
-from providers.models.wires.json_post import encoded, posted, whole_of
-from providers.models.wires.openai_responses import closed_with_its_task, ending, field_of, message_in
-from providers.models.wires.openai_sdk import Hears, Limits
+from providers.models.wires.json_post import encoded, post_json, whole_of
+from providers.models.wires.openai_responses import closed_with_its_task, field_of, finish_reason_error, message_in
+from providers.models.wires.openai_sdk import HeaderObserver, Limits
 
 _SAMPLING = {
     "temperature": "temperature",
@@ -66,7 +74,9 @@ log = structlog.get_logger()
 class GeminiWire:
     """Requests to one model of one account."""
 
-    def __init__(self, spec: ModelSpec, manners: Manners, limits: Limits, *, hears: Hears | None = None) -> None:
+    def __init__(
+        self, spec: ModelSpec, manners: ParameterRules, limits: Limits, *, hears: HeaderObserver | None = None
+    ) -> None:
         self._spec = spec
         self._manners = manners
         self._limits = limits
@@ -81,7 +91,7 @@ class GeminiWire:
         headers = ({"x-goog-api-key": spec.api_key} if spec.api_key else {}) | (
             {HEADER: request.key} if request.key else {}
         )
-        async with posted(spec, url, headers, sent, self._limits, hears=self._hears) as response:
+        async with post_json(spec, url, headers, sent, self._limits, hears=self._hears) as response:
             if streamed:
                 async with aclosing(deltas_of_stream(Chunks(response))) as deltas:
                     async for delta in deltas:
@@ -92,7 +102,7 @@ class GeminiWire:
                     yield delta
 
 
-def body_of(request: ChatRequest, spec: ModelSpec, manners: Manners) -> dict[str, Any]:
+def body_of(request: ChatRequest, spec: ModelSpec, manners: ParameterRules) -> dict[str, Any]:
     """A request in Gemini's words."""
     dialogue = dialogue_of(request)
     params = wire_params(spec.name, request.params, manners, spec.extra)
@@ -141,10 +151,10 @@ class _Answer:
             told = message_in(error) or "The provider sent an error in place of its answer."
             raise failure(told, names=[field_of(error, "code"), field_of(error, "status")])
         if not isinstance(chunk, dict):
-            raise CallFailed(Code.MODEL_ERROR, "The provider's reply holds no answer; is its base URL right?")
+            raise ProviderError(Code.MODEL_ERROR, "The provider's reply holds no answer; is its base URL right?")
         self._usage = _usage(chunk.get("usageMetadata")) or self._usage
         if reason := field_of(chunk.get("promptFeedback"), "blockReason"):
-            raise CallFailed(Code.CONTENT_FILTERED, f"The provider refuses the question: {reason}.")
+            raise ProviderError(Code.CONTENT_FILTERED, f"The provider refuses the question: {reason}.")
         candidate = next(iter(chunk.get("candidates") or ()), None)
         self._finish = field_of(candidate, "finishReason") or self._finish
         parts = field_of(field_of(candidate, "content"), "parts")
@@ -156,11 +166,11 @@ class _Answer:
         if is_whole and (answer or self._calls):
             finish = finish or "STOP"
         if finish is None:
-            raise CallFailed(Code.SERVER_ERROR, "The provider ended the reply before it was whole.")
+            raise ProviderError(Code.SERVER_ERROR, "The provider ended the reply before it was whole.")
         if finish in _BROKEN and not self._calls:
-            raise CallFailed(Code.SERVER_ERROR, f"The model's call of a function cannot be read: {finish}.")
+            raise ProviderError(Code.SERVER_ERROR, f"The model's call of a function cannot be read: {finish}.")
         meant = "content_filter" if finish in _WITHHELD else {"MAX_TOKENS": "length"}.get(finish, "stop")
-        said = ending(answer, tuple(self._calls), meant, has_reasoned=self._has_thought)
+        said = finish_reason_error(answer, tuple(self._calls), meant, has_reasoned=self._has_thought)
         return said if self._usage is None else [*said, UsageDelta(self._usage)]
 
     def _said(self, part: Any) -> Delta | None:
@@ -196,7 +206,7 @@ def _part(part: Part) -> dict[str, Any]:
             return {"fileData": {"fileUri": part.url}}
         case Picture():
             return {"inlineData": {"mimeType": part.mime_type, "data": part.data}}
-        case Called():
+        case ToolCallPart():
             signature = field_of(part.extra.get("google"), "thought_signature")
             signed = {"thoughtSignature": signature} if signature else {}
             return {"functionCall": {"name": part.name, "args": dict(part.arguments)}, **signed}

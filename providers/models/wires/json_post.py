@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from canvas.errors import AddressRefused
-from providers.errors import CallFailed, Code, failure, retry_after
-from providers.models.transport.clients import lend_http
+from providers.errors import Code, ProviderError, failure, retry_after
+from providers.models.transport.clients import borrow_http_client
 from providers.models.types.chat import ModelSpec
 from providers.models.wires.event_stream import json_of
 from providers.models.wires.openai_responses import field_of, message_in
-from providers.models.wires.openai_sdk import Hears, Limits, host_of
+from providers.models.wires.openai_sdk import HeaderObserver, Limits, host_of
 
 if TYPE_CHECKING:
     import httpx2
@@ -30,14 +30,14 @@ _RETRY_INFO = "google.rpc.RetryInfo"
 
 
 @asynccontextmanager
-async def posted(
+async def post_json(
     spec: ModelSpec,
     url: str,
     headers: Mapping[str, str],
     body: bytes,
     limits: Limits,
     *,
-    hears: Hears | None = None,
+    hears: HeaderObserver | None = None,
 ) -> AsyncGenerator["httpx2.Response"]:
     """The answer to a request, unless it is a failure. Raises CallFailed, also for what breaks while it is read.
 
@@ -48,25 +48,25 @@ async def posted(
     seconds = limits.request_timeout.total_seconds()
     timeout = httpx2.Timeout(seconds, connect=min(seconds, limits.connect_timeout.total_seconds()))
     named = {"content-type": "application/json", **headers}
-    async with lend_http(spec, limits.hosts) as client:
+    async with borrow_http_client(spec, limits.hosts) as client:
         try:
             request = client.build_request("POST", url, content=body, headers=named, timeout=timeout)
             response = await client.send(request, stream=True)
             try:
                 if not response.is_success:
-                    raise refusal(response.status_code, response.headers, await _beginning(response))
+                    raise error_from_response(response.status_code, response.headers, await _beginning(response))
                 if hears is not None:
                     hears(response.headers)
                 yield response
             finally:
                 await response.aclose()
         except AddressRefused as refused:
-            raise CallFailed(Code.MODEL_ERROR, f"{host_of(url)}: {refused.message}") from refused
+            raise ProviderError(Code.MODEL_ERROR, f"{host_of(url)}: {refused.message}") from refused
         except httpx2.TimeoutException as problem:
-            raise CallFailed(Code.TIMEOUT, f"{host_of(url)} did not answer in time.") from problem
+            raise ProviderError(Code.TIMEOUT, f"{host_of(url)} did not answer in time.") from problem
         except (httpx2.RequestError, httpx2.InvalidURL, ssl.SSLError) as problem:
             detail = f"{host_of(url)}: {str(problem) or type(problem).__name__}"
-            raise CallFailed(Code.CONNECTION_ERROR, detail) from problem
+            raise ProviderError(Code.CONNECTION_ERROR, detail) from problem
 
 
 def encoded(body: Mapping[str, Any]) -> bytes:
@@ -86,10 +86,10 @@ async def whole_of(response: "httpx2.Response") -> Any:
     return json_of(content) if kind.endswith("json") else None
 
 
-def refusal(status: int, headers: Mapping[str, str], content: bytes) -> CallFailed:
+def error_from_response(status: int, headers: Mapping[str, str], content: bytes) -> ProviderError:
     """What an answer that is no 2xx means."""
     told: Any = None
-    with suppress(CallFailed):
+    with suppress(ProviderError):
         told = json_of(content)
     told = told[0] if isinstance(told, list) and told else told  # Gemini's, where an answer would have been a list
     error = field_of(told, "error")

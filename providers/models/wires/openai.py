@@ -14,12 +14,12 @@ from typing import Any
 import structlog
 
 from providers.models.limits.idempotency_keys import HEADER
-from providers.models.transport.clients import lend_client, warm_up
+from providers.models.transport.clients import borrow_client, warm_up
 from providers.models.types.chat import ChatRequest, Delta, ModelSpec
-from providers.models.vendors.families import Manners, wire_params
+from providers.models.vendors.families import ParameterRules, wire_params
 from providers.models.wires.event_stream import Chunks
 from providers.models.wires.openai_responses import deltas_of_answer, deltas_of_stream
-from providers.models.wires.openai_sdk import Hears, Limits, answer_of, failure_of, request_errors, timeout_of
+from providers.models.wires.openai_sdk import HeaderObserver, Limits, answer_of, failure_of, request_errors, timeout_of
 
 __all__ = ["Limits", "OpenAIWire", "with_images"]
 
@@ -34,11 +34,11 @@ class OpenAIWire:
     def __init__(
         self,
         spec: ModelSpec,
-        manners: Manners,
+        manners: ParameterRules,
         limits: Limits,
         *,
         is_azure: bool = False,
-        hears: Hears | None = None,  # what is said beside an answer
+        hears: HeaderObserver | None = None,  # what is said beside an answer
     ) -> None:
         self._spec = spec
         self._hears = hears
@@ -50,7 +50,7 @@ class OpenAIWire:
     async def send(self, request: ChatRequest, *, streamed: bool) -> AsyncGenerator[Delta, None]:
         import httpx2
 
-        async with lend_client(self._spec, self._limits.hosts, is_azure=self._is_azure) as client:
+        async with borrow_client(self._spec, self._limits.hosts, is_azure=self._is_azure) as client:
             try:
                 reply = await client.post(
                     _PATH,
@@ -75,7 +75,7 @@ class OpenAIWire:
         """Load and open what the first request of a process takes a second for, before it has its turn."""
         if not self._is_prepared:
             await asyncio.to_thread(warm_up)
-            async with lend_client(self._spec, self._limits.hosts, is_azure=self._is_azure):
+            async with borrow_client(self._spec, self._limits.hosts, is_azure=self._is_azure):
                 self._is_prepared = True
 
     def _body(self, request: ChatRequest, *, streamed: bool) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from providers.errors import CallFailed, Code, failure
+from providers.errors import Code, ProviderError, failure
 from providers.models.types.chat import CallsDelta, Delta, ReasoningDelta, TextDelta, ToolCall, Usage, UsageDelta
 
 _CUT_SHORT = "...\nThe answer is truncated by your chosen LLM due to its limitation on context length."
@@ -40,7 +40,7 @@ async def deltas_of_stream(stream: Any) -> AsyncGenerator[Delta, None]:
                 yield delta
             if called := field_of(message, "tool_calls"):
                 calls.add(called)
-    for delta in ending("".join(text.answer), calls.all(), finish, has_reasoned=text.has_reasoned):
+    for delta in finish_reason_error("".join(text.answer), calls.all(), finish, has_reasoned=text.has_reasoned):
         yield delta
     if usage is not None:
         yield UsageDelta(usage)
@@ -53,22 +53,24 @@ def deltas_of_answer(answer: Any) -> list[Delta]:
     message = field_of(choice, "message")
     if message is None:
         detail = message_in(field_of(answer, "error")) or "The provider's reply holds no answer; is its base URL right?"
-        raise failure(detail) if field_of(answer, "error") else CallFailed(Code.MODEL_ERROR, detail)
+        raise failure(detail) if field_of(answer, "error") else ProviderError(Code.MODEL_ERROR, detail)
     deltas = [*text.of(message)]
     calls.add(field_of(message, "tool_calls"))
     finish = field_of(choice, "finish_reason")
-    deltas += ending("".join(text.answer), calls.all(), finish, has_reasoned=text.has_reasoned)
+    deltas += finish_reason_error("".join(text.answer), calls.all(), finish, has_reasoned=text.has_reasoned)
     usage = _usage(field_of(answer, "usage"))
     return deltas if usage is None else [*deltas, UsageDelta(usage)]
 
 
-def ending(answer: str, called: tuple[ToolCall, ...], finish: str | None, *, has_reasoned: bool) -> list[Delta]:
+def finish_reason_error(
+    answer: str, called: tuple[ToolCall, ...], finish: str | None, *, has_reasoned: bool
+) -> list[Delta]:
     """What follows the last piece: a notice if the answer was cut short, the calls. Nothing at all is a failure."""
     if not answer and not called:
         if finish == "content_filter":
-            raise CallFailed(Code.CONTENT_FILTERED, "The provider's content filter withheld the answer.")
+            raise ProviderError(Code.CONTENT_FILTERED, "The provider's content filter withheld the answer.")
         if finish is None and not has_reasoned:
-            raise CallFailed(Code.SERVER_ERROR, "The provider ended the reply before it began.")
+            raise ProviderError(Code.SERVER_ERROR, "The provider ended the reply before it began.")
     deltas: list[Delta] = []
     if finish == "length":
         deltas.append(TextDelta(_CUT_SHORT_CHINESE if _is_chinese(answer) else _CUT_SHORT))

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import urlsplit
 
 from canvas.errors import AddressRefused
-from providers.errors import CallFailed, Code, failure, retry_after
-from providers.models.transport.clients import lend_client
-from providers.models.transport.connect import ModelHosts
+from providers.errors import Code, ProviderError, failure, retry_after
+from providers.models.transport.clients import borrow_client
+from providers.models.transport.connect import ModelAddressPolicy
 from providers.models.types.chat import ModelSpec
 from providers.models.wires.event_stream import json_of
 from providers.models.wires.openai_responses import field_of, message_in
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from openai import APIError, Timeout
 
 
-Hears: TypeAlias = Callable[[Mapping[str, str]], None]
+HeaderObserver: TypeAlias = Callable[[Mapping[str, str]], None]
 """Who is told the headers of an answer, in which vendors say what is left of a limit."""
 
 
@@ -35,7 +35,7 @@ class Limits:
 
     request_timeout: timedelta = timedelta(seconds=600)
     connect_timeout: timedelta = timedelta(seconds=10)
-    hosts: ModelHosts = field(default_factory=ModelHosts)
+    hosts: ModelAddressPolicy = field(default_factory=ModelAddressPolicy)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ async def ask(
     *,
     is_azure: bool = False,
     upload: Upload | None = None,
-    hears: Hears | None = None,
+    hears: HeaderObserver | None = None,
 ) -> "httpx2.Response":
     """Send one request, once; its whole answer. `path` may be a URL of its own. Raises CallFailed."""
     import httpx2
@@ -66,7 +66,7 @@ async def ask(
     if upload is not None:
         files = [(upload.field, (upload.name, upload.data, upload.mime_type))]
         options["headers"] = {"Content-Type": "multipart/form-data"}  # the SDK adds where one part ends
-    async with lend_client(spec, limits.hosts, is_azure=is_azure) as client:
+    async with borrow_client(spec, limits.hosts, is_azure=is_azure) as client:
         try:
             reply = await client.post(path, cast_to=httpx2.Response, body=body, files=files, options=options)
         except request_errors() as problem:
@@ -97,22 +97,22 @@ def request_errors() -> tuple[type[Exception], ...]:
     return (_api_error(), httpx2.RequestError, ssl.SSLError, AddressRefused)
 
 
-def failure_of(problem: Exception, base_url: str | None) -> CallFailed:
+def failure_of(problem: Exception, base_url: str | None) -> ProviderError:
     """What an error of the SDK, or of the stream it opened, means. Type and status speak first, words last."""
     import httpx2
     from openai import APIConnectionError, APIError, APIStatusError, APITimeoutError
 
     match problem:
         case APITimeoutError() | httpx2.TimeoutException():
-            return CallFailed(Code.TIMEOUT, f"{host_of(base_url)} did not answer in time.")
+            return ProviderError(Code.TIMEOUT, f"{host_of(base_url)} did not answer in time.")
         case AddressRefused():
-            return CallFailed(Code.MODEL_ERROR, f"{host_of(base_url)}: {problem.message}")
+            return ProviderError(Code.MODEL_ERROR, f"{host_of(base_url)}: {problem.message}")
         case APIConnectionError() | httpx2.RequestError() | ssl.SSLError():
             cause = problem.__cause__ or problem
-            return CallFailed(Code.CONNECTION_ERROR, f"{host_of(base_url)}: {str(cause) or type(cause).__name__}")
+            return ProviderError(Code.CONNECTION_ERROR, f"{host_of(base_url)}: {str(cause) or type(cause).__name__}")
         case APIStatusError() if problem.response.is_redirect:
             told = f"{host_of(base_url)} redirects, and redirects are not followed. Set the base URL that it means."
-            return CallFailed(Code.MODEL_ERROR, told)
+            return ProviderError(Code.MODEL_ERROR, told)
         case APIStatusError():
             return failure(
                 message_in(problem.body) or problem.message,

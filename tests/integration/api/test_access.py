@@ -14,7 +14,7 @@ from store.knowledge import bases, documents, memories, memory_messages
 from store.knowledge.memory_messages import ANYBODY, NewMessage
 from store.mcp import servers
 from store.mcp.servers import ServerFields
-from store.primitives.encryption import SealingKey
+from store.primitives.encryption import EncryptionKey
 from store.tenants import tenants, uploads
 from tests.integration.api.conftest import NO_TLS, SECRET, Server
 from tests.integration.api.talking import ECHO, Client
@@ -102,14 +102,14 @@ def test_ids_of_others_are_answered_like_ids_of_nobody(
     (version,) = owner.http.get(f"/api/v1/agents/{agent}/versions").json()["data"]
     with lonely_server.database.transaction() as tx:
         fields = ServerFields("theirs", "http://127.0.0.1:1/mcp", "sse")
-        server = servers.add(tx, owner.tenant_id, fields, SealingKey.of(SECRET))
-        file = uploads.note(tx, owner.tenant_id, uploads.store(LocalBlobs(tmp_path), "a.txt", "text/plain", b"a"))
+        server = servers.add(tx, owner.tenant_id, fields, EncryptionKey.of(SECRET))
+        file = uploads.register(tx, owner.tenant_id, uploads.store(LocalBlobs(tmp_path), "a.txt", "text/plain", b"a"))
         base = bases.create(tx, owner.tenant_id, "x", embedding_model="echo", parser={})
         document, _ = documents.add(tx, owner.tenant_id, base, "a.txt", "text/plain", 1, b"a" * 32)
         memory = memories.create(
             tx, owner.tenant_id, "x", types=1, embedding_model="", chat_model="", most_bytes=10_000
         )
-        memory_messages.say(tx, memory, NewMessage(1, "x", b""), ANYBODY)
+        memory_messages.add_said(tx, memory, NewMessage(1, "x", b""), ANYBODY)
     theirs = {
         "agent_id": agent,
         "component_id": "begin",

@@ -12,8 +12,8 @@ from api.runs.event_reader import Readings
 from api.runs.event_stream import Streams, Until, Wired
 from canvas.events.run_events import Event
 from canvas.events.stream_sequencer import AUDIO_END, AUDIO_START, Position
-from scheduler.coordinator.version_cache import Versions
-from scheduler.messaging.subscriptions import Listening
+from scheduler.coordinator.version_cache import VersionCache
+from scheduler.messaging.subscriptions import EventSubscriptions
 from store.db.database import Database
 from store.files.blobs import LocalBlobs
 from store.primitives.ids import new_id
@@ -63,8 +63,8 @@ def answer(lonely: Client, lonely_server: Server, tmp_path: Path) -> Iterator[An
     figures, database, blobs = lonely_server.figures, lonely_server.database, LocalBlobs(tmp_path)
     run_id, turn = UUID(lonely.start(lonely.agent(ECHO))["run_id"]), new_id()
     with database.transaction() as tx:
-        audio = uploads.note(tx, lonely.tenant_id, uploads.store(blobs, "speech-2.mp3", "audio/mpeg", b"\x01\x02"))
-        text = uploads.note(tx, lonely.tenant_id, uploads.store(blobs, "secret.txt", "text/plain", b"no audio"))
+        audio = uploads.register(tx, lonely.tenant_id, uploads.store(blobs, "speech-2.mp3", "audio/mpeg", b"\x01\x02"))
+        text = uploads.register(tx, lonely.tenant_id, uploads.store(blobs, "secret.txt", "text/plain", b"no audio"))
         said = "One. Two." + "".join(f"{AUDIO_START}{name.hex}{AUDIO_END}" for name in (new_id(), text.id, audio.id))
         of = {"run_id": run_id, "turn": turn}
         told = [Event("node_started", {}, turn, NODE), Event("message_end", {}, turn, NODE)]
@@ -73,7 +73,9 @@ def answer(lonely: Client, lonely_server: Server, tmp_path: Path) -> Iterator[An
         tx.run(message_streams.PUT_TEXT, node_id=NODE, said=said, **of)
         tx.run(message_streams.CLOSE, number=4, **of)
     own = Database(figures.database_url, pool_size=2)
-    yield Answer(lonely, run_id, said, Streams(Readings(own, Versions()), Listening(figures.redis_url), blobs=blobs))
+    yield Answer(
+        lonely, run_id, said, Streams(Readings(own, VersionCache()), EventSubscriptions(figures.redis_url), blobs=blobs)
+    )
     own.close()
 
 

@@ -10,7 +10,7 @@ from sqlalchemy import text
 from components import registry
 from store.agents import canvases
 from store.agents.canvas_secrets import PREFIX, CanvasSecrets, is_mask
-from store.primitives.encryption import SealingKey
+from store.primitives.encryption import EncryptionKey
 from tests.integration.api.conftest import Server
 from tests.integration.api.talking import Client, canvas, message
 
@@ -65,7 +65,7 @@ def stored_key(server: Server, client: Client, agent: str, node: str = "TavilySe
 
 def opened(server: Server, client: Client, agent: str, document: Any) -> dict[str, Any]:
     assert server.figures.secret is not None
-    key = SealingKey.of(server.figures.secret)
+    key = EncryptionKey.of(server.figures.secret)
     return CanvasSecrets.of(key, client.tenant_id, UUID(agent), registry.secret_fields).opened(document)
 
 

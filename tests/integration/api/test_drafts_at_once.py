@@ -60,7 +60,7 @@ def test_save_during_a_reset_waits_and_is_the_draft(
     lonely: Client, lonely_server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     agent = lonely.agent(USED)
-    fresh = defaults.fresh
+    fresh = defaults.reset_by_type
 
     with ThreadPoolExecutor(1) as threads:
         saves: list[Any] = []
@@ -70,7 +70,7 @@ def test_save_during_a_reset_waits_and_is_the_draft(
             eventually(lambda: waiters(lonely_server.database) or saves[0].done(), bool, SECONDS)
             return fresh(document)
 
-        monkeypatch.setattr(defaults, "fresh", after_a_save_came)
+        monkeypatch.setattr(defaults, "reset_by_type", after_a_save_came)
         emptied = lonely.http.post(f"/api/v1/agents/{agent}/reset").json()["data"]
         saved = saves[0].result(SECONDS).json()
 

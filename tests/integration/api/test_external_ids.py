@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 
 from scheduler.coordinator.coordinator import Coordinator
-from scheduler.coordinator.version_cache import Versions
+from scheduler.coordinator.version_cache import VersionCache
 from scheduler.lifecycle import start_messages
 from scheduler.lifecycle.lifecycle import Lifecycle
 from scheduler.lifecycle.start_messages import read
@@ -24,7 +24,7 @@ MOST = 1024 * 1024
 def send(server: Server, *args: Any, **options: Any) -> None:
     """Carry out a message of another service as a scheduler does."""
     bus = Bus(server.figures.redis_url)
-    coordinator = Coordinator(server.database, Dispatch(make_app(server.figures.broker_url), bus), Versions())
+    coordinator = Coordinator(server.database, Dispatch(make_app(server.figures.broker_url), bus), VersionCache())
     start_messages.carry_out(Lifecycle(coordinator), read(args, options), MOST)
     bus.close()
 

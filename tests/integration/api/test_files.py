@@ -213,7 +213,7 @@ def test_files_of_others_and_files_that_are_gone_are_not_there(
     theirs = stored(other, other.agent(ECHO))
     other.http.close()
     with storing.database.transaction() as tx:
-        gone = uploads.note(
+        gone = uploads.register(
             tx, client.tenant_id, uploads.store(LocalBlobs(tmp_path), "gone.txt", "text/plain", b"elsewhere")
         ).id.hex
 

@@ -11,7 +11,7 @@ import pytest
 from canvas.errors import ToolError
 from providers.http.address_policy import Guard
 from providers.http.client import Outgoing
-from providers.interfaces import Search
+from providers.interfaces import RetrievalQuery
 from providers.ragflow import RagflowServer
 from tests.integration.api.conftest import Server, serving
 from tests.integration.api.talking import Client
@@ -221,7 +221,9 @@ def test_another_easel_can_search_here_as_it_searches_ragflow(
         http = Outgoing(Guard())
         server = RagflowServer(http, storing.url, client.token)
         try:
-            return await server.search(Search("refunds take", dataset_ids=entries, options={**OPTIONS, **options}))
+            return await server.search(
+                RetrievalQuery("refunds take", dataset_ids=entries, options={**OPTIONS, **options})
+            )
         finally:
             await http.aclose()
 

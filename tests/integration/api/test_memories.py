@@ -9,7 +9,7 @@ import pytest
 
 from providers.http.address_policy import Guard
 from providers.http.client import Outgoing
-from providers.interfaces import Search
+from providers.interfaces import RetrievalQuery
 from providers.ragflow import RagflowServer
 from tests.integration.api.conftest import Server
 from tests.integration.api.talking import Client
@@ -177,7 +177,7 @@ def test_our_own_client_of_ragflow_saves_and_searches_here(lonely: Client, lonel
         try:
             for _ in range(2):  # as an attempt that comes after a worker that died
                 await server.save([memory], {**record, "agent_response": "Noted."}, key)
-            return await server.search(Search("green tea", memory_ids=[memory], options=options))
+            return await server.search(RetrievalQuery("green tea", memory_ids=[memory], options=options))
         finally:
             await http.aclose()
 

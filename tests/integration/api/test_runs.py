@@ -8,7 +8,7 @@ from uuid import UUID
 import httpx2
 import pytest
 
-from store.primitives.encryption import SealingKey
+from store.primitives.encryption import EncryptionKey
 from store.runs import run_queries, run_rows
 from store.tenants import sealed_headers
 from tests.integration.api.conftest import SECRET, Server
@@ -396,7 +396,7 @@ def headers_of(server: Server, client: Client, run_id: str) -> dict[str, str]:
     with server.database.transaction() as tx:
         row = run_rows.read(tx, client.tenant_id, UUID(run_id))
     assert row is not None
-    return sealed_headers.unsealed(SealingKey.of(SECRET), client.tenant_id, row["request"])
+    return sealed_headers.unsealed(EncryptionKey.of(SECRET), client.tenant_id, row["request"])
 
 
 # -- honest replies --------------------------------------------------------------------------------------------------

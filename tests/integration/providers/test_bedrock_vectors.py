@@ -13,7 +13,7 @@ import pytest
 from canvas.errors import ModelError
 from providers.models.billing.metering import Meter
 from providers.models.chat.catalogue import resolve
-from providers.models.chat.retrying_model import Pace
+from providers.models.chat.retrying_model import RetryPolicy
 from providers.models.embeddings.factory import EMBEDDING, Embedded, open_embedder
 from providers.models.transport.clients import close_connections
 from providers.models.vendors.accounts import Account, AccountModel
@@ -51,7 +51,7 @@ def embed(
             models = {model: AccountModel(kinds=frozenset({EMBEDDING}))}
             given = Account("Bedrock", base_url=server.url, api_key=KEYS, models=models, extra=extra)
             spec = resolve(f"{model}@Bedrock", [given], kind=EMBEDDING)
-            pace = Pace(lambda seconds: asyncio.sleep(0), lambda: 1.0, retries=1)
+            pace = RetryPolicy(lambda seconds: asyncio.sleep(0), lambda: 1.0, retries=1)
             try:
                 return await open_embedder(spec, Limits(), pace, Meter(spec, EMBEDDING, gate=gate)).embed(texts), server
             finally:

@@ -9,7 +9,7 @@ import pytest
 
 from canvas.errors import ModelError
 from providers.models.chat.catalogue import resolve
-from providers.models.chat.retrying_model import Pace
+from providers.models.chat.retrying_model import RetryPolicy
 from providers.models.embeddings.factory import (
     EMBEDDING,
     RERANK,
@@ -58,7 +58,7 @@ def with_embedder(
         async with vendor_server(*plays) as server:
             given = account(server, EMBEDDING, **of_account)
             spec = resolve(f"m@{given.factory}", [given], kind=EMBEDDING)
-            pace = Pace(waits if waits is not None else Waits(), lambda: 1.0, retries=1)
+            pace = RetryPolicy(waits if waits is not None else Waits(), lambda: 1.0, retries=1)
             try:
                 return await use(open_embedder(spec, Limits(), pace)), server
             finally:
@@ -76,7 +76,9 @@ def rank(plays: list[Play], *texts: str, **named: Any) -> tuple[Any, VendorServe
         async with vendor_server(*plays) as server:
             given = account(server, RERANK, **named)
             reranker: Reranker = open_reranker(
-                resolve(f"m@{given.factory}", [given], kind=RERANK), Limits(), Pace(Waits(), lambda: 1.0, retries=1)
+                resolve(f"m@{given.factory}", [given], kind=RERANK),
+                Limits(),
+                RetryPolicy(Waits(), lambda: 1.0, retries=1),
             )
             try:
                 return await reranker.rank("question", texts), server

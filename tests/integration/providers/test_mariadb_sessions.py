@@ -19,7 +19,7 @@ import pytest
 from canvas.errors import ToolError
 from providers.databases.databases import Servers
 from providers.http.address_policy import Guard
-from providers.interfaces import Bound, Rows
+from providers.interfaces import BoundStatement, Rows
 
 PATIENCE = 60.0
 PASSWORD = "reader-p4ss"
@@ -92,7 +92,7 @@ def params(socket_path: Path) -> Mapping[str, Any]:
     }  # fmt: skip
 
 
-async def ask(params: Mapping[str, Any], *statements: str | Bound, most_rows: int = 10) -> list[Rows | str]:
+async def ask(params: Mapping[str, Any], *statements: str | BoundStatement, most_rows: int = 10) -> list[Rows | str]:
     told: list[Rows | str] = []
     async with Servers(Guard(allow_any=True)).connect(params) as session:
         for statement in statements:
@@ -115,7 +115,7 @@ def test_values_come_as_python_has_them(params: Mapping[str, Any]):
 def test_what_is_bound_is_a_value_to_the_server(params: Mapping[str, Any]):
     strange = ("' OR 1=1 -- ", "\\' OR 1=1 -- ", "\\", "%s", "%", '"', "a\nb", "\u02bc OR 1=1")
 
-    told = asyncio.run(ask(params, *(Bound(("SELECT ", " AS x, '100%' AS y"), (text,)) for text in strange)))
+    told = asyncio.run(ask(params, *(BoundStatement(("SELECT ", " AS x, '100%' AS y"), (text,)) for text in strange)))
 
     assert told == [Rows(["x", "y"], [(text, "100%")]) for text in strange]
 

@@ -13,7 +13,7 @@ import pytest
 from canvas.errors import ToolError
 from providers.databases.databases import Servers
 from providers.http.address_policy import Guard
-from providers.interfaces import Bound, Rows
+from providers.interfaces import BoundStatement, Rows
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,7 @@ def params(module_database_url: str) -> Mapping[str, Any]:
     }
 
 
-async def ask(params: Mapping[str, Any], *statements: str | Bound, most_rows: int = 10) -> list[Rows | str]:
+async def ask(params: Mapping[str, Any], *statements: str | BoundStatement, most_rows: int = 10) -> list[Rows | str]:
     """What each statement gives in one session: its rows, or the text of its error."""
     told: list[Rows | str] = []
     async with Servers(Guard(allow_any=True)).connect(params) as session:
@@ -126,7 +126,7 @@ STRANGE = (
 
 
 def test_what_is_bound_is_a_value_to_the_server(params: Mapping[str, Any]):
-    statements = [Bound(("SELECT ", "::text AS x, '100%' AS y"), (text,)) for text in STRANGE]
+    statements = [BoundStatement(("SELECT ", "::text AS x, '100%' AS y"), (text,)) for text in STRANGE]
 
     told = asyncio.run(ask(params, *statements))
 
@@ -136,15 +136,20 @@ def test_what_is_bound_is_a_value_to_the_server(params: Mapping[str, Any]):
 @pytest.mark.parametrize(
     ("statement", "rows"),
     [
-        (Bound(("SELECT name FROM items WHERE name = ", ""), ("apple",)), [("apple",)]),
-        (Bound(("SELECT name FROM items WHERE name LIKE ", ""), ("%ea%",)), [("pear",)]),
-        (Bound(("SELECT name FROM items WHERE price > ", " LIMIT ", ""), (1.75, 1)), [("pear",)]),
-        (Bound(("SELECT name FROM items WHERE made = ", ""), ("2026-01-02",)), [("apple",)]),
-        (Bound(("SELECT count(*) FROM items WHERE name IN (", ", ", ")"), ("apple", "x') OR ('1'='1")), [(1,)]),
-        (Bound(("SELECT count(*) FROM items WHERE name IN (", ")"), (None,)), [(0,)]),
+        (BoundStatement(("SELECT name FROM items WHERE name = ", ""), ("apple",)), [("apple",)]),
+        (BoundStatement(("SELECT name FROM items WHERE name LIKE ", ""), ("%ea%",)), [("pear",)]),
+        (BoundStatement(("SELECT name FROM items WHERE price > ", " LIMIT ", ""), (1.75, 1)), [("pear",)]),
+        (BoundStatement(("SELECT name FROM items WHERE made = ", ""), ("2026-01-02",)), [("apple",)]),
+        (
+            BoundStatement(("SELECT count(*) FROM items WHERE name IN (", ", ", ")"), ("apple", "x') OR ('1'='1")),
+            [(1,)],
+        ),
+        (BoundStatement(("SELECT count(*) FROM items WHERE name IN (", ")"), (None,)), [(0,)]),
     ],
 )
-def test_values_are_compared_with_columns_of_any_kind(params: Mapping[str, Any], statement: Bound, rows: list[Any]):
+def test_values_are_compared_with_columns_of_any_kind(
+    params: Mapping[str, Any], statement: BoundStatement, rows: list[Any]
+):
     [told] = asyncio.run(ask(params, statement))
 
     assert isinstance(told, Rows), told
@@ -152,6 +157,6 @@ def test_values_are_compared_with_columns_of_any_kind(params: Mapping[str, Any],
 
 
 def test_a_plan_can_be_asked_for_with_values(params: Mapping[str, Any]):
-    [told] = asyncio.run(ask(params, Bound(("EXPLAIN SELECT * FROM items WHERE name = ", ""), ("apple",))))
+    [told] = asyncio.run(ask(params, BoundStatement(("EXPLAIN SELECT * FROM items WHERE name = ", ""), ("apple",))))
 
     assert isinstance(told, Rows), told

@@ -8,7 +8,7 @@ import pytest
 from canvas.errors import ModelError
 from providers.models.audio.transcription import KIND, LARGEST, Recording, open_transcriber
 from providers.models.chat.catalogue import resolve
-from providers.models.chat.retrying_model import Pace
+from providers.models.chat.retrying_model import RetryPolicy
 from providers.models.transport.clients import close_connections
 from providers.models.vendors.accounts import Account, AccountModel
 from providers.models.wires.openai_sdk import Limits
@@ -24,7 +24,7 @@ def heard(*plays: Play, recording: Recording = VOICE, factory: str = "Groq", **e
             models = {"whisper-1": AccountModel(kinds=frozenset({KIND}))}
             account = Account(factory, base_url=server.url, api_key="sk-a-secret-key", models=models, extra=extra)
             spec = resolve(f"whisper-1@{factory}", [account], kind=KIND)
-            transcriber = open_transcriber(spec, Limits(), Pace(Waits(), lambda: 1.0, retries=1))
+            transcriber = open_transcriber(spec, Limits(), RetryPolicy(Waits(), lambda: 1.0, retries=1))
             try:
                 return await transcriber.transcribe(recording, language="en"), server
             finally:

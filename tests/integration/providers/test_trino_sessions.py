@@ -16,7 +16,7 @@ pytest.importorskip("trino")
 from canvas.errors import ToolError
 from providers.databases.databases import Servers
 from providers.http.address_policy import Guard
-from providers.interfaces import Bound, Rows
+from providers.interfaces import BoundStatement, Rows
 
 COLUMNS = [
     {"name": "n", "type": "bigint", "typeSignature": {"rawType": "bigint", "arguments": []}},
@@ -90,7 +90,7 @@ def params(trino: Trino, **more: Any) -> Mapping[str, Any]:
     return told | more
 
 
-async def ask(params: Mapping[str, Any], *statements: str | Bound, most_rows: int = 10) -> list[Rows | str]:
+async def ask(params: Mapping[str, Any], *statements: str | BoundStatement, most_rows: int = 10) -> list[Rows | str]:
     told: list[Rows | str] = []
     async with Servers(Guard(allow_any=True)).connect(params) as session:
         for statement in statements:
@@ -147,6 +147,8 @@ def test_a_statement_without_an_end_has_the_nodes_time_and_is_called_off(trino: 
 
 
 def test_values_go_to_the_server_apart_from_the_statement(trino: Trino):
-    asyncio.run(ask(params(trino), Bound(("SELECT n FROM items WHERE t = ", " AND n > ", ""), ("it's; DROP", 3))))
+    asyncio.run(
+        ask(params(trino), BoundStatement(("SELECT n FROM items WHERE t = ", " AND n > ", ""), ("it's; DROP", 3)))
+    )
 
     assert "EXECUTE IMMEDIATE 'SELECT n FROM items WHERE t = ? AND n > ?' USING 'it''s; DROP',3" in trino.asked

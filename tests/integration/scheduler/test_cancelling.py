@@ -276,7 +276,7 @@ def test_a_run_that_was_cancelled_is_no_business_of_the_sweepers(bench: Bench):
     bench.outbox.lose()
 
     with bench.database.transaction() as tx:
-        left = {run.id} & {*sweep_queries.unseen_reports(tx), *sweep_queries.open_runs(tx)}
+        left = {run.id} & {*sweep_queries.runs_with_unapplied_reports(tx), *sweep_queries.open_runs(tx)}
 
     assert left == set()
     assert bench.outbox.of(ADVANCE) == []

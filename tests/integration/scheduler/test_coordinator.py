@@ -11,13 +11,13 @@ import pytest
 from canvas.errors import StateError
 from canvas.outcome import Failed, Finished
 from canvas.routing import decide
-from canvas.state.run_state import ENGINE
+from canvas.state.run_state import RULES_VERSION
 from providers.models.types.chat import Usage
 from scheduler.coordinator.coordinator import Coordinator
 from scheduler.messaging.celery_app import ADVANCE, EXECUTE
 from store.db.transaction import Transaction
-from store.runs.decisions import Applied, AsLeft
-from store.runs.new_activations import Own
+from store.runs.decisions import AppliedDecision, CachedRun
+from store.runs.new_activations import InlineReport
 from store.tables.runs import runs
 from tests.builders import says
 from tests.integration.engine import Bench, Run, reporting
@@ -158,7 +158,7 @@ def test_a_run_that_is_over_unknown_or_of_newer_rules_is_left_as_it_is(bench: Be
     bench.play()
     newer = bench.start("begin -> work")
     bench.report(bench.claim(newer, "begin"))
-    change(bench, newer, engine=ENGINE + 1)
+    change(bench, newer, engine=RULES_VERSION + 1)
     revisions = (over.row["revision"], newer.row["revision"])
 
     for run_id in (over.id, newer.id, uuid4()):
@@ -184,7 +184,7 @@ def test_one_caller_is_not_kept_for_ever_by_a_run_that_always_has_more(bench: Be
     looks: list[UUID] = []
 
     class Busy(Coordinator):
-        def sees_more(self, applied: Applied) -> bool:
+        def sees_more(self, applied: AppliedDecision) -> bool:
             looks.append(applied.run_id)
             return True
 
@@ -261,11 +261,11 @@ def that_waits_before_its_first_commit(bench: Bench, has_tried: Event, may_commi
             tx: Transaction,
             run_id: UUID,
             near: frozenset[str] | None = None,
-            owns: Sequence[Own] = (),
-            left: AsLeft | None = None,
+            owns: Sequence[InlineReport] = (),
+            left: CachedRun | None = None,
             *,
             waits: bool = False,
-        ) -> Applied | None:
+        ) -> AppliedDecision | None:
             applied = super().try_fold(tx, run_id, near, owns, left)
             if not has_tried.is_set():
                 assert applied is None

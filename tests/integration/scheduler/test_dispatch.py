@@ -17,8 +17,8 @@ from scheduler.messaging.celery_app import NODES, RUNS, make_app
 from scheduler.messaging.dispatch import Dispatch
 from scheduler.messaging.redis_bus import Bus, channel
 from store.primitives.ids import new_id
-from store.runs.decisions import Applied
-from store.runs.new_activations import Hint
+from store.runs.decisions import AppliedDecision
+from store.runs.new_activations import TaskMessage
 from tests.integration.engine import REDIS_AWAY, until
 
 
@@ -38,7 +38,7 @@ def dispatch(redis_url: str, request: pytest.FixtureRequest) -> Iterator[Dispatc
 
 
 def test_a_hint_shows_its_component_and_carries_ids_only(dispatch: Dispatch, server: redis.Redis):
-    hint = Hint(new_id(), new_id(), "Categorize")
+    hint = TaskMessage(new_id(), new_id(), "Categorize")
 
     dispatch.hint([hint])
 
@@ -51,7 +51,7 @@ def test_a_hint_shows_its_component_and_carries_ids_only(dispatch: Dispatch, ser
 
 
 def test_hints_and_advances_go_to_queues_of_their_own(dispatch: Dispatch, server: redis.Redis):
-    dispatch.hint([Hint(new_id(), new_id(), "Begin"), Hint(new_id(), new_id(), "LLM")])
+    dispatch.hint([TaskMessage(new_id(), new_id(), "Begin"), TaskMessage(new_id(), new_id(), "LLM")])
     dispatch.advance(run_id := new_id())
 
     assert [message["headers"]["task"] for message in queued(server, NODES)] == ["worker.execute"] * 2
@@ -70,7 +70,9 @@ def test_a_canary_ends_at_some_time_and_not_because_clocks_are_apart(dispatch: D
 
 def test_a_decision_is_told_to_workers_and_to_those_who_listen(dispatch: Dispatch, server: redis.Redis):
     run_id = new_id()
-    applied = Applied(run_id, hints=[Hint(run_id, new_id(), "LLM")], events=[(4, Event("a")), (5, Event("b"))])
+    applied = AppliedDecision(
+        run_id, hints=[TaskMessage(run_id, new_id(), "LLM")], events=[(4, Event("a")), (5, Event("b"))]
+    )
     with server.pubsub(ignore_subscribe_messages=True) as heard:
         subscribed(heard, run_id)
 
@@ -94,14 +96,16 @@ def test_hints_and_echo_of_a_decision_are_one_trip_to_redis(redis_url: str, monk
     monkeypatch.setattr(redis.Connection, "send_packed_command", counted)
     run_id = new_id()
 
-    dispatch.flush(Applied(run_id, [Hint(run_id, new_id(), "LLM") for _ in range(20)], [(1, Event("a"))]))
+    dispatch.flush(
+        AppliedDecision(run_id, [TaskMessage(run_id, new_id(), "LLM") for _ in range(20)], [(1, Event("a"))])
+    )
 
     assert trips == 1
     dispatch.bus.close()
 
 
 def test_thousands_of_hints_all_arrive_in_order(redis_url: str, server: redis.Redis):
-    hints = [Hint(new_id(), new_id(), "LLM") for _ in range(3000)]
+    hints = [TaskMessage(new_id(), new_id(), "LLM") for _ in range(3000)]
 
     with closing(Bus(redis_url)) as bus:
         Dispatch(make_app(redis_url), bus, is_straight=True).hint(hints)
@@ -117,7 +121,7 @@ def test_who_watches_celery_send_sees_every_hint(redis_url: str, server: redis.R
 
     before_task_publish.connect(add_trace)
     try:
-        dispatch.hint([Hint(new_id(), new_id(), "LLM")])
+        dispatch.hint([TaskMessage(new_id(), new_id(), "LLM")])
     finally:
         before_task_publish.disconnect(add_trace)
 
@@ -132,7 +136,7 @@ def test_listeners_hear_of_what_is_stored_although_the_queue_takes_nothing(dispa
     with server.pubsub(ignore_subscribe_messages=True) as heard:
         subscribed(heard, run_id)
 
-        dispatch.flush(Applied(run_id, hints=[Hint(run_id, new_id(), "LLM")], events=[(4, Event("a"))]))
+        dispatch.flush(AppliedDecision(run_id, hints=[TaskMessage(run_id, new_id(), "LLM")], events=[(4, Event("a"))]))
 
         assert next_message(heard) == {"n": 4, "over": False}
     server.delete(NODES)
@@ -143,17 +147,17 @@ def test_the_end_of_a_run_forgets_its_cancel_keys_and_wakes_the_next_one(dispatc
     for name in (f"{run_id}-cancel", f"{conversation_id.hex}-cancel"):
         server.set(name, "x")
 
-    dispatch.flush(Applied(run_id, is_over=True, conversation_id=conversation_id, next_run=next_run))
+    dispatch.flush(AppliedDecision(run_id, is_over=True, conversation_id=conversation_id, next_run=next_run))
 
     assert server.keys("*-cancel") == []
     assert [body(message)[0] for message in queued(server, RUNS)] == [[str(next_run)]]
 
 
 def test_messages_arrive_after_redis_has_forgotten_everything(dispatch: Dispatch, server: redis.Redis):
-    dispatch.hint([Hint(new_id(), new_id(), "Begin")])
+    dispatch.hint([TaskMessage(new_id(), new_id(), "Begin")])
     server.flushdb()
 
-    dispatch.hint([Hint(new_id(), new_id(), "LLM")])
+    dispatch.hint([TaskMessage(new_id(), new_id(), "LLM")])
 
     assert [message["headers"]["shadow"] for message in queued(server, NODES)] == ["node:LLM"]
 
@@ -181,7 +185,11 @@ def test_nothing_raises_or_lingers_while_redis_is_away(is_straight: bool, pauses
     dispatch = Dispatch(make_app(REDIS_AWAY), Bus(REDIS_AWAY), is_straight=is_straight)
     run_id = new_id()
 
-    dispatch.flush(Applied(run_id, [Hint(run_id, new_id(), "LLM")], [(1, Event("a"))], is_over=True, next_run=new_id()))
+    dispatch.flush(
+        AppliedDecision(
+            run_id, [TaskMessage(run_id, new_id(), "LLM")], [(1, Event("a"))], is_over=True, next_run=new_id()
+        )
+    )
     dispatch.canary(datetime.now(UTC))
 
     assert dispatch.bus.cancelled({run_id: new_id()}) == set()

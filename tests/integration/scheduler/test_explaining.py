@@ -28,7 +28,7 @@ def database(database_url: str) -> Iterator[Database]:
 
 def explained(bench: Bench, run: Run) -> Explanation:
     with bench.database.transaction() as tx:
-        found = wait_facts.facts(tx, bench.tenant_id, run.id)
+        found = wait_facts.load_facts(tx, bench.tenant_id, run.id)
         assert found is not None
         facts, version_id = found
         return explain(facts, bench.coordinator.versions.canvas(tx, version_id), lambda _: inf)
@@ -88,7 +88,7 @@ def test_a_dead_workers_lease_is_the_sweepers(bench: Bench):
 def test_that_no_worker_answers_is_told(bench: Bench):
     run = bench.start("begin -> work")
     with bench.database.transaction() as tx:
-        queue_probes.came_back(tx, "nodes", datetime.now(UTC) - timedelta(seconds=90))
+        queue_probes.record_return(tx, "nodes", datetime.now(UTC) - timedelta(seconds=90))
     Sweeper(bench.coordinator).tick()
 
     sentence = explained(bench, run).wait.sentence
@@ -166,4 +166,4 @@ def test_another_tenants_run_is_not_explained(bench: Bench):
     run = bench.start("begin -> work")
 
     with bench.database.transaction() as tx:
-        assert wait_facts.facts(tx, bench.a_tenant(), run.id) is None
+        assert wait_facts.load_facts(tx, bench.a_tenant(), run.id) is None

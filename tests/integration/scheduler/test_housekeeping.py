@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from sqlalchemy import text
 from structlog.testing import capture_logs
 
-from scheduler.sweeper.maintenance import keep_house, keep_house_alone
+from scheduler.sweeper.maintenance import keep_house_alone, run_maintenance
 from store.db.database import Database
 from store.maintenance import partitions
 from store.monitoring import queue_probes
@@ -31,7 +31,7 @@ def test_keys_past_their_day_are_forgotten_however_many_there_are(database: Data
     with database.transaction() as tx:
         tx.run(OFFER, hours=25, many=MANY)
 
-    keep_house(database, datetime.now(UTC))
+    run_maintenance(database, datetime.now(UTC))
 
     with database.transaction() as tx:
         assert tx.scalar(LEFT) == 0
@@ -41,7 +41,7 @@ def test_keys_of_today_are_kept(database: Database):
     with database.transaction() as tx:
         tx.run(OFFER, hours=23, many=3)
 
-    keep_house(database, datetime.now(UTC))
+    run_maintenance(database, datetime.now(UTC))
 
     with database.transaction() as tx:
         assert tx.scalar(LEFT) == 3

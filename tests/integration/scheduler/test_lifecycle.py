@@ -17,7 +17,7 @@ from canvas.errors import Conflict, InvalidRequest, NotFound
 from canvas.outcome import Finished
 from scheduler.coordinator.coordinator import Coordinator
 from scheduler.coordinator.run_start import Request
-from scheduler.coordinator.version_cache import Versions
+from scheduler.coordinator.version_cache import VersionCache
 from scheduler.lifecycle.accept import Started
 from scheduler.lifecycle.lifecycle import Lifecycle
 from scheduler.messaging.celery_app import make_app
@@ -38,7 +38,7 @@ GREETS = says("Hello {form@name}")
 
 # -- start -----------------------------------------------------------------------------------------------------------
 def test_a_run_is_accepted_while_the_broker_is_away_and_the_sweeper_rings_when_it_is_back(bench: Bench):
-    away = Coordinator(bench.database, Dispatch(make_app(REDIS_AWAY), Bus(REDIS_AWAY)), Versions())
+    away = Coordinator(bench.database, Dispatch(make_app(REDIS_AWAY), Bus(REDIS_AWAY)), VersionCache())
 
     run = Run(bench, Lifecycle(away).start_run(bench.a_start("begin -> work")))
 

@@ -9,7 +9,7 @@ from typing import TypeVar
 import redis
 
 from scheduler.messaging.redis_bus import channel
-from scheduler.messaging.subscriptions import NAME, ROOM, Listening, Subscription
+from scheduler.messaging.subscriptions import NAME, ROOM, EventSubscriptions, Subscription
 from store.primitives.ids import new_id
 
 T = TypeVar("T")
@@ -31,8 +31,8 @@ async def first(subscription: Subscription, seconds: float = 5) -> object:
 
 
 @asynccontextmanager
-async def listening(url: str) -> AsyncGenerator[Listening]:
-    ear = Listening(url)
+async def listening(url: str) -> AsyncGenerator[EventSubscriptions]:
+    ear = EventSubscriptions(url)
     await ear.start()
     try:
         yield ear

@@ -16,14 +16,14 @@ from scheduler.messaging.celery_app import NODES, RUNS, make_app
 from scheduler.messaging.dispatch import Dispatch
 from scheduler.messaging.redis_transport import LOOKS_EVERY, Channel
 from store.primitives.ids import new_id
-from store.runs.new_activations import Hint
+from store.runs.new_activations import TaskMessage
 from tests.integration.engine import Bench
 
 
 @pytest.fixture
 def app(bench: Bench) -> Iterator[Celery]:
     app = make_app(bench.redis_url)
-    Dispatch(app, bench.coordinator.dispatch.bus).hint([Hint(new_id(), new_id(), "LLM")])
+    Dispatch(app, bench.coordinator.dispatch.bus).hint([TaskMessage(new_id(), new_id(), "LLM")])
     yield app
     app.close()
 
@@ -83,7 +83,7 @@ def test_what_was_not_begun_goes_back_when_a_process_ends_in_good_order(app: Cel
 
 def test_hints_go_back_in_their_old_order_and_before_what_came_later(bench: Bench, app: Celery, server: redis.Redis):
     dispatch = Dispatch(app, bench.coordinator.dispatch.bus)
-    dispatch.hint([Hint(new_id(), new_id(), "LLM") for _ in range(3)])
+    dispatch.hint([TaskMessage(new_id(), new_id(), "LLM") for _ in range(3)])
     before = in_line(server, NODES)
     channel, _ = taken(app)
     channel.basic_get(NODES)
@@ -117,7 +117,7 @@ def test_a_start_of_another_service_is_kept_until_it_is_done(bench: Bench, app: 
 
 
 def test_who_takes_nothing_more_gives_a_hint_back_behind_all_others(bench: Bench, app: Celery, server: redis.Redis):
-    Dispatch(app, bench.coordinator.dispatch.bus).hint([Hint(new_id(), new_id(), "LLM")])
+    Dispatch(app, bench.coordinator.dispatch.bus).hint([TaskMessage(new_id(), new_id(), "LLM")])
     first, second = in_line(server, NODES)
     channel, message = taken(app)
 
@@ -192,7 +192,9 @@ def commands(server: redis.Redis, name: str) -> int:
 
 def hinted(bench: Bench, app: Celery, server: redis.Redis, number: int) -> list[str]:
     """So many hints in line, the one that the app has sent already among them; their ids, the next one first."""
-    Dispatch(app, bench.coordinator.dispatch.bus).hint([Hint(new_id(), new_id(), "LLM") for _ in range(number - 1)])
+    Dispatch(app, bench.coordinator.dispatch.bus).hint(
+        [TaskMessage(new_id(), new_id(), "LLM") for _ in range(number - 1)]
+    )
     return in_line(server, NODES)
 
 

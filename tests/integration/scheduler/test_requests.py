@@ -7,7 +7,7 @@ import pytest
 
 from canvas.errors import Conflict, InvalidRequest, NotFound
 from scheduler.lifecycle.accept import Start
-from scheduler.lifecycle.start_options import start_of
+from scheduler.lifecycle.start_options import parse_start
 from store.agents import canvases, versions
 from store.primitives.ids import new_id
 from tests.integration.engine import Bench, dsl_of
@@ -104,4 +104,4 @@ def test_everything_that_a_turn_brings_reaches_the_run(bench: Bench, canvas_id: 
 
 def asked(bench: Bench, canvas_id: UUID, *, run_id: UUID | None = None, **options: Any) -> Start:
     with bench.database.transaction() as tx:
-        return start_of(tx, bench.tenant_id, run_id, canvas_id, options)
+        return parse_start(tx, bench.tenant_id, run_id, canvas_id, options)

@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import OperationalError
 
-from scheduler.sweeper.maintenance import Retention, keep_house, let_go
+from scheduler.sweeper.maintenance import Retention, apply_retention, run_maintenance
 from store.agents import conversations
 from store.db.database import Database
 from store.db.transaction import Transaction
@@ -57,11 +57,11 @@ def test_a_conversation_that_nobody_has_touched_goes_with_its_runs(database: Dat
     with database.transaction() as tx:
         conversation, run_id = _conversation(tx, "Hello", {"content": "Hi"}, at=OLD)
 
-    keep_house(database, NOW, Retention(KEPT))
+    run_maintenance(database, NOW, Retention(KEPT))
 
     with database.transaction() as tx:
         assert run_rows.read(tx, TENANT, run_id) is None
-        assert conversations.page(tx, TENANT, CANVAS, conversations.Wanted()) == ([], 0)
+        assert conversations.page(tx, TENANT, CANVAS, conversations.ConversationFilter()) == ([], 0)
         assert conversations.messages(tx, TENANT, conversation) == []
         assert not any(name.startswith("runs_p") for name in _partitions_before(tx, NOW - KEPT))
 
@@ -107,7 +107,7 @@ def test_without_a_retention_everything_stays(database: Database):
     with database.transaction() as tx:
         _, run_id = _conversation(tx, "Hello", {"content": "Hi"}, at=OLD)
 
-    keep_house(database, NOW)
+    run_maintenance(database, NOW)
 
     with database.transaction() as tx:
         assert run_rows.read(tx, TENANT, run_id) is not None
@@ -170,9 +170,11 @@ def test_runs_that_no_week_covers_go_by_the_same_rules(database: Database):
 def test_files_of_runs_go_with_them_unless_others_have_the_same_content(database: Database, blobs: LocalBlobs):
     with database.transaction() as tx:
         _, run_id = _conversation(tx, "Hello", {"content": "Hi"}, at=OLD)
-        made = uploads.note(tx, TENANT, uploads.store(blobs, "report.pdf", "application/pdf", b"made"), run_id=run_id)
-        uploads.note(tx, TENANT, uploads.store(blobs, "logo.png", "image/png", b"shared"), run_id=run_id)
-        upload = uploads.note(tx, TENANT, uploads.store(blobs, "logo.png", "image/png", b"shared"))
+        made = uploads.register(
+            tx, TENANT, uploads.store(blobs, "report.pdf", "application/pdf", b"made"), run_id=run_id
+        )
+        uploads.register(tx, TENANT, uploads.store(blobs, "logo.png", "image/png", b"shared"), run_id=run_id)
+        upload = uploads.register(tx, TENANT, uploads.store(blobs, "logo.png", "image/png", b"shared"))
     _age(blobs, made.sha256, upload.sha256)
 
     _let_go(database, blobs)
@@ -187,7 +189,9 @@ def test_a_file_stays_as_long_as_its_conversation(database: Database, blobs: Loc
     with database.transaction() as tx:
         conversation, run_id = _conversation(tx, "Hello", {"content": "Hi"}, at=OLD)
         tx.run(TOUCHED, id=conversation, at=NOW, last=None)
-        made = uploads.note(tx, TENANT, uploads.store(blobs, "report.pdf", "application/pdf", b"made"), run_id=run_id)
+        made = uploads.register(
+            tx, TENANT, uploads.store(blobs, "report.pdf", "application/pdf", b"made"), run_id=run_id
+        )
     _age(blobs, made.sha256)
 
     _let_go(database, blobs)
@@ -210,7 +214,7 @@ def test_bytes_that_were_put_again_a_moment_ago_are_not_deleted(blobs: LocalBlob
 def test_files_stay_where_nobody_can_reach_their_bytes(database: Database, tmp_path: Path):
     with database.transaction() as tx:
         _, run_id = _conversation(tx, "Hello", {"content": "Hi"}, at=OLD)
-        uploads.note(
+        uploads.register(
             tx, TENANT, uploads.store(LocalBlobs(tmp_path), "report.pdf", "application/pdf", b"made"), run_id=run_id
         )
 
@@ -228,7 +232,7 @@ def test_a_conversation_that_was_never_used_goes_in_its_time(database: Database)
     _let_go(database)
 
     with database.transaction() as tx:
-        found, _ = conversations.page(tx, TENANT, CANVAS, conversations.Wanted())
+        found, _ = conversations.page(tx, TENANT, CANVAS, conversations.ConversationFilter())
         assert [conversation.id for conversation in found] == [young]
 
 
@@ -264,7 +268,7 @@ def _id_at(moment: datetime) -> UUID:
 
 
 def _let_go(database: Database, blobs: LocalBlobs | None = None) -> None:
-    let_go(database, NOW - KEPT, blobs)
+    apply_retention(database, NOW - KEPT, blobs)
 
 
 def _left(database: Database) -> list[str]:

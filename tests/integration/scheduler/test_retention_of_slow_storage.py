@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import text
 
 import store.db.database
-from scheduler.sweeper.maintenance import let_go
+from scheduler.sweeper.maintenance import apply_retention
 from store.db.database import Database
 from store.files.blobs import LocalBlobs, StorageAway
 from store.maintenance import retention
@@ -53,7 +53,7 @@ def made(database: Database, folder: LocalBlobs, *contents: bytes, is_old: bool 
         kept = uploads.store(folder, f"{number}.txt", "text/plain", content)
         run_id = UUID(int=first_id_at(OLD).int | new_id().int & (1 << 60) - 1)
         with database.transaction() as tx:
-            uploads.note(tx, TENANT, kept, run_id=run_id)
+            uploads.register(tx, TENANT, kept, run_id=run_id)
         if is_old:
             aged(folder, kept.sha256)
         hashes.append(kept.sha256)
@@ -81,7 +81,7 @@ def test_files_go_although_each_call_of_the_bucket_takes_longer_than_a_transacti
     made(database, folder, b"one", b"two")
     bucket.slowness = SLOWNESS
 
-    let_go(database, NOW - KEPT, bucket)
+    apply_retention(database, NOW - KEPT, bucket)
 
     assert (named(database), lying(folder)) == (set(), set())
     assert bucket.record.calls.count("discard") == 2
@@ -96,12 +96,12 @@ def test_where_the_bucket_fails_in_the_middle_each_row_keeps_its_bytes_and_the_r
     bucket.breaks_at = answered  # the first call asks whether it is there
 
     with pytest.raises(StorageAway):
-        let_go(database, NOW - KEPT, bucket)
+        apply_retention(database, NOW - KEPT, bucket)
     assert named(database) == lying(folder)
     assert len(named(database)) == 4 - answered
 
     bucket.breaks_at = None
-    let_go(database, NOW - KEPT, bucket)
+    apply_retention(database, NOW - KEPT, bucket)
     assert (named(database), lying(folder)) == (set(), set())
 
 
@@ -116,10 +116,10 @@ def test_a_process_that_dies_between_bytes_and_rows_leaves_rows_for_the_next_tim
     with monkeypatch.context() as dying:
         dying.setattr(retention, "delete_files", die)
         with pytest.raises(KeyboardInterrupt):
-            let_go(database, NOW - KEPT, bucket)
+            apply_retention(database, NOW - KEPT, bucket)
     assert (len(named(database)), lying(folder)) == (2, set())
 
-    let_go(database, NOW - KEPT, bucket)
+    apply_retention(database, NOW - KEPT, bucket)
     assert named(database) == set()
 
 
@@ -128,11 +128,11 @@ def test_a_file_whose_bytes_were_just_put_again_keeps_its_row_until_they_may_go(
 ):
     (sha256,) = made(database, folder, b"one", is_old=False)
 
-    let_go(database, NOW - KEPT, bucket)
+    apply_retention(database, NOW - KEPT, bucket)
     assert named(database) == lying(folder) == {sha256.hex()}
 
     aged(folder, sha256)  # the row that was to come has not come
-    let_go(database, NOW - KEPT, bucket)
+    apply_retention(database, NOW - KEPT, bucket)
     assert (named(database), lying(folder)) == (set(), set())
 
 
@@ -142,7 +142,7 @@ def test_the_last_two_rows_of_the_same_bytes_go_with_them_also_in_different_batc
     monkeypatch.setattr(retention, "BATCH", 1)
     made(database, folder, b"same", b"same", b"other")
 
-    let_go(database, NOW - KEPT, bucket)
+    apply_retention(database, NOW - KEPT, bucket)
 
     assert (named(database), lying(folder)) == (set(), set())
 
@@ -152,7 +152,7 @@ def test_a_row_stays_that_alone_names_its_bytes_since_another_was_deleted_meanwh
 ):
     (sha256,) = made(database, folder, b"same")
     with database.transaction() as tx:
-        upload = uploads.note(tx, TENANT, uploads.store(folder, "a.txt", "text/plain", b"same"))
+        upload = uploads.register(tx, TENANT, uploads.store(folder, "a.txt", "text/plain", b"same"))
         found = retention.find_unneeded_files(tx, (UUID(int=0), UUID(int=0)), first_id_at(NOW), NOW + KEPT)
         assert found.shared == {sha256}
         tx.run(text("delete from files where id = :id"), id=upload.id)

@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 from sqlalchemy import insert, select, text
 
-from scheduler.sweeper.maintenance import Retention, keep_house
+from scheduler.sweeper.maintenance import Retention, run_maintenance
 from store.agents import conversations
 from store.db.database import Database
 from store.files.blobs import LocalBlobs
@@ -73,7 +73,7 @@ def test_files_go_with_their_week_also_those_that_no_row_has_ever_named(database
     young = database.large.values_row(TENANT, {**died, "run_id": new_id()})
     assert len(files_in(tmp_path)) == 3
 
-    keep_house(database, NOW, Retention(KEPT, database.large.blobs))
+    run_maintenance(database, NOW, Retention(KEPT, database.large.blobs))
 
     assert len(files_in(tmp_path)) == 1
     assert database.large.outputs("work", young["outputs"], young["large"]) == died["outputs"]
@@ -83,7 +83,7 @@ def test_files_of_tenants_that_only_another_database_knows_stay(database: Databa
     run_id, _ = a_run(database)
     database.large.values_row(new_id(), {"run_id": run_id, "outputs": {"theirs": TEXT}, "inputs": {}})
 
-    keep_house(database, NOW, Retention(KEPT, database.large.blobs))
+    run_maintenance(database, NOW, Retention(KEPT, database.large.blobs))
 
     assert len(files_in(tmp_path)) == 1
 
@@ -91,7 +91,7 @@ def test_files_of_tenants_that_only_another_database_knows_stay(database: Databa
 def test_a_run_that_is_not_over_keeps_the_files_of_its_week(database: Database, tmp_path: Path):
     a_run(database, status="waiting")
 
-    keep_house(database, NOW, Retention(KEPT, database.large.blobs))
+    run_maintenance(database, NOW, Retention(KEPT, database.large.blobs))
 
     assert len(files_in(tmp_path)) == 1
 
@@ -99,7 +99,7 @@ def test_a_run_that_is_not_over_keeps_the_files_of_its_week(database: Database, 
 def test_without_a_retention_every_file_stays(database: Database, tmp_path: Path):
     a_run(database)
 
-    keep_house(database, NOW)
+    run_maintenance(database, NOW)
 
     assert len(files_in(tmp_path)) == 1
 
@@ -107,7 +107,7 @@ def test_without_a_retention_every_file_stays(database: Database, tmp_path: Path
 def test_a_conversation_that_goes_on_keeps_its_long_answers_when_their_files_go(database: Database, tmp_path: Path):
     run_id, conversation = a_run(database, touched=NOW)
 
-    keep_house(database, NOW, Retention(KEPT, database.large.blobs))
+    run_maintenance(database, NOW, Retention(KEPT, database.large.blobs))
 
     assert files_in(tmp_path) == []
     with database.transaction() as tx:
@@ -121,7 +121,7 @@ def test_long_answers_are_moved_while_no_transaction_is_open(database_url: str, 
     bucket = SlowStorage(LocalBlobs(tmp_path), database_url)
     slow = Database(database_url, large=LargeValues(bucket, keeps=True))
 
-    keep_house(slow, NOW, Retention(KEPT, bucket))
+    run_maintenance(slow, NOW, Retention(KEPT, bucket))
 
     slow.close()
     assert files_in(tmp_path) == []
@@ -134,7 +134,7 @@ def test_a_sweeper_that_does_not_see_the_storage_lets_no_long_answer_go(database
     _, conversation = a_run(database, touched=NOW)
     blind = Database(database.url, large=LargeValues(LocalBlobs(tmp_path / "elsewhere"), keeps=True))
 
-    keep_house(blind, NOW, Retention(KEPT, blind.large.blobs))
+    run_maintenance(blind, NOW, Retention(KEPT, blind.large.blobs))
 
     blind.close()
     assert len(files_in(tmp_path)) == 1

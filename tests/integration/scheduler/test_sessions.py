@@ -18,7 +18,7 @@ from canvas.outcome import Finished
 from scheduler.coordinator.run_start import Request
 from scheduler.lifecycle.accept import Start, Started
 from scheduler.lifecycle.lifecycle import Lifecycle
-from scheduler.lifecycle.start_options import start_for
+from scheduler.lifecycle.start_options import start_for_service
 from scheduler.sweeper.sweeper import Sweeper
 from store.agents import conversations
 from store.monitoring import sweep_queries
@@ -323,7 +323,7 @@ def test_a_start_by_task_that_answers_a_form_answers_it_once_however_often_it_co
     run, drawn = asking(bench)
     options = {"query": "Ann", "session_id": str(run.conversation_id), "on_busy": "enqueue"}
 
-    replies = [start_for(bench.lifecycle, bench.tenant_id, "answer-1", drawn[0], options) for _ in range(2)]
+    replies = [start_for_service(bench.lifecycle, bench.tenant_id, "answer-1", drawn[0], options) for _ in range(2)]
     bench.play()
 
     assert [(reply.run_id, reply.repeated) for reply in replies] == [(run.id, False), (run.id, True)]
@@ -401,7 +401,7 @@ def run_of(bench: Bench, run_id: UUID, session: UUID) -> Run:
 
 def sessions_of(bench: Bench, canvas_id: UUID) -> int:
     with bench.database.transaction() as tx:
-        return conversations.page(tx, bench.tenant_id, canvas_id, conversations.Wanted())[1]
+        return conversations.page(tx, bench.tenant_id, canvas_id, conversations.ConversationFilter())[1]
 
 
 def delete(bench: Bench, session: UUID, canvas_id: UUID) -> None:

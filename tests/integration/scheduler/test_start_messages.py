@@ -14,13 +14,13 @@ from sqlalchemy import text
 from canvas.errors import NotFound
 from scheduler.coordinator.run_start import Request
 from scheduler.lifecycle import start_messages
-from scheduler.lifecycle.accept import NotWaiting
+from scheduler.lifecycle.accept import RunNotWaiting
 from scheduler.lifecycle.start_messages import read
 from scheduler.sweeper.sweeper import Sweeper
 from store.primitives.ids import first_id_at, new_id
 from store.primitives.weeks import Week
 from store.runs import external_ids, run_queries
-from store.runs.run_queries import Glance
+from store.runs.run_queries import RunSummary
 from store.tenants import tenants
 from tests.integration.engine import FORM, Bench, until
 from tests.integration.store.rows import add_run
@@ -49,15 +49,15 @@ def send(bench: Bench, *args: Any, **options: Any) -> None:
     start_messages.carry_out(bench.lifecycle, read(args, options), MOST)
 
 
-def found(bench: Bench, written: str, tenant_id: UUID | None = None) -> Glance | None:
+def found(bench: Bench, written: str, tenant_id: UUID | None = None) -> RunSummary | None:
     """What is found under an id."""
     tenant = tenant_id or bench.tenant_id
     with bench.database.transaction() as tx:
         run_id = external_ids.find_run(tx, tenant, written)
-        return run_queries.glance(tx, tenant, run_id) if run_id is not None else None
+        return run_queries.get_summary(tx, tenant, run_id) if run_id is not None else None
 
 
-def there(bench: Bench, written: str, tenant_id: UUID | None = None) -> Glance:
+def there(bench: Bench, written: str, tenant_id: UUID | None = None) -> RunSummary:
     run = found(bench, written, tenant_id)
     assert run is not None
     return run
@@ -505,7 +505,7 @@ def test_a_refused_start_can_be_neither_cancelled_nor_answered(bench: Bench, age
     run = there(bench, "order-4711")
 
     assert bench.lifecycle.cancel_run(bench.tenant_id, run.id) == "refused"
-    with pytest.raises(NotWaiting):
+    with pytest.raises(RunNotWaiting):
         bench.lifecycle.resume_run(bench.tenant_id, run.id, Request(query="Hello"))
     with pytest.raises(NotFound):
         bench.lifecycle.cancel_run(bench.a_tenant(), run.id)

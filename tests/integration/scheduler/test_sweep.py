@@ -17,7 +17,7 @@ from structlog.testing import capture_logs
 
 from canvas.errors import StateError
 from scheduler.coordinator.coordinator import Coordinator
-from scheduler.coordinator.version_cache import Versions
+from scheduler.coordinator.version_cache import VersionCache
 from scheduler.messaging.celery_app import CANARY, EXECUTE, make_app
 from scheduler.messaging.dispatch import Dispatch
 from scheduler.messaging.redis_bus import Bus
@@ -81,7 +81,7 @@ def test_a_canary_from_the_future_has_nothing_sent_twice(bench: Bench):
     """Such as was sent while the clock was ahead, or by somebody else."""
     runs = [bench.start("begin -> work") for _ in range(5)]
     with bench.database.transaction() as tx:
-        queue_probes.came_back(tx, "nodes", datetime(9999, 12, 31, tzinfo=UTC))
+        queue_probes.record_return(tx, "nodes", datetime(9999, 12, 31, tzinfo=UTC))
         tx.run(text("insert into canaries (queue, sent_at) values ('nodes', now() + interval '1 h')"))  # of before
     sweeper = Sweeper(bench.coordinator)
 
@@ -133,7 +133,7 @@ def test_canaries_do_not_pile_up_where_nobody_takes_them(bench: Bench):
     sweeper = Sweeper(bench.coordinator)
     canary_sent(bench, timedelta(minutes=-10))
 
-    for _ in range(2 * sweeping.SELDOM):
+    for _ in range(2 * sweeping.PROBE_BACKOFF_TICKS):
         sweeper.tick()
 
     assert len(bench.outbox.of(CANARY)) == 2
@@ -145,7 +145,7 @@ def test_when_redis_has_forgotten_everything_no_canary_is_waited_for(bench: Benc
         canary_sent(bench, timedelta(minutes=-1))
     runs = [bench.start("begin -> work") for _ in range(3)]
     bus = Bus(bench.redis_url)
-    sweeper = Sweeper(Coordinator(bench.database, Dispatch(bench.outbox, bus, is_broker=True), Versions()))  # pyright: ignore[reportArgumentType] (stands for Celery)
+    sweeper = Sweeper(Coordinator(bench.database, Dispatch(bench.outbox, bus, is_broker=True), VersionCache()))  # pyright: ignore[reportArgumentType] (stands for Celery)
     sweeper.tick()
     bench.outbox.lose()
     with redis.Redis.from_url(bench.redis_url) as server:
@@ -430,7 +430,7 @@ def test_an_open_run_in_which_nothing_moves_is_an_alarm_with_its_id(bench: Bench
         tx.run(runs.update().where(runs.c.id == lost.id).values(status="running"))
 
     with capture_logs() as logs:
-        for _ in range(sweeping.RARELY + 1):
+        for _ in range(sweeping.SLOW_CHECK_TICKS + 1):
             Sweeper(bench.coordinator).tick()
 
     alarms = [(line["run_id"], line["log_level"]) for line in logs if line["event"] == "run_stands_still"]
@@ -512,7 +512,7 @@ def test_what_is_looked_for_now_and_then_and_fails_keeps_no_lost_message_from_be
     def too_slow(tx: Transaction) -> list[UUID]:
         raise OperationalError("select", {}, Exception("canceling statement due to statement timeout"))
 
-    monkeypatch.setattr(sweep_queries, "standing_still", too_slow)
+    monkeypatch.setattr(sweep_queries, "stalled_runs", too_slow)
     run = bench.start("begin -> work")
     bench.outbox.lose()
     canary_sent(bench, timedelta(seconds=3))
@@ -528,7 +528,7 @@ def test_the_sweeper_works_while_redis_is_away_and_does_not_lose_its_pace(bench:
     lost, unseen = bench.start("begin -> work"), bench.start("begin -> work")
     bench.claim(lost, "begin", lease=AT_ONCE)
     bench.report(bench.claim(unseen, "begin"))
-    away = Coordinator(bench.database, Dispatch(make_app(REDIS_AWAY), Bus(REDIS_AWAY)), Versions())
+    away = Coordinator(bench.database, Dispatch(make_app(REDIS_AWAY), Bus(REDIS_AWAY)), VersionCache())
     sweeper = Sweeper(away)
 
     sweeper.tick()
@@ -613,7 +613,7 @@ def canary_sent(bench: Bench, ahead: timedelta) -> None:
     with bench.database.transaction() as tx:
         if ahead > timedelta(0):
             tx.run(activations.update().values(hinted_at=activations.c.hinted_at - ahead))
-        queue_probes.came_back(tx, "nodes", tx.scalar(text("select now()")) + min(ahead, timedelta(0)))
+        queue_probes.record_return(tx, "nodes", tx.scalar(text("select now()")) + min(ahead, timedelta(0)))
 
 
 def change(bench: Bench, run: Run, **values: Any) -> None:

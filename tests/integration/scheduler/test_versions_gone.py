@@ -9,7 +9,7 @@ from sqlalchemy import text
 
 from canvas.errors import NotAllowed, NotFound
 from scheduler.coordinator.run_start import Request
-from scheduler.coordinator.version_cache import Versions
+from scheduler.coordinator.version_cache import VersionCache
 from scheduler.lifecycle import lifecycle
 from scheduler.lifecycle.lifecycle import RunNotFound
 from scheduler.sweeper.sweeper import Sweeper
@@ -29,7 +29,7 @@ def lose_version(bench: Bench, run: Run) -> None:
 
 
 def forget_versions(bench: Bench) -> None:
-    bench.coordinator = replace(bench.coordinator, versions=Versions())
+    bench.coordinator = replace(bench.coordinator, versions=VersionCache())
     bench.lifecycle = lifecycle.Lifecycle(bench.coordinator)
 
 

@@ -12,7 +12,7 @@ from canvas.routing.decision import Decision
 from canvas.state.run_state import RunStatus
 from store.runs import new_activations, run_rows
 from store.runs.activations import Claim
-from store.runs.new_activations import MANY, Own, Taker
+from store.runs.new_activations import MANY, ContinuationRequest, InlineReport
 from store.tables.runs import activations as rows
 from tests.builders import says
 from tests.integration.engine import Bench, Run, told
@@ -146,8 +146,8 @@ def fields(claim: Claim) -> dict[str, Any]:
     return {name: getattr(claim, name) for name in Claim.__slots__}
 
 
-def an_own(claimed: Claim, take: Any = lambda _: uuid4()) -> Own:
-    return Own(claimed, told(), Taker("taker", timedelta(seconds=10), take))
+def an_own(claimed: Claim, take: Any = lambda _: uuid4()) -> InlineReport:
+    return InlineReport(claimed, told(), ContinuationRequest("taker", timedelta(seconds=10), take))
 
 
 def reported(bench: Bench, claimed: Claim, take: Any = lambda _: uuid4()) -> list[Claim]:

@@ -109,7 +109,7 @@ def test_a_lease_that_was_swept_is_neither_firm_nor_renewed(bench: Bench):
     assert swept(bench) == [run.id]
 
     with bench.database.transaction() as tx:
-        is_firm = activations.firm(tx, claimed, LEASE)
+        is_firm = activations.make_claim_durable(tx, claimed, LEASE)
 
     assert not is_firm
     assert renewed(bench, claimed) == set()
@@ -198,7 +198,7 @@ def test_a_running_attempt_has_not_reported(bench: Bench):
 
     with bench.database.transaction() as tx:
         assert not reports.was_stored(tx, run.id, claimed.id, claimed.lease_id)
-        assert not reports.has_reported(tx, run.id)
+        assert not reports.has_unapplied_reports(tx, run.id)
 
 
 def test_a_lost_worker_costs_a_strike_and_the_next_attempt_has_a_number_of_its_own(bench: Bench):
@@ -218,7 +218,7 @@ def test_a_report_tells_the_coordinator_what_routing_needs_and_no_values(bench: 
     bench.report(claimed, "Chose", column={"to": ["work"]}, values=[values_of(claimed, {"result": "large"})])
 
     with bench.database.transaction() as tx:
-        (report,) = reports.reported(tx, run.id)()
+        (report,) = reports.unapplied_reports(tx, run.id)()
 
     assert (report.activation, report.node_id, report.outcome.to) == (claimed.id, "begin", ("work",))
     assert not report.outcome.outputs
@@ -232,7 +232,7 @@ def renewed(bench: Bench, *claims: Claim) -> set[object]:
 
 def swept(bench: Bench) -> list[object]:
     with bench.database.transaction() as tx:
-        return list(sweep_queries.silent_leases(tx))
+        return list(sweep_queries.expire_leases(tx))
 
 
 def change(bench: Bench, run: Run, **values: object) -> None:

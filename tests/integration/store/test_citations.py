@@ -14,7 +14,7 @@ def test_what_was_cited_is_read_under_its_numbers(database: Database):
     turn = new_id()
 
     with database.transaction() as tx:
-        numbers = citations.cite(tx, RUN, turn, NODE, [chunk("29584016"), chunk("83676664")], [document("a")])
+        numbers = citations.add(tx, RUN, turn, NODE, [chunk("29584016"), chunk("83676664")], [document("a")])
 
     with database.transaction() as tx:
         told = citations.references(tx, RUN, turn)
@@ -28,7 +28,7 @@ def test_evidence_that_is_found_again_keeps_its_number_and_counts_once(database:
 
     for _ in range(2):
         with database.transaction() as tx:
-            numbers = citations.cite(tx, RUN, turn, NODE, [chunk("1"), chunk("1")], [document("a", 2)])
+            numbers = citations.add(tx, RUN, turn, NODE, [chunk("1"), chunk("1")], [document("a", 2)])
 
     with database.transaction() as tx:
         told = citations.references(tx, RUN, turn)
@@ -40,8 +40,8 @@ def test_a_document_that_two_nodes_find_keeps_the_count_of_the_first(database: D
     turn = new_id()
 
     with database.transaction() as tx:
-        citations.cite(tx, RUN, turn, NODE, [chunk("1")], [document("a", 2)])
-        citations.cite(tx, RUN, turn, new_id(), [chunk("2")], [document("a", 3)])
+        citations.add(tx, RUN, turn, NODE, [chunk("1")], [document("a", 2)])
+        citations.add(tx, RUN, turn, new_id(), [chunk("2")], [document("a", 3)])
 
     with database.transaction() as tx:
         assert citations.references(tx, RUN, turn)["doc_aggs"] == {"a": document("a", 2)}
@@ -52,7 +52,7 @@ def test_two_nodes_at_once_never_give_one_number_to_different_chunks(database: D
 
     def cite(node: int) -> list[int]:
         with database.transaction() as tx:
-            return citations.cite(tx, RUN, turn, new_id(), [chunk(f"{node}-{at}") for at in range(60)], [])
+            return citations.add(tx, RUN, turn, new_id(), [chunk(f"{node}-{at}") for at in range(60)], [])
 
     with ThreadPoolExecutor(4) as pool:
         numbers = [number for given in pool.map(cite, range(4)) for number in given]
@@ -63,7 +63,7 @@ def test_two_nodes_at_once_never_give_one_number_to_different_chunks(database: D
 def test_another_turn_has_references_of_its_own(database: Database):
     turn = new_id()
     with database.transaction() as tx:
-        citations.cite(tx, RUN, turn, NODE, [chunk("1")], [document("a")])
+        citations.add(tx, RUN, turn, NODE, [chunk("1")], [document("a")])
 
     with database.transaction() as tx:
         assert citations.references(tx, RUN, new_id()) == {"chunks": {}, "doc_aggs": {}}
@@ -80,9 +80,9 @@ def document(name: str, count: int = 1) -> dict[str, Any]:
 def test_the_references_of_runs_are_read_together_and_runs_without_any_are_left_out(database: Database):
     one, other, silent = new_id(), new_id(), new_id()
     with database.transaction() as tx:
-        citations.cite(tx, one, new_id(), NODE, [chunk("1")], [document("a")])
-        citations.cite(tx, one, new_id(), NODE, [chunk("2")], [document("a")])
-        citations.cite(tx, other, new_id(), NODE, [chunk("3")], [])
+        citations.add(tx, one, new_id(), NODE, [chunk("1")], [document("a")])
+        citations.add(tx, one, new_id(), NODE, [chunk("2")], [document("a")])
+        citations.add(tx, other, new_id(), NODE, [chunk("3")], [])
 
     with database.transaction() as tx:
         told = citations.of_runs(tx, [one, other, silent])

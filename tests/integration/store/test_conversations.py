@@ -9,7 +9,7 @@ from sqlalchemy import text
 
 from canvas.errors import NotFound
 from store.agents import canvases, conversations, versions
-from store.agents.conversations import Wanted
+from store.agents.conversations import ConversationFilter
 from store.db.database import Database
 from store.primitives.ids import new_id
 from tests.integration.store.rows import add_run, answer, say
@@ -23,9 +23,9 @@ def create(database: Database, tenant_id: UUID, canvas_id: UUID = CANVAS, **opti
         return conversations.create(tx, tenant_id, canvas_id, VERSION, **options)
 
 
-def names(database: Database, tenant_id: UUID, wanted: Wanted | None = None, **options: Any) -> list[str]:
+def names(database: Database, tenant_id: UUID, wanted: ConversationFilter | None = None, **options: Any) -> list[str]:
     with database.transaction() as tx:
-        found, total = conversations.page(tx, tenant_id, CANVAS, wanted or Wanted(), **options)
+        found, total = conversations.page(tx, tenant_id, CANVAS, wanted or ConversationFilter(), **options)
     assert total >= len(found)
     return [conversation.name for conversation in found]
 
@@ -143,13 +143,13 @@ def test_keywords_are_found_in_ids_names_and_what_both_sides_said(database: Data
         say(tx, asked, 1, 'the "INVOICE" of 50%')
         answer(tx, told, 1, {"content": "Your invoice is on its way", "other": "parcel"})
 
-    assert names(database, tenant_id, Wanted(keywords="invoice")) == ["told", "asked", "About Invoices"]
-    assert names(database, tenant_id, Wanted(keywords='"invoice"')) == ["asked"]
-    assert names(database, tenant_id, Wanted(keywords="50%")) == ["asked"]
-    assert names(database, tenant_id, Wanted(keywords="5_%")) == []
-    assert names(database, tenant_id, Wanted(keywords="parcel")) == []
-    assert names(database, tenant_id, Wanted(keywords=by_name.hex[4:])) == ["About Invoices"]
-    assert names(database, tenant_id, Wanted(keywords=str(told))) == ["told"]
+    assert names(database, tenant_id, ConversationFilter(keywords="invoice")) == ["told", "asked", "About Invoices"]
+    assert names(database, tenant_id, ConversationFilter(keywords='"invoice"')) == ["asked"]
+    assert names(database, tenant_id, ConversationFilter(keywords="50%")) == ["asked"]
+    assert names(database, tenant_id, ConversationFilter(keywords="5_%")) == []
+    assert names(database, tenant_id, ConversationFilter(keywords="parcel")) == []
+    assert names(database, tenant_id, ConversationFilter(keywords=by_name.hex[4:])) == ["About Invoices"]
+    assert names(database, tenant_id, ConversationFilter(keywords=str(told))) == ["told"]
 
 
 def test_ids_users_and_times_narrow_the_list_both_ends_included(database: Database, tenant_id: UUID):
@@ -159,11 +159,13 @@ def test_ids_users_and_times_narrow_the_list_both_ends_included(database: Databa
     with database.transaction() as tx:
         tx.run(text("update conversations set created_at = :at where id = :id"), at=noon, id=old)
 
-    assert names(database, tenant_id, Wanted(ids=[old])) == ["old"]
-    assert names(database, tenant_id, Wanted(user_id="bob")) == ["new"]
-    assert names(database, tenant_id, Wanted(since=noon, until=noon), order_by="create_time") == ["old"]
-    assert names(database, tenant_id, Wanted(until=noon - timedelta(seconds=1)), order_by="create_time") == []
-    assert names(database, tenant_id, Wanted(since=noon, until=noon), order_by="update_time") == []
+    assert names(database, tenant_id, ConversationFilter(ids=[old])) == ["old"]
+    assert names(database, tenant_id, ConversationFilter(user_id="bob")) == ["new"]
+    assert names(database, tenant_id, ConversationFilter(since=noon, until=noon), order_by="create_time") == ["old"]
+    assert (
+        names(database, tenant_id, ConversationFilter(until=noon - timedelta(seconds=1)), order_by="create_time") == []
+    )
+    assert names(database, tenant_id, ConversationFilter(since=noon, until=noon), order_by="update_time") == []
 
 
 def test_deleting_takes_the_messages_along_and_tells_which_were_there(database: Database, tenant_id: UUID):

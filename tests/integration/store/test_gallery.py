@@ -7,7 +7,7 @@ import pytest
 
 from canvas.errors import NotFound
 from store.agents import canvas_list, canvases
-from store.agents.canvas_list import Wanted
+from store.agents.canvas_list import CanvasFilter
 from store.db.database import Database
 from store.primitives.ids import new_id
 
@@ -19,9 +19,9 @@ def create(database: Database, tenant_id: UUID, title: str, tags: str = "", **op
         return canvas_id
 
 
-def titles(database: Database, tenant_id: UUID, wanted: Wanted | None = None, **options: Any) -> list[str]:
+def titles(database: Database, tenant_id: UUID, wanted: CanvasFilter | None = None, **options: Any) -> list[str]:
     with database.transaction() as tx:
-        found, total = canvas_list.page(tx, tenant_id, wanted or Wanted(), **options)
+        found, total = canvas_list.page(tx, tenant_id, wanted or CanvasFilter(), **options)
     assert total >= len(found)
     return [canvas.title for canvas in found]
 
@@ -45,8 +45,8 @@ def test_a_page_comes_with_the_number_of_all_that_match(database: Database, tena
         create(database, tenant_id, f"canvas {number}")
 
     with database.transaction() as tx:
-        second, total = canvas_list.page(tx, tenant_id, Wanted(), limit=2, offset=2)
-        beyond, still_total = canvas_list.page(tx, tenant_id, Wanted(), limit=2, offset=10)
+        second, total = canvas_list.page(tx, tenant_id, CanvasFilter(), limit=2, offset=2)
+        beyond, still_total = canvas_list.page(tx, tenant_id, CanvasFilter(), limit=2, offset=10)
 
     assert [canvas.title for canvas in second] == ["canvas 2", "canvas 1"]
     assert beyond == []
@@ -59,7 +59,7 @@ def test_other_tenants_canvases_are_neither_listed_nor_counted(
     foreign = create(database, other_tenant_id, "theirs", "secret")
 
     with database.transaction() as tx:
-        assert canvas_list.page(tx, tenant_id, Wanted(ids=[foreign])) == ([], 0)
+        assert canvas_list.page(tx, tenant_id, CanvasFilter(ids=[foreign])) == ([], 0)
         assert canvas_list.tags_in_use(tx, tenant_id) == []
         assert canvas_list.count_by_category(tx, tenant_id) == {}
         with pytest.raises(NotFound):
@@ -71,10 +71,10 @@ def test_keywords_are_found_in_titles_and_tags_in_any_case_and_taken_literally(d
     create(database, tenant_id, "Invoices", "support desk")
     create(database, tenant_id, "100% sure")
 
-    assert titles(database, tenant_id, Wanted(keywords="SUPPORT")) == ["Invoices", "Customer Support"]
-    assert titles(database, tenant_id, Wanted(keywords="0%")) == ["100% sure"]
-    assert titles(database, tenant_id, Wanted(keywords="%")) == ["100% sure"]
-    assert titles(database, tenant_id, Wanted(keywords="_")) == []
+    assert titles(database, tenant_id, CanvasFilter(keywords="SUPPORT")) == ["Invoices", "Customer Support"]
+    assert titles(database, tenant_id, CanvasFilter(keywords="0%")) == ["100% sure"]
+    assert titles(database, tenant_id, CanvasFilter(keywords="%")) == ["100% sure"]
+    assert titles(database, tenant_id, CanvasFilter(keywords="_")) == []
 
 
 def test_a_canvas_needs_one_of_the_tags_as_a_whole_word(database: Database, tenant_id: UUID):
@@ -82,20 +82,20 @@ def test_a_canvas_needs_one_of_the_tags_as_a_whole_word(database: Database, tena
     create(database, tenant_id, "two", "presales")
     create(database, tenant_id, "three", "support desk")
 
-    assert titles(database, tenant_id, Wanted(tags=["sales"])) == ["one"]
-    assert titles(database, tenant_id, Wanted(tags=["EMEA", "Support Desk"])) == ["three", "one"]
-    assert titles(database, tenant_id, Wanted(tags=["desk"])) == []
+    assert titles(database, tenant_id, CanvasFilter(tags=["sales"])) == ["one"]
+    assert titles(database, tenant_id, CanvasFilter(tags=["EMEA", "Support Desk"])) == ["three", "one"]
+    assert titles(database, tenant_id, CanvasFilter(tags=["desk"])) == []
 
 
 def test_categories_types_titles_and_ids_narrow_the_list(database: Database, tenant_id: UUID):
     one = create(database, tenant_id, "one", canvas_type="Recommended")
     create(database, tenant_id, "two", canvas_category="dataflow_canvas")
 
-    assert titles(database, tenant_id, Wanted(categories=["dataflow_canvas"])) == ["two"]
-    assert titles(database, tenant_id, Wanted(categories=["dataflow_canvas", "agent_canvas"])) == ["two", "one"]
-    assert titles(database, tenant_id, Wanted(types=["Recommended"])) == ["one"]
-    assert titles(database, tenant_id, Wanted(title=" ONE ")) == ["one"]
-    assert titles(database, tenant_id, Wanted(ids=[one, new_id()])) == ["one"]
+    assert titles(database, tenant_id, CanvasFilter(categories=["dataflow_canvas"])) == ["two"]
+    assert titles(database, tenant_id, CanvasFilter(categories=["dataflow_canvas", "agent_canvas"])) == ["two", "one"]
+    assert titles(database, tenant_id, CanvasFilter(types=["Recommended"])) == ["one"]
+    assert titles(database, tenant_id, CanvasFilter(title=" ONE ")) == ["one"]
+    assert titles(database, tenant_id, CanvasFilter(ids=[one, new_id()])) == ["one"]
     with database.transaction() as tx:
         assert canvas_list.count_by_category(tx, tenant_id) == {"agent_canvas": 1, "dataflow_canvas": 1}
 
@@ -104,7 +104,7 @@ def test_a_listed_canvas_says_when_it_was_published_and_carries_no_draft(databas
     create(database, tenant_id, "published", release=True)
 
     with database.transaction() as tx:
-        ((canvas,), _) = canvas_list.page(tx, tenant_id, Wanted())
+        ((canvas,), _) = canvas_list.page(tx, tenant_id, CanvasFilter())
 
     assert canvas.published_at is not None
     assert canvas.draft == {}

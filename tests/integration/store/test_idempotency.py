@@ -12,7 +12,7 @@ from canvas.errors import Conflict, InvalidRequest
 from store.db.database import Database
 from store.primitives.ids import new_id
 from store.tenants import idempotency
-from store.tenants.idempotency import First
+from store.tenants.idempotency import FirstResponse
 
 ROUTE = "POST /agents/chat/completions"
 
@@ -69,18 +69,18 @@ def test_a_reply_is_kept_with_the_key_that_its_request_has_claimed(database: Dat
     with database.transaction() as tx:
         claimed, found = (ask(tx, tenant_id, ROUTE, "order 7", b"d") for ask in (idempotency.claim, idempotency.find))
 
-    assert claimed == found == First(None, reply)
+    assert claimed == found == FirstResponse(None, reply)
 
 
 @pytest.mark.parametrize("key", ["", " ", "k" * 256, "k\n", "k\x00", "schlüssel", "\x7f", None, 7])
 def test_what_is_no_key_is_refused(key: Any):
     with pytest.raises(InvalidRequest, match="idempotency key"):
-        idempotency.checked(key)
+        idempotency.validate_key(key)
 
 
 @pytest.mark.parametrize("key", ["k", "k" * 255, '"8e03978e-40d5-43e8"', "order 7/a:b;c=d~"])
 def test_any_printable_text_may_be_a_key(key: str):
-    assert idempotency.checked(key) == key
+    assert idempotency.validate_key(key) == key
 
 
 def test_a_request_that_was_rolled_back_leaves_its_key_free(database: Database, tenant_id: UUID):

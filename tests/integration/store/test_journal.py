@@ -77,7 +77,7 @@ def test_an_attempt_whose_lease_is_being_taken_away_waits_and_records_nothing(be
 
     recording = Thread(target=record)
     with bench.database.transaction() as tx:
-        assert sweep_queries.silent_leases(tx) == [run.id]
+        assert sweep_queries.expire_leases(tx) == [run.id]
         recording.start()
         until(lambda: is_waited_for(bench))
     recording.join()
@@ -87,7 +87,7 @@ def test_an_attempt_whose_lease_is_being_taken_away_waits_and_records_nothing(be
 
 def swept(bench: Bench) -> list[Any]:
     with bench.database.transaction() as tx:
-        return sweep_queries.silent_leases(tx)
+        return sweep_queries.expire_leases(tx)
 
 
 def is_waited_for(bench: Bench) -> bool:

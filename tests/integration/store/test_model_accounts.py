@@ -8,12 +8,12 @@ from sqlalchemy import select, text
 
 from canvas.errors import NotFound
 from store.db.database import Database
-from store.primitives.encryption import CannotUnseal, SealingKey
+from store.primitives.encryption import CannotUnseal, EncryptionKey
 from store.tables.tenants import model_accounts as rows
 from store.tenants import model_accounts
 from store.tenants.model_accounts import AccountRow
 
-KEY = SealingKey.of("correct horse battery staple")
+KEY = EncryptionKey.of("correct horse battery staple")
 OPENAI = AccountRow(
     "OpenAI",
     base_url="https://api.openai.com/v1",
@@ -73,7 +73,7 @@ def test_a_key_sealed_by_another_deployment_names_the_account_it_belongs_to(data
     put(database, tenant_id, OPENAI)
 
     with pytest.raises(CannotUnseal, match=r'"OpenAI" \(default\)') as refusal, database.transaction() as tx:
-        model_accounts.accounts_of(tx, tenant_id, SealingKey.of("some other deployment's key"))
+        model_accounts.accounts_of(tx, tenant_id, EncryptionKey.of("some other deployment's key"))
 
     assert "sk-secret" not in str(refusal.value)
 

@@ -9,7 +9,7 @@ import structlog
 from sqlalchemy import text
 from sqlalchemy.exc import IntegrityError, OperationalError
 
-from scheduler.sweeper.maintenance import keep_house, let_go
+from scheduler.sweeper.maintenance import apply_retention, run_maintenance
 from store.db.database import Database
 from store.db.transaction import Transaction
 from store.maintenance import partitions
@@ -188,7 +188,7 @@ def test_a_week_to_come_is_attached_without_reading_a_large_default_partition(
         stray = add_run(tx, TENANT, run_id=UUID("f47ac10b-58cc-4372-a567-0e02b2c3d479"))
         add_outputs(tx, stray, "Message:0", {"content": "Hi"})
 
-    keep_house(database, LONG_AGO)
+    run_maintenance(database, LONG_AGO)
 
     with database.transaction() as tx:
         weeks = sorted(name for name in _names_of(tx, "runs") if name.startswith("runs_p2021"))
@@ -204,7 +204,7 @@ def test_the_week_of_today_is_not_made_where_others_would_wait_and_the_log_says_
 ):
     monkeypatch.setattr(partitions, "SMALL", -1)
     with structlog.testing.capture_logs() as logs:
-        keep_house(database, LONG_AGO)
+        run_maintenance(database, LONG_AGO)
 
     said = {(line["table"], line["week"]) for line in logs if line["event"] == "week_not_made"}
     assert said == {(table, "2021w09") for table in PARTITIONED}
@@ -219,7 +219,7 @@ def test_a_week_with_many_rows_in_the_default_partition_is_not_made(
             add_run(tx, TENANT, run_id=first_id_at(NEXT_MONDAY + timedelta(minutes=minute)))
 
     with structlog.testing.capture_logs() as logs:
-        keep_house(database, LONG_AGO)
+        run_maintenance(database, LONG_AGO)
 
     (line,) = [line for line in logs if line["event"] == "week_not_made"]
     assert (line["table"], line["week"]) == ("runs", "2021w10")
@@ -252,7 +252,7 @@ def test_a_check_that_a_killed_sweeper_has_left_is_taken_back(database: Database
     with pytest.raises(IntegrityError), database.transaction() as tx:
         add_run(tx, TENANT, run_id=first_id_at(NEXT_MONDAY))
 
-    keep_house(database, LONG_AGO - timedelta(weeks=20))
+    run_maintenance(database, LONG_AGO - timedelta(weeks=20))
 
     with database.transaction() as tx:
         add_run(tx, TENANT, run_id=first_id_at(NEXT_MONDAY))
@@ -275,12 +275,12 @@ def test_a_run_whose_id_tells_no_time_leaves_when_it_is_old_and_not_before(datab
         run_id = add_run(tx, TENANT, run_id=UUID(written), accepted_at=LONG_AGO)
         add_outputs(tx, run_id, "Message:0", {"content": "Hi"})
 
-    let_go(database, LONG_AGO - timedelta(days=1), None)
+    apply_retention(database, LONG_AGO - timedelta(days=1), None)
     with database.transaction() as tx:
         assert (_ids_in(tx, "runs"), _runs_in(tx, "node_values")) == ([run_id], 1)
 
     with structlog.testing.capture_logs() as logs:
-        let_go(database, LONG_AGO + timedelta(days=1), None)
+        apply_retention(database, LONG_AGO + timedelta(days=1), None)
     with database.transaction() as tx:
         assert (_ids_in(tx, "runs"), _runs_in(tx, "node_values")) == ([], 0)
     assert [line["strays"] for line in logs if line["event"] == "runs_let_go"] == [1]
@@ -292,7 +292,7 @@ def test_many_strays_leave_in_batches(database: Database, monkeypatch: pytest.Mo
         for number in range(5):
             add_run(tx, TENANT, run_id=UUID(f"{number}fa1d74a-448c-4dad-b9d9-e57e6bc3b22a"), accepted_at=LONG_AGO)
 
-    let_go(database, NEXT_MONDAY, None)
+    apply_retention(database, NEXT_MONDAY, None)
 
     with database.transaction() as tx:
         assert _runs_in(tx, "runs") == 0
@@ -306,7 +306,7 @@ def test_what_a_run_left_in_a_table_without_its_week_goes_after_the_run(database
         for run_id in (over, waiting):
             add_outputs(tx, run_id, "Message:0", {"content": "Hi"})
 
-    let_go(database, NEXT_MONDAY + timedelta(weeks=4), None)
+    apply_retention(database, NEXT_MONDAY + timedelta(weeks=4), None)
 
     with database.transaction() as tx:
         assert _ids_in(tx, "node_values", "run_id") == [waiting]

@@ -11,7 +11,7 @@ from sqlalchemy.exc import DataError, IntegrityError, StatementError
 from store.db import pipeline
 from store.db.compiled_statements import Write
 from store.db.database import Database
-from store.db.transaction import Behind
+from store.db.transaction import AfterCommitQuery
 
 MAKE = text("create table numbers (n int primary key, said text)")
 PUT = text("insert into numbers (n, said) values (:n, :said)")
@@ -34,7 +34,7 @@ def numbers(database: Database) -> Iterator[Database]:
         tx.run(text("drop table numbers"))
 
 
-def fail(numbers: Database, asked: list[Behind] | None = None) -> None:
+def fail(numbers: Database, asked: list[AfterCommitQuery] | None = None) -> None:
     """A transaction whose second statement fails; there is another behind it, and one behind the commit."""
     with numbers.transaction() as tx:
         tx.later(PUT, n=98, said="before")
@@ -90,7 +90,7 @@ def test_nothing_behind_a_statement_that_fails_is_carried_out_and_its_own_error_
     assert said(numbers) == []
 
 
-@pytest.mark.parametrize("uses", range(1, pipeline.PREPARED_FROM + 2))
+@pytest.mark.parametrize("uses", range(1, pipeline.PREPARE_AFTER_USES + 2))
 def test_what_was_not_prepared_since_something_before_it_failed_is_prepared_when_it_is_used_again(
     numbers: Database, uses: int
 ):
@@ -122,7 +122,7 @@ def test_what_goes_behind_a_commit_sees_it_and_is_not_asked_without_one(numbers:
     with numbers.transaction() as tx:
         tx.later(PUT, n=1, said="one")
         behind = tx.behind_commit(COUNT)
-    never: list[Behind] = []
+    never: list[AfterCommitQuery] = []
     with pytest.raises(DataError):
         fail(numbers, never)
 

@@ -202,7 +202,7 @@ def test_steps_of_forty_connections_at_once_have_room_in_the_lock_table(many_wee
             tx = stack.enter_context(one.transaction())
             tx.rows(WITHOUT_LIMITS)
             for _ in range(3):  # the first uses are not prepared
-                activations.called_off(tx, [(run.id, row.id, uuid4())])
+                activations.find_cancelled(tx, [(run.id, row.id, uuid4())])
                 activations.renew(tx, [(run.id, row.id, uuid4())], timedelta(seconds=10))
                 tx.rows(run_store.READ, of_run=run.id)
                 tx.rows(reports.REPORTED, of_run=run.id)
@@ -282,8 +282,8 @@ def test_a_week_that_was_dropped_while_statements_name_it_is_asked_for_no_more(d
         read(database, run_id)
 
     assert db_errors.is_outage(told.value)
-    assert db_errors.may_be_repeated(told.value)
-    assert "dropped a week" in db_errors.trouble(told.value)
+    assert db_errors.is_retryable(told.value)
+    assert "dropped a week" in db_errors.outage_reason(told.value)
     assert [read(database, run_id) for _ in range(3)] == [None] * 3
 
 
@@ -321,7 +321,7 @@ def test_a_table_that_is_missing_for_another_reason_is_no_outage(database: Datab
         tx.run(text("select from runs_of_somebody"))
 
     assert not db_errors.is_outage(told.value)
-    assert not db_errors.may_be_repeated(told.value)
+    assert not db_errors.is_retryable(told.value)
 
 
 def read(database: Database, run_id: UUID) -> Mapping[str, Any] | None:

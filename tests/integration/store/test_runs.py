@@ -12,11 +12,11 @@ from sqlalchemy.exc import DataError, OperationalError
 
 from canvas.events.run_events import Event
 from canvas.routing.decision import Decision
-from canvas.state.run_state import ENGINE, Status
+from canvas.state.run_state import RULES_VERSION, Status
 from store.db.transaction import Transaction
 from store.primitives.ids import new_id
 from store.runs import decisions, run_rows
-from store.runs.decisions import Applied
+from store.runs.decisions import AppliedDecision
 from store.tables.runs import runs as rows
 from store.tables.runs import scopes
 from tests.integration.engine import Bench, Run, until
@@ -54,7 +54,7 @@ def test_a_held_run_keeps_nobody_from_claiming_or_reporting(bench: Bench):
 
 def test_a_run_that_newer_rules_decide_is_left_alone(bench: Bench):
     run = bench.start("begin -> work")
-    change(bench, run, engine=ENGINE + 1)
+    change(bench, run, engine=RULES_VERSION + 1)
 
     with bench.database.transaction() as tx:
         assert run_rows.try_lock(tx, run.id)() is None
@@ -119,8 +119,8 @@ def test_no_scope_is_left_of_a_run_that_is_over(bench: Bench):
 
 
 def test_two_decisions_of_one_transaction_are_told_as_one():
-    first = Applied(run_id=(run := object()), events=[(1, "a")])
-    first.merge(Applied(run_id=run, events=[(2, "b")], is_over=True))
+    first = AppliedDecision(run_id=(run := object()), events=[(1, "a")])
+    first.merge(AppliedDecision(run_id=run, events=[(2, "b")], is_over=True))
 
     assert (first.events, first.is_over) == ([(1, "a"), (2, "b")], True)
 
@@ -149,8 +149,8 @@ def test_a_step_of_a_run_that_has_moved_on_is_refused_with_all_it_writes(bench: 
     with pytest.raises(DataError) as refused:
         stepped(bench, left)
 
-    assert decisions.has_moved_on(refused.value)
-    assert not run_rows.is_held(refused.value)
+    assert decisions.is_stale_cache(refused.value)
+    assert not run_rows.is_lock_timeout(refused.value)
     assert (run.row["error"], run.told) == ("", told)
 
 
@@ -163,7 +163,7 @@ def test_a_step_of_a_run_that_somebody_holds_is_refused_and_does_not_wait(bench:
         with pytest.raises(DataError) as refused:
             stepped(bench, left)
 
-    assert decisions.has_moved_on(refused.value)
+    assert decisions.is_stale_cache(refused.value)
     assert (run.row["error"], run.told) == ("", told)
 
 
@@ -173,7 +173,7 @@ def test_there_is_no_step_behind_one_of_a_run_that_is_gone(bench: Bench):
     with pytest.raises(DataError) as refused:
         stepped(bench, left)
 
-    assert decisions.has_moved_on(refused.value)
+    assert decisions.is_stale_cache(refused.value)
 
 
 # -- a moment's patience ---------------------------------------------------------------------------------------------
@@ -199,10 +199,10 @@ def test_who_has_waited_in_vain_is_told_so_and_writes_nothing(bench: Bench):
     with bench.database.transaction() as holder:
         run_rows.try_lock(holder, run.id)()
         with pytest.raises(OperationalError) as refused:
-            write_behind(bench, run, lambda tx: run_rows.lock_soon(tx, run.id, SOON))
+            write_behind(bench, run, lambda tx: run_rows.lock_with_timeout(tx, run.id, SOON))
 
-    assert run_rows.is_held(refused.value)
-    assert not decisions.has_moved_on(refused.value)
+    assert run_rows.is_lock_timeout(refused.value)
+    assert not decisions.is_stale_cache(refused.value)
     assert run.row["error"] == ""
 
 
@@ -210,16 +210,16 @@ def test_the_patience_for_a_run_is_no_limit_for_what_comes_behind_it(bench: Benc
     run = bench.start("begin -> work")
 
     with bench.database.transaction() as tx:
-        assert run_rows.lock_soon(tx, run.id, SOON)() is not None
+        assert run_rows.lock_with_timeout(tx, run.id, SOON)() is not None
         assert tx.scalar(text("select current_setting('lock_timeout')")) == "0"
 
 
 def test_nobody_waits_for_a_run_that_newer_rules_decide(bench: Bench):
     run = bench.start("begin -> work")
-    change(bench, run, engine=ENGINE + 1)
+    change(bench, run, engine=RULES_VERSION + 1)
 
     with bench.database.transaction() as tx:
-        assert run_rows.lock_soon(tx, run.id, SOON)() is None
+        assert run_rows.lock_with_timeout(tx, run.id, SOON)() is None
 
 
 # -- in other words --------------------------------------------------------------------------------------------------
@@ -254,7 +254,7 @@ def count_scopes(bench: Bench, run: Run) -> int:
 def locked_soon(bench: Bench, run: Run, patience: timedelta) -> Any:
     """Wait for a run in a transaction of its own."""
     with bench.database.transaction() as tx:
-        return run_rows.lock_soon(tx, run.id, patience)()
+        return run_rows.lock_with_timeout(tx, run.id, patience)()
 
 
 def somebody_waits_for_a_lock(bench: Bench) -> bool:

@@ -8,7 +8,7 @@ from sqlalchemy import update
 from store.db.database import Database
 from store.primitives.ids import new_id
 from store.runs import message_streams
-from store.runs.message_streams import Taken, Turn
+from store.runs.message_streams import StreamLease, Turn
 from store.tables.runs import turns as rows
 
 
@@ -20,9 +20,9 @@ def turn(database: Database) -> "OneTurn":
 def test_who_takes_a_turn_learns_what_was_said_in_it(turn: "OneTurn"):
     first, second = uuid4(), uuid4()
 
-    assert turn.take(first) == Taken(0, "", 0)
+    assert turn.take(first) == StreamLease(0, "", 0)
     assert turn.write(first, "Hello")
-    assert turn.take(second) == Taken(0, "Hello", 0)
+    assert turn.take(second) == StreamLease(0, "Hello", 0)
 
 
 def test_an_earlier_speaker_is_not_heard_any_more(turn: "OneTurn"):
@@ -43,7 +43,7 @@ def test_text_of_an_earlier_epoch_is_not_written(turn: "OneTurn"):
     turn.take_back(number=7)
 
     assert not turn.write(speaker, "Hello again", epoch=0)
-    assert turn.take(speaker) == Taken(1, "", 0)
+    assert turn.take(speaker) == StreamLease(1, "", 0)
 
 
 def test_a_closed_turn_is_not_written(turn: "OneTurn"):
@@ -90,9 +90,9 @@ class OneTurn:
         self.run_id = run_id or new_id()
         self.id = uuid4()
 
-    def take(self, speaker: UUID) -> Taken:
+    def take(self, speaker: UUID) -> StreamLease:
         with self._database.transaction() as tx:
-            return message_streams.take(tx, self.run_id, self.id, "say", speaker)
+            return message_streams.claim_stream(tx, self.run_id, self.id, "say", speaker)
 
     def write(self, speaker: UUID, said: str, *, epoch: int = 0) -> bool:
         with self._database.transaction() as tx:

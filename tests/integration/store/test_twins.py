@@ -31,9 +31,9 @@ from store.monitoring import queue_probes, sweep_queries
 from store.primitives import outcome_codec
 from store.runs import activations, decisions, events, message_streams, reports, run_rows, scopes, values
 from store.runs.activations import Claim
-from store.runs.decisions import AsLeft
-from store.runs.new_activations import Own, Taker
-from store.runs.reports import Written
+from store.runs.decisions import CachedRun
+from store.runs.new_activations import ContinuationRequest, InlineReport
+from store.runs.reports import ReportPayload
 from store.tables.runs import metadata
 from store.tables.tenants import canvases, tenants, versions
 from store.tenants import idempotency
@@ -106,7 +106,9 @@ class Side:
     world: World = field(default_factory=lambda: World(1))
     outbox: Outbox = field(default_factory=Outbox)
     claims: dict[UUID, Claim] = field(default_factory=dict[UUID, Claim])
-    left: dict[UUID, AsLeft | None] = field(default_factory=dict[UUID, AsLeft | None])  # by what was taken behind it
+    left: dict[UUID, CachedRun | None] = field(
+        default_factory=dict[UUID, CachedRun | None]
+    )  # by what was taken behind it
     lifecycle: Lifecycle = field(init=False)
 
     def __post_init__(self) -> None:
@@ -194,7 +196,7 @@ def rolled_back_if_refused(database: Database) -> Generator[Transaction]:
         with suppress(Refused), database.transaction() as tx:
             yield tx
     except DataError as error:
-        if not reports.is_refused(error) and not decisions.has_moved_on(error):
+        if not reports.is_lease_lost(error) and not decisions.is_stale_cache(error):
             raise
 
 
@@ -281,7 +283,7 @@ class Author:
             known = side.claims.get(activation_id)
             lease_id = known.lease_id if known is not None else UUID(int=5)
             with side.database.statements() as tx:
-                found = activations.is_ready(tx, run_id, activation_id), activations.held_under(tx, run_id, lease_id)
+                found = activations.is_ready(tx, run_id, activation_id), activations.find_by_lease(tx, run_id, lease_id)
                 claimed = activations.claim(
                     tx, run_id, activation_id, lease_id=lease_id, lease=timedelta(hours=1), worker="one"
                 )
@@ -298,7 +300,7 @@ class Author:
         is_settled = self.chance.random() < 0.5
         lease_id = UUID(int=self.chance.getrandbits(128)) if self.chance.random() < 0.7 else None
         remembers = self.chance.random() < 0.7
-        taker = Taker("one", timedelta(hours=1), lambda _: lease_id)
+        taker = ContinuationRequest("one", timedelta(hours=1), lambda _: lease_id)
 
         def report(side: Side) -> Any:
             claim = side.claims[activation_id]
@@ -310,7 +312,7 @@ class Author:
             with rolled_back_if_refused(side.database) as tx:
                 if is_settled:
                     left = side.left.get(activation_id) if remembers else None
-                    applied = coordinator.try_fold(tx, run_id, owns=[Own(claim, told, taker)], left=left)
+                    applied = coordinator.try_fold(tx, run_id, owns=[InlineReport(claim, told, taker)], left=left)
                 stored = int(applied is not None)
                 if applied is None:
                     stored = reports.report(tx, run_id, activation_id, claim.lease_id, told).count()
@@ -365,7 +367,7 @@ class Author:
             with side.database.transaction() as tx:
                 tx.commit_without_waiting()
                 kept = activations.renew(tx, sorted(ids), timedelta(hours=1))
-                return kept, activations.called_off(tx, ids)
+                return kept, activations.find_cancelled(tx, ids)
 
         return renew
 
@@ -374,7 +376,7 @@ class Author:
 
         def firm(side: Side) -> Any:
             with side.database.transaction() as tx:
-                return activations.firm(tx, side.claims[activation_id], timedelta(hours=1))
+                return activations.make_claim_durable(tx, side.claims[activation_id], timedelta(hours=1))
 
         return firm
 
@@ -384,7 +386,7 @@ class Author:
 
         def act(side: Side) -> Any:
             with side.database.transaction() as tx:
-                return activations.act(tx, side.claims[activation_id], timedelta(seconds=-5), effect)
+                return activations.record_effect(tx, side.claims[activation_id], timedelta(seconds=-5), effect)
 
         return act
 
@@ -396,7 +398,7 @@ class Author:
             if claim.turn is None:
                 return None
             with side.database.transaction() as tx:
-                taken = message_streams.take(tx, claim.run_id, claim.turn, claim.node_id, claim.lease_id)
+                taken = message_streams.claim_stream(tx, claim.run_id, claim.turn, claim.node_id, claim.lease_id)
                 said = f"{taken.text}more"
                 stored = [
                     message_streams.write(tx, claim.run_id, claim.turn, lease_id, epoch, said)
@@ -431,13 +433,13 @@ class Author:
                 first.run(run_rows.CALL_OFF, run_id=run_id)
                 second = both.enter_context(side.database.transaction())
                 theirs = run_rows.try_lock(second, run_id)()
-                seen = sweep_queries.silent_leases(second)
+                seen = sweep_queries.expire_leases(second)
                 kept = [
                     activations.renew(second, [(claim.run_id, claim.id, claim.lease_id)], timedelta(hours=1))
                     for claim in side.claims.values()
                     if claim.id == activation_id
                 ]
-                return mine, theirs, set(seen), kept, reports.has_reported(second, run_id)
+                return mine, theirs, set(seen), kept, reports.has_unapplied_reports(second, run_id)
 
         return held
 
@@ -448,23 +450,25 @@ class Author:
         def sweep(side: Side) -> Any:
             with side.database.transaction() as tx:
                 is_ours, _ = sweep_queries.try_sweep(tx)
-                lost = sweep_queries.silent_leases(tx)
-                queue_probes.came_back(tx, "nodes", now)
-                remembered = queue_probes.remembered(tx)
-                back = queue_probes.see(tx, queue_probes.Sight(now, now), "nodes")
-                hints = {(hint.run_id, hint.activation_id) for hint in sweep_queries.unclaimed(tx, sent_before)}
+                lost = sweep_queries.expire_leases(tx)
+                queue_probes.record_return(tx, "nodes", now)
+                remembered = queue_probes.last_observation(tx)
+                back = queue_probes.save_observation(tx, queue_probes.SweeperObservation(now, now), "nodes")
+                hints = {
+                    (hint.run_id, hint.activation_id) for hint in sweep_queries.redispatch_unclaimed(tx, sent_before)
+                }
                 found = [
                     set(sweep_queries.stuck(tx)),
                     sweep_queries.interrupted(tx),
-                    set(sweep_queries.standing_still(tx)),
+                    set(sweep_queries.stalled_runs(tx)),
                 ]
                 found += [set(sweep_queries.open_runs(tx)), sweep_queries.expired_forms(tx)]
-                return is_ours, set(lost), remembered, back, hints, sweep_queries.unseen_reports(tx), found
+                return is_ours, set(lost), remembered, back, hints, sweep_queries.runs_with_unapplied_reports(tx), found
 
         return sweep
 
 
-def written(claim: Claim, outcome: Outcome) -> Written:
+def written(claim: Claim, outcome: Outcome) -> ReportPayload:
     """What a worker stores: outputs, a variable, and its turn's text if it has one."""
     outputs = {"result": claim.node_id, "nothing": None}
     turn: dict[str, Any] | None = None
@@ -472,8 +476,8 @@ def written(claim: Claim, outcome: Outcome) -> Written:
         turn = {"run_id": claim.run_id, "id": claim.turn, "node_id": claim.node_id, "speaker": claim.lease_id}
         turn |= {"epoch": None if claim.attempt > 1 else 0, "keep": 4, "text": "said by all"}
     leaves_nothing = isinstance(outcome, Failed) and outcome.leaves_nothing
-    return Written(
-        outcome=outcome_codec.to_column(outcome, error=None, retake=False, spoke=False),
+    return ReportPayload(
+        outcome=outcome_codec.encode_outcome(outcome, error=None, retake=False, spoke=False),
         usage={"calls": 1, "total_tokens": 3},
         values=[] if leaves_nothing else [values_of(claim, outputs)],
         variables=[] if leaves_nothing else [variable_of(claim, "env.count", claim.ordinal)],
@@ -531,7 +535,7 @@ def test_every_statement_of_the_protocol_has_a_twin(module: ModuleType):
 def test_a_transaction_is_seen_when_it_has_committed(database: Database):
     def look(side: Side) -> Any:
         with side.database.transaction() as first:
-            queue_probes.came_back(first, "nodes", datetime(2020, 5, 1, tzinfo=UTC))
+            queue_probes.record_return(first, "nodes", datetime(2020, 5, 1, tzinfo=UTC))
             with side.database.transaction() as second:
                 before = queue_probes.latest(second, "nodes")
             mine = queue_probes.latest(first, "nodes")

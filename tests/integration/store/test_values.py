@@ -12,7 +12,7 @@ from components.context import NodeContext
 from scheduler.messaging.celery_app import EXECUTE
 from store.monitoring import sweep_queries
 from store.runs import values
-from store.runs.values import View
+from store.runs.values import ReadView
 from tests.builders import reads
 from tests.integration.engine import Bench, Run, Work, values_of
 
@@ -71,24 +71,24 @@ def test_a_retry_reads_what_the_first_attempt_read(bench: Bench, noted: dict[str
     run = bench.start("begin -> before -> slow; begin -> quick -> next", variables=COUNTS, slow=NOTES)
     bench.play(until=lambda: "slow" in run.statuses)
     claimed = bench.claim(run, "slow", lease=timedelta(0))
-    first = seen(bench, claimed.run_id, View(run.id, claimed.place, claimed.limits))
+    first = seen(bench, claimed.run_id, ReadView(run.id, claimed.place, claimed.limits))
     bench.play()
     with bench.database.transaction() as tx:
-        sweep_queries.silent_leases(tx)
+        sweep_queries.expire_leases(tx)
     bench.coordinator.advance_run(run.id)
 
     again = bench.claim(run, "slow")
 
     assert again.attempt == 2
     assert again.limits == claimed.limits
-    assert seen(bench, run.id, View(run.id, again.place, again.limits)) == first
+    assert seen(bench, run.id, ReadView(run.id, again.place, again.limits)) == first
 
 
 def test_what_no_fold_has_seen_is_not_read(bench: Bench, noted: dict[str, list[Any]]):
     run = bench.start("begin -> one, two -> three", variables=COUNTS, three=NOTES)
     bench.play(until=lambda: "one" in run.statuses)
     one = bench.claim(run, "one")
-    everything = View(run.id, one.place.step(0).step(0), [(b"", 10**6)])
+    everything = ReadView(run.id, one.place.step(0).step(0), [(b"", 10**6)])
 
     bench.report(one, values=[values_of(one, {"result": 1})])
     before = values_seen(bench, everything)
@@ -233,13 +233,13 @@ def count_down(steps: int) -> Any:
     return lambda: next(left, True)
 
 
-def seen(bench: Bench, run_id: Any, view: View) -> Any:
+def seen(bench: Bench, run_id: Any, view: ReadView) -> Any:
     with bench.database.transaction() as tx:
         outputs = values.latest_outputs(tx, view, ["begin", "before", "quick"])
         variables = values.latest_variables(tx, view, ["env.count"])
         return outputs(), variables()
 
 
-def values_seen(bench: Bench, view: View) -> Mapping[str, Any]:
+def values_seen(bench: Bench, view: ReadView) -> Mapping[str, Any]:
     with bench.database.transaction() as tx:
         return {node: found.value for node, found in values.latest_outputs(tx, view, ["one"])().items()}

@@ -57,14 +57,14 @@ def deaf_from(file: Path) -> None:
 
 def stuck_from(file: Path) -> None:
     """Wait for the database in the middle of a tick as soon as the file is there."""
-    find = sweep_queries.unseen_reports
+    find = sweep_queries.runs_with_unapplied_reports
 
     def found(*given: object) -> set[object]:
         if file.exists():
             time.sleep(LONG)
         return find(*given)  # pyright: ignore[reportArgumentType, reportReturnType]
 
-    sweep_queries.unseen_reports = found  # pyright: ignore[reportAttributeAccessIssue]
+    sweep_queries.runs_with_unapplied_reports = found  # pyright: ignore[reportAttributeAccessIssue]
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from providers.models.vendors.accounts import Account, AccountModel
 from store.runs import journal
 from tests.builders import says
 from tests.integration.engine import Bench, Run, at_work
-from worker.services.factory import Reach
+from worker.services.factory import ServiceConfig
 
 MODEL = "m@OpenAI-API-Compatible"
 SEARCHED = {"results": [{"title": "Prices", "url": "https://example.com/a", "content": "Up 4% in May."}]}
@@ -117,8 +117,8 @@ class Vendors:
         return Account("OpenAI-API-Compatible", base_url=address, api_key="key", models=models)
 
     @property
-    def reach(self) -> Reach:
-        return Reach(base_urls={"TAVILYSEARCH": f"http://127.0.0.1:{self.port}"})
+    def reach(self) -> ServiceConfig:
+        return ServiceConfig(base_urls={"TAVILYSEARCH": f"http://127.0.0.1:{self.port}"})
 
 
 def calling(*calls: tuple[str, str, str]) -> list[dict[str, Any]]:

@@ -10,19 +10,19 @@ from uuid import uuid4
 import pytest
 from sqlalchemy import text
 
-from canvas.budget import EXCEEDED, limits_of, told_usage
+from canvas.budget import EXCEEDED, limits_of, usage_json
 from canvas.errors import BudgetExceeded, NotFound
 from canvas.outcome import Finished
 from components.context import NodeContext
-from providers.models.billing.cost_estimates import Spending
+from providers.models.billing.cost_estimates import CostModel
 from providers.models.types.chat import Usage
 from scheduler.coordinator.run_start import Request
 from scheduler.sweeper.sweeper import Sweeper
 from store.monitoring import sweep_queries
 from store.runs.activations import Claim
-from store.tables.budgets import EACH
+from store.tables.budgets import DEFAULT_SCOPE_ID
 from store.tenants import budgets
-from store.tenants.budgets import Written
+from store.tenants.budgets import BudgetLimits
 from tests.builders import says
 from tests.integration.engine import FORM, Bench, Run, at_work, carried_out, until
 from tests.integration.worker.conftest import Patient
@@ -60,7 +60,7 @@ def resumed_with(bench: Bench, run: Run, **budget: Any) -> None:
 def standing(bench: Bench, run: Run) -> dict[str, tuple[int, int]]:
     """What is spent and reserved of a run's own budgets."""
     with bench.database.transaction() as tx:
-        found = budgets.shown(tx, bench.tenant_id, datetime.now(UTC).date(), [run.id])
+        found = budgets.list_budgets(tx, bench.tenant_id, datetime.now(UTC).date(), [run.id])
     return {each.account.measure: (each.account.spent, each.account.reserved) for each in found}
 
 
@@ -178,8 +178,8 @@ def test_what_a_killed_worker_has_reserved_is_free_again_when_its_lease_is_gone(
     bench.play(until=lambda: run.statuses.get("two") == "ready")
     dead = bench.claim(run, "two")
     with bench.database.transaction() as tx:
-        kept = budgets.open_for(tx, dead, datetime.now(UTC).date())
-        budgets.take(tx, uuid4(), dead, kept, [400])
+        kept = budgets.lock_for_attempt(tx, dead, datetime.now(UTC).date())
+        budgets.reserve(tx, uuid4(), dead, kept, [400])
     lost = Event()
 
     async def lose(seconds: float) -> None:  # whoever waits for the rest sees the worker die
@@ -187,7 +187,7 @@ def test_what_a_killed_worker_has_reserved_is_free_again_when_its_lease_is_gone(
         with bench.database.transaction() as tx:
             tx.run(LOSE, id=dead.id)
 
-    bench.play(bench.a_worker(spending=Spending(sleep=lose)))
+    bench.play(bench.a_worker(spending=CostModel(sleep=lose)))
 
     assert lost.is_set()
     assert run.activation("one").status == "done"
@@ -201,12 +201,12 @@ def test_reservation_of_a_lost_attempt_is_freed_while_the_next_attempt_works(ben
     reserved(bench, lost, 400)
     with bench.database.transaction() as tx:
         tx.run(EXPIRE, id=lost.id)
-        sweep_queries.silent_leases(tx)
+        sweep_queries.expire_leases(tx)
     bench.coordinator.advance_run(run.id)  # the activation is ready again
     reserved(bench, bench.claim(run, "one"), 300)
 
     with bench.database.transaction() as tx:
-        budgets.free(tx)
+        budgets.release_orphans(tx)
 
     assert run.activation("one").status == "running"
     assert standing(bench, run)["tokens"] == (0, 300)
@@ -215,8 +215,8 @@ def test_reservation_of_a_lost_attempt_is_freed_while_the_next_attempt_works(ben
 def reserved(bench: Bench, claim: Claim, tokens: int) -> None:
     """Reserve tokens for an attempt."""
     with bench.database.transaction() as tx:
-        accounts = budgets.open_for(tx, claim, datetime.now(UTC).date())
-        budgets.take(tx, uuid4(), claim, accounts, [tokens])
+        accounts = budgets.lock_for_attempt(tx, claim, datetime.now(UTC).date())
+        budgets.reserve(tx, uuid4(), claim, accounts, [tokens])
 
 
 def test_calls_of_a_lost_attempt_count_once_beside_those_of_an_attempt_that_told_its_own(bench: Bench):
@@ -236,7 +236,7 @@ def test_calls_of_a_lost_attempt_count_once_beside_those_of_an_attempt_that_told
         if attempt == 2:
             with bench.database.transaction() as tx:
                 tx.run(EXPIRE, id=run.activation("work").id)
-                sweep_queries.silent_leases(tx)
+                sweep_queries.expire_leases(tx)
         return Finished(outputs={"result": "done"})
 
     bench.does(work=work)
@@ -272,8 +272,8 @@ def test_recorded_call_counts_once_however_often_its_node_stops_for_a_budget(ben
 
 def test_a_budget_of_the_day_begins_anew_at_midnight_in_utc(bench: Bench, model: Till):
     clock = [datetime(2026, 3, 1, 23, 59, 59, tzinfo=UTC)]
-    worker = bench.a_worker(spending=Spending(now=lambda: clock[0]))
-    bench.lifecycle.set_budget(bench.tenant_id, Written("day", bench.tenant_id, {"calls": 1}))
+    worker = bench.a_worker(spending=CostModel(now=lambda: clock[0]))
+    bench.lifecycle.set_budget(bench.tenant_id, BudgetLimits("day", bench.tenant_id, {"calls": 1}))
     first = bench.start("begin -> one -> say", one=llm("1"), say=says("{one@content}"))
     second = bench.start("begin -> one -> say", one=llm("2"), say=says("{one@content}"))
     bench.play(worker)
@@ -289,20 +289,20 @@ def test_a_budget_of_the_day_begins_anew_at_midnight_in_utc(bench: Bench, model:
 
 def test_a_budget_of_one_tenant_says_nothing_about_another(bench: Bench, model: Till):
     other = bench.a_tenant()
-    bench.lifecycle.set_budget(bench.tenant_id, Written("tenant", bench.tenant_id, {"calls": 0}))
+    bench.lifecycle.set_budget(bench.tenant_id, BudgetLimits("tenant", bench.tenant_id, {"calls": 0}))
     mine = bench.start("begin -> one -> say", one=llm("mine"), say=says("{one@content}"))
     theirs = bench.start("begin -> one -> say", one=llm("theirs"), say=says("{one@content}"), tenant_id=other)
     bench.play()
 
     assert (mine.status, theirs.status, model.asked) == ("waiting", "succeeded", ["theirs"])
     with pytest.raises(NotFound):
-        bench.lifecycle.set_budget(other, Written("run", mine.id, {"calls": 5}))
+        bench.lifecycle.set_budget(other, BudgetLimits("run", mine.id, {"calls": 5}))
     with pytest.raises(NotFound):
         bench.lifecycle.resume_run(other, mine.id, Request(), budget={"calls": 5})
 
 
 def test_all_runs_of_a_session_share_its_budget(bench: Bench, model: Till):
-    bench.lifecycle.set_budget(bench.tenant_id, Written("session", EACH, {"calls": 1}))
+    bench.lifecycle.set_budget(bench.tenant_id, BudgetLimits("session", DEFAULT_SCOPE_ID, {"calls": 1}))
     drawn = bench.draw("begin -> one -> say", one=llm("q"), say=says("{one@content}"))
     first = bench.start(drawn=drawn)
     bench.play()
@@ -314,7 +314,7 @@ def test_all_runs_of_a_session_share_its_budget(bench: Bench, model: Till):
 
 
 def test_who_starts_a_run_may_lower_what_each_run_may_spend_and_not_raise_it(bench: Bench, model: Till):
-    bench.lifecycle.set_budget(bench.tenant_id, Written("run", EACH, {"calls": 1}))
+    bench.lifecycle.set_budget(bench.tenant_id, BudgetLimits("run", DEFAULT_SCOPE_ID, {"calls": 1}))
     nodes = {"one": llm("1"), "two": llm("2"), "say": says("{one@content} {two@content}")}
     wants_more = begun(bench, "begin -> one -> two -> say", **nodes, budget={"calls": 100})
     bench.play()
@@ -327,7 +327,7 @@ def test_a_budget_that_is_set_while_runs_go_on_counts_from_their_next_call(bench
     run = bench.start("begin -> one -> two -> say", **nodes)
     bench.play(until=lambda: run.statuses.get("two") == "ready")
 
-    bench.lifecycle.set_budget(bench.tenant_id, Written("run", run.id, {"tokens": 160}))
+    bench.lifecycle.set_budget(bench.tenant_id, BudgetLimits("run", run.id, {"tokens": 160}))
     bench.play()
 
     assert (run.status, model.asked) == ("waiting", ["1"])
@@ -336,7 +336,7 @@ def test_a_budget_that_is_set_while_runs_go_on_counts_from_their_next_call(bench
 
 def test_a_budget_that_is_set_while_a_thread_goes_on_with_its_run_counts_from_the_next_node(bench: Bench, model: Till):
     def limit(ctx: Any) -> Finished:
-        bench.lifecycle.set_budget(bench.tenant_id, Written("run", run.id, {"calls": 1}))
+        bench.lifecycle.set_budget(bench.tenant_id, BudgetLimits("run", run.id, {"calls": 1}))
         return Finished({})
 
     bench.does(work=limit)
@@ -358,7 +358,7 @@ def test_a_budget_that_is_set_while_an_agent_works_counts_from_its_next_round(be
         nonlocal rounds
         rounds += 1
         if rounds == 1:
-            bench.lifecycle.set_budget(bench.tenant_id, Written("run", run.id, {"calls": 0}))
+            bench.lifecycle.set_budget(bench.tenant_id, BudgetLimits("run", run.id, {"calls": 0}))
         name = str(request["tools"][0]["function"]["name"])
         call = {"id": "c1", "type": "function", "function": {"name": name, "arguments": "{}"}}
         return {"role": "assistant", "content": None, "tool_calls": [{**call, "index": 0}]}
@@ -399,7 +399,7 @@ def test_calls_whose_price_nobody_knows_are_told_and_not_free(bench: Bench, mode
     run = bench.start("begin -> one -> say", one=llm("1"), say=says("{one@content}"))
     bench.play()
 
-    assert told_usage(run.row["usage"])["cost"] is None
+    assert usage_json(run.row["usage"])["cost"] is None
     assert run.row["usage"]["unpriced_calls"] == 1
 
 
@@ -482,7 +482,7 @@ def test_an_agent_goes_on_from_the_rounds_it_was_paid_for(bench: Bench):
 def test_a_run_without_any_budget_asks_the_database_nothing_about_budgets(
     bench: Bench, model: Till, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(budgets, "open_for", lambda *_: pytest.fail("it was asked"))
+    monkeypatch.setattr(budgets, "lock_for_attempt", lambda *_: pytest.fail("it was asked"))
     run = bench.start("begin -> one -> say", one=llm("1"), say=says("{one@content}"))
     bench.play()
 

@@ -13,12 +13,12 @@ from components import registry
 from providers.http.address_policy import Guard
 from store.agents import canvases, versions
 from store.agents.canvas_secrets import CanvasSecrets
-from store.primitives.encryption import SealingKey
+from store.primitives.encryption import EncryptionKey
 from store.primitives.ids import new_id
 from tests.integration.engine import Bench, Run
-from worker.services.factory import Reach
+from worker.services.factory import ServiceConfig
 
-KEY = SealingKey.of("a secret that is long")
+KEY = EncryptionKey.of("a secret that is long")
 SECRET = "of-invoke-1234567890"
 PASSWORD = "of-the-proxy-1234567890"
 HELD = text("""
@@ -56,9 +56,9 @@ def drawn(bench: Bench, server: HTTPServer, **further: Any) -> tuple[UUID, UUID]
         return canvas_id, versions.snapshot(tx, bench.tenant_id, canvas_id).id
 
 
-def played(bench: Bench, server: HTTPServer, key: SealingKey | None, **further: Any) -> Run:
+def played(bench: Bench, server: HTTPServer, key: EncryptionKey | None, **further: Any) -> Run:
     run = bench.start(drawn=drawn(bench, server, **further))
-    bench.play(bench.a_worker(sealing_key=key, reach=Reach(guard=Guard.parse(allowed="127.0.0.1"))))
+    bench.play(bench.a_worker(sealing_key=key, reach=ServiceConfig(guard=Guard.parse(allowed="127.0.0.1"))))
     return run
 
 
@@ -88,8 +88,10 @@ def test_a_node_goes_by_the_proxy_whose_password_its_canvas_holds_sealed(bench: 
     assert PASSWORD not in held
 
 
-@pytest.mark.parametrize("key", [SealingKey.of("another secret that is long"), None])
-def test_a_node_whose_secret_does_not_open_fails_and_is_named(bench: Bench, asked: HTTPServer, key: SealingKey | None):
+@pytest.mark.parametrize("key", [EncryptionKey.of("another secret that is long"), None])
+def test_a_node_whose_secret_does_not_open_fails_and_is_named(
+    bench: Bench, asked: HTTPServer, key: EncryptionKey | None
+):
     run = played(bench, asked, key)
 
     assert (run.status, list(asked.log)) == ("failed", [])

@@ -19,14 +19,14 @@ from canvas.outcome import Failed, Finished, Outcome
 from components import registry
 from components.context import NodeContext
 from scheduler.coordinator.coordinator import Coordinator
-from scheduler.metrics import Counters
-from store.runs.reports import Written
+from scheduler.metrics import Metrics
+from store.runs.reports import ReportPayload
 from store.tables.runs import activations as rows
 from tests.builders import default, goto, says
 from tests.integration.engine import Bench, Run, reporting, until
 from worker import attempt
-from worker.context.output_limits import Allowance
-from worker.reporter import Reporting
+from worker.context.output_limits import OutputLimits
+from worker.reporter import Reporter
 
 FORKED = "begin -> work -> after; begin -> other"
 
@@ -121,7 +121,7 @@ def test_what_no_row_can_hold_fails_its_node_at_once(bench: Bench, what: str, wh
 
     bench.does(work=hand_out)
     run = bench.start(FORKED, variables={"count": 0})
-    bench.play(bench.a_worker(allowance=Allowance(output=1_000_000)))
+    bench.play(bench.a_worker(allowance=OutputLimits(output=1_000_000)))
 
     assert run.status == "failed"
     assert told in run.row["error"]
@@ -280,15 +280,15 @@ def test_others_go_on_while_one_does_not_let_go(bench: Bench):
 # -- reporting -------------------------------------------------------------------------------------------------------
 def test_a_report_is_repeated_while_the_database_is_away(bench: Bench, monkeypatch: pytest.MonkeyPatch):
     tries = [0]
-    store = Reporting._store
+    store = Reporter._store
 
-    def unlucky(self: Reporting, written: Written, *, rides_along: bool) -> None:
+    def unlucky(self: Reporter, written: ReportPayload, *, rides_along: bool) -> None:
         tries[0] += 1
         if tries[0] in (2, 3):
             raise OperationalError("update", {}, Exception("the database is away"))
         store(self, written, rides_along=rides_along)
 
-    monkeypatch.setattr(Reporting, "_store", unlucky)
+    monkeypatch.setattr(Reporter, "_store", unlucky)
     run = bench.start("begin -> work")
     bench.play()
 
@@ -343,7 +343,7 @@ def test_a_model_error_that_is_the_answer_is_counted_when_its_report_is_stored(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, is_stored: bool
 ):
     counted: list[str] = []
-    bench.coordinator.dispatch.counters = Counters(model_error=counted.append)
+    bench.coordinator.dispatch.counters = Metrics(model_error=counted.append)
 
     async def answer_with_an_error(params: Any, ctx: NodeContext) -> Finished:
         if not is_stored:

@@ -18,7 +18,7 @@ from components.context import NodeContext
 from scheduler.coordinator.coordinator import Coordinator
 from scheduler.messaging.celery_app import ADVANCE, EXECUTE
 from store.db.compiled_statements import compiled
-from store.db.transaction import Behind, Transaction
+from store.db.transaction import AfterCommitQuery, Transaction
 from store.primitives.weeks import Week
 from store.runs import reports as report_rows
 from store.runs import run_rows as run_store
@@ -26,8 +26,8 @@ from store.runs.activations import Claim
 from store.tables.runs import runs as run_rows
 from tests.builders import says
 from tests.integration.engine import Bench, Run, at_work, carried_out, reporting, until
-from worker.fastpath.continuation import Eager, Taking
-from worker.fastpath.report_batcher import Part
+from worker.fastpath.continuation import ContinuationReservation, LocalContinuation
+from worker.fastpath.report_batcher import PendingReport
 from worker.runtime import Worker
 
 CHAIN = "begin -> one -> two -> three -> say"
@@ -78,7 +78,7 @@ def test_what_attempts_held_goes_with_them_and_no_search_for_garbage_is_needed(b
         began_with_one_hint(bench, run)
         held = gc.get_objects()  # other tests' as well
         left: list[Any] = [each for each in held if isinstance(each, Claim) and each.run_id == run.id]
-        left += [each for each in held if isinstance(each, Behind) and run.id in each.values.values()]
+        left += [each for each in held if isinstance(each, AfterCommitQuery) and run.id in each.values.values()]
     finally:
         gc.enable()
 
@@ -191,7 +191,7 @@ def test_activation_of_a_commit_without_an_answer_stays_registered_when_its_repo
     bench: Bench, may_be_stored: bool
 ):
     run, _, eager = about_to_report(bench)
-    taking = Taking(eager, "worker", run.id)
+    taking = ContinuationReservation(eager, "worker", run.id)
     lease_id = taking.taker.take(run.activation("begin").id)
     taking.may_be_stored = may_be_stored
 
@@ -270,10 +270,10 @@ def test_siblings_that_end_together_are_stored_together_and_their_results_are_in
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ):
     nodes = [f"n{number:02}" for number in range(8)]
-    waiting: list[Part] = []
-    wait, settle = Part.wait, report_rows.settle
+    waiting: list[PendingReport] = []
+    wait, settle = PendingReport.wait, report_rows.complete
 
-    def waits(part: Part) -> None:
+    def waits(part: PendingReport) -> None:
         waiting.append(part)
         wait(part)
 
@@ -282,8 +282,8 @@ def test_siblings_that_end_together_are_stored_together_and_their_results_are_in
             until(lambda: len(waiting) == len(nodes) - 1)
         settle(tx, claimed, *given)
 
-    monkeypatch.setattr(Part, "wait", waits)
-    monkeypatch.setattr(report_rows, "settle", settled)
+    monkeypatch.setattr(PendingReport, "wait", waits)
+    monkeypatch.setattr(report_rows, "complete", settled)
     said = says(" ".join(f"{{{node}@result}}" for node in nodes))
     run = bench.start(f"begin -> {', '.join(nodes)} -> say", say=said)
 
@@ -310,31 +310,31 @@ def forgotten(sent: list[bytes]) -> Finished:
     return Finished()
 
 
-def followed(worker: Worker, run: Run, eager: Eager) -> None:
+def followed(worker: Worker, run: Run, eager: LocalContinuation) -> None:
     """The same, on a thread that a test has made."""
     worker.execute(run.id, run.activation("begin").id, eager)
     while eager.next is not None:
         worker.execute(run.id, eager.next.attempt.activation_id, eager)
 
 
-def about_to_report(bench: Bench) -> tuple[Run, Claim, Eager]:
+def about_to_report(bench: Bench) -> tuple[Run, Claim, LocalContinuation]:
     """A run whose first node is claimed, and a thread that would go on."""
     run = bench.start("begin -> work")
     claimed = bench.claim(run, "begin")
     bench.outbox.lose()
-    return run, claimed, Eager(bench.worker.leases, time.monotonic() + 60)
+    return run, claimed, LocalContinuation(bench.worker.leases, time.monotonic() + 60)
 
 
-def report(bench: Bench, claimed: Claim, eager: Eager, coordinator: Coordinator | None = None) -> None:
+def report(bench: Bench, claimed: Claim, eager: LocalContinuation, coordinator: Coordinator | None = None) -> None:
     reports = reporting(coordinator or bench.coordinator, claimed)
-    reports.taking = Taking(eager, "one", claimed.run_id)
+    reports.taking = ContinuationReservation(eager, "one", claimed.run_id)
     reports.report(Finished(), None, {})
 
 
 @contextmanager
 def answer_lost(bench: Bench, monkeypatch: pytest.MonkeyPatch, node: str) -> Generator[None]:
     """The connection breaks when the step with a node's report has been committed, and nobody has heard of it."""
-    transaction, settle = bench.database.transaction, report_rows.settle
+    transaction, settle = bench.database.transaction, report_rows.complete
     is_in_it, lost = list[bool](), list[bool]()
 
     def settled(tx: Transaction, claimed: Claim, *given: Any) -> None:
@@ -351,7 +351,7 @@ def answer_lost(bench: Bench, monkeypatch: pytest.MonkeyPatch, node: str) -> Gen
             raise OperationalError("commit", {}, Exception("server closed the connection"))
 
     with monkeypatch.context() as patched:
-        patched.setattr(report_rows, "settle", settled)
+        patched.setattr(report_rows, "complete", settled)
         patched.setattr(bench.database, "transaction", losing)
         yield
     assert lost

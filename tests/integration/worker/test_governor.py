@@ -13,9 +13,9 @@ import redis
 
 from bench.servers.limited_server import LimitedServer
 from canvas.events.explain import explain
-from providers.models.types.rate_limits import Rates
+from providers.models.types.rate_limits import RateLimits
 from providers.models.vendors.accounts import Account, AccountModel
-from scheduler.metrics import Counters
+from scheduler.metrics import Metrics
 from scheduler.sweeper.sweeper import Sweeper
 from store.monitoring import wait_facts
 from tests.builders import says
@@ -26,7 +26,7 @@ from worker.context.rate_limit_wait import EARLY
 
 MODEL = "m@OpenAI-API-Compatible"
 MUCH = 10**9
-ONE_A_MINUTE = Rates(requests_per_minute=1)
+ONE_A_MINUTE = RateLimits(requests_per_minute=1)
 
 
 def test_a_call_that_must_wait_long_gives_its_place_up_and_is_sent_again_when_it_is_due(bench: Bench):
@@ -61,7 +61,7 @@ def test_whoever_asks_is_told_what_a_run_waits_for(bench: Bench):
         bench.play()
 
     with bench.database.transaction() as tx:
-        found = wait_facts.facts(tx, bench.tenant_id, run.id)
+        found = wait_facts.load_facts(tx, bench.tenant_id, run.id)
         assert found is not None
         canvas = bench.coordinator.versions.canvas(tx, found[1])
     wait = explain(found[0], canvas, lambda _: 60.0).wait
@@ -105,7 +105,7 @@ def test_a_run_that_waits_for_an_allowance_is_cancelled_at_once(bench: Bench):
 
 def test_a_short_wait_is_waited_in_place(bench: Bench):
     with limited() as served:
-        bench.accounts = [served.account(Rates(requests_per_minute=120))]
+        bench.accounts = [served.account(RateLimits(requests_per_minute=120))]
         runs = [asks(bench) for _ in range(3)]
 
         bench.play()
@@ -118,7 +118,7 @@ def test_a_short_wait_is_waited_in_place(bench: Bench):
 
 def test_a_call_behind_an_answer_that_nobody_recorded_waits_where_it_is(bench: Bench):
     with limited() as served:
-        bench.accounts = [served.account(Rates(requests_per_minute=20))]
+        bench.accounts = [served.account(RateLimits(requests_per_minute=20))]
         structured = {"structured": {"type": "object", "properties": {"a": {"type": "string"}}}}
         run = asks(bench, outputs=structured, max_retries=1)  # words are no JSON, so it is asked twice
 
@@ -132,7 +132,7 @@ def test_a_call_behind_an_answer_that_nobody_recorded_waits_where_it_is(bench: B
 
 def test_a_refusal_holds_back_the_calls_of_every_worker(bench: Bench):
     with limited(requests=1, window=60.0) as served:
-        bench.accounts = [served.account(Rates(requests_per_minute=600))]
+        bench.accounts = [served.account(RateLimits(requests_per_minute=600))]
         one, other = bench.a_worker(), bench.a_worker()
         runs = [asks(bench, max_retries=0) for _ in range(3)]
         bench.play(one, until=lambda: bool(served.server.refused))
@@ -145,7 +145,7 @@ def test_a_refusal_holds_back_the_calls_of_every_worker(bench: Bench):
 
 def test_without_limits_nothing_is_asked_of_redis(bench: Bench, redis_url: str):
     with limited() as served:
-        bench.accounts = [served.account(Rates())]
+        bench.accounts = [served.account(RateLimits())]
         run = asks(bench)
         bench.play()
 
@@ -156,7 +156,7 @@ def test_without_limits_nothing_is_asked_of_redis(bench: Bench, redis_url: str):
 
 def test_a_redis_that_is_away_stops_no_call(bench: Bench):
     with limited() as served:
-        bench.accounts = [served.account(Rates(requests_per_minute=600, concurrency=1))]
+        bench.accounts = [served.account(RateLimits(requests_per_minute=600, concurrency=1))]
         bench.redis_url = REDIS_AWAY
         runs = [asks(bench) for _ in range(2)]
 
@@ -171,11 +171,11 @@ def test_waits_and_refusals_are_counted(bench: Bench):
     def counts(what: str) -> Callable[[], None]:
         return lambda: counted.append(what)
 
-    bench.coordinator.dispatch.counters = Counters(
+    bench.coordinator.dispatch.counters = Metrics(
         waited=counts("waited"), postponed=counts("postponed"), refused=counts("refused")
     )
     with limited(requests=1) as served:
-        bench.accounts = [served.account(Rates(requests_per_minute=100))]
+        bench.accounts = [served.account(RateLimits(requests_per_minute=100))]
         for _ in range(3):
             asks(bench, max_retries=0)
         bench.play()
@@ -187,7 +187,7 @@ def test_eight_workers_use_one_allowance_and_nothing_is_refused(bench: Bench):
     """A minute of five seconds. A tenth of a second that a request travels is worth more than a real one there."""
     window, allowed = 5.0, 50
     with limited(requests=allowed, window=window, delay=0.05) as served:
-        bench.accounts = [served.account(Rates(requests_per_minute=allowed))]
+        bench.accounts = [served.account(RateLimits(requests_per_minute=allowed))]
         workers = [bench.a_worker(pace_window=1.02 * window) for _ in range(8)]
         runs = [asks(bench) for _ in range(int(2.6 * allowed))]
         with sweeping(bench), at_work(bench, *workers, threads=8):
@@ -207,7 +207,7 @@ class Served:
     port: int
     server: LimitedServer
 
-    def account(self, rates: Rates) -> Account:
+    def account(self, rates: RateLimits) -> Account:
         address = f"http://127.0.0.1:{self.port}/v1"
         models = {"m": AccountModel()}
         return Account("OpenAI-API-Compatible", base_url=address, api_key="key", models=models, rates=rates)

@@ -11,7 +11,7 @@ from components.context import NodeContext
 from store.runs import values
 from tests.builders import says
 from tests.integration.engine import Bench, Run, Work
-from worker.caches.list_sources import Lists
+from worker.caches.list_sources import ListCache
 from worker.context import variables
 
 IN_ORDER = {"max_concurrency": 1}
@@ -48,9 +48,9 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
         return call
 
-    monkeypatch.setattr(values, "of_passes", counting("of_passes", values.of_passes))
-    monkeypatch.setattr(variables, "LISTS", Lists())
-    monkeypatch.setattr(Lists, "keep", counting("keep", Lists.keep))
+    monkeypatch.setattr(values, "iteration_outputs", counting("of_passes", values.iteration_outputs))
+    monkeypatch.setattr(variables, "LISTS", ListCache())
+    monkeypatch.setattr(ListCache, "keep", counting("keep", ListCache.keep))
     return counted
 
 

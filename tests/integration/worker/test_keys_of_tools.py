@@ -7,7 +7,7 @@ from werkzeug import Request, Response
 
 from tests.builders import says
 from tests.integration.engine import Bench
-from worker.services.factory import Reach
+from worker.services.factory import ServiceConfig
 
 OWN, DEPLOYMENTS = "key-of-the-node", "key-of-the-deployment"
 
@@ -19,7 +19,7 @@ def test_a_node_without_a_key_asks_with_the_deployments_and_neither_key_is_kept(
         return Response(json.dumps({"results": {"result": [row]}}))
 
     httpserver.expect_request("/v1/search").respond_with_handler(echoing)
-    reach = Reach(
+    reach = ServiceConfig(
         base_urls={"QUERITSEARCH": f"http://127.0.0.1:{httpserver.port}"}, vendor_keys={"QUERIT": DEPLOYMENTS}
     )
     run = bench.start(

@@ -14,7 +14,7 @@ from store.db.database import Database
 from tests.builders import says
 from tests.integration.engine import Bench, Run, at_work, until
 from worker import reporter
-from worker.context.output_limits import Allowance
+from worker.context.output_limits import OutputLimits
 
 BIG = "x" * (reporter.LARGE + 1)
 SHORT = timedelta(seconds=1)
@@ -92,7 +92,7 @@ def test_a_small_report_that_meets_a_busy_database_is_repeated_until_it_is_store
 ):
     run = bench.start("begin -> work -> say", say=says("done"))
     tries: list[object] = []
-    written = reporter.Reporting._store
+    written = reporter.Reporter._store
 
     def busy(self: Any, told: Any, **more: Any) -> None:
         tries.append(told)
@@ -101,7 +101,7 @@ def test_a_small_report_that_meets_a_busy_database_is_repeated_until_it_is_store
                 tx.scalar(text("select pg_sleep(5)"))
         written(self, told, **more)
 
-    monkeypatch.setattr(reporter.Reporting, "_store", busy)
+    monkeypatch.setattr(reporter.Reporter, "_store", busy)
     bench.play()
 
     assert run.status == "succeeded"
@@ -109,7 +109,7 @@ def test_a_small_report_that_meets_a_busy_database_is_repeated_until_it_is_store
 
 
 def test_what_one_report_stores_is_counted_together(bench: Bench):
-    worker = bench.a_worker(allowance=Allowance(output=1_000))
+    worker = bench.a_worker(allowance=OutputLimits(output=1_000))
     bench.does(
         alone=leaves({"text": "x" * 900}), work=leaves({"text": "x" * 600}, {"env.a": "x" * 300, "env.b": "x" * 300})
     )

@@ -207,7 +207,7 @@ def test_a_failed_pass_shows_what_the_pass_before_it_has_left_also_if_that_lies_
 
     with bench.database.transaction() as tx:
         tx.run(values.PUT_OUTPUTS, **of, new_outputs={"_ERROR": "bad"}, new_names=["_ERROR"], new_large=None)
-        values.inherit(tx, run.id, failed)
+        values.copy_previous_outputs(tx, run.id, failed)
 
     with bench.database.transaction() as tx:
         assert values.final(tx, run.id).outputs["work"][0] == {"result": f"a{TEXT}", "_ERROR": "bad"}

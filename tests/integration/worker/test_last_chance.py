@@ -194,7 +194,7 @@ def dies(bench: Bench, worker: Worker) -> None:
     """What is seen of a process's death: its leases run out, are swept, and nothing more is heard of it."""
     with bench.database.transaction() as tx:
         tx.run(SILENT)
-        sweep_queries.silent_leases(tx)
+        sweep_queries.expire_leases(tx)
     worker.leases.release_all()
 
 

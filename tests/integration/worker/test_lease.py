@@ -20,7 +20,7 @@ from tests.integration.worker.conftest import Patient
 from tests.integration.worker.provider import MODEL, hanging_model
 from worker.leases import leases
 from worker.leases.leases import Attempt
-from worker.reporter import Reporting
+from worker.reporter import Reporter
 
 QUICK = {"renew_every": timedelta(milliseconds=40), "cancel_poll": timedelta(milliseconds=40)}
 NEVER = timedelta(hours=1)
@@ -45,15 +45,15 @@ def test_leases_are_kept_while_another_attempts_report_hangs(
     bench: Bench, patient: Patient, monkeypatch: pytest.MonkeyPatch
 ):
     hangs, may_end = threading.Event(), threading.Event()
-    report = Reporting.report
+    report = Reporter.report
 
-    def hanging(self: Reporting, *given: Any) -> None:
+    def hanging(self: Reporter, *given: Any) -> None:
         if self.claim.node_id == "compute":
             hangs.set()
             may_end.wait(20)
         report(self, *given)
 
-    monkeypatch.setattr(Reporting, "report", hanging)
+    monkeypatch.setattr(Reporter, "report", hanging)
     bench.does(compute=lambda ctx: may_end.wait(20) and Finished())
     stuck, run = bench.start("begin -> compute"), patient.start("begin -> work")
     limits = {"Compute": 0.05, "Act": 60.0}
@@ -281,7 +281,7 @@ def test_a_process_ends_of_which_a_lease_thread_has_ended(bench: Bench, monkeypa
         raise Fatal
 
     monkeypatch.setattr(threading, "excepthook", lambda _: None)
-    monkeypatch.setattr(leases.Leases, "_renew", renew)
+    monkeypatch.setattr(leases.LeaseKeeper, "_renew", renew)
     worker = bench.a_worker(**QUICK)
 
     until(lambda: worker.leases.look(1.0) == "its thread easel-leases has ended")

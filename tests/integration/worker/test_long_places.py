@@ -9,7 +9,7 @@ from uuid import UUID, uuid4
 import pytest
 from sqlalchemy import text
 
-from canvas.outcome import Chose, Finished, Outcome
+from canvas.outcome import Finished, Outcome, Routed
 from components import registry
 from components.base import Component, Params
 from components.context import NodeContext
@@ -101,7 +101,7 @@ def circle(bench: Bench, monkeypatch: pytest.MonkeyPatch, rounds: int) -> None:
     """Nodes that count what they find, and a Switch that leads back until the last round."""
 
     async def switch(params: Params, ctx: NodeContext) -> Outcome:
-        return Chose(("n0",) if ctx.visit + 1 < rounds else ("say",))
+        return Routed(("n0",) if ctx.visit + 1 < rounds else ("say",))
 
     monkeypatch.setattr(registry, "COMPONENTS", {**registry.COMPONENTS, "switch": Component("Switch", Params, switch)})
     bench.does(

@@ -17,14 +17,14 @@ from scheduler.sweeper import sweeper
 from store.agents import canvases
 from store.mcp import pins, servers
 from store.mcp.servers import ServerFields
-from store.primitives.encryption import SealingKey
+from store.primitives.encryption import EncryptionKey
 from store.tenants import sealed_headers
 from tests.integration.engine import Bench, Run
 from tests.integration.worker.test_side_effects import lose
 from tests.mcp_servers import ADD, Serving, mcp_server, of_the_handshake_era
-from worker.services.factory import Reach
+from worker.services.factory import ServiceConfig
 
-KEY = SealingKey.of("a secret that is long")
+KEY = EncryptionKey.of("a secret that is long")
 OFFER = {"add": {"description": "Adds two numbers.", "inputSchema": ADD}}
 ADDS = {"tool_calls": [{"name": "add_0", "arguments": {"a": 1, "b": 2}}]}
 TWICE = {"tool_calls": [{"name": "add_0", "arguments": {"a": number, "b": 2}} for number in (1, 2)]}
@@ -213,7 +213,7 @@ def a_start(bench: Bench, server: UUID, **params: Any) -> Start:
 
 
 def a_worker(bench: Bench) -> Any:
-    return bench.a_worker(reach=Reach(guard=Guard.parse(allowed="127.0.0.1")), sealing_key=KEY)
+    return bench.a_worker(reach=ServiceConfig(guard=Guard.parse(allowed="127.0.0.1")), sealing_key=KEY)
 
 
 def played(bench: Bench, serving: Serving, *rules: Mapping[str, Any], server: UUID | None = None, **params: Any) -> Run:

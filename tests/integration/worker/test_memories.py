@@ -17,7 +17,7 @@ from tests.integration.engine import Bench, Run, at_work
 from tests.integration.knowledge_bases import CHAT, EMBEDDING, vendor
 from tests.integration.memories import Notebook, extracted
 from worker.context.node_context import WorkerContext
-from worker.services.factory import Reach
+from worker.services.factory import ServiceConfig
 
 ALL = sum(TYPES.values())
 
@@ -26,9 +26,9 @@ def saying(*memory_ids: str, **params: Any) -> dict[str, Any]:
     return {"component": "Message", "content": ["You said: {sys.query}"], "memory_ids": list(memory_ids), **params}
 
 
-def played(bench: Bench, query: str, message: dict[str, Any], reach: Reach | None = None) -> Run:
+def played(bench: Bench, query: str, message: dict[str, Any], reach: ServiceConfig | None = None) -> Run:
     run = bench.start("begin -> say", query=query, say=message)
-    bench.play(bench.a_worker(reach=reach or Reach()))
+    bench.play(bench.a_worker(reach=reach or ServiceConfig()))
     return run
 
 
@@ -112,7 +112,7 @@ def test_a_memory_elsewhere_is_written_and_searched_over_ragflows_api(bench: Ben
     found = {"code": 0, "data": [{"content": "Likes tea"}, {"content": "Lives in Rome"}]}
     httpserver.expect_request("/api/v1/messages", method="POST").respond_with_handler(add)
     httpserver.expect_request("/api/v1/messages/search").respond_with_json(found)
-    reach = Reach(ragflow=(httpserver.url_for(""), "their-key"))
+    reach = ServiceConfig(ragflow=(httpserver.url_for(""), "their-key"))
     book = Notebook(bench.database, bench.tenant_id)
     own = book.memory(model="")
 
@@ -143,7 +143,7 @@ def test_what_a_server_refuses_is_told_by_the_message(bench: Bench, httpserver: 
     refusal = {"code": 102, "message": "Memory ['x'] not found.", "data": None}
     httpserver.expect_request("/api/v1/messages").respond_with_json(refusal)
 
-    run = played(bench, "Hello", saying("x"), Reach(ragflow=(httpserver.url_for(""), "key")))
+    run = played(bench, "Hello", saying("x"), ServiceConfig(ragflow=(httpserver.url_for(""), "key")))
 
     assert (run.status, run.outputs("say")["memory_error"]) == ("succeeded", "Memory ['x'] not found.")
 

@@ -10,29 +10,29 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from canvas.budget import EXCEEDED, limits_of, told_usage
+from canvas.budget import EXCEEDED, limits_of, usage_json
 from knowledge.models import TenantModels
 from providers.http.address_policy import Guard
 from providers.models.chat.catalogue import Limits
-from providers.models.limits.rate_limiter import Governor
+from providers.models.limits.rate_limiter import RateLimiter
 from providers.models.transport.clients import close_connections
-from providers.models.types.rate_limits import Rates
+from providers.models.types.rate_limits import RateLimits
 from scheduler.coordinator.run_start import Request
-from scheduler.messaging.circuit_breaker import Silence
-from scheduler.messaging.redis_bus import on_a_loop
-from scheduler.metrics import Counters
+from scheduler.messaging.circuit_breaker import CircuitBreaker
+from scheduler.messaging.redis_bus import async_redis
+from scheduler.metrics import Metrics
 from scheduler.sweeper.sweeper import Sweeper
 from store.tenants import budgets
-from store.tenants.budgets import Written
+from store.tenants.budgets import BudgetLimits
 from tests.builders import says
 from tests.integration.engine import Bench, Run
 from tests.integration.knowledge_bases import EMBEDDING, RANKS, Shop, Vendor, vendor
 from tests.integration.worker.paces import nothing_has_left_of_late
 from worker.runtime import Worker
-from worker.services.factory import Reach
+from worker.services.factory import ServiceConfig
 
 ANSWER = "Refunds take five days, after which the money is there."
-ONE_A_MINUTE = Rates(requests_per_minute=1)
+ONE_A_MINUTE = RateLimits(requests_per_minute=1)
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def stocked(bench: Bench, served: Vendor, folder: Path, model: str = EMBEDDING, 
     shop.add(shop.base(model=model), "refunds.txt", ANSWER, year=2024)
     shop.read()
     bench.accounts = [replace(served.account, **account)]
-    return bench.a_worker(blobs=shop.blobs, reach=Reach(guard=Guard.parse(allowed="127.0.0.1")))
+    return bench.a_worker(blobs=shop.blobs, reach=ServiceConfig(guard=Guard.parse(allowed="127.0.0.1")))
 
 
 def today() -> date:
@@ -64,7 +64,7 @@ def asks(bench: Bench, budget: dict[str, Any] | None = None, **retrieval: Any) -
 
 
 def usage_of(run: Run) -> dict[str, Any]:
-    return told_usage(run.row["usage"])
+    return usage_json(run.row["usage"])
 
 
 def test_a_search_is_counted_with_its_vectors_and_ranks(bench: Bench, served: Vendor, tmp_path: Path):
@@ -134,7 +134,7 @@ def test_a_search_that_its_budget_does_not_allow_waits_and_goes_on_with_more(
 
     assert run.status == "succeeded"
     with bench.database.transaction() as tx:
-        (kept,) = budgets.shown(tx, bench.tenant_id, today(), [run.id])
+        (kept,) = budgets.list_budgets(tx, bench.tenant_id, today(), [run.id])
     assert (kept.account.spent, kept.account.reserved) == (7, 0)
 
 
@@ -142,8 +142,8 @@ def test_documents_are_paid_from_the_tenants_budgets(bench: Bench, served: Vendo
     bench.accounts = [served.account]
     shop = Shop(bench.database, bench.tenant_id, tmp_path, bench.accounts)
     with bench.database.transaction() as tx:
-        budgets.put(tx, bench.tenant_id, Written("day", bench.tenant_id, limits_of({"calls": 1})))
-        budgets.put(tx, bench.tenant_id, Written("tenant", bench.tenant_id, limits_of({"tokens": 1000})))
+        budgets.put(tx, bench.tenant_id, BudgetLimits("day", bench.tenant_id, limits_of({"calls": 1})))
+        budgets.put(tx, bench.tenant_id, BudgetLimits("tenant", bench.tenant_id, limits_of({"tokens": 1000})))
     base = shop.base(model=EMBEDDING)
     first = shop.add(base, "first.txt", ANSWER)
     shop.read()
@@ -151,7 +151,7 @@ def test_documents_are_paid_from_the_tenants_budgets(bench: Bench, served: Vendo
     shop.read()
 
     with bench.database.transaction() as tx:
-        spent = {each.account.scope: each.account.spent for each in budgets.shown(tx, bench.tenant_id, today())}
+        spent = {each.account.scope: each.account.spent for each in budgets.list_budgets(tx, bench.tenant_id, today())}
     assert (shop.document(first).status, shop.document(second).status) == ("done", "failed")
     assert "The tenant's budget of the day (UTC) of 1 call is used up" in shop.document(second).error
     assert len(served.embedded) == 1
@@ -167,7 +167,7 @@ def test_a_document_that_waits_for_vectors_too_long_is_put_back_without_a_strike
     documents = [shop.add(base, f"{name}.txt", f"{ANSWER} {name}") for name in ("first", "second")]
 
     async def read() -> None:
-        governor = Governor(on_a_loop(bench.redis_url), Silence(), Counters())
+        governor = RateLimiter(async_redis(bench.redis_url), CircuitBreaker(), Metrics())
         models = TenantModels(bench.database, accounts, Limits(), None, governor=governor, longest_wait=0.0)
         try:
             while await shop.ingestion(models=models).next(bench.tenant_id):

@@ -29,7 +29,7 @@ PARAMS: Mapping[str, Any] = {
 def independent_acts(monkeypatch: pytest.MonkeyPatch) -> None:
     """What tests let nodes do counts as what may overlap; three at once."""
     monkeypatch.setattr(parallel_items, "INDEPENDENT", parallel_items.INDEPENDENT | {"act"})
-    monkeypatch.setattr(parallel_items, "QUIET", parallel_items.QUIET | {"act"})
+    monkeypatch.setattr(parallel_items, "WRITES_NOTHING", parallel_items.WRITES_NOTHING | {"act"})
     monkeypatch.setattr(parallel_items, "AT_ONCE", 3)
 
 

@@ -11,7 +11,7 @@ from tests.builders import says
 from tests.integration.engine import PATIENCE, Bench, Run, at_work, until
 from tests.integration.worker.conftest import Patient
 from tests.integration.worker.provider import MODEL, WHOLE, hanging_model
-from worker.attempt import Attempting
+from worker.attempt import AttemptRunner
 from worker.context.node_context import WorkerContext
 from worker.runtime import Worker
 
@@ -68,10 +68,10 @@ def test_what_was_claimed_and_has_not_begun_is_given_back_and_does_not_begin(
     bench: Bench, node: str, monkeypatch: pytest.MonkeyPatch
 ):
     claimed, may_go_on = threading.Event(), threading.Event()
-    prepared = Attempting._prepared
+    prepared = AttemptRunner._prepared
     began: list[str] = []
 
-    def slowly(self: Attempting) -> WorkerContext:
+    def slowly(self: AttemptRunner) -> WorkerContext:
         if self._claim.node_id == node and self._claim.attempt == 1:
             claimed.set()
             may_go_on.wait(PATIENCE)
@@ -81,7 +81,7 @@ def test_what_was_claimed_and_has_not_begun_is_given_back_and_does_not_begin(
         began.append(ctx.node_id)
         return Finished(outputs={"result": "done"})
 
-    monkeypatch.setattr(Attempting, "_prepared", slowly)
+    monkeypatch.setattr(AttemptRunner, "_prepared", slowly)
     bench.does(**{node: begins})
     run, leaving, other = bench.start(f"begin -> {node}"), bench.a_worker(), bench.a_worker()
     with at_work(bench, leaving, threads=1):

@@ -11,7 +11,7 @@ from store.files.large_values import LargeValues
 from store.tenants import uploads
 from tests.integration.engine import Bench
 from tests.integration.store.slow_storage import SlowStorage
-from worker.context.attempt_storage import Keeping
+from worker.context.attempt_storage import AttemptStorage
 from worker.runtime import _Files  # pyright: ignore[reportPrivateUsage]
 
 TEXT = "It was a dark and stormy night; " * 40_000  # 1.28 MB
@@ -26,7 +26,7 @@ def test_an_upload_is_read_while_no_transaction_is_open(bench: Bench, database: 
     run = bench.start("begin -> work")
     kept = uploads.store(bucket.inner, "a.txt", "text/plain", b"Hello")
     with database.transaction() as tx:
-        upload = uploads.note(tx, bench.tenant_id, kept)
+        upload = uploads.register(tx, bench.tenant_id, kept)
 
     read = _Files(database, bucket).read(bench.tenant_id, run.id, {"id": str(upload.id), "name": "a.txt"}, "")
 
@@ -38,7 +38,7 @@ def test_a_component_saves_and_reads_a_file_while_no_transaction_is_open(
     bench: Bench, database: Database, bucket: SlowStorage
 ):
     run = bench.start("begin -> work")
-    keeping = Keeping(bench.claim(run, "begin"), database, bucket, bench.coordinator.dispatch.bus)
+    keeping = AttemptStorage(bench.claim(run, "begin"), database, bucket, bench.coordinator.dispatch.bus)
 
     async def save_and_read() -> bytes:
         saved = await keeping.save("report.txt", b"made", "text/plain", "0")

@@ -18,9 +18,9 @@ import redis
 import embedded
 from canvas.outcome import Finished
 from scheduler.coordinator.coordinator import Coordinator
-from scheduler.coordinator.version_cache import Versions
+from scheduler.coordinator.version_cache import VersionCache
 from scheduler.health.broker_probe import KEPT
-from scheduler.health.watchdog import GIVES_UP, LOCK_HELD
+from scheduler.health.watchdog import EXIT_RESTART, LOCK_HELD
 from scheduler.lifecycle.lifecycle import Lifecycle
 from scheduler.messaging.celery_app import make_app
 from scheduler.messaging.dispatch import Dispatch
@@ -102,7 +102,7 @@ class Programs:
     def send(self, *parts: str, redis_url: str = "") -> Run:
         """Start a run whose hints go to the broker."""
         url = redis_url or self.bench.redis_url
-        coordinator = Coordinator(self.bench.database, Dispatch(make_app(url), Bus(url)), Versions())
+        coordinator = Coordinator(self.bench.database, Dispatch(make_app(url), Bus(url)), VersionCache())
         return Run(self.bench, Lifecycle(coordinator).start_run(self.bench.a_start(*parts)))
 
 
@@ -124,7 +124,7 @@ def test_a_worker_that_receives_nothing_any_more_gives_back_what_it_has_and_ends
     code = worker.ends()
 
     given_back = run.activation("wait_60")
-    assert code == GIVES_UP
+    assert code == EXIT_RESTART
     assert worker.says("process_gives_up") == 1
     assert (given_back.status, given_back.attempt, given_back.strikes) == ("ready", 1, 0)
 
@@ -135,7 +135,7 @@ def test_a_scheduler_that_receives_nothing_any_more_ends(programs: Programs, ben
 
     scheduler.stands_still()
 
-    assert scheduler.ends() == GIVES_UP
+    assert scheduler.ends() == EXIT_RESTART
 
 
 def test_a_worker_whose_event_loop_is_blocked_ends_and_only_who_blocks_it_is_struck(programs: Programs):
@@ -147,7 +147,7 @@ def test_a_worker_whose_event_loop_is_blocked_ends_and_only_who_blocks_it_is_str
     code = worker.ends()
 
     given_back, blocking = run.activation("wait_60"), run.activation("block")
-    assert code == GIVES_UP
+    assert code == EXIT_RESTART
     assert (given_back.status, given_back.strikes) == ("ready", 0)
     assert blocking.status == "running", "its lease is left to run out, which counts as a death"
 
@@ -198,7 +198,7 @@ def test_a_sweeper_that_hangs_in_a_tick_ends(programs: Programs):
 
     sweeper.stands_still()
 
-    assert sweeper.ends() == GIVES_UP
+    assert sweeper.ends() == EXIT_RESTART
 
 
 def test_a_worker_that_is_full_or_whose_broker_is_away_goes_on_and_leaves_nothing_when_it_goes(

@@ -21,9 +21,9 @@ from tests.integration.engine import Bench, Run, at_work, until
 from tests.integration.worker import endpoint as endpoints
 from tests.integration.worker.conftest import Patient
 from tests.integration.worker.endpoint import BEGUN_BODY, BUSY, MODEL, STREAM, Endpoint, word
-from worker.attempt import Attempting
-from worker.leases.leases import Leases
-from worker.services.factory import Reach
+from worker.attempt import AttemptRunner
+from worker.leases.leases import LeaseKeeper
+from worker.services.factory import ServiceConfig
 
 SOON = 20.0  # seconds that a busy machine may take for what is meant to take a tenth of one
 NEVER = timedelta(hours=1)
@@ -81,7 +81,9 @@ def test_a_cancelled_run_closes_the_connection_it_waits_on(bench: Bench, endpoin
             run = bench.start("begin -> say", say={"content": ["Hello there."], "auto_play": True})
     if moment == "in the middle of it":
         endpoint.begun[path] = STREAM + word({"content": "Once"}) if doing == "a model" else BEGUN_BODY
-    reach = Reach(guard=Guard(allow_any=True), base_urls={"TAVILYSEARCH": endpoint.url}, speech_model=endpoints.VOICE)
+    reach = ServiceConfig(
+        guard=Guard(allow_any=True), base_urls={"TAVILYSEARCH": endpoint.url}, speech_model=endpoints.VOICE
+    )
 
     with at_work(bench, bench.a_worker(reach=reach)):
         assert endpoint.hangs.wait(20), endpoint.asked
@@ -113,7 +115,7 @@ def test_a_program_in_the_sandbox_ends_with_everything_it_has_started(bench: Ben
         f"def main():\n    subprocess.Popen(['sleep', '6{tmp_path.stat().st_ino}'])\n    time.sleep(600)\n"
     )
     run = bench.start("begin -> code", code={"component": "CodeExec", "lang": "python", "script": script})
-    reach = Reach(sandbox="local", sandbox_allow_root=True)
+    reach = ServiceConfig(sandbox="local", sandbox_allow_root=True)
 
     with at_work(bench, bench.a_worker(reach=reach)):
         until(lambda: sleeping(tmp_path))
@@ -158,7 +160,7 @@ def test_a_statement_is_called_off_at_its_server(bench: Bench):
         with bench.database.transaction() as tx:
             return tx.scalar(at_the_server)
 
-    with at_work(bench, bench.a_worker(reach=Reach(guard=Guard(allow_any=True)))):
+    with at_work(bench, bench.a_worker(reach=ServiceConfig(guard=Guard(allow_any=True)))):
         until(asked)
         cancel(bench, run)
         until(lambda: not asked(), seconds=SOON)
@@ -172,9 +174,9 @@ def test_an_attempt_that_was_claimed_and_has_not_begun_does_not_begin(
 ):
     claimed, may_go_on = threading.Event(), threading.Event()
     began: list[str] = []
-    prepared = Attempting._prepared
+    prepared = AttemptRunner._prepared
 
-    def slowly(self: Attempting) -> Any:
+    def slowly(self: AttemptRunner) -> Any:
         if self._claim.node_id == node:
             claimed.set()
             may_go_on.wait(20)
@@ -184,7 +186,7 @@ def test_an_attempt_that_was_claimed_and_has_not_begun_does_not_begin(
         began.append(ctx.node_id)
         return Finished()
 
-    monkeypatch.setattr(Attempting, "_prepared", slowly)
+    monkeypatch.setattr(AttemptRunner, "_prepared", slowly)
     bench.does(**{node: begins})
     run = bench.start(f"begin -> {node}")
     worker = bench.a_worker()
@@ -314,6 +316,6 @@ def test_a_run_whose_call_was_not_heard_is_over_once_its_rows_are_read(bench: Be
     assert patient.stopped == ["work"]
 
 
-def deaf(leases: Leases) -> None:
+def deaf(leases: LeaseKeeper) -> None:
     """Calls to stop are not heard."""
     leases.stop_run = lambda run_id: None  # type: ignore[method-assign]

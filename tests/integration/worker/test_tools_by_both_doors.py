@@ -23,7 +23,7 @@ from scheduler.sweeper.sweeper import Sweeper
 from store.tables.runs import activations as rows
 from tests.builders import says
 from tests.integration.engine import Bench, Run, at_work, until
-from worker.services.factory import Reach
+from worker.services.factory import ServiceConfig
 
 KEY = "key/12345678+secret"
 KEYED = {"api_key": KEY}
@@ -162,8 +162,8 @@ class World:
     asked: Counter[str] = field(default_factory=Counter[str])  # how often, by tool
 
     @property
-    def reach(self) -> Reach:
-        return Reach(base_urls={each.tool.upper(): self.server.url_for(f"/{each.tool}") for each in VENDORS})
+    def reach(self) -> ServiceConfig:
+        return ServiceConfig(base_urls={each.tool.upper(): self.server.url_for(f"/{each.tool}") for each in VENDORS})
 
     def answer(self, request: Request) -> Response:
         name, _, rest = request.path.lstrip("/").partition("/")

@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 from sqlalchemy import select
 
-from canvas.outcome import Chose, Failed, Finished, Outcome, Waiting
+from canvas.outcome import Failed, Finished, Outcome, Routed, WaitingForInput
 from canvas.state.run_state import ScopeKey, scope_text
 from components import registry
 from components.base import Component, Params
@@ -17,7 +17,7 @@ from scheduler.messaging.celery_app import ADVANCE
 from store.agents import canvases, versions
 from store.primitives.ids import new_id
 from store.runs import values
-from store.runs.values import View, Written
+from store.runs.values import ReadView, StoredValue
 from store.tables.runs import activations as rows
 from tests.builders import At
 from tests.canvases_at_random import Story, story_at_random
@@ -27,7 +27,7 @@ from worker.context.node_context import WorkerContext
 from worker.runtime import Worker
 
 CANVASES = 5
-KNOWN = outputs.known
+KNOWN = outputs.get_visible
 KINDS = (
     "begin", "act", "message", "llm", "switch", "iteration", "iterationitem", "loop", "loopitem", "exitloop",
 )  # fmt: skip
@@ -41,7 +41,7 @@ class Compared:
     hits: int = 0
     misses: int = 0
 
-    def known(self, view: View, nodes: Iterable[str]) -> dict[str, Written]:
+    def known(self, view: ReadView, nodes: Iterable[str]) -> dict[str, StoredValue]:
         asked = set(nodes)
         found = KNOWN(view, asked)
         with self.bench.database.transaction() as tx:
@@ -55,7 +55,7 @@ class Compared:
 @pytest.fixture
 def compared(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Compared:
     compared = Compared(bench)
-    monkeypatch.setattr(outputs, "known", compared.known)
+    monkeypatch.setattr(outputs, "get_visible", compared.known)
     return compared
 
 
@@ -133,7 +133,7 @@ def played_by(bench: Bench, story: Story) -> dict[str, Component[Any]]:
         at = At(ctx.compiled.canvas, ctx.node_id, claim.scope, claim.ordinal, claim.attempt, False, count)
         outcome = story.script(at)
         left = {"result": [ctx.node_id, scope_text(claim.scope), claim.ordinal], "content": ctx.node_id}
-        return outcome if isinstance(outcome, Failed | Waiting) else replace(outcome, outputs=left)
+        return outcome if isinstance(outcome, Failed | WaitingForInput) else replace(outcome, outputs=left)
 
     return {name: Component(name, Params, act) for name in KINDS}
 
@@ -170,7 +170,7 @@ def played_in_any_order(
 
 
 async def leads_back_once(params: Params, ctx: WorkerContext) -> Outcome:
-    return Chose(to=("end" if ctx.claim.ordinal else "first",))
+    return Routed(to=("end" if ctx.claim.ordinal else "first",))
 
 
 def played_as_told(bench: Bench, run: Run, *names: str) -> None:

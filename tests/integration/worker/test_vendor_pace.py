@@ -15,13 +15,13 @@ from werkzeug import Request, Response
 from components.tools.academic.arxiv import PACE as PREPRINTS
 from components.tools.academic.pubmed import PACE as ARTICLES
 from providers.models.chat.scripted import Script
-from providers.models.types.rate_limits import MINUTE, VendorPace
+from providers.models.types.rate_limits import MINUTE, VendorRateLimit
 from scheduler.sweeper.sweeper import Sweeper
 from tests.builders import says
 from tests.integration.engine import REDIS_AWAY, Bench, Run, at_work, until
 from tests.integration.worker.paces import nothing_has_left_of_late
 from worker.runtime import Worker
-from worker.services.factory import Reach
+from worker.services.factory import ServiceConfig
 
 FEED = """<feed xmlns="http://www.w3.org/2005/Atom"><entry><id>1v1</id><title>Widgets</title>
 <summary>We study widgets.</summary></entry></feed>"""
@@ -51,7 +51,7 @@ class Vendor:
     def worker(self, **given: Any) -> Worker:
         """A worker that asks this vendor."""
         base_urls = {name: self.server.url_for("") for name in ("ARXIV", "PUBMED")}
-        return self.bench.a_worker(reach=Reach(base_urls=base_urls), pace_window=self.minute, **given)
+        return self.bench.a_worker(reach=ServiceConfig(base_urls=base_urls), pace_window=self.minute, **given)
 
     def searched(self, tool: str = "ArXiv", **params: Any) -> Run:
         """A run that searches once."""
@@ -68,7 +68,7 @@ class Vendor:
         with at_work(self.bench, *workers, threads=len(runs)):
             until(lambda: all(run.status == "succeeded" for run in runs))
 
-    def came_too_early(self, pace: VendorPace) -> list[float]:
+    def came_too_early(self, pace: VendorRateLimit) -> list[float]:
         """When requests came that `pace` did not allow yet, in seconds after the beginning.
 
         A request counts from the moment at which all of them were allowed to begin, not from the one before it: a busy

@@ -130,7 +130,7 @@ def test_nothing_leaves_a_worker_before_its_claim_is_on_disk(
     bench: Bench, heard: "Heard", monkeypatch: pytest.MonkeyPatch
 ):
     order: list[str] = []
-    firm, send = activations.firm, text_stream.Voice._send
+    firm, send = activations.make_claim_durable, text_stream.MessageStreamWriter._send
 
     def firmly(*given: Any) -> bool:
         order.append("firm")
@@ -140,8 +140,8 @@ def test_nothing_leaves_a_worker_before_its_claim_is_on_disk(
         order.append("piece")
         send(self, turn)
 
-    monkeypatch.setattr(activations, "firm", firmly)
-    monkeypatch.setattr(text_stream.Voice, "_send", sent)
+    monkeypatch.setattr(activations, "make_claim_durable", firmly)
+    monkeypatch.setattr(text_stream.MessageStreamWriter, "_send", sent)
     run = answering(bench, heard)
 
     assert run.status == "succeeded"
@@ -150,7 +150,7 @@ def test_nothing_leaves_a_worker_before_its_claim_is_on_disk(
 
 
 def test_a_worker_whose_lease_is_gone_says_not_a_word(bench: Bench, heard: "Heard", monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(activations, "firm", lambda *_: False)
+    monkeypatch.setattr(activations, "make_claim_durable", lambda *_: False)
 
     run = answering(bench, heard)
 
@@ -161,16 +161,16 @@ def test_a_worker_whose_lease_is_gone_says_not_a_word(bench: Bench, heard: "Hear
 def test_nobody_takes_the_lease_of_a_speaker_who_is_about_to_take_a_turn(
     bench: Bench, heard: "Heard", monkeypatch: pytest.MonkeyPatch
 ):
-    take = message_streams.take
+    take = message_streams.claim_stream
     swept: list[Any] = []
 
-    def slowly(tx: Transaction, run_id: UUID, *given: Any) -> message_streams.Taken:
+    def slowly(tx: Transaction, run_id: UUID, *given: Any) -> message_streams.StreamLease:
         with bench.database.transaction() as other:  # it stands still here, for longer than its lease
             other.run(RUN_OUT, run_id=run_id)
-            swept.extend(sweep_queries.silent_leases(other))
+            swept.extend(sweep_queries.expire_leases(other))
         return take(tx, run_id, *given)
 
-    monkeypatch.setattr(message_streams, "take", slowly)
+    monkeypatch.setattr(message_streams, "claim_stream", slowly)
     run = answering(bench, heard)
 
     assert (run.status, swept) == ("succeeded", [])
@@ -182,7 +182,7 @@ def test_an_outage_silences_a_speaker_and_does_not_fail_it(
     def away(*_: Any) -> Any:
         raise OperationalError("select", {}, Exception("the database is away"))
 
-    monkeypatch.setattr(message_streams, "take", away)
+    monkeypatch.setattr(message_streams, "claim_stream", away)
     run = answering(bench, heard)
 
     assert (run.status, heard.pieces()) == ("succeeded", [])
@@ -279,9 +279,9 @@ def test_what_an_earlier_attempt_still_says_is_of_another_epoch(bench: Bench):
     """A reader ignores it, and its row is not touched."""
     run_id, turn, first, second = new_id(), new_id(), new_id(), new_id()
     with bench.database.transaction() as tx:
-        message_streams.take(tx, run_id, turn, "say", first)
+        message_streams.claim_stream(tx, run_id, turn, "say", first)
         tx.run(message_streams.TAKE_BACK, run_id=run_id, turn=turn, number=4)
-        message_streams.take(tx, run_id, turn, "say", second)
+        message_streams.claim_stream(tx, run_id, turn, "say", second)
 
         assert not message_streams.write(tx, run_id, turn, first, 0, "late")
         assert message_streams.write(tx, run_id, turn, second, 1, "new")
@@ -344,5 +344,5 @@ def sweep_away(bench: Bench, run: Run) -> None:
     past = datetime.now(UTC) - timedelta(seconds=1)
     with bench.database.transaction() as tx:
         tx.run(rows.update().where(rows.c.run_id == run.id, rows.c.status == "running").values(lease_until=past))
-        assert sweep_queries.silent_leases(tx) == [run.id]
+        assert sweep_queries.expire_leases(tx) == [run.id]
     bench.coordinator.advance_run(run.id)

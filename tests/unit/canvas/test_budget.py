@@ -7,7 +7,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from canvas import budget
-from canvas.budget import AT_FIRST, Account, Ask, Busy, Granted, Refused, judge, limits_of, stopped_by, told_usage
+from canvas.budget import (
+    AT_FIRST,
+    Account,
+    CostEstimate,
+    Deferred,
+    Denied,
+    Granted,
+    authorize,
+    budget_stop,
+    limits_of,
+    usage_json,
+)
 from canvas.errors import InvalidRequest
 
 
@@ -35,9 +46,9 @@ def test_in_any_order_of_calls_a_budget_is_overshot_by_one_reservation_at_most(
         largest = max(largest, used)
 
     for least, more, share in calls:
-        asks = {"tokens": Ask(least, least + more)}
+        asks = {"tokens": CostEstimate(least, least + more)}
         while isinstance(
-            verdict := judge([account(limit, spent, sum(r for r, _ in under_way), largest=largest)], asks), Busy
+            verdict := authorize([account(limit, spent, sum(r for r, _ in under_way), largest=largest)], asks), Deferred
         ):
             assert under_way, "a call waits for nobody"
             end(data.draw(st.integers(0, len(under_way) - 1)))
@@ -55,34 +66,36 @@ def test_in_any_order_of_calls_a_budget_is_overshot_by_one_reservation_at_most(
 def test_of_calls_that_are_counted_exactly_as_many_begin_as_are_allowed(limit: int, asked: int):
     begun = 0
     for _ in range(asked):
-        verdict = judge([account(limit, 0, begun, measure="calls")], {"calls": Ask(1, 1, is_known=True)})
+        verdict = authorize([account(limit, 0, begun, measure="calls")], {"calls": CostEstimate(1, 1, is_known=True)})
         begun += isinstance(verdict, Granted)
 
     assert begun == min(limit, asked)
 
 
 def test_a_call_that_does_not_fit_waits_while_others_may_leave_something():
-    asks = {"tokens": Ask(100, 100)}
+    asks = {"tokens": CostEstimate(100, 100)}
 
-    assert judge([account(1000, 700, 250)], asks) == Busy()
-    assert judge([account(1000, 800, 0)], asks) == Granted((100,))
-    assert judge([account(1000, 901, 0)], asks) == Refused(account(1000, 901, 0), 100)
+    assert authorize([account(1000, 700, 250)], asks) == Deferred()
+    assert authorize([account(1000, 800, 0)], asks) == Granted((100,))
+    assert authorize([account(1000, 901, 0)], asks) == Denied(account(1000, 901, 0), 100)
 
 
 def test_a_call_whose_length_nobody_knows_takes_what_is_left_when_it_is_alone():
-    asks = {"tokens": Ask(100, 2000)}
+    asks = {"tokens": CostEstimate(100, 2000)}
 
-    assert judge([account(1000, 700, 0)], asks) == Granted((300,))
-    assert judge([account(1000, 500, 200)], asks) == Busy()
+    assert authorize([account(1000, 700, 0)], asks) == Granted((300,))
+    assert authorize([account(1000, 500, 200)], asks) == Deferred()
 
 
 def test_what_calls_have_used_counts_more_than_what_they_were_taken_for():
-    assert judge([account(10_000, 500, 0, largest=500)], {"tokens": Ask(10, 10)}) == Granted((500,))
+    assert authorize([account(10_000, 500, 0, largest=500)], {"tokens": CostEstimate(10, 10)}) == Granted((500,))
 
 
 def test_until_the_first_call_has_ended_few_begin():
     begun = reserved = 0
-    while isinstance(granted := judge([account(8000, 0, reserved, largest=0)], {"tokens": Ask(1, 10)}), Granted):
+    while isinstance(
+        granted := authorize([account(8000, 0, reserved, largest=0)], {"tokens": CostEstimate(1, 10)}), Granted
+    ):
         begun, reserved = begun + 1, reserved + granted.amounts[0]
 
     assert begun == AT_FIRST
@@ -91,16 +104,16 @@ def test_until_the_first_call_has_ended_few_begin():
 def test_every_budget_that_counts_must_have_room():
     run, day = account(1000, 0), Account("day", "tokens", 5000, 4990, 0)
 
-    assert judge([run, day], {"tokens": Ask(100, 100)}) == Refused(day, 100)
+    assert authorize([run, day], {"tokens": CostEstimate(100, 100)}) == Denied(day, 100)
 
 
 def test_a_call_whose_price_nobody_knows_is_refused_under_a_budget_of_money():
     money = account(10, measure="USD")
 
-    refused = judge([money], {"tokens": Ask(1, 1)})
+    refused = authorize([money], {"tokens": CostEstimate(1, 1)})
 
-    assert refused == Refused(money, None)
-    assert "m@Acme costs in USD is not known" in budget.sentence(Refused(money, None), "m@Acme")
+    assert refused == Denied(money, None)
+    assert "m@Acme costs in USD is not known" in budget.sentence(Denied(money, None), "m@Acme")
 
 
 # -- how limits are written ------------------------------------------------------------------------------------------
@@ -134,23 +147,23 @@ def test_what_is_no_limit_is_refused_naming_its_field(written: Any, field: str):
 
 @given(st.integers(0, 10**15))
 def test_money_is_told_in_its_unit(amount: int):
-    assert budget.in_words("USD", amount).endswith(" USD")
-    assert abs(budget.shown("USD", amount) - amount / 1e9) < 1e-6
+    assert budget.format_amount("USD", amount).endswith(" USD")
+    assert abs(budget.display_amount("USD", amount) - amount / 1e9) < 1e-6
 
 
 # -- what is told ----------------------------------------------------------------------------------------------------
 def test_a_form_says_what_has_stopped_its_node():
-    refused = Refused(account(100, 90), 20)
+    refused = Denied(account(100, 90), 20)
     told = budget.details(refused, "m@Acme")
 
-    inputs, tips = budget.question("LLM:0.outcome", budget.sentence(refused, "m@Acme"), told)
+    inputs, tips = budget.budget_form("LLM:0.outcome", budget.sentence(refused, "m@Acme"), told)
 
-    assert stopped_by(inputs) == told
-    assert stopped_by({"LLM:0.outcome": {"type": "options", "value": None}}) is None
+    assert budget_stop(inputs) == told
+    assert budget_stop({"LLM:0.outcome": {"type": "options", "value": None}}) is None
     assert "100 tokens is used up. Spent: 90 tokens; needed for the next call of m@Acme: 20 tokens." in tips
 
 
 def test_what_nobody_knows_the_price_of_is_not_told_as_free():
-    assert told_usage({"calls": 2, "unpriced_calls": 2})["cost"] is None
-    assert told_usage({"calls": 2, "unpriced_calls": 1, "cost_USD": 500_000_000})["cost"] == {"USD": 0.5}
-    assert "cost" not in told_usage({"calls": 2})
+    assert usage_json({"calls": 2, "unpriced_calls": 2})["cost"] is None
+    assert usage_json({"calls": 2, "unpriced_calls": 1, "cost_USD": 500_000_000})["cost"] == {"USD": 0.5}
+    assert "cost" not in usage_json({"calls": 2})

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from canvas.errors import HttpFailed, ToolError
-from providers.interfaces import Call, Reply, Search
+from providers.interfaces import Call, Reply, RetrievalQuery
 from providers.ragflow import RagflowServer
 from tests.fakes import FakeHttp
 
@@ -50,7 +50,7 @@ def server(*answers: Reply | Exception) -> tuple[RagflowServer, FakeHttp]:
 
 def search(given: RagflowServer, question: str = "refunds", **options: Any) -> Mapping[str, Any]:
     ids = options.pop("ids", ("k1",))
-    return asyncio.run(given.search(Search(question, dataset_ids=ids, options={**OPTIONS, **options})))
+    return asyncio.run(given.search(RetrievalQuery(question, dataset_ids=ids, options={**OPTIONS, **options})))
 
 
 def test_chunks_come_by_the_names_that_canvases_know():
@@ -190,7 +190,7 @@ def test_memories_are_chunks_with_content():
     rag, http = server(reply({"code": 0, "data": [{"content": "Likes tea"}, {"content": "Lives in Rome"}]}))
 
     found = asyncio.run(
-        rag.search(Search("tea", memory_ids=("m1", "m2"), options={**OPTIONS, "top_n": 3, "user_id": "ann"}))
+        rag.search(RetrievalQuery("tea", memory_ids=("m1", "m2"), options={**OPTIONS, "top_n": 3, "user_id": "ann"}))
     )
 
     assert found == {"chunks": [{"content": "Likes tea"}, {"content": "Lives in Rome"}], "doc_aggs": []}

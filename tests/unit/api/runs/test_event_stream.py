@@ -7,18 +7,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api.runs.event_stream import _joined  # pyright: ignore[reportPrivateUsage]
-from canvas.events.stream_sequencer import Position, Said
+from canvas.events.stream_sequencer import Position, TextDelta
 
 TURNS = [uuid4(), uuid4()]
 
 
-def said_in_parts(parts: list[tuple[int, str]]) -> list[Said]:
+def said_in_parts(parts: list[tuple[int, str]]) -> list[TextDelta]:
     """Parts of turns' texts, one after another."""
     ends = [0, 0]
-    found: list[Said] = []
+    found: list[TextDelta] = []
     for turn, text in parts:
         ends[turn] += len(text)
-        found.append(Said(Position(3, ends[turn]), TURNS[turn], text))
+        found.append(TextDelta(Position(3, ends[turn]), TURNS[turn], text))
     return found
 
 
@@ -26,7 +26,7 @@ def said_in_parts(parts: list[tuple[int, str]]) -> list[Said]:
 def test_texts_that_follow_each_other_are_one_and_no_text_is_lost_or_moved(parts: list[tuple[int, str]]):
     frames = said_in_parts(parts)
 
-    joined = [frame for frame in _joined([*frames]) if isinstance(frame, Said)]
+    joined = [frame for frame in _joined([*frames]) if isinstance(frame, TextDelta)]
 
     for turn in TURNS:
         assert "".join(f.text for f in joined if f.turn == turn) == "".join(f.text for f in frames if f.turn == turn)

@@ -6,7 +6,7 @@ from typing import Any
 from api.runs.event_stream import Wired
 from api.webhooks.trace import asked_for, page_of, start_of, started_after, trace_of, webhook_id
 from canvas.events.stream_sequencer import Position
-from store.agents.webhook_runs import Trial
+from store.agents.webhook_runs import WebhookTest
 from store.primitives.ids import new_id
 
 NOON = datetime(2026, 5, 4, 12, tzinfo=UTC)
@@ -94,7 +94,7 @@ def test_an_event_that_was_stored_after_the_times_were_read_waits_for_the_next_p
 
 
 def test_a_poller_is_given_the_first_test_that_began_after_its_moment() -> None:
-    trials = [Trial(new_id(), NOON + timedelta(seconds=seconds)) for seconds in (0, 5, 9)]
+    trials = [WebhookTest(new_id(), NOON + timedelta(seconds=seconds)) for seconds in (0, 5, 9)]
 
     assert started_after(trials, START - 1) == START
     assert started_after(trials, START) == START + 5
@@ -102,7 +102,7 @@ def test_a_poller_is_given_the_first_test_that_began_after_its_moment() -> None:
 
 
 def test_only_ids_of_ours_name_a_test() -> None:
-    trials = [Trial(new_id(), NOON), Trial(new_id(), NOON + timedelta(microseconds=1))]
+    trials = [WebhookTest(new_id(), NOON), WebhookTest(new_id(), NOON + timedelta(microseconds=1))]
     ids = [webhook_id("secret", start_of(trial)) for trial in trials]
 
     assert [asked_for(trials, "secret", given) for given in ids] == trials

@@ -2,7 +2,7 @@
 
 import pytest
 
-from canvas.outcome import Finished, Left, Outcome, Repeated
+from canvas.outcome import ContainerExited, Finished, NextIteration, Outcome
 from canvas.state.run_state import RunStatus, scope_text
 from tests.builders import At, Script, canvas_of, chose, default, failed, goto, items, rounds, script_of, seeded, usual
 from tests.listener import check_events
@@ -316,7 +316,7 @@ def test_an_item_node_sees_the_number_of_its_pass():
 
     def visit(at: At) -> Outcome:
         seen.append((scope_text(at.scope), at.item))
-        return Repeated() if at.item < 2 else Left()
+        return NextIteration() if at.item < 2 else ContainerExited()
 
     Player(LOOP, script_of(visit=visit)).play()
 

@@ -76,7 +76,7 @@ def test_a_full_reset_clears_values_and_what_was_said_but_keeps_the_canvas():
         }
     )
 
-    fresh = defaults.fresh(document)
+    fresh = defaults.reset_by_type(document)
 
     assert fresh.entries["begin"].params == {
         "inputs": {"name": {"type": "line", "value": None}},

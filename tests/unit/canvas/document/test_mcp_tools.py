@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from canvas.document.mcp_tools import digest_of, offers_of, schema_in
+from canvas.document.mcp_tools import digest_of, offered_tools, schema_in
 
 CITY = {"type": "object", "properties": {"city": {"type": "string"}}}
 VALUES = st.recursive(
@@ -33,7 +33,7 @@ def test_agents_and_their_sub_agents_offer_what_has_a_schema():
     )
     dsl = {"components": {"Agent:0": {"obj": outer}}}
 
-    found = [(offer.server, offer.name, offer.description) for offer in offers_of(dsl)]
+    found = [(offer.server, offer.name, offer.description) for offer in offered_tools(dsl)]
 
     assert found == [("s1", "a", "A."), ("s2", "b", "")]
 
@@ -60,7 +60,7 @@ def test_the_schema_of_a_tool_may_be_written_as_parameters(told: dict[str, Any],
 
 @given(VALUES)
 def test_any_document_can_be_looked_through(value: Any):
-    assert list(offers_of({"mcp": value, "components": [value]})) is not None
+    assert list(offered_tools({"mcp": value, "components": [value]})) is not None
 
 
 @given(st.text(max_size=8), SCHEMAS)

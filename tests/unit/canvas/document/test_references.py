@@ -117,8 +117,8 @@ def test_a_whole_text_is_a_reference_with_or_without_braces(text: str, ref: Ref 
 
 
 def test_a_lookup_takes_any_text_and_splits_at_the_first_at_sign():
-    assert references.pointer("{ StringTransform:0@a@b.c }") == Ref("StringTransform:0", "a@b", ("c",))
-    assert references.pointer("anything") == Ref(None, "anything")
+    assert references.parse_reference("{ StringTransform:0@a@b.c }") == Ref("StringTransform:0", "a@b", ("c",))
+    assert references.parse_reference("anything") == Ref(None, "anything")
 
 
 @pytest.mark.parametrize(
@@ -140,12 +140,12 @@ def test_a_lookup_takes_any_text_and_splits_at_the_first_at_sign():
     ],
 )
 def test_a_path_goes_by_key_and_index_and_leads_nowhere_rather_than_raising(value: object, path: str, expected: object):
-    assert references.walk(value, path.split(".")) == expected
+    assert references.get_path(value, path.split(".")) == expected
 
 
 @given(JSON, st.lists(st.sampled_from(["a", "b", "0", "-1", "99", "", "x y"]), max_size=5))
 def test_walking_never_raises(value: object, path: list[str]):
-    references.walk(value, path)
+    references.get_path(value, path)
 
 
 def test_an_assignment_makes_missing_levels_and_replaces_those_that_are_no_objects():
@@ -163,7 +163,7 @@ def test_an_assignment_makes_missing_levels_and_replaces_those_that_are_no_objec
     st.integers() | st.booleans() | st.none(),
 )
 def test_what_was_assigned_at_a_path_is_found_there(current: dict[str, object], path: list[str], value: object):
-    assert references.walk(references.assign_path(current, path, value), path) == value
+    assert references.get_path(references.assign_path(current, path, value), path) == value
 
 
 @pytest.mark.parametrize("root", ["text", [1], 3, True])
@@ -232,8 +232,8 @@ def test_an_index_in_brackets_is_a_step_of_a_path(text: str, ref: Ref):
 
     assert found.ref == ref
     assert references.parse(text) == references.parse(text.strip("{ }")) == ref
-    assert references.walk({"items": [{"name": "Ann"}]}, references.pointer("a@v[0]").path) is None
-    assert references.walk([["x"]], references.pointer("a@v[0][0]").path) == "x"
+    assert references.get_path({"items": [{"name": "Ann"}]}, references.parse_reference("a@v[0]").path) is None
+    assert references.get_path([["x"]], references.parse_reference("a@v[0][0]").path) == "x"
 
 
 @pytest.mark.parametrize("text", ["{a@x[y]}", "{a@x[]}", "{a@x[0}", "{a@[0]}", "{a@x[1.5]}", "{item[0]}"])

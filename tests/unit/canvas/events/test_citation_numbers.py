@@ -3,24 +3,24 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from canvas.events.citation_numbers import CROWDED, NUMBERS, allotted, wanted_number
+from canvas.events.citation_numbers import CROWDED, NUMBERS, assign_numbers, wanted_number
 
 
 def test_a_chunk_gets_the_number_that_follows_from_its_id():
     assert wanted_number("29584016") == 373
-    assert allotted(["29584016", "83676664"], {}) == {"29584016": 373, "83676664": 194}
+    assert assign_numbers(["29584016", "83676664"], {}) == {"29584016": 373, "83676664": 194}
 
 
 def test_the_first_chunk_keeps_a_number_that_another_one_wants():
     first, second = _twins()
 
-    assert allotted([second], {first: wanted_number(first)}) == {second: (wanted_number(first) + 1) % NUMBERS}
+    assert assign_numbers([second], {first: wanted_number(first)}) == {second: (wanted_number(first) + 1) % NUMBERS}
 
 
 def test_a_crowd_gets_higher_numbers_instead_of_shared_ones():
     crowd = [f"chunk {at}" for at in range(CROWDED + 300)]
 
-    numbers = allotted(crowd, {})
+    numbers = assign_numbers(crowd, {})
 
     assert len(set(numbers.values())) == len(crowd)
     assert max(numbers.values()) >= NUMBERS
@@ -28,9 +28,9 @@ def test_a_crowd_gets_higher_numbers_instead_of_shared_ones():
 
 @given(st.lists(st.text(max_size=8), max_size=40), st.lists(st.text(max_size=8), max_size=40))
 def test_no_number_is_given_twice_and_none_ever_changes(first: list[str], later: list[str]):
-    taken = allotted(first, {})
+    taken = assign_numbers(first, {})
 
-    new = allotted(later, taken)
+    new = assign_numbers(later, taken)
 
     assert not new.keys() & taken.keys()
     assert set(first) | set(later) == taken.keys() | new.keys()

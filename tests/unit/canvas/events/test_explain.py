@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from canvas.events.explain import Ahead, Alive, Explanation, Facts, WaitsFor, explain, told
-from canvas.state.run_state import ENGINE, RunStatus, Status
+from canvas.events.explain import BlockingRun, Explanation, Facts, OpenActivation, WaitsFor, explain, explanation_json
+from canvas.state.run_state import RULES_VERSION, RunStatus, Status
 from tests.builders import RUN_ID, canvas_of
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -24,21 +24,21 @@ def ago(seconds: float) -> datetime:
     return NOON - timedelta(seconds=seconds)
 
 
-def one(status: Status, node: str = "search", **more: Any) -> Alive:
+def one(status: Status, node: str = "search", **more: Any) -> OpenActivation:
     """An activation that was decided a minute ago."""
     given: dict[str, Any] = {
         "component": "Retrieval", "scope": "", "attempt": 1, "strikes": 0, "worker": "host:12",
         "lease_until": NOON + timedelta(seconds=7), "not_before": ago(60), "hinted_at": ago(60), "created_at": ago(60),
         "started_at": ago(50), "finished_at": ago(5),
     }  # fmt: skip
-    return Alive(id=UUID(int=1), node_id=node, status=status, **{**given, **more})
+    return OpenActivation(id=UUID(int=1), node_id=node, status=status, **{**given, **more})
 
 
-def run(*alive: Alive, status: RunStatus = RunStatus.RUNNING, **more: Any) -> Facts:
+def run(*alive: OpenActivation, status: RunStatus = RunStatus.RUNNING, **more: Any) -> Facts:
     """A run in a deployment that is well: sweeper and workers are there."""
     given: dict[str, Any] = {
-        "engine": ENGINE, "asked": None, "error": "", "created_at": ago(120), "finished_at": None, "expires_at": None,
-        "canary": ago(1), "swept_since": ago(900), "swept_at": ago(0.5),
+        "engine": RULES_VERSION, "asked": None, "error": "", "created_at": ago(120), "finished_at": None,
+        "expires_at": None, "canary": ago(1), "swept_since": ago(900), "swept_at": ago(0.5),
     }  # fmt: skip
     given["counts"] = Counter(activation.status for activation in alive)
     return Facts(RUN_ID, status, now=NOON, alive=alive, **{**given, **more})
@@ -55,12 +55,12 @@ def explained(facts: Facts, limit: float = 600) -> Explanation:
         (run(status=RunStatus.CANCELLED), "over", "The run was cancelled, and nothing of it goes on."),
         (run(status=RunStatus.FAILED, error="No\nway."), "over", "The run has failed: No way."),
         (
-            run(status=RunStatus.QUEUED, ahead=Ahead(OTHER, RunStatus.WAITING)),
+            run(status=RunStatus.QUEUED, ahead=BlockingRun(OTHER, RunStatus.WAITING)),
             "session",
             f"It is queued behind run {OTHER.hex} of its session, which is waiting.",
         ),
         (
-            run(status=RunStatus.QUEUED, ahead=Ahead(RUN_ID, RunStatus.QUEUED)),
+            run(status=RunStatus.QUEUED, ahead=BlockingRun(RUN_ID, RunStatus.QUEUED)),
             "session",
             "Its turn in the session has come, and the sweeper sets it going within 10 s.",
         ),
@@ -148,9 +148,9 @@ def explained(facts: Facts, limit: float = 600) -> Explanation:
             "UTC.",
         ),
         (
-            run(one(Status.READY), engine=ENGINE + 1),
+            run(one(Status.READY), engine=RULES_VERSION + 1),
             "newer_rules",
-            f"It was begun under newer rules ({ENGINE + 1}) than this release knows ({ENGINE}): "
+            f"It was begun under newer rules ({RULES_VERSION + 1}) than this release knows ({RULES_VERSION}): "
             "a scheduler or worker of the newer release must carry it on.",
         ),
         (
@@ -203,7 +203,7 @@ def test_a_run_that_waits_while_no_form_is_open_is_a_bug():
 
 
 def test_machines_get_the_same_with_ids_and_times():
-    found = told(explained(run(one(Status.RUNNING), one(Status.REPORTED, "say"))), CANVAS)
+    found = explanation_json(explained(run(one(Status.RUNNING), one(Status.REPORTED, "say"))), CANVAS)
 
     assert {name: value for name, value in found.items() if name not in ("sentence", "also")} == {
         "run_id": RUN_ID.hex,
@@ -223,7 +223,7 @@ def test_machines_get_the_same_with_ids_and_times():
 
 moments = st.integers(-100, 100_000).map(ago)
 activations = st.builds(
-    Alive,
+    OpenActivation,
     id=st.uuids(),
     node_id=st.sampled_from(["search", "form", "gone"]),
     component=st.sampled_from(["LLM", "Begin"]),
@@ -243,7 +243,7 @@ states = st.builds(
     Facts,
     run_id=st.just(RUN_ID),
     status=st.sampled_from(RunStatus),
-    engine=st.integers(1, ENGINE + 1),
+    engine=st.integers(1, RULES_VERSION + 1),
     asked=st.none() | st.just("cancel"),
     error=st.sampled_from(["", "No\nway."]),
     created_at=moments,
@@ -251,7 +251,7 @@ states = st.builds(
     expires_at=st.none() | moments,
     now=st.just(NOON),
     alive=st.lists(activations, max_size=6, unique_by=lambda activation: activation.id),
-    ahead=st.none() | st.builds(Ahead, run_id=st.uuids(), status=st.sampled_from(RunStatus)),
+    ahead=st.none() | st.builds(BlockingRun, run_id=st.uuids(), status=st.sampled_from(RunStatus)),
     canary=st.none() | moments,
     swept_since=st.none() | moments,
     swept_at=st.none() | moments,
@@ -270,4 +270,4 @@ def test_every_state_of_a_run_gives_one_sentence_and_leaves_nothing_out(facts: F
         of = [wait.of for wait in (found.wait, *found.also) if wait.of is not None]
         assert Counter(of) == Counter(facts.alive)
     assert (found.wait.kind is WaitsFor.OVER) == facts.status.is_over
-    assert told(found, CANVAS)["sentence"] == sentence
+    assert explanation_json(found, CANVAS)["sentence"] == sentence

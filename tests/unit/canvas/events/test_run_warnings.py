@@ -10,17 +10,17 @@ from store.primitives import outcome_codec
 def test_warnings_of_a_step_are_stored_once_each_and_bounded():
     many = [Notice("a", "x" * 10_000), Notice("a", "x" * 10_000), *(Notice("b", str(n)) for n in range(100))]
 
-    column = outcome_codec.to_column(Finished(), error=None, retake=False, spoke=False, warnings=many)
+    column = outcome_codec.encode_outcome(Finished(), error=None, retake=False, spoke=False, warnings=many)
 
     stored = run_warnings.warnings_in(column)
     assert stored[0] == {"code": "a", "message": "x" * run_warnings.LONGEST}
     assert [each["message"] for each in stored[1:3]] == ["0", "1"]
     assert len(stored) == run_warnings.MOST
-    assert outcome_codec.from_column(column).outcome == Finished()
+    assert outcome_codec.decode_outcome(column).outcome == Finished()
 
 
 def test_step_without_warnings_stores_nothing_of_them():
-    column = outcome_codec.to_column(Finished(), error=None, retake=False, spoke=False)
+    column = outcome_codec.encode_outcome(Finished(), error=None, retake=False, spoke=False)
 
     assert (run_warnings.warnings_in(column), run_warnings.warnings_in(None)) == ([], [])
     assert run_warnings.WARNINGS not in column
@@ -29,5 +29,5 @@ def test_step_without_warnings_stores_nothing_of_them():
 def test_counts_of_a_run_are_no_usage_where_usage_is_shown():
     usage = {"calls": 2, run_warnings.WARNINGS: 1, run_warnings.MODEL_ERRORS: 1}
 
-    assert budget.told_usage(usage) == {"calls": 2}
+    assert budget.usage_json(usage) == {"calls": 2}
     assert (run_warnings.has_model_error(usage), run_warnings.has_model_error({"calls": 2})) == (True, False)

@@ -17,10 +17,10 @@ from canvas.events.stream_sequencer import (
     THINK_START,
     Event,
     Position,
-    Said,
-    Transcript,
+    StreamSequencer,
+    TextDelta,
+    markers_to_tags,
     message_data,
-    tagged,
     without_audio,
 )
 
@@ -126,7 +126,7 @@ class Run:
 class Listener:
     """A client: what it has on its screen, and the checks that the order is right."""
 
-    transcript: Transcript[Row] = field(default_factory=Transcript)
+    transcript: StreamSequencer[Row] = field(default_factory=StreamSequencer)
     numbers: list[int] = field(default_factory=list)
     screen: dict[UUID, str] = field(default_factory=dict)
     ended: set[UUID] = field(default_factory=set)
@@ -134,7 +134,7 @@ class Listener:
     def show(self, frames: list[Any]) -> None:
         for frame in frames:
             match frame:
-                case Said(turn=turn, text=text):
+                case TextDelta(turn=turn, text=text):
                     assert turn not in self.ended
                     self.screen[turn] = self.screen.get(turn, "") + text
                 case Event(stored=stored):
@@ -154,7 +154,7 @@ class Listener:
         self.show(self.transcript.piece(piece.turn, piece.epoch, piece.offset, piece.text))
 
     def leave_and_return(self) -> None:
-        self.transcript = Transcript(Position.parse(str(self.transcript.position)))
+        self.transcript = StreamSequencer(Position.parse(str(self.transcript.position)))
 
 
 TEXTS = st.lists(st.sampled_from([*"abc", THINK_START, THINK_END, SOUND]), min_size=1, max_size=5).map("".join)
@@ -296,11 +296,11 @@ def speaking(text: str = "") -> tuple[Run, UUID]:
 def test_text_is_said_between_the_events_that_open_and_end_its_turn() -> None:
     run, turn = speaking("Hello")
     run.end_turn(turn)
-    transcript = Transcript[Row]()
+    transcript = StreamSequencer[Row]()
 
     frames = transcript.rows(*run.rows(0))
 
-    assert [frame.text if isinstance(frame, Said) else frame.stored.name for frame in frames] == [
+    assert [frame.text if isinstance(frame, TextDelta) else frame.stored.name for frame in frames] == [
         "node_started",
         "Hello",
         "message_end",
@@ -311,12 +311,12 @@ def test_text_is_said_between_the_events_that_open_and_end_its_turn() -> None:
 def test_a_position_inside_a_turn_names_event_and_offset() -> None:
     run, turn = speaking("Hello")
     run.write(turn)
-    transcript = Transcript[Row]()
+    transcript = StreamSequencer[Row]()
 
     frames = transcript.rows(*run.rows(0))
 
     assert [str(frame.position) for frame in frames] == ["1.0", "1.5"]
-    assert str(Transcript[Row](Position(3)).position) == "3"
+    assert str(StreamSequencer[Row](Position(3)).position) == "3"
 
 
 def test_an_event_beside_an_open_turn_carries_the_offset_so_that_nothing_is_said_twice() -> None:
@@ -407,7 +407,7 @@ def test_a_default_that_is_spoken_without_a_start_of_its_own_comes_before_its_en
     tell(run, "default", 0, "sorry", False)
     frames = listener.transcript.rows(*run.rows(1))
 
-    assert [frame.text if isinstance(frame, Said) else frame.stored.name for frame in frames] == [
+    assert [frame.text if isinstance(frame, TextDelta) else frame.stored.name for frame in frames] == [
         "sorry",
         "message_end",
         "node_finished",
@@ -441,7 +441,7 @@ def test_positions_survive_the_wire(event: int, offset: int | None) -> None:
 
 def test_think_markers_become_events_of_their_own_with_positions_between() -> None:
     text = f"a{THINK_START}hm{THINK_END}b"
-    said = Said(Position(4, 10), UUID(int=1), text)
+    said = TextDelta(Position(4, 10), UUID(int=1), text)
 
     parts = [(str(position), data) for position, data in message_data(said)]
 
@@ -456,7 +456,7 @@ def test_think_markers_become_events_of_their_own_with_positions_between() -> No
 
 def test_audio_becomes_an_event_of_its_own_that_names_its_file() -> None:
     text = f"a.{SOUND}{SOUND}b"
-    said = Said(Position(4, 71), UUID(int=1), text)
+    said = TextDelta(Position(4, 71), UUID(int=1), text)
 
     parts = [(str(position), data) for position, data in message_data(said)]
 
@@ -470,7 +470,7 @@ def test_audio_becomes_an_event_of_its_own_that_names_its_file() -> None:
 
 @pytest.mark.parametrize("text", [f"x{AUDIO_START}y", f"x{AUDIO_END}y", f"x{AUDIO_START}{FILE[:9]}{AUDIO_END}y"])
 def test_what_only_resembles_audio_is_never_shown(text: str) -> None:
-    (part,) = message_data(Said(Position(4, len(text)), UUID(int=1), text))
+    (part,) = message_data(TextDelta(Position(4, len(text)), UUID(int=1), text))
 
     assert part == (Position(4, len(text)), {"content": "xy"})
 
@@ -504,7 +504,7 @@ def test_a_beginning_without_an_end_holds_nothing_back_for_long() -> None:
 @pytest.mark.parametrize(
     ("say", "expected"),
     [
-        (tagged, "a<think>hm</think>b"),
+        (markers_to_tags, "a<think>hm</think>b"),
         (without_audio, f"a{THINK_START}hm{THINK_END}b"),
     ],
 )

@@ -4,7 +4,7 @@ import pytest
 
 from canvas.document.document import Document, Entry
 from canvas.errors import InvalidCanvas
-from canvas.graph.canvas import Canvas, Kind, compile_canvas
+from canvas.graph.canvas import Canvas, NodeKind, compile_canvas
 from tests.builders import canvas_of, default, document_of, goto, says
 
 
@@ -26,9 +26,9 @@ def test_an_edge_drawn_twice_or_to_nowhere_counts_once_or_not():
 
 
 @pytest.mark.parametrize(
-    ("component", "kind"), [("GENERATE", Kind.MODEL), ("fillup", Kind.FORM), ("Whatever", Kind.PLAIN)]
+    ("component", "kind"), [("GENERATE", NodeKind.MODEL), ("fillup", NodeKind.FORM), ("Whatever", NodeKind.PLAIN)]
 )
-def test_components_are_known_in_any_case_and_by_their_old_names(component: str, kind: Kind):
+def test_components_are_known_in_any_case_and_by_their_old_names(component: str, kind: NodeKind):
     canvas = compile_canvas(Document({"begin": Entry("begin", "Begin", {}), "x": Entry("x", component, {})}, raw={}))
 
     assert canvas.node("x").kind is kind

@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from canvas.graph.container_outputs import children_collected, collect, per_item, refs_of
+from canvas.graph.container_outputs import children_collected, collect, outputs_per_item, refs_of
 
 ALL = {"all": ("work", "result")}
 
@@ -63,7 +63,7 @@ def test_what_each_item_did_stands_together():
         ("item", 2, {}),  # the visit that ended the container
     ]
 
-    assert per_item(passes, "item", 2) == [
+    assert outputs_per_item(passes, "item", 2) == [
         {"item": "a", "index": 0, "work": {"result": "A"}},
         {"item": "b", "index": 1},
     ]

@@ -7,7 +7,7 @@ import pytest
 
 from canvas.graph import parallel_items
 from canvas.graph.canvas import Canvas
-from canvas.graph.parallel_items import INDEPENDENT, QUIET, at_once, waves_of_a_pass
+from canvas.graph.parallel_items import INDEPENDENT, WRITES_NOTHING, pipelined_levels, requested_concurrency
 from components import registry
 from tests.builders import canvas_of, default, goto, reads, says
 
@@ -23,7 +23,7 @@ def several_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 def waves(*parts: str, **params: Any) -> int:
     """Waves of a pass of the Iteration `each`; 0 if somebody could tell."""
     canvas = canvas_of(*(parts or (MAIN, "each: item -> a -> b")), **{"each": ITEMS, **params})
-    return waves_of_a_pass(canvas, canvas.node("each"))
+    return pipelined_levels(canvas, canvas.node("each"))
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def waves(*parts: str, **params: Any) -> int:
     ],
 )
 def test_how_many_items_an_author_wants_side_by_side(wanted: Any, said: int):
-    assert at_once({"max_concurrency": wanted}) == said
+    assert requested_concurrency({"max_concurrency": wanted}) == said
 
 
 def test_a_body_that_leaves_nothing_but_outputs_may_overlap():
@@ -91,7 +91,7 @@ def with_component(name: str, *parts: str, node: str = "a", **params: Any) -> Ca
 def test_a_body_that_assigns_acts_or_keeps_something_goes_in_order(component: str):
     canvas = with_component(component, MAIN, "each: item -> a -> b")
 
-    assert waves_of_a_pass(canvas, canvas.node("each")) == 0
+    assert pipelined_levels(canvas, canvas.node("each")) == 0
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_an_agent_with_tools_acts_and_one_without_is_a_model():
     for tools, expected in (([], 2), ([{"component_name": "TavilySearch"}], 0)):
         canvas = with_component("Agent", MAIN, "each: item -> a", a={"tools": tools})
 
-        assert waves_of_a_pass(canvas, canvas.node("each")) == expected
+        assert pipelined_levels(canvas, canvas.node("each")) == expected
 
 
 def test_a_node_beside_the_iteration_that_assigns_keeps_it_in_order():
@@ -132,23 +132,23 @@ def test_a_node_beside_the_iteration_that_assigns_keeps_it_in_order():
     before = with_component("VariableAssigner", "begin -> x -> each -> say; begin -> list -> each", body, node="x")
     after = with_component("VariableAssigner", "begin -> list -> each -> x -> say", body, node="x")
 
-    assert waves_of_a_pass(beside, beside.node("each")) == 0
-    assert waves_of_a_pass(before, before.node("each")) == 2
-    assert waves_of_a_pass(after, after.node("each")) == 2
+    assert pipelined_levels(beside, beside.node("each")) == 0
+    assert pipelined_levels(before, before.node("each")) == 2
+    assert pipelined_levels(after, after.node("each")) == 2
 
 
 def test_what_assigns_in_a_loop_beside_the_loop_around_the_iteration_keeps_it_in_order():
     parts = ("begin -> loop, loopx -> say", "loop: visit -> each", "each: item -> a", "loopx: visitx -> x")
     canvas = with_component("VariableAssigner", *parts, node="x")
 
-    assert waves_of_a_pass(canvas, canvas.node("each")) == 0
+    assert pipelined_levels(canvas, canvas.node("each")) == 0
     assert waves(*parts) == 2
 
 
 def test_a_loop_never_overlaps():
     canvas = canvas_of("begin -> loop", "loop: visit -> a")
 
-    assert waves_of_a_pass(canvas, canvas.node("loop")) == 0
+    assert pipelined_levels(canvas, canvas.node("loop")) == 0
 
 
 def test_a_listener_that_shows_a_body_node_directly_keeps_it_in_order():
@@ -161,4 +161,4 @@ def test_components_that_may_overlap_cannot_act_twice():
 
     assert {component.effect for component in known} <= {"pure", "idempotent"}
     assert {"llm", "stringtransform"} <= {component.name.lower() for component in known}
-    assert "variableassigner" not in QUIET
+    assert "variableassigner" not in WRITES_NOTHING

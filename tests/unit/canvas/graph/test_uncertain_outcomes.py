@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from canvas.events.run_events import MESSAGE_RESET, RUN_FAILED
 from canvas.graph.canvas import Canvas, Node, compile_canvas
-from canvas.graph.parallel_items import waves_of_a_pass
-from canvas.outcome import UNKNOWN, UNKNOWN_TEXT, Failed, Outcome
+from canvas.graph.parallel_items import pipelined_levels
+from canvas.outcome import UNKNOWN_OUTCOME, UNKNOWN_TEXT, Failed, Outcome
 from canvas.state.run_state import RunStatus, Status
 from canvas.validation.check import check
 from tests.builders import At, Script, canvas_of, default, document_of, goto, items, rounds, script_of, seeded, usual
@@ -22,7 +22,7 @@ from tests.listener import check_events
 from tests.player import Player
 
 ASK, RETRY, FAIL = {"on_unknown": "ask"}, {"on_unknown": "retry"}, {"on_unknown": "fail"}
-LOST = Failed(UNKNOWN_TEXT, UNKNOWN)
+LOST = Failed(UNKNOWN_TEXT, UNKNOWN_OUTCOME)
 
 
 def in_doubt(*nodes: str, attempts: int = 1, otherwise: Script = usual) -> Script:
@@ -81,7 +81,7 @@ def test_by_default_the_run_fails_and_says_what_is_not_known_and_what_to_do():
     assert failure(player) == {
         "error": "Whether act has happened is not known: its worker was lost while it worked. "
         "Check it, and start the run anew if it has to be done.",
-        "code": UNKNOWN,
+        "code": UNKNOWN_OUTCOME,
     }
 
 
@@ -108,7 +108,7 @@ def test_even_then_the_third_lost_worker_is_the_last():
     player = Player(canvas_of("begin -> act -> after", act=RETRY), in_doubt("act", attempts=9)).play()
 
     assert (player.status, player.row("act").attempt) == (RunStatus.FAILED, 3)
-    assert failure(player)["code"] == UNKNOWN
+    assert failure(player)["code"] == UNKNOWN_OUTCOME
 
 
 # -- ask ---------------------------------------------------------------------------------------------------------------
@@ -254,13 +254,13 @@ def test_a_run_with_unknown_outcomes_ends_or_waits_for_a_person(story: Story, se
         player.answer(happened=happens)
 
     assert player.status in (RunStatus.SUCCEEDED, RunStatus.FAILED)
-    assert policy == "fail" or UNKNOWN not in str(player.events)
+    assert policy == "fail" or UNKNOWN_OUTCOME not in str(player.events)
     check_events(player)
 
 
 def may_act(canvas: Canvas) -> list[Node]:
     """Nodes that may be unsafe: nothing that is stands where items may overlap (canvas/graph/parallel_items.py)."""
-    overlapping = {node.number for node in canvas.nodes if waves_of_a_pass(canvas, node)}
+    overlapping = {node.number for node in canvas.nodes if pipelined_levels(canvas, node)}
     return [
         node
         for node in canvas.nodes

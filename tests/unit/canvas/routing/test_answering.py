@@ -8,7 +8,7 @@ import pytest
 
 from canvas.document import parsing
 from canvas.graph.canvas import Canvas, compile_canvas
-from canvas.outcome import Finished, Outcome, Waiting
+from canvas.outcome import Finished, Outcome, WaitingForInput
 from canvas.state.checkpoint import fill_run, run_to_json
 from canvas.state.run_state import RunState, RunStatus, Status
 from canvas.validation import check
@@ -16,8 +16,8 @@ from tests.builders import RUN_ID, At, chose, document_of, failed, script_of, se
 from tests.listener import check_events
 from tests.player import Player
 
-SAID = Waiting(inputs={}, outputs={"spoke": True})
-SILENT = Waiting(inputs={})
+SAID = WaitingForInput(inputs={}, outputs={"spoke": True})
+SILENT = WaitingForInput(inputs={})
 
 
 def canvas_of(*parts: str, **params: Any) -> Canvas:
@@ -117,7 +117,7 @@ def test_a_router_may_leave_the_circle():
 
 # -- stopping --------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("outcome", [SAID, SILENT])
-def test_a_run_that_waits_for_a_query_can_be_cancelled(outcome: Waiting):
+def test_a_run_that_waits_for_a_query_can_be_cancelled(outcome: WaitingForInput):
     player = Player(canvas_of("begin -> talk -> end"), script_of(talk=outcome)).play()
 
     player.cancel()

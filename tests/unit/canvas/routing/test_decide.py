@@ -8,9 +8,9 @@ import pytest
 
 from canvas.document import parsing
 from canvas.errors import StateError
-from canvas.graph.canvas import Canvas, Kind, compile_canvas
-from canvas.outcome import Chose, Expanded, Failed, Finished, Left, Outcome, Repeated
-from canvas.routing.decide import begin, conclude, decide
+from canvas.graph.canvas import Canvas, NodeKind, compile_canvas
+from canvas.outcome import ContainerExited, ContainerOpened, Failed, Finished, NextIteration, Outcome, Routed
+from canvas.routing.decide import begin, decide, finish_stopping
 from canvas.state.run_state import RunState, RunStatus, Status
 from tests.builders import RUN_ID, TOP, At, Script, canvas_of, failed, report, running, script_of, seeded
 from tests.listener import check_events
@@ -150,14 +150,14 @@ def test_a_stopping_run_does_not_end_while_something_works_for_it():
     state = running(canvas, live=["a"])
     state.status, state.asked = RunStatus.STOPPING, "cancel"
 
-    assert not conclude(canvas, state, busy=1).is_over
-    assert conclude(canvas, state, busy=0).is_over
+    assert not finish_stopping(canvas, state, busy=1).is_over
+    assert finish_stopping(canvas, state, busy=0).is_over
 
 
 def test_a_run_that_goes_on_is_not_concluded():
     canvas = canvas_of("begin -> a")
 
-    decision = conclude(canvas, running(canvas, live=["a"]), busy=0)
+    decision = finish_stopping(canvas, running(canvas, live=["a"]), busy=0)
 
     assert not decision.is_over
     assert decision.events == []
@@ -185,13 +185,13 @@ def as_recorded(canvas: Canvas, run: Any) -> Script:
     def script(at: At) -> Outcome:
         node = canvas.node(at.node)
         if node.kind.is_container:
-            return Expanded()
+            return ContainerOpened()
         if node.kind.is_item:
-            return Repeated() if at.item < run["path"].count(at.node) - 1 else Left()
+            return NextIteration() if at.item < run["path"].count(at.node) - 1 else ContainerExited()
         data = finished[at.node].pop(0)
-        if data["error"] and (node.kind is not Kind.MODEL or node.failure.leads_elsewhere):
+        if data["error"] and (node.kind is not NodeKind.MODEL or node.failure.leads_elsewhere):
             return Failed(data["error"])
-        return Chose(tuple(data["outputs"]["_next"])) if "_next" in data["outputs"] else Finished()
+        return Routed(tuple(data["outputs"]["_next"])) if "_next" in data["outputs"] else Finished()
 
     return script
 

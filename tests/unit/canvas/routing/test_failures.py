@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from canvas.outcome import POSTPONED, UNKNOWN, Failed
+from canvas.outcome import POSTPONED, UNKNOWN_OUTCOME, Failed
 from canvas.routing.failure_routing import MAX_STRIKES
 from canvas.state.run_state import RunStatus, Status
 from tests.builders import canvas_of, default, failed, goto, items, lost_once, rounds, script_of, seeded, usual
@@ -296,7 +296,8 @@ def test_error_of_a_run_names_node_and_component_unless_it_does_so_already():
     assert canvas.error_of("a", "HTTP 401", "http_failed") == "Node a (StringTransform): HTTP 401"
     assert canvas.error_of("a", "Node a (StringTransform): HTTP 401") == "Node a (StringTransform): HTTP 401"
     assert (
-        canvas.error_of("a", "Whether a has happened is not known.", UNKNOWN) == "Whether a has happened is not known."
+        canvas.error_of("a", "Whether a has happened is not known.", UNKNOWN_OUTCOME)
+        == "Whether a has happened is not known."
     )
     assert canvas.error_of("", "Nobody has answered the form in time.") == "Nobody has answered the form in time."
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from canvas.graph import parallel_items
 from canvas.graph.canvas import Canvas
-from canvas.outcome import Expanded, Left, Outcome
+from canvas.outcome import ContainerExited, ContainerOpened, Outcome
 from canvas.state.run_state import RunStatus, ScopeKey, Status
 from tests.builders import At, Script, canvas_of, failed, items, lost_once, reads, script_of, seeded, usual
 from tests.canvases_at_random import Dice
@@ -65,7 +65,7 @@ def test_what_a_later_item_does_is_told_when_its_turn_has_come():
 
 
 def test_the_first_items_that_ask_a_model_go_alone(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(parallel_items, "ALONE", 2)
+    monkeypatch.setattr(parallel_items, "WARMUP_ITEMS", 2)
     player = begun(canvas_of("begin -> each -> end", "each: item -> model"))
 
     widths: list[int] = []
@@ -177,7 +177,7 @@ def test_a_cancelled_run_tells_nothing_of_items_whose_turn_had_not_come():
 
 
 def test_a_list_that_grew_shorter_all_the_same_fails_the_run():
-    player = begun(script=script_of(each=items(5), item=lambda at: Left() if at.item == 1 else usual(at)))
+    player = begun(script=script_of(each=items(5), item=lambda at: ContainerExited() if at.item == 1 else usual(at)))
 
     player.play()
 
@@ -212,7 +212,7 @@ def run_at_random(rng: random.Random, around: str, *, chain: bool) -> tuple[Canv
 
     def script(at: At) -> Outcome:
         outcome = dice(at)
-        if isinstance(outcome, Expanded):
+        if isinstance(outcome, ContainerOpened):
             return items(most if at.node == "each" else 3, at_once=2 if at.node == "eachx" else 1)
         return outcome
 
@@ -222,7 +222,7 @@ def run_at_random(rng: random.Random, around: str, *, chain: bool) -> tuple[Canv
 def both(rng: random.Random, around: str, *, chain: bool) -> tuple[Player, Player]:
     """The same run in order, and with items that overlap."""
     canvas, script = run_at_random(rng, around, chain=chain)
-    assert parallel_items.waves_of_a_pass(canvas, canvas.node("each"))
+    assert parallel_items.pipelined_levels(canvas, canvas.node("each"))
     found: list[Player] = []
     for at_once in (1, rng.randint(2, 4)):
         with pytest.MonkeyPatch.context() as patched:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from canvas.outcome import Finished, Outcome, Waiting
+from canvas.outcome import Finished, Outcome, WaitingForInput
 from canvas.routing.decide import ask_again
 from canvas.state.run_state import RunStatus, Status
 from tests.builders import At, canvas_of, failed, items, rounds, script_of, seeded, usual
@@ -50,9 +50,9 @@ def test_a_join_behind_a_form_waits_for_the_answer():
 def test_several_forms_are_asked_together_and_later_ones_win(seed: int):
     fields = {"same": {"type": "line"}}
     script = script_of(
-        forma=lambda at: Finished() if at.answered else Waiting({**fields, "one": {}}, tips="A"),
-        formb=lambda at: Finished() if at.answered else Waiting({"same": {"type": "file"}}, tips="B"),
-        formc=lambda at: Finished() if at.answered else Waiting({"two": {}}),
+        forma=lambda at: Finished() if at.answered else WaitingForInput({**fields, "one": {}}, tips="A"),
+        formb=lambda at: Finished() if at.answered else WaitingForInput({"same": {"type": "file"}}, tips="B"),
+        formc=lambda at: Finished() if at.answered else WaitingForInput({"two": {}}),
     )
     player = Player(canvas_of("begin -> forma, formb, x; x -> formc"), script, seeded(seed)).play()
 

@@ -3,15 +3,15 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from canvas.state.order_key import Place, from_json, merged, to_json
+from canvas.state.order_key import OrderKey, from_json, merged, to_json
 
 walks = st.lists(st.integers(0, 3), max_size=6)
-regions = st.sampled_from((b"", Place(2).inside(0), Place(2).inside(1)))
+regions = st.sampled_from((b"", OrderKey(2).inside(0), OrderKey(2).inside(1)))
 
 
-def walked(steps: list[int], region: bytes = b"") -> Place:
+def walked(steps: list[int], region: bytes = b"") -> OrderKey:
     """The place that taking the n-th target at each step leads to."""
-    place = Place(0, (), region)
+    place = OrderKey(0, (), region)
     for step in steps:
         place = place.step(step)
     return place
@@ -23,7 +23,7 @@ places = st.builds(walked, walks, regions)
 def test_a_chain_leaves_no_trail():
     place = walked([0] * 1000)
 
-    assert place == Place(1000)
+    assert place == OrderKey(1000)
 
 
 def test_an_earlier_wave_comes_first_wherever_it_stands():
@@ -44,13 +44,13 @@ def test_in_one_wave_places_compare_like_the_walks_that_led_there(one: list[int]
 
 
 @given(places, places)
-def test_bytes_compare_like_places(one: Place, other: Place):
+def test_bytes_compare_like_places(one: OrderKey, other: OrderKey):
     assert (one.key < other.key) == (one < other)
     assert (one.key == other.key) == (one == other)
 
 
 @given(places, places, places)
-def test_the_place_of_a_join_does_not_depend_on_who_arrives_first(a: Place, b: Place, c: Place):
+def test_the_place_of_a_join_does_not_depend_on_who_arrives_first(a: OrderKey, b: OrderKey, c: OrderKey):
     assert merged(merged(merged(None, a), b), c) == merged(merged(merged(None, c), b), a) == merged(a, merged(b, c))
 
 
@@ -62,17 +62,17 @@ def test_a_join_stands_below_its_last_wave_and_in_it_below_the_first_node():
 
 def test_side_by_side_items_follow_their_container_in_item_order_whatever_their_waves():
     container = walked([0, 1])
-    first, second = (Place(9, (), container.inside(0)), Place(0, (), container.inside(1)))
+    first, second = (OrderKey(9, (), container.inside(0)), OrderKey(0, (), container.inside(1)))
 
     assert container < first < second < walked([0, 2]) < walked([0, 0, 0])
 
 
 @given(places)
-def test_a_place_survives_json(place: Place):
+def test_a_place_survives_json(place: OrderKey):
     assert from_json(to_json(place)) == place
 
 
 @given(places)
-def test_everything_of_a_wave_is_at_or_after_its_wave_key(place: Place):
+def test_everything_of_a_wave_is_at_or_after_its_wave_key(place: OrderKey):
     assert place.wave_key <= place.key
-    assert place.key < Place(place.wave + 1, (), place.region).wave_key
+    assert place.key < OrderKey(place.wave + 1, (), place.region).wave_key

@@ -10,22 +10,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from canvas.state.checkpoint import fill_run, run_to_json, scope_from_json, scope_to_json
-from canvas.state.order_key import Place
+from canvas.state.order_key import OrderKey
 from canvas.state.run_state import (
     ACTIVATION_MOVES,
     RUN_MOVES,
     Container,
-    Failing,
-    Held,
+    DeferredNodeFinished,
+    MessageStreamState,
     OpenForm,
+    RunFailure,
     RunState,
     RunStatus,
     Scope,
     ScopeKey,
-    Speech,
     Status,
     activation_id,
-    entry_text,
+    container_entry,
     scope_key,
     scope_text,
 )
@@ -35,7 +35,7 @@ DOCUMENT = Path(__file__).parents[4] / "docs" / "state-machine.md"
 
 keys = st.lists(st.tuples(st.text("aZ:%/#.2F", min_size=1), st.integers(0, 9), st.integers(0, 99)), max_size=3)
 numbers = st.integers(0, 1 << 70)
-places = st.builds(Place, st.integers(0, 99), st.just(((-3, 1), (-7, 2))), st.sampled_from((b"", b"\x00\xff")))
+places = st.builds(OrderKey, st.integers(0, 99), st.just(((-3, 1), (-7, 2))), st.sampled_from((b"", b"\x00\xff")))
 by_number = st.dictionaries(st.integers(0, 200), places, max_size=3)
 ids = st.uuids()
 
@@ -71,7 +71,7 @@ scopes = st.builds(
     counted_still=st.booleans(),
 )
 speeches = st.builds(
-    Speech,
+    MessageStreamState,
     ids,
     st.integers(0, 99),
     keys.map(tuple),
@@ -81,7 +81,7 @@ speeches = st.builds(
     said=st.booleans(),
     error=st.none() | st.text(),
     end=st.just({"status": 200, "downloads": [{"doc_id": "d"}]}),
-    held=st.lists(st.builds(Held, ids, st.text(), st.none() | st.text(), st.text("0f")), max_size=2),
+    held=st.lists(st.builds(DeferredNodeFinished, ids, st.text(), st.none() | st.text(), st.text("0f")), max_size=2),
 )
 forms = st.builds(OpenForm, st.text(), st.text("0f"), keys.map(tuple), st.just({"name": {"type": "line"}}), st.text())
 runs = st.builds(
@@ -93,7 +93,7 @@ runs = st.builds(
     max_running=st.integers(1, 9),
     speeches=st.lists(speeches, max_size=2),
     forms=st.dictionaries(ids, forms, max_size=2),
-    failing=st.none() | st.builds(Failing, st.integers(0, 9), st.text("0f"), st.text(), st.text(), st.text()),
+    failing=st.none() | st.builds(RunFailure, st.integers(0, 9), st.text("0f"), st.text(), st.text(), st.text()),
     last=st.none() | st.tuples(st.text("0f"), ids, st.text()),
 )
 
@@ -137,7 +137,7 @@ def test_scopes_are_spelled_for_people():
 
     assert scope_text(()) == ""
     assert scope_text(key) == "Loop:B#1.0/Iteration:A#0.3"
-    assert entry_text(key) == "Loop:B#1.0/Iteration:A#0"
+    assert container_entry(key) == "Loop:B#1.0/Iteration:A#0"
 
 
 @given(keys, keys, st.text(), st.text(), st.integers(0, 3), st.integers(0, 3))

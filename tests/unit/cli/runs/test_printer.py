@@ -11,14 +11,14 @@ import pytest
 
 from canvas.document import parsing
 from canvas.events import run_events
-from canvas.events.stream_sequencer import AUDIO_END, AUDIO_START, THINK_END, THINK_START, Event, Position, Said
+from canvas.events.stream_sequencer import AUDIO_END, AUDIO_START, THINK_END, THINK_START, Event, Position, TextDelta
 from canvas.graph.canvas import Canvas, compile_canvas
 from canvas.graph.uncertain_outcomes import question
 from cli.runs.printer import Lines, Speech, form_lines
 from cli.runs.stand_ins import stand_ins
 from store.primitives.ids import new_id
-from store.runs.events import Stored
-from store.runs.run_queries import Glance
+from store.runs.events import StoredEvent
+from store.runs.run_queries import RunSummary
 
 NOW = datetime.now(UTC)
 TURN = UUID(int=7)
@@ -58,26 +58,26 @@ def canvas() -> Canvas:
 
 
 @pytest.fixture
-def run() -> Glance:
+def run() -> RunSummary:
     run_id = new_id()
-    return Glance(
+    return RunSummary(
         run_id, new_id(), new_id(), new_id(), new_id(), "running", 1, 9, {"inputs": None}, {"total_tokens": 12}, "",
         NOW, NOW, None,
     )  # fmt: skip
 
 
-def said(text: str) -> Said:
-    return Said(Position(3, len(text)), TURN, text)
+def said(text: str) -> TextDelta:
+    return TextDelta(Position(3, len(text)), TURN, text)
 
 
 def event(
     name: str, node_id: str | None = None, body: Mapping[str, Any] | None = None, outputs: Any = None
-) -> Event[Stored]:
-    return Event(Position(4), Stored(4, name, TURN, node_id, body or {}, NOW, None, outputs), keep=2, epoch=1)
+) -> Event[StoredEvent]:
+    return Event(Position(4), StoredEvent(4, name, TURN, node_id, body or {}, NOW, None, outputs), keep=2, epoch=1)
 
 
 def test_the_answer_goes_to_stdout_and_news_of_nodes_to_stderr(
-    canvas: Canvas, run: Glance, capsys: pytest.CaptureFixture[str]
+    canvas: Canvas, run: RunSummary, capsys: pytest.CaptureFixture[str]
 ):
     speech = Speech(canvas)
 
@@ -93,7 +93,7 @@ def test_the_answer_goes_to_stdout_and_news_of_nodes_to_stderr(
     assert seen.err == "✓ begin (0.0 s)\n✓ LLM:0 reply (1.3 s)\n"
 
 
-def test_thoughts_are_no_part_of_the_answer(canvas: Canvas, run: Glance, capsys: pytest.CaptureFixture[str]):
+def test_thoughts_are_no_part_of_the_answer(canvas: Canvas, run: RunSummary, capsys: pytest.CaptureFixture[str]):
     speech = Speech(canvas)
 
     speech.show(said(f"{THINK_START}Hm"), run)
@@ -105,7 +105,7 @@ def test_thoughts_are_no_part_of_the_answer(canvas: Canvas, run: Glance, capsys:
     assert seen.err == "thinking: Hmm.\n"
 
 
-def test_audio_is_not_written(canvas: Canvas, run: Glance, capsys: pytest.CaptureFixture[str]):
+def test_audio_is_not_written(canvas: Canvas, run: RunSummary, capsys: pytest.CaptureFixture[str]):
     speech = Speech(canvas)
 
     speech.show(said(f"Yes.{AUDIO_START}{'0' * 32}{AUDIO_END}"), run)
@@ -114,7 +114,7 @@ def test_audio_is_not_written(canvas: Canvas, run: Glance, capsys: pytest.Captur
     assert capsys.readouterr().out == "Yes.\n"
 
 
-def test_a_node_that_fails_is_told_with_its_reason(canvas: Canvas, run: Glance, capsys: pytest.CaptureFixture[str]):
+def test_a_node_that_fails_is_told_with_its_reason(canvas: Canvas, run: RunSummary, capsys: pytest.CaptureFixture[str]):
     speech = Speech(canvas)
 
     speech.show(event(run_events.NODE_FINISHED, "LLM:0", {"error": "no account"}), run)
@@ -124,7 +124,7 @@ def test_a_node_that_fails_is_told_with_its_reason(canvas: Canvas, run: Glance, 
 
 
 def test_on_a_terminal_news_wait_until_the_line_of_the_answer_is_complete(
-    canvas: Canvas, run: Glance, monkeypatch: pytest.MonkeyPatch
+    canvas: Canvas, run: RunSummary, monkeypatch: pytest.MonkeyPatch
 ):
     terminal = Terminal()
     monkeypatch.setattr(sys, "stdout", terminal)
@@ -167,7 +167,7 @@ def test_a_question_whether_a_node_has_acted_names_both_answers():
     assert told == "answer with: easel resume abc --happened 'Browser:0[3]' | --again 'Browser:0[3]'"
 
 
-def test_an_answer_that_is_taken_back_is_announced(canvas: Canvas, run: Glance, capsys: pytest.CaptureFixture[str]):
+def test_an_answer_that_is_taken_back_is_announced(canvas: Canvas, run: RunSummary, capsys: pytest.CaptureFixture[str]):
     speech = Speech(canvas)
 
     speech.show(said("Hello"), run)
@@ -181,7 +181,7 @@ def test_an_answer_that_is_taken_back_is_announced(canvas: Canvas, run: Glance, 
 
 
 def test_a_run_in_which_nobody_speaks_shows_its_outputs(
-    canvas: Canvas, run: Glance, capsys: pytest.CaptureFixture[str]
+    canvas: Canvas, run: RunSummary, capsys: pytest.CaptureFixture[str]
 ):
     speech = Speech(canvas)
 
@@ -192,14 +192,14 @@ def test_a_run_in_which_nobody_speaks_shows_its_outputs(
     assert "12 tokens" in seen.err
 
 
-def test_a_cancelled_run_is_told_as_such(canvas: Canvas, run: Glance, capsys: pytest.CaptureFixture[str]):
+def test_a_cancelled_run_is_told_as_such(canvas: Canvas, run: RunSummary, capsys: pytest.CaptureFixture[str]):
     Speech(canvas).show(event(run_events.WORKFLOW_FINISHED, None, {"outputs": run_events.CANCELLED_TEXT}), run)
 
     seen = capsys.readouterr()
     assert (seen.out, seen.err) == ("", "cancelled\n")
 
 
-def test_machines_get_the_wire_events_one_a_line(canvas: Canvas, run: Glance, capsys: pytest.CaptureFixture[str]):
+def test_machines_get_the_wire_events_one_a_line(canvas: Canvas, run: RunSummary, capsys: pytest.CaptureFixture[str]):
     lines = Lines(canvas)
 
     lines.show(said(f"{THINK_START}Hm{THINK_END}Yes"), run)

@@ -7,18 +7,18 @@ from uuid import UUID
 from canvas.document import parsing
 from canvas.graph.canvas import compile_canvas
 from cli.runs import tree
-from store.runs.run_queries import Step
+from store.runs.run_queries import ActivationRow
 
 BEGUN = datetime(2026, 1, 2, tzinfo=UTC)
 
 
-def step(node_id: str, scope: str = "", *, status: str = "done", at: float = 0.0, **more: Any) -> Step:
+def step(node_id: str, scope: str = "", *, status: str = "done", at: float = 0.0, **more: Any) -> ActivationRow:
     fields: dict[str, Any] = {
         "id": UUID(int=1), "node_id": node_id, "component": "X", "scope": scope, "ordinal": 0, "status": status,
         "attempt": 1, "outcome": None, "usage": None, "created_at": BEGUN, "started_at": BEGUN + timedelta(seconds=at),
         "finished_at": BEGUN + timedelta(seconds=at + 1),
     }  # fmt: skip
-    return Step(**{**fields, **more})
+    return ActivationRow(**{**fields, **more})
 
 
 def test_items_stand_below_their_container_in_item_order():

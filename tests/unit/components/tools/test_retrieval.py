@@ -10,7 +10,7 @@ from canvas.outcome import Failed, Finished
 from components.tools import find
 from components.tools.framework.tool_node import on_canvas
 from components.tools.retrieval import NOT_CONFIGURED, RETRIEVAL, RetrievalParams
-from providers.interfaces import Search, Services
+from providers.interfaces import RetrievalQuery, Services
 from tests.fakes import FakeContext, FakeHttp, no_network, run
 
 TEA = {
@@ -27,9 +27,9 @@ class Library:
     def __init__(self, *chunks: Mapping[str, Any], error: ToolError | None = None, **found: Any) -> None:
         self._found = {"chunks": list(chunks), **found}
         self._error = error
-        self.searches: list[Search] = []
+        self.searches: list[RetrievalQuery] = []
 
-    async def search(self, search: Search) -> Mapping[str, Any]:
+    async def search(self, search: RetrievalQuery) -> Mapping[str, Any]:
         self.searches.append(search)
         if self._error:
             raise self._error
@@ -47,7 +47,7 @@ def retrieve(ctx: FakeContext, **params: Any) -> Finished | Failed:
     return outcome
 
 
-def asked(query: Any = "tea", *, values: dict[str, dict[str, Any]] | None = None, **params: Any) -> Search:
+def asked(query: Any = "tea", *, values: dict[str, dict[str, Any]] | None = None, **params: Any) -> RetrievalQuery:
     library = Library(TEA)
     outcome = retrieve(context(library, query, values=values or {}), **params)
     assert isinstance(outcome, Finished), outcome

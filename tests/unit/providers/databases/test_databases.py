@@ -15,7 +15,7 @@ from providers.databases.databases import Servers
 from providers.databases.drivers import Target
 from providers.databases.sessions import ProcessSession
 from providers.http.address_policy import Guard
-from providers.interfaces import Bound, Rows
+from providers.interfaces import BoundStatement, Rows
 
 DEADLINE = 30.0
 ENDLESS = "WITH RECURSIVE c(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c) SELECT max(n) FROM c"
@@ -37,7 +37,7 @@ def servers(guard: Guard | None = None, **given: Any) -> Servers:
     return Servers(guard or Guard(), resolve=two_public_addresses, open_session=over_sqlite, **given)
 
 
-async def asked(given: Servers, sql: str | Bound, most_rows: int = 10, **params: Any) -> Rows:
+async def asked(given: Servers, sql: str | BoundStatement, most_rows: int = 10, **params: Any) -> Rows:
     async with given.connect({**PARAMS, **params}) as session:
         return await session.execute(sql, most_rows)
 
@@ -61,7 +61,9 @@ def test_a_statement_gives_columns_and_as_many_rows_as_are_wanted():
 
 
 def test_values_of_a_statement_arrive_as_values():
-    rows = asyncio.run(asked(servers(), Bound(("SELECT ", " AS a, ", " AS b, ", " AS c"), ("it's", 2.5, None))))
+    rows = asyncio.run(
+        asked(servers(), BoundStatement(("SELECT ", " AS a, ", " AS b, ", " AS c"), ("it's", 2.5, None)))
+    )
 
     assert rows == Rows(["a", "b", "c"], [("it's", 2.5, None)])
 

@@ -10,18 +10,18 @@ import pytest
 from canvas.errors import AddressRefused, HttpFailed
 from providers.http.address_policy import Guard
 from providers.http.client import Outgoing, default_user_agent
-from providers.http.redirects import Hop, first_hop, masked, masked_url, next_hop, secrets_of_url
+from providers.http.redirects import HttpRequest, first_hop, follow_redirect, masked, masked_url, secrets_of_url
 from providers.interfaces import Call
 
 HEADERS = {"Authorization": "Bearer s", "Cookie": "c=1", "X-Api-Key": "k", "Accept": "text/html", "Content-Type": "a/b"}
 
 
-def hop(method: str = "GET", url: str = "https://a.example/x/y?q=1", **call: Any) -> Hop:
+def hop(method: str = "GET", url: str = "https://a.example/x/y?q=1", **call: Any) -> HttpRequest:
     return first_hop(Call(method, url, **call), "easel/test")
 
 
-def redirected(status: int, location: str, method: str = "POST", **call: Any) -> Hop:
-    return next_hop(hop(method, headers=HEADERS, **call), status, location)
+def redirected(status: int, location: str, method: str = "POST", **call: Any) -> HttpRequest:
+    return follow_redirect(hop(method, headers=HEADERS, **call), status, location)
 
 
 @pytest.mark.parametrize(

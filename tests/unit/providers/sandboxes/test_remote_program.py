@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from canvas.errors import ToolError
 from providers.interfaces import Program
-from providers.sandboxes.remote_program import Said, Wrapped
+from providers.sandboxes.remote_program import RemoteOutput, RemoteProgram
 
 MARK = b"__RAGFLOW_RESULT__0123:"
 OTHER = b"__RAGFLOW_RESULT__4567:"
@@ -27,7 +27,7 @@ def line(mark: bytes, value: Any, **more: Any) -> bytes:
 @given(st.binary(max_size=60), st.binary(max_size=60), st.integers(1, 9), st.none() | st.booleans())
 def test_it_does_not_matter_where_the_pieces_are_cut(before: bytes, after: bytes, size: int, value: Any):
     stream = before + line(MARK, value) + after
-    said = Said(MARK)
+    said = RemoteOutput(MARK)
 
     for begin in range(0, len(stream), size):
         said.hear(stdout=stream[begin : begin + size])
@@ -41,7 +41,7 @@ def test_it_does_not_matter_where_the_pieces_are_cut(before: bytes, after: bytes
     "forged", [line(OTHER, "forged"), line(b"__RAGFLOW_RESULT__:", "forged"), MARK + b"???\n", MARK]
 )
 def test_only_a_whole_line_behind_the_runs_own_mark_is_the_result(forged: bytes):
-    said = Said(MARK)
+    said = RemoteOutput(MARK)
 
     said.hear(stdout=forged + line(MARK, 1) + b"rest")
 
@@ -50,7 +50,7 @@ def test_only_a_whole_line_behind_the_runs_own_mark_is_the_result(forged: bytes)
 
 
 def test_the_last_result_counts():
-    said = Said(MARK)
+    said = RemoteOutput(MARK)
 
     said.hear(stdout=line(MARK, 1) + line(MARK, 2))
 
@@ -58,7 +58,7 @@ def test_the_last_result_counts():
 
 
 def test_without_a_result_there_is_none():
-    said = Said(MARK)
+    said = RemoteOutput(MARK)
 
     said.hear(stdout=b"x", stderr=b"\xff")
 
@@ -66,7 +66,7 @@ def test_without_a_result_there_is_none():
 
 
 def test_output_and_result_have_limits_of_their_own():
-    said = Said(MARK, output=10, result=10)
+    said = RemoteOutput(MARK, output=10, result=10)
     said.hear(stdout=b"12345" + line(MARK, "x" * 100), stderr=b"67890")
 
     with pytest.raises(ToolError, match=r"^The program's output exceeded 10 bytes\.$"):
@@ -78,7 +78,7 @@ def test_files_from_elsewhere_are_named_and_limited_here():
         {"name": "a.csv", "content_b64": "MQ=="}, {"name": "../b.csv", "content_b64": "MQ=="},
         {"name": "c.sh", "content_b64": "MQ=="}, {"name": "d.csv", "content_b64": "?"}, 7,
     ]  # fmt: skip
-    said = Said(MARK)
+    said = RemoteOutput(MARK)
 
     said.hear(stdout=line(MARK, None, files=files, skipped=[{"name": "e.csv", "reason": "r"}, 8]))
 
@@ -97,12 +97,12 @@ def test_files_from_elsewhere_are_named_and_limited_here():
 def test_arguments_arrive_as_they_are(tmp_path_factory: pytest.TempPathFactory, arguments: dict[str, Any]):
     folder = tmp_path_factory.mktemp("elsewhere")
     program = Program("python", "def main(**given): return given", arguments, 1, "key")
-    wrapped = Wrapped.of(program)
+    wrapped = RemoteProgram.of(program)
     (folder / "program.py").write_text(wrapped.text, "utf-8")
 
     done = subprocess.run([sys.executable, "-S", "program.py"], cwd=folder, capture_output=True, check=True)
 
-    said = Said(wrapped.mark)
+    said = RemoteOutput(wrapped.mark)
     said.hear(done.stdout, done.stderr)
     assert said.result(0).value == arguments
     assert Path(folder / "artifacts").is_dir()

@@ -6,7 +6,7 @@ from uuid import UUID
 import pytest
 
 from canvas.errors import InvalidRequest
-from scheduler.coordinator.form_answers import Answered, taken_apart
+from scheduler.coordinator.form_answers import ParsedAnswers, parse_answers
 from tests.builders import canvas_of
 
 CANVAS = canvas_of("begin -> act, other, form")
@@ -22,8 +22,8 @@ ASKED = {str(ONE): form("act", "each#0.1"), str(TWO): form("act", "each#0.2")}
 OPEN = {str(FORM): form("form", name={"type": "line"})}
 
 
-def answered(inputs: dict[str, Any] | None, query: str = "", forms: dict[str, Any] | None = None) -> Answered:
-    return taken_apart(CANVAS, ASKED if forms is None else forms, inputs, query)
+def answered(inputs: dict[str, Any] | None, query: str = "", forms: dict[str, Any] | None = None) -> ParsedAnswers:
+    return parse_answers(CANVAS, ASKED if forms is None else forms, inputs, query)
 
 
 def test_a_node_answers_for_all_its_items_and_an_item_for_itself():

@@ -9,7 +9,7 @@ from uuid import uuid4
 import pytest
 
 from canvas.errors import NotFound
-from scheduler.coordinator.version_cache import Versions
+from scheduler.coordinator.version_cache import VersionCache
 from store.agents import versions
 from store.db.transaction import Transaction
 
@@ -29,7 +29,7 @@ def test_many_who_ask_at_once_wait_for_the_one_who_compiles(monkeypatch: pytest.
         return cache.get(TX, wanted)
 
     monkeypatch.setattr(versions, "version", version)
-    cache, wanted = Versions(), uuid4()
+    cache, wanted = VersionCache(), uuid4()
 
     with ThreadPoolExecutor(8) as pool:
         found = list(pool.map(ask, range(8)))
@@ -45,7 +45,7 @@ def test_a_version_that_could_not_be_read_is_read_again(monkeypatch: pytest.Monk
     def back(_: Transaction, _id: Any) -> Any:
         return SimpleNamespace(dsl=DSL)
 
-    cache, wanted = Versions(), uuid4()
+    cache, wanted = VersionCache(), uuid4()
     monkeypatch.setattr(versions, "version", away)
     with pytest.raises(NotFound):
         cache.get(TX, wanted)

@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler.health import watchdog
-from scheduler.health.broker_probe import Hearing
-from scheduler.health.watchdog import LOCK_HELD, Beat, Ear, Watch
-from scheduler.messaging.celery_app import ALIVE, make_app
+from scheduler.health.broker_probe import BrokerProbe
+from scheduler.health.watchdog import LOCK_HELD, BrokerHealthCheck, Heartbeat, Watchdog
+from scheduler.messaging.celery_app import SELF_PROBE, make_app
 
 EVERY, DEAF_AFTER = 5.0, 30.0
 
@@ -29,10 +29,10 @@ class Surroundings:
     broker_is_there: bool = True
     is_full: bool = False
     sent: int = 0
-    ear: Ear = field(init=False)
+    ear: BrokerHealthCheck = field(init=False)
 
     def __post_init__(self) -> None:
-        self.ear = Ear(self._send, lambda: self.is_full, DEAF_AFTER)
+        self.ear = BrokerHealthCheck(self._send, lambda: self.is_full, DEAF_AFTER)
 
     def _send(self) -> bool:
         self.sent += self.broker_is_there
@@ -109,7 +109,7 @@ def test_only_silence_without_a_break_counts(happens: list[str]) -> None:
 
 
 def test_what_does_not_move_for_too_long_is_told() -> None:
-    beat = Beat("the sweeper", at_most=3.0)
+    beat = Heartbeat("the sweeper", at_most=3.0)
 
     first = [beat.look(1.0) for _ in range(3)]
     beat.beat()
@@ -135,7 +135,7 @@ def test_a_process_is_full_while_any_of_its_threads_has_work(
     monkeypatch: pytest.MonkeyPatch, reserved: int, in_hand: int, left_behind: int, is_full: bool
 ) -> None:
     app = make_app("redis://nowhere")
-    hearing = Hearing(
+    hearing = BrokerProbe(
         app, every=5, deaf_after=30, ends=lambda _: None, in_hand=lambda: in_hand, left_behind=lambda: left_behind
     )
     monkeypatch.setattr(state, "reserved_requests", range(reserved))
@@ -148,9 +148,9 @@ def test_a_process_is_full_while_any_of_its_threads_has_work(
 def test_what_a_process_sends_to_itself_does_not_show_in_flower() -> None:
     app = make_app("redis://nowhere")
 
-    Hearing(app, every=5, deaf_after=30, ends=lambda _: None)
+    BrokerProbe(app, every=5, deaf_after=30, ends=lambda _: None)
 
-    assert not app.tasks[ALIVE].send_events
+    assert not app.tasks[SELF_PROBE].send_events
 
 
 class Seen:
@@ -173,7 +173,7 @@ def test_a_watch_says_once_that_its_sign_has_failed() -> None:
         reasons.append(reason)
         ended.set()
 
-    Watch(Seen(), every=0.005, ends=end).start()
+    Watchdog(Seen(), every=0.005, ends=end).start()
 
     assert ended.wait(5)
     assert reasons == ["it stands still"]
@@ -189,7 +189,7 @@ def test_a_watch_whose_look_raises_goes_on_watching() -> None:
                 raise RuntimeError("the broker answers nonsense")
             return "it stands still"
 
-    Watch(Raising(), every=0.005, ends=lambda reason: ended.set()).start()
+    Watchdog(Raising(), every=0.005, ends=lambda reason: ended.set()).start()
 
     assert ended.wait(5)
     assert len(looks) == 3
@@ -199,7 +199,7 @@ def test_a_message_whose_sending_raises_is_not_waited_for() -> None:
     def send() -> bool:
         raise RuntimeError("the broker answers nonsense")
 
-    ear = Ear(lambda: True, lambda: False, DEAF_AFTER)
+    ear = BrokerHealthCheck(lambda: True, lambda: False, DEAF_AFTER)
     ear.look(EVERY)
     ear.send = send
 
@@ -211,7 +211,7 @@ def test_a_message_whose_sending_raises_is_not_waited_for() -> None:
 def test_time_that_a_process_was_stopped_is_no_silence() -> None:
     ended, sign = Event(), Seen(pause=0.05)
 
-    Watch(sign, every=0.01, ends=lambda reason: ended.set()).start()
+    Watchdog(sign, every=0.01, ends=lambda reason: ended.set()).start()
 
     assert ended.wait(5)
     assert max(sign.passed) <= 2 * 0.01
@@ -224,7 +224,7 @@ def test_a_process_that_gives_up_ends_with_its_own_code_even_if_giving_back_hang
     monkeypatch.setattr(watchdog.os, "_exit", codes.append)
     monkeypatch.setattr(watchdog.logging, "shutdown", lambda: None)
 
-    watchdog.give_up("it stands still", lambda: time.sleep(5), within=0.01)
+    watchdog.exit_for_restart("it stands still", lambda: time.sleep(5), within=0.01)
 
     assert codes == [75]
 

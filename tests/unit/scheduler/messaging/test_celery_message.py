@@ -7,7 +7,7 @@ from typing import Any
 from celery import Celery
 
 from scheduler.messaging.celery_app import ADVANCE, EXECUTE, NODES, RUNS
-from scheduler.messaging.celery_message import envelope
+from scheduler.messaging.celery_message import encode_message
 from store.primitives.ids import new_id
 
 OF_EACH = ("id", "root_id", "correlation_id", "delivery_tag", "reply_to", "origin")
@@ -37,7 +37,7 @@ def read(message: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_it_says_what_celery_says_to_the_last_field():
-    ours = json.loads(envelope(EXECUTE, IDS, NODES, "node:LLM"))
+    ours = json.loads(encode_message(EXECUTE, IDS, NODES, "node:LLM"))
 
     theirs = sent_by_celery(NODES, EXECUTE, IDS, shadow="node:LLM", argsrepr=repr(IDS), kwargsrepr="{}")
 
@@ -49,7 +49,7 @@ def test_it_says_what_celery_says_to_the_last_field():
 
 
 def test_each_is_a_task_of_its_own_that_answers_to_nobody():
-    first, second = (json.loads(envelope(EXECUTE, IDS, NODES)) for _ in range(2))
+    first, second = (json.loads(encode_message(EXECUTE, IDS, NODES)) for _ in range(2))
 
     assert first["headers"]["id"] == first["headers"]["root_id"] == first["properties"]["correlation_id"]
     assert first["headers"]["id"] != second["headers"]["id"]
@@ -58,6 +58,6 @@ def test_each_is_a_task_of_its_own_that_answers_to_nobody():
 
 
 def test_it_names_the_queue_in_which_it_lies_so_that_it_can_be_put_back():
-    message = json.loads(envelope(ADVANCE, IDS[:1], RUNS))
+    message = json.loads(encode_message(ADVANCE, IDS[:1], RUNS))
 
     assert message["properties"]["delivery_info"] == {"exchange": "", "routing_key": RUNS}

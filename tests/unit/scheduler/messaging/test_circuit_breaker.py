@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from scheduler.messaging import circuit_breaker
-from scheduler.messaging.circuit_breaker import ASKED_AGAIN_AFTER, Silence
+from scheduler.messaging.circuit_breaker import ASKED_AGAIN_AFTER, CircuitBreaker
 
 
 class Clock:
@@ -24,11 +24,11 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 def test_a_server_that_answers_is_asked():
-    assert not Silence().holds()
+    assert not CircuitBreaker().holds()
 
 
 def test_a_silent_server_is_left_alone_for_a_moment(clock: Clock):
-    silent = Silence()
+    silent = CircuitBreaker()
     silent.begins()
 
     clock.now += ASKED_AGAIN_AFTER / 2
@@ -37,7 +37,7 @@ def test_a_silent_server_is_left_alone_for_a_moment(clock: Clock):
 
 
 def test_after_a_moment_one_asks_and_the_others_go_on_without(clock: Clock):
-    silent = Silence()
+    silent = CircuitBreaker()
     silent.begins()
     clock.now += ASKED_AGAIN_AFTER
 
@@ -48,7 +48,7 @@ def test_after_a_moment_one_asks_and_the_others_go_on_without(clock: Clock):
 
 
 def test_one_that_asks_and_is_never_heard_of_again_keeps_nobody_from_asking(clock: Clock):
-    silent = Silence()
+    silent = CircuitBreaker()
     silent.begins()
 
     asked = 0
@@ -60,7 +60,7 @@ def test_one_that_asks_and_is_never_heard_of_again_keeps_nobody_from_asking(cloc
 
 
 def test_everybody_asks_a_server_that_has_answered_again(clock: Clock):
-    silent = Silence()
+    silent = CircuitBreaker()
     silent.begins()
 
     silent.ends()

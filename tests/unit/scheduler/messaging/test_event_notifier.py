@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from scheduler.messaging import event_notifier
-from scheduler.messaging.event_notifier import Echo, Echoes
+from scheduler.messaging.event_notifier import EventNotification, EventNotifier
 
 ONE, TWO = UUID(int=1), UUID(int=2)
 PATIENCE = 10.0  # seconds for what another thread does
@@ -22,11 +22,11 @@ FOR_EVER = 600.0
 class Heard:
     """Stands where Redis is, and takes what is sent as soon as a test lets it."""
 
-    sendings: list[list[Echo]] = field(default_factory=list)
+    sendings: list[list[EventNotification]] = field(default_factory=list)
     _free: threading.Event = field(default_factory=threading.Event)
     _came: threading.Condition = field(default_factory=threading.Condition)
 
-    def __call__(self, sent: Sequence[Echo]) -> None:
+    def __call__(self, sent: Sequence[EventNotification]) -> None:
         with self._came:
             self.sendings.append(sorted(sent, key=lambda echo: echo.run_id))
             self._came.notify_all()
@@ -35,7 +35,7 @@ class Heard:
     def let_go(self) -> None:
         self._free.set()
 
-    def waited_for(self, sendings: int) -> list[list[Echo]]:
+    def waited_for(self, sendings: int) -> list[list[EventNotification]]:
         with self._came:
             assert self._came.wait_for(lambda: len(self.sendings) >= sendings, PATIENCE)
         return self.sendings
@@ -49,11 +49,11 @@ def heard() -> Iterator[Heard]:
 
 
 @pytest.fixture
-def a_sender() -> Iterator[Callable[[Callable[[Sequence[Echo]], object]], Echoes]]:
-    made: list[Echoes] = []
+def a_sender() -> Iterator[Callable[[Callable[[Sequence[EventNotification]], object]], EventNotifier]]:
+    made: list[EventNotifier] = []
 
-    def make(send: Callable[[Sequence[Echo]], object]) -> Echoes:
-        made.append(Echoes(send))
+    def make(send: Callable[[Sequence[EventNotification]], object]) -> EventNotifier:
+        made.append(EventNotifier(send))
         return made[-1]
 
     yield make
@@ -61,29 +61,29 @@ def a_sender() -> Iterator[Callable[[Callable[[Sequence[Echo]], object]], Echoes
         each.close()
 
 
-Make = Callable[[Callable[[Sequence[Echo]], object]], Echoes]
+Make = Callable[[Callable[[Sequence[EventNotification]], object]], EventNotifier]
 
 
 def test_of_each_run_the_last_number_stands_for_those_before_it(a_sender: Make, heard: Heard):
     sender = a_sender(heard)
-    sender.put(Echo(ONE, 1))
+    sender.put(EventNotification(ONE, 1))
     heard.waited_for(1)
 
     for number in (2, 3, 4):
-        sender.put(Echo(ONE, number))
-    sender.put(Echo(TWO, 7))
+        sender.put(EventNotification(ONE, number))
+    sender.put(EventNotification(TWO, 7))
     heard.let_go()
 
-    assert heard.waited_for(2) == [[Echo(ONE, 1)], [Echo(ONE, 4), Echo(TWO, 7)]]
+    assert heard.waited_for(2) == [[EventNotification(ONE, 1)], [EventNotification(ONE, 4), EventNotification(TWO, 7)]]
 
 
 @given(st.lists(st.tuples(st.integers(1, 9), st.booleans()), min_size=1))
 def test_an_end_and_the_highest_number_are_never_lost_in_what_order_they_come(told: list[tuple[int, bool]]):
-    whole: Echo | None = None
+    whole: EventNotification | None = None
     for number, is_over in told:
-        whole = Echo(ONE, number, is_over).after(whole)
+        whole = EventNotification(ONE, number, is_over).after(whole)
 
-    assert whole == Echo(ONE, max(number for number, _ in told), any(is_over for _, is_over in told))
+    assert whole == EventNotification(ONE, max(number for number, _ in told), any(is_over for _, is_over in told))
 
 
 def test_what_comes_right_behind_a_sending_waits_and_the_end_of_a_run_takes_it_along(
@@ -92,60 +92,63 @@ def test_what_comes_right_behind_a_sending_waits_and_the_end_of_a_run_takes_it_a
     monkeypatch.setattr(event_notifier, "EVERY", FOR_EVER)
     sender = a_sender(heard)
     heard.let_go()
-    sender.put(Echo(ONE, 1))
+    sender.put(EventNotification(ONE, 1))
     heard.waited_for(1)
 
-    sender.put(Echo(ONE, 2))
-    sender.put(Echo(ONE, 3))
-    sender.put(Echo(TWO, 9, is_over=True))
+    sender.put(EventNotification(ONE, 2))
+    sender.put(EventNotification(ONE, 3))
+    sender.put(EventNotification(TWO, 9, is_over=True))
 
-    assert heard.waited_for(2) == [[Echo(ONE, 1)], [Echo(ONE, 3), Echo(TWO, 9, is_over=True)]]
+    assert heard.waited_for(2) == [
+        [EventNotification(ONE, 1)],
+        [EventNotification(ONE, 3), EventNotification(TWO, 9, is_over=True)],
+    ]
 
 
 def test_what_waits_leaves_after_a_moment_although_nothing_more_happens(a_sender: Make, heard: Heard):
     sender = a_sender(heard)
     heard.let_go()
-    sender.put(Echo(ONE, 1))
+    sender.put(EventNotification(ONE, 1))
     heard.waited_for(1)
 
-    sender.put(Echo(ONE, 2))
+    sender.put(EventNotification(ONE, 2))
 
-    assert heard.waited_for(2)[1] == [Echo(ONE, 2)]
+    assert heard.waited_for(2)[1] == [EventNotification(ONE, 2)]
 
 
 def test_many_echoes_within_a_moment_are_one_sending(a_sender: Make, heard: Heard, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(event_notifier, "EVERY", FOR_EVER)
     sender = a_sender(heard)
     heard.let_go()
-    sender.put(Echo(ONE, 1))
+    sender.put(EventNotification(ONE, 1))
     heard.waited_for(1)
 
     for number in range(2, 1000):
-        sender.put(Echo(ONE, number))
+        sender.put(EventNotification(ONE, number))
     sender.close()
 
-    assert heard.sendings == [[Echo(ONE, 1)], [Echo(ONE, 999)]]
+    assert heard.sendings == [[EventNotification(ONE, 1)], [EventNotification(ONE, 999)]]
 
 
 def test_who_goes_down_sends_what_is_left_and_ends(a_sender: Make, heard: Heard, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(event_notifier, "EVERY", FOR_EVER)
     sender = a_sender(heard)
     heard.let_go()
-    sender.put(Echo(ONE, 1))
+    sender.put(EventNotification(ONE, 1))
     heard.waited_for(1)
-    sender.put(Echo(ONE, 2))
+    sender.put(EventNotification(ONE, 2))
 
     sender.close()
     sender.close()
 
-    assert heard.sendings[1:] == [[Echo(ONE, 2)]]
+    assert heard.sendings[1:] == [[EventNotification(ONE, 2)]]
 
 
 def test_who_has_nothing_to_say_ends_at_once(a_sender: Make, heard: Heard):
     sender = a_sender(heard)
 
     sender.close()
-    sender.put(Echo(ONE, 1))
+    sender.put(EventNotification(ONE, 1))
 
     assert heard.sendings == []
 
@@ -153,17 +156,17 @@ def test_who_has_nothing_to_say_ends_at_once(a_sender: Make, heard: Heard):
 def test_a_sending_that_raises_is_told_and_the_next_one_goes_out(a_sender: Make, heard: Heard):
     heard.let_go()
 
-    def send(sent: Sequence[Echo]) -> None:
+    def send(sent: Sequence[EventNotification]) -> None:
         heard(sent)
         if len(heard.sendings) == 1:
             raise ValueError("not a word")
 
     sender = a_sender(send)
     with capture_logs() as logs:
-        sender.put(Echo(ONE, 1))
+        sender.put(EventNotification(ONE, 1))
         heard.waited_for(1)
-        sender.put(Echo(ONE, 2))
+        sender.put(EventNotification(ONE, 2))
         heard.waited_for(2)
 
-    assert heard.sendings == [[Echo(ONE, 1)], [Echo(ONE, 2)]]
+    assert heard.sendings == [[EventNotification(ONE, 1)], [EventNotification(ONE, 2)]]
     assert [line["event"] for line in logs] == ["echoes_not_sent"]

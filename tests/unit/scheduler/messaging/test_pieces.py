@@ -9,7 +9,7 @@ import pytest
 import redis
 
 from scheduler.messaging import redis_bus
-from scheduler.messaging.redis_bus import Pieces
+from scheduler.messaging.redis_bus import TextDeltaPublisher
 
 RUN, TURN = uuid4(), uuid4()
 
@@ -38,8 +38,8 @@ class Wire:
         """Nothing is connected."""
 
 
-def pieces_on(wire: Wire) -> Pieces:
-    pieces = Pieces("redis://127.0.0.1:1/0")
+def pieces_on(wire: Wire) -> TextDeltaPublisher:
+    pieces = TextDeltaPublisher("redis://127.0.0.1:1/0")
     untyped: Any = pieces
     untyped._connection = wire
     return pieces

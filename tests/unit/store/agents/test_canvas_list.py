@@ -3,20 +3,20 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from store.agents.canvas_list import TAG_LENGTH, tidy
+from store.agents.canvas_list import TAG_LENGTH, normalize_tags
 
 
 def test_a_tag_that_differs_in_case_or_blanks_only_is_the_same_tag():
-    assert tidy(["Sales,  support ", "sales", "SUPPORT", "big   deals"]) == ["Sales", "support", "big deals"]
+    assert normalize_tags(["Sales,  support ", "sales", "SUPPORT", "big   deals"]) == ["Sales", "support", "big deals"]
 
 
 def test_a_tag_is_cut_at_64_characters():
-    assert tidy(["x" * 100]) == ["x" * 64]
+    assert normalize_tags(["x" * 100]) == ["x" * 64]
 
 
 @given(st.lists(st.text()))
 def test_tidy_tags_stay_as_they_are_when_tidied_again(texts: list[str]):
-    tags = tidy(texts)
+    tags = normalize_tags(texts)
 
-    assert tidy([",".join(tags)]) == tags
+    assert normalize_tags([",".join(tags)]) == tags
     assert all(0 < len(tag) <= TAG_LENGTH and "," not in tag for tag in tags)

@@ -12,9 +12,9 @@ from canvas.errors import InvalidCanvas
 from components import registry
 from components.tools import TOOLS
 from store.agents.canvas_secrets import CanvasSecrets, holds_sealed, is_mask
-from store.primitives.encryption import CannotUnseal, SealingKey
+from store.primitives.encryption import CannotUnseal, EncryptionKey
 
-KEY = SealingKey.of("a secret that is long")
+KEY = EncryptionKey.of("a secret that is long")
 TENANT, CANVAS = UUID(int=1), UUID(int=2)
 SECRETS = {
     "tavily": "tvly-1234567890",
@@ -67,7 +67,7 @@ def document() -> dict[str, Any]:
     }
 
 
-def of(key: SealingKey | None = KEY, tenant_id: UUID = TENANT, canvas_id: UUID = CANVAS) -> CanvasSecrets:
+def of(key: EncryptionKey | None = KEY, tenant_id: UUID = TENANT, canvas_id: UUID = CANVAS) -> CanvasSecrets:
     return CanvasSecrets.of(key, tenant_id, canvas_id, registry.secret_fields)
 
 
@@ -194,7 +194,7 @@ def test_a_mask_among_other_characters_is_refused_by_node_and_field(written: str
 @pytest.mark.parametrize(
     "other",
     [
-        of(SealingKey.of("another secret that is long")),
+        of(EncryptionKey.of("another secret that is long")),
         of(tenant_id=UUID(int=9)),
         of(canvas_id=UUID(int=9)),
         of(None),

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import JSON, Column, Integer, MetaData, Table, Text, bindparam, insert, literal_column, text, update
 
-from store.db.compiled_statements import Write, together
+from store.db.compiled_statements import Write, combine_writes
 
 things = Table("things", MetaData(), Column("id", Integer), Column("said", Text), Column("more", JSON))
 PUT = insert(things)
@@ -18,7 +18,7 @@ HIDE = (
 
 
 def test_a_write_without_neighbours_and_checks_is_the_statement_itself():
-    one = together([Write(PUT, {"id": 1, "said": "one"})])
+    one = combine_writes([Write(PUT, {"id": 1, "said": "one"})])
 
     assert one.sql == b"INSERT INTO things (id, said) VALUES ($1::INTEGER, $2::VARCHAR)"
     assert one.values([Write(PUT, {"id": 1, "said": "one"})]) == [1, "one"]
@@ -30,7 +30,7 @@ def test_neighbours_are_numbered_on_and_checks_look_at_what_they_return():
         Write(PUT, {"id": 2, "more": [None]}),
         Write(HIDE, {"of_thing": 3, "new_said": "c"}, "ln(count(*))"),
     ]
-    made = together(writes)
+    made = combine_writes(writes)
 
     assert made.sql == (
         b"with w0 as (update things set said = $1 where id = $2 or other_id = $2 returning 1), "
@@ -49,10 +49,10 @@ def test_as_many_places_as_values_whatever_stands_together(parts: list[tuple[str
         "hide": lambda number, said: Write(HIDE, {"of_thing": number, "new_said": said}),
     }
     writes = [known[kind](number, said) for kind, number, said in parts]
-    made = together(writes)
+    made = combine_writes(writes)
     put = made.values(writes)
 
     assert sorted(map(str, put)) == sorted(str(each) for _, *both in parts for each in both)
     assert f"${len(put)}".encode() in made.sql
     assert f"${len(put) + 1}".encode() not in made.sql
-    assert together(writes) is made
+    assert combine_writes(writes) is made

@@ -5,7 +5,7 @@ import pytest
 from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.exc import TimeoutError as NoConnectionFree
 
-from store.primitives.db_errors import is_outage, may_be_repeated, trouble
+from store.primitives.db_errors import is_outage, is_retryable, outage_reason
 
 
 def an_error(original: BaseException) -> DBAPIError:
@@ -44,7 +44,7 @@ def test_what_may_pass_is_an_outage_and_is_told_by_its_cause(original: psycopg.E
     error = an_error(original)
 
     assert is_outage(error)
-    assert trouble(error) == told
+    assert outage_reason(error) == told
 
 
 @pytest.mark.parametrize(
@@ -63,10 +63,10 @@ def test_what_would_go_wrong_again_is_no_outage(original: psycopg.Error):
 
 def test_errors_that_come_from_elsewhere_are_judged_too():
     assert is_outage(NoConnectionFree("QueuePool limit"))
-    assert trouble(NoConnectionFree("QueuePool limit")) == "has no connection free for this process"
+    assert outage_reason(NoConnectionFree("QueuePool limit")) == "has no connection free for this process"
     assert is_outage(OperationalError("select 1", {}, Exception("server closed the connection")))
     assert not is_outage(ValueError("no database at all"))
-    assert trouble(TimeoutError("no answer in time")) == "does not answer"
+    assert outage_reason(TimeoutError("no answer in time")) == "does not answer"
 
 
 @pytest.mark.parametrize(
@@ -77,4 +77,4 @@ def test_errors_that_come_from_elsewhere_are_judged_too():
     ],
 )
 def test_row_that_missed_the_partition_of_its_week_may_be_written_again(said: str, is_repeated: bool):
-    assert may_be_repeated(an_error(psycopg.errors.CheckViolation(said))) is is_repeated
+    assert is_retryable(an_error(psycopg.errors.CheckViolation(said))) is is_repeated

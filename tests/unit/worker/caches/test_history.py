@@ -8,12 +8,12 @@ import pytest
 
 from store.runs.activations import Claim
 from worker.caches import history
-from worker.caches.lru_cache import Kept
+from worker.caches.lru_cache import LruCache
 
 
 @pytest.fixture(autouse=True)
 def nothing_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(history, "_SEEN", Kept(history.MOST))
+    monkeypatch.setattr(history, "_SEEN", LruCache(history.MOST))
 
 
 def claim(upto: int = 3) -> Claim:
@@ -25,35 +25,35 @@ SAID: list[dict[str, Any]] = [{"role": "user", "content": "hello"}, {"role": "as
 
 
 def test_what_was_read_is_known_to_the_runs_other_nodes():
-    history.keep(claim(), 26, SAID)
+    history.put(claim(), 26, SAID)
 
-    assert history.known(claim(), 26) == SAID
+    assert history.get(claim(), 26) == SAID
 
 
 @pytest.mark.parametrize(("upto", "limit"), [(4, 26), (3, 2)])
 def test_another_turn_or_another_window_is_read(upto: int, limit: int):
-    history.keep(claim(), 26, SAID)
+    history.put(claim(), 26, SAID)
 
-    assert history.known(claim(upto), limit) is None
+    assert history.get(claim(upto), limit) is None
 
 
 def test_an_empty_history_is_known_as_well():
-    history.keep(claim(), 26, [])
+    history.put(claim(), 26, [])
 
-    assert history.known(claim(), 26) == []
+    assert history.get(claim(), 26) == []
 
 
 def test_who_changes_what_he_was_given_changes_it_for_nobody_else():
-    history.keep(claim(), 26, SAID)
-    mine: Any = history.known(claim(), 26)
+    history.put(claim(), 26, SAID)
+    mine: Any = history.get(claim(), 26)
 
     mine[1]["content"]["content"] = "bye"
     mine.clear()
 
-    assert history.known(claim(), 26) == SAID
+    assert history.get(claim(), 26) == SAID
 
 
 def test_what_is_large_is_not_kept():
-    history.keep(claim(), 26, [{"role": "user", "content": "x" * (history.LARGEST + 1)}])
+    history.put(claim(), 26, [{"role": "user", "content": "x" * (history.LARGEST + 1)}])
 
-    assert history.known(claim(), 26) is None
+    assert history.get(claim(), 26) is None

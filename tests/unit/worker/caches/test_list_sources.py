@@ -5,20 +5,20 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from store.runs.values import Written
-from worker.caches.list_sources import LIGHT, Lists
-from worker.caches.lru_cache import weight_of
+from store.runs.values import StoredValue
+from worker.caches.list_sources import MIN_CACHED_SIZE, ListCache
+from worker.caches.lru_cache import size_of
 
 RUN = UUID("01890000-0000-7000-8000-000000000001")
-LONG = ["x" * LIGHT]
+LONG = ["x" * MIN_CACHED_SIZE]
 
 
-def written(value: Any) -> Written:
-    return Written(b"\0", uuid4(), value)
+def written(value: Any) -> StoredValue:
+    return StoredValue(b"\0", uuid4(), value)
 
 
 def test_what_was_read_once_is_known():
-    lists, long = Lists(), written(LONG)
+    lists, long = ListCache(), written(LONG)
 
     lists.keep(RUN, "list", long)
 
@@ -27,7 +27,7 @@ def test_what_was_read_once_is_known():
 
 
 def test_a_newer_list_of_the_same_source_takes_its_place():
-    lists, newer = Lists(), written(LONG * 2)
+    lists, newer = ListCache(), written(LONG * 2)
 
     lists.keep(RUN, "list", written(LONG))
     lists.keep(RUN, "list", newer)
@@ -36,7 +36,7 @@ def test_a_newer_list_of_the_same_source_takes_its_place():
 
 
 def test_short_lists_and_those_beyond_measure_are_not_kept():
-    lists = Lists(most=3 * LIGHT)
+    lists = ListCache(most=3 * MIN_CACHED_SIZE)
 
     lists.keep(RUN, "short", written(["x"]))
     lists.keep(RUN, "huge", written(LONG * 4))
@@ -45,7 +45,7 @@ def test_short_lists_and_those_beyond_measure_are_not_kept():
 
 
 def test_the_least_recently_used_go_first():
-    lists = Lists(most=5 * LIGHT // 2)
+    lists = ListCache(most=5 * MIN_CACHED_SIZE // 2)
     for name in ("one", "two"):
         lists.keep(RUN, name, written(LONG))
     lists.known(RUN, ["one"])
@@ -57,8 +57,8 @@ def test_the_least_recently_used_go_first():
 
 @pytest.mark.parametrize(("value", "weight"), [(None, 8), ("abc", 11), (["abc", 1], 27), ({"key": ["ab"]}, 29)])
 def test_a_value_weighs_its_texts_and_something_for_each_part(value: Any, weight: int):
-    assert weight_of(value, 1000) == weight
+    assert size_of(value, 1000) == weight
 
 
 def test_weighing_ends_where_it_is_too_much():
-    assert 100 < weight_of(["x" * 60] * 1000, 100) < 1000
+    assert 100 < size_of(["x" * 60] * 1000, 100) < 1000

@@ -8,15 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from canvas.state.order_key import Place
+from canvas.state.order_key import OrderKey
 from store.runs.activations import Claim
-from store.runs.values import View, Written
+from store.runs.values import ReadView, StoredValue
 from worker.caches import outputs as output_cache
-from worker.caches.lru_cache import Kept
+from worker.caches.lru_cache import LruCache
 from worker.caches.outputs import LARGEST
 
 REGION = b"\x00"
-PLACE = Place(3, (), REGION)
+PLACE = OrderKey(3, (), REGION)
 TEXT = 'ab0é\u2028\U0001f600\x00"\\'
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(TEXT, max_size=8),
@@ -25,77 +25,77 @@ JSON = st.recursive(
 )
 
 
-def a_view(run_id: UUID | None = None, *, place: Place = PLACE, revision: int = 5) -> View:
-    return View(run_id or uuid4(), place, ((place.region, revision),))
+def a_view(run_id: UUID | None = None, *, place: OrderKey = PLACE, revision: int = 5) -> ReadView:
+    return ReadView(run_id or uuid4(), place, ((place.region, revision),))
 
 
-def written(value: Any) -> Written:
-    return Written(b"\x01", uuid4(), value)
+def written(value: Any) -> StoredValue:
+    return StoredValue(b"\x01", uuid4(), value)
 
 
 @given(st.dictionaries(st.sampled_from("abc"), st.dictionaries(st.text(TEXT, max_size=4), JSON, max_size=3)))
 def test_what_a_reader_has_found_his_sibling_finds_at_hand(found: Mapping[str, Any]):
     view, stored = a_view(), {node: written(outputs) for node, outputs in found.items()}
 
-    output_cache.keep(view, stored)
+    output_cache.put_read(view, stored)
 
-    assert output_cache.known(view, "abc") == stored
+    assert output_cache.get_visible(view, "abc") == stored
 
 
 def test_who_changes_what_he_was_given_changes_nothing_for_others():
     view, first = a_view(), {"a": written({"list": [1, {"b": 2}]})}
-    output_cache.keep(view, first)
+    output_cache.put_read(view, first)
 
     first["a"].value["list"].append("before it was asked for")
-    given = output_cache.known(view, "a")["a"].value
+    given = output_cache.get_visible(view, "a")["a"].value
     given["list"][1]["b"] = "changed"
     given["more"] = True
 
-    assert output_cache.known(view, "a")["a"].value == {"list": [1, {"b": 2}]}
+    assert output_cache.get_visible(view, "a")["a"].value == {"list": [1, {"b": 2}]}
 
 
 @pytest.mark.parametrize("outputs", [{"text": "x" * LARGEST}, {"list": list(range(LARGEST // 8))}, {"x" * LARGEST: 1}])
 def test_large_outputs_are_read_by_each_and_small_ones_beside_them_are_at_hand(outputs: dict[str, Any]):
     view = a_view()
 
-    output_cache.keep(view, {"large": written(outputs), "small": written({"text": "x" * (LARGEST - 100)})})
+    output_cache.put_read(view, {"large": written(outputs), "small": written({"text": "x" * (LARGEST - 100)})})
 
-    assert set(output_cache.known(view, ["large", "small"])) == {"small"}
+    assert set(output_cache.get_visible(view, ["large", "small"])) == {"small"}
 
 
 @pytest.mark.parametrize(
     "other",
     [
-        View(UUID(int=2), PLACE, ((REGION, 5),)),
-        View(UUID(int=1), PLACE, ((REGION, 6),)),
-        View(UUID(int=1), Place(4, (), REGION), ((REGION, 5),)),
-        View(UUID(int=1), Place(3, (), b"\x01"), ((b"\x01", 5),)),
+        ReadView(UUID(int=2), PLACE, ((REGION, 5),)),
+        ReadView(UUID(int=1), PLACE, ((REGION, 6),)),
+        ReadView(UUID(int=1), OrderKey(4, (), REGION), ((REGION, 5),)),
+        ReadView(UUID(int=1), OrderKey(3, (), b"\x01"), ((b"\x01", 5),)),
     ],
     ids=["of another run", "of a later revision", "of a later wave", "of another region"],
 )
-def test_nothing_is_at_hand_for_other_eyes(other: View):
-    output_cache.keep(View(UUID(int=1), PLACE, ((REGION, 5),)), {"a": written({"x": 1})})
+def test_nothing_is_at_hand_for_other_eyes(other: ReadView):
+    output_cache.put_read(ReadView(UUID(int=1), PLACE, ((REGION, 5),)), {"a": written({"x": 1})})
 
-    assert output_cache.known(other, "a") == {}
+    assert output_cache.get_visible(other, "a") == {}
 
 
 def test_side_by_side_nothing_is_kept_since_what_is_around_an_item_is_seen_as_of_another_revision():
-    view = View(uuid4(), PLACE, ((b"", 2), (REGION, 5)))
+    view = ReadView(uuid4(), PLACE, ((b"", 2), (REGION, 5)))
 
-    output_cache.keep(view, {"a": written({"x": 1})})
+    output_cache.put_read(view, {"a": written({"x": 1})})
 
-    assert output_cache.known(view, "a") == {}
+    assert output_cache.get_visible(view, "a") == {}
 
 
 def test_what_was_not_looked_at_for_longest_makes_room(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(output_cache, "_SEEN", Kept[Any, Any](3 * output_cache.OF_AN_ENTRY))
+    monkeypatch.setattr(output_cache, "_SEEN", LruCache[Any, Any](3 * output_cache.OF_AN_ENTRY))
     view = a_view()
-    output_cache.keep(view, {"a": written({}), "b": written({})})
-    output_cache.known(view, "a")
+    output_cache.put_read(view, {"a": written({}), "b": written({})})
+    output_cache.get_visible(view, "a")
 
-    output_cache.keep(view, {"c": written({})})
+    output_cache.put_read(view, {"c": written({})})
 
-    assert set(output_cache.known(view, "abc")) == {"a", "c"}
+    assert set(output_cache.get_visible(view, "abc")) == {"a", "c"}
 
 
 @pytest.mark.parametrize(
@@ -109,10 +109,10 @@ def test_who_goes_on_has_at_hand_what_a_first_visit_has_just_left(
     reader, writer = uuid4(), uuid4()
     row = {"node_id": "a", "region": REGION, "place": b"\x00", "activation_id": writer, "outputs": {"x": 1}}
 
-    output_cache.tell(a_claim(reader), a_claim(reader, ordinal=ordinal, scope=scope), [row])
+    output_cache.put_written(a_claim(reader), a_claim(reader, ordinal=ordinal, scope=scope), [row])
 
-    found = output_cache.known(a_view(reader), "a")
-    assert found == ({"a": Written(b"\x00", writer, {"x": 1})} if is_at_hand else {})
+    found = output_cache.get_visible(a_view(reader), "a")
+    assert found == ({"a": StoredValue(b"\x00", writer, {"x": 1})} if is_at_hand else {})
 
 
 def a_claim(run_id: UUID, **given: Any) -> Claim:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from canvas.errors import NodeFailure, NodeTimeout
 from canvas.graph.canvas import Node
-from canvas.outcome import Chose, Failed, Finished
+from canvas.outcome import Failed, Finished, Routed
 from components.base import Component, Params
 from components.nodes.data.variable_assigner import AssignmentFailed
 from store.primitives.json_codec import encode
@@ -30,7 +30,7 @@ OWNS_ERRORS: Component[Params] = Component("LLM", Params, lambda params, ctx: Fi
 # -- values ----------------------------------------------------------------------------------------------------------
 @given(ANYTHING)
 def test_whatever_a_component_hands_out_can_be_written_and_read_again(value: Any):
-    stored = outcomes.storable(value)
+    stored = outcomes.sanitize_json(value)
 
     text = encode(stored)
     assert "\\u0000" not in text.replace("\\\\", "")
@@ -39,53 +39,57 @@ def test_whatever_a_component_hands_out_can_be_written_and_read_again(value: Any
 
 @given(ANYTHING)
 def test_storing_twice_is_storing_once(value: Any):
-    stored = outcomes.storable(value)
+    stored = outcomes.sanitize_json(value)
 
-    assert outcomes.storable(stored) == stored
+    assert outcomes.sanitize_json(stored) == stored
 
 
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.text("äb😀"), st.lists, max_leaves=10))
 def test_what_is_plain_stays_as_it_is(value: Any):
-    assert outcomes.storable(value) == value
+    assert outcomes.sanitize_json(value) == value
 
 
 @given(st.floats())
 def test_a_number_that_is_none_becomes_nothing(number: float):
-    assert outcomes.storable(number) == (number if math.isfinite(number) else None)
+    assert outcomes.sanitize_json(number) == (number if math.isfinite(number) else None)
 
 
 @given(ANY_TEXT)
 def test_a_text_keeps_its_length_so_that_offsets_into_it_stay_true(text: str):
-    assert len(outcomes.storable(text)) == len(outcomes.speakable(text)) == len(text)
+    assert len(outcomes.sanitize_json(text)) == len(outcomes.sanitize_text(text)) == len(text)
 
 
 def test_marks_around_reasoning_are_spoken_and_not_stored():
-    assert outcomes.speakable("\ufdd0why\ufdd1") == "\ufdd0why\ufdd1"
-    assert outcomes.storable("\ufdd0why\ufdd1") == "\ufffdwhy\ufffd"
-    assert outcomes.storable("\ufdd2heard\ufdd3") == "\ufffdheard\ufffd"
+    assert outcomes.sanitize_text("\ufdd0why\ufdd1") == "\ufdd0why\ufdd1"
+    assert outcomes.sanitize_json("\ufdd0why\ufdd1") == "\ufffdwhy\ufffd"
+    assert outcomes.sanitize_json("\ufdd2heard\ufdd3") == "\ufffdheard\ufffd"
 
 
 def test_a_number_is_held_as_long_as_python_can_write_it():
     longest = 10**4300 - 1
 
-    assert json.loads(encode(outcomes.storable(longest))) == longest
+    assert json.loads(encode(outcomes.sanitize_json(longest))) == longest
     for longer in (longest + 1, -longest - 1):
         with pytest.raises(NodeFailure, match="4,300 digits"):
-            outcomes.storable([longer])
+            outcomes.sanitize_json([longer])
 
 
 # -- failures --------------------------------------------------------------------------------------------------------
 def test_what_a_component_raises_is_told_in_its_own_words():
-    assert outcomes.of_exception(ValueError("no such row"), a_node(), PLAIN) == Failed("no such row", "component_error")
-    assert outcomes.of_exception(NodeFailure("empty"), a_node(), PLAIN) == Failed("empty", "node_failure")
+    assert outcomes.outcome_of_exception(ValueError("no such row"), a_node(), PLAIN) == Failed(
+        "no such row", "component_error"
+    )
+    assert outcomes.outcome_of_exception(NodeFailure("empty"), a_node(), PLAIN) == Failed("empty", "node_failure")
 
 
 def test_an_error_without_words_is_told_by_its_kind():
-    assert outcomes.of_exception(ZeroDivisionError(), a_node(), PLAIN) == Failed("ZeroDivisionError", "component_error")
+    assert outcomes.outcome_of_exception(ZeroDivisionError(), a_node(), PLAIN) == Failed(
+        "ZeroDivisionError", "component_error"
+    )
 
 
 def test_a_default_value_takes_the_place_of_a_failure_and_the_run_goes_on():
-    outcome = outcomes.of_exception(ValueError("broken"), a_node(**default("Sorry.")), PLAIN)
+    outcome = outcomes.outcome_of_exception(ValueError("broken"), a_node(**default("Sorry.")), PLAIN)
 
     assert outcome == Finished(outputs={"result": "Sorry."})
 
@@ -93,17 +97,19 @@ def test_a_default_value_takes_the_place_of_a_failure_and_the_run_goes_on():
 def test_a_router_with_a_default_value_goes_nowhere():
     node = canvas_of("begin -> pick -> one", pick=default("Sorry.")).node("pick")
 
-    assert outcomes.of_exception(ValueError("broken"), node, PLAIN) == Chose(to=(), outputs={"result": "Sorry."})
+    assert outcomes.outcome_of_exception(ValueError("broken"), node, PLAIN) == Routed(
+        to=(), outputs={"result": "Sorry."}
+    )
 
 
 def test_a_component_that_owns_its_errors_reports_them_whatever_the_default():
-    outcome = outcomes.of_exception(ValueError("broken"), a_node(**default("Sorry.")), OWNS_ERRORS)
+    outcome = outcomes.outcome_of_exception(ValueError("broken"), a_node(**default("Sorry.")), OWNS_ERRORS)
 
     assert outcome == Failed("broken", "component_error")
 
 
 def test_a_goto_is_the_coordinators_to_follow():
-    outcome = outcomes.of_exception(ValueError("broken"), a_node(**goto("elsewhere")), PLAIN)
+    outcome = outcomes.outcome_of_exception(ValueError("broken"), a_node(**goto("elsewhere")), PLAIN)
 
     assert isinstance(outcome, Failed)
 
@@ -112,8 +118,10 @@ def test_a_model_node_has_used_its_default_already():
     node = canvas_of("begin -> model", model=default("Sorry.")).node("model")
     failed = Failed("broken")
 
-    assert outcomes.of_failed(failed, node, PLAIN) == failed
-    assert outcomes.of_failed(failed, a_node(**default("Sorry.")), PLAIN) == Finished(outputs={"result": "Sorry."})
+    assert outcomes.apply_failure_policy(failed, node, PLAIN) == failed
+    assert outcomes.apply_failure_policy(failed, a_node(**default("Sorry.")), PLAIN) == Finished(
+        outputs={"result": "Sorry."}
+    )
 
 
 def test_a_time_limit_is_named_with_the_variable_that_raises_it():
@@ -126,8 +134,8 @@ def test_a_time_limit_is_named_with_the_variable_that_raises_it():
 def test_what_an_assigner_wrote_before_it_failed_stays():
     error = AssignmentFailed("Variable is not complete.", {"env.count": 1})
 
-    assert outcomes.assigned_by(error) == {"env.count": 1}
-    assert outcomes.assigned_by(ValueError()) == {}
+    assert outcomes.assignments_before_failure(error) == {"env.count": 1}
+    assert outcomes.assignments_before_failure(ValueError()) == {}
 
 
 def a_node(**params: Any) -> Node:

@@ -8,8 +8,8 @@ import pytest
 
 from canvas.errors import AttemptStopped
 from worker.context import rate_limit_wait
-from worker.context.rate_limit_wait import EARLY, IN_PLACE, Patience, seconds_left
-from worker.context.side_effects import Acting
+from worker.context.rate_limit_wait import EARLY, IN_PLACE, RateLimitWait, reschedule_delay
+from worker.context.side_effects import SideEffectGuard
 from worker.leases.leases import Attempt
 
 LONG = 30.0
@@ -29,7 +29,7 @@ def test_a_long_wait_gives_the_place_up_until_it_is_nearly_over():
     assert made.comes_back
     assert made.attempt.postponed is not None
     assert made.attempt.postponed[1] == "Acme (default)"
-    assert LONG - EARLY - 1 < seconds_left(made.attempt) <= LONG - EARLY
+    assert LONG - EARLY - 1 < reschedule_delay(made.attempt) <= LONG - EARLY
 
 
 def test_a_short_wait_is_waited_and_does_not_count_towards_the_time_limit():
@@ -95,7 +95,7 @@ def test_who_waits_while_the_process_goes_down_keeps_his_turn():
     assert made.comes_back
 
 
-async def waiting(made: Patience, seconds: float) -> None:
+async def waiting(made: RateLimitWait, seconds: float) -> None:
     """Wait on a task that a stop cancels, as the worker's loop does."""
     task = asyncio.current_task()
     assert task is not None
@@ -109,5 +109,5 @@ async def waiting(made: Patience, seconds: float) -> None:
     await made.wait(seconds, "Acme (default)")
 
 
-def an_attempts() -> Patience:
-    return Patience(Attempt(uuid4(), uuid4(), uuid4()), Acting(lambda _: None), lambda _: None)
+def an_attempts() -> RateLimitWait:
+    return RateLimitWait(Attempt(uuid4(), uuid4(), uuid4()), SideEffectGuard(lambda _: None), lambda _: None)

@@ -6,7 +6,7 @@ import pytest
 
 from canvas.graph import parallel_items
 from tests.builders import canvas_of, says
-from worker.context.read_set import ALWAYS, Reads, reads_of
+from worker.context.read_set import IMPLICIT_GLOBALS, ReadSet, compute_read_set
 
 
 def test_a_node_reads_itself_and_what_its_texts_refer_to():
@@ -22,8 +22,8 @@ def test_what_is_not_on_the_canvas_is_not_read():
 
 
 def test_a_model_reads_the_question_and_the_files_without_naming_them():
-    assert reads("begin -> model", of="model").names >= ALWAYS
-    assert not reads("begin -> work").names & ALWAYS
+    assert reads("begin -> model", of="model").names >= IMPLICIT_GLOBALS
+    assert not reads("begin -> work").names & IMPLICIT_GLOBALS
 
 
 def test_a_model_that_speaks_reads_what_its_message_says_before_it():
@@ -104,6 +104,6 @@ def test_an_output_that_others_may_assign_is_read_by_its_owner():
     assert "work@total" in reads("begin -> work", work={"outputs": {"total": {"value": 0}}}).names
 
 
-def reads(*parts: str, of: str = "work", **params: Any) -> Reads:
+def reads(*parts: str, of: str = "work", **params: Any) -> ReadSet:
     canvas = canvas_of(*parts, **params)
-    return reads_of(canvas, canvas.node(of))
+    return compute_read_set(canvas, canvas.node(of))

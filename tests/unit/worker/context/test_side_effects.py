@@ -6,20 +6,20 @@ from contextlib import suppress
 import pytest
 
 from canvas.errors import AttemptStopped
-from worker.context.side_effects import Acting
+from worker.context.side_effects import SideEffectGuard
 
 
 def test_only_what_reaches_outside_for_good_waits_for_the_disk():
     written: list[str] = []
     for effect in ("pure", "idempotent", "keyed", "unsafe"):
-        Acting(written.append).begins(effect)
+        SideEffectGuard(written.append).begins(effect)
 
     assert written == ["keyed", "unsafe"]
 
 
 def test_pieces_of_work_that_overlap_are_one_doubt_until_the_last_is_recorded():
     written: list[str] = []
-    acting = Acting(written.append)
+    acting = SideEffectGuard(written.append)
 
     async def work(pause: float) -> None:
         async with acting.unrepeatable():
@@ -40,7 +40,7 @@ def test_pieces_of_work_that_overlap_are_one_doubt_until_the_last_is_recorded():
 @pytest.mark.parametrize("end", [asyncio.CancelledError(), OSError("the database is away"), AttemptStopped("lease")])
 def test_work_that_ends_without_a_record_may_have_happened(end: BaseException):
     written: list[str] = []
-    acting = Acting(written.append)
+    acting = SideEffectGuard(written.append)
 
     async def work() -> None:
         with suppress(type(end)):
@@ -56,7 +56,7 @@ def test_work_that_was_never_begun_leaves_no_doubt():
     def refused(effect: str) -> None:
         raise AttemptStopped("lease")
 
-    acting = Acting(refused)
+    acting = SideEffectGuard(refused)
 
     with pytest.raises(AttemptStopped):
         acting.begins("unsafe")
@@ -66,7 +66,7 @@ def test_work_that_was_never_begun_leaves_no_doubt():
 
 def test_work_within_an_unsafe_node_adds_nothing():
     written: list[str] = []
-    acting = Acting(written.append)
+    acting = SideEffectGuard(written.append)
 
     async def work() -> None:
         acting.begins("unsafe")

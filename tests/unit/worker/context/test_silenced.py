@@ -5,8 +5,8 @@ from types import SimpleNamespace
 from typing import Any, cast
 from uuid import uuid4
 
-from store.runs.message_streams import Taken
-from worker.context.text_stream import Voice
+from store.runs.message_streams import StreamLease
+from worker.context.text_stream import MessageStreamWriter
 
 
 class Heard:
@@ -22,19 +22,19 @@ class Heard:
         return gone
 
 
-def speaking(heard: Heard, stopped: list[bool]) -> Voice:
+def speaking(heard: Heard, stopped: list[bool]) -> MessageStreamWriter:
     claim: Any = SimpleNamespace(run_id=uuid4(), turn=uuid4(), node_id="model", lease_id=uuid4())
-    voice = Voice(
+    voice = MessageStreamWriter(
         claim, cast("Any", None), cast("Any", heard), lambda tx: True, False, is_stopped=lambda: bool(stopped)
     )
-    voice._take_row = lambda turn: Taken(0, "", 0)  # type: ignore[method-assign]
+    voice._take_row = lambda turn: StreamLease(0, "", 0)  # type: ignore[method-assign]
     return voice
 
 
 def test_what_is_said_after_the_stop_reaches_nobody_and_is_no_part_of_the_text():
     heard, stopped = Heard(), list[bool]()
 
-    async def talk() -> Voice:
+    async def talk() -> MessageStreamWriter:
         voice = speaking(heard, stopped)
         await voice.say("Before. ")
         stopped.append(True)

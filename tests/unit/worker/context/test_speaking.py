@@ -7,9 +7,9 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from store.runs.message_streams import Taken
+from store.runs.message_streams import StreamLease
 from worker.context import text_stream
-from worker.context.text_stream import Voice
+from worker.context.text_stream import MessageStreamWriter
 
 
 class Room:
@@ -33,8 +33,8 @@ class Room:
 
 def speaker(room: Room, before: str = "") -> Any:
     claim: Any = SimpleNamespace(run_id=uuid4(), turn=uuid4(), node_id="model", lease_id=uuid4())
-    speaking: Any = Voice(claim, cast("Any", None), cast("Any", room), lambda tx: True, False)
-    taken = Taken(0, before, 0)
+    speaking: Any = MessageStreamWriter(claim, cast("Any", None), cast("Any", room), lambda tx: True, False)
+    taken = StreamLease(0, before, 0)
     speaking._take_row = {claim.turn: taken}.get
     speaking._write_row = room.write
     return speaking
@@ -48,7 +48,7 @@ async def pause(speaking: Any) -> None:
 
 @pytest.fixture(autouse=True)
 def without_haste(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(text_stream, "PIECES_EVERY", 0.0)
+    monkeypatch.setattr(text_stream, "FLUSH_INTERVAL", 0.0)
     monkeypatch.setattr(text_stream, "WRITTEN_EVERY", 0.0)
 
 
@@ -90,7 +90,7 @@ def test_what_the_row_was_not_given_is_said_again_with_the_next_piece():
 
 
 def test_words_that_come_too_fast_leave_together(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(text_stream, "PIECES_EVERY", 600.0)
+    monkeypatch.setattr(text_stream, "FLUSH_INTERVAL", 600.0)
     monkeypatch.setattr(text_stream, "WRITTEN_EVERY", 600.0)
     room = Room()
 

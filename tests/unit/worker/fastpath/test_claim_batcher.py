@@ -9,7 +9,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from store.runs.activations import Claim
-from worker.fastpath.claim_batcher import Claims
+from worker.fastpath.claim_batcher import ClaimBatcher
 from worker.leases.leases import Attempt
 
 PATIENCE = 10.0  # seconds for what another thread does
@@ -58,12 +58,12 @@ def rows() -> Rows:
 
 
 @pytest.fixture
-def claims() -> Claims:
-    return Claims(1)
+def claims() -> ClaimBatcher:
+    return ClaimBatcher(1)
 
 
 def in_line(
-    claims: Claims, rows: Rows, threads: ThreadPoolExecutor, number: int
+    claims: ClaimBatcher, rows: Rows, threads: ThreadPoolExecutor, number: int
 ) -> tuple["Future[Any]", list[Attempt], list["Future[Any]"]]:
     """One who has the only place and does not let go of it, and others, who stand in line behind him."""
     rows.go_on.clear()
@@ -79,7 +79,7 @@ def in_line(
     return holder, others, came
 
 
-def test_who_finds_a_place_claims_alone(claims: Claims, rows: Rows):
+def test_who_finds_a_place_claims_alone(claims: ClaimBatcher, rows: Rows):
     (attempt,) = attempts(1)
 
     found = claims.claim(attempt, rows.claim, rows.claim_together)
@@ -88,7 +88,7 @@ def test_who_finds_a_place_claims_alone(claims: Claims, rows: Rows):
 
 
 def test_those_who_stand_in_line_are_claimed_for_by_one_statement(
-    claims: Claims, rows: Rows, threads: ThreadPoolExecutor
+    claims: ClaimBatcher, rows: Rows, threads: ThreadPoolExecutor
 ):
     holder, others, came = in_line(claims, rows, threads, 5)
 
@@ -99,7 +99,7 @@ def test_those_who_stand_in_line_are_claimed_for_by_one_statement(
     assert (holder.result(PATIENCE), len(rows.alone)) == (claim_of(rows.alone[0]), 1)
 
 
-def test_one_who_stands_alone_in_line_asks_alone(claims: Claims, rows: Rows, threads: ThreadPoolExecutor):
+def test_one_who_stands_alone_in_line_asks_alone(claims: ClaimBatcher, rows: Rows, threads: ThreadPoolExecutor):
     _, (other,), (came,) = in_line(claims, rows, threads, 1)
 
     rows.go_on.set()
@@ -108,7 +108,7 @@ def test_one_who_stands_alone_in_line_asks_alone(claims: Claims, rows: Rows, thr
     assert (rows.together, rows.alone[1:]) == ([], [other])
 
 
-def test_who_gets_nothing_together_asks_alone(claims: Claims, rows: Rows, threads: ThreadPoolExecutor):
+def test_who_gets_nothing_together_asks_alone(claims: ClaimBatcher, rows: Rows, threads: ThreadPoolExecutor):
     _, others, came = in_line(claims, rows, threads, 4)
     rows.had_together = lambda attempt: attempt is not others[2]
 
@@ -118,7 +118,7 @@ def test_who_gets_nothing_together_asks_alone(claims: Claims, rows: Rows, thread
     assert rows.alone[1:] == [others[2]]
 
 
-def test_a_statement_that_fails_leaves_nobody_in_line(claims: Claims, rows: Rows, threads: ThreadPoolExecutor):
+def test_a_statement_that_fails_leaves_nobody_in_line(claims: ClaimBatcher, rows: Rows, threads: ThreadPoolExecutor):
     _, others, came = in_line(claims, rows, threads, 3)
 
     def breaks(_: Attempt) -> bool:

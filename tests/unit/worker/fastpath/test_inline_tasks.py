@@ -7,10 +7,10 @@ import pytest
 from celery import Celery
 
 from scheduler.messaging.celery_app import EXECUTE
-from scheduler.messaging.celery_message import body_of, headers_of
+from scheduler.messaging.celery_message import task_body, task_headers
 from worker.fastpath import inline_tasks
-from worker.fastpath.continuation import Eager
-from worker.fastpath.inline_tasks import NodeRequest, eager
+from worker.fastpath.continuation import LocalContinuation
+from worker.fastpath.inline_tasks import InlineTaskRequest, thread_continuation
 
 ARGS = ("a run", "an activation")
 
@@ -21,13 +21,13 @@ def nothing_at_hand(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_thread_that_nobody_tells_of_the_end_of_its_tasks_takes_nothing():
-    assert eager(an_eager) is None
+    assert thread_continuation(an_eager) is None
 
 
 def test_a_thread_that_hears_of_the_end_of_its_tasks_goes_on():
     a_request().on_accepted(os.getpid(), 0.0)
 
-    assert eager(an_eager) is not None
+    assert thread_continuation(an_eager) is not None
 
 
 def test_a_process_that_is_forked_by_one_that_hears_of_its_tasks_takes_nothing(monkeypatch: pytest.MonkeyPatch):
@@ -35,24 +35,24 @@ def test_a_process_that_is_forked_by_one_that_hears_of_its_tasks_takes_nothing(m
 
     monkeypatch.setattr(os, "getpid", lambda: os.getppid())  # and forks another, with all that its thread has at hand
 
-    assert eager(an_eager) is None
+    assert thread_continuation(an_eager) is None
 
 
-def an_eager() -> Eager:
+def an_eager() -> LocalContinuation:
     leases: Any = None
-    return Eager(leases, until=0.0)
+    return LocalContinuation(leases, until=0.0)
 
 
-def a_request() -> NodeRequest:
+def a_request() -> InlineTaskRequest:
     """What Celery makes of a hint."""
     app: Any = Celery()
-    return NodeRequest(
+    return InlineTaskRequest(
         inline_tasks._NO_MESSAGE,  # pyright: ignore[reportPrivateUsage]
         app=app,
         hostname="here",
         task=app.task(name=EXECUTE, shared=False)(never_carried_out),
-        headers=headers_of(EXECUTE, ARGS),
-        body=body_of(ARGS),
+        headers=task_headers(EXECUTE, ARGS),
+        body=task_body(ARGS),
         decoded=True,
     )
 

@@ -11,19 +11,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from store.runs.new_activations import Own
-from worker.fastpath.report_batcher import MOST, Joint, Part
+from store.runs.new_activations import InlineReport
+from worker.fastpath.report_batcher import MOST, PendingReport, ReportBatcher
 
 ONE, TWO = UUID(int=1), UUID(int=2)
 PATIENCE = 10.0  # seconds for what another thread does
 
 
-class Comer(Part):
+class Comer(PendingReport):
     """A report that shows when it waits."""
 
     def __init__(self, run_id: UUID = ONE, *, size: int = 0) -> None:
         written = cast(Any, SimpleNamespace(size=size))
-        super().__init__(Own(cast(Any, SimpleNamespace(run_id=run_id)), written), frozenset({""}))
+        super().__init__(InlineReport(cast(Any, SimpleNamespace(run_id=run_id)), written), frozenset({""}))
         self.waits = threading.Event()
 
     def wait(self) -> None:
@@ -37,7 +37,9 @@ def threads() -> Iterator[ThreadPoolExecutor]:
         yield threads
 
 
-def report(joint: Joint, part: Comer, *, fails: bool = False, stored: list[Sequence[Part]] | None = None) -> bool:
+def report(
+    joint: ReportBatcher, part: Comer, *, fails: bool = False, stored: list[Sequence[PendingReport]] | None = None
+) -> bool:
     """Report as a worker does; whether it had to go alone."""
     with joint.turn(part) as turn:
         if len(turn.batch) > 1 and not fails:
@@ -48,7 +50,7 @@ def report(joint: Joint, part: Comer, *, fails: bool = False, stored: list[Seque
     return not part.is_stored
 
 
-def come(joint: Joint, threads: ThreadPoolExecutor, *parts: Comer, **how: Any) -> list["Future[bool]"]:
+def come(joint: ReportBatcher, threads: ThreadPoolExecutor, *parts: Comer, **how: Any) -> list["Future[bool]"]:
     """They come one after the other, while somebody else reports for their run."""
     came: list[Future[bool]] = []
     for part in parts:
@@ -58,7 +60,7 @@ def come(joint: Joint, threads: ThreadPoolExecutor, *parts: Comer, **how: Any) -
 
 
 def test_who_comes_first_goes_alone_and_at_once():
-    joint, first = Joint(), Comer()
+    joint, first = ReportBatcher(), Comer()
 
     with joint.turn(first) as turn:
         batch = turn.batch
@@ -68,7 +70,7 @@ def test_who_comes_first_goes_alone_and_at_once():
 
 
 def test_one_of_those_who_come_meanwhile_stores_all_of_them(threads: ThreadPoolExecutor):
-    joint, parts, stored = Joint(), [Comer(), Comer(), Comer()], list[Sequence[Part]]()
+    joint, parts, stored = ReportBatcher(), [Comer(), Comer(), Comer()], list[Sequence[PendingReport]]()
 
     with joint.turn(Comer()):
         came = come(joint, threads, *parts, stored=stored)
@@ -79,7 +81,7 @@ def test_one_of_those_who_come_meanwhile_stores_all_of_them(threads: ThreadPoolE
 
 
 def test_large_report_is_stored_alone(threads: ThreadPoolExecutor):
-    joint, stored = Joint(), list[Sequence[Part]]()
+    joint, stored = ReportBatcher(), list[Sequence[PendingReport]]()
     first, second, large, last = parts = [Comer(), Comer(), Comer(size=10_000_000), Comer()]
 
     with joint.turn(Comer()):
@@ -91,7 +93,7 @@ def test_large_report_is_stored_alone(threads: ThreadPoolExecutor):
 
 
 def test_who_has_committed_lets_the_next_one_go_before_what_comes_after_the_commit(threads: ThreadPoolExecutor):
-    joint, part = Joint(), Comer()
+    joint, part = ReportBatcher(), Comer()
 
     with joint.turn(Comer()) as turn:
         (came,) = come(joint, threads, part)
@@ -102,7 +104,7 @@ def test_who_has_committed_lets_the_next_one_go_before_what_comes_after_the_comm
 
 
 def test_if_they_cannot_be_stored_together_each_goes_alone_and_nobody_waits(threads: ThreadPoolExecutor):
-    joint, parts = Joint(), [Comer(), Comer(), Comer()]
+    joint, parts = ReportBatcher(), [Comer(), Comer(), Comer()]
 
     with joint.turn(Comer()):
         came = come(joint, threads, *parts, fails=True)
@@ -112,7 +114,7 @@ def test_if_they_cannot_be_stored_together_each_goes_alone_and_nobody_waits(thre
 
 
 def test_one_who_breaks_off_while_he_stores_for_others_leaves_nobody_waiting(threads: ThreadPoolExecutor):
-    joint, breaks, others = Joint(), Comer(), [Comer(), Comer()]
+    joint, breaks, others = ReportBatcher(), Comer(), [Comer(), Comer()]
 
     def break_off() -> None:
         with joint.turn(breaks):
@@ -129,7 +131,7 @@ def test_one_who_breaks_off_while_he_stores_for_others_leaves_nobody_waiting(thr
 
 
 def test_one_step_takes_no_more_than_so_many(threads: ThreadPoolExecutor):
-    joint, parts, stored = Joint(), [Comer() for _ in range(MOST + 3)], list[Sequence[Part]]()
+    joint, parts, stored = ReportBatcher(), [Comer() for _ in range(MOST + 3)], list[Sequence[PendingReport]]()
 
     with joint.turn(Comer()):
         came = come(joint, threads, *parts, stored=stored)
@@ -139,7 +141,7 @@ def test_one_step_takes_no_more_than_so_many(threads: ThreadPoolExecutor):
 
 
 def test_runs_do_not_wait_for_each_other():
-    joint, other = Joint(), Comer(TWO)
+    joint, other = ReportBatcher(), Comer(TWO)
 
     with joint.turn(Comer(ONE)), joint.turn(other) as turn:
         batch = turn.batch
@@ -150,9 +152,9 @@ def test_runs_do_not_wait_for_each_other():
 
 @given(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=12))
 def test_whoever_comes_when_is_dealt_with_once(comers: list[tuple[bool, bool]]):
-    joint, begin = Joint(), threading.Barrier(len(comers))
+    joint, begin = ReportBatcher(), threading.Barrier(len(comers))
     parts = [Comer(TWO if is_other else ONE) for is_other, _ in comers]
-    stored = list[Sequence[Part]]()
+    stored = list[Sequence[PendingReport]]()
 
     def go(part: Comer, fails: bool) -> bool:
         begin.wait(PATIENCE)
@@ -169,7 +171,7 @@ def test_whoever_comes_when_is_dealt_with_once(comers: list[tuple[bool, bool]]):
     assert not report_waits(joint, TWO)
 
 
-def report_waits(joint: Joint, run_id: UUID = ONE) -> bool:
+def report_waits(joint: ReportBatcher, run_id: UUID = ONE) -> bool:
     """Whether somebody who comes now has to wait for others."""
     part = Comer(run_id)
     report(joint, part)

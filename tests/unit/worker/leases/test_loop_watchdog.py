@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 from worker.event_loop import Loop
 from worker.leases import loop_watchdog as turning_module
 from worker.leases.leases import Attempt
-from worker.leases.loop_watchdog import Turning
+from worker.leases.loop_watchdog import EventLoopWatchdog
 
 
 class Held:
@@ -37,8 +37,8 @@ def loop() -> Iterator[Loop]:
     loop.stop()
 
 
-def turning_of(loop: Loop, leases: Any) -> Turning:
-    return Turning(loop, leases, blocked_after=30.0)
+def turning_of(loop: Loop, leases: Any) -> EventLoopWatchdog:
+    return EventLoopWatchdog(loop, leases, blocked_after=30.0)
 
 
 def test_a_loop_that_turns_is_left_alone_however_long_it_runs(loop: Loop) -> None:

@@ -6,19 +6,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from worker.leases.leases import Attempt
-from worker.leases.poison_tasks import Hint, LastChance
+from worker.leases.poison_tasks import PoisonTaskSlot, TaskRef
 
 
-def an_attempt(hint: Hint | None = None) -> Attempt:
+def an_attempt(hint: TaskRef | None = None) -> Attempt:
     return Attempt(*(hint or (uuid4(), uuid4())), uuid4())
 
 
-def hint_of(attempt: Attempt) -> Hint:
+def hint_of(attempt: Attempt) -> TaskRef:
     return attempt.run_id, attempt.activation_id
 
 
 def test_whoever_comes_second_is_put_aside_and_followed_when_the_first_leaves():
-    place = LastChance()
+    place = PoisonTaskSlot()
     first, second = an_attempt(), an_attempt()
     assert place.take(first)
 
@@ -30,7 +30,7 @@ def test_whoever_comes_second_is_put_aside_and_followed_when_the_first_leaves():
 
 
 def test_who_has_not_taken_the_place_leaves_nothing():
-    place = LastChance()
+    place = PoisonTaskSlot()
     holder, stranger = an_attempt(), an_attempt()
     place.take(holder)
 
@@ -39,7 +39,7 @@ def test_who_has_not_taken_the_place_leaves_nothing():
 
 
 def test_a_hint_that_comes_twice_is_put_aside_once():
-    place = LastChance()
+    place = PoisonTaskSlot()
     first, second = an_attempt(), an_attempt()
     place.take(first)
     place.take(second)
@@ -51,7 +51,7 @@ def test_a_hint_that_comes_twice_is_put_aside_once():
 
 
 def test_an_attempt_that_was_left_behind_holds_nobody_up_and_takes_nothing_with_it_in_the_end():
-    place = LastChance()
+    place = PoisonTaskSlot()
     stuck, other = an_attempt(), an_attempt()
     place.take(stuck)
     place.take(other)
@@ -65,10 +65,10 @@ def test_an_attempt_that_was_left_behind_holds_nobody_up_and_takes_nothing_with_
 
 @given(st.lists(st.integers(0, 5), max_size=40))
 def test_at_most_one_has_the_place_and_whoever_was_put_aside_is_followed(comers: list[int]):
-    place = LastChance()
+    place = PoisonTaskSlot()
     hints = [(uuid4(), uuid4()) for _ in range(6)]
     holder: Attempt | None = None
-    aside: set[Hint] = set()
+    aside: set[TaskRef] = set()
 
     for comer in comers:
         attempt = an_attempt(hints[comer])

@@ -15,7 +15,7 @@ from providers.models.vendors.accounts import Account, AccountModel
 from store.db.database import Database
 from store.tenants import budgets, model_accounts
 from worker.services import models
-from worker.services.models import Models
+from worker.services.models import CachedTenantModels
 
 ASKING = 8
 SHARED = Account(
@@ -30,14 +30,14 @@ class Rows:
         self.read: list[UUID] = []
         self.threads: list[int] = []
         monkeypatch.setattr(model_accounts, "accounts_of", self._accounts_of)
-        monkeypatch.setattr(budgets, "open_for_tenant", self._no_budgets)
+        monkeypatch.setattr(budgets, "lock_for_tenant", self._no_budgets)
 
     @contextmanager
     def transaction(self) -> Generator[None]:
         yield
 
-    def models(self, script: Script | None = None) -> Models:
-        return Models(cast(Database, self), [SHARED], Limits(), None, script=lambda _: script)
+    def models(self, script: Script | None = None) -> CachedTenantModels:
+        return CachedTenantModels(cast(Database, self), [SHARED], Limits(), None, script=lambda _: script)
 
     def _no_budgets(self, *_: Any) -> list[Any]:
         return []
@@ -101,7 +101,7 @@ def test_a_model_is_found_once_for_as_long_as_its_account_is_at_hand(monkeypatch
 
 
 def test_a_changed_account_is_asked_once_its_time_is_over(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(models, "KEPT", -1.0)
+    monkeypatch.setattr(models, "ACCOUNT_CACHE_TTL", -1.0)
     found, tenant_id = Rows(monkeypatch).models(), uuid4()
 
     async def opened() -> tuple[object, object]:
@@ -114,7 +114,7 @@ def test_a_changed_account_is_asked_once_its_time_is_over(monkeypatch: pytest.Mo
 
 def test_accounts_of_tenants_that_nobody_asks_for_any_more_are_let_go(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(models, "MOST_KEPT", 2)
-    monkeypatch.setattr(models, "KEPT", -1.0)
+    monkeypatch.setattr(models, "ACCOUNT_CACHE_TTL", -1.0)
     rows = Rows(monkeypatch)
     found = rows.models()
 

@@ -14,8 +14,8 @@ from components.base import Effect
 from components.nodes.agent.agent import agent
 from components.tools.framework.base import Argument, Tool, ToolParams, ToolResult
 from providers.models.chat.catalogue import open_chat
-from providers.models.chat.retrying_model import Pace
-from providers.models.chat.scripted import Script, Seen, scripted_spec
+from providers.models.chat.retrying_model import RetryPolicy
+from providers.models.chat.scripted import RecordedRequest, Script, scripted_spec
 from providers.models.types.chat import ChatModel
 from tests.fakes import FakeContext, run
 
@@ -92,7 +92,7 @@ def scripted(script: Script, llm_id: str = "m") -> ChatModel:
     async def at_once(_: float) -> None:
         pass
 
-    return open_chat(scripted_spec(llm_id), scripted=script, pace=Pace(sleep=at_once))
+    return open_chat(scripted_spec(llm_id), scripted=script, pace=RetryPolicy(sleep=at_once))
 
 
 def ask(script: Script, ctx: FakeContext | None = None, **params: Any) -> tuple[Outcome, FakeContext]:
@@ -108,7 +108,7 @@ def calls(*named: tuple[str, Any]) -> dict[str, Any]:
     return {"tool_calls": [{"name": name, "arguments": arguments} for name, arguments in named]}
 
 
-def texts(seen: Seen) -> list[tuple[str, Any]]:
+def texts(seen: RecordedRequest) -> list[tuple[str, Any]]:
     """The messages of a request as (role, content)."""
     return [(message["role"], message["content"]) for message in seen.messages]
 

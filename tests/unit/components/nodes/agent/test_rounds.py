@@ -8,7 +8,7 @@ from components.nodes.agent.rounds import ToolRounds
 from components.nodes.agent.tool_calls import ToolCalls
 from components.nodes.agent.tool_set import Entry, by_name, of_tool
 from components.nodes.llm.answer_stream import Aloud, Quietly
-from providers.models.chat.retrying_model import Wire, WiredModel
+from providers.models.chat.retrying_model import ModelTransport, RetryingModel
 from providers.models.chat.scripted import Script
 from providers.models.types.chat import CallsDelta, ChatRequest, Completion, Delta, TextDelta, ToolCall
 from tests.fakes import FakeContext
@@ -38,7 +38,7 @@ def answered(
     max_rounds: int = 5,
     model: str = "m",
     aloud: bool = False,
-    wire: Wire | None = None,
+    wire: ModelTransport | None = None,
 ) -> Completion:
     ctx = ctx or FakeContext()
 
@@ -46,7 +46,7 @@ def answered(
         function = of_tool(Entry("Echo", "Echo", EchoParams(), echo_tool(Calls())), 0)
         end = asyncio.get_running_loop().time() + 60
         chat = scripted(script, model)
-        chat = WiredModel(chat.spec, wire) if wire else chat
+        chat = RetryingModel(chat.spec, wire) if wire else chat
         rounds = ToolRounds(ctx, chat.spec, ToolCalls(ctx, by_name([function]), end), max_rounds)
         question = ChatRequest([{"role": "user", "content": "Q"}])
         return await rounds.answer(question, Aloud(ctx, chat) if aloud else Quietly(ctx, chat))

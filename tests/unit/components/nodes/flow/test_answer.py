@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from canvas.outcome import Finished, Waiting
+from canvas.outcome import Finished, WaitingForInput
 from components.nodes.flow.answer import AnswerParams, answer
 from tests.fakes import FakeContext, run
 
@@ -16,7 +16,7 @@ def says(*nodes: str) -> dict[str, Any]:
 def test_behind_begin_it_waits_in_silence():
     ctx = FakeContext(globals={"sys.query": "Hello"})
 
-    assert run(answer, {}, ctx) == Waiting(inputs={})
+    assert run(answer, {}, ctx) == WaitingForInput(inputs={})
     assert ctx.said == ""
 
 
@@ -24,7 +24,7 @@ def test_the_text_of_the_node_before_it_is_said_once():
     new = FakeContext(values={"LLM:A": {"content": "Hi there"}})
     old = FakeContext(values={"LLM:A": {"content": "Hi there", "_said": True}})
 
-    assert run(answer, says("LLM:A"), new) == run(answer, says("LLM:A"), old) == Waiting(inputs={})
+    assert run(answer, says("LLM:A"), new) == run(answer, says("LLM:A"), old) == WaitingForInput(inputs={})
     assert new.pieces == ["Hi there"]
     assert old.said == ""
 
@@ -60,7 +60,7 @@ def test_the_query_of_the_next_turn_is_the_answer_and_what_was_said_is_marked(qu
 def test_answers_to_others_leave_it_waiting():
     ctx = FakeContext(values={"LLM:A": {"content": "Hi"}}, answers={"query": ""})
 
-    assert run(answer, says("LLM:A"), ctx) == Waiting(inputs={})
+    assert run(answer, says("LLM:A"), ctx) == WaitingForInput(inputs={})
     assert ctx.said == ""
 
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from canvas.errors import ModelError, UnresolvedReference
-from canvas.outcome import Chose
+from canvas.outcome import Routed
 from components.nodes.flow.categorize import CategorizeParams, categorize, chosen
 from providers.models.chat.echo import echo_of
 from providers.models.types.chat import ChatRequest, Completion, ModelSpec, Usage
@@ -52,7 +52,7 @@ def sort(answer: str, ctx: FakeContext | None = None, **params: Any) -> tuple[An
 def test_the_name_that_is_mentioned_most_decides(answer: str, name: str, target: str):
     outcome, _, _ = sort(answer)
 
-    assert outcome == Chose(to=(target,), outputs={"category_name": name, "category": name, "_next": [target]})
+    assert outcome == Routed(to=(target,), outputs={"category_name": name, "category": name, "_next": [target]})
 
 
 def test_the_default_category_takes_the_place_of_the_last_one():

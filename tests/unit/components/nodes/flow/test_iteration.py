@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from canvas.errors import NodeFailure
-from canvas.outcome import Expanded, Left, Repeated
+from canvas.outcome import ContainerExited, ContainerOpened, NextIteration
 from components.nodes.flow.iteration import iteration, iteration_item
 from tests.fakes import FakeContext, run
 
@@ -26,7 +26,7 @@ def visit(items: Any, index: int, lists: dict[str, list[Any]] | None = None, **p
 def test_the_body_is_opened_for_as_many_items_and_the_collected_outputs_are_emptied():
     ctx = FakeContext(globals={"env.items": ["a", "b"]})
 
-    assert run(iteration, PARAMS, ctx) == Expanded(count=2, concurrency=1, outputs={"lines": None})
+    assert run(iteration, PARAMS, ctx) == ContainerOpened(count=2, concurrency=1, outputs={"lines": None})
 
 
 @pytest.mark.parametrize("items", ["abc", {"a": 1}, 5, None])
@@ -38,21 +38,21 @@ def test_anything_but_a_list_fails_and_names_the_reference(items: Any):
 
 
 def test_each_pass_gives_out_its_element():
-    assert visit(["a", "b"], 1) == Repeated(outputs={"item": "b", "result": "b", "index": 1})
+    assert visit(["a", "b"], 1) == NextIteration(outputs={"item": "b", "result": "b", "index": 1})
 
 
 def test_the_last_visit_ends_the_container_with_what_was_collected():
     outcome = visit(["a", "b"], 2, {"lines": ["0:a", "1:b"]})
 
-    assert outcome == Left(outputs={}, container={"lines": ["0:a", "1:b"], "note": "n"})
+    assert outcome == ContainerExited(outputs={}, container={"lines": ["0:a", "1:b"], "note": "n"})
 
 
 def test_an_empty_list_leaves_the_outputs_null():
-    assert visit([], 0, {"lines": []}) == Left(container={"lines": None, "note": "n"})
+    assert visit([], 0, {"lines": []}) == ContainerExited(container={"lines": None, "note": "n"})
 
 
 def test_a_list_that_the_body_made_shorter_ends_early():
-    assert isinstance(visit(["a"], 1), Left)
+    assert isinstance(visit(["a"], 1), ContainerExited)
 
 
 def test_side_by_side_null_is_an_empty_list_and_the_outputs_are_lists():
@@ -60,8 +60,8 @@ def test_side_by_side_null_is_an_empty_list_and_the_outputs_are_lists():
         ctx = FakeContext(globals={"env.items": items})
         outcome = visit(items, 0, max_concurrency=2)
 
-        assert run(iteration, {**PARAMS, "max_concurrency": 2}, ctx) == Expanded(0, 2, {"lines": None})
-        assert outcome == Left(container={"lines": [], "note": "n", "_result": []})
+        assert run(iteration, {**PARAMS, "max_concurrency": 2}, ctx) == ContainerOpened(0, 2, {"lines": None})
+        assert outcome == ContainerExited(container={"lines": [], "note": "n", "_result": []})
 
 
 def test_side_by_side_results_are_collected_as_they_come():
@@ -69,14 +69,14 @@ def test_side_by_side_results_are_collected_as_they_come():
 
     outcome = visit([1], 1, {"lines": ["r"], "_result": results}, max_concurrency=2)
 
-    assert outcome == Left(container={"lines": ["r"], "note": "n", "_result": results})
+    assert outcome == ContainerExited(container={"lines": ["r"], "note": "n", "_result": results})
 
 
 @pytest.mark.parametrize("wanted", [4, "4", 4.0])
 def test_numeric_text_says_how_many_items_run_side_by_side(wanted: Any):
     outcome = run(iteration, {**PARAMS, "max_concurrency": wanted}, FakeContext(globals={"env.items": [1]}))
 
-    assert isinstance(outcome, Expanded)
+    assert isinstance(outcome, ContainerOpened)
     assert outcome.concurrency == 4
     assert visit([1], 1, max_concurrency=wanted).container["_result"] == []
 
@@ -85,12 +85,12 @@ def test_numeric_text_says_how_many_items_run_side_by_side(wanted: Any):
 def test_items_run_one_after_another_unless_more_are_asked_for(wanted: Any):
     outcome = run(iteration, {**PARAMS, "max_concurrency": wanted}, FakeContext(globals={"env.items": [1]}))
 
-    assert isinstance(outcome, Expanded)
+    assert isinstance(outcome, ContainerOpened)
     assert outcome.concurrency == 1
 
 
 def test_the_short_shape_takes_a_single_value_for_a_list_of_one():
     ctx = FakeContext(globals={"env.items": "abc"})
 
-    assert run(iteration, {**PARAMS, "wrap_single": True}, ctx) == Expanded(1, 1, {"lines": None})
+    assert run(iteration, {**PARAMS, "wrap_single": True}, ctx) == ContainerOpened(1, 1, {"lines": None})
     assert visit("abc", 0, wrap_single=True).outputs["item"] == "abc"

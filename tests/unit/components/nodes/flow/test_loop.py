@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from canvas.errors import NodeFailure, UnresolvedReference
-from canvas.outcome import Expanded, Finished, Left, Repeated
+from canvas.outcome import ContainerExited, ContainerOpened, Finished, NextIteration
 from components.nodes.flow.loop import exit_loop, loop, loop_item
 from tests.fakes import FakeContext, run
 
@@ -35,7 +35,7 @@ def visit(*conditions: dict[str, Any], passes: int = 0, maximum: Any = 10, **par
     return run(loop_item, {}, ctx)
 
 
-LEFT = Left(container={"n": 1})
+LEFT = ContainerExited(container={"n": 1})
 
 
 def test_loop_variables_start_with_constants_or_values():
@@ -48,7 +48,7 @@ def test_loop_variables_start_with_constants_or_values():
 
     outcome = run(loop, {"loop_variables": rows}, FakeContext(globals={"sys.query": "q"}))
 
-    assert outcome == Expanded(count=None, outputs={"x": 0, "y": "q", "log": ""})
+    assert outcome == ContainerOpened(count=None, outputs={"x": 0, "y": "q", "log": ""})
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_an_incomplete_loop_variable_fails(row: dict[str, Any]):
 
 
 def test_a_condition_that_does_not_hold_starts_a_pass():
-    assert visit(condition("env.c", "≥", 4)) == Repeated()
+    assert visit(condition("env.c", "≥", 4)) == NextIteration()
 
 
 def test_a_condition_that_holds_ends_the_loop_before_the_pass():
@@ -81,10 +81,10 @@ def test_a_maximum_that_is_no_number_fails(maximum: Any):
 def test_no_conditions_end_an_and_at_once_and_an_or_never():
     assert visit(logical_operator="and") == LEFT
     assert visit(logical_operator=None) == LEFT
-    assert visit(logical_operator="or") == Repeated()
+    assert visit(logical_operator="or") == NextIteration()
 
 
-@pytest.mark.parametrize(("operator", "outcome"), [("and", Repeated()), ("or", LEFT)])
+@pytest.mark.parametrize(("operator", "outcome"), [("and", NextIteration()), ("or", LEFT)])
 def test_conditions_are_combined(operator: str, outcome: Any):
     assert visit(condition("env.c", "=", 3), condition("env.c", "=", 4), logical_operator=operator) == outcome
 

@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from canvas.errors import NodeFailure, UnresolvedReference
-from canvas.outcome import Chose
+from canvas.outcome import Routed
 from components.nodes.flow.switch import SwitchParams, switch
 from tests.fakes import FakeContext, run
 
@@ -22,7 +22,7 @@ def world(**values: Any) -> FakeContext:
 
 def chosen(definition: dict[str, Any], ctx: FakeContext) -> tuple[str, ...]:
     outcome = run(switch, definition, ctx)
-    assert isinstance(outcome, Chose)
+    assert isinstance(outcome, Routed)
     return outcome.to
 
 
@@ -31,7 +31,7 @@ def test_the_choice_is_shown_as_ids_and_as_display_names():
 
     outcome = run(switch, params(("{env.a}", "=", "1")), ctx)
 
-    assert outcome == Chose(to=("Yes:1",), outputs={"next": ["Yes"], "_next": ["Yes:1"]})
+    assert outcome == Routed(to=("Yes:1",), outputs={"next": ["Yes"], "_next": ["Yes:1"]})
     assert ctx.inputs == {"env.a": "1"}
 
 
@@ -79,7 +79,7 @@ def test_what_cannot_be_a_node_is_no_target():
 
     outcome = run(switch, definition, world(a="0"))
 
-    assert isinstance(outcome, Chose)
+    assert isinstance(outcome, Routed)
     assert (outcome.to, outcome.outputs["_next"]) == (("No:1",), ["No:1"])
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from canvas.outcome import Finished, Waiting
+from canvas.outcome import Finished, WaitingForInput
 from components.nodes.flow.user_fill_up import UserFillUpParams, user_fill_up
 from tests.fakes import FakeContext, run
 
@@ -22,7 +22,7 @@ def test_the_open_fields_are_asked_for_with_empty_values():
 
     outcome = run(user_fill_up, form(name=LINE, age={"type": "integer", "value": 7}, f=OPTIONAL_FILE), ctx)
 
-    assert outcome == Waiting(
+    assert outcome == WaitingForInput(
         inputs={"name": {**LINE, "value": None}, "age": {"type": "integer", "value": None}},
         tips="Please",
         outputs={"name": None, "age": None, "tips": "Please"},
@@ -34,14 +34,14 @@ def test_tips_show_values_in_their_own_way():
 
     outcome = run(user_fill_up, {"inputs": {"x": LINE}, "tips": "Hi {sys.query}: {env.l} {env.d} {env.n}"}, ctx)
 
-    assert isinstance(outcome, Waiting)
+    assert isinstance(outcome, WaitingForInput)
     assert outcome.tips == 'Hi Q\\1: 1,2 {"a": 1} null'
 
 
 def test_without_tips_there_is_no_text_and_no_output():
     outcome = run(user_fill_up, {**form(x=LINE), "enable_tips": False}, FakeContext())
 
-    assert outcome == Waiting(inputs={"x": {**LINE, "value": None}}, tips="", outputs={"x": None})
+    assert outcome == WaitingForInput(inputs={"x": {**LINE, "value": None}}, tips="", outputs={"x": None})
 
 
 def test_a_form_without_fields_does_not_stop_the_run():
@@ -71,7 +71,7 @@ def test_coming_back_to_a_form_forgets_its_files_but_for_optional_ones():
 
     asked = run(user_fill_up, form(f=OPTIONAL_FILE, doc={"type": "file"}), ctx)
 
-    assert isinstance(asked, Waiting)
+    assert isinstance(asked, WaitingForInput)
     assert asked.outputs["_files"] == {"f": [{"id": "f1"}]}
 
 
@@ -89,7 +89,7 @@ def test_an_answer_replaces_the_optional_file_it_names_and_no_other():
 def test_fields_written_as_a_list_are_keyed_by_key_or_name():
     outcome = run(user_fill_up, {"inputs": [{"key": "a", "name": "A"}, {"name": "b"}, {}], "tips": ""}, FakeContext())
 
-    assert isinstance(outcome, Waiting)
+    assert isinstance(outcome, WaitingForInput)
     assert list(outcome.inputs) == ["a", "b"]
 
 
@@ -113,7 +113,7 @@ def test_what_an_answer_leaves_open_stays_empty():
 
 @pytest.mark.parametrize("time", [90, "90", "90s", "7d", " 12 h ", 0.5, None, ""])
 def test_a_form_may_say_how_long_it_waits(time: Any):
-    assert isinstance(run(user_fill_up, {**form(a=LINE), "expires_after": time}, FakeContext()), Waiting)
+    assert isinstance(run(user_fill_up, {**form(a=LINE), "expires_after": time}, FakeContext()), WaitingForInput)
 
 
 @pytest.mark.parametrize("time", ["soon", "7 days or so", 0, -1, "0d", True, [7], "400d", float("inf")])
@@ -125,5 +125,5 @@ def test_what_is_no_time_to_wait_is_refused_when_the_canvas_is_loaded(time: Any)
 def test_coming_back_to_a_form_asks_again():
     outcome = run(user_fill_up, form(name={**LINE, "value": "old"}), FakeContext(previous={"name": "old"}))
 
-    assert isinstance(outcome, Waiting)
+    assert isinstance(outcome, WaitingForInput)
     assert outcome.outputs["name"] is None

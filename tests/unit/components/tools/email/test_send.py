@@ -10,7 +10,7 @@ import pytest
 from pydantic import ValidationError
 
 from canvas.errors import AddressRefused, AttemptStopped, ToolError
-from canvas.outcome import UNKNOWN, Failed, Finished
+from canvas.outcome import UNKNOWN_OUTCOME, Failed, Finished
 from components.tools.email.send import EMAIL, EmailParams
 from components.tools.framework.base import ToolRun
 from components.tools.framework.tool_node import on_canvas
@@ -217,7 +217,7 @@ def test_an_author_who_says_what_follows_has_it_so(choice: Any):
     assert first == second
 
 
-@pytest.mark.parametrize(("choice", "code", "tries"), [("fail", "tool_error", 1), ("ask", UNKNOWN, 1)])
+@pytest.mark.parametrize(("choice", "code", "tries"), [("fail", "tool_error", 1), ("ask", UNKNOWN_OUTCOME, 1)])
 def test_a_connection_that_breaks_over_a_letter_leaves_the_question(choice: Any, code: str, tries: int):
     office = Office([DeliveryUnknown()] * 9)
 

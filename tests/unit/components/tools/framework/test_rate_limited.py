@@ -8,7 +8,7 @@ import pytest
 from components import tools
 from components.tools.academic.arxiv import ARXIV
 from components.tools.academic.pubmed import PUBMED
-from providers.models.types.rate_limits import VendorPace
+from providers.models.types.rate_limits import VendorRateLimit
 from tests.fakes import FakeHttp
 from tests.unit.components.tools.vendors import by_path, on_node, reply, vendor
 
@@ -24,7 +24,7 @@ def test_a_preprint_server_is_asked_every_three_seconds():
 
     on_node(ARXIV, {"query": "q"}, http)
 
-    assert [call.pace for call in http.calls] == [VendorPace(1, 3.0)]
+    assert [call.pace for call in http.calls] == [VendorRateLimit(1, 3.0)]
 
 
 def test_another_try_keeps_the_pace_as_well():
@@ -32,7 +32,7 @@ def test_another_try_keeps_the_pace_as_well():
 
     on_node(ARXIV, {"query": "q", "max_retries": 1, "delay_after_error": 0}, http)
 
-    assert [call.pace for call in http.calls] == [VendorPace(1, 3.0)] * 2
+    assert [call.pace for call in http.calls] == [VendorRateLimit(1, 3.0)] * 2
 
 
 @pytest.mark.parametrize(("params", "requests"), [({}, 3), ({"api_key": "key-1234"}, 10), ({"api_key": " "}, 3)])

@@ -11,7 +11,7 @@ from canvas.outcome import Failed, Finished
 from components.tools.framework.tool_node import on_canvas
 from components.tools.sql.exesql import EXESQL, ExeSQLParams
 from components.tools.sql.read_only_rules import WRITES_REFUSED
-from providers.interfaces import Bound, Rows, Services
+from providers.interfaces import BoundStatement, Rows, Services
 from tests.fakes import FakeContext, FakeHttp, no_network, run
 
 STORED = {
@@ -38,7 +38,7 @@ class Sqlite:
         self.params = params
         yield self
 
-    async def execute(self, sql: str | Bound, most_rows: int) -> Rows:
+    async def execute(self, sql: str | BoundStatement, most_rows: int) -> Rows:
         text, values = (sql, ()) if isinstance(sql, str) else ("?".join(sql.parts), sql.values)
         self.asked.append(text)
         try:

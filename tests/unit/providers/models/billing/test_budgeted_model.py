@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from canvas.budget import TOKENS, Ask
+from canvas.budget import TOKENS, CostEstimate
 from providers.models.billing.budgeted_model import BudgetedModel
-from providers.models.billing.cost_estimates import Spending, chat_asks
+from providers.models.billing.cost_estimates import CostModel, estimate_chat
 from providers.models.billing.prices import Price
 from providers.models.text.context_window import count_tokens
 from providers.models.types.chat import ChatRequest, Completion, Delta, ModelSpec, TextDelta, Usage
@@ -22,7 +22,7 @@ ASKED = ChatRequest([{"role": "user", "content": "How are you today?"}])
 class Purse:
     """Pays for everything, and remembers what was used."""
 
-    spending = Spending()
+    spending = CostModel()
 
     def __init__(self) -> None:
         self.settled: list[Usage] = []
@@ -30,7 +30,7 @@ class Purse:
     async def is_limited(self) -> bool:
         return True
 
-    async def reserve(self, spec: ModelSpec, asks: Mapping[str, Ask], price: Price | None) -> Any:
+    async def reserve(self, spec: ModelSpec, asks: Mapping[str, CostEstimate], price: Price | None) -> Any:
         return "reservation"
 
     async def settle(self, reservation: Any, usage: Usage) -> None:
@@ -96,9 +96,9 @@ def test_a_call_that_is_called_off_while_it_answers_is_paid_for_as_far_as_it_cam
 
 def test_request_that_offers_tools_reserves_tokens_for_their_schemas():
     offered = {"type": "function", "function": {"name": "search", "description": "Search the web for a query."}}
-    plain = chat_asks(SPEC, ASKED, None, usual=1000)[TOKENS]
+    plain = estimate_chat(SPEC, ASKED, None, usual=1000)[TOKENS]
 
-    with_tools = chat_asks(SPEC, replace(ASKED, tools=[offered]), None, usual=1000)[TOKENS]
+    with_tools = estimate_chat(SPEC, replace(ASKED, tools=[offered]), None, usual=1000)[TOKENS]
 
     assert with_tools.least - plain.least >= count_tokens("Search the web for a query.")
 

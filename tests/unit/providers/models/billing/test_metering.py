@@ -9,19 +9,28 @@ from typing import Any
 
 import pytest
 
-from canvas.budget import Ask
+from canvas.budget import CostEstimate
 from canvas.errors import BudgetExceeded, ModelError
-from providers.errors import CallFailed, Code
-from providers.models.billing.cost_estimates import Spending
-from providers.models.billing.metering import EXHAUSTED, InPlace, Meter, PaidModel, Payer, Sent, charge, counted_by
+from providers.errors import Code, ProviderError
+from providers.models.billing.cost_estimates import CostModel
+from providers.models.billing.metering import (
+    RATE_LIMIT_TIMEOUT,
+    BillingContext,
+    BlockingWait,
+    Meter,
+    MeteredModel,
+    RequestSize,
+    count_usage,
+    set_billing_context,
+)
 from providers.models.billing.prices import Price
-from providers.models.limits.gated_wire import Leaving
-from providers.models.limits.idempotency_keys import Repeats
+from providers.models.limits.gated_wire import PermitRequest
+from providers.models.limits.idempotency_keys import IdempotencyKeys
 from providers.models.types.chat import ChatRequest, Completion, ModelSpec, Usage
 
 SPEC = ModelSpec("m@Vendor", "m", "Vendor", None)
 PRICE = Price(input=Decimal(2), output=Decimal(0), characters=Decimal(15), requests=Decimal(1), currency="USD")
-REFUSED = CallFailed(Code.RATE_LIMIT_EXCEEDED, "slow down", 3.0)
+REFUSED = ProviderError(Code.RATE_LIMIT_EXCEEDED, "slow down", 3.0)
 
 
 @dataclass
@@ -29,16 +38,16 @@ class Gate:
     """Lets everybody through, unless it is `closed`; keeps what it is told."""
 
     closed: bool = False
-    entered: list[Leaving] = field(default_factory=list[Leaving])
-    told: list[tuple[int | None, CallFailed | None]] = field(default_factory=list[Any])
+    entered: list[PermitRequest] = field(default_factory=list[PermitRequest])
+    told: list[tuple[int | None, ProviderError | None]] = field(default_factory=list[Any])
 
-    async def enter(self, leaving: Leaving) -> "Gate":
+    async def enter(self, leaving: PermitRequest) -> "Gate":
         self.entered.append(leaving)
         if self.closed:
             await asyncio.Event().wait()
         return self
 
-    def leave(self, tokens: int | None, failed: CallFailed | None) -> None:
+    def leave(self, tokens: int | None, failed: ProviderError | None) -> None:
         self.told.append((tokens, failed))
 
     def hear(self, headers: Mapping[str, str]) -> None:
@@ -50,14 +59,14 @@ class Purse:
     """Pays for everything, unless it is `empty`."""
 
     empty: bool = False
-    spending: Spending = field(default_factory=Spending)
-    asked: list[Mapping[str, Ask]] = field(default_factory=list[Any])
+    spending: CostModel = field(default_factory=CostModel)
+    asked: list[Mapping[str, CostEstimate]] = field(default_factory=list[Any])
     settled: list[Usage] = field(default_factory=list[Usage])
 
     async def is_limited(self) -> bool:
         return True
 
-    async def reserve(self, spec: ModelSpec, asks: Mapping[str, Ask], price: Price | None) -> Any:
+    async def reserve(self, spec: ModelSpec, asks: Mapping[str, CostEstimate], price: Price | None) -> Any:
         if self.empty:
             raise BudgetExceeded("There is nothing left.")
         self.asked.append(asks)
@@ -93,16 +102,16 @@ class World:
     price: Price | None = None
 
     @property
-    def payer(self) -> Payer:
-        return Payer(self.patience, self.purse, self.counted.append, repeats=Repeats("activation"))
+    def payer(self) -> BillingContext:
+        return BillingContext(self.patience, self.purse, self.counted.append, repeats=IdempotencyKeys("activation"))
 
     @property
     def meter(self) -> Meter:
         return Meter(SPEC, "embedding", self.price, self.gate)
 
-    def passed(self, ask: Any, sent: Sent = Sent(("some text",)), **more: Any) -> Any:  # noqa: B008 (it is frozen)
+    def passed(self, ask: Any, sent: RequestSize = RequestSize(("some text",)), **more: Any) -> Any:  # noqa: B008 (it is frozen)
         async def asked() -> Any:
-            charge(self.payer)
+            set_billing_context(self.payer)
             return await self.meter.passed(ask, sent, **more)
 
         return asyncio.run(asked())
@@ -137,7 +146,7 @@ def test_a_request_passes_the_gate_is_paid_for_and_counted_by_its_kind():
 def test_what_nobody_has_counted_is_counted_by_us():
     world = World()
 
-    world.passed(nothing_counted, Sent(("one two three",)))
+    world.passed(nothing_counted, RequestSize(("one two three",)))
 
     ((tokens, _),) = world.gate.told
     assert tokens == world.counted[0].total_tokens == 3
@@ -147,7 +156,7 @@ def test_what_nobody_has_counted_is_counted_by_us():
 def test_characters_are_counted_where_there_are_no_tokens():
     world = World(price=PRICE)
 
-    world.passed(nothing_counted, Sent(characters=1000))
+    world.passed(nothing_counted, RequestSize(characters=1000))
 
     (used,) = world.counted
     assert (used.total_tokens, used.calls, used.characters) == (0, 1, 1000)
@@ -158,7 +167,7 @@ def test_characters_are_counted_where_there_are_no_tokens():
 def test_a_refused_request_costs_a_call_and_no_token():
     world = World()
 
-    with pytest.raises(CallFailed):
+    with pytest.raises(ProviderError):
         world.passed(refused)
 
     assert world.gate.told == [(None, REFUSED)]
@@ -170,8 +179,8 @@ def test_a_request_that_is_called_off_at_the_gate_has_used_nothing():
     world = World(Gate(closed=True))
 
     async def called_off() -> None:
-        charge(world.payer)
-        asking = asyncio.ensure_future(world.meter.passed(seven, Sent(("text",))))
+        set_billing_context(world.payer)
+        asking = asyncio.ensure_future(world.meter.passed(seven, RequestSize(("text",))))
         while not world.gate.entered:
             await asyncio.sleep(0)
         asking.cancel()
@@ -198,7 +207,7 @@ def test_the_ticket_of_a_request_is_the_same_in_every_attempt_and_another_for_an
     keys: list[str | None] = []
     for text in ("a", "a", "b"):
         world = World()
-        world.passed(seven, Sent((text,)))
+        world.passed(seven, RequestSize((text,)))
         keys.append(world.gate.entered[0].key)
 
     assert keys[0] == keys[1] != keys[2]
@@ -209,17 +218,17 @@ def test_whoever_stays_waits_in_place_though_his_attempt_could_come_back():
 
     world.passed(seven, stays=True)
 
-    assert isinstance(world.gate.entered[0].patience, InPlace)
+    assert isinstance(world.gate.entered[0].patience, BlockingWait)
 
 
 def test_what_a_tool_uses_is_counted_by_the_tool():
     world, by_tool = World(), list[Usage]()
 
     async def asked() -> None:
-        charge(world.payer)
-        with counted_by(by_tool.append):
-            await world.meter.passed(seven, Sent(("text",)))
-        await world.meter.passed(seven, Sent(("text",)))
+        set_billing_context(world.payer)
+        with count_usage(by_tool.append):
+            await world.meter.passed(seven, RequestSize(("text",)))
+        await world.meter.passed(seven, RequestSize(("text",)))
 
     asyncio.run(asked())
 
@@ -228,23 +237,23 @@ def test_what_a_tool_uses_is_counted_by_the_tool():
 
 def test_what_no_attempt_asks_for_is_paid_by_the_other_one():
     purse = Purse()
-    meter = Meter(SPEC, "rerank", None, otherwise=Payer(purse=purse))
+    meter = Meter(SPEC, "rerank", None, otherwise=BillingContext(purse=purse))
 
-    asyncio.run(meter.passed(seven, Sent(("text",))))
+    asyncio.run(meter.passed(seven, RequestSize(("text",))))
 
     assert [used.kinds for used in purse.settled] == [{"rerank_calls": 1, "rerank_tokens": 7}]
 
 
 def test_a_wait_in_place_ends_with_words_that_name_the_account():
     async def waits() -> None:
-        patience = InPlace(0.0)
+        patience = BlockingWait(0.0)
         await patience.wait(5, "OpenAI (default)")
 
     with pytest.raises(ModelError, match=r"OpenAI \(default\)") as failed:
         asyncio.run(waits())
 
     assert failed.value.retryable
-    assert failed.value.details["kind"] == EXHAUSTED
+    assert failed.value.details["kind"] == RATE_LIMIT_TIMEOUT
 
 
 def test_chat_that_no_component_sees_is_counted_where_somebody_pays():
@@ -257,8 +266,10 @@ def test_chat_that_no_component_sees_is_counted_where_somebody_pays():
     world, wrapped = World(), list[Any]()
 
     async def asked() -> None:
-        charge(Payer(spent=world.counted.append, chat=lambda model: wrapped.append(model) or model))
-        await PaidModel(Chat()).complete(ChatRequest([]))  # pyright: ignore[reportArgumentType] (only asked for a whole answer)
+        set_billing_context(
+            BillingContext(spent=world.counted.append, chat=lambda model: wrapped.append(model) or model)
+        )
+        await MeteredModel(Chat()).complete(ChatRequest([]))  # pyright: ignore[reportArgumentType] (only asked for a whole answer)
 
     asyncio.run(asked())
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from providers.models.chat.echo import EchoWire, echo_of, echo_spec, instance_of
-from providers.models.chat.retrying_model import WiredModel
+from providers.models.chat.retrying_model import RetryingModel
 from providers.models.types.chat import ChatRequest, TextDelta
 
 CATEGORIZE = "Choose one.\n\nCategories:\n- order\n- return\n- Other\n\nAnswer with the name only."
@@ -36,7 +36,7 @@ def test_the_echo_of_nothing_is_nothing():
 def test_the_echo_is_streamed_in_small_pieces():
     async def read() -> list[str]:
         request = ChatRequest([{"role": "user", "content": "a" * 30}])
-        model = WiredModel(echo_spec(), EchoWire())
+        model = RetryingModel(echo_spec(), EchoWire())
         return [delta.text async for delta in model.stream(request) if isinstance(delta, TextDelta)]
 
     pieces = asyncio.run(read())

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from providers.errors import CallFailed, Code, failure
-from providers.models.chat.retrying_model import Pace, WiredModel
+from providers.errors import Code, ProviderError, failure
+from providers.models.chat.retrying_model import RetryingModel, RetryPolicy
 from providers.models.types.chat import (
     CallsDelta,
     ChatRequest,
@@ -27,7 +27,7 @@ SPEC = ModelSpec("m@Acme", "m", "Acme", "https://acme.example/v1", api_key="sk-v
 class Wire:
     """Plays one list of deltas or failures for each request."""
 
-    def __init__(self, *plays: Sequence[Delta | CallFailed]) -> None:
+    def __init__(self, *plays: Sequence[Delta | ProviderError]) -> None:
         self._plays = list(plays)
         self.sent = 0
         self.closed = 0
@@ -36,7 +36,7 @@ class Wire:
         self.sent += 1
         try:
             for step in self._plays[min(self.sent, len(self._plays)) - 1]:
-                if isinstance(step, CallFailed):
+                if isinstance(step, ProviderError):
                     raise step
                 yield step
         finally:
@@ -50,8 +50,8 @@ class Waits(list[float]):
         self.append(seconds)
 
 
-def model_over(wire: Wire, waits: Waits | None = None, jitter: float = 1.0) -> WiredModel:
-    return WiredModel(SPEC, wire, Pace(waits if waits is not None else Waits(), lambda: jitter))
+def model_over(wire: Wire, waits: Waits | None = None, jitter: float = 1.0) -> RetryingModel:
+    return RetryingModel(SPEC, wire, RetryPolicy(waits if waits is not None else Waits(), lambda: jitter))
 
 
 def streamed(wire: Wire, waits: Waits | None = None, jitter: float = 1.0, **request: Any) -> list[Delta]:
@@ -163,13 +163,13 @@ def test_waits_are_shortened_by_chance():
 
 def test_the_wait_a_provider_asks_for_is_kept():
     waits = Waits()
-    streamed(Wire([CallFailed(Code.RATE_LIMIT_EXCEEDED, "", retry_after=7.5)], [TextDelta("hi")]), waits, retries=1)
+    streamed(Wire([ProviderError(Code.RATE_LIMIT_EXCEEDED, "", retry_after=7.5)], [TextDelta("hi")]), waits, retries=1)
 
     assert waits == [7.5]
 
 
 def test_a_provider_that_asks_for_a_very_long_wait_is_not_asked_again():
-    wire, waits = Wire([CallFailed(Code.RATE_LIMIT_EXCEEDED, "later", retry_after=3600)]), Waits()
+    wire, waits = Wire([ProviderError(Code.RATE_LIMIT_EXCEEDED, "later", retry_after=3600)]), Waits()
     deltas = streamed(wire, waits, retries=5)
 
     assert without_usage(deltas) == [ErrorDelta("RATE_LIMIT_EXCEEDED", "later")]
@@ -246,7 +246,7 @@ def test_every_request_is_closed_before_the_next_is_sent():
 
 def test_a_request_that_leaves_it_open_is_repeated_as_often_as_this_process_is_set_to() -> None:
     wire, waits = Wire([failure("429 slow down")]), Waits()
-    model = WiredModel(SPEC, wire, Pace(waits, lambda: 1.0, retries=2, base_delay=0.5))
+    model = RetryingModel(SPEC, wire, RetryPolicy(waits, lambda: 1.0, retries=2, base_delay=0.5))
 
     completion = asyncio.run(model.complete(ChatRequest(ASK, retries=None)))
 

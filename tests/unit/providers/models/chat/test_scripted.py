@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from canvas.errors import ModelError
-from providers.models.chat.retrying_model import Pace, WiredModel
+from providers.models.chat.retrying_model import RetryingModel, RetryPolicy
 from providers.models.chat.scripted import Script, ScriptedWire, holds, script_from, scripted_spec
 from providers.models.types.chat import (
     CallsDelta,
@@ -32,8 +32,8 @@ async def at_once(_: float) -> None:
     """A wait between two requests that takes no time."""
 
 
-def model(script: Script, name: str = "m") -> WiredModel:
-    return WiredModel(scripted_spec(name), ScriptedWire(script, name), Pace(at_once))
+def model(script: Script, name: str = "m") -> RetryingModel:
+    return RetryingModel(scripted_spec(name), ScriptedWire(script, name), RetryPolicy(at_once))
 
 
 def answer(script: Script, messages: list[dict[str, Any]] | None = None, name: str = "m", **request: Any) -> str:

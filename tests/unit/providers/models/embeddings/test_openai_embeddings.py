@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from providers.errors import CallFailed, Code
+from providers.errors import Code, ProviderError
 from providers.models.embeddings.openai_embeddings import batch_of, fitted, vectors_in
 from providers.models.text.context_window import count_tokens
 
@@ -69,19 +69,19 @@ def test_vectors_without_an_index_are_in_the_order_of_the_texts():
     ],
 )
 def test_an_answer_that_cannot_be_trusted_is_an_error_that_says_why(told: Any, complaint: str):
-    with pytest.raises(CallFailed, match=complaint) as failed:
+    with pytest.raises(ProviderError, match=complaint) as failed:
         vectors_in(told, 2)
 
     assert failed.value.code is Code.MODEL_ERROR
 
 
 def test_vectors_of_a_later_batch_are_as_long_as_those_before():
-    with pytest.raises(CallFailed, match="several lengths: 2, 3"):
+    with pytest.raises(ProviderError, match="several lengths: 2, 3"):
         vectors_in(answer([1.0, 2.0]), 1, length=3)
 
 
 def test_an_error_in_place_of_vectors_is_told_in_the_vendors_words():
-    with pytest.raises(CallFailed, match="insufficient balance") as failed:
+    with pytest.raises(ProviderError, match="insufficient balance") as failed:
         vectors_in({"error": {"message": "insufficient balance"}}, 1)
 
     assert failed.value.code is Code.QUOTA_EXCEEDED

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from providers.errors import CallFailed
+from providers.errors import ProviderError
 from providers.models.embeddings.reranking import scaled, scores_in
 
 scores = st.none() | st.floats(allow_nan=False, allow_infinity=False)
@@ -55,7 +55,7 @@ def test_a_text_that_the_answer_leaves_out_has_no_chance():
     ],
 )
 def test_an_answer_that_cannot_be_trusted_is_an_error_that_says_why(told: Any, complaint: str):
-    with pytest.raises(CallFailed, match=complaint):
+    with pytest.raises(ProviderError, match=complaint):
         scores_in(told, 3)
 
 

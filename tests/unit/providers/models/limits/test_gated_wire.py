@@ -7,24 +7,24 @@ from typing import Any
 
 import pytest
 
-from providers.errors import CallFailed, Code
-from providers.models.chat.retrying_model import Pace, WiredModel
-from providers.models.limits.gated_wire import GatedWire, Leaving
+from providers.errors import Code, ProviderError
+from providers.models.chat.retrying_model import RetryingModel, RetryPolicy
+from providers.models.limits.gated_wire import GatedWire, PermitRequest
 from providers.models.types.chat import ChatRequest, Delta, ModelSpec, TextDelta, Usage, UsageDelta
 
 ASKED = ChatRequest([{"role": "user", "content": "How are you today?"}])
-REFUSED = CallFailed(Code.RATE_LIMIT_EXCEEDED, "slow down", 3.0)
+REFUSED = ProviderError(Code.RATE_LIMIT_EXCEEDED, "slow down", 3.0)
 
 
 @dataclass
 class Wire:
     """Gives what is laid ready, a request after the other."""
 
-    replies: list[list[Delta | CallFailed]]
+    replies: list[list[Delta | ProviderError]]
 
     async def send(self, request: ChatRequest, *, streamed: bool) -> AsyncGenerator[Delta, None]:
         for delta in self.replies.pop(0):
-            if isinstance(delta, CallFailed):
+            if isinstance(delta, ProviderError):
                 raise delta
             yield delta
 
@@ -34,13 +34,13 @@ class Gate:
     """Lets everybody through, and keeps what it is told."""
 
     entered: int = 0
-    told: list[tuple[int | None, CallFailed | None]] = field(default_factory=list)
+    told: list[tuple[int | None, ProviderError | None]] = field(default_factory=list)
 
-    async def enter(self, leaving: Leaving) -> "Gate":
+    async def enter(self, leaving: PermitRequest) -> "Gate":
         self.entered += 1
         return self
 
-    def leave(self, tokens: int | None, failed: CallFailed | None) -> None:
+    def leave(self, tokens: int | None, failed: ProviderError | None) -> None:
         self.told.append((tokens, failed))
 
     def hear(self, headers: Mapping[str, str]) -> None:
@@ -89,17 +89,19 @@ def passed(*replies: Any) -> Gate:
         pass
 
     gate = Gate()
-    model = WiredModel(ModelSpec("m", "m", "F", None), GatedWire(Wire(list(replies)), gate), Pace(sleep=no_wait))
+    model = RetryingModel(
+        ModelSpec("m", "m", "F", None), GatedWire(Wire(list(replies)), gate), RetryPolicy(sleep=no_wait)
+    )
     answer = asyncio.run(model.complete(ChatRequest(ASKED.messages, retries=5)))
     assert answer.error is None
     return gate
 
 
 @pytest.mark.parametrize("reply", [[REFUSED]])
-def test_a_failure_comes_through(reply: list[Delta | CallFailed]):
+def test_a_failure_comes_through(reply: list[Delta | ProviderError]):
     async def fails() -> None:
         async for _ in GatedWire(Wire([reply]), Gate()).send(ASKED, streamed=False):
             raise AssertionError("nothing was said")
 
-    with pytest.raises(CallFailed):
+    with pytest.raises(ProviderError):
         asyncio.run(fails())

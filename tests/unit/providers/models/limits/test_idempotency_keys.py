@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from canvas.errors import HttpFailed
-from providers.errors import CallFailed, Code
+from providers.errors import Code, ProviderError
 from providers.interfaces import Call, Reply
-from providers.models.limits.idempotency_keys import HEADER, KeyedHttp, KeyedModel, Repeats, within
+from providers.models.limits.idempotency_keys import HEADER, IdempotencyKeys, IdempotentHttp, IdempotentModel, within
 from providers.models.types.chat import ChatRequest, Completion, Delta, ErrorDelta, ModelSpec, TextDelta
-from providers.models.types.rate_limits import Paced, VendorPace
+from providers.models.types.rate_limits import RateLimitKey, VendorRateLimit
 from tests.fakes import FakeHttp
 
 ORDER = Call("POST", "http://shop.test/orders", json={"item": 1})
@@ -24,14 +24,14 @@ def fine(call: Call) -> Reply:
     return Reply(200, {}, b"", call.url)
 
 
-def keys(*calls: Call, http: KeyedHttp | None = None, answer: Any = fine) -> list[str | None]:
+def keys(*calls: Call, http: IdempotentHttp | None = None, answer: Any = fine) -> list[str | None]:
     """The keys under which some requests of an activation leave."""
     inner = FakeHttp(answer)
-    asyncio.run(_sent(http or KeyedHttp(inner, Repeats("activation")), calls))
+    asyncio.run(_sent(http or IdempotentHttp(inner, IdempotencyKeys("activation")), calls))
     return [call.headers.get(HEADER) for call in inner.calls]
 
 
-async def _sent(http: KeyedHttp, calls: Sequence[Call]) -> None:
+async def _sent(http: IdempotentHttp, calls: Sequence[Call]) -> None:
     for call in calls:
         try:
             await http.send(call)
@@ -77,16 +77,20 @@ def test_what_only_asks_has_no_key(method: str):
 def test_a_key_that_was_given_stays():
     inner = FakeHttp(fine)
 
-    asyncio.run(KeyedHttp(inner, Repeats("a")).send(Call("POST", "http://shop.test", headers={"idempotency-key": "k"})))
+    asyncio.run(
+        IdempotentHttp(inner, IdempotencyKeys("a")).send(
+            Call("POST", "http://shop.test", headers={"idempotency-key": "k"})
+        )
+    )
 
     assert dict(inner.calls[0].headers) == {"idempotency-key": "k"}
 
 
 def test_the_same_request_of_another_activation_or_part_of_one_is_another_request():
     inner = FakeHttp(fine)
-    http = KeyedHttp(inner, Repeats("activation"))
+    http = IdempotentHttp(inner, IdempotencyKeys("activation"))
 
-    for one in (http, within(http, "0:1"), within(http, "0:2"), KeyedHttp(inner, Repeats("other"))):
+    for one in (http, within(http, "0:1"), within(http, "0:2"), IdempotentHttp(inner, IdempotencyKeys("other"))):
         asyncio.run(one.send(ORDER))
 
     assert len({call.headers[HEADER] for call in inner.calls}) == 4
@@ -97,7 +101,7 @@ def test_requests_that_are_under_way_together_have_keys_of_their_own():
         await asyncio.gather(*(http.send(ORDER) for _ in range(3)))
 
     inner = FakeHttp(fine)
-    http = KeyedHttp(Slow(inner), Repeats("activation"))
+    http = IdempotentHttp(Slow(inner), IdempotencyKeys("activation"))
     asyncio.run(together())
 
     assert len({call.headers[HEADER] for call in inner.calls}) == 3
@@ -135,7 +139,7 @@ class Model:
 
 
 async def asked(model: Model, *questions: str) -> None:
-    keyed = KeyedModel(model, Repeats("activation"))
+    keyed = IdempotentModel(model, IdempotencyKeys("activation"))
     for question in questions:
         request = ChatRequest([{"role": "user", "content": question}])
         async for _ in keyed.stream(request):
@@ -162,7 +166,7 @@ def test_a_model_that_has_failed_is_asked_again_under_the_same_key():
 
 
 # -- at a vendor's pace ----------------------------------------------------------------------------------------------
-SLOWLY = VendorPace(requests=1, seconds=3.0)
+SLOWLY = VendorRateLimit(requests=1, seconds=3.0)
 QUESTION = Call("GET", "http://Preprints.test:8080/api", params={"q": "a"}, pace=SLOWLY)
 
 
@@ -171,15 +175,15 @@ class Line:
     """Where requests wait; it lets each of them leave, and notes what it was told."""
 
     tickets: list[str] = field(default_factory=list)
-    paces: list[Paced] = field(default_factory=list)
-    refused: list[CallFailed | None] = field(default_factory=list)
+    paces: list[RateLimitKey] = field(default_factory=list)
+    refused: list[ProviderError | None] = field(default_factory=list)
 
-    async def take(self, paced: Paced, ticket: str) -> "Line":
+    async def take(self, paced: RateLimitKey, ticket: str) -> "Line":
         self.paces.append(paced)
         self.tickets.append(ticket)
         return self
 
-    def leave(self, tokens: int | None, failed: CallFailed | None) -> None:
+    def leave(self, tokens: int | None, failed: ProviderError | None) -> None:
         self.refused.append(failed)
 
 
@@ -189,7 +193,7 @@ def answering(status: int, **headers: str) -> Callable[[Call], Reply]:
 
 def lined_up(*calls: Call, answer: Any = fine) -> Line:
     line = Line()
-    asyncio.run(_sent(KeyedHttp(FakeHttp(answer), Repeats("activation"), line), calls))
+    asyncio.run(_sent(IdempotentHttp(FakeHttp(answer), IdempotencyKeys("activation"), line), calls))
     return line
 
 
@@ -217,7 +221,7 @@ def test_a_try_after_no_good_answer_waits_with_the_ticket_that_it_had():
 
 def test_a_part_of_an_activation_waits_under_tickets_of_its_own():
     line = Line()
-    http = KeyedHttp(FakeHttp(fine), Repeats("activation"), line)
+    http = IdempotentHttp(FakeHttp(fine), IdempotencyKeys("activation"), line)
 
     for one in (http, within(http, "0:1"), within(http, "0:2")):
         asyncio.run(one.send(QUESTION))

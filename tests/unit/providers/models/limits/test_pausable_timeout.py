@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from providers.models.limits.pausable_timeout import WorkTime, waiting
+from providers.models.limits.pausable_timeout import PausableTimeout, pause_timeouts
 
 SHORT, LONG = 0.05, 0.15
 
 
 def test_work_that_takes_too_long_is_ended():
-    async def work() -> WorkTime:
-        time = WorkTime(SHORT)
+    async def work() -> PausableTimeout:
+        time = PausableTimeout(SHORT)
         with pytest.raises(TimeoutError):
             async with time:
                 await asyncio.sleep(10)
@@ -27,8 +27,8 @@ def test_a_wait_does_not_count_and_work_after_it_does():
     waited: list[float] = []
 
     async def work() -> None:
-        async with WorkTime(LONG), WorkTime(SHORT) as time:
-            with waiting():
+        async with PausableTimeout(LONG), PausableTimeout(SHORT) as time:
+            with pause_timeouts():
                 await asyncio.sleep(2 * LONG)
             waited.append(time.stood_still)
             await asyncio.sleep(10)
@@ -40,11 +40,11 @@ def test_a_wait_does_not_count_and_work_after_it_does():
 
 def test_waits_side_by_side_count_once():
     async def wait(seconds: float) -> None:
-        with waiting():
+        with pause_timeouts():
             await asyncio.sleep(seconds)
 
     async def work() -> tuple[float, float]:
-        async with WorkTime(SHORT) as time:
+        async with PausableTimeout(SHORT) as time:
             began = monotonic()
             await asyncio.gather(wait(LONG), wait(LONG / 2))
             return time.stood_still, monotonic() - began
@@ -56,13 +56,13 @@ def test_waits_side_by_side_count_once():
 
 def test_a_wait_of_a_task_begun_elsewhere_stops_nothing():
     async def wait() -> None:
-        with waiting():
+        with pause_timeouts():
             await asyncio.sleep(10)
 
     async def work() -> None:
         elsewhere = asyncio.create_task(wait())
         try:
-            async with WorkTime(SHORT):
+            async with PausableTimeout(SHORT):
                 await asyncio.sleep(10)
         finally:
             elsewhere.cancel()
@@ -73,8 +73,8 @@ def test_a_wait_of_a_task_begun_elsewhere_stops_nothing():
 
 def test_who_is_cancelled_while_it_waits_is_cancelled_and_not_out_of_time():
     async def wait() -> None:
-        async with WorkTime(SHORT):
-            with waiting():
+        async with PausableTimeout(SHORT):
+            with pause_timeouts():
                 await asyncio.sleep(10)
 
     assert asyncio.run(cancelled(wait()))
@@ -82,9 +82,9 @@ def test_who_is_cancelled_while_it_waits_is_cancelled_and_not_out_of_time():
 
 def test_without_a_limit_it_measures():
     async def work() -> tuple[float, float]:
-        async with WorkTime(None) as time:
+        async with PausableTimeout(None) as time:
             began = monotonic()
-            with waiting():
+            with pause_timeouts():
                 await asyncio.sleep(SHORT)
             passed = monotonic() - began
             await asyncio.sleep(SHORT)

@@ -4,7 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from providers.models.text.context_window import budget, count_tokens, cut_to, fit, message_tokens, most_tokens, text_of
+from providers.models.text.context_window import (
+    count_tokens,
+    fit_messages,
+    message_budget,
+    message_tokens,
+    most_tokens,
+    text_of,
+    truncate_to_tokens,
+)
 
 WORDS = "word " * 400  # about 400 tokens
 
@@ -48,18 +56,18 @@ def test_no_text_has_more_tokens_than_are_thought_possible(text: str):
 
 @given(st.text(), st.integers(min_value=-1, max_value=50))
 def test_a_cut_text_is_a_beginning_that_stays_under_the_limit(text: str, limit: int):
-    cut = cut_to(text, limit)
+    cut = truncate_to_tokens(text, limit)
 
     assert text.startswith(cut)
     assert count_tokens(cut) <= max(0, limit)
 
 
 def test_a_text_that_fits_is_not_cut():
-    assert cut_to("Three small words", 3) == "Three small words"
+    assert truncate_to_tokens("Three small words", 3) == "Three small words"
 
 
 def test_a_long_unbroken_run_is_cut_inside():
-    cut = cut_to("x" * 10_000, 20)
+    cut = truncate_to_tokens("x" * 10_000, 20)
 
     assert 10 <= len(cut) < 200
 
@@ -67,55 +75,55 @@ def test_a_long_unbroken_run_is_cut_inside():
 def test_messages_that_fit_stay_as_they_are():
     messages = [message("system", "S"), message("user", "a"), message("assistant", "b"), message("user", "c")]
 
-    assert fit(messages, 100) == messages
+    assert fit_messages(messages, 100) == messages
 
 
 def test_a_long_conversation_keeps_the_system_messages_and_the_last():
     messages = [message("system", "S"), message("user", WORDS), message("system", "T"), message("user", "last")]
 
-    assert [m["content"] for m in fit(messages, 100)] == ["S", "T", "last"]
+    assert [m["content"] for m in fit_messages(messages, 100)] == ["S", "T", "last"]
 
 
 def test_a_heavy_system_text_gives_way_to_the_question():
-    fitted = fit([message("system", WORDS), message("user", "Why is the sky blue?")], 100)
+    fitted = fit_messages([message("system", WORDS), message("user", "Why is the sky blue?")], 100)
 
     assert fitted[1]["content"] == "Why is the sky blue?"
     assert 50 < total(fitted) <= 100
 
 
 def test_a_long_question_gives_way_to_the_system_text():
-    fitted = fit([message("system", "Be brief."), message("user", WORDS)], 100)
+    fitted = fit_messages([message("system", "Be brief."), message("user", WORDS)], 100)
 
     assert fitted[0]["content"] == "Be brief."
     assert 50 < total(fitted) <= 100
 
 
 def test_a_single_long_message_is_cut():
-    fitted = fit([message("user", WORDS)], 100)
+    fitted = fit_messages([message("user", WORDS)], 100)
 
     assert 50 < total(fitted) <= 100
 
 
 def test_a_limit_that_is_no_limit_means_8192_tokens():
-    assert total(fit([message("user", "word " * 9000)], 0)) <= 8192
-    assert fit([message("user", WORDS)], -1) == [message("user", WORDS)]
+    assert total(fit_messages([message("user", "word " * 9000)], 0)) <= 8192
+    assert fit_messages([message("user", WORDS)], -1) == [message("user", WORDS)]
 
 
 def test_no_messages_stay_no_messages():
-    assert fit([], 10) == []
+    assert fit_messages([], 10) == []
 
 
 def test_the_messages_that_were_given_are_not_changed():
     given_messages = [message("system", WORDS), message("user", WORDS)]
 
-    fit(given_messages, 100)
+    fit_messages(given_messages, 100)
 
     assert given_messages == [message("system", WORDS), message("user", WORDS)]
 
 
 def test_images_beside_a_text_survive_its_cutting():
     image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,QQ=="}}
-    fitted = fit([message("user", [{"type": "text", "text": WORDS}, image])], 100)
+    fitted = fit_messages([message("user", [{"type": "text", "text": WORDS}, image])], 100)
 
     parts = fitted[0]["content"]
     assert parts[1] == image
@@ -131,7 +139,7 @@ def test_images_beside_a_text_survive_its_cutting():
     st.integers(min_value=1, max_value=60),
 )
 def test_with_one_system_message_the_limit_is_always_kept(turns: list[dict[str, Any]], system: str, limit: int):
-    fitted = fit([message("system", system), *turns], limit)
+    fitted = fit_messages([message("system", system), *turns], limit)
 
     assert total(fitted) <= limit
     assert fitted[-1]["role"] == turns[-1]["role"]
@@ -144,5 +152,5 @@ def test_the_text_of_a_content_is_read_in_all_its_forms():
 
 
 def test_three_percent_of_the_context_stay_free():
-    assert budget(1000) == 970
-    assert budget(0) == int(8192 * 0.97)
+    assert message_budget(1000) == 970
+    assert message_budget(0) == int(8192 * 0.97)

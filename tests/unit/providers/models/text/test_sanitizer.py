@@ -3,7 +3,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from providers.models.text.sanitizer import Cleaner, SpokenDelta, Thoughts, clean, without_reasoning
+from providers.models.text.sanitizer import Cleaner, ReasoningSplitter, SpokenDelta, clean, without_reasoning
 from providers.models.types.chat import ReasoningDelta, TextDelta
 
 AWKWARD = st.text(alphabet=st.sampled_from("ab\0\ud83d\ude00\ufdd0\ufdd1é"))
@@ -16,7 +16,7 @@ def cut_at(text: str, cuts: list[int]) -> list[str]:
 
 
 def told_apart(pieces: list[str]) -> tuple[str, str]:
-    thoughts = Thoughts()
+    thoughts = ReasoningSplitter()
     deltas: list[SpokenDelta] = [delta for piece in pieces for delta in thoughts.feed(piece)]
     deltas += thoughts.rest()
     reasoning = "".join(delta.text for delta in deltas if isinstance(delta, ReasoningDelta))

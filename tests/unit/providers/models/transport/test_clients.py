@@ -7,9 +7,9 @@ import pytest
 
 from canvas.errors import AddressRefused
 from providers.models.transport import clients as model_clients
-from providers.models.transport.clients import close_connections, lend_client, lend_http, proxy_for
-from providers.models.transport.connect import ModelHosts
-from providers.models.transport.proxy_clients import ByProxy
+from providers.models.transport.clients import borrow_client, borrow_http_client, close_connections, proxy_for
+from providers.models.transport.connect import ModelAddressPolicy
+from providers.models.transport.proxy_clients import ProxyTransport
 from providers.models.transport.transport import Transport
 from providers.models.types.chat import ModelSpec
 
@@ -22,7 +22,7 @@ def test_a_client_is_shared_by_one_account_only():
     async def lent() -> list[object]:
         clients: list[object] = []
         for each in (spec("a"), spec("a"), spec("b"), spec("a", "https://other.example/v1")):
-            async with lend_client(each) as client:
+            async with borrow_client(each) as client:
                 clients.append(client)
         await close_connections()
         return clients
@@ -37,10 +37,10 @@ def test_clients_that_nobody_uses_are_closed_when_there_are_too_many(monkeypatch
     monkeypatch.setattr(model_clients, "_KEPT", 1)
 
     async def lent() -> list[bool]:
-        async with lend_client(spec("a")) as busy:
-            async with lend_client(spec("b")) as idle:
+        async with borrow_client(spec("a")) as busy:
+            async with borrow_client(spec("b")) as idle:
                 pass
-            async with lend_client(spec("c")) as newest:
+            async with borrow_client(spec("c")) as newest:
                 pass
             while_busy = [busy.is_closed(), idle.is_closed(), newest.is_closed()]
         await close_connections()
@@ -51,7 +51,7 @@ def test_clients_that_nobody_uses_are_closed_when_there_are_too_many(monkeypatch
 
 def test_every_event_loop_has_clients_of_its_own():
     async def lent() -> object:
-        async with lend_client(spec("a")) as client:
+        async with borrow_client(spec("a")) as client:
             return client
 
     assert asyncio.run(lent()) is not asyncio.run(lent())
@@ -67,21 +67,21 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 
 
 @pytest.mark.parametrize("name", ["https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"])
-@pytest.mark.parametrize("lend", [lend_client, lend_http])
+@pytest.mark.parametrize("lend", [borrow_client, borrow_http_client])
 def test_a_proxy_of_the_environment_is_used_only_where_the_deployment_says_so(
     lend: Any, name: str, environment: pytest.MonkeyPatch
 ):
     environment.setenv(name, "http://proxy.example:3128")
 
-    async def lent(hosts: ModelHosts) -> list[object]:
+    async def lent(hosts: ModelAddressPolicy) -> list[object]:
         async with lend(spec("a"), hosts) as client:
             inside = getattr(client, "_client", client)  # the SDK's has one of httpx2 in it
             ways = [inside._transport, *inside._mounts.values()]
         await close_connections()
         return [type(way) for way in ways if way is not None]
 
-    assert asyncio.run(lent(ModelHosts())) == [Transport]
-    assert asyncio.run(lent(ModelHosts(by_proxy=True))) == [ByProxy]
+    assert asyncio.run(lent(ModelAddressPolicy())) == [Transport]
+    assert asyncio.run(lent(ModelAddressPolicy(by_proxy=True))) == [ProxyTransport]
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_the_environment_says_which_proxy(
 def test_a_proxy_is_not_asked_for_what_is_off_limits(host: str):
     async def asked() -> None:
         async with httpx2.AsyncClient(
-            transport=ByProxy("http://127.0.0.1:9", ssl.create_default_context(), ModelHosts())
+            transport=ProxyTransport("http://127.0.0.1:9", ssl.create_default_context(), ModelAddressPolicy())
         ) as client:
             await client.post(f"http://{host}/")
 
@@ -130,7 +130,7 @@ def test_all_clients_trust_the_same_authorities(monkeypatch: pytest.MonkeyPatch)
 
     async def lent() -> None:
         for key in ("a", "b", "c"):
-            async with lend_client(spec(key)):
+            async with borrow_client(spec(key)):
                 pass
         await close_connections()
 

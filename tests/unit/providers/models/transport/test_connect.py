@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from canvas.errors import AddressRefused, ToolError
 from providers.http.address_policy import Guard
 from providers.models.transport import connect
-from providers.models.transport.connect import ModelHosts, alternated, dialled, first_open
+from providers.models.transport.connect import ModelAddressPolicy, first_open, interleave_families, open_checked_socket
 
 T = TypeVar("T")
 HERE = "127.0.0.1"
@@ -73,7 +73,7 @@ async def settled() -> None:
 
 @given(st.lists(st.sampled_from(["10.0.0.1", "10.0.0.2", "10.0.0.3", "fd00::1", "fd00::2"]), unique=True))
 def test_families_take_turns_and_no_address_is_lost(found: list[str]):
-    turns = alternated(found)
+    turns = interleave_families(found)
 
     assert sorted(turns) == sorted(found)
     assert turns[:1] == found[:1]
@@ -168,7 +168,7 @@ def test_a_name_is_looked_up_once_and_its_address_is_what_is_connected_to():
 
     async def steps() -> str:
         async with listening() as port:
-            with await dialled("ollama.internal", port, ModelHosts(), resolve) as opened:
+            with await open_checked_socket("ollama.internal", port, ModelAddressPolicy(), resolve) as opened:
                 return str(opened.getpeername()[0])
 
     assert within_seconds(steps()) == HERE
@@ -178,18 +178,18 @@ def test_a_name_is_looked_up_once_and_its_address_is_what_is_connected_to():
 @pytest.mark.parametrize(
     ("hosts", "address", "is_refused"),
     [
-        (ModelHosts(), "10.0.0.1", False),
-        (ModelHosts(), "169.254.169.254", True),
-        (ModelHosts(Guard(allowed=("169.254.169.254",))), "169.254.169.254", False),
-        (ModelHosts(Guard(allow_any=True)), "169.254.169.254", False),
-        (ModelHosts(private=False), "10.0.0.1", True),
-        (ModelHosts(private=False), "127.0.0.1", True),
-        (ModelHosts(private=False), "93.184.216.34", False),
-        (ModelHosts(Guard(allowed=("10.0.0.0/8",)), private=False), "10.0.0.1", False),
+        (ModelAddressPolicy(), "10.0.0.1", False),
+        (ModelAddressPolicy(), "169.254.169.254", True),
+        (ModelAddressPolicy(Guard(allowed=("169.254.169.254",))), "169.254.169.254", False),
+        (ModelAddressPolicy(Guard(allow_any=True)), "169.254.169.254", False),
+        (ModelAddressPolicy(private=False), "10.0.0.1", True),
+        (ModelAddressPolicy(private=False), "127.0.0.1", True),
+        (ModelAddressPolicy(private=False), "93.184.216.34", False),
+        (ModelAddressPolicy(Guard(allowed=("10.0.0.0/8",)), private=False), "10.0.0.1", False),
     ],
 )
 def test_where_models_may_be_is_what_the_deployment_says(
-    hosts: ModelHosts, address: str, is_refused: bool, monkeypatch: pytest.MonkeyPatch
+    hosts: ModelAddressPolicy, address: str, is_refused: bool, monkeypatch: pytest.MonkeyPatch
 ):
     async def resolve(name: str, port: int) -> Sequence[str]:
         return [address]
@@ -198,7 +198,7 @@ def test_where_models_may_be_is_what_the_deployment_says(
         network = Network(monkeypatch)
         network.says(address)
         with pytest.raises(AddressRefused, match=r"^The base URL ") if is_refused else nullcontext():
-            (await dialled("models.example", 443, hosts, resolve)).close()
+            (await open_checked_socket("models.example", 443, hosts, resolve)).close()
         return network.tried
 
     assert within_seconds(steps()) == ([] if is_refused else [address])
@@ -209,7 +209,7 @@ def test_a_name_that_nobody_knows_at_the_moment_may_be_known_soon():
         raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
 
     with pytest.raises(ToolError) as failed:
-        within_seconds(dialled("models.example", 443, ModelHosts(), unknown))
+        within_seconds(open_checked_socket("models.example", 443, ModelAddressPolicy(), unknown))
 
     assert failed.value.retryable
     assert not isinstance(failed.value, AddressRefused)

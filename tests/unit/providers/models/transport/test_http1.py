@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from providers.models.transport.http1 import LARGEST_HEAD, Answer, BrokenAnswer, request_bytes
+from providers.models.transport.http1 import LARGEST_HEAD, Answer, MalformedResponse, request_bytes
 
 COUNTED = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 11\r\n\r\nhello world"
 CHUNKED = (
@@ -67,7 +67,7 @@ def test_a_body_without_a_length_ends_with_its_connection_which_serves_nobody_el
 def test_a_connection_that_ends_too_early_breaks_the_answer(begun: bytes):
     answer, _ = fed(begun)
 
-    with pytest.raises(BrokenAnswer, match="before its answer was whole"):
+    with pytest.raises(MalformedResponse, match="before its answer was whole"):
         answer.end()
 
 
@@ -150,7 +150,7 @@ def test_a_connection_is_not_used_again_where_the_next_answer_may_not_begin(answ
 def test_what_is_no_answer_is_refused(answer: bytes, at_once: bool):
     pieces = [answer] if at_once else [bytes([byte]) for byte in answer]
 
-    with pytest.raises(BrokenAnswer):
+    with pytest.raises(MalformedResponse):
         fed(*pieces)
 
 
@@ -163,7 +163,7 @@ def test_a_head_has_a_limit_however_it_is_cut(beyond: int, cut: int):
         if beyond <= 0:
             assert fed(*pieces)[0].is_over
         else:
-            with pytest.raises(BrokenAnswer, match="longer than"):
+            with pytest.raises(MalformedResponse, match="longer than"):
                 fed(*pieces)
 
 
@@ -185,7 +185,7 @@ IN_CHUNKS = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 def test_an_answer_that_goes_on_without_saying_anything_is_refused(begun: bytes, more: bytes):
     pieces = [begun, *[more] * (LARGEST_HEAD // len(more) + 2)]
 
-    with pytest.raises(BrokenAnswer, match=r"longer than|without saying"):
+    with pytest.raises(MalformedResponse, match=r"longer than|without saying"):
         fed(*pieces)
 
 

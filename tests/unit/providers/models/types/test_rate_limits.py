@@ -7,7 +7,7 @@ import pytest
 from pydantic import ValidationError
 
 from providers.models.chat.catalogue import resolve
-from providers.models.types.rate_limits import Rates, VendorPace, exhausted_for
+from providers.models.types.rate_limits import RateLimits, VendorRateLimit, reset_delay
 from providers.models.vendors.accounts import Account, AccountModel, accounts_from_toml
 
 LIMITED = """
@@ -27,7 +27,7 @@ def test_limits_stand_in_an_account_or_in_a_model_of_it(tmp_path: Path):
 
     (account,) = accounts_from_toml(tmp_path / "models.toml")
 
-    assert account.rates == Rates(requests_per_minute=60, concurrency=4)
+    assert account.rates == RateLimits(requests_per_minute=60, concurrency=4)
     assert account.models["large"].told == {"tokens_per_minute": 30000}
 
 
@@ -48,7 +48,7 @@ def test_models_share_their_accounts_limits_and_one_with_its_own_shares_none(tmp
 
 
 def test_accounts_of_two_tenants_have_a_pace_each():
-    models, rates = {"m": AccountModel()}, Rates(concurrency=1)
+    models, rates = {"m": AccountModel()}, RateLimits(concurrency=1)
     one, other = (Account("OpenAI", models=models, rates=rates, owner=tenant) for tenant in ("one", "other"))
 
     keys = {spec.paced.key for spec in (resolve("m@OpenAI", [one]), resolve("m@OpenAI", [other])) if spec.paced}
@@ -63,7 +63,7 @@ def test_an_account_without_limits_has_no_pace():
 @pytest.mark.parametrize("limit", [0, -1])
 def test_a_limit_is_at_least_one(limit: int):
     with pytest.raises(ValidationError):
-        Rates(requests_per_minute=limit)
+        RateLimits(requests_per_minute=limit)
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_a_limit_is_at_least_one(limit: int):
     ],
 )
 def test_a_vendor_that_says_that_nothing_is_left_says_for_how_long(headers: dict[str, str], seconds: float | None):
-    assert exhausted_for(headers) == seconds
+    assert reset_delay(headers) == seconds
 
 
 @pytest.mark.parametrize(
@@ -118,20 +118,20 @@ def test_a_vendor_that_says_that_nothing_is_left_says_for_how_long(headers: dict
     ],
 )
 def test_a_vendor_may_name_the_moment_at_which_it_answers_again(headers: dict[str, str], seconds: float | None):
-    assert exhausted_for(headers, datetime(2026, 1, 27, 12, tzinfo=UTC)) == seconds
+    assert reset_delay(headers, datetime(2026, 1, 27, 12, tzinfo=UTC)) == seconds
 
 
 def test_a_vendors_pace_is_one_for_all_at_each_of_its_hosts():
-    pace = VendorPace(requests=1, seconds=3.0)
+    pace = VendorRateLimit(requests=1, seconds=3.0)
 
     assert pace.at("a.test") == pace.of("any key").at("a.test")
     assert pace.at("a.test").key != pace.at("b.test").key
-    assert pace.at("a.test").key != VendorPace(requests=3, seconds=1.0).at("a.test").key
+    assert pace.at("a.test").key != VendorRateLimit(requests=3, seconds=1.0).at("a.test").key
     assert (pace.at("a.test").rates.requests_per_minute, pace.at("a.test").minute) == (1, 3.1)
 
 
 def test_a_vendor_that_counts_by_key_is_asked_faster_with_one_which_does_not_show():
-    pace = VendorPace(requests=3, seconds=1.0, with_key=10)
+    pace = VendorRateLimit(requests=3, seconds=1.0, with_key=10)
     one, other = pace.of("key-of-one").at("a.test"), pace.of("key-of-another").at("a.test")
 
     assert len({one.key, other.key, pace.of("").at("a.test").key}) == 3

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from canvas.errors import ModelError
 from providers.models.chat.catalogue import resolve
 from providers.models.vendors.accounts import Account
-from providers.models.vendors.families import Manners, Switch, wire_params
+from providers.models.vendors.families import ParameterRules, Switch, wire_params
 
 ALL = {
     "temperature": 0.2,
@@ -16,16 +16,18 @@ ALL = {
     "frequency_penalty": 0.4,
     "max_tokens": 100,
 }
-PLAIN = Manners()
+PLAIN = ParameterRules()
 
 
-def body(model: str, manners: Manners = PLAIN, account: dict[str, Any] | None = None, **params: Any) -> dict[str, Any]:
+def body(
+    model: str, manners: ParameterRules = PLAIN, account: dict[str, Any] | None = None, **params: Any
+) -> dict[str, Any]:
     return wire_params(model, params or ALL, manners, account or {}).body
 
 
 def thinking(model: str, chosen: str | None, *switches: Switch) -> dict[str, Any]:
     params = {} if chosen is None else {"thinking": chosen}
-    return wire_params(model, params, Manners(switches=frozenset(switches)), {}).extra
+    return wire_params(model, params, ParameterRules(switches=frozenset(switches)), {}).extra
 
 
 def test_a_model_without_a_family_gets_what_the_author_chose():
@@ -39,8 +41,8 @@ def test_a_model_without_a_family_gets_what_the_author_chose():
 
 
 def test_the_length_of_an_answer_is_limited_in_the_vendors_words():
-    assert body("m", Manners("max_tokens"), max_tokens=9) == {"max_tokens": 9}
-    assert body("m", Manners("max_completion_tokens"), max_tokens=9) == {"max_completion_tokens": 9}
+    assert body("m", ParameterRules("max_tokens"), max_tokens=9) == {"max_tokens": 9}
+    assert body("m", ParameterRules("max_completion_tokens"), max_tokens=9) == {"max_completion_tokens": 9}
 
 
 @given(st.dictionaries(st.text().map("x_{}".format), st.integers()))
@@ -139,7 +141,7 @@ def test_an_account_may_describe_families_of_its_own_which_come_first():
             {"pattern": "house-", "drop": ["top_p"], "switch": "flag", "thinks_by_default": True},
         ]
     }
-    params = wire_params("house-1", ALL, Manners(switches=frozenset({Switch.FLAG})), own)
+    params = wire_params("house-1", ALL, ParameterRules(switches=frozenset({Switch.FLAG})), own)
 
     assert body("gpt-5-tuned-2", account=own)["temperature"] == 1
     assert "temperature" not in body("gpt-5", account=own)

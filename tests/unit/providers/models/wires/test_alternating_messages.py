@@ -7,7 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from providers.models.types.chat import ChatRequest
-from providers.models.wires.alternating_messages import Called, Dialogue, Picture, Result, Text, dialogue_of, picture_of
+from providers.models.wires.alternating_messages import (
+    Dialogue,
+    Picture,
+    Result,
+    Text,
+    ToolCallPart,
+    dialogue_of,
+    picture_of,
+)
 
 messages = st.lists(
     st.fixed_dictionaries(
@@ -67,7 +75,7 @@ def test_a_result_knows_the_name_of_its_call_also_where_ids_are_used_again():
 
     results = [part for turn in found.turns for part in turn.parts if isinstance(part, Result)]
     assert [result.name for result in results] == ["first", "second"]
-    assert found.turns[1].parts == [Called("call_0", "first", {"a": 1})]
+    assert found.turns[1].parts == [ToolCallPart("call_0", "first", {"a": 1})]
 
 
 @pytest.mark.parametrize("arguments", ["{oops", "[1]", "", None, "1", "[" * 100_000])
@@ -76,7 +84,7 @@ def test_arguments_that_are_no_object_are_none(arguments: Any):
 
     (_, turn) = dialogue({"role": "user", "content": "Q"}, {"role": "assistant", "tool_calls": [call]}).turns
 
-    assert turn.parts == [Called("c", "f", {})]
+    assert turn.parts == [ToolCallPart("c", "f", {})]
 
 
 @pytest.mark.parametrize(

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from providers.errors import CallFailed, Code
-from providers.models.wires.event_stream import Events, json_of
+from providers.errors import Code, ProviderError
+from providers.models.wires.event_stream import SseParser, json_of
 
 
 def read(*pieces: bytes) -> list[bytes]:
-    events = Events()
+    events = SseParser()
     return [data for piece in pieces for data in events.feed(piece)]
 
 
@@ -37,7 +37,7 @@ def test_events_without_data_are_left_out():
     "text", [b"<html>", b'{"a": ', b'"\xff"', b"[" * 100_000], ids=["page", "half", "bytes", "deep"]
 )
 def test_what_is_no_json_is_a_failure_of_the_server(text: bytes):
-    with pytest.raises(CallFailed) as failed:
+    with pytest.raises(ProviderError) as failed:
         json_of(text)
 
     assert failed.value.code is Code.SERVER_ERROR

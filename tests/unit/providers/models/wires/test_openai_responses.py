@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from providers.errors import CallFailed, Code
+from providers.errors import Code, ProviderError
 from providers.models.types.chat import CallsDelta, Delta, ReasoningDelta, TextDelta, ToolCall, Usage, UsageDelta
 from providers.models.wires.openai_responses import deltas_of_answer, deltas_of_stream, message_in
 
@@ -115,14 +115,14 @@ def test_an_answer_cut_short_says_so_in_its_language():
 
 
 def test_a_stream_that_ends_before_it_begins_is_a_failure_that_may_pass():
-    with pytest.raises(CallFailed) as raised:
+    with pytest.raises(ProviderError) as raised:
         read()
 
     assert raised.value.code is Code.SERVER_ERROR
 
 
 def test_an_answer_that_a_filter_withheld_is_a_failure():
-    with pytest.raises(CallFailed) as raised:
+    with pytest.raises(ProviderError) as raised:
         read(piece("content_filter"))
 
     assert raised.value.code is Code.CONTENT_FILTERED
@@ -168,7 +168,7 @@ def test_a_whole_answer_is_read_like_a_stream():
     ],
 )
 def test_a_reply_without_an_answer_is_a_failure(reply: Any, code: Code):
-    with pytest.raises(CallFailed) as raised:
+    with pytest.raises(ProviderError) as raised:
         deltas_of_answer(reply)
 
     assert raised.value.code is code
