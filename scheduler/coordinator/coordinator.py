@@ -26,7 +26,7 @@ from canvas.state.run_state import Report, RunFailure, RunState, RunStatus
 from scheduler.coordinator import run_start
 from scheduler.coordinator.form_answers import OutcomeResolutions
 from scheduler.coordinator.version_cache import VersionCache
-from scheduler.lifecycle import external_keys
+from scheduler.messaging import external_cancel_keys
 from scheduler.messaging.dispatch import Dispatch
 from store.agents import conversation_runs
 from store.agents.versions import VersionGone
@@ -406,8 +406,8 @@ class Coordinator:
             answered = decision.run.status is RunStatus.SUCCEEDED and last is not None
             answer = (last[1], last[2]) if answered and last is not None else None
             applied.next_run = conversation_runs.finish_run(tx, row, last=answer, error=decision.error)
-            if external_keys.may_have_names(row):
-                applied.forget_names = external_keys.Names(tx, row, self.database, self.dispatch.bus).forget
+            if external_cancel_keys.may_have_names(row):
+                applied.forget_names = external_cancel_keys.Names(tx, row, self.database, self.dispatch.bus).forget
         return applied
 
 

@@ -16,7 +16,7 @@ from canvas.state.run_state import RunState, RunStatus
 from scheduler.coordinator.coordinator import Coordinator
 from scheduler.coordinator.form_answers import ParsedAnswers, parse_answers, retry_budget_stopped
 from scheduler.coordinator.run_start import Request, turn_globals
-from scheduler.lifecycle import external_keys
+from scheduler.messaging import external_cancel_keys
 from store.agents import conversation_runs, conversations, versions
 from store.db.transaction import Transaction
 from store.primitives.ids import new_id
@@ -115,7 +115,9 @@ def accept(
     row = _create(coordinator, tx, start, started, is_interrupt=is_interrupt)
     bus = coordinator.dispatch.bus
     if start.external is not None:
-        external_keys.forget(tx, bus, [start.external.text], started.run_id)  # before the commit: later ones count
+        external_cancel_keys.forget(
+            tx, bus, [start.external.text], started.run_id
+        )  # before the commit: later ones count
     if busy is not None:
         conversation_runs.queue(tx, conversation, started.conversation_id)
         return replace(started, queued=True), None, superseded

@@ -20,7 +20,6 @@ from canvas.routing.form_expiry import reason_of_expiry
 from canvas.state.run_state import RunStatus
 from scheduler.coordinator.coordinator import Coordinator, is_invariant_violation
 from scheduler.coordinator.run_start import Request
-from scheduler.lifecycle import external_keys
 from scheduler.lifecycle.accept import (
     ON_BUSY,
     RunIsWaiting,
@@ -32,6 +31,7 @@ from scheduler.lifecycle.accept import (
     first_of,
     replay_first_response,
 )
+from scheduler.messaging import external_cancel_keys
 from store.agents import conversation_runs, conversations, versions
 from store.agents.versions import VersionGone
 from store.db.transaction import Transaction
@@ -116,7 +116,7 @@ class Lifecycle:
                     f"Run {run_id} does not wait for input; it is {row['status']}.", status=row["status"]
                 )
             if external is not None:  # before the commit: keys that are set later count
-                external_keys.forget(tx, self.coordinator.dispatch.bus, [external.text], run_id)
+                external_cancel_keys.forget(tx, self.coordinator.dispatch.bus, [external.text], run_id)
             try:
                 return started, answer_forms(self.coordinator, tx, row, request, started, budget)
             except VersionGone as gone:  # the turn is accepted, and ends with the reason

@@ -143,7 +143,7 @@ class Bus:
 
     def clear_cancel_keys(self, run_id: UUID, conversation_id: UUID) -> None:
         """Forget cancels of a run that is over, or about to start. External ids:
-        scheduler/lifecycle/external_keys.py.
+        scheduler/messaging/external_cancel_keys.py.
         """
         self.delete_keys(cancel_keys(run_id, conversation_id))
 

@@ -70,6 +70,7 @@ BUSY = text("""
 ASK = text("update runs set asked = 'cancel' where id = :run_id")
 
 DEFAULT_COLUMNS: Mapping[str, Any] = {
+    "external_id": None,
     "previous_run": None,
     "revision": 0,
     "last_event": 0,

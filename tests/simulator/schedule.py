@@ -129,5 +129,5 @@ def _errands(drawn: random.Random, world: World) -> list[Errand]:
 @contextmanager
 def playing() -> Generator[None]:
     """Within this block schedules can be played."""
-    with stage.played((executor, "Attempting", Attempted)):
+    with stage.played((executor, "AttemptRunner", Attempted)):
         yield

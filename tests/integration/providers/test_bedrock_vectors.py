@@ -14,7 +14,7 @@ from canvas.errors import ModelError
 from providers.models.billing.metering import Meter
 from providers.models.chat.catalogue import resolve
 from providers.models.chat.retrying_model import RetryPolicy
-from providers.models.embeddings.factory import EMBEDDING, Embedded, open_embedder
+from providers.models.embeddings.factory import EMBEDDING, EmbeddingResult, open_embedder
 from providers.models.transport.clients import close_connections
 from providers.models.vendors.accounts import Account, AccountModel
 from providers.models.wires.openai_sdk import Limits
@@ -45,8 +45,8 @@ class Hearing:
 
 def embed(
     model: str, plays: list[Play], *texts: str, gate: Hearing | None = None, **extra: Any
-) -> tuple[Embedded, VendorServer]:
-    async def used() -> tuple[Embedded, VendorServer]:
+) -> tuple[EmbeddingResult, VendorServer]:
+    async def used() -> tuple[EmbeddingResult, VendorServer]:
         async with vendor_server(*plays) as server:
             models = {model: AccountModel(kinds=frozenset({EMBEDDING}))}
             given = Account("Bedrock", base_url=server.url, api_key=KEYS, models=models, extra=extra)
@@ -83,7 +83,7 @@ def titan(*vector: float, tokens: int = 3) -> Play:
 def test_titan_is_asked_one_text_at_a_time():
     found, server = embed(TITAN, [titan(1.0, 0.0), titan(0.0, 1.0, tokens=4)], "one", "two")
 
-    assert found == Embedded([[1.0, 0.0], [0.0, 1.0]], 7)
+    assert found == EmbeddingResult([[1.0, 0.0], [0.0, 1.0]], 7)
     assert [asked.target for asked in server.requests] == [f"/model/{quote(TITAN, safe='')}/invoke"] * 2
     assert [asked.json for asked in server.requests] == [{"inputText": "one"}, {"inputText": "two"}]
 
@@ -92,7 +92,7 @@ def test_cohere_is_asked_many_texts_at_once_and_tells_tokens_in_a_header():
     answer = {"embeddings": [[1.0, 0.0], [0.0, 1.0]], "response_type": "embeddings_floats", "texts": ["one", "two"]}
     found, server = embed(COHERE, [whole(answer, x_amzn_bedrock_input_token_count="9")], "one", "x" * 5000)
 
-    assert found == Embedded([[1.0, 0.0], [0.0, 1.0]], 9)
+    assert found == EmbeddingResult([[1.0, 0.0], [0.0, 1.0]], 9)
     (asked,) = server.requests
     assert asked.json["texts"][0] == "one"
     assert len(asked.json["texts"][1]) <= 2048

@@ -13,8 +13,8 @@ from providers.models.chat.retrying_model import RetryPolicy
 from providers.models.embeddings.factory import (
     EMBEDDING,
     RERANK,
-    Embedded,
     Embedder,
+    EmbeddingResult,
     Reranker,
     open_embedder,
     open_reranker,
@@ -67,7 +67,7 @@ def with_embedder(
     return asyncio.run(used())
 
 
-def embed(plays: list[Play], *texts: str, **named: Any) -> tuple[Embedded, VendorServer]:
+def embed(plays: list[Play], *texts: str, **named: Any) -> tuple[EmbeddingResult, VendorServer]:
     return with_embedder(plays, lambda embedder: embedder.embed(texts), **named)
 
 
@@ -119,7 +119,7 @@ def test_a_text_is_cut_to_what_the_model_reads_and_an_empty_one_is_sent_as_a_bla
 def test_nothing_is_asked_about_no_text():
     embedded, server = embed([vectors(1.0)])
 
-    assert (embedded, server.requests) == (Embedded([], 0), [])
+    assert (embedded, server.requests) == (EmbeddingResult([], 0), [])
 
 
 def test_azure_is_asked_at_the_deployments_place_with_its_version():

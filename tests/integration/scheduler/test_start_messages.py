@@ -266,11 +266,11 @@ def test_the_end_of_a_run_forgets_the_cancel_keys_of_its_external_id(
     bench: Bench, agent: UUID, written: str, keys: redis.Redis
 ):
     send(bench, str(bench.tenant_id), written, str(agent))
-    keys.set(f"{written}-cancel", "x")  # too late: nobody looks at it any more
+    keys.set(f"{written}-cancel", "x")  # too late, unless the machine is so busy that the lease keeper reads it
 
     bench.play()
 
-    assert there(bench, written).status == "succeeded"
+    assert there(bench, written).status in ("succeeded", "cancelled")
     assert keys.get(f"{written}-cancel") is None
 
 
@@ -488,7 +488,7 @@ def test_a_defect_of_ours_is_a_refusal_too_and_a_line_that_names_it(
     def breaks(*_: Any) -> None:
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr(start_messages, "start_for", breaks)
+    monkeypatch.setattr(start_messages, "start_for_service", breaks)
     with structlog.testing.capture_logs() as logs:
         send(bench, str(bench.tenant_id), "order-4711", str(agent), query="confidential")
 

@@ -67,8 +67,8 @@ def make_weeks(database: Database, moment: datetime, weeks: int = 0) -> None:
 def statements_about_a_run() -> dict[str, Executable]:
     """The statements of `store` that are given one run's id and name a partitioned table."""
     found: dict[str, Executable] = {}
-    for module in pkgutil.iter_modules(store.__path__):
-        members: Mapping[str, Any] = vars(importlib.import_module(f"store.{module.name}"))
+    for module in pkgutil.walk_packages(store.__path__, "store."):
+        members: Mapping[str, Any] = vars(importlib.import_module(module.name))
         for name, member in members.items():
             for at, one in enumerate(member if isinstance(member, list) else [member]):  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
                 if isinstance(one, Executable) and isinstance(one, ClauseElement) and is_about_a_run(one):
