@@ -1,9 +1,9 @@
 """Iteration and Loop bodies: the next item or round, leaving early, and the end of a container (engine 4.4).
 
-A container that reports `Expanded` stays alive while its body runs. Each pass of the body is a scope, begun by a visit
-of the item node, which either starts the body (`Repeated`) or ends the container (`Left`). One after another there is
-one pass at a time and waves go on counting; side by side every item has a region of its own, and a last visit, in the
-container's own region, collects.
+A container that reports `ContainerOpened` stays alive while its body runs. Each pass of the body is a scope, begun by a
+visit of the item node, which either starts the body (`NextIteration`) or ends the container (`ContainerExited`). One
+after another there is one pass at a time and waves go on counting; side by side every item has a region of its own, and
+a last visit, in the container's own region, collects.
 
 A pass goes on until nothing in it is alive, whatever an ExitLoop has reported: so what runs does not depend on who is
 faster.

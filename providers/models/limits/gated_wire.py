@@ -4,7 +4,7 @@
 
 Every request passes, repeated ones too, those that are no chat by way of providers/models/billing/metering.py. What a
 request came to is told to the gate afterwards, so that a reservation which was too large is given back. How long may be
-waited in place is a matter of whoever asks: `Leaving.patience`.
+waited in place is a matter of whoever asks: `PermitRequest.patience`.
 """
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping

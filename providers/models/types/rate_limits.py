@@ -3,7 +3,7 @@
 An account, or a model of it, names what may be sent in a minute and at the same time. How near the end of it is,
 vendors tell in headers beside their answers (`x-ratelimit-remaining-requests`, `anthropic-ratelimit-tokens-reset`), and
 when that is over as a span or as a moment. A tool's vendor that wants to be asked slowly has a pace in the tool's
-definition (`VendorPace`).
+definition (`VendorRateLimit`).
 """
 
 import re

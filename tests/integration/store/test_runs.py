@@ -268,3 +268,22 @@ def write_behind(bench: Bench, run: Run, look: Callable[[Transaction], object]) 
     with bench.database.transaction() as tx:
         look(tx)
         tx.later(update(rows).where(rows.c.id == run.id).values(error="written blindly"))
+
+
+def test_row_of_a_new_run_has_every_column_of_a_locked_one_but_what_the_database_sets(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+):
+    create, created = run_rows.create, list[Mapping[str, Any]]()
+
+    def remember(*given: Any, **more: Any) -> Mapping[str, Any]:
+        created.append(create(*given, **more))
+        return created[-1]
+
+    monkeypatch.setattr(run_rows, "create", remember)
+    run = bench.start("begin -> work")
+
+    with bench.database.transaction() as tx:
+        locked = run_rows.try_lock(tx, run.id)()
+
+    assert locked is not None
+    assert set(locked) - set(created[0]) == {"budgeted", "created_at", "expires_at", "finished_at", "started_at"}
