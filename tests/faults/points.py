@@ -129,11 +129,11 @@ def _at_commits(passing: _Passing) -> None:
 
     setattr(Database, "transaction", transaction)  # noqa: B010 (a method of production code, from outside)
     _noting(reports, "report", "a report", lambda stored: stored.count() > 0)
-    _noting(reports, "settle", "a report")
+    _noting(reports, "complete", "a report")
     _noting(decisions, "apply", "a fold")
     _noting(run_rows, "create", "a start")
-    _noting(sweep_queries, "silent_leases", "a repair", lambda found: bool(found))
-    _noting(sweep_queries, "unclaimed", "a repair", lambda found: bool(found))
+    _noting(sweep_queries, "expire_leases", "a repair", lambda found: bool(found))
+    _noting(sweep_queries, "redispatch_unclaimed", "a repair", lambda found: bool(found))
 
 
 def _ordered(written: set[str]) -> Iterator[str]:

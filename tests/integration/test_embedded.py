@@ -282,7 +282,7 @@ class TestAsRoot:
     def test_a_home_that_only_root_can_enter_stays_closed(self, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         home.chmod(0o700)
         place = Path(mkdtemp(prefix="easel-roots-"))
-        monkeypatch.setattr(embedded.accounts, "ROOTS_PLACE", place)
+        monkeypatch.setattr(embedded.os_user, "ROOTS_PLACE", place)
 
         with embedded.services(home, durable=False, need_redis=False) as servers:
             assert connected(servers.database_url).execute("select 1").fetchone() == (1,)

@@ -136,7 +136,7 @@ def test_otherwise_one_message_is_enough_for_a_chain(bench: Bench, celery_at_wor
     assert messages == [str(run.activation("begin").id)]
 
 
-@pytest.mark.parametrize("what", ["headers_of", "apply_target"])
+@pytest.mark.parametrize("what", ["task_headers", "apply_target"])
 def test_a_node_that_a_thread_cannot_begin_is_carried_out_by_another_when_its_lease_has_run_out(
     bench: Bench, celery_at_work: AtWork, monkeypatch: pytest.MonkeyPatch, what: str
 ):
@@ -147,7 +147,7 @@ def test_a_node_that_a_thread_cannot_begin_is_carried_out_by_another_when_its_le
         tries.append(given)
         if len(tries) > 1:
             return whole(*given)
-        if what == "headers_of":
+        if what == "task_headers":
             raise LookupError("no headers")
         return None  # and nothing was begun
 
