@@ -153,9 +153,10 @@ class Coordinator:
         `near`: keys of the scopes that a fold will probably read, None for all. `owns`: reports that are not stored
         yet; they are stored with the step that takes them in. None then also for a run that takes no reports.
         `left`: the run as a step of the caller's has left it; nothing is read then, and if somebody holds the run or
-        has held it since, the transaction fails (`steps.has_moved_on`). What others have reported is for the next step.
+        has held it since, the transaction fails (`decisions.is_stale_cache`). What others have reported is for the next
+        step.
         `waits`: somebody who holds the run is waited for, for a moment, if this transaction holds nothing yet; in vain,
-        the transaction fails (`runs.is_held`).
+        the transaction fails (`run_rows.is_lock_timeout`).
         """
         asked = self.ask(tx, run_id, near) if left is None else _as_left(left)
         row = asked.row()
