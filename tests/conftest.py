@@ -45,6 +45,17 @@ def pytest_collection_finish() -> None:
 
 
 @pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Let an idle worker of pytest-xdist take tests that another has in its queue.
+
+    By default each worker is given hundreds of tests at once, and the last minutes are one worker alone with slow ones.
+    """
+    from xdist.scheduler import WorkStealingScheduling  # absent where pytest runs without the plugin
+
+    return WorkStealingScheduling(config, log) if config.getoption("dist") == "load" else None
+
+
+@pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
     """Tell a worker of pytest-xdist where the shared folder is."""
     node.workerinput["easel_home"] = str(node.config.stash[HOME])

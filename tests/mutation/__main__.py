@@ -6,7 +6,7 @@
     --seconds T   the most that the tests of one mutant may take (240)
     --only TEXT   only mutants whose name contains it
     --record      record anew which tests run which line
-    --json FILE   write every result
+    --json FILE   write every result as it comes, one JSON object a line
 
 Each mutant stands in a copy of the tree, in which only the tests run that run its line, the fastest first, until one
 fails. A survivor that `survivors.toml` explains does not count, since nothing that a user could notice is different.
@@ -65,22 +65,25 @@ def main() -> int:
     if (RECORDED / "of").read_text() != state_of(ROOT, ("tests",)):
         print("Tests have changed since lines were recorded; --record does it anew.", file=sys.stderr)
     mutants = [mutant for mutant in draw(ROOT, given.number, given.seed) if given.only in mutant.name]
-    results = _run(mutants, given.jobs, given.seconds)
     if given.json is not None:
-        given.json.write_text(json.dumps([asdict(result) for result in results], indent=1))
+        given.json.write_text("")
+    results = _run(mutants, given.jobs, given.seconds, given.json)
     counted = [result for result in results if result.outcome != "explained"]
     killed = sum(result.outcome == "killed" for result in counted)
     print(f"seed {given.seed}: {killed} of {len(counted)} killed, {len(results) - len(counted)} explained")
     return 0 if killed >= WANTED * len(counted) else 1
 
 
-def _run(mutants: list[Mutant], jobs: int, most: float) -> list[Result]:
+def _run(mutants: list[Mutant], jobs: int, most: float, path: Path | None) -> list[Result]:
     selection, explained = Selection(RECORDED, ROOT), _explained()
     with tempfile.TemporaryDirectory(prefix="easel-mutants-") as folder:
         trees: SimpleQueue[Path] = SimpleQueue()
         for number in range(jobs):
-            shutil.copytree(ROOT, Path(folder) / str(number), ignore=NOT_COPIED)
-            trees.put(Path(folder) / str(number))
+            tree = Path(folder) / str(number)
+            shutil.copytree(ROOT, tree, ignore=NOT_COPIED)
+            compiled = [sys.executable, "-m", "compileall", "-q", "--invalidation-mode", "checked-hash", str(tree)]
+            subprocess.run(compiled, stdout=subprocess.DEVNULL, check=False)  # by its hash, a changed file is noticed
+            trees.put(tree)
 
         def judge(mutant: Mutant) -> Result:
             reason = explained.get((mutant.path, mutant.operator, _line_of(mutant)))
@@ -91,6 +94,9 @@ def _run(mutants: list[Mutant], jobs: int, most: float) -> list[Result]:
                 result = _judge(mutant, tree, selection.tests(mutant.path, mutant.line), most)
             finally:
                 trees.put(tree)
+            if path is not None:
+                with path.open("a") as file:
+                    file.write(json.dumps(asdict(result)) + "\n")
             if result.outcome != "killed":
                 print(f"{result.outcome}: {mutant.name}\n    {_line_of(mutant)}\n    {result.by}", flush=True)
             return result
