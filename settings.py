@@ -38,6 +38,15 @@ LONGEST_LEASE = timedelta(
 )  # store/monitoring/sweep_queries.py: what ends later than 15 minutes from now is no lease
 UNITS = {"ms": 0.001, "": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}  # in seconds
 
+RENAMED: Mapping[str, str] = {  # former name: name; the former one is read until the release after 0.1
+    "EASEL_RIDE_ALONG": "EASEL_INLINE_ADVANCE",
+    "EASEL_EAGER_FOR": "EASEL_CONTINUE_LOCALLY_FOR",
+    "EASEL_DEAF_AFTER": "EASEL_UNRESPONSIVE_AFTER",
+    "EASEL_CANARY_EVERY": "EASEL_PROBE_INTERVAL",
+    "EASEL_GRACE": "EASEL_SHUTDOWN_GRACE",
+    "EASEL_MAX_SPEECH": "EASEL_MAX_STREAM_CHARS",
+}
+
 TIME_LIMITS: Mapping[str, float] = {  # seconds; a component named here does not ask COMPONENT_EXEC_TIMEOUT
     **dict.fromkeys(("Begin", "UserFillUp", "Iteration", "IterationItem", "Loop", "LoopItem", "ExitLoop"), inf),
     **dict.fromkeys(("Switch", "VariableAggregator", "Invoke", "ExeSQL"), 3),
@@ -77,6 +86,11 @@ def _driven(url: str) -> str:
 def _or(name: str) -> AliasChoices:
     """A variable that is understood with our prefix and without."""
     return AliasChoices(f"EASEL_{name}", name)
+
+
+def _renamed(name: str) -> AliasChoices:
+    """A variable whose former name is still read; `renamed_variables` lists those in use."""
+    return AliasChoices(f"EASEL_{name}", *(old for old, new in RENAMED.items() if new == f"EASEL_{name}"))
 
 
 def _whole_seconds(written: str | None) -> int | None:
@@ -186,31 +200,36 @@ class Settings(BaseSettings):
     """How often a worker renews its leases: two renewals may be lost before the lease is."""
     cancel_poll: Duration = timedelta(milliseconds=500)
     """How often workers look for other programs' cancel keys; people notice a second, not half of one."""
-    grace: Duration = timedelta(seconds=5)
-    """How long a called-off attempt, or a process going down, may take to let go."""
-    canary_every: Duration = timedelta(seconds=5)
-    """How often a worker or scheduler sends itself a message, to learn whether it still receives."""
-    deaf_after: Duration = timedelta(seconds=30)
-    """How long it may hear nothing of them, or its event loop stand still, before it ends and is started again."""
+    shutdown_grace: Duration = Field(default=timedelta(seconds=5), validation_alias=_renamed("SHUTDOWN_GRACE"))
+    """How long an attempt may take to stop after a cancel, a deadline or a shutdown. An attempt that takes longer is
+    reported as stopped, and its thread is abandoned."""
+    probe_interval: Duration = Field(default=timedelta(seconds=5), validation_alias=_renamed("PROBE_INTERVAL"))
+    """How often a worker or scheduler sends itself a probe message, to check that it still receives messages."""
+    unresponsive_after: Duration = Field(default=timedelta(seconds=30), validation_alias=_renamed("UNRESPONSIVE_AFTER"))
+    """How long a process may receive none of its probe messages, or its event loop may be blocked, before the process
+    exits so that its supervisor starts it again."""
     max_running: int = Field(default=256, gt=0)
     """Nodes of one run that are ready or running at once, so that one wide run leaves room for others."""
     max_activations: int = Field(default=100_000, gt=0)
     """Activations of one run; one that goes beyond has no end, and fails. Long Iterations need some 10,000."""
     max_output: int = Field(default=64 * 1024 * 1024, gt=0)
     """Characters that one report may store, in all its values; more harms its neighbours before it helps anybody."""
-    max_speech: int = Field(default=2 * 1024 * 1024, gt=0)
-    """Characters that one node may say: ten long novels, so that a model that never stops is stopped."""
+    max_stream_chars: int = Field(default=2 * 1024 * 1024, gt=0, validation_alias=_renamed("MAX_STREAM_CHARS"))
+    """Characters that one node may stream. The default is about ten long novels, and stops a model that never ends."""
     max_depth: int = Field(default=200, gt=0, le=200)
     """Levels of objects and lists in each other that one node may store; encoders on the way take 250 in all."""
     form_expiry: Duration = timedelta(days=30)
     """How long a form waits for its person, where the canvas does not say."""
     retention: Duration | None = None
     """How long runs are kept, in days. None: for ever, since nothing may go that nobody has asked to lose."""
-    ride_along: bool = True
-    """Whether a worker that has reported also takes the run's next step, which spares a message and a commit a hop."""
-    eager_for: Annotated[timedelta, BeforeValidator(_duration), Field(ge=timedelta(0))] = timedelta(seconds=5)
-    """How long a worker's thread goes on with what its own steps make ready, which spares a message and a claim a hop,
-    before it looks at its queue again, since others wait there. 0: every node goes through the queue."""
+    inline_advance: bool = Field(default=True, validation_alias=_renamed("INLINE_ADVANCE"))
+    """Whether a worker advances the run in the transaction of its report. This saves a message and a commit per hop.
+    Off: the worker only reports, and a scheduler advances the run."""
+    continue_locally_for: Annotated[timedelta, BeforeValidator(_duration), Field(ge=timedelta(0))] = Field(
+        default=timedelta(seconds=5), validation_alias=_renamed("CONTINUE_LOCALLY_FOR")
+    )
+    """How long a worker thread continues with the nodes that its own advances made ready, which saves a message and a
+    claim per hop. Then the next node goes through the queue, where other runs wait. 0: every node goes through it."""
 
     # -- processes ------------------------------------------------------------------------------------------------
     worker_threads: int = Field(default=128, gt=0)
@@ -331,8 +350,8 @@ class Settings(BaseSettings):
             raise ValueError("cancel keys are looked for within a lease: make EASEL_CANCEL_POLL less than EASEL_LEASE")
         if self.retention is not None and self.retention < timedelta(days=1):
             raise ValueError("idempotency keys name runs for a day: make EASEL_RETENTION one day or more")
-        if self.deaf_after <= 2 * self.canary_every:
-            raise ValueError("a canary may be lost: make EASEL_DEAF_AFTER more than twice EASEL_CANARY_EVERY")
+        if self.unresponsive_after <= 2 * self.probe_interval:
+            raise ValueError("a probe may be lost: make EASEL_UNRESPONSIVE_AFTER more than twice EASEL_PROBE_INTERVAL")
         return self
 
     def time_limit(self, component: str, asked: float | None = None) -> float:
@@ -409,9 +428,17 @@ class Settings(BaseSettings):
         return self.model_copy(update={**mine, "broker_url": self.broker_url or mine["redis_url"]})
 
 
+def renamed_variables() -> Mapping[str, str]:
+    """Return the former names of settings that the environment uses, with their present names."""
+    return {old: new for old, new in RENAMED.items() if os.environ.get(old)}
+
+
 @cache
 def load() -> Settings:
-    """The settings of this process, read once. Raises InvalidSettings."""
+    """Read the settings of this process, once. Raises InvalidSettings."""
+    for old, new in renamed_variables().items():
+        if os.environ.get(new, os.environ[old]) != os.environ[old]:
+            raise InvalidSettings(f"{old}: this is the former name of {new}, which has another value. Remove {old}.")
     try:
         return Settings()
     except ValidationError as error:

@@ -1,18 +1,19 @@
-"""What processes tell about themselves: logs, one line per fact, and counters for Prometheus.
+"""Telemetry of a process: logs, one line per event, and metrics for Prometheus.
 
     configure("info", "json")
     log = structlog.get_logger()
     with structlog.contextvars.bound_contextvars(run_id=run_id):
-        log.info("activation_finished", outcome="Chose", elapsed_ms=41)
+        log.info("activation_finished", outcome="Routed", elapsed_ms=41)
 
-A fact is an event with fields, never a sentence. Entry points call this; code below them is handed `count_...` where
-it has something to count. Labels come from closed sets, never from canvases or tenants: each value is a time series.
+A log line is an event name with fields, not a sentence. Entry points configure this module and pass the `count_...`
+functions to the code below them. Labels come from closed sets, never from canvases or tenants: each value is a time
+series.
 """
 
 import errno
 import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -31,27 +32,66 @@ def _installed_version() -> str:
 VERSION = _installed_version()
 METRICS_PORTS = 20  # ports from EASEL_METRICS_PORT on, one for each process of a machine
 
-PROCESS = Gauge("easel_process_info", "What this process is, and of which release", ["process", "version"])
-RUNS = Counter("easel_runs", "Runs that ended, by their last status", ["status"])
+PROCESS = Gauge("easel_process_info", "Kind and release of this process", ["process", "version"])
+RUNS = Counter("easel_runs", "Runs that ended, by final status", ["status"])
 ACTIVATIONS = Counter("easel_activations", "Attempts reported, by component and outcome", ["component", "outcome"])
 MODEL_ERRORS = Counter(
-    "easel_model_errors", "Steps whose answer is the error of their model, in runs that go on", ["component"]
+    "easel_model_errors", "Nodes whose answer is an error message of their model, in runs that continued", ["component"]
 )
-REFUSALS = Counter("easel_budget_refusals", "Calls of models that a budget has refused", ["scope", "measure"])
-LOST = Counter("easel_attempts_lost", "Attempts whose worker fell silent")
-FOLD_SECONDS = Histogram(
-    "easel_fold_seconds",
-    "Time of one fold: lock, read, decide, write, commit; the count is the number of folds",
-    buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5),
+REFUSALS = Counter("easel_budget_refusals", "Model calls refused by a budget", ["scope", "measure"])
+LOST = Counter("easel_attempts_lost", "Attempts whose worker stopped renewing its lease")
+_UP_TO_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
+_UP_TO_HALF_A_MINUTE = (*_UP_TO_SECONDS, 5, 10, 30)
+ADVANCE_SECONDS = Histogram(
+    "easel_advance_seconds",
+    "Duration of one advance of a run: lock, read, decide, write, commit; the count is the number of advances",
+    buckets=_UP_TO_SECONDS,
 )
-CANARY_SECONDS = Histogram(
-    "easel_canary_seconds",
-    "Time of a message from this process through the broker back to a free thread of its own",
-    buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30),
+PROBE_SECONDS = Histogram(
+    "easel_probe_seconds",
+    "Round trip of a probe message from this process through the broker to a free thread of the same process",
+    buckets=_UP_TO_HALF_A_MINUTE,
 )
-CALLS_WAITED = Counter("easel_model_calls_waited", "Calls to models that had to wait for the allowance of an account")
-CALLS_POSTPONED = Counter("easel_model_calls_postponed", "Attempts that gave their place up until a call was its turn")
-CALLS_REFUSED = Counter("easel_model_calls_refused", "Calls that a vendor refused (429), of accounts with limits")
+# Former names, for one release.
+_FOLD_SECONDS = Histogram("easel_fold_seconds", "Deprecated: use easel_advance_seconds", buckets=_UP_TO_SECONDS)
+_CANARY_SECONDS = Histogram("easel_canary_seconds", "Deprecated: use easel_probe_seconds", buckets=_UP_TO_HALF_A_MINUTE)
+CALLS_WAITED = Counter("easel_model_calls_waited", "Model calls that waited for the rate limit of their account")
+CALLS_POSTPONED = Counter("easel_model_calls_postponed", "Attempts rescheduled because of a rate limit")
+CALLS_REFUSED = Counter("easel_model_calls_refused", "Model calls refused by a vendor (429), of accounts with limits")
+
+
+FORMER_EVENTS = {  # log event: its former name, which each line carries as `formerly` for one release
+    "advance_failed": "fold_failed",
+    "answer_not_spoken": "not_spoken",
+    "attempt_abandoned": "attempt_left_behind",
+    "cancel_subscription_lost": "calls_not_heard",
+    "client_disconnected": "client_has_left",
+    "continuation_failed": "node_not_followed",
+    "document_retried": "document_waits",
+    "event_notifications_not_sent": "echoes_not_sent",
+    "file_storage_missing": "files_out_of_reach",
+    "large_value_stored_in_row": "large_value_kept_in_row",
+    "maintenance_done": "house_kept",
+    "maintenance_failed": "housekeeping_failed",
+    "memory_not_saved": "not_remembered",
+    "memory_retried": "memory_waits",
+    "message_malformed": "message_not_understood",
+    "model_error_as_answer": "model_error_is_the_answer",
+    "partition_not_created": "week_not_made",
+    "process_exiting_unresponsive": "process_gives_up",
+    "rate_limiter_unavailable": "pace_not_known",
+    "report_retried": "report_tried_again",
+    "retention_applied": "runs_let_go",
+    "run_stalled": "run_stands_still",
+    "start_requeued": "start_put_back",
+    "stream_not_claimed": "turn_not_taken",
+    "stream_not_read": "stream_cannot_read",
+    "stream_not_written": "turn_not_written",
+    "streams_not_polled": "streams_cannot_look",
+    "task_messages_not_sent": "hints_not_sent",
+    "text_delta_not_sent": "piece_not_sent",
+    "watchdog_failed": "watch_failed",
+}
 
 
 def configure(level: str, log_format: str) -> None:
@@ -62,6 +102,7 @@ def configure(level: str, log_format: str) -> None:
     shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,
+        _with_former_name,
         structlog.stdlib.add_logger_name,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         structlog.processors.StackInfoRenderer(),
@@ -91,70 +132,80 @@ def configure(level: str, log_format: str) -> None:
         logging.getLogger(talkative).setLevel(max(logging.WARNING, logging.getLogger().level))
 
 
+def _with_former_name(_logger: Any, _method: str, fields: EventDict) -> EventDict:
+    """Add the former name of a renamed event."""
+    former = FORMER_EVENTS.get(fields["event"])
+    if former is not None:
+        fields["formerly"] = former
+    return fields
+
+
 def _without_empty(_logger: Any, _method: str, fields: EventDict) -> EventDict:
-    """Fields that say nothing are left out."""
+    """Drop fields without a value."""
     return {name: value for name, value in fields.items() if value is not None}
 
 
 def count_run(status: str) -> None:
-    """A run has ended: succeeded, failed or cancelled."""
+    """Count a run that has ended: succeeded, failed or cancelled."""
     RUNS.labels(status).inc()
 
 
 def count_activation(component: str, outcome: str) -> None:
-    """An attempt was reported. `component` is a name out of the registry."""
+    """Count a reported attempt. `component` is a name from the registry."""
     ACTIVATIONS.labels(component, outcome).inc()
 
 
 def count_model_error(component: str) -> None:
-    """A model has failed, and its error was given as the answer."""
+    """Count a model error that was given as the answer of its node."""
     MODEL_ERRORS.labels(component).inc()
 
 
 def count_lost(attempts: int = 1) -> None:
-    """The sweeper has reported attempts in the name of silent workers."""
+    """Count attempts that the sweeper reported on behalf of lost workers."""
     LOST.inc(attempts)
 
 
-def count_fold(seconds: float) -> None:
-    """A run was held and its reports taken in, or there was nothing to do."""
-    FOLD_SECONDS.observe(seconds)
+def count_advance(seconds: float) -> None:
+    """Observe an advance: the run was locked, and its reports were applied if there were any."""
+    ADVANCE_SECONDS.observe(seconds)
+    _FOLD_SECONDS.observe(seconds)
 
 
-def count_canary(seconds: float) -> None:
-    """A message that this process has sent to itself has come back."""
-    CANARY_SECONDS.observe(seconds)
+def count_probe(seconds: float) -> None:
+    """Observe the round trip of a probe message."""
+    PROBE_SECONDS.observe(seconds)
+    _CANARY_SECONDS.observe(seconds)
 
 
 def count_refusal(scope: str, measure: str) -> None:
-    """A budget has refused a call of a model."""
+    """Count a model call that a budget refused."""
     REFUSALS.labels(scope, measure).inc()
 
 
 def count_waited() -> None:
-    """A call to a model could not leave at once."""
+    """Count a model call that had to wait for a rate limit."""
     CALLS_WAITED.inc()
 
 
 def count_postponed() -> None:
-    """An attempt was given back until its call may leave."""
+    """Count an attempt that was rescheduled because of a rate limit."""
     CALLS_POSTPONED.inc()
 
 
 def count_refused() -> None:
-    """A vendor has refused a call although we thought that it was allowed."""
+    """Count a model call that the vendor refused although the rate limiter permitted it."""
     CALLS_REFUSED.inc()
 
 
-def counting() -> dict[str, Callable[..., None]]:
-    """The functions above by what they count, for `scheduler.metrics.Metrics`."""
+def metric_functions() -> dict[str, Callable[..., None]]:
+    """Return the functions above by what they count, for `scheduler.metrics.Metrics`."""
     return {
         "run": count_run,
         "activation": count_activation,
         "model_error": count_model_error,
         "lost": count_lost,
-        "fold": count_fold,
-        "canary": count_canary,
+        "advance": count_advance,
+        "probe": count_probe,
         "refusal": count_refusal,
         "waited": count_waited,
         "postponed": count_postponed,
@@ -162,27 +213,33 @@ def counting() -> dict[str, Callable[..., None]]:
     }
 
 
-def keep_level(level: str, of_celery: int) -> None:
-    """Log what `level` says, after Celery has given the process its own level (`-l`, warning by default).
+def set_level(level: str, of_celery: int) -> None:
+    """Set the log level to `level` after Celery has set its own (`-l`, warning by default).
 
-    Celery's lines keep that one: at info there are two for each node.
+    Celery's loggers keep that level: at info there are two lines for each node.
     """
     logging.getLogger().setLevel(level.upper())
     for name in ("celery", "kombu", "amqp"):
         logging.getLogger(name).setLevel(max(of_celery, logging.getLogger().level))
 
 
-def introduce(process: str) -> None:
-    """Log what this process is ("worker") and of which release, as its first line, and show it among its counters."""
+def introduce(process: str, renamed: Mapping[str, str] | None = None) -> None:
+    """Log the kind of this process ("worker") and its release as its first line, and set its info metric.
+
+    `renamed` maps former names of settings that are in use to the present ones: each gets a warning.
+    """
+    log = structlog.get_logger("telemetry")
     PROCESS.labels(process, VERSION).set(1)
-    structlog.get_logger("telemetry").info("process_started", process=process, version=VERSION)
+    log.info("process_started", process=process, version=VERSION)
+    for old, new in (renamed or {}).items():
+        log.warning("setting_renamed", setting=old, use=new)
 
 
-def serve_counters(port: int, host: str = "127.0.0.1") -> int | None:
-    """Show this process's counters at http://host:port/metrics, from a thread of its own; return the port.
+def serve_metrics(port: int, host: str = "127.0.0.1") -> int | None:
+    """Serve the metrics of this process at http://host:port/metrics from a thread; return the port.
 
-    Where the port is taken, the next free one is used, so that the processes of a machine share a setting. A process
-    whose counters cannot be shown works all the same: the reason is logged, and the result is None.
+    If the port is in use, the next free one is taken, so that the processes of a machine can share a setting. If none
+    can be served, the reason is logged, the result is None and the process works all the same.
     """
     log = structlog.get_logger("telemetry")
     for candidate in range(port, min(port + METRICS_PORTS, 65536)):
@@ -199,6 +256,6 @@ def serve_counters(port: int, host: str = "127.0.0.1") -> int | None:
     return None
 
 
-def counters() -> tuple[bytes, str]:
-    """This process's counters as a page, and the page's content type."""
+def metrics_page() -> tuple[bytes, str]:
+    """Return the metrics of this process in the text format of Prometheus, and its content type."""
     return generate_latest(), CONTENT_TYPE_LATEST

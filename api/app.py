@@ -175,7 +175,7 @@ def create_app(figures: Figures | None = None) -> FastAPI:
 def _from_environment() -> Figures:
     configured = settings.load()
     telemetry.configure(configured.log_level, configured.log_format)
-    telemetry.introduce("api")
+    telemetry.introduce("api", settings.renamed_variables())
     database_url, redis_url, broker_url = configured.servers()
     return Figures(
         database_url,
@@ -201,7 +201,7 @@ def _from_environment() -> Figures:
         llm_timeout=configured.llm_timeout,
         private_models=configured.private_models,
         model_proxies=configured.model_proxies,
-        lock_held_for=configured.deaf_after.total_seconds() + BEHIND_WATCHES,
+        lock_held_for=configured.unresponsive_after.total_seconds() + BEHIND_WATCHES,
         knowledge_memory=configured.knowledge_memory,
         asks_elsewhere=configured.ragflow_url is not None,
         plugins=configured.allowed_plugins,
@@ -255,7 +255,7 @@ def _edge(figures: Figures) -> Edge:
         Checked(),
         broker,
         figures.max_canvas_bytes,
-        telemetry.counters,
+        telemetry.metrics_page,
         Library(database, Shelf(database, figures.knowledge_memory), models),
         Memories(database, models, coordinator.dispatch.extract),
         models,

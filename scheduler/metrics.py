@@ -1,4 +1,4 @@
-"""What a process counts. The entry points hand in counters; without them nothing is counted."""
+"""Metrics of a process. The entry points pass the functions that count; by default nothing is counted."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,8 +11,8 @@ def _nothing(*_: Any) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Metrics:
-    """run(status) · activation(component, outcome) · model_error(component) · lost(attempts) · fold(seconds)
-    · canary(seconds) · refusal(scope, measure) · and of calls to models with a limit: waited() · postponed()
+    """run(status) · activation(component, outcome) · model_error(component) · lost(attempts) · advance(seconds)
+    · probe(seconds) · refusal(scope, measure) · and of calls to models with a limit: waited() · postponed()
     · refused()
     """
 
@@ -20,8 +20,8 @@ class Metrics:
     activation: Callable[[str, str], None] = _nothing
     model_error: Callable[[str], None] = _nothing
     lost: Callable[[int], None] = _nothing
-    fold: Callable[[float], None] = _nothing
-    canary: Callable[[float], None] = _nothing
+    advance: Callable[[float], None] = _nothing
+    probe: Callable[[float], None] = _nothing
     refusal: Callable[[str, str], None] = _nothing
     waited: Callable[[], None] = _nothing
     postponed: Callable[[], None] = _nothing

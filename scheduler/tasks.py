@@ -34,8 +34,8 @@ _database_url, _redis_url, _broker_url = _settings.servers()
 
 app = make_app(_broker_url, publishers=_settings.scheduler_threads)
 take_ahead(app, _settings.scheduler_threads)
-_counters = Metrics(**telemetry.counting())
-_lock_watchdog = LockWatchdog(_settings.deaf_after.total_seconds() + BEHIND_WATCHES)
+_counters = Metrics(**telemetry.metric_functions())
+_lock_watchdog = LockWatchdog(_settings.unresponsive_after.total_seconds() + BEHIND_WATCHES)
 _coordinator: Coordinator | None = None
 
 
@@ -58,7 +58,7 @@ def coordinator() -> Coordinator:
             ),
         )
         if _settings.metrics_port is not None:
-            telemetry.serve_counters(_settings.metrics_port, _settings.metrics_host)
+            telemetry.serve_metrics(_settings.metrics_port, _settings.metrics_host)
     return _coordinator
 
 
@@ -85,7 +85,7 @@ def start(*args: Any, **options: Any) -> None:
         if not is_outage(error):
             raise
         reason = str(error).partition("\n")[0]
-        log.warning("start_put_back", run_id=str(message.ids.get("run_id"))[:64], error=reason)
+        log.warning("start_requeued", run_id=str(message.ids.get("run_id"))[:64], error=reason)
         time.sleep(AGAIN)
         raise Reject(reason, requeue=True) from error
 
@@ -94,8 +94,8 @@ connect_start(
     "scheduler",
     log_format=_settings.log_format,
     database_url=_database_url,
-    keep_level=partial(telemetry.keep_level, _settings.log_level),
-    introduce=telemetry.introduce,
+    keep_level=partial(telemetry.set_level, _settings.log_level),
+    introduce=partial(telemetry.introduce, renamed=settings.renamed_variables()),
 )
 
 
@@ -116,8 +116,8 @@ def _ends(reason: str) -> None:
 
 _hearing = BrokerProbe(
     app,
-    every=_settings.canary_every.total_seconds(),
-    deaf_after=_settings.deaf_after.total_seconds(),
+    every=_settings.probe_interval.total_seconds(),
+    deaf_after=_settings.unresponsive_after.total_seconds(),
     ends=_ends,
-    count=_counters.canary,
+    count=_counters.probe,
 )

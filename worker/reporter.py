@@ -92,9 +92,9 @@ class Reporter:
                 return
             except AdvanceFailed as failed:
                 if failed.__cause__ is not None and is_outage(failed.__cause__):
-                    log.warning("report_tried_again", error=_first_line(failed.__cause__))
+                    log.warning("report_retried", error=_first_line(failed.__cause__))
                 else:
-                    log.error("fold_failed", run_id=str(self.claim.run_id), error=_first_line(failed.__cause__))
+                    log.error("advance_failed", run_id=str(self.claim.run_id), error=_first_line(failed.__cause__))
                 rides_along = False
                 failures_of_its_own += self._is_its_own_fault(failed.__cause__, written)
             except (SQLAlchemyError, ValueError) as error:  # ValueError: a text that UTF-8 does not know
@@ -102,7 +102,7 @@ class Reporter:
                     if self.gives_up():
                         break
                     failures_of_its_own += self._is_its_own_fault(error, written)
-                    log.warning("report_tried_again", error=_first_line(error))
+                    log.warning("report_retried", error=_first_line(error))
                     time.sleep(wait)
                 elif is_whole:
                     written, is_whole = self._unstorable(error, context), False
@@ -127,7 +127,7 @@ class Reporter:
             except SQLAlchemyError as error:
                 if not is_outage(error) or self.gives_up():
                     raise
-                log.warning("report_tried_again", error=_first_line(error))
+                log.warning("report_retried", error=_first_line(error))
                 time.sleep(wait)
 
     def _is_its_own_fault(self, error: BaseException | None, written: ReportPayload) -> bool:
@@ -249,7 +249,7 @@ class Reporter:
         counters.activation(claim.component, str(written.outcome.get("is")))
         if written.usage.get(MODEL_ERRORS, 0) > claim.told_usage.get(MODEL_ERRORS, 0):
             log.warning(
-                "model_error_is_the_answer", node_id=claim.node_id, error=str(written.outcome.get("told"))[:LONGEST]
+                "model_error_as_answer", node_id=claim.node_id, error=str(written.outcome.get("told"))[:LONGEST]
             )
             counters.model_error(claim.component)
 

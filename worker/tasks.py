@@ -51,8 +51,8 @@ _database_url, _redis_url, _broker_url = _settings.servers()
 
 ADMISSION.most = _settings.worker_pool
 app = make_app(_broker_url, publishers=_settings.worker_threads, room=ADMISSION.room)
-_counters = Metrics(**telemetry.counting())
-_lock_watchdog = LockWatchdog(_settings.deaf_after.total_seconds() + BEHIND_WATCHES)
+_counters = Metrics(**telemetry.metric_functions())
+_lock_watchdog = LockWatchdog(_settings.unresponsive_after.total_seconds() + BEHIND_WATCHES)
 _worker: Worker | None = None
 
 
@@ -75,11 +75,11 @@ def worker() -> Worker:
             ),
         )
         _worker = build_worker(_settings, coordinator, _redis_url)
-        turning = EventLoopWatchdog(_worker.loop, _worker.leases, _settings.deaf_after.total_seconds())
+        turning = EventLoopWatchdog(_worker.loop, _worker.leases, _settings.unresponsive_after.total_seconds())
         Watchdog(turning, every=TURNS_WITHIN, ends=_ends).start()
         Watchdog(_worker.leases, every=TURNS_WITHIN, ends=_ends).start()
         if _settings.metrics_port is not None:
-            telemetry.serve_counters(_settings.metrics_port, _settings.metrics_host)
+            telemetry.serve_metrics(_settings.metrics_port, _settings.metrics_host)
     return _worker
 
 
@@ -114,8 +114,8 @@ connect_start(
     "worker",
     log_format=_settings.log_format,
     database_url=_database_url,
-    keep_level=partial(telemetry.keep_level, _settings.log_level),
-    introduce=telemetry.introduce,
+    keep_level=partial(telemetry.set_level, _settings.log_level),
+    introduce=partial(telemetry.introduce, renamed=settings.renamed_variables()),
 )
 
 
@@ -151,7 +151,7 @@ def _give_way(is_busy: bool) -> None:
 
 def _ends(reason: str) -> None:
     """Give back what others can do, and end: whatever is wrong with this process, the next one begins without it."""
-    within = _settings.grace.total_seconds() + LAST_REPORTS + QUEUE_DELETE_TIMEOUT
+    within = _settings.shutdown_grace.total_seconds() + LAST_REPORTS + QUEUE_DELETE_TIMEOUT
     exit_for_restart(reason, _let_go, within)
 
 
@@ -163,10 +163,10 @@ def _let_go() -> None:
 
 _hearing = BrokerProbe(
     app,
-    every=_settings.canary_every.total_seconds(),
-    deaf_after=_settings.deaf_after.total_seconds(),
+    every=_settings.probe_interval.total_seconds(),
+    deaf_after=_settings.unresponsive_after.total_seconds(),
     ends=_ends,
     in_hand=lambda: len(_worker.leases.held()) if _worker is not None else 0,
     left_behind=lambda: _worker.leases.left_behind() if _worker is not None else 0,
-    count=_counters.canary,
+    count=_counters.probe,
 )

@@ -178,7 +178,7 @@ class Streams:
                 try:
                     reading, wire = await self._readings.after(tenant_id, subscription.run_id, transcript.after)
                 except SQLAlchemyError as error:
-                    log.warning("stream_cannot_read", error=str(error).splitlines()[0])
+                    log.warning("stream_not_read", error=str(error).splitlines()[0])
                 else:
                     found = _wired(wire, transcript.rows(reading.events, reading.turns))
                     ends = _ends(reading, transcript, until)
@@ -243,7 +243,7 @@ class Streams:
                     lambda database, ids=run_ids, of=token_ids: _looked(database, ids, of)
                 )
             except SQLAlchemyError as error:
-                log.warning("streams_cannot_look", error=str(error).splitlines()[0])
+                log.warning("streams_not_polled", error=str(error).splitlines()[0])
                 continue
             for listener in [each for each, token in tokens.items() if token not in valid and each in self._tokens]:
                 self._ended.add(listener)

@@ -83,7 +83,7 @@ class Talk:
         await self.stack.aclose()
 
     async def _cancel(self) -> None:
-        log.info("client_has_left", run_id=self.started.run_id.hex)
+        log.info("client_disconnected", run_id=self.started.run_id.hex)
         await in_thread(lambda: self.edge.lifecycle.cancel_run(self.tenant_id, self.started.run_id))
 
 

@@ -42,4 +42,4 @@ def _say(explanation: Explanation) -> None:
     if len(explanation.also) > MOST_TOLD:
         output.tell(f"and {len(explanation.also) - MOST_TOLD} more: --json", DIM)
     if explanation.wait.kind is WaitsFor.NOBODY:
-        output.tell("The sweeper says so too: `run_stands_still` in its log.", RED)
+        output.tell("The sweeper says so too: `run_stalled` in its log.", RED)

@@ -41,7 +41,7 @@ def api(
         port=settings.api_port if port is None else port,
         log_config=None,
         access_log=False,
-        timeout_graceful_shutdown=int(settings.grace.total_seconds()),
+        timeout_graceful_shutdown=int(settings.shutdown_grace.total_seconds()),
     )
 
 

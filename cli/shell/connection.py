@@ -10,7 +10,7 @@ from sqlalchemy.exc import OperationalError
 
 import telemetry
 from canvas.errors import ExecutorError, NotFound
-from cli.shell import servers
+from cli.shell import output, servers
 from cli.shell.options import LOCAL
 from cli.shell.servers import Found
 from scheduler.bootstrap import build_coordinator
@@ -18,7 +18,7 @@ from scheduler.coordinator.version_cache import VersionCache
 from scheduler.lifecycle.lifecycle import Lifecycle
 from scheduler.messaging.celery_app import make_app
 from scheduler.messaging.redis_bus import Bus
-from settings import Settings, load
+from settings import Settings, load, renamed_variables
 from store.db.database import Database
 from store.db.transaction import Transaction
 from store.files.storage import large_values_of
@@ -132,7 +132,9 @@ def _lacks_all(database_url: str) -> bool:
 
 
 def only_errors(settings: Settings) -> None:
-    """Keep the log of this process down to what a person who runs a command should know, unless a level is set."""
+    """Log errors only in a process that runs a command, unless a level is set; warn of renamed settings."""
+    for old, new in renamed_variables().items():
+        output.tell(f"{old} is now {new}; the next release no longer reads {old}.", output.YELLOW)
     telemetry.configure(
         settings.log_level if "log_level" in settings.model_fields_set else "error", settings.log_format
     )

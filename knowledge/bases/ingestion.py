@@ -108,7 +108,7 @@ class Ingestion:
         message = failure.message if isinstance(failure, ExecutorError) else f"The file storage: {failure}"
         is_early = failure.details.get("kind") == RATE_LIMIT_TIMEOUT if isinstance(failure, ExecutorError) else False
         if may_help and (is_early or taken.tries < MOST_TRIES):
-            log.warning("document_waits", error=message, tries=taken.tries)
+            log.warning("document_retried", error=message, tries=taken.tries)
             pause = min(2.0**taken.tries, LONGEST_PAUSE)
             await asyncio.to_thread(self._put_back, taken, message, pause, struck=not is_early)
         else:

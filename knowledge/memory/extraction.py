@@ -81,7 +81,7 @@ class Extraction:
         may_help = isinstance(failure, NodeFailure) and failure.retryable
         is_early = failure.details.get("kind") == RATE_LIMIT_TIMEOUT
         if may_help and (is_early or taken.tries < MOST_TRIES):
-            log.warning("memory_waits", error=failure.message, tries=taken.tries)
+            log.warning("memory_retried", error=failure.message, tries=taken.tries)
             pause = min(2.0**taken.tries, LONGEST_PAUSE)
             await asyncio.to_thread(self._put_back, taken, failure.message, pause, struck=not is_early)
         else:

@@ -169,7 +169,7 @@ class Coordinator:
         applied = self.fold(tx, row, asked, owns)
         if not applied.is_last_at_work:
             applied.reported = tx.behind_commit(report_rows.HAS_REPORTED, of_run=run_id)
-        self.dispatch.counters.fold(time.monotonic() - started)
+        self.dispatch.counters.advance(time.monotonic() - started)
         return applied
 
     def fold(

@@ -65,7 +65,7 @@ class Watchdog:
             try:
                 reason = self._sign.look(seen)
             except Exception as error:  # noqa: BLE001 (a watch that has ended would never tell)
-                log.error("watch_failed", error=f"{type(error).__name__}: {error}")
+                log.error("watchdog_failed", error=f"{type(error).__name__}: {error}")
                 continue
             if reason is not None and not self._ending.is_set():
                 self._ends(reason)
@@ -165,7 +165,7 @@ def exit_for_restart(reason: str, give_back: Callable[[], None], within: float) 
 
     Nothing else is waited for: whatever has brought the process to a standstill would do the same to its end.
     """
-    log.error("process_gives_up", reason=reason)
+    log.error("process_exiting_unresponsive", reason=reason)
     giving = threading.Thread(target=give_back, name="easel-gives-up", daemon=True)
     giving.start()
     giving.join(within)

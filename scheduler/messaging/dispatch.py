@@ -137,7 +137,7 @@ class Dispatch:
 
     def _failed(self, hints: Sequence[TaskMessage], error: Exception) -> None:
         self._silence.begins()
-        log.warning("hints_not_sent", hints=len(hints), error=str(error))
+        log.warning("task_messages_not_sent", hints=len(hints), error=str(error))
 
     def _send(self, task: str, args: tuple[str, ...], queue: str, expires: int | None = None) -> None:
         if self._silence.holds():

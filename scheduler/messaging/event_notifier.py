@@ -91,4 +91,4 @@ class EventNotifier:
         try:
             self._send(echoes)
         except Exception:  # this thread is the only one there is: without it nothing would be echoed any more
-            log.exception("echoes_not_sent", runs=len(echoes))
+            log.exception("event_notifications_not_sent", runs=len(echoes))

@@ -19,4 +19,4 @@ def is_of_broker(error: BaseException, kinds: tuple[type[BaseException], ...]) -
 
 def not_understood(queue: str, error: BaseException | None, **fields: Any) -> None:
     """Tell of a message that is dropped; of the error only its kind, since its text may repeat the message."""
-    log.error("message_not_understood", queue=queue, error=type(error).__name__ if error else "no task", **fields)
+    log.error("message_malformed", queue=queue, error=type(error).__name__ if error else "no task", **fields)

@@ -327,7 +327,7 @@ class TextDeltaPublisher:
                 await self._ask(commands)  # it was closed while it lay idle
         except (redis.RedisError, OSError, TimeoutError) as error:
             self._silence.begins()
-            log.warning("piece_not_sent", error=str(error) or f"Redis did not answer within {ANSWERS_WITHIN:g} s")
+            log.warning("text_delta_not_sent", error=str(error) or f"Redis did not answer within {ANSWERS_WITHIN:g} s")
         else:
             self._silence.ends()
 

@@ -66,7 +66,7 @@ def run_maintenance(database: Database, now: datetime, keeping: Retention | None
         before, blobs = now - keeping.kept, keeping.blobs
         _tried(lambda: apply_retention(database, before, blobs, now), None)
     if made or forgotten:
-        log.info("house_kept", partitions=made, idempotency_keys=forgotten)
+        log.info("maintenance_done", partitions=made, idempotency_keys=forgotten)
 
 
 def _tried(work: Callable[[], T], otherwise: T) -> T:
@@ -74,7 +74,7 @@ def _tried(work: Callable[[], T], otherwise: T) -> T:
     try:
         return work()
     except (SQLAlchemyError, OSError) as error:
-        log.warning("housekeeping_failed", error=str(error).splitlines()[0])
+        log.warning("maintenance_failed", error=str(error).splitlines()[0])
         return otherwise
 
 
@@ -85,11 +85,11 @@ def _make(database: Database, now: datetime, table: str) -> Sequence[str]:
         lacking = partitions.lacking(tx, table, now)
     made: list[str] = []
     for week in lacking:
-        reason = _tried(lambda week=week: _make_week(database, now, table, week), "see housekeeping_failed")
+        reason = _tried(lambda week=week: _make_week(database, now, table, week), "see maintenance_failed")
         if reason is None:
             made.append(week.partition(table))
         else:
-            log.warning("week_not_made", table=table, week=week.name, reason=reason)
+            log.warning("partition_not_created", table=table, week=week.name, reason=reason)
     return made
 
 
@@ -134,7 +134,7 @@ def apply_retention(database: Database, before: datetime, blobs: Blobs | None, n
     if dropped or strays or names or unused or orphans or deleted or cleared:
         gone = {"partitions": dropped, "strays": strays, "external_ids": names, "unused_conversations": unused}
         gone |= {"versions": orphans}
-        log.info("runs_let_go", **gone, files=deleted, large_values=cleared)
+        log.info("retention_applied", **gone, files=deleted, large_values=cleared)
 
 
 def _drop(database: Database, week: Week, before: datetime) -> list[str]:
@@ -181,7 +181,7 @@ def _delete_files(database: Database, blobs: Blobs, before: datetime, now: datet
     Ids beyond today are of runs of earlier releases, and tell no time: what counts is when their files were made.
     """
     if not blobs.is_there():
-        log.warning("files_out_of_reach")
+        log.warning("file_storage_missing")
         return 0
     deleted = 0
     beyond = first_id_at(now + WELL_AHEAD)

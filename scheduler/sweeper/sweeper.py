@@ -141,7 +141,7 @@ class Sweeper:
         if said:
             self.coordinator.dispatch.extract()
         for run_id in still:
-            log.error("run_stands_still", run_id=str(run_id))
+            log.error("run_stalled", run_id=str(run_id))
         self._advance(stuck)
         for run_id in interrupted:
             self._carefully(run_id, Lifecycle(self.coordinator).cancel_by_key)
@@ -195,7 +195,7 @@ def main() -> None:
     """Run a sweeper until a signal ends it."""
     configured = settings.load()
     telemetry.configure(configured.log_level, configured.log_format)
-    telemetry.introduce("sweeper")
+    telemetry.introduce("sweeper", settings.renamed_variables())
     database_url, redis_url, broker_url = configured.servers()
     ending = threading.Event()
 
@@ -213,17 +213,17 @@ def main() -> None:
         form_expiry=configured.form_expiry,
         max_running=configured.max_running,
         max_activations=configured.max_activations,
-        counters=Metrics(**telemetry.counting()),
+        counters=Metrics(**telemetry.metric_functions()),
         large=large_values_of(
             configured.files_dir, configured.files_url, configured.s3_endpoint, keeps=configured.values_in_files
         ),
     )
     refuse_pooler(coordinator.database)
     if configured.metrics_port is not None:
-        telemetry.serve_counters(configured.metrics_port, configured.metrics_host)
-    beat = Heartbeat("the sweeper", at_most=configured.deaf_after.total_seconds())
+        telemetry.serve_metrics(configured.metrics_port, configured.metrics_host)
+    beat = Heartbeat("the sweeper", at_most=configured.unresponsive_after.total_seconds())
     Watchdog(beat, every=TICK, ends=lambda reason: exit_for_restart(reason, lambda: None, within=0)).start()
-    LockWatchdog(configured.deaf_after.total_seconds() + BEHIND_WATCHES).start()
+    LockWatchdog(configured.unresponsive_after.total_seconds() + BEHIND_WATCHES).start()
     log.info("sweeper_started")
     harmless = configured.lease - 2 * configured.renew_every
     keeping = Retention(configured.retention, coordinator.database.large.blobs) if configured.retention else None

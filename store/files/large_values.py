@@ -80,7 +80,7 @@ class LargeValues:
             try:
                 kept[name] = [self._put(tenant_id, run_id, data), len(data)]
             except (OSError, OverflowError) as error:  # a full disk, a server that is away; an id that is no time
-                log.warning("large_value_kept_in_row", error=str(error))
+                log.warning("large_value_stored_in_row", error=str(error))
         return kept
 
     def _json_if_large(self, value: Any) -> bytes | None:

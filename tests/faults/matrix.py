@@ -26,7 +26,7 @@ from tests.faults.table import Tally
 RUNS = 6
 PATIENCE = 90.0  # seconds for anything that must happen; the stall itself is measured
 LATEST = 4  # how manieth passage of a point is the last, at most
-ALONE = {"EASEL_RIDE_ALONG": "0"}  # so that schedulers fold
+ALONE = {"EASEL_INLINE_ADVANCE": "0"}  # so that schedulers fold
 TRUSTING = {"FAULT_TRUST": "1"}
 
 

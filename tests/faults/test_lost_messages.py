@@ -18,7 +18,7 @@ ALL = text("select a.run_id, a.id from activations a join runs r on r.id = a.run
 
 @pytest.mark.parametrize("rides_along", [True, False])
 def test_runs_end_when_redis_has_forgotten_everything(cluster: Cluster, rides_along: bool):
-    processes = [cluster.start("worker", "-c", "3", EASEL_RIDE_ALONG=str(int(rides_along)), **LONG_LEASES)]
+    processes = [cluster.start("worker", "-c", "3", EASEL_INLINE_ADVANCE=str(int(rides_along)), **LONG_LEASES)]
     if not rides_along:
         processes.append(cluster.start("scheduler"))
     cluster.begin(RUNS)

@@ -95,7 +95,7 @@ def test_messages_that_nobody_understands_are_dropped_and_all_others_are_carried
     cluster: Cluster, program: str, queue: str, task: str
 ):
     shapes = {**DROPPED, **CARRIED_OUT_IN_VAIN}
-    worker = cluster.start("worker", EASEL_RIDE_ALONG="0", **LONG_LEASES)
+    worker = cluster.start("worker", EASEL_INLINE_ADVANCE="0", **LONG_LEASES)
     scheduler = cluster.start("scheduler")
     process = worker if program == "worker" else scheduler
     log = cluster.home / f"{cluster.processes.index(process):02}-{program}.log"
@@ -108,7 +108,7 @@ def test_messages_that_nobody_understands_are_dropped_and_all_others_are_carried
             client.lpush(queue, shape(task, queue))
             cluster.wait_for(lambda: client.llen(queue) == 0, 30)
             assert process.poll() is None, f"{name} has ended the {program}\n{cluster.logs()}"
-        cluster.wait_for(lambda: log.read_text().count("message_not_understood") >= 2 * len(DROPPED), 30)
+        cluster.wait_for(lambda: log.read_text().count("message_malformed") >= 2 * len(DROPPED), 30)
         cluster.wait_for(lambda: client.hlen("unacked") == 0, 30)  # none of them is held for ever
 
     assert SECRET not in log.read_text()

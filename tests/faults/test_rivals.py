@@ -40,7 +40,7 @@ def test_two_sweepers_repair_what_one_would(cluster: Cluster):
 
 
 def test_ten_coordinators_for_one_run_fold_each_report_once(cluster: Cluster):
-    cluster.have("worker", EASEL_RIDE_ALONG="0", **LONG_LEASES)
+    cluster.have("worker", EASEL_INLINE_ADVANCE="0", **LONG_LEASES)
     database = Database(cluster.database.url, pool_size=COORDINATORS)
     coordinator = Coordinator(database, Dispatch(cluster.app, cluster.bus), VersionCache())
     ending = threading.Event()

@@ -20,6 +20,7 @@ from components.tools.framework.retired import RETIRED
 from providers.models.vendors.accounts import accounts_from_toml
 from providers.models.vendors.vendors import vendors
 from settings import TIME_LIMITS, Settings
+from tests import line_links
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -103,6 +104,18 @@ def test_a_link_that_leads_nowhere_would_be_found(tmp_path: Path) -> None:
     page.write_text("# A heading\n[a](#a-heading) [b](page.md#a-heading) [c](https://c.example) [d](#d) [e](e.md)")
 
     assert list(dead_links(page)) == ["#d", "e.md"]
+
+
+def test_links_of_the_tour_lead_to_the_lines_that_they_name() -> None:
+    text = line_links.PAGE.read_text("utf-8")
+
+    assert len(list(line_links.links(text))) > 20
+    assert line_links.wrong_links(text) == [], "run `python -m tests.line_links`"
+
+
+@pytest.mark.parametrize("link", ["[`Executor`](../worker/executor.py#L1)", "[`Gone`](../worker/executor.py#L1)"])
+def test_a_link_to_another_line_is_found(link: str) -> None:
+    assert line_links.wrong_links(link)
 
 
 # -- operations.md ---------------------------------------------------------------------------------------------------

@@ -110,9 +110,9 @@ def test_a_duration_is_seconds_or_names_its_unit(
         ({"EASEL_LEASE": "6", "EASEL_RENEW_EVERY": "3"}, "a lease outlives two renewals"),
         ({"EASEL_CANCEL_POLL": "10"}, "within a lease"),
         ({"EASEL_LEASE": "601"}, "make EASEL_LEASE 10 minutes or less"),
-        ({"EASEL_DEAF_AFTER": "10"}, "a canary may be lost"),
+        ({"EASEL_UNRESPONSIVE_AFTER": "10"}, "a probe may be lost"),
         ({"EASEL_LEASE": "soon"}, "EASEL_LEASE"),
-        ({"EASEL_GRACE": "0"}, "EASEL_GRACE"),
+        ({"EASEL_SHUTDOWN_GRACE": "0"}, "EASEL_SHUTDOWN_GRACE"),
         ({"EASEL_MAX_RUNNING": "0"}, "EASEL_MAX_RUNNING"),
         ({"EASEL_WORKER_POOL": "1"}, "EASEL_WORKER_POOL"),
         ({"EASEL_LOG_FORMAT": "xml"}, "EASEL_LOG_FORMAT"),
@@ -131,6 +131,27 @@ def test_what_cannot_work_is_refused_by_the_name_of_its_variable(
         settings.load()
 
     assert len(str(refused.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize(("old", "new"), settings.RENAMED.items())
+def test_former_name_of_a_setting_is_read_and_listed(monkeypatch: pytest.MonkeyPatch, old: str, new: str) -> None:
+    field = new.removeprefix("EASEL_").lower()
+    value = {"inline_advance": "false", "max_stream_chars": "5", "unresponsive_after": "70s"}.get(field, "7s")
+    monkeypatch.setenv(new, value)
+    expected = getattr(Settings(), field)
+    monkeypatch.delenv(new)
+    monkeypatch.setenv(old, value)
+
+    assert getattr(settings.load(), field) == expected != Settings.model_fields[field].default
+    assert settings.renamed_variables() == {old: new}
+
+
+def test_former_and_present_name_with_different_values_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EASEL_GRACE", "7s")
+    monkeypatch.setenv("EASEL_SHUTDOWN_GRACE", "8s")
+
+    with pytest.raises(InvalidSettings, match="EASEL_GRACE: this is the former name of EASEL_SHUTDOWN_GRACE"):
+        settings.load()
 
 
 def test_no_secret_shows_in_a_repr_or_in_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:

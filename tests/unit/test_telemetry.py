@@ -1,9 +1,13 @@
 """What processes show of themselves: their counters, on a port of each."""
 
+import json
 import re
 import socket
+import subprocess
+import sys
 import urllib.request
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from structlog.testing import capture_logs
@@ -12,6 +16,8 @@ import telemetry
 from cli.server import checks
 from cli.server.checks import Level
 from settings import Settings
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
@@ -32,7 +38,7 @@ def port() -> Iterator[int]:
 
 def test_taken_port_moves_counters_to_the_next_one(port: int) -> None:
     with capture_logs() as lines:
-        chosen = telemetry.serve_counters(port)
+        chosen = telemetry.serve_metrics(port)
 
     assert chosen is not None
     assert chosen > port
@@ -41,7 +47,7 @@ def test_taken_port_moves_counters_to_the_next_one(port: int) -> None:
 
 
 def test_counters_are_shown_on_the_address_that_is_set(port: int) -> None:
-    chosen = telemetry.serve_counters(port, "127.0.0.2")
+    chosen = telemetry.serve_metrics(port, "127.0.0.2")
 
     assert chosen is not None
     assert b"easel_activations" in page("127.0.0.2", chosen)
@@ -53,7 +59,7 @@ def test_process_goes_on_where_every_port_is_taken(port: int, monkeypatch: pytes
     monkeypatch.setattr(telemetry, "METRICS_PORTS", 1)
 
     with capture_logs() as lines:
-        chosen = telemetry.serve_counters(port)
+        chosen = telemetry.serve_metrics(port)
 
     assert chosen is None
     assert [line["event"] for line in lines] == ["metrics_not_served"]
@@ -61,7 +67,7 @@ def test_process_goes_on_where_every_port_is_taken(port: int, monkeypatch: pytes
 
 def test_process_goes_on_where_the_address_is_not_of_this_machine(port: int) -> None:
     with capture_logs() as lines:
-        chosen = telemetry.serve_counters(port + 1, "192.0.2.1")
+        chosen = telemetry.serve_metrics(port + 1, "192.0.2.1")
 
     assert chosen is None
     assert [line["event"] for line in lines] == ["metrics_not_served"]
@@ -69,7 +75,7 @@ def test_process_goes_on_where_the_address_is_not_of_this_machine(port: int) -> 
 
 def test_doctor_lists_who_shows_counters_and_where(port: int) -> None:
     telemetry.introduce("worker")
-    chosen = telemetry.serve_counters(port)
+    chosen = telemetry.serve_metrics(port)
 
     finding = checks.metrics(Settings(metrics_port=port))
 
@@ -93,6 +99,56 @@ def test_first_line_of_a_process_says_what_it_is_and_of_which_release() -> None:
     assert lines == [
         {"event": "process_started", "process": "worker", "version": telemetry.VERSION, "log_level": "info"}
     ]
+
+
+def test_process_warns_of_each_setting_with_a_former_name() -> None:
+    with capture_logs() as lines:
+        telemetry.introduce("worker", {"EASEL_GRACE": "EASEL_SHUTDOWN_GRACE"})
+
+    assert lines[1:] == [
+        {
+            "event": "setting_renamed", "setting": "EASEL_GRACE", "use": "EASEL_SHUTDOWN_GRACE", "log_level": "warning"
+        }
+    ]  # fmt: skip
+
+
+def test_line_of_a_renamed_event_carries_its_former_name() -> None:
+    program = (
+        "import structlog, telemetry; telemetry.configure('info', 'json'); log = structlog.get_logger();"
+        "log.warning('run_stalled', run_id='r'); log.info('process_started')"
+    )
+
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+
+    first, second = (json.loads(line) for line in ended.stderr.splitlines())
+    assert (first["event"], first["formerly"], first["run_id"]) == ("run_stalled", "run_stands_still", "r")
+    assert "formerly" not in second
+
+
+def test_every_renamed_event_is_one_that_the_code_logs() -> None:
+    packages = ("api", "cli", "components", "knowledge", "providers", "scheduler", "store", "worker")
+    sources = [path.read_text("utf-8") for package in packages for path in (ROOT / package).rglob("*.py")]
+    logged = {name for source in sources for name in re.findall(r'"([a-z_]+)"', source)}
+
+    assert set(telemetry.FORMER_EVENTS) - logged == set()
+    assert set(telemetry.FORMER_EVENTS.values()) & logged == set()
+
+
+def test_renamed_metrics_are_shown_under_both_names() -> None:
+    telemetry.count_advance(0.004)
+    telemetry.count_probe(0.004)
+
+    text = telemetry.metrics_page()[0].decode()
+
+    for name, former in (
+        ("easel_advance_seconds", "easel_fold_seconds"),
+        ("easel_probe_seconds", "easel_canary_seconds"),
+    ):
+        assert f"# HELP {former} Deprecated: use {name}" in text
+        (count, old_count) = (re.search(rf"^{each}_count (\S+)", text, re.MULTILINE) for each in (name, former))
+        assert count
+        assert old_count
+        assert count[1] == old_count[1] != "0.0"
 
 
 def page(host: str, port: int) -> bytes:

@@ -48,5 +48,5 @@ class OutputLimits:
         if length > self.speech:
             raise NodeFailure(
                 f"The node has said more than {self.speech} characters. "
-                "Limit the length of its answer (max_tokens), or raise EASEL_MAX_SPEECH."
+                "Limit the length of its answer (max_tokens), or raise EASEL_MAX_STREAM_CHARS."
             )

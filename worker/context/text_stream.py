@@ -104,7 +104,7 @@ class MessageStreamWriter:
                     tx, self.claim.run_id, turn, self.claim.node_id, self.claim.lease_id
                 )
         except SQLAlchemyError as error:
-            log.warning("turn_not_taken", error=str(error).splitlines()[0])
+            log.warning("stream_not_claimed", error=str(error).splitlines()[0])
             return None
 
     def _unsaid(self, text: str) -> str:
@@ -145,7 +145,7 @@ class MessageStreamWriter:
             with self.database.transaction() as tx:
                 return message_streams.write(tx, self.claim.run_id, turn, self.claim.lease_id, self._epoch, said)
         except SQLAlchemyError as error:
-            log.warning("turn_not_written", error=str(error).splitlines()[0])
+            log.warning("stream_not_written", error=str(error).splitlines()[0])
             return False
 
     def _whole(self) -> str:

@@ -90,7 +90,7 @@ class InlineTaskRequest(Request):
                 if eager.next is taken:
                     raise RuntimeError("A task that was begun has not carried out what it was begun for.")
         except Exception:  # Celery's pool would keep it to itself
-            log.exception("node_not_followed")
+            log.exception("continuation_failed")
         finally:
             eager.let_go()
             _here.eager, _here.goes_on = None, False

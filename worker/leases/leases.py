@@ -236,7 +236,7 @@ class LeaseKeeper:
 
     def _leave_behind(self, attempt: Attempt) -> None:
         """Report in the name of an attempt that does not let go; on a thread of its own, since renewals must go on."""
-        log.warning("attempt_left_behind", run_id=str(attempt.run_id), id=str(attempt.activation_id))
+        log.warning("attempt_abandoned", run_id=str(attempt.run_id), id=str(attempt.activation_id))
         attempt.insist(self._loop)
         try:
             abandon = attempt.abandon
@@ -312,7 +312,7 @@ class LeaseKeeper:
                         return
             except redis.RedisError as error:
                 if self.hears is not False:
-                    log.warning("calls_not_heard", error=str(error))
+                    log.warning("cancel_subscription_lost", error=str(error))
                 self.hears = False
                 self._ending.wait(0.5)
             except Exception as error:  # noqa: BLE001 (calls that come later are still to be heard)

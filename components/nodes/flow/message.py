@@ -149,7 +149,7 @@ async def _remembered(params: MessageParams, ctx: NodeContext, said: str) -> str
         answer = said.replace(THINK_START, "<think>").replace(THINK_END, "</think>")
         await ctx.remember(memory_ids, _user(params.user_id, ctx), answer)
     except ExecutorError as error:
-        ctx.log.warning("not_remembered", memory_ids=memory_ids, error=error.message)
+        ctx.log.warning("memory_not_saved", memory_ids=memory_ids, error=error.message)
         return error.message
     return None
 

@@ -26,7 +26,7 @@ async def read_aloud(ctx: NodeContext, text: str) -> None:
     """Say a text's audio, as far as there is a model for it."""
     speech = ctx.services.speech
     if speech is None:
-        ctx.log.warning("not_spoken", reason="the tenant has no text-to-speech model")
+        ctx.log.warning("answer_not_spoken", reason="the tenant has no text-to-speech model")
         return
     limit = asyncio.timeout(ctx.time_limit(COMPONENT) * PART_OF_THE_LIMIT)
     number = size = 0

@@ -95,7 +95,7 @@ class RateLimiter:
             said = cast(int, await self._script(keys, [verb, now, self.span(paced) * 1000, *given]))
         except redis.RedisError as error:
             self._silence.begins()
-            log.warning("pace_not_known", account=paced.title, error=str(error))
+            log.warning("rate_limiter_unavailable", account=paced.title, error=str(error))
             return None
         self._silence.ends()
         return float(said)

@@ -433,7 +433,7 @@ def test_an_open_run_in_which_nothing_moves_is_an_alarm_with_its_id(bench: Bench
         for _ in range(sweeping.SLOW_CHECK_TICKS + 1):
             Sweeper(bench.coordinator).tick()
 
-    alarms = [(line["run_id"], line["log_level"]) for line in logs if line["event"] == "run_stands_still"]
+    alarms = [(line["run_id"], line["log_level"]) for line in logs if line["event"] == "run_stalled"]
     assert set(alarms) == {(str(lost.id), "error")}
     assert (sound.status, again.status) == ("waiting", "running")
 

@@ -206,7 +206,7 @@ def test_the_week_of_today_is_not_made_where_others_would_wait_and_the_log_says_
     with structlog.testing.capture_logs() as logs:
         run_maintenance(database, LONG_AGO)
 
-    said = {(line["table"], line["week"]) for line in logs if line["event"] == "week_not_made"}
+    said = {(line["table"], line["week"]) for line in logs if line["event"] == "partition_not_created"}
     assert said == {(table, "2021w09") for table in PARTITIONED}
 
 
@@ -221,7 +221,7 @@ def test_a_week_with_many_rows_in_the_default_partition_is_not_made(
     with structlog.testing.capture_logs() as logs:
         run_maintenance(database, LONG_AGO)
 
-    (line,) = [line for line in logs if line["event"] == "week_not_made"]
+    (line,) = [line for line in logs if line["event"] == "partition_not_created"]
     assert (line["table"], line["week"]) == ("runs", "2021w10")
     assert "more than 2 rows" in line["reason"]
     with database.transaction() as tx:
@@ -283,7 +283,7 @@ def test_a_run_whose_id_tells_no_time_leaves_when_it_is_old_and_not_before(datab
         apply_retention(database, LONG_AGO + timedelta(days=1), None)
     with database.transaction() as tx:
         assert (_ids_in(tx, "runs"), _runs_in(tx, "node_values")) == ([], 0)
-    assert [line["strays"] for line in logs if line["event"] == "runs_let_go"] == [1]
+    assert [line["strays"] for line in logs if line["event"] == "retention_applied"] == [1]
 
 
 def test_many_strays_leave_in_batches(database: Database, monkeypatch: pytest.MonkeyPatch):

@@ -154,7 +154,7 @@ def test_a_step_that_is_not_stored_leaves_nothing_registered(bench: Bench):
     with capture_logs() as logs:
         report(bench, claimed, eager, bench.a_coordinator(kind=Unlucky))
 
-    assert [line["event"] for line in logs] == ["fold_failed"]
+    assert [line["event"] for line in logs] == ["advance_failed"]
     assert (run.statuses, eager.next) == ({"begin": "reported"}, None)
     assert bench.worker.leases.held() == []
     bench.play()

@@ -31,7 +31,7 @@ def test_a_model_that_never_stops_is_stopped_and_its_connection_closed(bench: Be
             assert left.wait(5), "the provider still streams into the void"
 
     assert "said more than 5000 characters" in run.row["error"]
-    assert "EASEL_MAX_SPEECH" in run.row["error"]
+    assert "EASEL_MAX_STREAM_CHARS" in run.row["error"]
     assert run.activation("model").attempt == 1
     assert len(run.said) <= 5000
 

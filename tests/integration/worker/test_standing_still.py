@@ -33,9 +33,9 @@ ROOT = Path(__file__).parents[3]
 SOON = 80.0  # seconds for whatever a process should do of itself, on a machine that has other things to do
 QUEUES, TABLES = "alive.*", "_kombu.binding.alive.*"  # keys of processes' own queues
 FAST = {
-    "EASEL_CANARY_EVERY": "200ms",
-    "EASEL_DEAF_AFTER": "2s",
-    "EASEL_GRACE": "300ms",
+    "EASEL_PROBE_INTERVAL": "200ms",
+    "EASEL_UNRESPONSIVE_AFTER": "2s",
+    "EASEL_SHUTDOWN_GRACE": "300ms",
     "EASEL_LOG_FORMAT": "json",
 }
 
@@ -125,7 +125,7 @@ def test_a_worker_that_receives_nothing_any_more_gives_back_what_it_has_and_ends
 
     given_back = run.activation("wait_60")
     assert code == EXIT_RESTART
-    assert worker.says("process_gives_up") == 1
+    assert worker.says("process_exiting_unresponsive") == 1
     assert (given_back.status, given_back.attempt, given_back.strikes) == ("ready", 1, 0)
 
 
@@ -205,7 +205,7 @@ def test_a_worker_that_is_full_or_whose_broker_is_away_goes_on_and_leaves_nothin
     programs: Programs, bench: Bench
 ):
     with Broker(bench.redis_url) as broker:
-        worker = programs.start("worker", "-c", "1", redis_url=broker.url, EASEL_DEAF_AFTER="4s")
+        worker = programs.start("worker", "-c", "1", redis_url=broker.url, EASEL_UNRESPONSIVE_AFTER="4s")
 
         full = programs.send("begin -> wait_5", redis_url=bench.redis_url)
         worker.wait_for(lambda: full.status == "succeeded")
@@ -219,7 +219,7 @@ def test_a_worker_that_is_full_or_whose_broker_is_away_goes_on_and_leaves_nothin
         code = worker.ends()
 
     assert {row.attempt for row in (*full.activations, *later.activations)} == {1}
-    assert (code, worker.says("process_gives_up")) == (0, 0)
+    assert (code, worker.says("process_exiting_unresponsive")) == (0, 0)
     assert keys(bench, QUEUES) + keys(bench, TABLES) == []
 
 

@@ -157,7 +157,7 @@ def test_a_node_that_a_thread_cannot_begin_is_carried_out_by_another_when_its_le
         run = bench.start("begin -> one -> two")
         ended(run)
 
-    assert [line["log_level"] for line in logs if line["event"] == "node_not_followed"] == ["error"]
+    assert [line["log_level"] for line in logs if line["event"] == "continuation_failed"] == ["error"]
     assert [(row.node_id, row.attempt) for row in run.activations] == [("begin", 1), ("one", 2), ("two", 1)]
 
 

@@ -169,4 +169,4 @@ def test_a_sending_that_raises_is_told_and_the_next_one_goes_out(a_sender: Make,
         heard.waited_for(2)
 
     assert heard.sendings == [[EventNotification(ONE, 1)], [EventNotification(ONE, 2)]]
-    assert [line["event"] for line in logs] == ["echoes_not_sent"]
+    assert [line["event"] for line in logs] == ["event_notifications_not_sent"]

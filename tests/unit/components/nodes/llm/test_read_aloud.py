@@ -140,7 +140,7 @@ def test_without_a_speech_model_there_is_one_warning_and_no_audio():
 
     assert played(ctx, "One. Two.")["content"] == "One. Two."
     assert ctx.pieces == ["One. Two."]
-    assert ctx.log.names == ["not_spoken"]
+    assert ctx.log.names == ["answer_not_spoken"]
 
 
 @pytest.mark.parametrize("params", [{"auto_play": False}, {"stream": False}])
