@@ -112,7 +112,7 @@ def test_a_long_chain_of_fast_nodes_goes_no_deeper_than_a_short_one(bench: Bench
 
     nodes = [f"compute{number}" for number in range(LONG)]
     bench.does(**dict.fromkeys(nodes, counts))
-    with celery_at_work(eager_for=timedelta(minutes=5)):
+    with celery_at_work(continue_locally_for=timedelta(minutes=5)):
         run = bench.start("begin -> " + " -> ".join(nodes))
         until(lambda: run.status == "succeeded", seconds=100)
 
@@ -121,7 +121,7 @@ def test_a_long_chain_of_fast_nodes_goes_no_deeper_than_a_short_one(bench: Bench
 
 
 def test_with_no_time_to_go_on_every_node_comes_as_a_message(bench: Bench, celery_at_work: AtWork):
-    with celery_at_work(eager_for=timedelta(0)) as engine, sent(engine) as messages:
+    with celery_at_work(continue_locally_for=timedelta(0)) as engine, sent(engine) as messages:
         run = bench.start("begin -> one -> two -> three")
         ended(run)
 
