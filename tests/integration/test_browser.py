@@ -365,7 +365,7 @@ def test_the_crawlers_browser_is_kept_from_private_places_on_every_hop(server: H
 
     assert isinstance(direct, Failed)
     assert isinstance(redirected, Failed)
-    assert direct.error == "URL not valid"
+    assert direct.error.startswith("URL not valid: URL resolves to a non-public address (10.0.0.1)")
     assert "non-public address (10.0.0.1)" in redirected.error
 
 

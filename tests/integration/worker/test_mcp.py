@@ -1,6 +1,7 @@
 """Agents that call tools of MCP servers: one session an attempt, each call once, and no words that nobody has seen."""
 
 import asyncio
+import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -19,7 +20,7 @@ from store.mcp import pins, servers
 from store.mcp.servers import ServerFields
 from store.primitives.encryption import EncryptionKey
 from store.tenants import sealed_headers
-from tests.integration.engine import Bench, Run
+from tests.integration.engine import PATIENCE, Bench, Run
 from tests.integration.worker.test_side_effects import lose
 from tests.mcp_servers import ADD, Serving, mcp_server, of_the_handshake_era
 from worker.services.factory import ServiceConfig
@@ -78,12 +79,19 @@ def test_an_agent_whose_worker_is_lost_within_a_call_does_not_call_again(
     server = registered(bench, serving)
     bench.script = Script([DONE, ADDS])
     run = started(bench, server)
+    has_lost = threading.Event()
+
+    def lose_worker() -> None:
+        lose(bench, run)
+        has_lost.set()
 
     async def losing(request: Asked) -> None:
         if b"tools/call" in await request.body():
-            await asyncio.to_thread(lose, bench, run)
+            await asyncio.to_thread(lose_worker)
 
     serving.front = losing
+    bench.play(a_worker(bench))
+    assert has_lost.wait(PATIENCE)  # the worker may stop before the sweeper has sent what comes next
     bench.play(a_worker(bench))
 
     assert (run.status, run.row["error"][:18]) == ("failed", "Whether agent has ")
