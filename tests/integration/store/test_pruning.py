@@ -17,6 +17,7 @@ from sqlalchemy.sql.dml import Insert
 from sqlalchemy.sql.elements import ClauseElement
 
 import store
+from store.db import database as database_module
 from store.db import pruning, transaction
 from store.db.compiled_statements import compiled, pinned
 from store.db.database import Database
@@ -43,12 +44,20 @@ WITHOUT_LIMITS = text("""
     where name in ('transaction_timeout', 'idle_in_transaction_session_timeout')
 """)
 CONNECTIONS = 40
+LONG = timedelta(minutes=5)
 PARTS = ("begin -> a", "a -> b, c", "b -> d", "c -> d", "d -> e", "e -> say")
 
 
 @pytest.fixture
-def database(database_url: str) -> Iterator[Database]:
-    """A database for one test alone: partitions belong to nobody. Its plans are those of a worker."""
+def database(database_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Database]:
+    """A database for one test alone, since partitions belong to no run. Its plans are those of a worker.
+
+    Its transactions may take minutes: a busy machine needs more than the usual ten seconds to make partitions, and the
+    server then closes the connection without a reason that the client sees.
+    """
+    monkeypatch.setattr(database_module, "LONGEST_TRANSACTION", LONG)
+    for limit in ("idle_in_transaction_session_timeout", "statement_timeout"):
+        monkeypatch.setitem(database_module._SERVER_LIMITS, limit, str(int(LONG.total_seconds() * 1000)))
     database = Database(database_url, plans_once=True)
     yield database
     database.close()
