@@ -49,6 +49,10 @@ def test_agents_and_their_sub_agents_offer_what_has_a_schema():
             {"parameters": {"city": "The city's name", "days": {"type": "integer", "required": False}}},
             {"type": "object", "properties": {"city": {"description": "The city's name"}, "days": {"type": "integer"}}},
         ),
+        (
+            {"parameters": {"city": "", "days": 5}},
+            {"type": "object", "properties": {"city": {}, "days": {}}},
+        ),
         ({"parameters": {}}, None),
         ({"parameters": ["city"]}, None),
         ({}, None),

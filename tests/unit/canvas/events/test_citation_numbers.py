@@ -17,6 +17,14 @@ def test_the_first_chunk_keeps_a_number_that_another_one_wants():
     assert assign_numbers([second], {first: wanted_number(first)}) == {second: (wanted_number(first) + 1) % NUMBERS}
 
 
+def test_the_number_after_the_last_is_the_first_until_there_is_a_crowd():
+    last = next(name for at in range(5000) if wanted_number(name := f"chunk {at}") == NUMBERS - 1)
+    others = {f"other {number}": number for number in range(1, CROWDED - 1)}
+
+    assert assign_numbers([last], {**others, "holder": NUMBERS - 1}) == {last: 0}
+    assert assign_numbers([last], {**others, "holder": NUMBERS - 1, "one more": 450}) == {last: NUMBERS}
+
+
 def test_a_crowd_gets_higher_numbers_instead_of_shared_ones():
     crowd = [f"chunk {at}" for at in range(CROWDED + 300)]
 

@@ -51,6 +51,21 @@ def test_a_node_on_two_circles_is_above_itself_once_and_never_forward():
     assert all(node.id not in above(canvas, node.id, forward=True) for node in canvas.nodes)
 
 
+def test_a_node_beside_a_circle_is_entangled_with_its_head_where_both_lead_to_one_end():
+    canvas = canvas_of("begin -> a -> pick -> a; begin -> apart; pick -> end; begin -> side -> end")
+
+    entangled = canvas.reach.entangled
+
+    assert {canvas.nodes[number].id for number in bits(entangled[canvas.numbers["a"]])} == {
+        "begin",
+        "a",
+        "pick",
+        "side",
+        "end",
+    }
+    assert not entangled[canvas.numbers["end"]]
+
+
 def test_a_reference_to_a_sibling_is_a_soft_dependency():
     canvas = canvas_of("begin -> a, b", a=reads("b"))
 
