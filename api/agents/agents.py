@@ -17,7 +17,7 @@ from api.http.replies import date, id_of, id_or_nobodys, milliseconds, success
 from api.http.request_bodies import CanvasBody, checked, described, warnings_of
 from api.http.schemas import CanvasFields, Publishing
 from api.runs.cancel import cancel_open_runs
-from canvas.document import legacy
+from canvas.document import component_names
 from canvas.document.document import Document
 from canvas.errors import Conflict, NotFound
 from canvas.validation.findings import Finding
@@ -320,7 +320,7 @@ def _row(edge: Edge, canvas: StoredCanvas) -> dict[str, Any]:
         "id": canvas.id.hex,
         "avatar": canvas.avatar,
         "title": canvas.title,
-        "dsl": edge.secrets_of(canvas.tenant_id, canvas.id).masked(legacy.rename(canvas.draft)),
+        "dsl": edge.secrets_of(canvas.tenant_id, canvas.id).masked(component_names.rename_components(canvas.draft)),
         "description": canvas.description,
         "permission": canvas.permission,
         "user_id": canvas.tenant_id.hex,

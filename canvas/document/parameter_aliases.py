@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
-from canvas.document import branching, component_names, containers, drawing, references
+from canvas.document import component_names, conditions, containers, drawing, references
 from canvas.document.document import Entry
 
 Params: TypeAlias = dict[str, Any]
@@ -53,9 +53,9 @@ def _unfolded(
         case "Categorize":
             return _categorize(params, drawn.by_handle(entry.id))
         case "Switch":
-            return branching.switch_params(entry, params)
+            return conditions.switch_params(entry, params)
         case "Loop":
-            return branching.loop_params(entry, params)
+            return conditions.loop_params(entry, params)
         case _:
             return _plainly(entry.component, params)
 

@@ -1,15 +1,16 @@
-"""Upstream-shaped JSON to Document and back.
+"""Conversion of upstream-shaped JSON to a Document and back.
 
-Reading goes from the outside in: text to JSON that can be stored (`storable`), today's names (`legacy`), entries from
-the drawing where there are none (`drawing`), one shape of entry, and main shapes of params (`aliases`, `containers`).
-`Document.raw` keeps all that the author wrote, so that unknown fields survive the round trip.
+`parse` runs these steps: JSON that can be stored (`json_checks`), current component names (`component_names`), entries
+from the drawing if the document has none (`drawing`), one shape of entry, and main shapes of params
+(`parameter_aliases`, `containers`). `Document.raw` keeps everything the author wrote, so unknown fields survive the
+round trip.
 """
 
 import copy
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
-from canvas.document import component_names, containers, defaults, drawing, json_checks, legacy, parameter_aliases
+from canvas.document import component_names, containers, defaults, drawing, json_checks, parameter_aliases
 from canvas.document.document import Document, Entry, Json
 from canvas.errors import InvalidCanvas
 
@@ -30,7 +31,7 @@ def parse(source: str | bytes | Mapping[str, Any], *, max_bytes: int = MAX_BYTES
     written = json_checks.read(source, max_bytes) if isinstance(source, str | bytes) else source
     if not isinstance(written, Mapping):
         raise InvalidCanvas("DSL must be a JSON object.")
-    renamed = legacy.rename(_unwrapped(json_checks.copied(written)))
+    renamed = component_names.rename_components(_unwrapped(json_checks.copied(written)))
     if renamed.get("components") is None:
         renamed["components"] = drawing.components_of(renamed.get("graph"))
     return _document(renamed)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from canvas.document import legacy
+from canvas.document import component_names
 from components.context import THINK_END, THINK_START
 from components.nodes.data.string_transform import string_transform
 from components.nodes.flow.message import message
@@ -26,7 +26,7 @@ def edge_with_long_ids() -> None:
     ends = (name * (LONG // 9) + "b", name * (LONG // 9) + "c")
     edge = {"id": name * LONG, "source": ends[0], "target": ends[1]}
     components = {end: {"obj": {"component_name": "Generate", "params": {}}} for end in ends}
-    legacy.rename({"components": components, "graph": {"nodes": [], "edges": [edge]}})
+    component_names.rename_components({"components": components, "graph": {"nodes": [], "edges": [edge]}})
 
 
 def split(text: str, delimiters: list[str]) -> None:

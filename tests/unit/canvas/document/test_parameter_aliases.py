@@ -171,11 +171,11 @@ def test_a_condition_that_cannot_be_read_is_refused_naming_the_node(text: str):
 @given(st.text(alphabet="{}ab@. <>=!andor'\"\\containsnull0", max_size=60))
 def test_any_text_is_a_condition_or_a_bad_one(text: str):
     try:
-        condition = conditions.read(text)
+        condition = conditions.parse_condition(text)
     except conditions.BadCondition:
         return
     assert condition.clauses
-    assert condition.negated().negated() == condition
+    assert condition.negate().negate() == condition
 
 
 def test_a_condition_to_go_on_with_becomes_the_opposite_one_to_end_with():

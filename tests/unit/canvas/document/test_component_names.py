@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from canvas.document import legacy
+from canvas.document import component_names
 
 OLD: dict[str, Any] = {
     "components": {
@@ -52,7 +52,7 @@ OLD: dict[str, Any] = {
 
 
 def test_ids_names_and_references_are_renamed_together():
-    renamed = legacy.rename(OLD)
+    renamed = component_names.rename_components(OLD)
 
     components = renamed["components"]
     assert list(components) == ["begin", "TokenChunker:a", "Message:b", "Iteration:p"]
@@ -65,21 +65,21 @@ def test_ids_names_and_references_are_renamed_together():
 
 
 def test_references_are_renamed_with_and_without_braces_but_words_and_unknown_ids_are_not():
-    params = legacy.rename(OLD)["components"]["Message:b"]["obj"]["params"]
+    params = component_names.rename_components(OLD)["components"]["Message:b"]["obj"]["params"]
 
     assert params["content"] == ["{{ TokenChunker:a@chunks }} of Splitter:a, {Splitter:ab@x}"]
     assert params["ref"] == "TokenChunker:a@y"
 
 
 def test_keys_and_globals_are_left_alone():
-    renamed = legacy.rename(OLD)
+    renamed = component_names.rename_components(OLD)
 
     assert renamed["components"]["TokenChunker:a"]["obj"]["params"] == {"Splitter:a": "TokenChunker:a", "n": 1}
     assert renamed["globals"] == OLD["globals"]
 
 
 def test_the_drawing_is_renamed_and_keeps_the_names_that_its_author_gave():
-    graph = legacy.rename(OLD)["graph"]
+    graph = component_names.rename_components(OLD)["graph"]
 
     chunker, message = graph["nodes"]
     assert (chunker["id"], chunker["parentId"], chunker["type"]) == ("TokenChunker:a", "Iteration:p", "chunkerNode")
@@ -91,27 +91,29 @@ def test_the_drawing_is_renamed_and_keeps_the_names_that_its_author_gave():
 
 
 def test_what_the_old_name_implied_is_written_out():
-    renamed = legacy.rename({"components": {"Fillup:a": {"name": "Fillup"}, **OLD["components"]}})
+    renamed = component_names.rename_components({"components": {"Fillup:a": {"name": "Fillup"}, **OLD["components"]}})
 
     assert renamed["components"]["Iteration:p"]["obj"]["params"] == {"max_concurrency": 4}
     assert renamed["components"]["UserFillUp:a"] == {"name": "UserFillUp", "params": {"enable_tips": False}}
 
 
 def test_an_id_keeps_its_old_name_when_the_new_one_is_taken():
-    renamed = legacy.rename({"components": {"Generate:0": {}, "LLM:0": {"downstream": ["Generate:0"]}}})
+    renamed = component_names.rename_components(
+        {"components": {"Generate:0": {}, "LLM:0": {"downstream": ["Generate:0"]}}}
+    )
 
     assert renamed == {"components": {"Generate:0": {}, "LLM:0": {"downstream": ["Generate:0"]}}}
 
 
 @pytest.mark.parametrize("source", [None, [], "text", 3])
 def test_anything_but_an_object_comes_back_unchanged(source: object):
-    assert legacy.rename(source) is source
+    assert component_names.rename_components(source) is source
 
 
 def test_nothing_is_changed_in_place():
     before = copy.deepcopy(OLD)
 
-    legacy.rename(OLD)
+    component_names.rename_components(OLD)
 
     assert before == OLD
 
@@ -131,6 +133,6 @@ ENTRIES = st.builds(
 
 @given(st.dictionaries(IDS, ENTRIES, max_size=6))
 def test_renaming_twice_is_renaming_once(components: dict[str, Any]):
-    once = legacy.rename({"components": components, "path": list(components)})
+    once = component_names.rename_components({"components": components, "path": list(components)})
 
-    assert legacy.rename(once) == once
+    assert component_names.rename_components(once) == once
