@@ -28,8 +28,8 @@ class Finished:
     An output `_ERROR` marks an error that routing ignores (a speaking model node, components E10).
     """
 
-    outputs: Outputs = field(default_factory=dict[str, Any])
-    assign: Mapping[str, Any] = field(default_factory=dict[str, Any])  # reference -> new whole value of its root
+    outputs: Outputs = field(default_factory=dict)
+    assign: Mapping[str, Any] = field(default_factory=dict)  # reference -> new whole value of its root
     end: MessageEnd | None = None  # Message only
 
 
@@ -38,7 +38,7 @@ class Routed:
     """A router's choice: only the edges to these nodes are taken."""
 
     to: tuple[str, ...]
-    outputs: Outputs = field(default_factory=dict[str, Any])
+    outputs: Outputs = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,22 +47,22 @@ class ContainerOpened:
 
     count: int | None = None
     concurrency: int = 1
-    outputs: Outputs = field(default_factory=dict[str, Any])
+    outputs: Outputs = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class NextIteration:
     """An item visit starts another pass of the body."""
 
-    outputs: Outputs = field(default_factory=dict[str, Any])
+    outputs: Outputs = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class ContainerExited:
     """An item visit (or an ExitLoop) ends its container. `container` is stored as the container's outputs."""
 
-    outputs: Outputs = field(default_factory=dict[str, Any])
-    container: Outputs = field(default_factory=dict[str, Any])
+    outputs: Outputs = field(default_factory=dict)
+    container: Outputs = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class WaitingForInput:
 
     inputs: Mapping[str, Any]
     tips: str = ""
-    outputs: Outputs = field(default_factory=dict[str, Any])
+    outputs: Outputs = field(default_factory=dict)
 
 
 LOST = "worker_lost"
@@ -94,8 +94,8 @@ class Failed:
     error: str
     code: str = "node_failure"
     retryable: bool = False
-    outputs: Outputs = field(default_factory=dict[str, Any])
-    details: Mapping[str, Any] = field(default_factory=dict[str, Any])  # of a budget that is used up
+    outputs: Outputs = field(default_factory=dict)
+    details: Mapping[str, Any] = field(default_factory=dict)  # of a budget that is used up
 
     @property
     def is_over_budget(self) -> bool:

@@ -33,8 +33,8 @@ class Document:
 
     entries: Mapping[str, Entry]  # in component order
     raw: Mapping[str, Any]
-    globals: Mapping[str, Any] = field(default_factory=dict[str, Any])  # sys.* (all six present) and env.*
-    variables: Mapping[str, Any] = field(default_factory=dict[str, Any])  # name -> {name, type, value, description}
+    globals: Mapping[str, Any] = field(default_factory=dict)  # sys.* (all six present) and env.*
+    variables: Mapping[str, Any] = field(default_factory=dict)  # name -> {name, type, value, description}
     history: tuple[Any, ...] = ()  # [role, content] pairs
     retrieval: tuple[Any, ...] = ()
     memory: tuple[Any, ...] = ()

@@ -63,9 +63,9 @@ class Edge:
 class Drawing:
     """The well-formed part of a `graph`. `defects` tells what was left out, by field."""
 
-    nodes: Mapping[str, Node] = field(default_factory=dict[str, Node])
-    leaving: Mapping[str, tuple[Edge, ...]] = field(default_factory=dict[str, tuple[Edge, ...]])
-    entering: Mapping[str, tuple[Edge, ...]] = field(default_factory=dict[str, tuple[Edge, ...]])
+    nodes: Mapping[str, Node] = field(default_factory=dict)
+    leaving: Mapping[str, tuple[Edge, ...]] = field(default_factory=dict)
+    entering: Mapping[str, tuple[Edge, ...]] = field(default_factory=dict)
     defects: tuple[tuple[str, str], ...] = ()
 
     def targets(self, source: str, handle: str) -> list[str]:

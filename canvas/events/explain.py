@@ -83,9 +83,9 @@ class Facts:
     expires_at: datetime | None
     now: datetime
     max_running: int = 256
-    forms: Mapping[UUID, tuple[Mapping[str, Any], str]] = field(default_factory=dict[UUID, Any])  # inputs, tips
+    forms: Mapping[UUID, tuple[Mapping[str, Any], str]] = field(default_factory=dict)  # inputs, tips
     alive: Sequence[OpenActivation] = ()  # not all of a large run
-    counts: Mapping[Status, int] = field(default_factory=dict[Status, int])  # all of it
+    counts: Mapping[Status, int] = field(default_factory=dict)  # all of it
     ahead: BlockingRun | None = None
     canary: datetime | None = None  # when the last one that came back was sent
     swept_since: datetime | None = None
@@ -102,7 +102,7 @@ class Wait:
     since: datetime | None = None
     until: datetime | None = None  # when it moves at the latest, if anybody can tell
     of: OpenActivation | None = None
-    detail: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    detail: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

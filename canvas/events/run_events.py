@@ -31,7 +31,7 @@ class Event:
     """A fact of a run, numbered when it is stored."""
 
     name: str
-    body: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    body: Mapping[str, Any] = field(default_factory=dict)
     activation: UUID | None = None
     node_id: str | None = None
 

@@ -4,11 +4,12 @@ from dataclasses import replace
 from typing import Any
 
 from canvas import budget
+from canvas.document.document import Json
 from canvas.graph import uncertain_outcomes
 from canvas.graph.canvas import FailurePolicy, Node, NodeKind
 from canvas.outcome import POSTPONED, Failed
 from canvas.routing import container_routing, message_streams
-from canvas.routing.decision import DecisionBuilder, to_text
+from canvas.routing.decision_builder import DecisionBuilder
 from canvas.state.order_key import OrderKey
 from canvas.state.run_state import OpenForm, Report, Scope, ScopeKey, Status
 
@@ -17,51 +18,51 @@ MAX_STRIKES = 3
 """Workers that may die under one activation before it counts as the killer."""
 
 
-def recover(plan: DecisionBuilder, report: Report, failed: Failed, *, has_begun: bool = False) -> None:
+def recover(builder: DecisionBuilder, report: Report, failed: Failed, *, has_begun: bool = False) -> None:
     """Decide what follows a failed attempt. The order is the engine's: retry, goto, default, end.
 
     A container that fails before its body has begun shows no `node_finished` (engine 4.4).
     """
-    node = plan.canvas.node(report.node_id)
-    scope = plan.scope(report.scope)
+    node = builder.canvas.node(report.node_id)
+    scope = builder.scopes.get(report.scope)
     if may_be_retried(node, report, failed):
-        plan.decision.moved[report.activation] = Status.READY
-        plan.run.live += 1
+        builder.decision.moved[report.activation] = Status.READY
+        builder.run.live += 1
         if failed.again_in > 0:
-            plan.decision.postponed[report.activation] = failed.again_in
+            builder.decision.postponed[report.activation] = failed.again_in
         else:
-            plan.decision.retried.append(report.activation)
+            builder.decision.retried.append(report.activation)
         if report.spoke or failed.code != POSTPONED:  # who was postponed tells whether there is anything to take back
-            message_streams.truncate_stream(plan, report)
+            message_streams.truncate_stream(builder, report)
         return
-    if pause_for_user(plan, report, failed):
+    if pause_for_user(builder, report, failed):
         called = uncertain_outcomes.label(node.id, scope.key) + uncertain_outcomes.OUTCOME
-        _hold(plan, node, scope, report, budget.budget_form(called, failed.error, failed.details))
+        _hold(builder, node, scope, report, budget.budget_form(called, failed.error, failed.details))
         return
     if failed.is_unknown:
-        if node.on_unknown == "ask" and not plan.is_lost(scope.key, report.place):
-            _ask(plan, node, scope, report)
+        if node.on_unknown == "ask" and not builder.is_after_failure(scope.key, report.place):
+            _ask(builder, node, scope, report)
             return
         failed = replace(failed, error=uncertain_outcomes.error_of(node.id, node.name))
     if failed.leaves_nothing:
-        plan.decision.errors[report.activation] = (node.id, failed.error)
-    plan.note_last(report)
-    plan.start_form(report)
-    plan.run.forms.pop(report.activation, None)
+        builder.decision.errors[report.activation] = (node.id, failed.error)
+    builder.record_last_node(report)
+    builder.activations.emit_form_started(report)
+    builder.run.forms.pop(report.activation, None)
     policy = NO_POLICY if failed.is_over_budget else node.failure  # no default stands for what nobody paid
-    if policy.is_heard and not plan.is_lost(scope.key, report.place):
-        message_streams.stream_default(plan, report, failed.error, to_text(policy.default))
+    if policy.is_heard and not builder.is_after_failure(scope.key, report.place):
+        message_streams.stream_default(builder, report, failed.error, _default_text(policy.default))
         return
     if node.kind is NodeKind.MESSAGE:
-        message_streams.message_failed(plan, report, failed.error)
+        message_streams.message_failed(builder, report, failed.error)
     else:
-        plan.end(report, scope)
+        builder.activations.finish(report, scope)
         if has_begun or not node.kind.is_container:
-            plan.emit_finished(report.activation, report.node_id, failed.error)
+            builder.activations.emit_finished(report.activation, report.node_id, failed.error)
         if policy.leads_elsewhere:
-            plan.reach(node, policy.goto, scope, report.place)
+            builder.follow_edges(node, policy.goto, scope, report.place)
     if not policy.leads_elsewhere:
-        fail(plan, scope, node, report.place, failed.error, failed.code)
+        fail(builder, scope, node, report.place, failed.error, failed.code)
 
 
 def may_be_retried(node: Node, report: Report, failed: Failed) -> bool:
@@ -70,35 +71,35 @@ def may_be_retried(node: Node, report: Report, failed: Failed) -> bool:
     return is_harmless and report.strikes < MAX_STRIKES
 
 
-def pause_for_user(plan: DecisionBuilder, report: Report, failed: Failed) -> bool:
+def pause_for_user(builder: DecisionBuilder, report: Report, failed: Failed) -> bool:
     """Whether a node waits for a higher budget; in a run that ends anyway it does not."""
-    return failed.is_over_budget and not plan.is_lost(report.scope, report.place)
+    return failed.is_over_budget and not builder.is_after_failure(report.scope, report.place)
 
 
-def _ask(plan: DecisionBuilder, node: Node, scope: Scope, report: Report) -> None:
+def _ask(builder: DecisionBuilder, node: Node, scope: Scope, report: Report) -> None:
     """A person is to say whether the node has acted."""
-    _hold(plan, node, scope, report, uncertain_outcomes.question(node.id, node.name, scope.key))
+    _hold(builder, node, scope, report, uncertain_outcomes.question(node.id, node.name, scope.key))
 
 
 def _hold(
-    plan: DecisionBuilder, node: Node, scope: Scope, report: Report, question: tuple[dict[str, Any], str]
+    builder: DecisionBuilder, node: Node, scope: Scope, report: Report, question: tuple[dict[str, Any], str]
 ) -> None:
     """The node waits for a person's answer; what the attempt said in its turn is taken back."""
-    message_streams.close_until_resumed(plan, report)
+    message_streams.close_until_resumed(builder, report)
     inputs, tips = question
     form = OpenForm(node.id, report.place.key.hex(), scope.key, inputs, tips, started=True)
-    plan.run.forms[report.activation] = form
-    plan.decision.moved[report.activation] = Status.WAITING
-    plan.hold(node, scope)
+    builder.run.forms[report.activation] = form
+    builder.decision.moved[report.activation] = Status.WAITING
+    builder.activations.mark_idle(node, scope)
 
 
-def recover_container(plan: DecisionBuilder, scope_key: ScopeKey, number: int) -> None:
+def recover_container(builder: DecisionBuilder, scope_key: ScopeKey, number: int) -> None:
     """A side-by-side container whose items failed: its own policy decides (components 3.8).
 
     What follows comes after the wave that would collect, so it does not depend on how many items had ended.
     """
-    scope = plan.scope(scope_key)
-    node = plan.canvas.nodes[number]
+    scope = builder.scopes.get(scope_key)
+    node = builder.canvas.nodes[number]
     container = scope.containers.pop(number)
     has_collected = container.failed_item >= (container.count or 0)
     wave = container.failed_at[0] if has_collected else container.place.wave + 1
@@ -112,11 +113,16 @@ def recover_container(plan: DecisionBuilder, scope_key: ScopeKey, number: int) -
         outcome=Failed(container.error),
         error=container.error,
     )
-    plan.decision.errors[container.activation] = (node.id, container.error)
-    recover(plan, report, Failed(container.error), has_begun=True)
+    builder.decision.errors[container.activation] = (node.id, container.error)
+    recover(builder, report, Failed(container.error), has_begun=True)
 
 
-def fail(plan: DecisionBuilder, scope: Scope, node: Node, place: OrderKey, error: str, code: str) -> None:
+def fail(builder: DecisionBuilder, scope: Scope, node: Node, place: OrderKey, error: str, code: str) -> None:
     """Nothing catches a failure: it ends the side-by-side items it happened in, else the run."""
-    if not container_routing.item_failed(plan, scope.key, place, error):
-        plan.fail(node.id, place, error, code)
+    if not container_routing.item_failed(builder, scope.key, place, error):
+        builder.fail_run(node.id, place, error, code)
+
+
+def _default_text(value: Json) -> str:
+    """Return a default value as the text that is streamed."""
+    return value if isinstance(value, str) else str(value)

@@ -9,59 +9,61 @@ ends the Loop with what the pass has left.
 
 from canvas.graph.canvas import NodeKind, bits, mask_of
 from canvas.routing import container_routing, failure_routing, message_streams
-from canvas.routing.decision import DecisionBuilder
+from canvas.routing.decision_builder import DecisionBuilder
 from canvas.state.run_state import MAX_ORDINAL, Scope
 
 
-def activate_ready(plan: DecisionBuilder, scope: Scope) -> bool:
+def activate_ready(builder: DecisionBuilder, scope: Scope) -> bool:
     """Activate every ready node of a scope, in canonical order; whether there was one."""
     any_ready = False
     reached = mask_of(scope.reached)
     for number, place in sorted(scope.reached.items(), key=lambda item: item[1].key):
         if number not in scope.reached:
             continue  # lost with a node that it waited for
-        if plan.is_lost(scope.key, place):
-            plan.lose(scope, number)
+        if builder.is_after_failure(scope.key, place):
+            builder.drop_unreachable(scope, number)
             reached = mask_of(scope.reached)
             any_ready = True
             continue
-        if not is_ready(plan, scope, number, reached):
+        if not is_ready(builder, scope, number, reached):
             continue
         any_ready = True
-        node = plan.canvas.nodes[number]
+        node = builder.canvas.nodes[number]
         del scope.reached[number]
         scope.returning.pop(number, None)
         reached &= ~node.bit
-        if plan.is_worn_out(node, scope):
+        if builder.activations.exceeds_cycle_limit(node, scope):
             text = f'Node "{node.name}" ({node.id}) has run {MAX_ORDINAL} times in one scope. End the circle it is in.'
-            failure_routing.fail(plan, scope, node, place, text, "cycle_limit")
+            failure_routing.fail(builder, scope, node, place, text, "cycle_limit")
             continue
-        if not plan.has_room_for(node):
+        if not builder.activations.check_limit(node):
             continue
         if node.kind is NodeKind.MESSAGE:
-            message_streams.message_activated(plan, scope, node, place)
-        plan.activate(node, scope, place, message_streams.stream_for(plan, scope, node))
+            message_streams.message_activated(builder, scope, node, place)
+        builder.activations.activate(node, scope, place, message_streams.stream_for(builder, scope, node))
     return any_ready
 
 
-def is_ready(plan: DecisionBuilder, scope: Scope, number: int, reached: int) -> bool:
+def is_ready(builder: DecisionBuilder, scope: Scope, number: int, reached: int) -> bool:
     """Whether nothing alive or reached (a mask) in the scope can still reach the node."""
     if number in scope.returning:
-        return _may_begin_again(plan, scope, number)
-    above = plan.canvas.reach.above_forward[number]
+        return _may_begin_again(builder, scope, number)
+    above = builder.canvas.reach.above_forward[number]
     ahead = reached & ~mask_of(scope.returning)
     if scope.alive & (above | 1 << number) or above & ahead or _is_on_its_way(scope, above):
         return False
-    return not container_routing.leaves_a_loop(plan, plan.canvas.nodes[number]) or _is_last(plan, scope, reached)
+    return not container_routing.leaves_a_loop(builder, builder.canvas.nodes[number]) or _is_last(
+        builder, scope, reached
+    )
 
 
-def _may_begin_again(plan: DecisionBuilder, scope: Scope, head: int) -> bool:
+def _may_begin_again(builder: DecisionBuilder, scope: Scope, head: int) -> bool:
     """Whether the last round of a circle has left nothing that its next one would race with.
 
     What waits for a circle itself is no hindrance, nor is an ExitLoop, which comes last. Of circles that have something
     below in common one goes on at a time, the innermost first.
     """
-    canvas = plan.canvas
+    canvas = builder.canvas
     above, entangled = canvas.reach.above_forward, canvas.reach.entangled[head]
     if scope.alive & entangled or _is_on_its_way(scope, above[head], but=head):
         return False
@@ -74,12 +76,12 @@ def _may_begin_again(plan: DecisionBuilder, scope: Scope, head: int) -> bool:
     return True
 
 
-def release_blocked_round(plan: DecisionBuilder) -> bool:
+def release_blocked_round(builder: DecisionBuilder) -> bool:
     """Nothing moves, and a turn stands open for a Message whose round waits for another text to be heard: begin it."""
-    for entry in plan.run.speeches:
-        scope = plan.run.scopes.get(entry.scope)
+    for entry in builder.run.speeches:
+        scope = builder.run.scopes.get(entry.scope)
         if entry.opened and not entry.said and scope is not None and scope.returning.pop(entry.number, None):
-            plan.scope(entry.scope)
+            builder.scopes.get(entry.scope)
             return True
     return False
 
@@ -89,9 +91,9 @@ def _is_on_its_way(scope: Scope, above: int, *, but: int | None = None) -> bool:
     return any(above & tails for number, tails in scope.returning.items() if number != but)
 
 
-def _is_last(plan: DecisionBuilder, scope: Scope, reached: int) -> bool:
+def _is_last(builder: DecisionBuilder, scope: Scope, reached: int) -> bool:
     """Whether an ExitLoop's pass has nothing more to do: it stores the Loop's outputs, so it must see all of them."""
-    nodes, above = plan.canvas.nodes, plan.canvas.reach.above_forward
+    nodes, above = builder.canvas.nodes, builder.canvas.reach.above_forward
     exits = mask_of(number for number in scope.reached if nodes[number].kind is NodeKind.EXIT_LOOP)
     waits_for_exits = all(above[number] & exits for number in bits(reached & ~exits))
     return not scope.alive and waits_for_exits

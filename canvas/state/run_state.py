@@ -145,8 +145,8 @@ class Container:
     span: int = 0  # of overlapping items: waves of a pass
     alone: int = 0  # of overlapping items: how many go one by one at first
     shown: int = 0  # of overlapping items: the one whose turn it is to be told of
-    ended: list[int] = field(default_factory=list[int])  # later ones whose pass has ended
-    untold: dict[int, list[DeferredEvent]] = field(default_factory=dict[int, list[DeferredEvent]])  # by item
+    ended: list[int] = field(default_factory=list)  # later ones whose pass has ended
+    untold: dict[int, list[DeferredEvent]] = field(default_factory=dict)  # by item
 
     @property
     def side_by_side(self) -> bool:
@@ -174,13 +174,13 @@ class Scope:
     last_wave: int = 0
     alive: int = 0
     still: int = 0
-    reached: dict[int, OrderKey] = field(default_factory=dict[int, OrderKey])
-    returning: dict[int, int] = field(default_factory=dict[int, int])  # circles came back to: from where
+    reached: dict[int, OrderKey] = field(default_factory=dict)
+    returning: dict[int, int] = field(default_factory=dict)  # circles came back to: from where
     places: dict[int, OrderKey] = field(
         default_factory=dict[int, OrderKey]
     )  # of what is alive, where speech is ordered
-    ordinals: dict[int, int] = field(default_factory=dict[int, int])  # next ordinal, above 0
-    containers: dict[int, Container] = field(default_factory=dict[int, Container])
+    ordinals: dict[int, int] = field(default_factory=dict)  # next ordinal, above 0
+    containers: dict[int, Container] = field(default_factory=dict)
     leaving: OrderKey | None = None  # where an ExitLoop has reported, of several the last in canonical order
     left_by: UUID | None = None  # its activation, which stored the container's outputs
     escaped: bool = False  # an edge out of the body was taken: no further pass, and nothing of the container's follows
@@ -219,8 +219,8 @@ class MessageStreamState:
     opened: bool = False
     said: bool = False  # the whole text is there
     error: str | None = None  # of a failed node whose default is heard
-    end: dict[str, Any] = field(default_factory=dict[str, Any])
-    held: list[DeferredNodeFinished] = field(default_factory=list[DeferredNodeFinished])
+    end: dict[str, Any] = field(default_factory=dict)
+    held: list[DeferredNodeFinished] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -261,11 +261,11 @@ class RunState:
     activated: int = 0  # activations that were ever decided
     live: int = 0  # activations that are ready or running
     queued: int = 0
-    speeches: list[MessageStreamState] = field(default_factory=list[MessageStreamState])
-    forms: dict[UUID, OpenForm] = field(default_factory=dict[UUID, OpenForm])
+    speeches: list[MessageStreamState] = field(default_factory=list)
+    forms: dict[UUID, OpenForm] = field(default_factory=dict)
     failing: RunFailure | None = None
     last: tuple[str, UUID, str] | None = None  # (place in hex, activation, node id) of the last in canonical order
-    scopes: dict[ScopeKey, Scope] = field(default_factory=dict[ScopeKey, Scope])
+    scopes: dict[ScopeKey, Scope] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,4 +283,4 @@ class Report:
     turn: UUID | None = None
     retake: bool = False  # the Message's text does not go on from what was said in its turn
     spoke: bool = False  # the attempt left text in the turn
-    usage: Mapping[str, int] = field(default_factory=dict[str, int])
+    usage: Mapping[str, int] = field(default_factory=dict)

@@ -52,7 +52,7 @@ class Start:
     said_before: tuple[tuple[str, str], ...] = ()  # (role, text): the past of a new conversation
     on_busy: str = "refuse"
     idempotency: tuple[str, str, bytes] | None = None  # (route, key, SHA-256 of the request)
-    budget: Mapping[str, int] = field(default_factory=dict[str, int])  # limits of the run, by measure
+    budget: Mapping[str, int] = field(default_factory=dict)  # limits of the run, by measure
     external: External | None = None  # what the service that sends the start calls the run
     token_id: UUID | None = None  # the share link by which a new conversation is begun
 

@@ -271,7 +271,7 @@ _Command = tuple[str, str, bytes]
 class _Batch:
     """Pieces that go out together."""
 
-    commands: list[_Command] = field(default_factory=list[_Command])
+    commands: list[_Command] = field(default_factory=list)
     gone: "asyncio.Future[None]" = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
 

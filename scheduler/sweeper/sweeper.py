@@ -60,7 +60,7 @@ class Sweeper:
     _last: tuple[float, datetime] | None = None
     _has_forgotten: bool = False  # the broker was found empty at the end of the last tick
     _forgotten_at: datetime = datetime(1970, 1, 1, tzinfo=UTC)
-    _reported: set[UUID] = field(default_factory=set[UUID])
+    _reported: set[UUID] = field(default_factory=set)
     _house: threading.Thread | None = None
 
     def run(self, ending: threading.Event) -> None:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from canvas.document import parsing
 from canvas.errors import InvalidCanvas
 from canvas.routing import decide
-from canvas.routing.decision import TOO_MANY
+from canvas.routing.decision_builder import TOO_MANY
 from canvas.state.checkpoint import fill_run, run_to_json
 from canvas.state.run_state import RunState, RunStatus
 from tests.builders import RUN_ID, canvas_of, chose, default, goto, items, rounds, script_of, seeded
@@ -26,7 +26,7 @@ def test_a_loop_without_end_fails_at_its_limit_and_names_what_would_go_beyond_it
     assert len(player.rows) == 21
     assert player.error == (
         'Node "work" (work) would be activation 22 of this run, and 21 are allowed. '
-        "End the circle or shorten the list that leads here, or raise EASEL_MAX_ACTIVATIONS."
+        "End the cycle or shorten the list that leads here, or raise EASEL_MAX_ACTIVATIONS."
     )
 
 
