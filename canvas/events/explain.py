@@ -16,10 +16,12 @@ from canvas.budget import budget_stop
 from canvas.graph.canvas import Canvas
 from canvas.state.run_state import RULES_VERSION, RunStatus, Status
 
-TICK = timedelta(seconds=1)  # of the sweeper
-QUIET = timedelta(seconds=15)  # a canary is sent every second; none back for so long means that nobody takes the queue
-UNBROKEN = timedelta(seconds=6)  # what a sweeper must have seen before it takes a lease away
-OVERTAKEN = timedelta(seconds=2)  # a message that a canary has overtaken by so much is lost
+TICK = timedelta(seconds=1)  # the sweeper checks everything once per tick
+MAX_PROBE_AGE = timedelta(
+    seconds=15
+)  # a probe is sent every second; if the last returned one is older, no worker receives
+MIN_UNINTERRUPTED = timedelta(seconds=6)  # a sweeper must have seen the database for so long before it ends a lease
+MESSAGE_LOST_AFTER = timedelta(seconds=2)  # a task message is lost if a probe sent so much later has come back
 
 
 class WaitsFor(StrEnum):
@@ -272,22 +274,22 @@ class _Waits:
         seen = now - (self.facts.swept_since or now)
         sentence = (
             f"Nothing is heard of {_worker(one)}, whose lease on {self._node(one)} ran out {_span(now - since)} ago; "
-            f"{self._swept('gives the work to another', (max(timedelta(0), UNBROKEN - seen) + TICK).total_seconds())}."
+            f"{self._swept('gives the work to another', (max(timedelta(0), MIN_UNINTERRUPTED - seen) + TICK).total_seconds())}."
         )
         return Wait(WaitsFor.SILENT_LEASE, sentence, "the sweeper", since, of=one, detail=self._leased(one))
 
     def _ready(self, one: OpenActivation) -> Wait:
         facts, node = self.facts, self._node(one)
         quiet = facts.now - facts.canary if facts.canary is not None else None
-        if not self._is_swept and (one.hinted_at is None or quiet is None or quiet > QUIET):
+        if not self._is_swept and (one.hinted_at is None or quiet is None or quiet > MAX_PROBE_AGE):
             how = f"{node} is ready, and {self._swept('tells the workers', 1)}"
         elif one.hinted_at is None:
             how = f"{node} is ready, and the sweeper tells the workers within a second"
         elif quiet is None:
             how = f"{node} is ready, and no worker has ever answered: start one"
-        elif quiet > QUIET:
+        elif quiet > MAX_PROBE_AGE:
             how = f"{node} is ready, and no worker answers: nothing has come out of their queue for {_span(quiet)}"
-        elif facts.canary is not None and one.hinted_at < facts.canary - OVERTAKEN:
+        elif facts.canary is not None and one.hinted_at < facts.canary - MESSAGE_LOST_AFTER:
             how = f"{node} is ready, and its message was lost: the sweeper sends it again within a second"
         else:
             how = f"{node} is ready, and waits in the queue for a free worker"

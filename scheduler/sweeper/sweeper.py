@@ -18,6 +18,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 import settings
 import telemetry
+from canvas.events import explain
 from scheduler.bootstrap import build_coordinator, refuse_pooler
 from scheduler.coordinator.coordinator import Coordinator
 from scheduler.health.watchdog import BEHIND_WATCHES, Heartbeat, LockWatchdog, Watchdog, exit_for_restart
@@ -34,14 +35,14 @@ from store.tenants import budgets
 
 log = structlog.get_logger()
 
-TICK = 1.0  # seconds
+TICK = explain.TICK.total_seconds()
 SLOW_CHECK_TICKS = 10  # ticks
 RESEND_AFTER_FLUSH_LIMIT = 5000  # hints that are sent again in one tick when the broker has forgotten everything
 PROBE_BACKOFF_TICKS = 5  # ticks between canaries while none comes back: where no worker is, they must not pile up
 PROBE_FRESHNESS = timedelta(seconds=30)  # since a canary was sent that came back; longer: nobody takes from the queue
 HOURLY = 3600  # ticks
 FIRST_MINUTE = 60  # ticks; a process that lives for a moment leaves the house as it is
-UNBROKEN = 6.0  # seconds for which the database must have been seen without a break before a lease counts as silent
+MIN_UNINTERRUPTED = explain.MIN_UNINTERRUPTED.total_seconds()
 MAX_HARMLESS_GAP = 4.0  # seconds of a break that costs no lease by itself: a lease less two renewals
 SKEW = 1.0  # seconds by which its clock may run away from ours meanwhile
 FORM_EXPIRED = "Nobody has answered the form in time."
@@ -91,7 +92,7 @@ class Sweeper:
             most = sweep_queries.BATCH
             if self._has_forgotten:
                 self._has_forgotten, self._forgotten_at, most = False, now, RESEND_AFTER_FLUSH_LIMIT
-            overtaken = came_back - timedelta(seconds=2) if came_back else self._forgotten_at
+            overtaken = came_back - explain.MESSAGE_LOST_AFTER if came_back else self._forgotten_at
             hints = sweep_queries.redispatch_unclaimed(tx, max(overtaken, self._forgotten_at), most)
             unseen = sweep_queries.runs_with_unapplied_reports(tx)
         self.beat()
@@ -171,7 +172,7 @@ class Sweeper:
 
     def _is_unbroken(self) -> bool:
         assert self._since is not None
-        return time.monotonic() - self._since[0] >= UNBROKEN
+        return time.monotonic() - self._since[0] >= MIN_UNINTERRUPTED
 
     def _advance(self, runs: list[UUID]) -> None:
         for run_id in dict.fromkeys(runs):

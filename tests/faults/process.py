@@ -56,7 +56,7 @@ def sweeper(arguments: Sequence[str]) -> Run:
     from scheduler.sweeper import sweeper as sweeping
 
     if os.environ.get("FAULT_TRUST"):
-        sweeping.UNBROKEN = 0.0
+        sweeping.MIN_UNINTERRUPTED = 0.0
     return sweeping.main
 
 

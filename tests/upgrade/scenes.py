@@ -138,7 +138,7 @@ def go_on(bench: Bench, ids: Mapping[str, str]) -> dict[str, dict[str, Any]]:
     bench.script = Script(RULES)
     sweeper = Sweeper(bench.coordinator)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(sweeping, "UNBROKEN", 0.0)  # it believes what it sees at first sight
+        patched.setattr(sweeping, "MIN_UNINTERRUPTED", 0.0)  # it believes what it sees at first sight
         for _ in range(MOST_ROUNDS):
             with bench.database.transaction() as tx:
                 queue_probes.record_return(tx, NODES, tx.scalar(migrate.NOW))  # so what was hinted before is lost

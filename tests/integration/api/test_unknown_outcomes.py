@@ -38,7 +38,7 @@ def posting(monkeypatch: pytest.MonkeyPatch) -> None:
 
     component: Component[Params] = Component("Post", Params, post, "unsafe")
     monkeypatch.setattr(registry, "COMPONENTS", {**registry.COMPONENTS, "post": component})
-    monkeypatch.setattr(sweeper, "UNBROKEN", 0.0)
+    monkeypatch.setattr(sweeper, "MIN_UNINTERRUPTED", 0.0)
 
 
 def lost(server: Server, client: Client) -> str:

@@ -50,7 +50,7 @@ def called(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> list[UUID]:
 
 # -- a run in any state ----------------------------------------------------------------------------------------------
 def test_a_cancel_holds_while_no_worker_is_there(bench: Bench, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(sweeper, "UNBROKEN", 0.0)
+    monkeypatch.setattr(sweeper, "MIN_UNINTERRUPTED", 0.0)
     run = bench.start("begin -> one, two -> join -> say", say=says("never"))
     bench.play(until=lambda: "one" in run.statuses)
     bench.claim(run, "one", lease=GONE)  # its worker was killed
@@ -66,7 +66,7 @@ def test_a_cancel_holds_while_no_worker_is_there(bench: Bench, monkeypatch: pyte
 
 
 def test_a_run_between_two_attempts_of_a_node_is_over_at_once(bench: Bench, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(sweeper, "UNBROKEN", 0.0)
+    monkeypatch.setattr(sweeper, "MIN_UNINTERRUPTED", 0.0)
     run = bench.start("begin -> work")
     bench.play(until=lambda: "work" in run.statuses)
     bench.claim(run, "work", lease=GONE)

@@ -46,7 +46,7 @@ def database(database_url: str) -> Iterator[Database]:
 @pytest.fixture
 def trusting(monkeypatch: pytest.MonkeyPatch) -> None:
     """The sweeper believes what it sees at first sight."""
-    monkeypatch.setattr(sweeping, "UNBROKEN", 0.0)
+    monkeypatch.setattr(sweeping, "MIN_UNINTERRUPTED", 0.0)
 
 
 # -- hints -----------------------------------------------------------------------------------------------------------
@@ -99,7 +99,7 @@ def test_a_canary_from_the_future_has_nothing_sent_twice(bench: Bench):
 def test_after_the_clock_has_gone_back_an_hour_everything_goes_on_at_once(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(sweeping, "UNBROKEN", 0.0)
+    monkeypatch.setattr(sweeping, "MIN_UNINTERRUPTED", 0.0)
     ready, lost = bench.start("begin -> work"), bench.start("begin -> work")
     bench.claim(lost, "begin")
     for run in (ready, lost):

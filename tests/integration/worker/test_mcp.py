@@ -75,7 +75,7 @@ def test_headers_of_the_turns_caller_come_last(bench: Bench, serving: Serving):
 def test_an_agent_whose_worker_is_lost_within_a_call_does_not_call_again(
     bench: Bench, serving: Serving, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(sweeper, "UNBROKEN", 0.0)
+    monkeypatch.setattr(sweeper, "MIN_UNINTERRUPTED", 0.0)
     server = registered(bench, serving)
     bench.script = Script([DONE, ADDS])
     run = started(bench, server)

@@ -45,7 +45,7 @@ NOT_KNOWN = (
 @pytest.fixture(autouse=True)
 def trusting(monkeypatch: pytest.MonkeyPatch) -> None:
     """The sweeper believes what it sees at first sight."""
-    monkeypatch.setattr(sweeper, "UNBROKEN", 0.0)
+    monkeypatch.setattr(sweeper, "MIN_UNINTERRUPTED", 0.0)
 
 
 # -- before anything leaves -------------------------------------------------------------------------------------------

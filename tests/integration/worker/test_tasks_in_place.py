@@ -152,7 +152,7 @@ def test_a_node_that_a_thread_cannot_begin_is_carried_out_by_another_when_its_le
         return None  # and nothing was begun
 
     monkeypatch.setattr(inline_tasks, what, fails_once)
-    monkeypatch.setattr(sweeper, "UNBROKEN", 1.0)
+    monkeypatch.setattr(sweeper, "MIN_UNINTERRUPTED", 1.0)
     with capture_logs() as logs, celery_at_work(lease=LEASE, renew_every=LEASE / 4):
         run = bench.start("begin -> one -> two")
         ended(run)

@@ -346,7 +346,7 @@ LOST = [each for each in VENDORS if each.tool in ("ArXiv", "DeepL", "PubMed", "Q
 @pytest.fixture
 def trusting(monkeypatch: pytest.MonkeyPatch) -> None:
     """The sweeper believes what it sees at first sight."""
-    monkeypatch.setattr(sweeper, "UNBROKEN", 0.0)
+    monkeypatch.setattr(sweeper, "MIN_UNINTERRUPTED", 0.0)
 
 
 @pytest.mark.usefixtures("trusting")
