@@ -13,7 +13,7 @@ Outputs: TypeAlias = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class MessageEnd:
-    """What a Message's `message_end` carries (engine 5.2); empty members are left out on the wire."""
+    """What a Message's `message_end` carries; empty members are left out on the wire."""
 
     status: Any = None
     attachment: Mapping[str, Any] | None = None

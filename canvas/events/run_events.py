@@ -1,4 +1,4 @@
-"""The events of a run: what a decision appends, and how they look on the wire (engine 5).
+"""The events of a run: what a decision appends, and how they look on the wire.
 
 A stored body is small: `node_finished` names the activation whose values it shows, and the reader puts inputs and
 outputs in, so that no output passes through the coordinator. Spoken text is no event; it lives in its turn.
@@ -104,14 +104,14 @@ def node_finished_data(
 
 
 def message_end_data(body: Mapping[str, Any]) -> dict[str, Any]:
-    """`data` of `message_end`: only what is there (engine 5.2)."""
+    """`data` of `message_end`: only what is there."""
     return {name: body[name] for name in ("status", "attachment", "downloads", "reference") if body.get(name)}
 
 
 def envelope(
     name: str, data: Mapping[str, Any], *, message_id: str, created_at: int, session_id: str, run_id: str
 ) -> dict[str, Any]:
-    """The frame every event travels in (engine 5.1). `task_id` is what a client cancels."""
+    """The frame every event travels in. `task_id` is what a client cancels."""
     return {
         "event": name,
         "message_id": message_id,

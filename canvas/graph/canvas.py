@@ -78,7 +78,7 @@ KINDS: Mapping[str, NodeKind] = {
 
 @dataclass(frozen=True, slots=True)
 class FailurePolicy:
-    """What the author wants when the node fails (engine 4.5)."""
+    """What the author wants when the node fails."""
 
     method: str  # "" | "comment" | "goto"
     default: Any
@@ -127,7 +127,7 @@ class Node:
 
     @property
     def chooses(self) -> bool:
-        """Whether the way on is the node's own choice, so that a failed one leads nowhere (components 1.6)."""
+        """Whether the way on is the node's own choice, so that a failed one leads nowhere."""
         return self.component.lower() in ROUTERS
 
 
@@ -149,8 +149,8 @@ class Canvas:
     items: Mapping[int, int]  # container -> its item node
     reach: Reachability
     turns: Mapping[int, StreamTarget]  # model node -> where it speaks
-    unheard: int  # model nodes whose text nobody reads: not called at all (engine 4.8)
-    speaking: int  # model nodes that stream because a Message follows them (components 1.8)
+    unheard: int  # model nodes whose text nobody reads: not called at all
+    speaking: int  # model nodes that stream because a Message follows them
     messages: int  # nodes with a turn of their own
 
     def node(self, node_id: str) -> Node:
@@ -341,7 +341,7 @@ def _objects(value: Any) -> list[Mapping[str, Any]]:
 
 
 def _items(nodes: Sequence[Node]) -> dict[int, int]:
-    """The item node of each container: the first child of the right class (engine 1.3)."""
+    """The item node of each container: the first child of the right class."""
     items: dict[int, int] = {}
     for node in nodes:
         if not node.kind.is_item:
@@ -382,7 +382,7 @@ def _defers(nodes: Sequence[Node], node: Node) -> bool:
 
 
 def structured_schema(params: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """The JSON schema of a model node's structured output, if it asks for one (components 3.4, 3.5)."""
+    """The JSON schema of a model node's structured output, if it asks for one."""
     outputs = params.get("outputs")
     schema = outputs.get("structured") if isinstance(outputs, Mapping) else None
     for inner in ("schema", "structured"):
@@ -392,7 +392,7 @@ def structured_schema(params: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 
 def _turns(nodes: Sequence[Node], numbers: Mapping[str, int], speaking: int) -> dict[int, StreamTarget]:
-    """Of each speaking node the first Message downstream whose text mentions its content (engine 4.8 "We do")."""
+    """Of each speaking node the first Message downstream whose text mentions its content."""
     mentions: dict[int, Mapping[int, int]] = {}  # a Message's text is read once, however many speak in it
     turns: dict[int, StreamTarget] = {}
     for number in bits(speaking):

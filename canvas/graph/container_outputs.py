@@ -1,4 +1,4 @@
-"""What a container's outputs collect from the passes of its body (engine 4.4).
+"""What a container's outputs collect from the passes of its body.
 
 One after another, node outputs are single slots: a child that did not run in a pass contributes what it held before.
 Side by side every item has its own copy, so a child that did not run contributes null.
@@ -60,7 +60,7 @@ def collect(
 
 
 def outputs_per_item(passes: Iterable[PassOutputs], item_node: str, count: int) -> list[dict[str, Any]]:
-    """`_result` of side-by-side items: {item, index, "<child>": {outputs}} of each (components 3.8)."""
+    """`_result` of side-by-side items: {item, index, "<child>": {outputs}} of each."""
     results: list[dict[str, Any]] = [{"item": None, "index": index} for index in range(count)]
     for node, item, outputs in passes:
         shown = {name: value for name, value in outputs.items() if not name.startswith("_")}

@@ -1,12 +1,15 @@
-"""Iteration and Loop bodies: the next item or round, leaving early, and the end of a container (engine 4.4).
+"""Routing of Iteration and Loop bodies: the next pass, an early exit, and the end of a container.
 
-A container that reports `ContainerOpened` stays alive while its body runs. Each pass of the body is a scope, begun by a
-visit of the item node, which either starts the body (`NextIteration`) or ends the container (`ContainerExited`). One
-after another there is one pass at a time and waves go on counting; side by side every item has a region of its own, and
-a last visit, in the container's own region, collects.
+A container that reports `ContainerOpened` stays active while its body runs. Each pass of the body is a scope. It begins
+with a visit of the item node, which either starts the body (`NextIteration`) or ends the container (`ContainerExited`).
 
-A pass goes on until nothing in it is alive, whatever an ExitLoop has reported: so what runs does not depend on who is
-faster.
+- Sequential items: one pass at a time; levels continue to count from pass to pass.
+- Parallel items: every item has a region of its own; a last visit, in the container's own region, collects the results.
+- Pipelined items: passes run ahead of their order, but have the order keys of a sequential run, and events of an item
+  are deferred until all items before it have ended (`canvas/graph/parallel_items.py`).
+
+A pass continues until nothing in it is active, whatever an ExitLoop has reported, so what runs does not depend on which
+node is faster.
 """
 
 from uuid import UUID
@@ -21,12 +24,12 @@ from canvas.state.order_key import OrderKey
 from canvas.state.run_state import Container, DeferredEvent, Report, Scope, ScopeKey, Status, activation_id
 
 PIPELINE_DEPTH = 4
-"""How far the items that overlap may be ahead of the one that is told of, in as many as overlap: a slow one does not
-hold up the others at once, and what is untold stays little."""
+"""Pipelined items may be this many times `concurrency` ahead of the first item that has not ended. So one slow item
+does not block the others at once, and few events are deferred."""
 
 
 def open_container(builder: DecisionBuilder, report: Report, outcome: ContainerOpened) -> None:
-    """A container's body begins. The counters start anew at each entry (components E7)."""
+    """Open a container's body. Its counters start at 0 at each entry."""
     node = builder.canvas.node(report.node_id)
     scope = builder.scopes.get(report.scope)
     container = Container(report.activation, report.ordinal, report.place, outcome.count, outcome.concurrency)
@@ -39,15 +42,14 @@ def open_container(builder: DecisionBuilder, report: Report, outcome: ContainerO
         container.alone = parallel_items.sequential_warmup(builder.canvas, node)
     scope.containers[node.number] = container
     builder.decision.moved[report.activation] = Status.OPEN
-    if not builder.activations.check_limit(
-        _visitor(builder, node), (outcome.count or 0) * _fewest_of_a_pass(builder, node) + 1
-    ):
+    needed = (outcome.count or 0) * _min_activations_per_pass(builder, node) + 1
+    if not builder.activations.check_limit(_item_node(builder, node), needed):
         return
-    _go_on(builder, node, scope, container, item=0, wave=report.place.wave + 1)
+    _begin_next(builder, node, scope, container, item=0, wave=report.place.wave + 1)
 
 
 def on_container_exit(builder: DecisionBuilder, report: Report) -> None:
-    """An item visit found nothing more to do, or an ExitLoop was reached."""
+    """End the container after its last item visit, or record that an ExitLoop has reported in this pass."""
     node = builder.canvas.node(report.node_id)
     scope = builder.scopes.get(report.scope)
     builder.activations.finish(report, scope)
@@ -60,9 +62,10 @@ def on_container_exit(builder: DecisionBuilder, report: Report) -> None:
 
 
 def validated_outcome(builder: DecisionBuilder, report: Report) -> Outcome:
-    """What a report says. A visit of overlapping items that leaves before the last has met another list than it should.
+    """Return the outcome of a report; a failure if a visit of pipelined items has exited before the last item.
 
-    Nothing changes a list that such items come from, so nobody will see this; but a run must not hang on it.
+    Such a visit has seen another list than the container. No node can change the list of pipelined items, so this
+    should not happen; if it does, the run fails and does not hang.
     """
     if not isinstance(report.outcome, ContainerExited) or not report.scope:
         return report.outcome
@@ -74,7 +77,7 @@ def validated_outcome(builder: DecisionBuilder, report: Report) -> Outcome:
 
 
 def on_iteration_end(builder: DecisionBuilder, scope: Scope) -> None:
-    """Nothing is alive in a pass any more: go on with the next item, or end the container."""
+    """Close a pass in which nothing is active; begin the next pass, or end the container."""
     outer = builder.scopes.get(scope.key[:-1])
     container_id, _, item = scope.key[-1]
     node = builder.canvas.node(container_id)
@@ -87,8 +90,8 @@ def on_iteration_end(builder: DecisionBuilder, scope: Scope) -> None:
     if container.overlaps:
         outer.last_wave = max(outer.last_wave, scope.last_wave)
         container.ended.append(item)
-        _tell_of_items(builder, outer, container)
-        _go_on(builder, node, outer, container, item=container.next, wave=container.visit(container.next).wave)
+        _emit_deferred_items(builder, outer, container)
+        _begin_next(builder, node, outer, container, item=container.next, wave=container.visit(container.next).wave)
         return
     if scope.region != outer.region:
         container.waves += scope.last_wave + 1
@@ -96,21 +99,21 @@ def on_iteration_end(builder: DecisionBuilder, scope: Scope) -> None:
         container.waves = scope.last_wave - container.place.wave
         outer.last_wave = max(outer.last_wave, scope.last_wave)
     if container.side_by_side:
-        _go_on(builder, node, outer, container, item=container.next, wave=0)
+        _begin_next(builder, node, outer, container, item=container.next, wave=0)
     elif builder.run_ended_before(OrderKey(scope.last_wave + 1, region=scope.region)):
         return  # the run ends, and the container with it
     elif scope.leaving is not None:
         _end_container(builder, scope.key, scope.leaving, scope.left_by)
     elif scope.escaped:
-        _leave(builder, node, outer, container)
+        _end_without_successors(builder, node, outer, container)
     else:
-        _go_on(builder, node, outer, container, item=item + 1, wave=scope.last_wave + 1)
+        _begin_next(builder, node, outer, container, item=item + 1, wave=scope.last_wave + 1)
 
 
-def item_failed(builder: DecisionBuilder, key: ScopeKey, place: OrderKey, error: str) -> bool:
-    """A failure inside side-by-side items belongs to their container; whether there is such a container.
+def fail_parallel_item(builder: DecisionBuilder, key: ScopeKey, place: OrderKey, error: str) -> bool:
+    """Record a failure in the innermost container of parallel items around a scope; return whether there is one.
 
-    The first item that fails counts, and in it the earliest wave, of that the last: as for a run (engine 4.5).
+    Of several failures that of the first item counts; in it the earliest level, and of that the last, as for a run.
     """
     for depth in range(len(key), 0, -1):
         container_id, _, item = key[depth - 1]
@@ -118,38 +121,38 @@ def item_failed(builder: DecisionBuilder, key: ScopeKey, place: OrderKey, error:
         if not container.side_by_side:
             continue
         builder.containers.cancel_later_items(key[:depth])
-        _note_failure(container, item, place, f"item {item}: {error}")
+        _record_failure(container, item, place, f"item {item}: {error}")
         return True
     return False
 
 
 def fail_pipelined_item(builder: DecisionBuilder, report: Report, failed: Failed) -> None:
-    """A node of an overlapping item has failed for good. Ahead of the item's turn it fails when that has come.
+    """Apply the final failure of a node of a pipelined item.
 
-    Until then the items before it go on, and nothing begins that would come after it.
+    If items before this one have not ended, the failure is deferred: they continue, and no later item begins.
     """
     scope = builder.scopes.get(report.scope)
     node = builder.canvas.node(report.node_id)
     container = builder.containers.pipelined_around(scope.key)
-    assert container is not None  # the caller has looked
+    assert container is not None  # checked by the caller
     builder.record_last_node(report)
     builder.activations.finish(report, scope)
     builder.containers.cancel_later_items(scope.key)
     failure = DeferredEvent(node.number, True, failed.error, failure=(report.place, failed.code))
     if (ahead := builder.containers.deferred_events(scope.key)) is None:
-        _tell(builder, builder.scopes.get(scope.key[:-1]), container, failure)
+        _emit_deferred(builder, builder.scopes.get(scope.key[:-1]), container, failure)
         return
     ahead.append(failure)
-    _note_failure(container, scope.key[-1][2], report.place, failed.error)
+    _record_failure(container, scope.key[-1][2], report.place, failed.error)
 
 
-def leaves_a_loop(builder: DecisionBuilder, node: Node) -> bool:
-    """Whether the node is an ExitLoop whose direct container is a Loop; anywhere else it does nothing."""
+def exits_a_loop(builder: DecisionBuilder, node: Node) -> bool:
+    """Whether the node is an ExitLoop directly in a Loop; anywhere else an ExitLoop has no effect."""
     parent = builder.canvas.nodes[node.parent] if node.parent is not None else None
     return node.kind is NodeKind.EXIT_LOOP and parent is not None and parent.kind is NodeKind.LOOP
 
 
-def _note_failure(container: Container, item: int, place: OrderKey, error: str) -> None:
+def _record_failure(container: Container, item: int, place: OrderKey, error: str) -> None:
     wave, last = container.failed_at
     at = place.key.hex()
     is_first = container.failed_item < 0 or item < container.failed_item
@@ -158,38 +161,40 @@ def _note_failure(container: Container, item: int, place: OrderKey, error: str) 
         container.failed_item, container.failed_at, container.error = item, (place.wave, at), error
 
 
-def _tell_of_items(builder: DecisionBuilder, scope: Scope, container: Container) -> None:
-    """Tell of the items whose turn has come, up to the first that has not ended."""
+def _emit_deferred_items(builder: DecisionBuilder, scope: Scope, container: Container) -> None:
+    """Emit the deferred events of pipelined items in order, up to the first item that has not ended."""
     while container.shown in container.ended:
         if builder.is_after_failure(scope.key, container.visit(container.shown + 1)):
             return
         container.ended.remove(container.shown)
         container.shown += 1
-        for untold in container.untold.pop(container.shown, ()):
-            _tell(builder, scope, container, untold)
+        for deferred in container.untold.pop(container.shown, ()):
+            _emit_deferred(builder, scope, container, deferred)
 
 
-def _tell(builder: DecisionBuilder, scope: Scope, container: Container, untold: DeferredEvent) -> None:
-    """Say what an item did ahead of its turn. A failure ends the items around the container, or else the run."""
-    node = builder.canvas.nodes[untold.node]
+def _emit_deferred(builder: DecisionBuilder, scope: Scope, container: Container, deferred: DeferredEvent) -> None:
+    """Emit a deferred event. A deferred failure fails the parallel items around the container, else the run."""
+    node = builder.canvas.nodes[deferred.node]
     parent = builder.canvas.nodes[node.parent] if node.parent is not None else None
     assert parent is not None  # it stands in the container's body
     key = (*scope.key, (parent.id, container.ordinal, container.shown))
     activation = activation_id(builder.run.run_id, node.id, key, 0)
-    if not untold.has_ended:
+    if not deferred.has_ended:
         builder.emit(Event(NODE_STARTED, activation=activation, node_id=node.id))
         return
-    builder.activations.emit_finished(activation, node.id, untold.error)
-    if untold.failure is not None:
+    builder.activations.emit_finished(activation, node.id, deferred.error)
+    if deferred.failure is not None:
         builder.decision.inheriting.append(activation)
-        place, code = untold.failure
-        error = untold.error or ""
-        if not item_failed(builder, scope.key, place, error):
+        place, code = deferred.failure
+        error = deferred.error or ""
+        if not fail_parallel_item(builder, scope.key, place, error):
             builder.fail_run(node.id, place, error, code)
 
 
-def _go_on(builder: DecisionBuilder, node: Node, scope: Scope, container: Container, *, item: int, wave: int) -> None:
-    """Begin what comes next in a container, unless the run or the item around it has ended before."""
+def _begin_next(
+    builder: DecisionBuilder, node: Node, scope: Scope, container: Container, *, item: int, wave: int
+) -> None:
+    """Begin the next pass or passes of a container, unless the run or the item around it has failed before."""
     if container.side_by_side:
         place = OrderKey(0, (), container.place.inside(container.next))
     else:
@@ -198,23 +203,23 @@ def _go_on(builder: DecisionBuilder, node: Node, scope: Scope, container: Contai
         return
     if builder.scope_failed_before(scope.key, place):
         if not container.open:
-            _leave(builder, node, scope, container)
+            _end_without_successors(builder, node, scope, container)
     elif container.overlaps:
-        _open_overlapping(builder, node, scope, container)
+        _begin_pipelined_items(builder, node, scope, container)
     elif container.side_by_side:
-        _open_items(builder, node, scope, container)
+        _begin_parallel_items(builder, node, scope, container)
     else:
         _start_pass(builder, node, scope, container, item=item, wave=wave)
 
 
-def _open_items(builder: DecisionBuilder, node: Node, scope: Scope, container: Container) -> None:
-    """Fill the container's places with items; when all are done, one last visit collects."""
+def _begin_parallel_items(builder: DecisionBuilder, node: Node, scope: Scope, container: Container) -> None:
+    """Begin parallel items up to the container's concurrency; when all have ended, begin the visit that collects."""
     assert container.count is not None  # side by side
     if not container.error:
         while container.open < container.concurrency and container.next < container.count:
-            if not builder.activations.check_limit(_visitor(builder, node)):
+            if not builder.activations.check_limit(_item_node(builder, node)):
                 return
-            _start_item(builder, node, scope, container)
+            _start_parallel_item(builder, node, scope, container)
     if container.open:
         return
     if container.error:
@@ -224,8 +229,8 @@ def _open_items(builder: DecisionBuilder, node: Node, scope: Scope, container: C
     _start_pass(builder, node, scope, container, item=container.next, wave=wave)
 
 
-def _open_overlapping(builder: DecisionBuilder, node: Node, scope: Scope, container: Container) -> None:
-    """Begin the next items ahead of their turn; when all have ended, one last visit collects."""
+def _begin_pipelined_items(builder: DecisionBuilder, node: Node, scope: Scope, container: Container) -> None:
+    """Begin the next pipelined items; when all have ended, begin the visit that collects."""
     count = container.count or 0
     width = 1 if container.shown < container.alone else container.concurrency
     most = min(count, container.shown + PIPELINE_DEPTH * width)
@@ -241,7 +246,7 @@ def _open_overlapping(builder: DecisionBuilder, node: Node, scope: Scope, contai
 def _start_pass(
     builder: DecisionBuilder, node: Node, scope: Scope, container: Container, *, item: int, wave: int
 ) -> None:
-    if not builder.activations.check_limit(_visitor(builder, node)):
+    if not builder.activations.check_limit(_item_node(builder, node)):
         return
     inner = Scope(
         key=(*scope.key, (node.id, container.ordinal, item)),
@@ -250,10 +255,10 @@ def _start_pass(
         trail=container.place,
     )
     container.next = item + 1
-    _begin(builder, node, inner, container, OrderKey(wave, container.place.trail, scope.region))
+    _begin_pass(builder, node, inner, container, OrderKey(wave, container.place.trail, scope.region))
 
 
-def _start_item(builder: DecisionBuilder, node: Node, scope: Scope, container: Container) -> None:
+def _start_parallel_item(builder: DecisionBuilder, node: Node, scope: Scope, container: Container) -> None:
     item = container.next
     inner = Scope(
         key=(*scope.key, (node.id, container.ordinal, item)),
@@ -262,23 +267,24 @@ def _start_item(builder: DecisionBuilder, node: Node, scope: Scope, container: C
         trail=container.place,
     )
     container.next = item + 1
-    _begin(builder, node, inner, container, OrderKey(0, (), inner.region))
+    _begin_pass(builder, node, inner, container, OrderKey(0, (), inner.region))
 
 
-def _begin(builder: DecisionBuilder, node: Node, inner: Scope, container: Container, place: OrderKey) -> None:
+def _begin_pass(builder: DecisionBuilder, node: Node, inner: Scope, container: Container, place: OrderKey) -> None:
     container.open += 1
     builder.scopes.open(inner)
     builder.scopes.get(inner.key[:-1]).still &= ~node.bit
-    builder.activations.activate(_visitor(builder, node), inner, place, None)
+    builder.activations.activate(_item_node(builder, node), inner, place, None)
 
 
-def _fewest_of_a_pass(builder: DecisionBuilder, container: Node) -> int:
-    """The activations that each pass of a container has at least: its item's, and those that follow without a choice.
+def _min_activations_per_pass(builder: DecisionBuilder, container: Node) -> int:
+    """Return how many activations each pass of a container has at least: the item node's, and those without a choice.
 
-    A list that cannot fit is refused before its first item, and not when most of it was done and paid for.
+    With it, a list that exceeds the limit on activations is refused before its first item, and not after most of its
+    items have run and been paid for.
     """
     canvas = builder.canvas
-    item = _visitor(builder, container)
+    item = _item_node(builder, container)
     if canvas.leaky & container.bit:
         return 1  # a pass may end anywhere
     certain, found, mask = 0, [item], item.bit
@@ -295,13 +301,13 @@ def _fewest_of_a_pass(builder: DecisionBuilder, container: Node) -> int:
     return certain
 
 
-def _visitor(builder: DecisionBuilder, container: Node) -> Node:
-    """The item node that is visited before each pass of a container."""
+def _item_node(builder: DecisionBuilder, container: Node) -> Node:
+    """Return the item node, which is visited at the beginning of each pass of a container."""
     return builder.canvas.nodes[builder.canvas.items[container.number]]
 
 
-def _leave(builder: DecisionBuilder, node: Node, scope: Scope, container: Container) -> None:
-    """A container ends without what follows it: an edge led out of its body, or the item around it has failed."""
+def _end_without_successors(builder: DecisionBuilder, node: Node, scope: Scope, container: Container) -> None:
+    """End a container without following its edges: an edge led out of its body, or the item around it has failed."""
     del scope.containers[node.number]
     builder.decision.moved[container.activation] = Status.DONE
     builder.activations.deactivate(node, scope)
@@ -309,7 +315,7 @@ def _leave(builder: DecisionBuilder, node: Node, scope: Scope, container: Contai
 
 
 def _end_container(builder: DecisionBuilder, inner_key: ScopeKey, place: OrderKey, writer: UUID | None) -> None:
-    """The container is done; what follows it comes after its last item visit or ExitLoop, which stored its outputs."""
+    """End a container and follow its edges. `writer` is the item visit or ExitLoop that has stored its outputs."""
     scope = builder.scopes.get(inner_key[:-1])
     node = builder.canvas.node(inner_key[-1][0])
     container = scope.containers.pop(node.number)

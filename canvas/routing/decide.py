@@ -1,9 +1,9 @@
-"""The routing function: facts in, decision out. No database, broker, clock or randomness.
+"""The routing functions: facts in, decision out. They use no database, broker, clock or randomness.
 
     decide(canvas, state, reports) -> Decision
 
-The same facts give the same decision, ids included, so repeating an advance is safe; reports are taken in canonical
-order, so how they were grouped leaves no trace.
+The same facts give the same decision, ids included, so repeating an advance is safe. Reports are applied in canonical
+order, so the decision does not depend on how reports were grouped into advances.
 """
 
 from collections.abc import Collection, Sequence
@@ -34,21 +34,24 @@ TOP = ()
 
 
 def decide(canvas: Canvas, state: RunState, reports: Sequence[Report]) -> Decision:
-    """What happens next, given what has just been reported. Changes `state` and hands it back in the decision."""
+    """Return what happens next, from the reports that no advance has applied yet.
+
+    Changes `state` in place; the decision's `run` is that state.
+    """
     builder = DecisionBuilder(canvas, state)
     for report in sorted(reports, key=lambda report: report.place.key):
         builder.run.live -= 1
-        _fold(builder, report)
-    _settle(builder)
+        _apply_report(builder, report)
+    _activate_all(builder)
     if builder.run.status is RunStatus.RUNNING:
-        _rest(builder)
+        _resolve_idle_run(builder)
     if builder.run.asked != "cancel" and not builder.run.status.is_over:
         builder.activations.assign_run_slots()
     return builder.decision
 
 
 def begin(canvas: Canvas, state: RunState, inputs: Json) -> Decision:
-    """The first decision of a run: its top scope, Begin, and the two events a listener sees at once."""
+    """Return the first decision of a run: its top scope, the Begin node, `workflow_started` and `node_started`."""
     builder = DecisionBuilder(canvas, state)
     builder.emit(Event(WORKFLOW_STARTED, {"inputs": inputs}))
     builder.scopes.open(Scope(key=TOP))
@@ -65,16 +68,18 @@ def resume(
     again: Collection[UUID] = (),
     happened: Collection[UUID] = (),
 ) -> Decision:
-    """A person has answered: open forms go on, in canonical order. The shell stores the answers.
+    """Return the decision that continues a run with answers to its open forms. The caller stores the answers.
 
-    `answered`: the canvas's own forms. Of the nodes that nobody knows to have acted, some are to be done `again`, and
-    of others the person tells that they have `happened`, which is their report and is folded next; the rest wait on.
+    answered: whether the forms of the canvas's own nodes were answered.
+    again: activations with an unknown outcome, or stopped by a budget, that get another attempt.
+    happened: activations with an unknown outcome that a person says have happened; that answer is their report, which
+        the next advance applies. All other activations keep waiting.
     """
     builder = DecisionBuilder(canvas, state)
     for activation, form in sorted(state.forms.items(), key=lambda item: item[1].place):
         node = canvas.node(form.node_id)
-        is_told = activation in again or activation in happened
-        if not is_told and not (answered and node.kind.asks):
+        is_resolved = activation in again or activation in happened
+        if not is_resolved and not (answered and node.kind.asks):
             continue
         scope = builder.scopes.get(form.scope)
         scope.still &= ~node.bit
@@ -82,29 +87,30 @@ def resume(
         builder.run.live += 1
         if activation in again:
             builder.decision.retried.append(activation)
-        if is_told:
+        if is_resolved:
             del state.forms[activation]
         if not form.started:
             form.started = True
             builder.emit(Event(NODE_STARTED, activation=activation, node_id=form.node_id))
     state.status = RunStatus.RUNNING
     if again:
-        _settle(builder)  # what speaks once more may be heard while it does
+        _activate_all(builder)  # the stream of a node that writes again may open while it does
     builder.containers.update_idle_state()
     return builder.decision
 
 
 def ask_again(canvas: Canvas, state: RunState) -> Decision:
-    """Nobody has answered: the run shows its open forms once more and goes on waiting."""
+    """Return a decision that shows the open forms of a waiting run once more."""
     builder = DecisionBuilder(canvas, state)
-    _ask(builder)
+    _show_forms(builder)
     return builder.decision
 
 
 def finish_stopping(canvas: Canvas, state: RunState, busy: int) -> Decision:
-    """The end of a run that is being stopped, once nothing is left that works for it.
+    """Return the decision that ends a stopping run, once none of its activations is busy.
 
-    `busy` counts its activations that are queued, ready, running or not yet folded, after what need not run was closed.
+    `busy` counts activations that are queued, ready, running or reported and not applied; the caller has closed those
+    that need not run.
     """
     builder = DecisionBuilder(canvas, state)
     if busy or state.status is not RunStatus.STOPPING:
@@ -125,12 +131,12 @@ def finish_stopping(canvas: Canvas, state: RunState, busy: int) -> Decision:
     return builder.decision
 
 
-def _fold(builder: DecisionBuilder, report: Report) -> None:
+def _apply_report(builder: DecisionBuilder, report: Report) -> None:
     node = builder.canvas.node(report.node_id)
     scope = builder.scopes.get(report.scope)
     outcome = container_routing.validated_outcome(builder, report)
     if builder.run.asked == "cancel":
-        _fold_cancelled(builder, report)
+        _apply_cancelled_report(builder, report)
         return
     match outcome:
         case Finished() if node.kind is NodeKind.MESSAGE:
@@ -148,7 +154,7 @@ def _fold(builder: DecisionBuilder, report: Report) -> None:
         case NextIteration():
             _finish(builder, report)
             builder.follow_edges(node, node.downstream, scope, report.place)
-        case ContainerExited() if node.kind.is_item or container_routing.leaves_a_loop(builder, node):
+        case ContainerExited() if node.kind.is_item or container_routing.exits_a_loop(builder, node):
             builder.record_last_node(report)
             container_routing.on_container_exit(builder, report)
         case ContainerExited():
@@ -162,8 +168,8 @@ def _fold(builder: DecisionBuilder, report: Report) -> None:
             builder.decision.moved[report.activation] = Status.WAITING
             builder.activations.mark_idle(node, scope)
             if report.spoke:
-                message_streams.answer_said(builder, report)
-        case Failed() if _fails_an_overlapping_item(builder, node, report, outcome):
+                message_streams.on_answer_text(builder, report)
+        case Failed() if _fails_pipelined_item(builder, node, report, outcome):
             container_routing.fail_pipelined_item(builder, report, outcome)
         case Failed():
             failure_routing.recover(builder, report, outcome)
@@ -171,12 +177,12 @@ def _fold(builder: DecisionBuilder, report: Report) -> None:
             assert_never(outcome)
 
 
-def _fold_cancelled(builder: DecisionBuilder, report: Report) -> None:
-    """After a cancel reports are taken in, and nothing is routed."""
+def _apply_cancelled_report(builder: DecisionBuilder, report: Report) -> None:
+    """Apply a report of a run that is being cancelled: its activation finishes, and no edge is followed."""
     builder.activations.finish(report, builder.scopes.get(report.scope))
     kind = builder.canvas.node(report.node_id).kind
     if kind.asks and report.activation not in builder.run.forms:
-        return  # nobody has heard of it yet
+        return  # its `node_started` has not been emitted
     if kind is NodeKind.MESSAGE and not message_streams.stop(builder, report):
         return
     error = report.error
@@ -188,7 +194,7 @@ def _fold_cancelled(builder: DecisionBuilder, report: Report) -> None:
 
 
 def _finish(builder: DecisionBuilder, report: Report) -> None:
-    """A node is done. A speaker's `node_finished` waits for its Message."""
+    """Finish an activation. The `node_finished` of a node that writes to a Message's stream is deferred."""
     builder.record_last_node(report)
     builder.activations.finish(report, builder.scopes.get(report.scope))
     builder.activations.emit_form_started(report)
@@ -197,15 +203,15 @@ def _finish(builder: DecisionBuilder, report: Report) -> None:
         builder.activations.emit_finished(report.activation, report.node_id, report.error, report.scope)
 
 
-def _fails_an_overlapping_item(builder: DecisionBuilder, node: Node, report: Report, failed: Failed) -> bool:
-    goes_on = failure_routing.may_be_retried(node, report, failed) or failure_routing.pause_for_user(
+def _fails_pipelined_item(builder: DecisionBuilder, node: Node, report: Report, failed: Failed) -> bool:
+    continues = failure_routing.may_be_retried(node, report, failed) or failure_routing.pause_for_user(
         builder, report, failed
     )
-    return builder.containers.pipelined_around(report.scope) is not None and not goes_on
+    return builder.containers.pipelined_around(report.scope) is not None and not continues
 
 
-def _settle(builder: DecisionBuilder) -> None:
-    """Activate, end passes and open turns until nothing more follows from what is known."""
+def _activate_all(builder: DecisionBuilder) -> None:
+    """Activate ready nodes, end passes and open streams until nothing more follows from the reports."""
     changed = True
     while changed:
         changed = False
@@ -222,29 +228,29 @@ def _settle(builder: DecisionBuilder) -> None:
             changed = True
         builder.containers.update_idle_state()
         if builder.run.asked != "cancel":
-            changed = message_streams.open_turns(builder, at_rest=False) or changed
+            changed = message_streams.open_next_stream(builder, at_rest=False) or changed
 
 
-def _rest(builder: DecisionBuilder) -> None:
-    """Nothing may be moving any more: finished turns open in order, then forms are asked, or the run ends."""
+def _resolve_idle_run(builder: DecisionBuilder) -> None:
+    """If everything in the run is idle, open the finished streams in order, then show the forms, or end the run."""
     while builder.run.status is RunStatus.RUNNING:
         top = builder.run.scopes[TOP]
         if top.is_empty:
-            _succeed(builder)
+            _finish_run(builder)
             return
         if not top.is_still:
             return
-        if not ready.release_blocked_round(builder) and not message_streams.open_turns(builder, at_rest=True):
-            _ask(builder)
+        if not ready.release_blocked_round(builder) and not message_streams.open_next_stream(builder, at_rest=True):
+            _show_forms(builder)
             return
-        _settle(builder)
+        _activate_all(builder)
 
 
-def _ask(builder: DecisionBuilder) -> None:
-    """One `user_inputs` for all open forms; of equal fields the later form's is shown (engine 4.9)."""
+def _show_forms(builder: DecisionBuilder) -> None:
+    """Emit one `user_inputs` for all open forms, and let the run wait. Of fields with one name the last is shown."""
     forms = sorted(builder.run.forms.values(), key=lambda form: form.place)
     if not forms:
-        raise StateError("Nothing moves in a run, and nobody can be asked.", run_id=str(builder.run.run_id))
+        raise StateError("The run has no active work and no open form.", run_id=str(builder.run.run_id))
     inputs: dict[str, object] = {}
     for form in forms:
         inputs |= form.inputs
@@ -257,7 +263,7 @@ def _ask(builder: DecisionBuilder) -> None:
     builder.run.status = RunStatus.WAITING
 
 
-def _succeed(builder: DecisionBuilder) -> None:
+def _finish_run(builder: DecisionBuilder) -> None:
     last = builder.run.last
     builder.emit(Event(WORKFLOW_FINISHED, {}, last[1] if last else None, last[2] if last else None))
     builder.run.status = RunStatus.SUCCEEDED
@@ -265,7 +271,7 @@ def _succeed(builder: DecisionBuilder) -> None:
 
 
 def _clear(builder: DecisionBuilder) -> None:
-    """At the end no scope is left; every activation is done or closed."""
+    """Remove all scopes, forms and counts of a run that is over."""
     for key in list(builder.run.scopes):
         builder.scopes.close(key)
     builder.run.forms.clear()

@@ -154,7 +154,7 @@ class DecisionBuilder:
         return False
 
     def fail_run(self, node_id: str, place: OrderKey, error: str, code: str) -> None:
-        """Begin to stop the run. Of several failures the last of the earliest level counts (engine 4.5)."""
+        """Begin to stop the run. Of several failures the last of the earliest level counts."""
         failing = self.run.failing
         key = place.key.hex()
         if failing is None or place.wave < failing.wave or (place.wave == failing.wave and key > failing.place):

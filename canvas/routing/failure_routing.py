@@ -1,4 +1,4 @@
-"""What a failure leads to: another attempt, a goto, the author's default, or the end of the run (engine 4.5)."""
+"""Routing of failures: another attempt, a goto, the author's default value, or the end of the run."""
 
 from dataclasses import replace
 from typing import Any
@@ -15,13 +15,13 @@ from canvas.state.run_state import OpenForm, Report, Scope, ScopeKey, Status
 
 NO_POLICY = FailurePolicy("", None, ())
 MAX_STRIKES = 3
-"""Workers that may die under one activation before it counts as the killer."""
+"""After this many lost workers an activation fails: it counts as the cause of the losses (a poison task)."""
 
 
 def recover(builder: DecisionBuilder, report: Report, failed: Failed, *, has_begun: bool = False) -> None:
-    """Decide what follows a failed attempt. The order is the engine's: retry, goto, default, end.
+    """Decide what follows a failed attempt. The order is that of RAGFlow: retry, goto, default, end.
 
-    A container that fails before its body has begun shows no `node_finished` (engine 4.4).
+    A container that fails before its body has begun emits no `node_finished`.
     """
     node = builder.canvas.node(report.node_id)
     scope = builder.scopes.get(report.scope)
@@ -32,16 +32,17 @@ def recover(builder: DecisionBuilder, report: Report, failed: Failed, *, has_beg
             builder.decision.postponed[report.activation] = failed.again_in
         else:
             builder.decision.retried.append(report.activation)
-        if report.spoke or failed.code != POSTPONED:  # who was postponed tells whether there is anything to take back
+        if report.spoke or failed.code != POSTPONED:  # a postponed attempt reports whether it has written text
             message_streams.truncate_stream(builder, report)
         return
     if pause_for_user(builder, report, failed):
         called = uncertain_outcomes.label(node.id, scope.key) + uncertain_outcomes.OUTCOME
-        _hold(builder, node, scope, report, budget.budget_form(called, failed.error, failed.details))
+        _wait_for_answer(builder, node, scope, report, budget.budget_form(called, failed.error, failed.details))
         return
     if failed.is_unknown:
         if node.on_unknown == "ask" and not builder.is_after_failure(scope.key, report.place):
-            _ask(builder, node, scope, report)
+            question = uncertain_outcomes.question(node.id, node.name, scope.key)
+            _wait_for_answer(builder, node, scope, report, question)
             return
         failed = replace(failed, error=uncertain_outcomes.error_of(node.id, node.name))
     if failed.leaves_nothing:
@@ -49,12 +50,12 @@ def recover(builder: DecisionBuilder, report: Report, failed: Failed, *, has_beg
     builder.record_last_node(report)
     builder.activations.emit_form_started(report)
     builder.run.forms.pop(report.activation, None)
-    policy = NO_POLICY if failed.is_over_budget else node.failure  # no default stands for what nobody paid
+    policy = NO_POLICY if failed.is_over_budget else node.failure  # a default does not replace an unpaid call
     if policy.is_heard and not builder.is_after_failure(scope.key, report.place):
         message_streams.stream_default(builder, report, failed.error, _default_text(policy.default))
         return
     if node.kind is NodeKind.MESSAGE:
-        message_streams.message_failed(builder, report, failed.error)
+        message_streams.on_message_failed(builder, report, failed.error)
     else:
         builder.activations.finish(report, scope)
         if has_begun or not node.kind.is_container:
@@ -66,25 +67,20 @@ def recover(builder: DecisionBuilder, report: Report, failed: Failed, *, has_beg
 
 
 def may_be_retried(node: Node, report: Report, failed: Failed) -> bool:
-    """Whether the activation gets another attempt. What may have acted gets one if its author takes that risk."""
+    """Whether the activation gets another attempt: after an unknown outcome only with `on_unknown: retry`."""
     is_harmless = failed.retryable or (failed.is_unknown and node.on_unknown == "retry")
     return is_harmless and report.strikes < MAX_STRIKES
 
 
 def pause_for_user(builder: DecisionBuilder, report: Report, failed: Failed) -> bool:
-    """Whether a node waits for a higher budget; in a run that ends anyway it does not."""
+    """Whether a node waits for a higher budget. It does not if the run, or the item around it, has already failed."""
     return failed.is_over_budget and not builder.is_after_failure(report.scope, report.place)
 
 
-def _ask(builder: DecisionBuilder, node: Node, scope: Scope, report: Report) -> None:
-    """A person is to say whether the node has acted."""
-    _hold(builder, node, scope, report, uncertain_outcomes.question(node.id, node.name, scope.key))
-
-
-def _hold(
+def _wait_for_answer(
     builder: DecisionBuilder, node: Node, scope: Scope, report: Report, question: tuple[dict[str, Any], str]
 ) -> None:
-    """The node waits for a person's answer; what the attempt said in its turn is taken back."""
+    """Let a node wait for a person's answer, and truncate the text that its attempt has streamed."""
     message_streams.close_until_resumed(builder, report)
     inputs, tips = question
     form = OpenForm(node.id, report.place.key.hex(), scope.key, inputs, tips, started=True)
@@ -94,9 +90,10 @@ def _hold(
 
 
 def recover_container(builder: DecisionBuilder, scope_key: ScopeKey, number: int) -> None:
-    """A side-by-side container whose items failed: its own policy decides (components 3.8).
+    """Apply the failure policy of a container of parallel items of which one has failed.
 
-    What follows comes after the wave that would collect, so it does not depend on how many items had ended.
+    The failure's order key follows the level of the visit that would collect, so it does not depend on how many items
+    had ended.
     """
     scope = builder.scopes.get(scope_key)
     node = builder.canvas.nodes[number]
@@ -118,8 +115,8 @@ def recover_container(builder: DecisionBuilder, scope_key: ScopeKey, number: int
 
 
 def fail(builder: DecisionBuilder, scope: Scope, node: Node, place: OrderKey, error: str, code: str) -> None:
-    """Nothing catches a failure: it ends the side-by-side items it happened in, else the run."""
-    if not container_routing.item_failed(builder, scope.key, place, error):
+    """Fail the innermost container of parallel items around a scope, else the run."""
+    if not container_routing.fail_parallel_item(builder, scope.key, place, error):
         builder.fail_run(node.id, place, error, code)
 
 

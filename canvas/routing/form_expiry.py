@@ -1,7 +1,7 @@
-"""How long a form waits for a person, where the canvas says so (decisions.md 28): `expires_after` of a UserFillUp.
+"""Expiry of forms: how long a form waits for an answer, by the parameter `expires_after` of a UserFillUp.
 
-Seconds, or a text with a unit: `90`, `"90"`, `"90s"`, `"30m"`, `"12h"`, `"7d"`, `"2w"`. Missing, null and `""` leave it
-to the deployment.
+The value is in seconds, or a text with a unit: `90`, `"90"`, `"90s"`, `"30m"`, `"12h"`, `"7d"`, `"2w"`. If it is
+missing, null or `""`, the deployment's setting applies.
 """
 
 import math
@@ -13,7 +13,7 @@ from typing import Any
 from canvas.graph.canvas import Canvas
 
 LONGEST = timedelta(days=366)
-"""A run that waits keeps its rows, so there is an end to it."""
+"""The largest accepted value. A waiting run keeps its rows, so it must not wait without end."""
 
 _UNITS: Mapping[str, tuple[str, int]] = {
     "w": ("week", 604_800),
@@ -26,24 +26,24 @@ _WRITTEN = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,6})?)\s*([wdhms]?)", re.IGNORECA
 
 
 def expires_after(params: Mapping[str, Any]) -> timedelta | None:
-    """How long a form with these params waits; None where they do not say.
+    """Return how long a form with these params waits; None if they do not say.
 
-    Raises ValueError for what is no time, no time at all, or more than a year.
+    Raises ValueError if the value is not a time, is 0 or less, or exceeds 366 days.
     """
-    wanted = params.get("expires_after")
-    if wanted is None or wanted == "":
+    value = params.get("expires_after")
+    if value is None or value == "":
         return None
-    seconds = _seconds(wanted)
+    seconds = _seconds(value)
     if seconds is None or not 0 < seconds <= LONGEST.total_seconds():
         raise ValueError(
-            f"expires_after {wanted!r} is no time that a form can wait. "
+            f"expires_after {value!r} is not a valid time. "
             f'Give seconds or a text like "30m", "12h" or "7d", {LONGEST.days} days at most.'
         )
     return timedelta(seconds=seconds)
 
 
 def own_expiry(canvas: Canvas, node_id: str) -> timedelta | None:
-    """How long a form of a canvas waits. A time that makes no sense came in unchecked, and counts as none."""
+    """Return how long a form of a canvas waits; an invalid time, in a canvas stored unchecked, counts as None."""
     try:
         return expires_after(canvas.node(node_id).params)
     except ValueError:
@@ -51,18 +51,19 @@ def own_expiry(canvas: Canvas, node_id: str) -> timedelta | None:
 
 
 def reason_of_expiry(canvas: Canvas, asked: Sequence[str], usual: timedelta) -> str | None:
-    """Why a run fails when the first time of its open forms is over; None if that is the deployment's usual one.
+    """Return the error of a run whose first open form has expired; None if that form has no time of its own.
 
-    `asked` are the nodes that ask.
+    `asked` are the ids of the nodes with open forms, `usual` is the deployment's time.
     """
     own, node_id = min(((own_expiry(canvas, node_id), node_id) for node_id in asked), key=lambda time: time[0] or usual)
     if own is None:
         return None
-    return f'Nobody has answered the form "{canvas.node(node_id).name or node_id}" ({node_id}) within {in_words(own)}.'
+    name = canvas.node(node_id).name or node_id
+    return f'The form "{name}" ({node_id}) was not answered within {in_words(own)}.'
 
 
 def in_words(time: timedelta) -> str:
-    """A time as people say it, in the largest unit that goes into it: `7 days`, `90 seconds`."""
+    """Format a time in the largest unit that divides it: `7 days`, `90 seconds`."""
     seconds = time.total_seconds()
     for name, size in list(_UNITS.values())[1:]:
         if seconds % size == 0:
@@ -70,13 +71,13 @@ def in_words(time: timedelta) -> str:
     return f"{seconds:g} seconds"
 
 
-def _seconds(wanted: Any) -> float | None:
-    if isinstance(wanted, str):
-        written = _WRITTEN.fullmatch(wanted.strip())
-        return float(written[1]) * _UNITS[written[2].lower() or "s"][1] if written else None
-    if isinstance(wanted, bool) or not isinstance(wanted, int | float) or not math.isfinite(wanted):
+def _seconds(value: Any) -> float | None:
+    if isinstance(value, str):
+        match = _WRITTEN.fullmatch(value.strip())
+        return float(match[1]) * _UNITS[match[2].lower() or "s"][1] if match else None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         return None
-    return wanted if abs(wanted) < 1e12 else None
+    return value if abs(value) < 1e12 else None
 
 
 def _counted(number: int, name: str) -> str:

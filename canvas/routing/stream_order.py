@@ -1,8 +1,8 @@
-"""Which of several texts the user hears next: canonical order among what has been said and what may still come.
+"""Order of message streams: which stream opens next, among those that exist and those that may still come.
 
-A text may open when nothing with an earlier place can still come while everything that is still (waiting forms,
-Messages that wait for their turn) stays still. Where something will stand is bounded from below: by the wave of what
-moves and the fewest steps from there.
+A stream may open when no stream with an earlier order key can still come while everything idle (waiting forms,
+Messages that wait for their stream) stays idle. The order key of a stream to come has a lower bound: the level of what
+moves, plus the fewest edges from there.
 """
 
 from canvas.graph.canvas import bits, mask_of
@@ -12,63 +12,65 @@ from canvas.state.run_state import Container, MessageStreamState, Scope
 
 
 def next_stream(builder: DecisionBuilder, *, at_rest: bool) -> MessageStreamState | None:
-    """The turn that may open now: the first of those whose place is known, if nothing can come before it.
+    """Return the stream that may open now: the first with a known order key, if no other can come before it.
 
-    `at_rest`: nothing moves, so the first of the whole texts opens.
+    `at_rest`: everything is idle, so the first stream with a complete text may open.
     """
-    known = [(place, entry) for entry in builder.run.speeches if (place := _place_of(builder, entry)) is not None]
-    for place, entry in sorted(known, key=lambda pair: pair[0].key):
+    known = [
+        (place, stream) for stream in builder.run.speeches if (place := _order_key_of(builder, stream)) is not None
+    ]
+    for place, stream in sorted(known, key=lambda pair: pair[0].key):
         if builder.run_ended_before(place):
             return None
         if not at_rest:
-            return None if _is_preceded(builder, entry, place) else entry
-        if entry.said:
-            return entry
+            return None if _is_preceded(builder, stream, place) else stream
+        if stream.said:
+            return stream
     return None
 
 
-def _place_of(builder: DecisionBuilder, entry: MessageStreamState) -> OrderKey | None:
-    """Where a Message stands or will stand; None while something besides its one speaker can still reach it."""
-    if entry.place is not None:
-        return entry.place
-    scope = builder.run.scopes.get(entry.scope)
+def _order_key_of(builder: DecisionBuilder, stream: MessageStreamState) -> OrderKey | None:
+    """Return the order key that a Message has or will have; None while more than its one writer can still reach it."""
+    if stream.place is not None:
+        return stream.place
+    scope = builder.run.scopes.get(stream.scope)
     if scope is None:
         return None
-    above = builder.canvas.reach.above[entry.number]
+    above = builder.canvas.reach.above[stream.number]
     comers = (scope.alive | mask_of(scope.reached)) & above
     if comers.bit_count() > 1 or comers & scope.still:
-        return None  # a speaker that waits for a person has nothing to say for now
-    place = scope.reached.get(entry.number)
+        return None  # a writer that waits for a person writes nothing for now
+    place = scope.reached.get(stream.number)
     for number in bits(comers):
-        speaker = builder.canvas.nodes[number]
-        turn = builder.canvas.turns.get(number)
-        elsewhere = (step for step in builder.canvas.reach.steps[number] if step != entry.number)
-        if turn is None or turn.message != entry.number or any(above >> step & 1 for step in elsewhere):
+        writer = builder.canvas.nodes[number]
+        target = builder.canvas.turns.get(number)
+        elsewhere = (step for step in builder.canvas.reach.steps[number] if step != stream.number)
+        if target is None or target.message != stream.number or any(above >> step & 1 for step in elsewhere):
             return None
         if not builder.canvas.orders_speech:
-            return OrderKey(0)  # the only text there is: no place is compared with it
+            return OrderKey(0)  # the only stream there is: its key is compared with no other
         if number not in scope.places:
             return None
-        place = merged(place, scope.places[number].step(speaker.downstream.index(entry.number)))
+        place = merged(place, scope.places[number].step(writer.downstream.index(stream.number)))
     return place
 
 
-def _is_preceded(builder: DecisionBuilder, entry: MessageStreamState, place: OrderKey) -> bool:
-    """Whether a text with an earlier place can still come while what is still stays still."""
+def _is_preceded(builder: DecisionBuilder, stream: MessageStreamState, place: OrderKey) -> bool:
+    """Whether a stream with an earlier order key can still come while everything idle stays idle."""
     if not builder.canvas.orders_speech:
         return False
-    return any(_precedes_in(builder, scope, entry, place) for scope in builder.run.scopes.values())
+    return any(_precedes_in(builder, scope, stream, place) for scope in builder.run.scopes.values())
 
 
-def _precedes_in(builder: DecisionBuilder, scope: Scope, entry: MessageStreamState, place: OrderKey) -> bool:
+def _precedes_in(builder: DecisionBuilder, scope: Scope, stream: MessageStreamState, place: OrderKey) -> bool:
     canvas = builder.canvas
     movers = (scope.alive & ~scope.still) | mask_of(scope.reached)
     container = canvas.numbers[scope.key[-1][0]] if scope.key else None
     voices = canvas.voices.get(container, 0)
     if not movers or not voices:
         return False
-    if entry.scope == scope.key:
-        voices &= ~_voices_of(builder, entry)
+    if stream.scope == scope.key:
+        voices &= ~_writers_of(builder, stream)
     for number in bits(voices):
         if scope.still & canvas.reach.above_forward[number]:
             continue
@@ -77,46 +79,51 @@ def _precedes_in(builder: DecisionBuilder, scope: Scope, entry: MessageStreamSta
         if is_open and movers >> number & 1 and _body_precedes(builder, scope, number, place):
             return True
         comers = movers & (above if is_open else above | 1 << number)
-        if any(_comes_before(builder, scope, comer, number, place) for comer in bits(comers)):
+        if any(_can_precede(builder, scope, comer, number, place) for comer in bits(comers)):
             return True
     return False
 
 
-def _voices_of(builder: DecisionBuilder, entry: MessageStreamState) -> int:
-    """The node of a turn, and the models that speak in it: should one fail, its default is heard in between."""
-    mask = 1 << entry.number
-    for number, turn in builder.canvas.turns.items():
-        if turn.message == entry.number:
+def _writers_of(builder: DecisionBuilder, stream: MessageStreamState) -> int:
+    """Return the mask of a stream's Message and the model nodes that write to it.
+
+    A model node counts for itself too: if it fails, its default value has a stream of its own before the Message's.
+    """
+    mask = 1 << stream.number
+    for number, target in builder.canvas.turns.items():
+        if target.message == stream.number:
             mask |= 1 << number
     return mask
 
 
 def _body_precedes(builder: DecisionBuilder, scope: Scope, number: int, place: OrderKey) -> bool:
-    """Whether a later pass of an open container, or its own failure, can bring a text before a place.
+    """Whether a later pass of an open container, or its own failure, can bring a stream before an order key.
 
-    What its present passes can bring is asked of their own scopes.
+    Its present passes are examined with their own scopes.
     """
     container = scope.containers[number]
     item = builder.canvas.nodes[builder.canvas.items[number]]
     has_voices = number in builder.canvas.voices
     if not container.side_by_side:
-        wave = _wave_inside(builder, scope, number, container) + (1 if item.failure.is_heard else 2)  # below the visit
+        wave = _current_level(builder, scope, number, container) + (
+            1 if item.failure.is_heard else 2
+        )  # below the visit
         return has_voices and OrderKey(wave, container.place.trail, scope.region) < place
     if container.place < place and (builder.canvas.nodes[number].failure.is_heard or item.failure.is_heard):
-        return True  # it may fail after its items, or the visit that collects
+        return True  # the container, or the visit that collects, may fail and stream its default value
     following = OrderKey(0, (), container.place.inside(container.next))
     return has_voices and container.next < (container.count or 0) and following < place
 
 
-def _wave_inside(builder: DecisionBuilder, scope: Scope, number: int, container: Container) -> int:
-    """The wave that a container's present pass has come to."""
+def _current_level(builder: DecisionBuilder, scope: Scope, number: int, container: Container) -> int:
+    """Return the level that a container's present pass has reached."""
     node = builder.canvas.nodes[number]
     inner = builder.run.scopes.get((*scope.key, (node.id, container.ordinal, container.next - 1)))
     return max(container.place.wave, inner.last_wave if inner is not None else 0)
 
 
-def _comes_before(builder: DecisionBuilder, scope: Scope, mover: int, voice: int, limit: OrderKey) -> bool:
-    """Whether a node that moves can bring a voice below it (or itself) to a place before `limit`."""
+def _can_precede(builder: DecisionBuilder, scope: Scope, mover: int, voice: int, limit: OrderKey) -> bool:
+    """Whether an active or reached node can lead to a streaming node, or be it, with an order key before `limit`."""
     start = scope.places.get(mover) or scope.reached.get(mover)
     if start is None:
         return False
@@ -125,7 +132,7 @@ def _comes_before(builder: DecisionBuilder, scope: Scope, mover: int, voice: int
     wave = start.wave
     container = scope.containers.get(mover)
     if container is not None and not container.side_by_side and not builder.canvas.leaky >> mover & 1:
-        wave = _wave_inside(builder, scope, mover, container)
+        wave = _current_level(builder, scope, mover, container)
     frontier, seen = 1 << mover, 0
     while not frontier >> voice & 1:
         wave += 1

@@ -16,7 +16,7 @@ RULES_VERSION = 2
 """Number of the deciding rules. A coordinator leaves a run alone whose number is higher than its own."""
 
 MAX_ORDINAL = 1000
-"""Activations of one node in one scope; a cycle that goes on fails there (engine 4.7-12)."""
+"""Activations of one node in one scope; a cycle that goes on fails there."""
 
 
 class RunStatus(StrEnum):

@@ -77,7 +77,7 @@ def unset_read_warnings(
 
 
 def uncalled_model_warnings(document: Document, order: Order) -> Iterator[Finding]:
-    """Model nodes that are never called, because the Message behind them does not ask what they say (engine 4.8)."""
+    """Model nodes that are never called, because the Message behind them does not ask what they say."""
     for number in bits(order.canvas.unheard):
         entry = document.entries[order.canvas.nodes[number].id]
         if entry.id not in order.unreached:

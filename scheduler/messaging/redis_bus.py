@@ -158,7 +158,7 @@ class Bus:
         return {key for key, value in zip(keys, values or [], strict=False) if value is not None}
 
     def show_trace(self, task_id: UUID, message_id: UUID, told: Sequence[Mapping[str, Any]]) -> None:
-        """Show a turn's tool calls under the key that readers of RAGFlow's know (engine 5.7), for ten minutes."""
+        """Show a turn's tool calls under the key that readers of RAGFlow's know, for ten minutes."""
         shown = json.dumps(told, ensure_ascii=False)
         self._ask(lambda: self._redis.set(f"{task_id.hex}-{message_id.hex}-logs", shown, ex=TRACE_KEPT))
 

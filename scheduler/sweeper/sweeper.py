@@ -45,7 +45,7 @@ FIRST_MINUTE = 60  # ticks; a process that lives for a moment leaves the house a
 MIN_UNINTERRUPTED = explain.MIN_UNINTERRUPTED.total_seconds()
 MAX_HARMLESS_GAP = 4.0  # seconds of a break that costs no lease by itself: a lease less two renewals
 SKEW = 1.0  # seconds by which its clock may run away from ours meanwhile
-FORM_EXPIRED = "Nobody has answered the form in time."
+FORM_EXPIRED = "The form was not answered in time."
 
 
 @dataclass

@@ -41,7 +41,7 @@ class EventSerializer:
             yield frame.position, {**envelope, "seq": frame.number}
 
     def error_frame(self, message: str) -> dict[str, Any]:
-        """How a failed turn ends (engine 5.6)."""
+        """How a failed turn ends."""
         return {"code": 500, "message": message, "data": False, **self.ids}
 
     def _failed(self, stored: StoredEvent) -> dict[str, Any]:

@@ -24,7 +24,7 @@ SYS_HISTORY = "sys.history"
 def outputs_of(
     tx: Transaction, versions: VersionCache, row: Mapping[str, Any], declared: Declared
 ) -> dict[str, dict[str, Any]]:
-    """The outputs of every node of a run's canvas: null where declared and not set (components 1.2)."""
+    """The outputs of every node of a run's canvas: null where declared and not set."""
     compiled = versions.to_show(tx, row["version_id"])
     known = values.final(tx, row["id"])
     kept = row["base"].get("values", {})
@@ -75,13 +75,13 @@ def globals_of(tx: Transaction, row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def history_line(role: str, content: Any) -> str:
-    """One line of `sys.history`: an object query as JSON, an assistant's outputs in native text form (engine 3)."""
+    """One line of `sys.history`: an object query as JSON, an assistant's outputs in native text form."""
     is_object = role == "user" and isinstance(content, dict | list)
     return f"{role}: {json.dumps(content, ensure_ascii=False) if is_object else content}"
 
 
 def history_of(tx: Transaction, row: Mapping[str, Any]) -> list[list[Any]]:
-    """The conversation as [role, content] pairs; an assistant's content is the outputs object (engine 3.11)."""
+    """The conversation as [role, content] pairs; an assistant's content is the outputs object."""
     entries = conversations.history(tx, row["conversation_id"], 2**31 - 1, 2**31 - 1)
     return [[entry["role"], entry["content"]] for entry in entries]
 

@@ -38,7 +38,7 @@ def test_a_form_waits_for_as_long_as_its_canvas_says(bench: Bench):
 
     later(bench, run)
 
-    assert (run.status, run.row["error"]) == ("failed", 'Nobody has answered the form "form" (form) within 2 days.')
+    assert (run.status, run.row["error"]) == ("failed", 'The form "form" (form) was not answered within 2 days.')
     assert run.events[-1].body["code"] == "form_expired"
 
 
@@ -48,7 +48,7 @@ def test_of_several_forms_the_first_whose_time_is_over_counts(bench: Bench):
 
     later(bench, run)
 
-    assert run.row["error"] == 'Nobody has answered the form "formb" (formb) within 12 hours.'
+    assert run.row["error"] == 'The form "formb" (formb) was not answered within 12 hours.'
 
 
 def test_a_form_may_wait_longer_than_the_deployment_lets_others_wait(bench: Bench):
@@ -58,7 +58,7 @@ def test_a_form_may_wait_longer_than_the_deployment_lets_others_wait(bench: Benc
     assert left(longer) > 89 * DAY
     assert left(beside) <= 30 * DAY
     later(bench, beside)
-    assert beside.row["error"] == "Nobody has answered the form in time."
+    assert beside.row["error"] == "The form was not answered in time."
 
 
 def test_the_time_counts_from_when_the_form_was_shown_last(bench: Bench):

@@ -273,7 +273,7 @@ def test_nobody_answers_for_longer_than_a_deployment_waits(bench: Bench):
 
     Sweeper(bench.coordinator).tick()
 
-    assert (run.status, run.row["error"]) == ("failed", "Nobody has answered the form in time.")
+    assert (run.status, run.row["error"]) == ("failed", "The form was not answered in time.")
     assert run.events[-1].body["code"] == "form_expired"
     assert {row.status for row in run.activations} == {"done", "closed"}
     with pytest.raises(Exception, match="does not wait"):
@@ -285,7 +285,7 @@ def test_a_form_that_was_answered_at_the_last_moment_is_not_given_up(bench: Benc
     a_while_ago(bench, run, timedelta(days=31))
     answer(bench, run, query="Ann")  # after the sweeper has found the run, and before it holds it
 
-    bench.lifecycle.expire_form(run.id, "Nobody has answered the form in time.")
+    bench.lifecycle.expire_form(run.id, "The form was not answered in time.")
 
     assert (run.status, list(asked(run)["forms"])) == ("waiting", ["formb"])
     assert run.row["expires_at"] > datetime.now(UTC)

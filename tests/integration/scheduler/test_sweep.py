@@ -382,7 +382,7 @@ def test_a_run_whose_form_nobody_answers_fails_for_that_reason(bench: Bench):
 
     Sweeper(bench.coordinator).tick()
 
-    assert (run.status, run.row["error"]) == ("failed", "Nobody has answered the form in time.")
+    assert (run.status, run.row["error"]) == ("failed", "The form was not answered in time.")
     assert run.statuses["form"] == "closed"
     assert run.events[-1].body["code"] == "form_expired"
 
