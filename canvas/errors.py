@@ -1,7 +1,7 @@
-"""What can go wrong, as a family that every package shares (house style: errors).
+"""Error classes that all packages share.
 
-An error says where, what and what to do. `code` is stable and for machines, `message` is for people, `details` is
-JSON. HTTP statuses and exit codes are chosen at the edge, never here.
+An error says what is wrong, where, and what to do. `code` is stable and for machines, `message` is for people,
+`details` is JSON. The API and the CLI choose HTTP status and exit code.
 """
 
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 
 class ExecutorError(Exception):
-    """The root of everything Easel raises on purpose."""
+    """Base class of all errors that Easel raises on purpose."""
 
     code: ClassVar[str] = "executor_error"
 
@@ -20,13 +20,13 @@ class ExecutorError(Exception):
 
 
 class InvalidRequest(ExecutorError):
-    """The caller asked for something that cannot be done, and can mend it."""
+    """Raised for a request that cannot be carried out and that the caller can correct."""
 
     code = "invalid_request"
 
 
 class InvalidCanvas(InvalidRequest):
-    """A document is no canvas that could run. `findings` lists every defect, each naming its node and field."""
+    """Raised for a document that cannot run as a canvas. `findings` lists every defect with its node and field."""
 
     code = "invalid_canvas"
 
@@ -37,25 +37,25 @@ class InvalidCanvas(InvalidRequest):
 
 
 class NotFound(InvalidRequest):
-    """No such row for this tenant; foreign rows look exactly the same."""
+    """Raised if this tenant has no such row; a row of another tenant gives the same error."""
 
     code = "not_found"
 
 
 class Conflict(InvalidRequest):
-    """The thing exists but is in a state that does not allow this."""
+    """Raised if the object exists but its state does not allow the operation."""
 
     code = "conflict"
 
 
 class NotAllowed(InvalidRequest):
-    """The caller is known and may not do this."""
+    """Raised for an authenticated caller without the permission for the operation."""
 
     code = "not_allowed"
 
 
 class NodeFailure(ExecutorError):
-    """A node could not do its work. `retryable` says whether another attempt may help."""
+    """Raised by a node that could not do its work. `retryable`: whether another attempt may help."""
 
     code = "node_failure"
 
@@ -65,65 +65,65 @@ class NodeFailure(ExecutorError):
 
 
 class ModelError(NodeFailure):
-    """A model service refused, broke off or could not be reached. `kind` is one of the codes of tools.md 10.4."""
+    """Raised if a model service refused a call, broke it off or could not be reached."""
 
     code = "model_error"
 
 
 class ToolError(NodeFailure):
-    """A tool could not do what it was asked."""
+    """Raised by a tool that could not carry out its call."""
 
     code = "tool_error"
 
 
 class AddressRefused(ToolError):
-    """An address that a canvas, a value or a model chose leads where nothing may go (tools 1.11). Never retryable."""
+    """Raised for an address, chosen by a canvas, a value or a model, that must not be connected to. Never retryable."""
 
     code = "address_refused"
 
 
 class HostUnknown(AddressRefused):
-    """A host name cannot be resolved at present. Nothing is connected to; whoever asks over HTTP may try again."""
+    """Raised if a host name cannot be resolved at present. No connection was made; an HTTP caller may try again."""
 
 
 class HttpFailed(ToolError):
-    """No whole answer came over HTTP, or one that is none: `details` may carry `status` and `retry_after` (s)."""
+    """Raised for a missing, incomplete or failed HTTP response. `details` may have `status` and `retry_after` (s)."""
 
     code = "http_failed"
 
 
 class AnswerTooLarge(HttpFailed):
-    """An answer has more bytes than its caller takes."""
+    """Raised for an HTTP response that is larger than its caller accepts."""
 
 
 class NodeTimeout(NodeFailure):
-    """A node's time limit has passed."""
+    """Raised if a node exceeded its time limit."""
 
     code = "node_timeout"
 
 
 class UnresolvedReference(NodeFailure):
-    """A text or parameter refers to a node or global that the canvas does not have."""
+    """Raised for a reference to a node or global that the canvas does not have."""
 
     code = "unresolved_reference"
 
 
 class ValueGone(NodeFailure):
-    """A stored value lies in a file that is not there, or not within this process's reach."""
+    """Raised if the file of a stored value is missing, or this process has no access to it."""
 
     code = "value_gone"
 
 
 class StateError(ExecutorError):
-    """Stored facts contradict each other: a bug of ours, reported loudly."""
+    """Raised if stored facts contradict each other: a bug in Easel."""
 
     code = "state_error"
 
 
 class AttemptStopped(BaseException):
-    """Why an attempt was cancelled; `reason` is `user`, `deadline`, `lease`, `shutdown` or `postponed`.
+    """Raised inside an attempt that was cancelled; `reason` is `user`, `deadline`, `lease`, `shutdown` or `postponed`.
 
-    No `except Exception` sees it.
+    It is a BaseException, so `except Exception` does not catch it.
     """
 
     def __init__(self, reason: str) -> None:
@@ -132,9 +132,9 @@ class AttemptStopped(BaseException):
 
 
 class BudgetExceeded(BaseException):
-    """A model must not be called, for what that may cost is no longer there. It ends the attempt, not the run.
+    """Raised before a model call that no budget allows. It ends the attempt, not the run.
 
-    Neither a component nor a tool may take it for an answer, so no `except Exception` sees it.
+    It is a BaseException, so a component or tool with `except Exception` does not catch it.
     """
 
     def __init__(self, message: str, **details: Any) -> None:

@@ -1,7 +1,7 @@
-"""What an attempt can report. A closed set: the type checker points at every place that must think about a new one.
+"""Outcomes: what an attempt can report. The set is closed, so the type checker finds every place that a new one needs.
 
-`outputs` and `assign` are stored by the worker beside the report and never travel through the coordinator; routing
-looks at the rest only.
+The worker stores `outputs` and `assign` beside the report. They never pass through the coordinator; routing reads only
+the other fields.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ Outputs: TypeAlias = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class MessageEnd:
-    """What a Message's `message_end` carries; empty members are left out on the wire."""
+    """The fields of a Message's `message_end` event; empty ones are left out of the event."""
 
     status: Any = None
     attachment: Mapping[str, Any] | None = None
@@ -23,9 +23,9 @@ class MessageEnd:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """The node did its work; every edge to its downstream is taken.
+    """The node has done its work; every edge to its downstream nodes is followed.
 
-    An output `_ERROR` marks an error that routing ignores (a speaking model node, components E10).
+    An output `_ERROR` marks an error that routing ignores: of a model node that streams its text.
     """
 
     outputs: Outputs = field(default_factory=dict)
@@ -35,7 +35,7 @@ class Finished:
 
 @dataclass(frozen=True, slots=True)
 class Routed:
-    """A router's choice: only the edges to these nodes are taken."""
+    """A router's choice: only the edges to these nodes are followed."""
 
     to: tuple[str, ...]
     outputs: Outputs = field(default_factory=dict)
@@ -43,7 +43,7 @@ class Routed:
 
 @dataclass(frozen=True, slots=True)
 class ContainerOpened:
-    """A container opens its body. `count` is the number of items, None for a Loop; `concurrency` items side by side."""
+    """A container opens its body. `count`: the number of items, None for a Loop; `concurrency` of them run at once."""
 
     count: int | None = None
     concurrency: int = 1
@@ -76,19 +76,19 @@ class WaitingForInput:
 
 LOST = "worker_lost"
 UNKNOWN_OUTCOME = "unknown_outcome"
-"""Codes of failures that are reported in a lost worker's name: nothing is stored beside them."""
+"""Codes of failures that are reported on behalf of a lost worker: no values are stored beside them."""
 OVER_BUDGET = "budget_exceeded"
-"""The code of an attempt that has ended before a call of a model that no budget allows: it may go on later."""
+"""Code of an attempt that ended before a model call that no budget allows: it may continue later."""
 POSTPONED = "postponed"
-"""Code of an attempt that was given back: what it needs is to be had later, and nobody has failed."""
-UNKNOWN_TEXT = "Whether it has happened is not known: its worker was lost while it worked."
+"""Code of an attempt that was released: what it needs is available later, and nothing has failed."""
+UNKNOWN_TEXT = "The worker was lost during this step, so it is not known whether the action took place."
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The node could not do its work. `retryable`: another attempt may help (a lost or released worker only).
+    """The node could not do its work. `retryable`: another attempt may help (only of a lost or released worker).
 
-    `again_in` seconds it may be worth one, where that is not at once; `error` then says what it waits for.
+    `again_in`: seconds until that attempt, 0 for at once; if it is above 0, `error` says what the attempt waits for.
     """
 
     error: str
@@ -99,19 +99,19 @@ class Failed:
 
     @property
     def is_over_budget(self) -> bool:
-        """Whether the attempt has ended before a call that no budget allows (canvas/budget.py)."""
+        """Whether the attempt ended before a model call that no budget allows (canvas/budget.py)."""
         return self.code == OVER_BUDGET
 
     again_in: float = 0.0
 
     @property
     def is_unknown(self) -> bool:
-        """Whether the attempt may have acted, and nobody knows (canvas/graph/uncertain_outcomes.py)."""
+        """Whether the attempt may have acted, and it is not known (canvas/graph/uncertain_outcomes.py)."""
         return self.code == UNKNOWN_OUTCOME
 
     @property
     def leaves_nothing(self) -> bool:
-        """Whether no values lie beside the report."""
+        """Whether no values are stored beside the report."""
         return self.retryable or self.code in (LOST, UNKNOWN_OUTCOME, OVER_BUDGET)
 
 

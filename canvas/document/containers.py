@@ -1,7 +1,7 @@
-"""Containers and their bodies: every Iteration and Loop gets the item node that starts each pass.
+"""Containers and their bodies: adds a missing item node, which starts each pass, to every Iteration and Loop.
 
-Some documents leave the item node out, and name it in references all the same. The one that is made up here takes the
-id that the body speaks of, and leads to every node of the body that no other node of the body leads to.
+Some documents have no item node but refer to one. The added item node gets the id that the body refers to, and leads to
+every node of the body that no other node of the body leads to.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,9 +16,9 @@ ITEM_OF: Mapping[str, str] = {"Iteration": "IterationItem", "Loop": "LoopItem"}
 
 
 def bodies(entries: Mapping[str, Entry]) -> dict[str, list[str]]:
-    """The ids of each container's body, in component order.
+    """Return the ids of the nodes in each container's body, in component order.
 
-    Raises InvalidCanvas if containers stand too deep in one another, or in themselves.
+    Raises InvalidCanvas if containers are nested too deep, or contain themselves.
     """
     inside: dict[str, list[str]] = {}
     for entry in entries.values():
@@ -29,7 +29,7 @@ def bodies(entries: Mapping[str, Entry]) -> dict[str, list[str]]:
 
 
 def complete(entries: Mapping[str, Entry]) -> dict[str, Entry]:
-    """The same entries, with an item node behind every container that has none."""
+    """Return the entries with an item node after every container that has none."""
     inside = bodies(entries)
     completed: dict[str, Entry] = {}
     taken = set(entries)
@@ -55,7 +55,7 @@ def _check_depth(entries: Mapping[str, Entry], entry: Entry) -> None:
             return
         parent = entries[parent].parent
     raise InvalidCanvas(
-        f'Node "{entry.name}" ({entry.id}): containers stand in themselves or deeper than {MAX_DEPTH} levels.',
+        f'Node "{entry.name}" ({entry.id}): containers contain themselves or are nested deeper than {MAX_DEPTH} levels.',
         node=entry.id,
         field="parent_id",
     )
@@ -82,7 +82,7 @@ def _led_to(member: Entry) -> list[str]:
 
 
 def _item_id(container: Entry, item_class: str, body: Sequence[Entry], taken: Iterable[str]) -> str:
-    """The first unknown item id that the container or its body refers to, else one made of the container's id."""
+    """Return the first unknown item id that the container or its body refers to, else one made of the container's id."""
     for entry in (container, *body):
         for text in references.texts_in(dict(entry.params)):
             refs = [found.ref for found in references.find(text)]

@@ -1,4 +1,4 @@
-"""What the values of a document are before anything ran: defaults by name, and a reset by the type of what is there."""
+"""Initial values of a document: defaults of globals by name, and a reset of values by their type."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -12,12 +12,12 @@ SYS_DEFAULTS: Mapping[str, Any] = {
     "sys.conversation_turns": 0,
     "sys.files": (),
     "sys.history": (),
-    "sys.date": "",  # the run that begins knows the date
+    "sys.date": "",  # set when a run begins
 }
 
 
 def loaded_globals(stored: Mapping[str, Any], variables: Mapping[str, Any]) -> dict[str, Any]:
-    """Stored globals with every `sys.*` present and an `env.*` for every declared variable."""
+    """Return the stored globals, with every missing `sys.*` and an `env.*` for every declared variable added."""
     missing_sys = {name: _plain(default) for name, default in SYS_DEFAULTS.items() if name not in stored}
     missing_env = {
         f"env.{name}": declared_value(variable) for name, variable in variables.items() if f"env.{name}" not in stored
@@ -26,13 +26,13 @@ def loaded_globals(stored: Mapping[str, Any], variables: Mapping[str, Any]) -> d
 
 
 def fresh_globals(document: Document) -> dict[str, Any]:
-    """The globals of a new conversation: `sys.*` emptied by type, `env.*` as declared, others as they are."""
+    """Return the globals of a new conversation: `sys.*` empty by type, `env.*` as declared, others unchanged."""
     every = loaded_globals(document.globals, document.variables)
     return {name: _fresh(name, value, document.variables) for name, value in every.items()}
 
 
 def reset_by_type(document: Document) -> Document:
-    """The document after a full reset: no value of any node is left, nothing was said, globals are fresh."""
+    """Return the document after a full reset: without values of nodes and history, with the globals of a new run."""
     entries = {entry.id: _without_values(entry) for entry in document.entries.values()}
     components = {node_id: _raw_without_values(entry) for node_id, entry in document.raw["components"].items()}
     emptied: dict[str, Any] = {"path": [], "history": [], "retrieval": [], "memory": []}
@@ -42,7 +42,7 @@ def reset_by_type(document: Document) -> Document:
 
 
 def declared_value(variable: Any) -> Any:
-    """What a conversation variable starts with: its declared value, or the empty value of its declared type."""
+    """Return the initial value of a conversation variable: as declared, or the empty value of its declared type."""
     if not isinstance(variable, Mapping):
         return ""
     if (value := variable.get("value")) is not None:

@@ -1,7 +1,7 @@
-"""A canvas as its author stored it: entries by id, and the state that travels with the document.
+"""Document: a canvas as its author stored it. It has entries by id, and the state that is stored with the document.
 
-`canvas/document/parsing.py` makes a Document out of upstream-shaped JSON and back; `canvas/graph/canvas.py` compiles
-one into a Canvas.
+`canvas/document/parsing.py` converts upstream-shaped JSON to a Document and back; `canvas/graph/canvas.py` compiles a
+Document to a Canvas.
 """
 
 from collections.abc import Iterator, Mapping
@@ -13,10 +13,10 @@ Json: TypeAlias = "bool | int | float | str | list[Any] | dict[str, Any] | None"
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One node of the document, in the main shape: renamed, aliases unfolded, params otherwise as written."""
+    """One node of the document, with current names and params in the main shape; other params are as written."""
 
     id: str
-    component: str  # the class name in its canonical spelling where we know it ("LLM"), else as written
+    component: str  # the class name in its canonical spelling if it is known ("LLM"), else as written
     params: Mapping[str, Any]
     downstream: tuple[str, ...] = ()  # as written, duplicates removed, unknown ids kept for validation to report
     upstream: tuple[str, ...] = ()
@@ -29,7 +29,7 @@ BEGIN = "begin"  # the id of the node where runs begin
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """What `dsl.parse` returns. `raw` is the renamed upstream-shaped object, unknown keys included."""
+    """A parsed canvas. `raw` is the upstream-shaped object with current names, unknown keys included."""
 
     entries: Mapping[str, Entry]  # in component order
     raw: Mapping[str, Any]
@@ -41,7 +41,7 @@ class Document:
 
     @property
     def begin_params(self) -> Mapping[str, Any]:
-        """The params of the node where runs begin: the one with the id `begin`. Empty where there is none."""
+        """The params of the node with the id `begin`, where runs begin; empty if there is none."""
         begin = self.entries.get(BEGIN)
         return begin.params if begin is not None else {}
 

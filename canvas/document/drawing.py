@@ -1,7 +1,7 @@
-"""The drawing of a canvas (`graph`): what an editor shows, and the only thing some documents have.
+"""The drawing of a canvas (`graph`), which an editor shows. Some documents have a drawing and no `components`.
 
-`components_of` derives the entries of a document that has only a drawing; `with_drawing` draws a document that has only
-entries, and puts plain handles right. Apart from display names and parents a drawing never affects how a canvas runs.
+`components_of` derives the entries of a document that has only a drawing. `with_drawing` draws a document that has only
+entries, and normalizes plain edge handles. Apart from display names and parents, a drawing never affects a run.
 """
 
 from collections import defaultdict
@@ -13,7 +13,7 @@ from canvas.errors import InvalidCanvas
 
 Fields: TypeAlias = dict[str, Any]
 
-DRAWN_ONLY = frozenset({"Note", "Tool", "Placeholder"})  # labels of nodes that are no components
+DRAWN_ONLY = frozenset({"Note", "Tool", "Placeholder"})  # labels of drawn nodes that are not components
 MODEL_SETTINGS: Mapping[str, str] = {
     "temperature": "temperatureEnabled",
     "top_p": "topPEnabled",
@@ -44,6 +44,8 @@ _NODE_TYPES: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Node:
+    """A drawn node. `label` is its component, `form` its params as the editor stores them."""
+
     id: str
     label: str
     name: str
@@ -53,6 +55,8 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Edge:
+    """A drawn edge between two handles of nodes."""
+
     source: str
     target: str
     source_handle: str
@@ -61,7 +65,7 @@ class Edge:
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """The well-formed part of a `graph`. `defects` tells what was left out, by field."""
+    """The well-formed part of a `graph`. `defects` lists what was left out: (field, reason)."""
 
     nodes: Mapping[str, Node] = field(default_factory=dict)
     leaving: Mapping[str, tuple[Edge, ...]] = field(default_factory=dict)
@@ -69,10 +73,11 @@ class Drawing:
     defects: tuple[tuple[str, str], ...] = ()
 
     def targets(self, source: str, handle: str) -> list[str]:
+        """Return the targets drawn from one handle of a node."""
         return self.by_handle(source).get(handle, [])
 
     def by_handle(self, source: str) -> Mapping[str, list[str]]:
-        """The targets drawn from each handle of a node."""
+        """Return the targets drawn from each handle of a node."""
         targets: dict[str, list[str]] = {}
         for edge in self.leaving.get(source, ()):
             targets.setdefault(edge.source_handle, []).append(edge.target)
@@ -80,7 +85,7 @@ class Drawing:
 
 
 def read(graph: Any) -> Drawing:
-    """What a `graph` shows. Other fields than those of Node and Edge are the editor's business."""
+    """Parse a `graph`. Fields other than those of Node and Edge concern the editor only and are ignored."""
     if not isinstance(graph, Mapping):
         return Drawing()
     nodes: dict[str, Node] = {}
@@ -102,7 +107,7 @@ def read(graph: Any) -> Drawing:
 
 
 def components_of(graph: Any) -> dict[str, Any]:
-    """The `components` that a drawing stands for. Raises InvalidCanvas if a part of it cannot be read."""
+    """Return the `components` of a drawing. Raises InvalidCanvas if a part of it cannot be read."""
     drawing = read(graph)
     for place, defect in drawing.defects:
         raise InvalidCanvas(f"{place}: {defect}.", field=place)
@@ -110,7 +115,7 @@ def components_of(graph: Any) -> dict[str, Any]:
 
 
 def with_drawing(dsl: Mapping[str, Any]) -> Fields:
-    """The document as an editor wants to see it: drawn if it has no drawing, plain handles in their convention."""
+    """Return the document for an editor: with a drawing if it has none, and with plain handles by convention."""
     graph = dsl.get("graph")
     if not isinstance(graph, Mapping) or not isinstance(graph.get("nodes"), list):
         components = dsl.get("components")
@@ -122,20 +127,20 @@ def with_drawing(dsl: Mapping[str, Any]) -> Fields:
 
 
 def category_rows(items: Iterable[Any], targets: Mapping[str, list[str]]) -> Fields:
-    """An editor's category rows as `category_description`; `targets` are the node ids drawn from each row's uuid."""
-    described: Fields = {}
+    """Return an editor's category rows as `category_description`; `targets`: the node ids drawn from each row's uuid."""
+    categories: Fields = {}
     for item in items:
         if not isinstance(item, Mapping):
             continue
-        kept = {key: value for key, value in item.items() if key not in ("name", "uuid")}
-        kept["examples"] = values_of(item.get("examples"), "value")
-        kept["to"] = targets.get(str(item.get("uuid")), []) or item.get("to") or []
-        described[str(item.get("name") or "")] = kept
-    return described
+        category = {key: value for key, value in item.items() if key not in ("name", "uuid")}
+        category["examples"] = values_of(item.get("examples"), "value")
+        category["to"] = targets.get(str(item.get("uuid")), []) or item.get("to") or []
+        categories[str(item.get("name") or "")] = category
+    return categories
 
 
 def values_of(rows: Any, key: str) -> Any:
-    """Rows `{key: value}` of an editor as the list of their values; rows without the key stay as they are."""
+    """Return an editor's rows `{key: value}` as the list of their values; rows without the key are unchanged."""
     if not isinstance(rows, list):
         return rows or []
     return [row[key] if isinstance(row, Mapping) and key in row else row for row in rows]
@@ -198,7 +203,7 @@ def _component(drawing: Drawing, node: Node) -> Fields:
 
 
 def _is_way(drawing: Drawing, node: Node, edge: Edge) -> bool:
-    """Whether an edge is one that a run can take: not to a tool, a sub-agent or a note, and no exception edge."""
+    """Whether a run can follow an edge: it leads to no tool, sub-agent or note, and is not an exception edge."""
     target = drawing.nodes.get(edge.target)
     if edge.target_handle == "agentTop" or (target and target.label in DRAWN_ONLY):
         return False
@@ -238,7 +243,7 @@ def _agent_params(drawing: Drawing, node: Node, depth: int) -> Fields:
 
 
 def _sub_agent(drawing: Drawing, node: Node, depth: int) -> Fields:
-    """A sub-agent as a tool. Sharing one would multiply what it carries with every agent above it."""
+    """Return a sub-agent as a tool. Only one agent may have it: sharing would copy its tools into every agent above."""
     above = {edge.source for edge in drawing.entering[node.id] if edge.source_handle == "agentBottom"}
     if len(above) > 1:
         raise InvalidCanvas(
@@ -261,7 +266,7 @@ def _categorize_params(drawing: Drawing, node: Node) -> Fields:
 
 
 def _webhook_params(form: Fields) -> Fields:
-    """A webhook's schema rows as JSON schemas, and the rows of its security block as plain lists."""
+    """Convert a webhook's schema rows to JSON schemas, and the rows of its security block to plain lists."""
     params = dict(form)
     if isinstance(schema := form.get("schema"), Mapping):
         lists = {key: _schema(rows) for key, rows in schema.items() if isinstance(rows, list)}
@@ -292,7 +297,7 @@ def _security(security: Mapping[str, Any]) -> Fields:
 
 
 def _drawn(components: Mapping[str, Any]) -> Fields:
-    """One node per component, in a row, and one edge per way. Entries are those of a parsed document."""
+    """Draw one node per component, in a row, and its edges. Entries are those of a parsed document."""
     nodes: list[Fields] = []
     edges: list[Fields] = []
     for position, node_id in enumerate(sorted(components)):

@@ -1,4 +1,4 @@
-"""JSON that every later encoder and the database take: plain values, finite numbers, whole texts, bounded depth."""
+"""Checks that a JSON value can be stored: plain values, finite numbers, valid Unicode, bounded depth."""
 
 import json
 import math
@@ -12,10 +12,10 @@ SMALLEST, LARGEST = -(2**63), 2**64 - 1  # whole numbers that JSON encoders and 
 
 
 def read(source: str | bytes, max_bytes: int) -> Any:
-    """The JSON value that a text holds. Raises InvalidCanvas if it holds none, or is too large to look."""
+    """Parse a JSON text. Raises InvalidCanvas if it is not valid JSON, or too large."""
     size = len(source.encode("utf-8", "surrogatepass")) if isinstance(source, str) else len(source)
     if size > max_bytes:
-        raise InvalidCanvas(f"The canvas has {size} bytes, more than the {max_bytes} that are allowed.")
+        raise InvalidCanvas(f"The canvas has {size} bytes, and {max_bytes} are allowed.")
     try:
         return json.loads(source.lstrip("\ufeff") if isinstance(source, str) else source)
     except RecursionError:
@@ -25,7 +25,7 @@ def read(source: str | bytes, max_bytes: int) -> Any:
 
 
 def copied(value: Mapping[str, Any]) -> dict[str, Any]:
-    """A copy made of plain JSON values only, all of which every later encoder and the database take."""
+    """Return a copy of a JSON object with plain values only. Raises Unstorable for a value that cannot be stored."""
     try:
         return _copied(value, MAX_DEPTH)
     except _Unstorable as defect:
@@ -40,7 +40,7 @@ def copied(value: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class Unstorable(InvalidCanvas):
-    """A document or a request has a value that cannot be stored. `where` names its place, and `reason` says why."""
+    """Raised for a document or request with a value that cannot be stored: `where` it is, and the `reason`."""
 
     def __init__(self, where: str, reason: str, node: str | None, field: str | None) -> None:
         super().__init__(f"DSL is not JSON-serializable. {where}: {reason}.", node=node, field=field)
@@ -49,7 +49,7 @@ class Unstorable(InvalidCanvas):
 
 
 class _Unstorable(Exception):
-    """A value that cannot be stored; `path` is put together from the inside out."""
+    """Raised for a value that cannot be stored; `path` collects the steps to it, innermost first."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -74,7 +74,7 @@ def _copied(value: Any, levels: int) -> Any:
         case list() | tuple():
             return [_copied_at(str(position), item, levels) for position, item in enumerate(value)]
         case _:
-            raise _Unstorable(f"a {type(value).__name__} is no JSON value")
+            raise _Unstorable(f"a {type(value).__name__} is not a JSON value")
 
 
 def _copied_at(step: str, value: Any, levels: int) -> Any:
@@ -87,18 +87,18 @@ def _copied_at(step: str, value: Any, levels: int) -> Any:
 
 def _checked_key(key: Any) -> str:
     if not isinstance(key, str):
-        raise _Unstorable(f"the key {key!r} is no text")
+        raise _Unstorable(f"the key {key!r} is not a text")
     return _checked_text(key)
 
 
 def _checked_text(text: str) -> str:
     if "\x00" in text:
-        raise _Unstorable("a text holds the character U+0000, which cannot be stored")
+        raise _Unstorable("a text contains the character U+0000, which cannot be stored")
     if not text.isascii():
         try:
             text.encode()
         except UnicodeEncodeError:
-            raise _Unstorable("a text holds half of a surrogate pair") from None
+            raise _Unstorable("a text contains half of a surrogate pair") from None
     return text
 
 
@@ -111,4 +111,4 @@ def _checked_whole(number: int) -> int:
 def _checked_number(number: float) -> float:
     if math.isfinite(number):
         return number
-    raise _Unstorable(f"{number} is no JSON number")
+    raise _Unstorable(f"{number} is not a JSON number")

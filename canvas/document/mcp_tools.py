@@ -1,7 +1,7 @@
-"""What the Agents of a canvas offer of MCP servers: tools by name, with the words that their models read (tools 7).
+"""Tools of MCP servers in a canvas: what its Agents offer to their models, with description and schema.
 
-An author has seen a tool's description and schema, and the document keeps them. A server may change its words later,
-for whatever reason; `digest_of` tells whether they are still those that somebody has seen.
+The document stores the description and schema of a tool that its author has seen. A server may change them later;
+`digest_of` serves to detect that.
 """
 
 import hashlib
@@ -16,7 +16,7 @@ _LEVELS = 100  # as deep as a request's body may be
 
 @dataclass(frozen=True, slots=True)
 class OfferedTool:
-    """A tool of a server as a document has it. `server` is the id that the author's editor wrote."""
+    """A tool of an MCP server as stored in a document. `server` is the id that the author's editor wrote."""
 
     server: str
     name: str
@@ -25,41 +25,41 @@ class OfferedTool:
 
 
 def offered_tools(dsl: Any) -> Iterator[OfferedTool]:
-    """Every tool of an MCP server that an Agent or sub-agent of a document names with a schema of its arguments."""
+    """Yield every tool of an MCP server that an Agent or sub-agent of a document lists with an argument schema."""
     yield from _offers(dsl, _LEVELS)
 
 
-def schema_in(told: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return the JSON schema of a tool's arguments as a document has it; None where the document has none.
+def schema_in(tool: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return the JSON schema of the arguments of a tool in a document; None if it has none.
 
-    Editors write it as `inputSchema`. `parameters` is understood too: a schema, or an object that has for each argument
-    its schema, in which `required` is true or false, or its type.
+    Editors write it as `inputSchema`. `parameters` is accepted too: a schema, or an object that maps each argument to
+    its type, or to its schema, in which `required` is true or false.
     """
-    if isinstance(schema := told.get("inputSchema"), Mapping):
+    if isinstance(schema := tool.get("inputSchema"), Mapping):
         return schema
-    parameters = told.get("parameters")
+    parameters = tool.get("parameters")
     if not isinstance(parameters, Mapping) or not parameters:
         return None
     if parameters.get("type") == "object" or isinstance(parameters.get("properties"), Mapping):
         return parameters
-    properties = {str(name): _argument(said) for name, said in parameters.items()}
-    described = {str(name): said for name, said in parameters.items() if isinstance(said, Mapping)}
-    needed = [name for name, said in described.items() if said.get("required") is True]
-    return {"type": "object", "properties": properties, **({"required": needed} if needed else {})}
+    properties = {str(name): _argument_schema(value) for name, value in parameters.items()}
+    schemas = {str(name): value for name, value in parameters.items() if isinstance(value, Mapping)}
+    required = [name for name, value in schemas.items() if value.get("required") is True]
+    return {"type": "object", "properties": properties, **({"required": required} if required else {})}
 
 
-def _argument(said: Any) -> dict[str, Any]:
-    if isinstance(said, Mapping):
-        return {name: value for name, value in said.items() if name != "required" or isinstance(value, list)}
-    if said in _TYPES:
-        return {"type": said}
-    return {"description": said} if isinstance(said, str) and said else {}
+def _argument_schema(written: Any) -> dict[str, Any]:
+    if isinstance(written, Mapping):
+        return {name: value for name, value in written.items() if name != "required" or isinstance(value, list)}
+    if written in _TYPES:
+        return {"type": written}
+    return {"description": written} if isinstance(written, str) and written else {}
 
 
 def digest_of(description: str, schema: Mapping[str, Any]) -> bytes:
-    """SHA-256 of what a model is told of a tool. The order of a schema's keys does not count, every word does."""
-    written = json.dumps([description, schema], sort_keys=True, ensure_ascii=False, separators=(",", ":"))
-    return hashlib.sha256(written.encode("utf-8", "surrogatepass")).digest()
+    """Return the SHA-256 digest of a tool's description and schema. The order of a schema's keys does not matter."""
+    text = json.dumps([description, schema], sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
 
 
 def _offers(value: Any, levels: int) -> Iterator[OfferedTool]:
@@ -80,9 +80,9 @@ def _of_server(server: Any) -> Iterator[OfferedTool]:
     tools = server.get("tools") if isinstance(server, Mapping) else None
     if not isinstance(server, Mapping) or not isinstance(tools, Mapping):
         return
-    for name, told in tools.items():
-        if not isinstance(told, Mapping):
+    for name, tool in tools.items():
+        if not isinstance(tool, Mapping):
             continue
-        schema = schema_in(told)
+        schema = schema_in(tool)
         if schema is not None:
-            yield OfferedTool(str(server.get("mcp_id") or ""), str(name), str(told.get("description") or ""), schema)
+            yield OfferedTool(str(server.get("mcp_id") or ""), str(name), str(tool.get("description") or ""), schema)

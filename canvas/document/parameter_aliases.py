@@ -1,7 +1,8 @@
-"""Other shapes of parameters that canvases come with, unfolded into the main shapes, entry by entry, at load.
+"""Conversion of params in other shapes, which some canvases have, to the main shapes, when a document is parsed.
 
-The stored document keeps what its author wrote; only `Entry.params` changes. `unfold` looks at one entry at a time,
-`localise` at what one entry means inside another: the item variable of an Iteration, and `{iteration@child}`.
+The stored document remains as its author wrote it; only `Entry.params` changes. `normalize_parameters` converts one
+entry at a time. `localise` resolves names that have a meaning only inside a container: the item variable of an
+Iteration, and `{iteration@child}`.
 """
 
 import re
@@ -19,17 +20,17 @@ _CHILD = re.compile(r"([A-Za-z0-9_:]++)@([A-Za-z0-9_]++(?::[A-Za-z0-9_]++)++)")
 _CHILD_IN_BRACES = re.compile(rf"(\{{[ \t]*+){_CHILD.pattern}([ \t]*+\}})")
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _TEXT_OUTPUT: Mapping[str, str] = {"StringTransform": "result", "Invoke": "result", "ListOperations": "result"}
-_SILENT = frozenset({"Begin", "Answer", "Switch", "Categorize", "Iteration", "Loop", "UserFillUp"})
+_WITHOUT_TEXT = frozenset({"Begin", "Answer", "Switch", "Categorize", "Iteration", "Loop", "UserFillUp"})
 
 
 def normalize_parameters(entries: Mapping[str, Entry], drawn: drawing.Drawing) -> dict[str, Entry]:
-    """The same entries with params in the main shapes. Raises InvalidCanvas where a condition cannot be read."""
+    """Return the entries with params in the main shapes. Raises InvalidCanvas if a condition cannot be parsed."""
     sources = _sources(entries)
     return {entry.id: replace(entry, params=_unfolded(entry, entries, sources, drawn)) for entry in entries.values()}
 
 
 def localise(entries: Mapping[str, Entry]) -> dict[str, Entry]:
-    """Give names that only an Iteration knows their meaning: its item variable, and a child id used as an output."""
+    """Rewrite references to names that only an Iteration defines: its item variable, and a child id as an output."""
     local = dict(entries)
     bodies = containers.bodies(entries)
     for entry in entries.values():
@@ -57,12 +58,13 @@ def _unfolded(
         case "Loop":
             return conditions.loop_params(entry, params)
         case _:
-            return _plainly(entry.component, params)
+            return _normalize_alone(entry.component, params)
 
 
-def _plainly(component: str, params: Params) -> Params:
-    fold = _FOLDS.get(component)
-    return fold(params) if fold else params
+def _normalize_alone(component: str, params: Params) -> Params:
+    """Normalize params whose main shape does not depend on other entries."""
+    normalize = _NORMALIZERS.get(component)
+    return normalize(params) if normalize else params
 
 
 # -- models -----------------------------------------------------------------------------------------------------------
@@ -70,9 +72,9 @@ def _plainly(component: str, params: Params) -> Params:
 
 def _llm(params: Params, sources: list[Entry]) -> Params:
     if isinstance(prompt := params.get("prompt"), str) and not params.get("sys_prompt"):
-        given = "\n".join(f"{{{source.id}@{_text_output(source)}}}" for source in sources)
-        params["sys_prompt"] = _INPUT.sub(lambda _: given, prompt)
-    return _prompted(_model(params))
+        inputs = "\n".join(f"{{{source.id}@{_text_output(source)}}}" for source in sources)
+        params["sys_prompt"] = _INPUT.sub(lambda _: inputs, prompt)
+    return _prompts(_model(params))
 
 
 def _text_output(entry: Entry) -> str:
@@ -89,19 +91,19 @@ def _model(params: Params) -> Params:
     return params
 
 
-def _prompted(params: Params, keep_user_prompt: bool = False) -> Params:
-    """Prompts as a list of messages, without any of the role system."""
-    asked = params.get("user_prompt")
-    if "prompts" not in params and isinstance(asked, str) and asked:
-        params["prompts"] = asked
+def _prompts(params: Params, keep_user_prompt: bool = False) -> Params:
+    """Convert prompts to a list of messages; those with the role `system` move to `sys_prompt`."""
+    user_prompt = params.get("user_prompt")
+    if "prompts" not in params and isinstance(user_prompt, str) and user_prompt:
+        params["prompts"] = user_prompt
     if not keep_user_prompt:
         params.pop("user_prompt", None)
     prompts = params.get("prompts")
     if isinstance(prompts, str) and prompts:
         params["prompts"] = [{"role": "user", "content": prompts}]
     if isinstance(prompts, list) and any(map(_is_system, prompts)):
-        said = (str(prompt.get("content") or "") for prompt in prompts if _is_system(prompt))
-        params["sys_prompt"] = "\n".join(text for text in (params.get("sys_prompt"), *said) if text)
+        system_texts = (str(prompt.get("content") or "") for prompt in prompts if _is_system(prompt))
+        params["sys_prompt"] = "\n".join(text for text in (params.get("sys_prompt"), *system_texts) if text)
         params["prompts"] = [prompt for prompt in prompts if not _is_system(prompt)]
         if not params["prompts"]:
             del params["prompts"]
@@ -113,10 +115,10 @@ def _is_system(prompt: Any) -> bool:
 
 
 def _agent(params: Params) -> Params:
-    params = _prompted(_model(params), keep_user_prompt=True)
+    params = _prompts(_model(params), keep_user_prompt=True)
     enabled = params.get("llm_enabled_tools")
     if isinstance(enabled, list) and all(isinstance(tool, str) for tool in enabled):
-        _move(params, "llm_enabled_tools", "tools")  # described in full they have no effect, as recorded (0011)
+        _move(params, "llm_enabled_tools", "tools")  # objects have no effect (docs/decisions/0011)
     if isinstance(tools := params.get("tools"), list):
         params["tools"] = [_tool(tool) for tool in tools]
     if isinstance(outputs := params.get("outputs"), Mapping) and outputs.get("structured_output"):
@@ -126,7 +128,7 @@ def _agent(params: Params) -> Params:
 
 
 def _tool(tool: Any) -> Any:
-    """A tool by its name alone, or as an object; a sub-agent's own params are unfolded too."""
+    """Convert a tool, written as a name or an object, to an object; params of a sub-agent are normalized too."""
     if isinstance(tool, str):
         name = component_names.canonical(tool)
         return {"component_name": name, "name": name, "params": {}}
@@ -134,19 +136,19 @@ def _tool(tool: Any) -> Any:
         return tool
     name = component_names.canonical(component)
     params = tool.get("params")
-    unfolded = _plainly(name, dict(params)) if isinstance(params, Mapping) else params
-    return {**tool, "component_name": name, "params": {} if unfolded is None else unfolded}
+    normalized = _normalize_alone(name, dict(params)) if isinstance(params, Mapping) else params
+    return {**tool, "component_name": name, "params": {} if normalized is None else normalized}
 
 
 def _categorize(params: Params, targets: Mapping[str, list[str]]) -> Params:
     params = _model(params)
-    described: Any = params.get("category_description") or {}
-    if not described and isinstance(items := params.get("items"), list):
-        described = drawing.category_rows(items, targets)
-    if not described and (categories := params.get("categories")):
-        described = _categories(categories)
-    if isinstance(described, Mapping):
-        params["category_description"] = {name: _category(category) for name, category in described.items()}
+    descriptions: Any = params.get("category_description") or {}
+    if not descriptions and isinstance(items := params.get("items"), list):
+        descriptions = drawing.category_rows(items, targets)
+    if not descriptions and (categories := params.get("categories")):
+        descriptions = _categories(categories)
+    if isinstance(descriptions, Mapping):
+        params["category_description"] = {name: _category(category) for name, category in descriptions.items()}
     return params
 
 
@@ -161,11 +163,11 @@ def _category(category: Any) -> Any:
     if not isinstance(category, Mapping):
         return category
     examples = category.get("examples")
-    listed = examples.splitlines() if isinstance(examples, str) else drawing.values_of(examples, "value")
-    return {**category, "examples": listed, "to": _listed(category.get("to"))}
+    rows = examples.splitlines() if isinstance(examples, str) else drawing.values_of(examples, "value")
+    return {**category, "examples": rows, "to": _as_list(category.get("to"))}
 
 
-# -- talking ----------------------------------------------------------------------------------------------------------
+# -- messages and forms -----------------------------------------------------------------------------------------------
 
 
 def _message(params: Params) -> Params:
@@ -180,16 +182,19 @@ def _message(params: Params) -> Params:
 
 
 def _answer(params: Params, sources: Sequence[Entry], entries: Mapping[str, Entry]) -> Params:
-    """What an Answer says: the texts of the nodes before it that no Message says, each with its mark of being said."""
-    unsaid = [source for source in sources if source.component != "Message" and not _is_said(source, entries)]
+    """Set what an Answer shows: the texts of the nodes before it that no Message shows.
+
+    Each comes with the node's output `_said`, which tells whether the text was shown before.
+    """
+    shown = [source for source in sources if source.component != "Message" and not _is_in_message(source, entries)]
     params["says"] = [
-        {"text": f"{{{source.id}@{_text_output(source)}}}", "said": f"{{{source.id}@_said}}"} for source in unsaid
+        {"text": f"{{{source.id}@{_text_output(source)}}}", "said": f"{{{source.id}@_said}}"} for source in shown
     ]
     return params
 
 
-def _is_said(source: Entry, entries: Mapping[str, Entry]) -> bool:
-    """Whether a Message right behind a node says its content."""
+def _is_in_message(source: Entry, entries: Mapping[str, Entry]) -> bool:
+    """Whether a Message directly after a node refers to its content."""
     behind = [entries[target] for target in source.downstream if target in entries]
     texts = [entry.params for entry in behind if entry.component == "Message"]
     return (source.id, "content") in references.names_in(texts).nodes
@@ -208,7 +213,7 @@ def _form(params: Params) -> Params:
 def _iteration(params: Params) -> Params:
     if not params.get("items_ref") and isinstance(items := params.get("items"), str):
         params["items_ref"] = items
-        params["wrap_single"] = True  # in this shape a value that is no list counts as a list of one
+        params["wrap_single"] = True  # in this shape a value that is not a list counts as a list of one
     return params
 
 
@@ -229,7 +234,7 @@ def _excel(params: Params) -> Params:
     if params.get("operation") == "write":
         params["operation"] = "output"
     if not params.get("input_files") and (file_ref := params.get("file_ref")):
-        params["input_files"] = _listed(file_ref)
+        params["input_files"] = _as_list(file_ref)
     _move(params, "output_data", "transform_data")
     if "sheet_selection" not in params and params.get("sheet_name"):
         params["sheet_selection"] = params["sheet_name"]
@@ -247,7 +252,7 @@ def _document(params: Params) -> Params:
 def _data_operations(params: Params) -> Params:
     for key, row in (("query", "input"), ("select_keys", "name"), ("remove_keys", "name")):
         if key in params:
-            params[key] = drawing.values_of(_listed(params[key]), row)
+            params[key] = drawing.values_of(_as_list(params[key]), row)
     return params
 
 
@@ -256,7 +261,7 @@ def _browser(params: Params) -> Params:
     return _model(params)
 
 
-_FOLDS: Mapping[str, Callable[[Params], Params]] = {
+_NORMALIZERS: Mapping[str, Callable[[Params], Params]] = {
     "Agent": _agent,
     "Begin": _form,
     "Browser": _browser,
@@ -271,14 +276,14 @@ _FOLDS: Mapping[str, Callable[[Params], Params]] = {
 
 
 def _move(params: Params, alias: str, main: str) -> None:
-    """Let `alias` stand in for `main`, unless `main` says something itself."""
+    """Move the value of `alias` to `main`, unless `main` has a value."""
     if alias in params:
         value = params.pop(alias)
         if not params.get(main):
             params[main] = value
 
 
-def _listed(value: Any) -> Any:
+def _as_list(value: Any) -> Any:
     return [value] if isinstance(value, str) else value
 
 
@@ -286,17 +291,17 @@ def _listed(value: Any) -> Any:
 
 
 def _sources(entries: Mapping[str, Entry]) -> dict[str, list[str]]:
-    """The nodes with a text to offer that lead to each node, in component order."""
+    """Return, per node, the nodes with a text output that lead to it, in component order."""
     sources: dict[str, list[str]] = {}
     for entry in entries.values():
-        if entry.component not in _SILENT:
+        if entry.component not in _WITHOUT_TEXT:
             for target in entry.downstream:
                 sources.setdefault(target, []).append(entry.id)
     return sources
 
 
 def _name_the_item(local: dict[str, Entry], bodies: Mapping[str, Sequence[str]], container: str, variable: str) -> None:
-    """In the body, `{variable}` is the container's item, in nested containers too."""
+    """Rewrite `{variable}` in a container's body, and in containers inside of it, to a reference to its item."""
     item = next((it for it in bodies.get(container, ()) if local[it].component == "IterationItem"), None)
     if item is None:
         return
@@ -310,7 +315,10 @@ def _name_the_item(local: dict[str, Entry], bodies: Mapping[str, Sequence[str]],
 
 
 def _collect_children(local: dict[str, Entry]) -> None:
-    """`{iteration:0@generate:1}` is the list of that child's `content`: an output `generate_1` of the Iteration."""
+    """Rewrite `{iteration:0@generate:1}`, the list of that child's `content`, to an output `generate_1`.
+
+    The Iteration gets that output.
+    """
     collected: dict[str, dict[str, str]] = {}
 
     def output(node: str, child: str) -> str:

@@ -15,18 +15,18 @@ from canvas.document.document import Document, Entry, Json
 from canvas.errors import InvalidCanvas
 
 MAX_BYTES = 8 * 1024 * 1024
-MAX_NODES = 5000  # who can reach whom takes a bit for each two of them: 3 MB in every process that runs the canvas
+MAX_NODES = 5000  # reachability takes a bit for each pair of nodes: 3 MB in every process that runs the canvas
 MAX_EDGES = 50_000
 
 Fields: TypeAlias = dict[str, Any]
 
 
 def parse(source: str | bytes | Mapping[str, Any], *, max_bytes: int = MAX_BYTES) -> Document:
-    """The document that a stored or uploaded canvas describes.
+    """Parse a stored or uploaded canvas.
 
     Accepts what upstream and its ports store: missing parts, entries nested or flat, old names, a drawing without
-    entries, a file that wraps the document in `dsl`. Raises InvalidCanvas naming node and field. What must hold
-    across nodes is for `canvas.validation.check`.
+    entries, a file that wraps the document in `dsl`. Raises InvalidCanvas naming node and field. Conditions across
+    nodes are checked by `canvas.validation.check`.
     """
     written = json_checks.read(source, max_bytes) if isinstance(source, str | bytes) else source
     if not isinstance(written, Mapping):
@@ -38,7 +38,7 @@ def parse(source: str | bytes | Mapping[str, Any], *, max_bytes: int = MAX_BYTES
 
 
 def dump(document: Document) -> dict[str, Any]:
-    """The document as upstream-shaped JSON that shares nothing with it; unknown fields are where they were."""
+    """Return the document as upstream-shaped JSON, unknown fields included; it shares nothing with the document."""
     return copy.deepcopy(
         {
             **document.raw,
@@ -52,7 +52,7 @@ def dump(document: Document) -> dict[str, Any]:
 
 
 def _unwrapped(written: Fields) -> Fields:
-    """The document inside a template or export file, which wraps it in `dsl`."""
+    """Return the document inside a template or export file, which wraps it in `dsl`."""
     inner = written.get("dsl")
     if isinstance(inner, dict) and "components" not in written and "graph" not in written:
         return inner
@@ -67,10 +67,10 @@ def _document(written: Fields) -> Document:
     _check_size("edges", sum(len(set(entry["downstream"])) for entry in entries.values()), MAX_EDGES)
     variables = _variables(written)
     loaded = defaults.loaded_globals(_object(written, "globals"), variables)
-    history = [_said(position, item) for position, item in enumerate(_list(written, "history"))]
-    memory = [_remembered(position, item) for position, item in enumerate(_list(written, "memory"))]
-    found = written.get("retrieval")
-    retrieval = [found] if isinstance(found, dict) else _list(written, "retrieval")
+    history = [_history_item(position, item) for position, item in enumerate(_list(written, "history"))]
+    memory = [_memory_item(position, item) for position, item in enumerate(_list(written, "memory"))]
+    one_or_more = written.get("retrieval")
+    retrieval = [one_or_more] if isinstance(one_or_more, dict) else _list(written, "retrieval")
     raw: Fields = {
         **written,
         "components": entries,
@@ -91,7 +91,7 @@ def _check_size(what: str, count: int, most: int) -> None:
 
 
 def _compiled(raw_entries: Mapping[str, Fields], drawn: drawing.Drawing) -> dict[str, Entry]:
-    """The entries in their main shape; nodes that only a drawing knows are not among them, nor are edges to them."""
+    """Return the entries in the main shape, without nodes that belong only to the drawing, and without edges to them."""
     shown = {node_id for node_id, raw in raw_entries.items() if raw["obj"]["component_name"] in drawing.DRAWN_ONLY}
     entries: dict[str, Entry] = {}
     for node_id, raw in raw_entries.items():
@@ -112,7 +112,7 @@ def _compiled(raw_entries: Mapping[str, Fields], drawn: drawing.Drawing) -> dict
 
 
 def _entry(node_id: str, item: Any, drawn: drawing.Drawing) -> Fields:
-    """An entry in the nested shape, whichever shape it was written in."""
+    """Return an entry, nested or flat, in the nested shape."""
     node = drawn.nodes.get(node_id)
     where = f'Node "{node.name}" ({node_id})' if node and node.name else f"Node {node_id or '(without id)'}"
     try:
@@ -124,6 +124,8 @@ def _entry(node_id: str, item: Any, drawn: drawing.Drawing) -> Fields:
 
 
 class _BadField(Exception):
+    """Raised for a field of an entry with a wrong value."""
+
     def __init__(self, field: str, reason: str) -> None:
         super().__init__(field, reason)
         self.field = field
@@ -131,7 +133,7 @@ class _BadField(Exception):
 
 
 def _nested(item: Any) -> Fields:
-    """`{obj: {component_name, params}, downstream, upstream, ...}`, also from the flat shape of a port."""
+    """Return an entry as `{obj: {component_name, params}, downstream, upstream, ...}`; ports write it flat."""
     if not isinstance(item, dict):
         raise _BadField("components", "must hold an object for every node")
     rest = dict(item)
@@ -143,7 +145,7 @@ def _nested(item: Any) -> Fields:
         raise _BadField("obj", "must be an object")
     obj = dict(obj)
     inner = {key: obj.pop(key, None) for key in ("downstream", "upstream")}
-    ways = {key: _ids(key, inner[key] if rest.get(key) is None else rest[key]) for key in inner}
+    edges = {key: _ids(key, inner[key] if rest.get(key) is None else rest[key]) for key in inner}
     name = obj.get("component_name")
     if not isinstance(name, str) or not name.strip():
         raise _BadField("component_name", "must name a component")
@@ -152,7 +154,7 @@ def _nested(item: Any) -> Fields:
         raise _BadField("params", "must be an object")
     if not isinstance(rest.get("parent_id"), str | None):
         raise _BadField("parent_id", "must be a node id")
-    return {"obj": {**obj, "component_name": name.strip(), "params": params or {}}, **rest, **ways}
+    return {"obj": {**obj, "component_name": name.strip(), "params": params or {}}, **rest, **edges}
 
 
 def _ids(key: str, value: Any) -> list[str]:
@@ -173,8 +175,8 @@ def _variables(written: Fields) -> Fields:
     return variables
 
 
-def _said(position: int, item: Any) -> list[Json]:
-    """What was said, as [role, content]; a port writes objects."""
+def _history_item(position: int, item: Any) -> list[Json]:
+    """Return a message of the history as [role, content]; a port writes objects."""
     match item:
         case {"role": str() as role}:
             return [role, item.get("content")]
@@ -184,8 +186,8 @@ def _said(position: int, item: Any) -> list[Json]:
             raise InvalidCanvas(f"`history[{position}]` must be [role, content].", field=f"history[{position}]")
 
 
-def _remembered(position: int, item: Any) -> list[Json]:
-    """A memory as [user, assistant, summary]; a port writes objects."""
+def _memory_item(position: int, item: Any) -> list[Json]:
+    """Return a memory as [user, assistant, summary]; a port writes objects."""
     match item:
         case {"user": user, "assistant": assistant}:
             return [user, assistant, item.get("summary")]

@@ -1,11 +1,11 @@
 """References: `{node@output.path}`, `{sys.x}`, `{env.x}`, and the aliases `{item}`, `{index}`, `{result}`.
 
-Inside a text a reference is written in braces. Any balanced run of braces around it belongs to it, with or without
-blanks between them, so `{x}`, `{{ x }}` and `{ {x} }` are the same reference; blanks outside stay text. Braces around
-anything else (`{{ x | upper }}`, `{a b}`) are not ours: they are Jinja or plain text.
+Inside a text a reference is written in braces. All balanced pairs of braces around it belong to it, with or without
+blanks between them, so `{x}`, `{{ x }}` and `{ {x} }` are the same reference; blanks outside are text. Braces around
+anything else (`{{ x | upper }}`, `{a b}`) are not references: they are Jinja or plain text.
 
-A parameter that is a reference as a whole may leave the braces out (`parse`). Whether a node or global exists is for
-the caller to know; this module only knows how references are written, and how a path goes through a value.
+A parameter that is a reference as a whole may be written without braces (`parse`). This module knows how references are
+written, and how a path leads through a value; the caller knows which nodes and globals exist.
 """
 
 import json
@@ -24,7 +24,7 @@ ALIASES = ("item", "index", "result")
 _BLANKS = " \t"
 _GLOBAL = r"(?i:sys|env)\.[A-Za-z0-9_.]++"
 _OUTPUT = r"[A-Za-z0-9_:]++@[A-Za-z0-9_.-]++(?:\[-?[0-9]{1,18}+\][A-Za-z0-9_.-]*+)*+"
-# Possessive quantifiers: no part of a hostile text is looked at more than a few times.
+# Possessive quantifiers: no part of a hostile text is scanned more than a few times.
 _REFERENCE = re.compile(rf"\{{[ \t]*+({_OUTPUT}|{_GLOBAL})[ \t]*+\}}")
 _EITHER = re.compile(rf"\{{[ \t]*+({_OUTPUT}|{_GLOBAL}|(?i:item|index|result))[ \t]*+\}}")
 _BARE_GLOBAL = re.compile(r"(?:sys|env)\.[^\s@]+")
@@ -35,9 +35,9 @@ _BRACKETS = re.compile(r"\[(-?[0-9]{1,18})\]")
 
 @dataclass(frozen=True, slots=True)
 class Ref:
-    """Where a reference points: an output of a node and a path into it, or a global (node None, path ()).
+    """A parsed reference: an output of a node (`root`) and a path into it, or a global (node None, path ()).
 
-    An alias is a Ref without node whose root is one of ALIASES; `find` never gives one unless asked to.
+    An alias is a Ref without node whose root is one of ALIASES; `find` returns aliases only with `with_aliases`.
     """
 
     node: str | None
@@ -46,11 +46,12 @@ class Ref:
 
     @property
     def is_alias(self) -> bool:
+        """Whether the reference is `{item}`, `{index}` or `{result}`."""
         return self.node is None and self.root in ALIASES
 
     @property
     def expression(self) -> str:
-        """How the reference is written, without braces."""
+        """The reference as it is written, without braces."""
         name = ".".join((self.root, *self.path))
         return name if self.node is None else f"{self.node}@{name}"
 
@@ -67,7 +68,7 @@ class ReferenceMatch:
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """What a value refers to: (node id, output name) pairs, names of globals, and aliases."""
+    """The names that a value refers to: (node id, output name) pairs, globals, and aliases."""
 
     nodes: frozenset[tuple[str, str]] = frozenset()
     globals: frozenset[str] = frozenset()
@@ -75,18 +76,18 @@ class Names:
 
 
 def find(text: str, *, with_aliases: bool = False) -> list[ReferenceMatch]:
-    """Every reference in a text, from left to right, never overlapping; the same one as often as it is written.
+    """Return every reference in a text, from left to right, without overlaps; a repeated reference is repeated.
 
-    With aliases `{item}`, `{index}` and `{result}`, in any case, are Refs without node, given in lower case.
+    With aliases, `{item}`, `{index}` and `{result}`, in any case, are Refs without node, in lower case.
     """
-    return _found(text, _EITHER if with_aliases else _REFERENCE)
+    return _find_matches(text, _EITHER if with_aliases else _REFERENCE)
 
 
 def parse(expression: str) -> Ref | None:
-    """The reference that a whole text is, with or without braces; None for any other text.
+    """Parse a text that is a reference as a whole, with or without braces; return None for any other text.
 
-    More lenient than the grammar inside texts: a node id or output name may hold any characters but `@` and braces.
-    So an e-mail address is a candidate too: a reference is real only if its node or global exists.
+    The grammar is more lenient than that inside texts: a node id or output name may contain any character but `@` and
+    braces. So an e-mail address parses too; a caller checks whether the node or global exists.
     """
     inner = expression.strip("{}" + _BLANKS)
     if not inner or expression[0] in _BLANKS or expression[-1] in _BLANKS or "{" in inner or "}" in inner:
@@ -97,9 +98,9 @@ def parse(expression: str) -> Ref | None:
 
 
 def parse_reference(expression: str) -> Ref:
-    """Where a lookup of this text goes, whatever it says: without `@` it names a global, the first `@` ends the node.
+    """Parse any text as a reference: without `@` it is a global, else the node id ends at the first `@`.
 
-    Globals have no paths: `env.user.name` is one name. An index in brackets is a step of a path, `x[0].y` is `x.0.y`.
+    Globals have no paths: `env.user.name` is one name. An index in brackets is a step of a path: `x[0].y` is `x.0.y`.
     """
     inner = expression.strip("{} \t\r\n")
     node, at, rest = inner.partition("@")
@@ -110,14 +111,14 @@ def parse_reference(expression: str) -> Ref:
 
 
 def get_path(value: Any, path: Iterable[str]) -> Any:
-    """The value a path leads to; None where it leads nowhere. Never raises.
+    """Return the value that a path leads to; None if there is none. Never raises.
 
     Objects are entered by key, lists by whole number (negative ones count from the end), and a text is read as JSON
     before a step into it.
     """
     for step in path:
         if isinstance(value, str):
-            value = _decoded(value)
+            value = _parse_json(value)
         if isinstance(value, Mapping):
             value = value.get(step)
         elif isinstance(value, list | tuple) and _INDEX.fullmatch(step) and -len(value) <= int(step) < len(value):
@@ -128,16 +129,16 @@ def get_path(value: Any, path: Iterable[str]) -> Any:
 
 
 def assign_path(current: Any, path: Iterable[str], value: Any) -> Any:
-    """The new value of a root after `value` was assigned at `path` inside it; nothing is mutated.
+    """Return the new value of a root after assigning `value` at `path` inside of it; nothing is mutated.
 
-    Missing levels, and levels that are no objects, become objects. Raises NodeFailure if the root itself has a value
-    that is no object.
+    Missing levels, and levels that are not objects, become objects. Raises NodeFailure if the root itself has a value
+    that is not an object.
     """
     steps = tuple(path)
     if not steps:
         return value
     if current and not isinstance(current, Mapping):
-        raise NodeFailure(f"Can't assign to '{'.'.join(steps)}' inside a value that is no object.")
+        raise NodeFailure(f"Can't assign to '{'.'.join(steps)}' inside a value that is not an object.")
     root: dict[str, Any] = dict(current or {})
     level = root
     for step, _ in pairwise(steps):
@@ -149,9 +150,10 @@ def assign_path(current: Any, path: Iterable[str], value: Any) -> Any:
 
 
 def names_in(params: Any) -> Names:
-    """All that a JSON value refers to, in its texts and as bare whole strings (`Agent:0@content`); keys do not count.
+    """Return the names that a JSON value refers to, in texts and as bare whole strings (`Agent:0@content`).
 
-    Generous, for those who prepare values ahead: a bare text that only looks like a reference is listed as well.
+    Keys of objects are not searched. A bare text that only looks like a reference is included, so callers that load
+    values beforehand miss none.
     """
     nodes: set[tuple[str, str]] = set()
     globals_: set[str] = set()
@@ -171,7 +173,7 @@ def names_in(params: Any) -> Names:
 
 
 def texts_in(value: Any) -> Iterator[str]:
-    """Every string of a JSON value, at any depth; keys do not count."""
+    """Yield every string of a JSON value, at any depth; keys of objects are left out."""
     todo = [value]
     while todo:
         match todo.pop():
@@ -185,19 +187,19 @@ def texts_in(value: Any) -> Iterator[str]:
                 pass
 
 
-def _found(text: str, pattern: re.Pattern[str]) -> list[ReferenceMatch]:
-    found: list[ReferenceMatch] = []
+def _find_matches(text: str, pattern: re.Pattern[str]) -> list[ReferenceMatch]:
+    matches: list[ReferenceMatch] = []
     floor = 0
     for match in pattern.finditer(text):
-        start, end = _widened(text, match.start(), match.end(), floor)
+        start, end = _include_braces(text, match.start(), match.end(), floor)
         expression = match.group(1)
-        found.append(ReferenceMatch(start, end, expression, parse_reference(expression)))
+        matches.append(ReferenceMatch(start, end, expression, parse_reference(expression)))
         floor = end
-    return found
+    return matches
 
 
-def _widened(text: str, start: int, end: int, floor: int) -> tuple[int, int]:
-    """Take in the braces around `text[start:end]`, pair by pair."""
+def _include_braces(text: str, start: int, end: int, floor: int) -> tuple[int, int]:
+    """Extend `text[start:end]` by the pairs of braces around it; return the new start and end."""
     while True:
         left, right = start - 1, end
         while left >= floor and text[left] in _BLANKS:
@@ -214,8 +216,8 @@ def _alias_or_global(name: str) -> Ref:
     return Ref(None, lower if lower in ALIASES else name)
 
 
-def _decoded(text: str) -> Any:
-    """A text read as JSON, None if it is none; NaN and infinities, which are no JSON, read as None."""
+def _parse_json(text: str) -> Any:
+    """Parse a text as JSON; None if it is not valid. NaN and infinities, which are not JSON, become None."""
     try:
         return json.loads(text, parse_constant=lambda _: None)
     except (ValueError, RecursionError):

@@ -1,8 +1,8 @@
-"""Where a document holds secrets: parameters that components declare, in entries, in tools of Agents, in the drawing.
+"""Secrets in a document: parameters that components declare as secret, in entries, tools of Agents, and the drawing.
 
-Values that are a reference in whole (`{env.key}`, `Bearer {env.key}`) are no secrets themselves. In a parameter, a
-reference may leave the braces out (`env.key`) where the document has what it names; in a header it may not, since
-headers are filled as texts are. Nothing here knows how a secret is sealed: `change` says what becomes of each.
+A value that is a reference as a whole (`{env.key}`, `Bearer {env.key}`) is not a secret. In a parameter, a reference
+may be written without braces (`env.key`) if the document has what it names; in a header it may not, since headers are
+filled in like texts. This module finds secrets; the `change` function of its caller encrypts, decrypts or masks them.
 """
 
 import json
@@ -26,14 +26,14 @@ HARMLESS_HEADERS = frozenset(
         "user-agent",
     }
 )
-"""Names of HTTP headers, in lower case, whose values are no secrets. Every other header may hold one."""
+"""Names of HTTP headers, in lower case, whose values are not secret. Every other header may contain a secret."""
 
 _SCHEME = re.compile(r"(?:api-?key|basic|bearer|digest|key|negotiate|oauth|token)[ \t]+", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """What a component says of its parameters: secrets by dotted name, and those that hold HTTP headers."""
+    """A component's secret parameters: secrets by dotted name, and parameters that are HTTP headers."""
 
     component: str
     fields: tuple[str, ...] = ()
@@ -42,7 +42,7 @@ class Declared:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a secret stands. `field` is a dotted name, below a tool that an Agent holds the tool's own."""
+    """The position of a secret. `field` is a dotted name; for a tool of an Agent it is the tool's own field."""
 
     node: str
     name: str
@@ -55,15 +55,15 @@ class Place:
 
 
 Declarations = Callable[[str], Declared | None]
-"""What the component of this name declares; None for one that nobody knows."""
+"""Returns the declared secrets of a component by its name; None for an unknown component."""
 
 Change = Callable[[Place, Any], Any]
-"""What a secret becomes: its place, its value, to the new value."""
+"""Returns the new value of a secret from its position and its value."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Pass:
-    """One way through the secrets of a document: what is declared, what becomes of each, and what the document has."""
+    """One pass over the secrets of a document: the declarations, the change, and the names that the document has."""
 
     declared: Declarations
     change: Change
@@ -71,13 +71,13 @@ class _Pass:
     globals: frozenset[str] = frozenset()
 
     def is_reference(self, value: Any) -> bool:
-        """Whether a whole value is a reference to what the document has, as a component resolves it."""
+        """Whether a value as a whole is a reference to a node or global of the document."""
         ref = references.parse(value) if isinstance(value, str) else None
         return ref is not None and (ref.root in self.globals if ref.node is None else ref.node in self.nodes)
 
 
 def changed(document: Mapping[str, Any], declared: Declarations, change: Change) -> dict[str, Any]:
-    """The document with every secret changed; the given one stays as it is."""
+    """Return a copy of the document with every secret changed."""
     found = dict(document)
     through = _Pass(declared, change, frozenset(_object(document, "components")), _globals(document))
     graph, components = found.get("graph"), found.get("components")
@@ -95,9 +95,9 @@ def changed(document: Mapping[str, Any], declared: Declarations, change: Change)
 def changed_params(
     place: Place, params: Mapping[str, Any], declared: Declarations, change: Change
 ) -> Mapping[str, Any]:
-    """The parameters of one node, or of a tool, with every secret changed; `place` has no field yet.
+    """Return the parameters of one node or tool with every secret changed; the `field` of `place` is empty.
 
-    Without the document around them a reference without braces is changed like a secret.
+    Since the document is not known, a reference without braces is changed like a secret.
     """
     return _params(place, params, _Pass(declared, change))
 
@@ -123,12 +123,12 @@ def _object(document: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def _globals(document: Mapping[str, Any]) -> frozenset[str]:
-    """Names of the globals that a run of the document has."""
+    """Return the names of the globals that a run of the document has."""
     return frozenset(defaults.loaded_globals(_object(document, "globals"), _object(document, "variables")))
 
 
 def _names(nodes: Any) -> dict[str, str]:
-    """Display names by node id."""
+    """Return display names by node id."""
     names: dict[str, str] = {}
     for node in nodes if isinstance(nodes, list) else ():
         if isinstance(node, Mapping) and isinstance(node.get("id"), str) and isinstance(node.get("data"), Mapping):
@@ -137,7 +137,7 @@ def _names(nodes: Any) -> dict[str, str]:
 
 
 def _entry(node: str, name: str, entry: Any, through: _Pass) -> Any:
-    """An entry of `components`, nested or flat."""
+    """Change the secrets of an entry of `components`, nested or flat."""
     if not isinstance(entry, Mapping):
         return entry
     if isinstance(entry.get("obj"), Mapping):
@@ -153,7 +153,7 @@ def _with_params(node: str, name: str, obj: Mapping[str, Any], through: _Pass) -
 
 
 def _drawn(node: Any, through: _Pass) -> Any:
-    """A node of the drawing, whose form repeats the parameters."""
+    """Change the secrets of a node of the drawing, whose form repeats the parameters."""
     if not isinstance(node, Mapping) or not isinstance(data := node.get("data"), Mapping):
         return node
     form, label = data.get("form"), data.get("label")
@@ -164,7 +164,7 @@ def _drawn(node: Any, through: _Pass) -> Any:
 
 
 def _tool(place: Place, tool: Any, through: _Pass) -> Any:
-    """A tool that an Agent holds; one that is an Agent holds tools itself."""
+    """Change the secrets of a tool of an Agent; a sub-agent has tools itself."""
     if not isinstance(tool, Mapping) or not isinstance(tool.get("component_name"), str):
         return tool
     if not isinstance(tool.get("params"), Mapping):
@@ -174,7 +174,7 @@ def _tool(place: Place, tool: Any, through: _Pass) -> Any:
 
 
 def _change_field(params: dict[str, Any], steps: list[str], place: Place, through: _Pass) -> None:
-    """Change the value that the steps lead to, in copies of what lies on the way."""
+    """Change the value that the steps lead to; the objects on the path are copied."""
     *outer, last = steps
     for step in outer:
         if not isinstance(params.get(step), Mapping):
@@ -186,7 +186,7 @@ def _change_field(params: dict[str, Any], steps: list[str], place: Place, throug
 
 
 def _headers(place: Place, written: Any, change: Change) -> Any:
-    """Headers with the values changed of all that are not known to be harmless: an object, or its JSON text."""
+    """Change the values of all headers that are not known to be harmless. Headers are an object or its JSON text."""
     if isinstance(written, str):
         try:
             parsed = json.loads(written)
@@ -205,11 +205,10 @@ def _headers(place: Place, written: Any, change: Change) -> Any:
 
 
 def is_secret(value: Any) -> bool:
-    """Whether a value is one itself: not empty, and no reference in whole.
+    """Whether a value is a secret: it is not empty, and not a reference as a whole.
 
-    A reference is in braces, maybe behind the word of an authentication scheme. A text without braces that only looks
-    like one (`env.prod123`) may as well be a password, unless the document has what it names; and a text with more than
-    a reference holds that in the clear.
+    A reference is in braces, possibly after the name of an authentication scheme. A text without braces that only looks
+    like a reference (`env.prod123`) may be a password; and a text with more than a reference contains the rest in plain.
     """
     if isinstance(value, str):
         text = value.strip()

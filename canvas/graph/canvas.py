@@ -1,7 +1,7 @@
 """Canvas and Node: a document compiled for routing.
 
-`compile_canvas` numbers the nodes and answers, once per version, what the coordinator asks at every step: where a
-node's edges lead, which container it lives in, and what can still reach it. Sets of nodes are bit masks over numbers.
+`compile_canvas` numbers the nodes and computes, once per version, what every advance needs: where the edges of a node
+lead, which container it is in, and what can still reach it. Sets of nodes are bit masks over node numbers.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -20,7 +20,7 @@ from canvas.state.run_state import ScopeKey
 
 
 class NodeKind(StrEnum):
-    """What the engine must know about a component; everything else is PLAIN to it."""
+    """The kind of a node, as far as routing distinguishes components; all others are PLAIN."""
 
     BEGIN = "begin"
     MESSAGE = "message"
@@ -51,12 +51,12 @@ class NodeKind(StrEnum):
 
     @property
     def has_turn(self) -> bool:
-        """Whether the node says what it has to say in a turn of its own."""
+        """Whether the node has a message stream of its own."""
         return self in (NodeKind.MESSAGE, NodeKind.ANSWER)
 
 
 ROUTERS = frozenset({"categorize", "switch"})
-"""Components that choose their successors."""
+"""Components that choose among their successors."""
 
 KINDS: Mapping[str, NodeKind] = {
     "begin": NodeKind.BEGIN,
@@ -78,7 +78,7 @@ KINDS: Mapping[str, NodeKind] = {
 
 @dataclass(frozen=True, slots=True)
 class FailurePolicy:
-    """What the author wants when the node fails."""
+    """What follows when the node fails, as its author has set."""
 
     method: str  # "" | "comment" | "goto"
     default: Any
@@ -86,18 +86,18 @@ class FailurePolicy:
 
     @property
     def leads_elsewhere(self) -> bool:
-        """Whether a failure takes the author's way out instead of the edges."""
+        """Whether a failure leads to the `goto` nodes and not to the downstream nodes."""
         return bool(self.method and self.goto)
 
     @property
     def is_heard(self) -> bool:
-        """Whether a failure is answered with a default value that the user hears."""
+        """Whether a default value is streamed to the user in place of a failure."""
         return bool(self.default) and not self.leads_elsewhere
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One place on a canvas. Numbers, not ids, point at other nodes; edges to unknown ids are left out."""
+    """A node of a canvas. It refers to other nodes by number; edges to unknown ids are left out."""
 
     number: int
     id: str
@@ -109,7 +109,7 @@ class Node:
     targets: tuple[int, ...]  # every node that any outcome of this one may lead to, in order
     parent: int | None
     failure: FailurePolicy
-    on_unknown: OnUnknown = "fail"  # what follows when nobody knows whether it has acted
+    on_unknown: OnUnknown = "fail"  # what follows when it is not known whether the node has acted
 
     @property
     def bit(self) -> int:
@@ -118,7 +118,7 @@ class Node:
 
     @property
     def title(self) -> str:
-        """The node as errors name it: `Node "Search" (TavilySearch:0)`, with the component where the id lacks it."""
+        """The node's name in errors: `Node "Search" (TavilySearch:0)`, with the component if the id lacks it."""
         has_name = bool(self.name) and self.name != self.id
         has_component = self.id.lower().startswith(self.component.lower())
         if has_name:
@@ -127,13 +127,13 @@ class Node:
 
     @property
     def chooses(self) -> bool:
-        """Whether the way on is the node's own choice, so that a failed one leads nowhere."""
+        """Whether the node chooses among its successors, so that a failed one leads to none."""
         return self.component.lower() in ROUTERS
 
 
 @dataclass(frozen=True, slots=True)
 class StreamTarget:
-    """The Message in whose turn a model node speaks, and the nodes that its text mentions first (as a mask)."""
+    """The Message whose stream a model node writes to, and the mask of nodes its text refers to before that node."""
 
     message: int
     mentioned_before: int
@@ -148,19 +148,19 @@ class Canvas:
     begin: int
     items: Mapping[int, int]  # container -> its item node
     reach: Reachability
-    turns: Mapping[int, StreamTarget]  # model node -> where it speaks
-    unheard: int  # model nodes whose text nobody reads: not called at all
+    turns: Mapping[int, StreamTarget]  # model node -> the stream it writes to
+    unheard: int  # model nodes whose text no node refers to: their model is never called
     speaking: int  # model nodes that stream because a Message follows them
-    messages: int  # nodes with a turn of their own
+    messages: int  # nodes with a stream of their own
 
     def node(self, node_id: str) -> Node:
-        """The node with this id."""
+        """Return the node with this id."""
         return self.nodes[self.numbers[node_id]]
 
     def error_of(self, node_id: str, error: str, code: str = "") -> str:
-        """Return the error of a run as people read it: what failed, then why.
+        """Return the error of a run for people: the failed node, then the reason.
 
-        What failed is left out of an error of the run as a whole, and where the error names the node already.
+        The node is left out if the error concerns the run as a whole, or already names the node.
         """
         number = self.numbers.get(node_id)
         if number is None or code == UNKNOWN_OUTCOME:
@@ -171,17 +171,19 @@ class Canvas:
 
     @cached_property
     def orders_speech(self) -> bool:
-        """Whether two texts of one run can compete for the user's ear, so that places must be compared."""
-        heard = [node for node in self.nodes if _is_voice(node)]
-        return len(heard) > 1 or any(node.parent is not None for node in heard)
+        """Whether one run can have two message streams, so that their order keys must be compared."""
+        streaming = [node for node in self.nodes if _has_own_stream(node)]
+        return len(streaming) > 1 or any(node.parent is not None for node in streaming)
 
     @cached_property
     def voices(self) -> Mapping[int | None, int]:
-        """Who may be heard, by the container they stand in (None outside): Messages, nodes with a default value that
-        is heard, and containers with such nodes in their bodies."""
+        """Masks of nodes that may stream, by the container around them (None outside).
+
+        These are Messages, nodes whose default value is streamed, and containers with such nodes in their bodies.
+        """
         masks: dict[int | None, int] = {}
         for node in self.nodes:
-            if _is_voice(node):
+            if _has_own_stream(node):
                 for number in (node.number, *self.containers_of(node.number)):
                     parent = self.nodes[number].parent
                     masks[parent] = masks.get(parent, 0) | 1 << number
@@ -189,7 +191,7 @@ class Canvas:
 
     @cached_property
     def leaky(self) -> int:
-        """Containers from whose bodies an edge leads out, as a mask."""
+        """The mask of containers from whose bodies an edge leads out."""
         mask = 0
         for node in self.nodes:
             for target in node.targets:
@@ -198,23 +200,23 @@ class Canvas:
         return mask
 
     def may_repeat(self, number: int) -> bool:
-        """Whether a circle leads to the node, so that it may run more than once in one scope."""
+        """Whether a cycle leads to the node, so that it may run more than once in one scope."""
         return self.reach.above[number] != self.reach.above_forward[number]
 
     def targets_of(self, ids: Sequence[str]) -> tuple[int, ...]:
-        """Numbers of the nodes an outcome names, in order and once each; unknown ids are dead edges."""
+        """Return the numbers of the nodes that an outcome names, in order, once each; unknown ids are left out."""
         found = (self.numbers.get(node_id) for node_id in ids)
         return tuple(dict.fromkeys(number for number in found if number is not None))
 
     def containers_of(self, number: int) -> Iterator[int]:
-        """The containers around a node, innermost first."""
+        """Yield the containers around a node, innermost first."""
         parent = self.nodes[number].parent
         while parent is not None:
             yield parent
             parent = self.nodes[parent].parent
 
     def children(self, container: int) -> tuple[Node, ...]:
-        """The nodes of a container's body, its item node included, in component order."""
+        """Return the nodes of a container's body, its item node included, in component order."""
         return tuple(node for node in self.nodes if node.parent == container)
 
 
@@ -229,17 +231,17 @@ NO_NODES = Canvas(
     speaking=0,
     messages=0,
 )
-"""What runs are shown with whose canvas is not there any more: nodes have ids, and no names."""
+"""A canvas without nodes, to show runs whose canvas was deleted: their nodes have ids and no names."""
 
 
 def form_key(canvas: Canvas, node_id: str, scope: ScopeKey) -> str:
-    """What an open form is shown under: the node that asks, and its item where several items may ask at once."""
+    """Return the key of an open form in `user_inputs`: the node, and its item if several items may show a form."""
     number = canvas.numbers.get(node_id)
     return node_id if number is None or canvas.nodes[number].kind.asks else label(node_id, scope)
 
 
 def mask_of(numbers: Iterable[int]) -> int:
-    """The inverse of `bits`."""
+    """Return the mask of node numbers; the inverse of `bits`."""
     mask = 0
     for number in numbers:
         mask |= 1 << number
@@ -247,10 +249,10 @@ def mask_of(numbers: Iterable[int]) -> int:
 
 
 def compile_canvas(document: Document) -> Canvas:
-    """Number the nodes of a document and work out what routing needs.
+    """Compile a document: number its nodes and compute what routing needs.
 
-    Raises InvalidCanvas if there is no `begin`, or a container or item node stands alone. Edges to unknown ids are
-    left out: validation reports them, and at run time they are dead.
+    Raises InvalidCanvas if there is no `begin`, a container without an item node, or an item node outside of its
+    container. Edges to unknown ids are left out: validation reports them, and a run does not follow them.
     """
     if "begin" not in document.entries:
         raise InvalidCanvas('The canvas has no node with the id "begin". Add a Begin node with that id.')
@@ -258,8 +260,7 @@ def compile_canvas(document: Document) -> Canvas:
     _refuse_circles_of_parents(document)
     nodes = tuple(_node(numbers, document, entry) for entry in document.entries.values())
     items = _items(nodes)
-    speaking = _mask(node for node in nodes if _defers(nodes, node))
-    turns = _turns(nodes, numbers, speaking)
+    speaking = _mask(node for node in nodes if _streams_text(nodes, node))
     return Canvas(
         nodes=nodes,
         numbers=numbers,
@@ -272,8 +273,8 @@ def compile_canvas(document: Document) -> Canvas:
             items=frozenset(items.values()),
             mentions=[_mentioned(numbers, node.params) for node in nodes],
         ),
-        turns=turns,
-        unheard=_unheard(nodes, numbers, speaking),
+        turns=_stream_targets(nodes, numbers, speaking),
+        unheard=_unread_streams(nodes, numbers, speaking),
         speaking=speaking,
         messages=_mask(node for node in nodes if node.kind.has_turn),
     )
@@ -285,7 +286,7 @@ def _refuse_circles_of_parents(document: Document) -> None:
         seen: set[str] = set()
         while around is not None:
             if around.id in seen:
-                message = f'Node "{entry.name}" ({entry.id}) lies inside of itself. Give it another parent, or none.'
+                message = f'Node "{entry.name}" ({entry.id}) is inside of itself. Give it another parent, or none.'
                 raise InvalidCanvas(message, node=entry.id, field="parent_id")
             seen.add(around.id)
             around = document.entries.get(around.parent) if around.parent is not None else None
@@ -341,17 +342,15 @@ def _objects(value: Any) -> list[Mapping[str, Any]]:
 
 
 def _items(nodes: Sequence[Node]) -> dict[int, int]:
-    """The item node of each container: the first child of the right class."""
+    """Return the item node of each container: the first child of the right component."""
     items: dict[int, int] = {}
     for node in nodes:
         if not node.kind.is_item:
             continue
         parent = nodes[node.parent] if node.parent is not None else None
-        wanted = NodeKind.ITERATION if node.kind is NodeKind.ITERATION_ITEM else NodeKind.LOOP
-        if parent is None or parent.kind is not wanted:
-            message = (
-                f'Node "{node.name}" ({node.id}) stands outside of a {wanted.value}. Put it into one or remove it.'
-            )
+        required = NodeKind.ITERATION if node.kind is NodeKind.ITERATION_ITEM else NodeKind.LOOP
+        if parent is None or parent.kind is not required:
+            message = f'Node "{node.name}" ({node.id}) is outside of a {required.value}. Put it into one or remove it.'
             raise InvalidCanvas(message, node=node.id, field="parent_id")
         items.setdefault(parent.number, node.number)
     for node in nodes:
@@ -365,7 +364,7 @@ def _mask(nodes: Iterable[Node]) -> int:
     return mask_of(node.number for node in nodes)
 
 
-def _is_voice(node: Node) -> bool:
+def _has_own_stream(node: Node) -> bool:
     return node.kind.has_turn or node.failure.is_heard
 
 
@@ -374,15 +373,15 @@ def _mentioned(numbers: Mapping[str, int], params: Mapping[str, Any]) -> tuple[i
     return tuple(sorted(found))
 
 
-def _defers(nodes: Sequence[Node], node: Node) -> bool:
-    """Components 1.8: a Message directly downstream, no goto in force, no structured output."""
+def _streams_text(nodes: Sequence[Node], node: Node) -> bool:
+    """Whether a node streams its text: a model node directly before a Message, without goto and structured output."""
     if node.kind is not NodeKind.MODEL or node.failure.leads_elsewhere or structured_schema(node.params):
         return False
     return any(nodes[target].kind is NodeKind.MESSAGE for target in node.downstream)
 
 
 def structured_schema(params: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """The JSON schema of a model node's structured output, if it asks for one."""
+    """Return the JSON schema of a model node's structured output; None if it has none."""
     outputs = params.get("outputs")
     schema = outputs.get("structured") if isinstance(outputs, Mapping) else None
     for inner in ("schema", "structured"):
@@ -391,10 +390,10 @@ def structured_schema(params: Mapping[str, Any]) -> Mapping[str, Any] | None:
     return schema if isinstance(schema, Mapping) and schema.get("properties") else None
 
 
-def _turns(nodes: Sequence[Node], numbers: Mapping[str, int], speaking: int) -> dict[int, StreamTarget]:
-    """Of each speaking node the first Message downstream whose text mentions its content."""
-    mentions: dict[int, Mapping[int, int]] = {}  # a Message's text is read once, however many speak in it
-    turns: dict[int, StreamTarget] = {}
+def _stream_targets(nodes: Sequence[Node], numbers: Mapping[str, int], speaking: int) -> dict[int, StreamTarget]:
+    """Return, per streaming model node, the first Message downstream whose text refers to its content."""
+    mentions: dict[int, Mapping[int, int]] = {}  # a Message's text is read once, however many nodes write to its stream
+    stream_targets: dict[int, StreamTarget] = {}
     for number in bits(speaking):
         node = nodes[number]
         for target in node.downstream:
@@ -405,13 +404,13 @@ def _turns(nodes: Sequence[Node], numbers: Mapping[str, int], speaking: int) -> 
                 mentions[target] = _mentions(message, numbers)
             mentioned_before = mentions[target].get(number)
             if mentioned_before is not None:
-                turns[number] = StreamTarget(target, mentioned_before)
+                stream_targets[number] = StreamTarget(target, mentioned_before)
                 break
-    return turns
+    return stream_targets
 
 
 def _mentions(message: Node, numbers: Mapping[str, int]) -> dict[int, int]:
-    """Nodes whose content a Message's text mentions, each with the mask of those that are mentioned before."""
+    """Return the nodes to whose content a Message's text refers, each with the mask of nodes referred to before it."""
     found_first: dict[int, int] = {}
     mentioned = 0
     for text in _texts(message.params.get("content")):
@@ -425,10 +424,10 @@ def _mentions(message: Node, numbers: Mapping[str, int]) -> dict[int, int]:
     return found_first
 
 
-def _unheard(nodes: Sequence[Node], numbers: Mapping[str, int], speaking: int) -> int:
-    heard = 0
+def _unread_streams(nodes: Sequence[Node], numbers: Mapping[str, int], speaking: int) -> int:
+    read = 0
     for node in nodes:
         for node_id, root in references.names_in(node.params).nodes:
             if root == "content" and node_id in numbers:
-                heard |= 1 << numbers[node_id]
-    return speaking & ~heard
+                read |= 1 << numbers[node_id]
+    return speaking & ~read

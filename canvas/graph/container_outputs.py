@@ -1,7 +1,7 @@
-"""What a container's outputs collect from the passes of its body.
+"""Outputs of containers: what they collect from the passes of their bodies.
 
-One after another, node outputs are single slots: a child that did not run in a pass contributes what it held before.
-Side by side every item has its own copy, so a child that did not run contributes null.
+In sequential items a node has one slot per output: a child that did not run in a pass contributes its earlier value.
+Parallel items have a copy each, so a child that did not run contributes null.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,7 +14,7 @@ PassOutputs = tuple[str, int, Mapping[str, Any]]
 
 
 def refs_of(params: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
-    """Output name -> (child id, its output) of a container's params; a `ref` is split at its first `@`."""
+    """Return output name -> (child id, its output) from a container's params; a `ref` is split at its first `@`."""
     outputs = params.get("outputs")
     found: dict[str, tuple[str, str]] = {}
     for name, output in outputs.items() if isinstance(outputs, Mapping) else ():
@@ -26,7 +26,7 @@ def refs_of(params: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
 
 
 def collected_by(canvas: Canvas, container: Node) -> dict[str, tuple[str, str]]:
-    """What an Iteration collects: only from its children, not from what lies in containers among these."""
+    """Return the refs of an Iteration to its direct children; refs into containers among these collect nothing."""
     children = {child.id for child in canvas.children(container.number)}
     return {name: ref for name, ref in refs_of(container.params).items() if ref[0] in children}
 
@@ -37,9 +37,9 @@ def collect(
     count: int,
     before: Mapping[str, Mapping[str, Any]] | None,
 ) -> dict[str, list[Any]]:
-    """The list of each output over `count` passes. `passes` come in item order, later activations last.
+    """Return the list of each output over `count` passes. `passes` are in item order, later activations last.
 
-    `before` holds what each child held when the container was entered; None: items run side by side.
+    `before` has the outputs of each child when the container was entered; None for parallel items.
     """
     held: dict[tuple[str, int], Mapping[str, Any]] = {}
     for node, item, outputs in passes:
@@ -60,7 +60,7 @@ def collect(
 
 
 def outputs_per_item(passes: Iterable[PassOutputs], item_node: str, count: int) -> list[dict[str, Any]]:
-    """`_result` of side-by-side items: {item, index, "<child>": {outputs}} of each."""
+    """Return the output `_result` of parallel items: {item, index, "<child>": {outputs}} of each item."""
     results: list[dict[str, Any]] = [{"item": None, "index": index} for index in range(count)]
     for node, item, outputs in passes:
         shown = {name: value for name, value in outputs.items() if not name.startswith("_")}
@@ -72,5 +72,5 @@ def outputs_per_item(passes: Iterable[PassOutputs], item_node: str, count: int) 
 
 
 def children_collected(refs: Mapping[str, tuple[str, str]]) -> Sequence[str]:
-    """The children whose outputs are collected."""
+    """Return the ids of the children whose outputs are collected."""
     return sorted({child for child, _ in refs.values()})

@@ -1,13 +1,13 @@
-"""Items side by side: when an author asks for it, and when nobody could tell (decisions.md 5).
+"""Concurrent items of an Iteration: parallel ones, if the author asks for them, and pipelined ones, if unobservable.
 
-An Iteration may *overlap* its items if running them ahead of their turn leaves no trace. Then each activation still
-stands where it would stand one after another, which is known beforehand, since every pass takes equally many waves;
-`canvas/routing/container_routing.py` tells what later items do only when their turn has come. So outputs, order and
-failures are those of a run in order; docs/decisions/0010-items-may-overlap.md has the reasoning.
+The items of an Iteration are *pipelined* if running them ahead of their order cannot be observed. Each activation has
+the order key of a sequential run, which is known beforehand, since every pass takes the same number of levels.
+`canvas/routing/container_routing.py` defers the events of later items. So outputs, order and failures are those of a
+sequential run; docs/decisions/0010-items-may-overlap.md has the reasoning.
 
-What a component does to the world the pure domain cannot see, so it goes by names, as in `canvas/graph/canvas.py:
-KINDS`. A predicate handed in by those who know the components would be at hand in workers only, and every process that
-folds must come to the same decision.
+The canvas package does not know what effects a component has, so it goes by component names, as in
+`canvas/graph/canvas.py: KINDS`. A predicate of the components package would be available in workers only, and every
+process that advances runs must come to the same decision.
 """
 
 from collections.abc import Collection, Mapping
@@ -17,15 +17,15 @@ from canvas.document import references
 from canvas.graph.canvas import Canvas, Node, NodeKind
 
 AT_ONCE = 8
-"""Items of an Iteration that overlap. Eight model calls hide most of their waiting; more meet a provider's limits."""
+"""How many pipelined items run at once. Eight model calls hide most of the waiting; more reach a vendor's limits."""
 
 WARMUP_ITEMS = 3
-"""Items that go one by one before model calls overlap: what is wrong with a prompt or an account shows in the first
-few, and then nobody is asked in vain for the others."""
+"""How many items with model calls run one by one before items are pipelined: a wrong prompt or account fails in the
+first few, and no calls are made for the others."""
 
 INDEPENDENT = frozenset({"dataoperations", "listoperations", "llm", "generate", "agent", "stringtransform"})
-"""Components that a body may hold whose items overlap: such a node leaves nothing but its outputs, sets them anew each
-time, and nobody outside sees the order in which it works (a model does not count as somebody)."""
+"""Components allowed in the body of pipelined items: such a node writes nothing but its outputs, sets all of them each
+time, and the order in which its calls are made cannot be observed from outside (model calls do not count)."""
 
 WRITES_NOTHING = INDEPENDENT | {
     "begin",
@@ -41,22 +41,22 @@ WRITES_NOTHING = INDEPENDENT | {
     "loopitem",
     "exitloop",
 }
-"""Components that write no variable and no reference, so that they may work beside an Iteration whose items overlap."""
+"""Components that write no variable and no reference, so they may run beside an Iteration with pipelined items."""
 
 
 def requested_concurrency(params: Mapping[str, Any]) -> int:
-    """How many items an author wants side by side; 0 if nothing is said, 1 for one after another. `"4"` means 4."""
-    wanted = params.get("max_concurrency")
-    if isinstance(wanted, str):
-        digits = wanted.strip()
+    """Return `max_concurrency`: 0 if it is not set, 1 for sequential items. A text such as `"4"` means 4."""
+    value = params.get("max_concurrency")
+    if isinstance(value, str):
+        digits = value.strip()
         return int(digits[:9]) if digits.isascii() and digits.isdigit() else 0
-    if isinstance(wanted, bool) or not isinstance(wanted, int | float):
+    if isinstance(value, bool) or not isinstance(value, int | float):
         return 0
-    return int(min(max(wanted, 0), 10**9))
+    return int(min(max(value, 0), 10**9))
 
 
 def pipelined_levels(canvas: Canvas, container: Node) -> int:
-    """How many waves each pass takes if the container's items may overlap; 0 if somebody could tell."""
+    """Return how many levels each pass takes if the container's items may be pipelined; 0 if they may not."""
     if container.kind is not NodeKind.ITERATION or requested_concurrency(container.params) or AT_ONCE < 2:
         return 0
     waves = _waves(canvas, container)
@@ -75,12 +75,12 @@ def pipelined_levels(canvas: Canvas, container: Node) -> int:
 
 
 def sequential_warmup(canvas: Canvas, container: Node) -> int:
-    """How many items of a body go one by one before they overlap."""
+    """Return how many items of a body run one by one before they are pipelined."""
     return WARMUP_ITEMS if any(node.kind is NodeKind.MODEL for node in canvas.children(container.number)) else 0
 
 
 def _waves(canvas: Canvas, container: Node) -> dict[int, int] | None:
-    """The wave of each node of the body, counted from the item node; None if not every one runs in every pass."""
+    """Return the level of each node of the body, from the item node on; None if not every node runs in every pass."""
     body = canvas.children(container.number)
     inside = sum(node.bit for node in body)
     above = canvas.reach.above
@@ -99,7 +99,7 @@ def _waves(canvas: Canvas, container: Node) -> dict[int, int] | None:
 
 
 def _leaves_no_trace(canvas: Canvas, node: Node, waves: Mapping[int, int], unsettled: Collection[int]) -> bool:
-    """Whether a node of the body does in every pass what it would do in any other, and nothing that others notice."""
+    """Whether a node of the body works the same in any order of the passes, and affects nothing outside of its pass."""
     if node.failure.default or node.failure.leads_elsewhere or canvas.speaking & node.bit:
         return False
     if not waves[node.number]:
@@ -109,12 +109,12 @@ def _leaves_no_trace(canvas: Canvas, node: Node, waves: Mapping[int, int], unset
     read = {canvas.numbers[name] for name, _ in references.names_in(node.params).nodes if name in canvas.numbers}
     for number in read & waves.keys():
         if waves[number] >= waves[node.number] or not canvas.reach.above[node.number] >> number & 1:
-            return False  # it would read what the pass before has left
+            return False  # it would read a value of the previous pass
     return read.isdisjoint(unsettled)
 
 
 def _beside(canvas: Canvas, container: Node) -> set[int]:
-    """The nodes outside of a container that may work while its body runs."""
+    """Return the nodes outside of a container that may run while its body runs."""
     above = canvas.reach.above
     found: set[int] = set()
     inner = container.number

@@ -1,8 +1,8 @@
-"""What can still reach a node: ancestor masks over all edges, and over all but back edges.
+"""Reachability: per node, the mask of its ancestors over all edges, and over all but back edges.
 
-Worked out level by level: an edge between nodes of different containers counts between the containers (or nodes) that
-stand side by side. A reference to a node that is no ancestor is a soft edge, unless it would close a circle
-(engine 4.6, protocol "Ready, and canonical order").
+It is computed per container: an edge between nodes of different containers counts as one between the containers (or
+nodes) that share a parent. A reference to a node that is not an ancestor is a soft edge, unless it would close a cycle
+(docs/protocol.md#ready-and-canonical-order).
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -13,13 +13,13 @@ from dataclasses import dataclass
 class Reachability:
     """Masks by node number.
 
-    above: everything from which a path leads to the node, soft edges included.
-    above_forward: the same without back edges; these have no circle, so among reached nodes one is always first.
-    steps: per node, the targets one step below it (same level), in target order.
-    waited_for: per node, those it refers to over a soft edge: it, or what contains it, waits for them.
-    back: the back edges, as pairs of nodes of one level; an edge from a body to its own container is one as well.
-    entangled: per node that a back edge leads to, everything that shares something below with it: its next round waits
-        for what the last one has left at work there. 0 for others.
+    above: all nodes from which a path leads to the node, soft edges included.
+    above_forward: the same without back edges; these edges have no cycle, so among reached nodes one is always first.
+    steps: per node, its targets with the same parent, in target order.
+    waited_for: per node, the nodes it refers to over a soft edge: it, or a container around it, waits for them.
+    back: the back edges, as pairs of nodes with one parent; an edge from a body to its own container is one as well.
+    entangled: per loop head (a node that a back edge leads to), all nodes that share a descendant with it: its next
+        round waits until none of these is active. 0 for other nodes.
     """
 
     above: tuple[int, ...]
@@ -38,7 +38,7 @@ def reach_of(
     items: frozenset[int],
     mentions: Sequence[Sequence[int]],
 ) -> Reachability:
-    """Compute the masks. `roots` are where each level begins, `items` the nodes whose incoming edges end a pass."""
+    """Compute the masks. `roots`: the first nodes of the canvas and each body; `items`: nodes whose in-edges end a pass."""
     edges: list[dict[int, None]] = [{} for _ in parents]
     into_itself: set[tuple[int, int]] = set()
     for source, ends in enumerate(targets):
@@ -64,7 +64,7 @@ def reach_of(
             source, end = pair
             if pair not in soft:
                 if above[end] >> source & 1 or above[source] >> end & 1:
-                    continue  # an ancestor already, or it depends on us
+                    continue  # it is already an ancestor, or it depends on the reader
                 soft.add(pair)
                 for closure in closures:
                     closure.add(source, end)
@@ -84,7 +84,7 @@ def reach_of(
 
 
 def bits(mask: int) -> Iterator[int]:
-    """The numbers in a mask, smallest first."""
+    """Yield the numbers in a mask, smallest first."""
     while mask:
         low = mask & -mask
         yield low.bit_length() - 1
@@ -92,14 +92,14 @@ def bits(mask: int) -> Iterator[int]:
 
 
 def _contains(parents: Sequence[int | None], container: int, node: int | None) -> bool:
-    """Whether a node is the container or lies in it."""
+    """Whether a node is the container or is inside of it."""
     while node is not None and node != container:
         node = parents[node]
     return node == container
 
 
 def _entangled(above: Sequence[int], below: Sequence[Sequence[int]], heads: Collection[int]) -> tuple[int, ...]:
-    """Per head, the mask of all nodes that lead to anything that it leads to, itself included; 0 for others."""
+    """Return, per loop head, the mask of all nodes that share a descendant with it, itself included; 0 for others."""
     if not heads:
         return (0,) * len(above)
     shared = [mask | 1 << node for node, mask in enumerate(above)]
@@ -116,7 +116,7 @@ def _entangled(above: Sequence[int], below: Sequence[Sequence[int]], heads: Coll
 
 
 def _side_by_side(parents: Sequence[int | None], source: int, end: int) -> tuple[int, int] | None:
-    """The nodes or containers around an edge's ends that share a level; None if one contains the other."""
+    """Return the nodes or containers around an edge's ends that share a parent; None if one contains the other."""
     around_end: dict[int | None, int] = {}
     node: int | None = end
     while node is not None:
@@ -134,8 +134,8 @@ def _side_by_side(parents: Sequence[int | None], source: int, end: int) -> tuple
 def _without_back_edges(
     edges: Sequence[Iterable[int]], roots: Iterable[int]
 ) -> tuple[list[list[int]], list[int], set[tuple[int, int]]]:
-    """Edges without the back edges of a depth-first search from the roots; all nodes in reverse post-order; the back
-    edges."""
+    """Search depth first from the roots. Return the edges without back edges, all nodes in reverse post-order, and the
+    back edges."""
     back: set[tuple[int, int]] = set()
     forward: list[list[int]] = [[] for _ in edges]
     state = [0] * len(edges)  # 0 new, 1 on the path, 2 done
@@ -164,7 +164,7 @@ def _without_back_edges(
 
 
 def _closure(edges: Sequence[Iterable[int]], order: Sequence[int]) -> list[int]:
-    """Per node, the mask of all from which a path leads to it. `order` is a reverse post-order of these edges."""
+    """Return, per node, the mask of all nodes with a path to it. `order` is a reverse post-order of these edges."""
     above = [0] * len(edges)
     for circle in _circles(edges, order):
         mask = 0
@@ -178,7 +178,7 @@ def _closure(edges: Sequence[Iterable[int]], order: Sequence[int]) -> list[int]:
 
 
 def _circles(edges: Sequence[Iterable[int]], order: Sequence[int]) -> list[list[int]]:
-    """The nodes by who lies on a circle with whom, most of them alone; who leads to others comes before them."""
+    """Return the strongly connected components, most of them single nodes; a component precedes those it leads to."""
     before: list[list[int]] = [[] for _ in edges]
     for source, ends in enumerate(edges):
         for end in ends:
@@ -201,14 +201,14 @@ def _circles(edges: Sequence[Iterable[int]], order: Sequence[int]) -> list[list[
 
 
 class _Growing:
-    """Ancestor masks to which edges are added. An edge costs what it changes: pairs of nodes it connects anew."""
+    """Ancestor masks to which edges are added. An edge costs only what it changes: the pairs it newly connects."""
 
     def __init__(self, above: list[int]) -> None:
         self._above = above
-        self._below: list[int] | None = None  # the same the other way round, made when the first edge comes
+        self._below: list[int] | None = None  # descendant masks, computed when the first edge is added
 
     def add(self, source: int, end: int) -> None:
-        """Take in an edge; the masks that were given change in place."""
+        """Add an edge; the masks passed to the constructor change in place."""
         if self._below is None:
             self._below = _transposed(self._above)
         above, below = self._above, self._below

@@ -1,6 +1,6 @@
-"""A run's state as JSON: what lies in a row between two decisions (a checkpoint), and back.
+"""Conversion of a run's state to the JSON that is stored between two decisions (a checkpoint), and back.
 
-Node numbers stand for nodes: a run keeps its version, so they keep their meaning.
+Nodes are stored as node numbers. A run never changes its version, so numbers keep their meaning.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ from canvas.state.run_state import (
 
 
 def run_to_json(state: RunState) -> dict[str, Any]:
-    """The part of a run's row that is one JSON column."""
+    """Return the part of a run's row that is one JSON column."""
     return {
         "live": state.live,
         "queued": state.queued,
@@ -56,7 +56,7 @@ def run_to_json(state: RunState) -> dict[str, Any]:
 
 
 def fill_run(state: RunState, data: Mapping[str, Any]) -> RunState:
-    """Put the JSON column's content into a state that has the row's other columns already."""
+    """Fill in a state, which has the row's other columns, from the JSON column; return it."""
     state.live = data["live"]
     state.queued = data["queued"]
     state.max_running = data["max_running"]
@@ -86,7 +86,7 @@ def fill_run(state: RunState, data: Mapping[str, Any]) -> RunState:
 
 
 def scope_to_json(scope: Scope) -> dict[str, Any]:
-    """A scope's row; what is empty is left out."""
+    """Return a scope as JSON; empty fields are left out."""
     data: dict[str, Any] = {
         "region": scope.region.hex(),
         "limits": scope.limits,
@@ -125,7 +125,7 @@ def scope_to_json(scope: Scope) -> dict[str, Any]:
 
 
 def scope_from_json(key: ScopeKey, data: Mapping[str, Any]) -> Scope:
-    """The inverse of `scope_to_json`."""
+    """Return the scope of a JSON form; the inverse of `scope_to_json`."""
     return Scope(
         key=key,
         region=bytes.fromhex(data.get("region", "")),
@@ -147,7 +147,7 @@ def scope_from_json(key: ScopeKey, data: Mapping[str, Any]) -> Scope:
 
 
 def _of_items_to_json(container: Container) -> list[Any]:
-    """What a container keeps whose items run at once, nothing for others; the untold in few characters."""
+    """Return the fields that only containers with concurrent items have; deferred events in a short form."""
     if not container.overlaps:
         return [container.revision] if container.revision else []
     untold = {str(item): [_untold_to_json(told) for told in held] for item, held in container.untold.items()}

@@ -1,9 +1,9 @@
-"""Canonical order: where an activation stands among all of its run (engine 4.6, protocol "Ready, and canonical order").
+"""Order keys: the canonical order of activations within a run (docs/protocol.md#ready-and-canonical-order).
 
-A place is (wave, trail) inside its region. Only positions other than 0 stand in a trail, as (-wave, position), so a
-chain of a thousand nodes has an empty one, and comparing tuples compares trails: the trail that turned aside later,
-or less, is smaller. Inside side-by-side items the container's place and the item number come first; they are the
-region, already encoded.
+An order key is (level, branch path) inside a region. A branch path lists only positions other than 0, as (-level,
+position), so a chain of a thousand nodes has an empty path. Comparing tuples compares paths: the path that branched off
+later, or at a smaller position, is smaller. Inside parallel items the container's order key and the item number come
+first; they are the region, already encoded as bytes.
 
 `key` is the same order as bytes, so that the database can sort by it.
 """
@@ -29,28 +29,28 @@ class OrderKey:
 
     @property
     def key(self) -> bytes:
-        """Order-preserving bytes: region, wave, trail, end of trail."""
+        """Order-preserving bytes: region, level, branch path, end of path."""
         steps = b"".join(_PAIR.pack(_LAST + wave, position) for wave, position in self.trail)
         return self.region + _WORD.pack(self.wave) + steps + _WORD.pack(0)
 
     @property
     def wave_key(self) -> bytes:
-        """The smallest key of this wave: what stands before it was written in an earlier wave."""
+        """The smallest key of this level: smaller keys belong to earlier levels."""
         return self.region + _WORD.pack(self.wave)
 
     def step(self, position: int) -> "OrderKey":
-        """The place of the `position`-th target of the node that stands here."""
+        """Return the order key of the `position`-th target of the node with this order key."""
         wave = self.wave + 1
         trail = self.trail if position == 0 else (*self.trail, (-wave, position))
         return OrderKey(wave, trail, self.region)
 
     def inside(self, item: int) -> bytes:
-        """The region of one side-by-side item of the container that stands here."""
+        """Return the region of a parallel item of the container with this order key."""
         return self.key + _WORD.pack(item)
 
 
 def merged(current: OrderKey | None, arriving: OrderKey) -> OrderKey:
-    """The place of a node that several edges reach: the largest wave, and in it the smallest trail.
+    """Return the order key of a node that several edges reach: the largest level, and in it the smallest branch path.
 
     Commutative and associative, so reports may arrive in any order.
     """
@@ -62,12 +62,12 @@ def merged(current: OrderKey | None, arriving: OrderKey) -> OrderKey:
 
 
 def to_json(place: OrderKey) -> list[object]:
-    """A compact JSON form: [wave, [[-wave, position], ...], region in hex]."""
+    """Return a compact JSON form: [level, [[-level, position], ...], region in hex]."""
     return [place.wave, [list(step) for step in place.trail], place.region.hex()]
 
 
 def from_json(data: list[object]) -> OrderKey:
-    """The inverse of `to_json`."""
+    """Return the order key of a JSON form; the inverse of `to_json`."""
     wave, trail, region = data
     assert isinstance(wave, int)
     assert isinstance(trail, list)

@@ -1,6 +1,6 @@
-"""What a run is between two decisions: statuses, their legal moves, and the rows a decision reads and writes.
+"""The state of a run between two decisions: statuses and their transitions, scopes, streams, forms, reports.
 
-The tables here are drawn in docs/state-machine.md, and a test keeps the two the same.
+docs/state-machine.md draws the transition tables of this module, and a test keeps the two the same.
 """
 
 from collections.abc import Mapping
@@ -13,14 +13,14 @@ from canvas.outcome import Outcome
 from canvas.state.order_key import OrderKey
 
 RULES_VERSION = 2
-"""Number of the deciding rules. A coordinator leaves a run alone whose number is higher than its own."""
+"""Version of the routing rules. A coordinator ignores runs that were started under a newer version."""
 
 MAX_ORDINAL = 1000
-"""Activations of one node in one scope; a cycle that goes on fails there."""
+"""The largest number of activations of one node in one scope; a cycle that continues beyond it fails."""
 
 
 class RunStatus(StrEnum):
-    """Where a run is."""
+    """Status of a run."""
 
     QUEUED = "queued"
     RUNNING = "running"
@@ -29,21 +29,21 @@ class RunStatus(StrEnum):
     SUCCEEDED = "succeeded"
     FAILED = "failed"
     CANCELLED = "cancelled"
-    REFUSED = "refused"  # a start that another service has sent, and that was not accepted: no node ever runs
+    REFUSED = "refused"  # a start message of another service that was not accepted: no node ever runs
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing will ever happen to the run again."""
+        """Whether the status is final."""
         return self in (RunStatus.SUCCEEDED, RunStatus.FAILED, RunStatus.CANCELLED, RunStatus.REFUSED)
 
     @property
     def takes_reports(self) -> bool:
-        """Whether a fold takes in what has been reported."""
+        """Whether an advance applies reports of the run."""
         return self in (RunStatus.RUNNING, RunStatus.WAITING, RunStatus.STOPPING)
 
 
 class Status(StrEnum):
-    """Where an activation is. `open` is a container whose body runs, `saying` a Message whose turn is to come."""
+    """Status of an activation. `open`: a container whose body runs; `saying`: a Message that awaits its stream."""
 
     QUEUED = "queued"
     READY = "ready"
@@ -83,16 +83,16 @@ ACTIVATION_MOVES: Mapping[Status, frozenset[Status]] = {
 
 ScopeSegment = tuple[str, int, int]
 ScopeKey = tuple[ScopeSegment, ...]
-"""Where in nested containers we are, outermost first: (container id, its ordinal, item)."""
+"""A position in nested containers, outermost first: (container id, its ordinal, item)."""
 
 
 def scope_text(key: ScopeKey) -> str:
-    """A scope as the rows spell it: "" outside, "Iteration:A#0.3" in the fourth item of its first entry."""
+    """Return a scope key as stored in rows: "" outside, "Iteration:A#0.3" in the fourth item of its first entry."""
     return "/".join(f"{_quoted(node)}#{ordinal}.{item}" for node, ordinal, item in key)
 
 
 def scope_key(text: str) -> ScopeKey:
-    """The inverse of `scope_text`."""
+    """Parse a scope key; the inverse of `scope_text`."""
     steps: list[ScopeSegment] = []
     for part in text.split("/") if text else ():
         node, _, numbers = part.rpartition("#")
@@ -102,7 +102,7 @@ def scope_key(text: str) -> ScopeKey:
 
 
 def container_entry(key: ScopeKey) -> str:
-    """The entry of the innermost container around a scope, whichever its item: "Iteration:A#0"; "" outside."""
+    """Return the innermost container around a scope and its ordinal, without the item: "Iteration:A#0"; "" outside."""
     return scope_text(key).rpartition(".")[0]
 
 
@@ -111,114 +111,114 @@ def _quoted(node_id: str) -> str:
 
 
 def activation_id(run_id: UUID, node_id: str, scope: ScopeKey, ordinal: int) -> UUID:
-    """Ids follow from what they name, so deciding twice activates the same rows."""
+    """Return the id of an activation, which follows from its arguments: deciding twice activates the same rows."""
     return uuid5(run_id, f"{node_id}\n{scope_text(scope)}\n{ordinal}")
 
 
 @dataclass(slots=True)
 class DeferredEvent:
-    """Something that happened in an item ahead of its turn: a node started, ended or failed, and nobody has heard."""
+    """An event of a pipelined item, emitted once all items before it have ended: a node started, ended or failed."""
 
     node: int
     has_ended: bool = False
     error: str | None = None
-    failure: tuple[OrderKey, str] | None = None  # where it stands, and its code
+    failure: tuple[OrderKey, str] | None = None  # its order key and code
 
 
 @dataclass(slots=True)
 class Container:
-    """An Iteration or Loop whose body runs; kept in the scope where the container stands."""
+    """An Iteration or Loop whose body runs; stored in the scope that the container belongs to."""
 
     activation: UUID
     ordinal: int
     place: OrderKey
-    count: int | None  # items; None: until an item visit leaves
+    count: int | None  # items; None: until an item visit exits
     concurrency: int
     next: int = 0  # item to open next
     open: int = 0  # item scopes that are open
-    still: int = 0  # of these, how many wait for something outside of the run
-    waves: int = 0  # waves that finished items or passes have used
-    failed_item: int = -1  # of side-by-side items: the first that failed, in item order
+    still: int = 0  # how many of these are idle: they wait for something outside of the run
+    waves: int = 0  # levels that finished items or passes have used
+    failed_item: int = -1  # of parallel and pipelined items: the first that failed, in item order
     error: str = ""
-    failed_at: tuple[int, str] = (0, "")  # wave and place (hex) of that failure
-    revision: int = 0  # of side-by-side items: all read the values around them as they were when the first began
-    span: int = 0  # of overlapping items: waves of a pass
-    alone: int = 0  # of overlapping items: how many go one by one at first
-    shown: int = 0  # of overlapping items: the one whose turn it is to be told of
-    ended: list[int] = field(default_factory=list)  # later ones whose pass has ended
+    failed_at: tuple[int, str] = (0, "")  # level and order key (hex) of that failure
+    revision: int = 0  # of parallel items: the revision at which all of them read the values outside of the container
+    span: int = 0  # of pipelined items: levels of a pass; 0 if items are not pipelined
+    alone: int = 0  # of pipelined items: how many run one by one at first
+    shown: int = 0  # of pipelined items: the first that has not ended; its events are emitted at once
+    ended: list[int] = field(default_factory=list)  # later items whose pass has ended
     untold: dict[int, list[DeferredEvent]] = field(default_factory=dict)  # by item
 
     @property
     def side_by_side(self) -> bool:
-        """Whether items run at the same time, each on its own copy of the values."""
+        """Whether the items are parallel: they run at the same time, each on its own copy of the values."""
         return self.count is not None and self.concurrency > 1 and not self.overlaps
 
     @property
     def overlaps(self) -> bool:
-        """Whether items run ahead of their turn, and nobody can tell (canvas/graph/parallel_items.py)."""
+        """Whether the items are pipelined: they run ahead of their order, unobservably (graph/parallel_items.py)."""
         return self.span > 0
 
     def visit(self, item: int) -> OrderKey:
-        """Where the visit stands that begins a pass of overlapping items, or collects after the last."""
+        """Return the order key of the visit that begins a pass of pipelined items, or collects after the last."""
         return OrderKey(self.place.wave + 1 + item * self.span, self.place.trail, self.place.region)
 
 
 @dataclass(slots=True)
 class Scope:
-    """One open scope: what is alive and reached in it. Numbers are node numbers of the version."""
+    """An open scope: its active, idle and reached nodes, by node number of the version. `alive`, `still` are masks."""
 
     key: ScopeKey
     region: bytes = b""
     limits: tuple[tuple[str, int], ...] = ()  # enclosing regions (hex) and the revision up to which they are read
-    trail: OrderKey = field(default_factory=lambda: OrderKey(0))  # of the container: every pass begins with its trail
-    last_wave: int = 0
-    alive: int = 0
-    still: int = 0
+    trail: OrderKey = field(default_factory=lambda: OrderKey(0))  # of the container: a pass begins with its branch path
+    last_wave: int = 0  # the largest level of any activation in the scope
+    alive: int = 0  # active nodes
+    still: int = 0  # idle nodes, which are active and wait for something outside of the run's own work
     reached: dict[int, OrderKey] = field(default_factory=dict)
-    returning: dict[int, int] = field(default_factory=dict)  # circles came back to: from where
+    returning: dict[int, int] = field(default_factory=dict)  # loop heads whose next round is to begin -> from where
     places: dict[int, OrderKey] = field(
         default_factory=dict[int, OrderKey]
     )  # of what is alive, where speech is ordered
     ordinals: dict[int, int] = field(default_factory=dict)  # next ordinal, above 0
     containers: dict[int, Container] = field(default_factory=dict)
-    leaving: OrderKey | None = None  # where an ExitLoop has reported, of several the last in canonical order
+    leaving: OrderKey | None = None  # order key of the ExitLoop that has reported, of several the last
     left_by: UUID | None = None  # its activation, which stored the container's outputs
-    escaped: bool = False  # an edge out of the body was taken: no further pass, and nothing of the container's follows
-    counted_still: bool = False  # the container around it counts this scope as still
+    escaped: bool = False  # an edge out of the body was followed: no further pass, and the container has no successors
+    counted_still: bool = False  # the container around it counts this scope as idle
 
     @property
     def is_empty(self) -> bool:
-        """Whether the pass is over."""
+        """Whether nothing in the scope is active or reached: the pass has ended."""
         return not self.alive and not self.reached
 
     @property
     def is_still(self) -> bool:
-        """Whether everything alive here waits for something outside of the run."""
+        """Whether everything active in the scope waits for something outside of the run's own work."""
         return self.alive != 0 and not self.alive & ~self.still
 
 
 @dataclass(slots=True)
 class DeferredNodeFinished:
-    """A `node_finished` that comes after its Message's `message_end`."""
+    """A `node_finished` of a writer that is emitted after its Message's `message_end`."""
 
     activation: UUID
     node_id: str
     error: str | None
-    key: str  # hex of the speaker's place: several come in the order in which they started
+    key: str  # hex of the writer's order key, by which several are sorted
 
 
 @dataclass(slots=True)
 class MessageStreamState:
-    """A turn that has not been closed: a Message's, or the default value that a failed node leaves to be heard."""
+    """A message stream that has not been closed: of a Message, an Answer, or a failed node with a default value."""
 
     turn: UUID
     number: int
     scope: ScopeKey
     place: OrderKey | None = None  # known once the Message is activated
-    started: bool = False  # `node_started` is out
+    started: bool = False  # `node_started` has been emitted
     opened: bool = False
-    said: bool = False  # the whole text is there
-    error: str | None = None  # of a failed node whose default is heard
+    said: bool = False  # the text is complete
+    error: str | None = None  # of a failed node whose default value is streamed
     end: dict[str, Any] = field(default_factory=dict)
     held: list[DeferredNodeFinished] = field(default_factory=list)
 
@@ -232,12 +232,12 @@ class OpenForm:
     scope: ScopeKey
     inputs: dict[str, Any]
     tips: str
-    started: bool = False  # `node_started` is out
+    started: bool = False  # `node_started` has been emitted
 
 
 @dataclass(slots=True)
 class RunFailure:
-    """The failure that ends the run, in canonical order the last of the earliest failing wave (decisions.md 21)."""
+    """The failure that ends the run: in canonical order the last of the earliest level with a failure."""
 
     wave: int
     place: str  # hex
@@ -248,7 +248,7 @@ class RunFailure:
 
 @dataclass(slots=True)
 class RunState:
-    """The run's row as a decision sees it, and the scopes that the reports name with those around them."""
+    """The run's row as a decision reads it, with the scopes that the reports belong to and those around them."""
 
     run_id: UUID
     status: RunStatus
@@ -257,20 +257,20 @@ class RunState:
     asked: str | None = None
     turn: UUID | None = None
     max_running: int = 256
-    max_activations: int = 0  # 0: without end, as for runs that were begun before there was a limit
-    activated: int = 0  # activations that were ever decided
+    max_activations: int = 0  # 0: unlimited, as for runs started by releases without this limit
+    activated: int = 0  # activations decided so far
     live: int = 0  # activations that are ready or running
     queued: int = 0
     speeches: list[MessageStreamState] = field(default_factory=list)
     forms: dict[UUID, OpenForm] = field(default_factory=dict)
     failing: RunFailure | None = None
-    last: tuple[str, UUID, str] | None = None  # (place in hex, activation, node id) of the last in canonical order
+    last: tuple[str, UUID, str] | None = None  # (order key in hex, activation, node id) of the last in canonical order
     scopes: dict[ScopeKey, Scope] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a worker stored about an activation, without values."""
+    """A worker's report on an activation, without values."""
 
     activation: UUID
     node_id: str
@@ -281,6 +281,6 @@ class Report:
     error: str | None = None  # `_ERROR` among the outputs
     strikes: int = 0
     turn: UUID | None = None
-    retake: bool = False  # the Message's text does not go on from what was said in its turn
-    spoke: bool = False  # the attempt left text in the turn
+    retake: bool = False  # the Message's text does not continue the text of its stream, which is truncated
+    spoke: bool = False  # the attempt has written text to its stream
     usage: Mapping[str, int] = field(default_factory=dict)

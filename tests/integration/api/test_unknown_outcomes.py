@@ -66,7 +66,7 @@ def test_a_run_shows_what_is_not_known_and_goes_on_after_what_has_happened(serve
 
     reply = resumed(client, run, outcomes={"Post:0": "happened"}, inputs={"Post:0.outputs": {"id": "7"}})
 
-    assert waiting["tips"].startswith('Whether "the Post:0" (Post:0) has happened is not known')
+    assert waiting["tips"].startswith('It is not known whether "the Post:0" (Post:0) has happened')
     assert list(waiting["inputs"]) == ["Post:0.outcome", "Post:0.outputs"]
     assert reply.json()["content"] == "Posted 7."
     assert [step["attempt"] for step in client.run(run)["activations"]] == [1, 1, 1]

@@ -37,8 +37,8 @@ EXPIRE = text("""
 UNSAFE: Mapping[str, Any] = {"component": "Unsafe"}
 ASKS: Mapping[str, Any] = {**UNSAFE, "on_unknown": "ask"}
 NOT_KNOWN = (
-    "Whether send has happened is not known: its worker was lost while it worked. "
-    "Check it, and start the run anew if it has to be done."
+    "It is not known whether send has happened: its worker was lost while it ran. "
+    "Check it, and start the run again if the action is needed."
 )
 
 
@@ -149,7 +149,7 @@ def test_what_a_leaving_worker_was_doing_may_have_happened_too(bench: Bench, pat
         leaving.close()
 
     until(lambda: run.status == "failed")
-    assert run.row["error"].startswith("Whether work has happened is not known")
+    assert run.row["error"].startswith("It is not known whether work has happened")
     assert run.activation("work").strikes == 0
 
 

@@ -42,7 +42,7 @@ def test_a_canvas_without_begin_is_refused():
 def test_a_container_without_an_item_and_an_item_without_a_container_are_refused():
     with pytest.raises(InvalidCanvas, match="has no item node"):
         canvas_of("begin -> each", "each: a")
-    with pytest.raises(InvalidCanvas, match="stands outside of a loop"):
+    with pytest.raises(InvalidCanvas, match="is outside of a loop"):
         canvas_of("begin -> each", "each: item, visit")
 
 
@@ -53,7 +53,7 @@ def test_a_node_that_lies_inside_of_itself_is_refused():
         "loop": Entry("loop", "Loop", {}, parent="each"),
     }
 
-    with pytest.raises(InvalidCanvas, match="lies inside of itself") as refused:
+    with pytest.raises(InvalidCanvas, match="is inside of itself") as refused:
         compile_canvas(Document(entries, raw={}))
 
     assert refused.value.field == "parent_id"

@@ -79,8 +79,8 @@ def test_by_default_the_run_fails_and_says_what_is_not_known_and_what_to_do():
     assert player.status is RunStatus.FAILED
     assert "after" not in player.path
     assert failure(player) == {
-        "error": "Whether act has happened is not known: its worker was lost while it worked. "
-        "Check it, and start the run anew if it has to be done.",
+        "error": "It is not known whether act has happened: its worker was lost while it ran. "
+        "Check it, and start the run again if the action is needed.",
         "code": UNKNOWN_OUTCOME,
     }
 
@@ -123,7 +123,7 @@ def test_a_run_that_is_to_ask_waits_with_a_form_of_its_own_when_nothing_else_mov
     assert player.row("act").status is Status.WAITING
     assert list(asked(player)["inputs"]) == ["act.outcome", "act.outputs"]
     assert asked(player)["inputs"]["act.outcome"]["options"] == ["happened", "again"]
-    assert asked(player)["tips"].startswith("Whether act has happened is not known")
+    assert asked(player)["tips"].startswith("It is not known whether act has happened")
     assert list(asked(player)["forms"]) == ["act"]
 
 

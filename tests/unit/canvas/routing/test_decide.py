@@ -85,12 +85,12 @@ def test_a_report_from_a_scope_that_is_not_open_is_a_bug_of_ours():
         decide(canvas, running(canvas), [report("a", Finished(), scope=(("each", 0, 7),))])
 
 
-def test_a_run_in_which_nothing_moves_and_nobody_can_be_asked_is_a_bug_of_ours():
+def test_an_idle_run_without_an_open_form_is_a_state_error():
     canvas = canvas_of("begin -> a, form -> end")
     state = running(canvas, live=["form", "a"])
     state.scopes[TOP].still = canvas.node("form").bit
 
-    with pytest.raises(StateError, match="nobody can be asked"):
+    with pytest.raises(StateError, match="no active work and no open form"):
         decide(canvas, state, [report("a", Finished())])
 
 

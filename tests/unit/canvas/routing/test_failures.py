@@ -299,7 +299,7 @@ def test_error_of_a_run_names_node_and_component_unless_it_does_so_already():
         canvas.error_of("a", "Whether a has happened is not known.", UNKNOWN_OUTCOME)
         == "Whether a has happened is not known."
     )
-    assert canvas.error_of("", "The form was not answered in time.") == "Nobody has answered the form in time."
+    assert canvas.error_of("", "The form was not answered in time.") == "The form was not answered in time."
 
 
 def test_component_is_left_out_of_an_error_where_the_id_of_the_node_has_it():
