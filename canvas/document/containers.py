@@ -55,7 +55,7 @@ def _check_depth(entries: Mapping[str, Entry], entry: Entry) -> None:
             return
         parent = entries[parent].parent
     raise InvalidCanvas(
-        f'Node "{entry.name}" ({entry.id}): containers contain themselves or are nested deeper than {MAX_DEPTH} levels.',
+        f'Node "{entry.name}" ({entry.id}): it is inside of itself, or nested deeper than {MAX_DEPTH} levels.',
         node=entry.id,
         field="parent_id",
     )
@@ -82,7 +82,7 @@ def _led_to(member: Entry) -> list[str]:
 
 
 def _item_id(container: Entry, item_class: str, body: Sequence[Entry], taken: Iterable[str]) -> str:
-    """Return the first unknown item id that the container or its body refers to, else one made of the container's id."""
+    """Return the first unknown item id that the container or its body refers to, else one built from its own id."""
     for entry in (container, *body):
         for text in references.texts_in(dict(entry.params)):
             refs = [found.ref for found in references.find(text)]

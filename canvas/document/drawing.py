@@ -127,7 +127,7 @@ def with_drawing(dsl: Mapping[str, Any]) -> Fields:
 
 
 def category_rows(items: Iterable[Any], targets: Mapping[str, list[str]]) -> Fields:
-    """Return an editor's category rows as `category_description`; `targets`: the node ids drawn from each row's uuid."""
+    """Return an editor's category rows as `category_description`; `targets`: node ids drawn from each row's uuid."""
     categories: Fields = {}
     for item in items:
         if not isinstance(item, Mapping):

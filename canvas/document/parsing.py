@@ -91,7 +91,7 @@ def _check_size(what: str, count: int, most: int) -> None:
 
 
 def _compiled(raw_entries: Mapping[str, Fields], drawn: drawing.Drawing) -> dict[str, Entry]:
-    """Return the entries in the main shape, without nodes that belong only to the drawing, and without edges to them."""
+    """Return the entries in the main shape, without nodes that only a drawing has, and without edges to these."""
     shown = {node_id for node_id, raw in raw_entries.items() if raw["obj"]["component_name"] in drawing.DRAWN_ONLY}
     entries: dict[str, Entry] = {}
     for node_id, raw in raw_entries.items():

@@ -208,7 +208,7 @@ def is_secret(value: Any) -> bool:
     """Whether a value is a secret: it is not empty, and not a reference as a whole.
 
     A reference is in braces, possibly after the name of an authentication scheme. A text without braces that only looks
-    like a reference (`env.prod123`) may be a password; and a text with more than a reference contains the rest in plain.
+    like a reference (`env.prod123`) may be a password; and a text with more than a reference has plain parts.
     """
     if isinstance(value, str):
         text = value.strip()

@@ -1,35 +1,35 @@
-"""Display numbers of evidence: what `[ID:37]` in an answer points at (tools 1.6).
+"""Citation numbers: what `[ID:37]` in an answer refers to.
 
-A chunk asks for the number that follows from its id. Numbers are few, so two chunks may ask for one: the first keeps
-it, and a later one takes the next that is free.
+The preferred number of a chunk follows from its id. Numbers are few, so two chunks may prefer the same one: the first
+gets it, and a later chunk gets the next free number.
 """
 
 from collections.abc import Mapping, Sequence
 from hashlib import sha1
 
 NUMBERS = 500
-ROOM = 5000  # numbers there are once CROWDED are taken
+ROOM = 5000  # size of the range once CROWDED numbers are in use
 CROWDED = 400
 
 
 def wanted_number(chunk_id: str) -> int:
-    """The number a chunk asks for, 0 to 499."""
+    """Return the preferred number of a chunk, 0 to 499."""
     return int(sha1(chunk_id.encode(), usedforsecurity=False).hexdigest(), 16) % NUMBERS
 
 
 def assign_numbers(chunk_ids: Sequence[str], taken: Mapping[str, int]) -> dict[str, int]:
-    """A number for each chunk that has none yet, in order; `taken` has the numbers given so far, by chunk id.
+    """Return a number for each chunk that has none yet, in order; `taken` has the numbers in use, by chunk id.
 
-    Nobody's number ever changes. Beyond the room that tools 1.6 leaves, numbers just go on.
+    The number of a chunk never changes. When all numbers below ROOM are in use, numbers continue beyond it.
     """
     used = set(taken.values())
     new: dict[str, int] = {}
     for chunk_id in chunk_ids:
         if chunk_id in taken or chunk_id in new:
             continue
-        room = NUMBERS if len(used) < CROWDED else ROOM
-        wanted = wanted_number(chunk_id)
-        free = (at % room for at in range(wanted, wanted + room) if at % room not in used)
+        size = NUMBERS if len(used) < CROWDED else ROOM
+        preferred = wanted_number(chunk_id)
+        free = (at % size for at in range(preferred, preferred + size) if at % size not in used)
         number = next(free, ROOM + len(used))
         new[chunk_id] = number
         used.add(number)

@@ -1,7 +1,7 @@
-"""Why a run does not move: the one thing it waits for, who owns that, and when it will move.
+"""Explanation of a run's state: what the run waits for, who is responsible, and until when.
 
-Facts in, sentences out. Every open run has an owner (a lease, a message in a queue, a time, a place, a person); one
-that has none is a bug, and is told as such.
+It is computed from facts that the store loads. Every open run waits for something (a lease, a queued message, a time, a
+free slot, a person); a run that waits for nothing is a bug in Easel, and the explanation says so.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -25,21 +25,21 @@ MESSAGE_LOST_AFTER = timedelta(seconds=2)  # a task message is lost if a probe s
 
 
 class WaitsFor(StrEnum):
-    """What a run waits for."""
+    """What a run waits for. The values are part of the API."""
 
-    OVER = "over"  # nothing more
+    OVER = "over"  # nothing: the run is over
     SESSION = "session"  # another run of its session
-    WORK = "work"  # a node that is at work
-    LETTING_GO = "letting_go"  # a node that was called off
-    SILENT_LEASE = "silent_lease"  # a worker of which nothing is heard
-    REPORT = "report"  # a report to be taken in
-    WORKER = "worker"  # a worker that takes a message from the queue
+    WORK = "work"  # a running node
+    LETTING_GO = "letting_go"  # a running node whose cancellation was requested
+    SILENT_LEASE = "silent_lease"  # a worker whose lease has expired
+    REPORT = "report"  # an advance that applies a report
+    WORKER = "worker"  # a worker that receives the task message
     TIME = "time"  # a point in time
-    PLACE = "place"  # a place among the nodes that may run at once
-    PERSON = "person"  # an answer
+    PLACE = "place"  # a free run slot (`max_running`)
+    PERSON = "person"  # an answer to a form
     BUDGET = "budget"  # a higher budget
-    NEWER_RULES = "newer_rules"  # a release that knows its rules
-    NOBODY = "nobody"  # a bug
+    NEWER_RULES = "newer_rules"  # a release that knows its routing rules
+    NOBODY = "nobody"  # nothing, although it is not over: a bug
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +60,12 @@ class OpenActivation:
     created_at: datetime
     started_at: datetime | None
     finished_at: datetime | None
-    postponed: str | None = None  # what it waits for that was put off, in words that follow its name
+    postponed: str | None = None  # what a postponed activation waits for, in words that follow the node's name
 
 
 @dataclass(frozen=True, slots=True)
 class BlockingRun:
-    """The run that its session is busy with, or that comes first."""
+    """The active run of the session, or the one that is queued before this run."""
 
     run_id: UUID
     status: RunStatus
@@ -73,7 +73,7 @@ class BlockingRun:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """A run as the rows show it at one moment, by the database's clock."""
+    """The rows of a run at one moment; times are by the database's clock."""
 
     run_id: UUID
     status: RunStatus
@@ -86,10 +86,10 @@ class Facts:
     now: datetime
     max_running: int = 256
     forms: Mapping[UUID, tuple[Mapping[str, Any], str]] = field(default_factory=dict)  # inputs, tips
-    alive: Sequence[OpenActivation] = ()  # not all of a large run
-    counts: Mapping[Status, int] = field(default_factory=dict)  # all of it
+    alive: Sequence[OpenActivation] = ()  # of a large run not all
+    counts: Mapping[Status, int] = field(default_factory=dict)  # of all open activations
     ahead: BlockingRun | None = None
-    canary: datetime | None = None  # when the last one that came back was sent
+    canary: datetime | None = None  # when the last queue probe that has returned was sent
     swept_since: datetime | None = None
     swept_at: datetime | None = None
 
@@ -102,14 +102,14 @@ class Wait:
     sentence: str
     owner: str | None = None
     since: datetime | None = None
-    until: datetime | None = None  # when it moves at the latest, if anybody can tell
+    until: datetime | None = None  # the latest time of the wait's end, if it is known
     of: OpenActivation | None = None
     detail: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Why a run is where it is."""
+    """Why a run is in its state: its main wait, and others besides."""
 
     run_id: UUID
     status: RunStatus
@@ -118,20 +118,17 @@ class Explanation:
 
 
 def explain(facts: Facts, canvas: Canvas, limit_of: Callable[[str], float]) -> Explanation:
-    """The one thing a run waits for, and what it waits for besides.
-
-    `limit_of` gives the seconds that an attempt of a component may take.
-    """
+    """Explain the state of a run. `limit_of` returns the seconds that an attempt of a component may take."""
     waits = _Waits(facts, canvas, limit_of)
     if facts.status.is_over:
         return Explanation(facts.run_id, facts.status, waits.over())
     if facts.status is RunStatus.QUEUED:
         return Explanation(facts.run_id, facts.status, waits.session())
-    found = sorted((waits.of(one) for one in facts.alive if one.status in _ORDER), key=_rank)
-    persons = [wait for wait in found if wait.kind in _FROM_OUTSIDE]
-    moving = [wait for wait in found if wait.kind not in _FROM_OUTSIDE]
-    first = persons if facts.status is RunStatus.WAITING else moving
-    others = moving if facts.status is RunStatus.WAITING else persons
+    of_activations = sorted((waits.of(one) for one in facts.alive if one.status in _ORDER), key=_rank)
+    external = [wait for wait in of_activations if wait.kind in _FROM_OUTSIDE]
+    internal = [wait for wait in of_activations if wait.kind not in _FROM_OUTSIDE]
+    first = external if facts.status is RunStatus.WAITING else internal
+    others = internal if facts.status is RunStatus.WAITING else external
     if not first:
         return Explanation(facts.run_id, facts.status, waits.nobody(), tuple(others))
     if facts.engine > RULES_VERSION:
@@ -140,19 +137,19 @@ def explain(facts: Facts, canvas: Canvas, limit_of: Callable[[str], float]) -> E
 
 
 def explain_refusal(facts: Facts) -> Explanation:
-    """Why there is no run: its start was refused, so it has no canvas either."""
+    """Explain a run whose start was refused; it has no canvas."""
     sentence = f"The start was refused, and no node has run: {_one_line(facts.error)}"
     wait = Wait(WaitsFor.OVER, sentence, since=facts.finished_at, detail=_present(error=facts.error))
     return Explanation(facts.run_id, facts.status, wait)
 
 
 def explanation_json(explanation: Explanation, canvas: Canvas | None) -> dict[str, Any]:
-    """An explanation as JSON. A refused start has no canvas, and names no node."""
+    """Return an explanation as JSON. Without a canvas (a refused start) it has no node names."""
     return {
         "run_id": explanation.run_id.hex,
         "status": explanation.status.value,
-        **_told(explanation.wait, canvas),
-        "also": [_told(wait, canvas) for wait in explanation.also],
+        **_wait_json(explanation.wait, canvas),
+        "also": [_wait_json(wait, canvas) for wait in explanation.also],
     }
 
 
@@ -183,7 +180,7 @@ def _rank(wait: Wait) -> tuple[int, datetime, UUID]:
 
 @dataclass(frozen=True, slots=True)
 class _Waits:
-    """The sentences about one run."""
+    """The waits of one run, with their sentences."""
 
     facts: Facts
     canvas: Canvas
@@ -192,8 +189,8 @@ class _Waits:
     # -- of a run as a whole ------------------------------------------------------------------------------------
     def over(self) -> Wait:
         how = {
-            RunStatus.SUCCEEDED: "The run has succeeded, and waits for nothing.",
-            RunStatus.CANCELLED: "The run was cancelled, and nothing of it goes on.",
+            RunStatus.SUCCEEDED: "The run has succeeded.",
+            RunStatus.CANCELLED: "The run was cancelled.",
         }
         error = _one_line(self.facts.error)
         sentence = how.get(self.facts.status, f"The run has failed{': ' + error if error else '.'}")
@@ -202,7 +199,7 @@ class _Waits:
     def session(self) -> Wait:
         facts, ahead = self.facts, self.facts.ahead
         if ahead is None or ahead.run_id == facts.run_id:
-            sentence = f"Its turn in the session has come, and {self._swept('sets it going', 10)}."
+            sentence = f"It is the next run of its session, and {self._swept('starts it', 10)}."
             return Wait(WaitsFor.SESSION, sentence, owner="the sweeper", since=facts.created_at)
         return Wait(
             WaitsFor.SESSION,
@@ -214,17 +211,17 @@ class _Waits:
 
     def newer_rules(self) -> Wait:
         sentence = (
-            f"It was begun under newer rules ({self.facts.engine}) than this release knows ({RULES_VERSION}): "
-            "a scheduler or worker of the newer release must carry it on."
+            f"It was started under newer routing rules ({self.facts.engine}) than this release knows "
+            f"({RULES_VERSION}): a scheduler or worker of the newer release must continue it."
         )
         return Wait(WaitsFor.NEWER_RULES, sentence, owner="the newer release", detail={"engine": self.facts.engine})
 
     def nobody(self) -> Wait:
         counts = {status.value: number for status, number in self.facts.counts.items() if number}
-        alive = ", ".join(f"{number} {status}" for status, number in counts.items()) or "nothing"
+        open_counts = ", ".join(f"{number} {status}" for status, number in counts.items()) or "none"
         sentence = (
-            f"Nobody will move it, which is a bug of ours: the run is {self.facts.status.value}, and alive in it is "
-            f"{alive}. Report this with the rows of the run, then cancel it."
+            f"Nothing will continue it, which is a bug in Easel: the run is {self.facts.status.value}, and its open "
+            f"activations are: {open_counts}. Report this with the rows of the run, then cancel it."
         )
         return Wait(WaitsFor.NOBODY, sentence, detail={"alive": counts})
 
@@ -232,13 +229,13 @@ class _Waits:
     def of(self, one: OpenActivation) -> Wait:
         match one.status:
             case Status.RUNNING if one.lease_until is None or one.lease_until < self.facts.now:
-                return self._silent(one)
+                return self._lost_worker(one)
             case Status.RUNNING if self.facts.asked is not None:
-                return self._letting_go(one)
+                return self._cancelling(one)
             case Status.RUNNING:
                 return self._at_work(one)
             case Status.REPORTED:
-                step = self._swept("takes the next step", 2) + (" if nobody else does" if self._is_swept else "")
+                step = self._swept("advances the run", 2) + (" if no other process does" if self._is_swept else "")
                 sentence = f"{self._node(one)} has reported, and {step}."
                 return Wait(WaitsFor.REPORT, sentence, owner="a scheduler", since=one.finished_at, of=one)
             case Status.READY if one.not_before > self.facts.now:
@@ -249,7 +246,7 @@ class _Waits:
                 return self._ready(one)
             case Status.QUEUED:
                 most = self.facts.max_running
-                sentence = f"{self._node(one)} waits for one of the {most} places of the run, which are all taken."
+                sentence = f"{self._node(one)} waits for one of the {most} slots of the run, which are all in use."
                 detail = {"max_running": most, "queued": self.facts.counts.get(Status.QUEUED, 0)}
                 return Wait(WaitsFor.PLACE, sentence, "the nodes at work", one.created_at, of=one, detail=detail)
             case _:
@@ -260,56 +257,60 @@ class _Waits:
         until = since + timedelta(seconds=limit) if limit < inf else None
         may = f", of the {limit:g} s that it may take" if until is not None else ""
         spent = _span(self.facts.now - since)
-        sentence = f"{self._node(one)} has been at work for {spent}{may}: attempt {one.attempt}, {_worker(one)}."
-        return Wait(WaitsFor.WORK, sentence, _worker(one), since, until, one, self._leased(one))
+        sentence = f"{self._node(one)} has been running for {spent}{may}: attempt {one.attempt}, {_worker(one)}."
+        return Wait(WaitsFor.WORK, sentence, _worker(one), since, until, one, self._lease_json(one))
 
-    def _letting_go(self, one: OpenActivation) -> Wait:
-        sentence = f"The run is being cancelled, and {self._node(one)} has yet to let go in {_worker(one)}."
-        return Wait(
-            WaitsFor.LETTING_GO, sentence, _worker(one), one.started_at, one.lease_until, one, self._leased(one)
-        )
+    def _cancelling(self, one: OpenActivation) -> Wait:
+        sentence = f"The run is being cancelled, and {self._node(one)} has not stopped yet in {_worker(one)}."
+        lease = self._lease_json(one)
+        return Wait(WaitsFor.LETTING_GO, sentence, _worker(one), one.started_at, one.lease_until, one, lease)
 
-    def _silent(self, one: OpenActivation) -> Wait:
+    def _lost_worker(self, one: OpenActivation) -> Wait:
         now, since = self.facts.now, one.lease_until or self.facts.now
         seen = now - (self.facts.swept_since or now)
+        within = max(timedelta(0), MIN_UNINTERRUPTED - seen) + TICK
         sentence = (
-            f"Nothing is heard of {_worker(one)}, whose lease on {self._node(one)} ran out {_span(now - since)} ago; "
-            f"{self._swept('gives the work to another', (max(timedelta(0), MIN_UNINTERRUPTED - seen) + TICK).total_seconds())}."
+            f"The lease of {_worker(one)} on {self._node(one)} expired {_span(now - since)} ago; "
+            f"{self._swept('gives the work to another worker', within.total_seconds())}."
         )
-        return Wait(WaitsFor.SILENT_LEASE, sentence, "the sweeper", since, of=one, detail=self._leased(one))
+        return Wait(WaitsFor.SILENT_LEASE, sentence, "the sweeper", since, of=one, detail=self._lease_json(one))
 
     def _ready(self, one: OpenActivation) -> Wait:
         facts, node = self.facts, self._node(one)
         quiet = facts.now - facts.canary if facts.canary is not None else None
         if not self._is_swept and (one.hinted_at is None or quiet is None or quiet > MAX_PROBE_AGE):
-            how = f"{node} is ready, and {self._swept('tells the workers', 1)}"
+            how = f"{node} is ready, and {self._swept('sends its task message', 1)}"
         elif one.hinted_at is None:
-            how = f"{node} is ready, and the sweeper tells the workers within a second"
+            how = f"{node} is ready, and the sweeper sends its task message within a second"
         elif quiet is None:
-            how = f"{node} is ready, and no worker has ever answered: start one"
+            how = f"{node} is ready, and no worker has ever received a task message: start one"
         elif quiet > MAX_PROBE_AGE:
-            how = f"{node} is ready, and no worker answers: nothing has come out of their queue for {_span(quiet)}"
+            how = f"{node} is ready, and no worker has received anything from the queue for {_span(quiet)}"
         elif facts.canary is not None and one.hinted_at < facts.canary - MESSAGE_LOST_AFTER:
-            how = f"{node} is ready, and its message was lost: the sweeper sends it again within a second"
+            how = f"{node} is ready, and its task message was lost: the sweeper sends it again within a second"
         else:
             how = f"{node} is ready, and waits in the queue for a free worker"
-        last = f"; it has lost {one.strikes} workers, and may lose one more" if one.strikes > 1 else ""
+        last = f"; its workers were lost {one.strikes} times, and it fails after one more" if one.strikes > 1 else ""
         detail = _present(hinted_at=_iso(one.hinted_at), last_canary=_iso(facts.canary), strikes=one.strikes)
         since = one.hinted_at or one.not_before
         return Wait(WaitsFor.WORKER, f"{how}{last}.", "the workers", since, of=one, detail=detail)
 
     def _form(self, one: OpenActivation) -> Wait:
         inputs, tips = self.facts.forms.get(one.id, ({}, ""))
-        stopped = budget_stop(inputs)
-        if stopped is not None:
+        denied = budget_stop(inputs)
+        if denied is not None:
             sentence = f"{self._node(one)} waits for a higher budget. {_one_line(tips)}"
-            until = self.facts.expires_at
-            return Wait(WaitsFor.BUDGET, sentence, "who pays", one.finished_at or one.created_at, until, one, stopped)
+            since, until = one.finished_at or one.created_at, self.facts.expires_at
+            return Wait(WaitsFor.BUDGET, sentence, "the budget's owner", since, until, one, denied)
         since, until = one.finished_at or one.created_at, self.facts.expires_at
         names = f" ({', '.join(inputs)})" if inputs else ""
-        end = f", or the run fails on {until:%Y-%m-%d at %H:%M:%S} {until.tzname() or ''}".rstrip() if until else ""
-        asked = _span(self.facts.now - since)
-        sentence = f"A person must answer {self._node(one)}{names}, who was asked {asked} ago{end}."
+        end = (
+            f"; without an answer the run fails on {until:%Y-%m-%d at %H:%M:%S} {until.tzname() or ''}".rstrip()
+            if until
+            else ""
+        )
+        age = _span(self.facts.now - since)
+        sentence = f"A person must answer {self._node(one)}{names}. The form was shown {age} ago{end}."
         return Wait(WaitsFor.PERSON, sentence, "a person", since, until, one, _present(fields=dict(inputs), tips=tips))
 
     # -- words ------------------------------------------------------------------------------------------------------
@@ -323,18 +324,19 @@ class _Waits:
         return self.facts.swept_at is not None and self.facts.now - self.facts.swept_at <= 10 * TICK
 
     def _swept(self, does: str, seconds: float) -> str:
-        """What the sweeper does within so many seconds, if there is one."""
+        """Return what the sweeper does within so many seconds; if none runs, that one must be started."""
         if self._is_swept:
             return f"the sweeper {does} within {seconds:.0f} s"
         if self.facts.swept_at is None:
-            return f"no sweeper has ever run that {does}: start one"
-        return f"no sweeper has run for {_span(self.facts.now - self.facts.swept_at)} that {does}: start one"
+            return f"no sweeper has run yet. Start one with `easel sweeper`: it {does}"
+        age = _span(self.facts.now - self.facts.swept_at)
+        return f"no sweeper has run for {age}. Start one with `easel sweeper`: it {does}"
 
-    def _leased(self, one: OpenActivation) -> dict[str, Any]:
+    def _lease_json(self, one: OpenActivation) -> dict[str, Any]:
         return _present(attempt=one.attempt, strikes=one.strikes, lease_until=_iso(one.lease_until))
 
 
-def _told(wait: Wait, canvas: Canvas | None) -> dict[str, Any]:
+def _wait_json(wait: Wait, canvas: Canvas | None) -> dict[str, Any]:
     of = wait.of
     return {
         "sentence": wait.sentence,
@@ -351,7 +353,7 @@ def _told(wait: Wait, canvas: Canvas | None) -> dict[str, Any]:
 
 
 def _name(canvas: Canvas, node_id: str) -> str:
-    """What the author calls a node; nothing where that is its id."""
+    """Return the display name of a node; empty if it is its id."""
     name = canvas.node(node_id).name if node_id in canvas.numbers else ""
     return "" if name == node_id else _one_line(name)
 
@@ -373,7 +375,7 @@ def _present(**values: Any) -> dict[str, Any]:
 
 
 def _span(time: timedelta) -> str:
-    """A time span in its largest unit."""
+    """Format a time span in its largest unit."""
     seconds = max(0, round(time.total_seconds()))
     for size, name in ((86_400, "days"), (3_600, "h"), (60, "min")):
         if seconds >= 2 * size:

@@ -1,7 +1,7 @@
-"""The events of a run: what a decision appends, and how they look on the wire.
+"""The events of a run: what a decision appends, and their `data` in the API.
 
-A stored body is small: `node_finished` names the activation whose values it shows, and the reader puts inputs and
-outputs in, so that no output passes through the coordinator. Spoken text is no event; it lives in its turn.
+A stored body is small: `node_finished` names the activation whose values it shows, and a reader adds inputs and
+outputs, so no output passes through the coordinator. Streamed text is not stored in events but in its message stream.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ WORKFLOW_FINISHED = "workflow_finished"
 RUN_FAILED = "run_failed"
 
 LAST_OF_A_TURN = frozenset({USER_INPUTS, WORKFLOW_FINISHED, RUN_FAILED})
-"""After one of these a client has nothing more to wait for until somebody speaks again."""
+"""Events that end the answer to a user's message: nothing follows until the user sends another."""
 
 CANCELLED_TEXT = "Task has been canceled"
 
@@ -54,21 +54,21 @@ THOUGHTS: Mapping[str, str] = MappingProxyType(
         "Browser": "Working in a browser.",
     }
 )
-"""What a node does, for whoever watches a run, by component."""
+"""What a node is doing, as shown to users, by component."""
 QUOTED = frozenset({"LLM", "Agent", "DeepResearch"})
 LONGEST_QUOTE = 200  # characters
 
 
 def thoughts_of(component: str, query: str) -> str:
-    """Return what a node that begins is said to do; of models with what the user has asked."""
+    """Return what a starting node is doing, for users; for model nodes it quotes the user's query."""
     if component in QUOTED:
-        asked = query if len(query) <= LONGEST_QUOTE else query[: LONGEST_QUOTE - 1] + "…"
-        return f"Working on an answer to: {asked}" if asked.strip() else "Working on an answer."
+        quote = query if len(query) <= LONGEST_QUOTE else query[: LONGEST_QUOTE - 1] + "…"
+        return f"Working on an answer to: {quote}" if quote.strip() else "Working on an answer."
     return THOUGHTS.get(component, f"Running {component}.")
 
 
 def node_started_data(node_id: str, name: str, component: str, created_at: float, thoughts: str = "") -> dict[str, Any]:
-    """`data` of `node_started`."""
+    """Return the `data` of `node_started`."""
     return {
         "inputs": None,
         "created_at": int(created_at),
@@ -89,7 +89,7 @@ def node_finished_data(
     outputs: Mapping[str, Any] | None,
     error: str | None,
 ) -> dict[str, Any]:
-    """`data` of `node_finished`; `elapsed_time` in seconds is taken from the outputs."""
+    """Return the `data` of `node_finished`; `elapsed_time` in seconds comes from the outputs."""
     shown = dict(outputs or {})
     return {
         "inputs": inputs or {},
@@ -104,14 +104,14 @@ def node_finished_data(
 
 
 def message_end_data(body: Mapping[str, Any]) -> dict[str, Any]:
-    """`data` of `message_end`: only what is there."""
+    """Return the `data` of `message_end`: only fields that are not empty."""
     return {name: body[name] for name in ("status", "attachment", "downloads", "reference") if body.get(name)}
 
 
 def envelope(
     name: str, data: Mapping[str, Any], *, message_id: str, created_at: int, session_id: str, run_id: str
 ) -> dict[str, Any]:
-    """The frame every event travels in. `task_id` is what a client cancels."""
+    """Return an event as clients receive it. `task_id` is the id that a client cancels."""
     return {
         "event": name,
         "message_id": message_id,

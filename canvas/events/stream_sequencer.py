@@ -1,17 +1,17 @@
-"""The one order in which a listener gets a run: stored events, and between them the text of the turn that is open.
+"""StreamSequencer: puts what a reader receives of a run in order: stored events, and between them streamed text.
 
-    transcript = Transcript(Position.parse("42.1380"))
-    transcript.echo(57)                                  # somebody says that events up to 57 are stored
-    if transcript.needs_rows:
-        frames = transcript.rows(events_after_42, turns)
-    frames = transcript.piece(turn, epoch, offset, "and so on")
+    sequencer = StreamSequencer(Position.parse("42.1380"))
+    sequencer.echo(57)                                   # a notification: events up to 57 are stored
+    if sequencer.needs_rows:
+        frames = sequencer.rows(events_after_42, streams)
+    frames = sequencer.piece(stream, epoch, offset, "and so on")
 
-A pure sequencer (protocol.md, "Speech"): whatever of echoes and pieces is lost, doubled or late, what it yields is what
-reading the rows in the end would yield. Each number comes once; text of a turn comes after the events that opened it
-and gave it its epoch, in offset order without gaps or repeats, and all of it before the event that ends it. Audio
-stands in a text as a marker that names its file; a marker is passed on whole or not yet.
+Notifications and text deltas may be lost, repeated or late; the frames are the same as if only rows were read
+(docs/protocol.md#message-streams). Each event comes once. The text of a stream comes after the events that opened it
+and began its epoch, in the order of offsets without gaps or repeats, and before the event that closes it. Audio is a
+marker in the text that names its file; a marker is never split between frames.
 
-Rows must be read in this order: events first, then turns, so that turns are never older than events.
+Rows must be read in this order: events first, then streams, so that streams are never older than events.
 """
 
 import re
@@ -28,7 +28,7 @@ THINK_END = "\ufdd1"
 AUDIO_START = "\ufdd2"
 AUDIO_END = "\ufdd3"
 
-MOST_AHEAD = 256 * 1024  # code points kept of a turn that readers may not show yet; beyond, its row will do
+MOST_AHEAD = 256 * 1024  # code points buffered of a stream that may not be shown yet; more is read from its row
 
 _POSITION = re.compile(r"([0-9]{1,9})(?:\.([0-9]{1,9}))?")
 _ID_LENGTH = 32
@@ -38,7 +38,7 @@ _ANY_AUDIO = re.compile(f"{AUDIO_START}[0-9a-f]{{0,{_ID_LENGTH}}}|{AUDIO_END}")
 
 
 class StoredEvent(Protocol):
-    """What a transcript looks at in an event's row."""
+    """The columns of an event's row that a sequencer reads."""
 
     @property
     def number(self) -> int: ...
@@ -51,7 +51,7 @@ class StoredEvent(Protocol):
 
 
 class TurnRow(Protocol):
-    """What a transcript looks at in a turn's row; event numbers say between which events its text stands."""
+    """The columns of a stream's row that a sequencer reads. `opened_at` etc. are numbers of events."""
 
     @property
     def id(self) -> UUID: ...
@@ -72,7 +72,7 @@ E = TypeVar("E", bound=StoredEvent)
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """All events up to `event`, and `offset` code points of the turn that was open then; None: none was."""
+    """All events up to `event`, and `offset` code points of the stream that was open then (None: no stream was)."""
 
     event: int = 0
     offset: int | None = None
@@ -82,16 +82,16 @@ class Position:
 
     @staticmethod
     def parse(text: str) -> "Position":
-        """The inverse of `str`. Raises InvalidRequest."""
-        found = _POSITION.fullmatch(text.strip())
-        if found is None:
-            raise InvalidRequest(f'"{text[:40]}" is no position. Use the id of an event, such as 42 or 42.1380.')
-        return Position(int(found[1]), int(found[2]) if found[2] is not None else None)
+        """Parse a position; the inverse of `str`. Raises InvalidRequest."""
+        match = _POSITION.fullmatch(text.strip())
+        if match is None:
+            raise InvalidRequest(f'"{text[:40]}" is not a valid position. Use an event id such as 42 or 42.1380.')
+        return Position(int(match[1]), int(match[2]) if match[2] is not None else None)
 
 
 @dataclass(frozen=True, slots=True)
 class Event(Generic[E]):
-    """A stored event, and where a listener stands after it. `keep`: what a take-back leaves of the turn's text."""
+    """A stored event, and the reader's position after it. `keep`: the stream length that a `message_reset` retains."""
 
     position: Position
     stored: E
@@ -106,7 +106,7 @@ class Event(Generic[E]):
 
 @dataclass(frozen=True, slots=True)
 class TextDelta:
-    """A part of the open turn's text, and where a listener stands after it."""
+    """A part of the open stream's text, and the reader's position after it."""
 
     position: Position
     turn: UUID
@@ -118,7 +118,7 @@ Frame: TypeAlias = Event[E] | TextDelta
 
 @dataclass(slots=True)
 class _Heard:
-    """An unbroken stretch of a turn's text, from pieces."""
+    """A contiguous part of a stream's text, assembled from text deltas."""
 
     epoch: int
     start: int
@@ -129,7 +129,7 @@ class _Heard:
         return self.start + len(self.text)
 
     def hear(self, epoch: int, offset: int, text: str) -> None:
-        """Take a piece in; one that does not join replaces what was there, for the rows have the rest."""
+        """Add a text delta; one that is not adjacent replaces the buffer, since the rows have the rest."""
         if epoch < self.epoch:
             return
         joins = epoch == self.epoch and offset <= self.end and self.start <= offset + len(text)
@@ -142,12 +142,12 @@ class _Heard:
         self.text += text[self.end - offset :] if offset + len(text) > self.end else ""
 
     def after(self, offset: int) -> str:
-        """The stretch from `offset` on; nothing if it begins later."""
+        """Return the buffered text from `offset` on; empty if the buffer begins later."""
         return self.text[offset - self.start :] if self.start <= offset < self.end else ""
 
 
 class StreamSequencer(Generic[E]):
-    """One listener's way through a run. `after`: what the listener has already."""
+    """The sequence of frames for one reader of a run. `after`: the position up to which the reader has everything."""
 
     def __init__(self, after: Position | None = None) -> None:
         self.position = after or Position()
@@ -160,24 +160,24 @@ class StreamSequencer(Generic[E]):
 
     @property
     def after(self) -> int:
-        """The number after which events are to be read, and turns that had not been closed before it."""
+        """The number after which to read events, and streams that were not closed before it."""
         return self.position.event
 
     @property
     def needs_rows(self) -> bool:
-        """Whether something is known to be missing that only the rows can tell."""
+        """Whether rows must be read: something may be missing."""
         return not self._is_sure or self._announced > self.after or self._is_behind()
 
     def look_again(self) -> None:
-        """Something may have been missed: rows are needed."""
+        """Request a read of the rows, since a notification may have been missed."""
         self._is_sure = False
 
     def echo(self, number: int) -> None:
-        """Somebody says that events up to this number are stored."""
+        """Take note that events up to this number are stored."""
         self._announced = max(self._announced, number)
 
     def piece(self, turn: UUID, epoch: int, offset: int, text: str) -> list[Frame[E]]:
-        """A live piece of a turn's text. An empty one tells how long the text is by now."""
+        """Add a text delta; return the frames that can be sent now. An empty delta tells the present text length."""
         heard = self._heard.get(turn)
         if heard is None:
             self._heard[turn] = _Heard(epoch, offset, text)
@@ -186,7 +186,10 @@ class StreamSequencer(Generic[E]):
         return list(self._say()) if turn == self._open else []
 
     def rows(self, events: Sequence[E], turns: Sequence[TurnRow]) -> list[Frame[E]]:
-        """Events after `after`, in order, and the turns that were not closed before it, read later than the events."""
+        """Add rows; return the frames that can be sent now.
+
+        events: those after `after`, in order. turns: streams not closed before it, read later than the events.
+        """
         self._is_sure = True
         for turn in turns:
             self._know(turn)
@@ -206,7 +209,7 @@ class StreamSequencer(Generic[E]):
         return frames
 
     def _know(self, row: TurnRow) -> None:
-        """Note a turn's row. One that was opened anew (a failed Message's default) is another text under its id."""
+        """Record a stream's row. If it was opened again (for the default of a failed Message), its text is another."""
         known = self._rows.get(row.id)
         if known is not None and row.id == self._open and known.opened_at != row.opened_at:
             self._open = None
@@ -214,7 +217,7 @@ class StreamSequencer(Generic[E]):
         self._rows[row.id] = row
 
     def _go_on(self) -> None:
-        """Find the turn that the listener was in. One that ended without an event may be closed by now."""
+        """Find the stream that the reader's position is in. If it ended without an event, it may be closed by now."""
         offset = self.position.offset
         self._open_at(self.after)
         if offset is None:
@@ -225,7 +228,7 @@ class StreamSequencer(Generic[E]):
         self.position = Position(self.after, offset if self._open is not None else None)
 
     def _open_at(self, number: int) -> None:
-        """Open the turn that is open after this event, if no turn is."""
+        """If no stream is open, open the one that is open after this event."""
         if self._open is not None:
             return
         for row in self._rows.values():
@@ -234,7 +237,7 @@ class StreamSequencer(Generic[E]):
                 self.position = Position(self.position.event, 0)
 
     def _step(self, event: E) -> Event[E]:
-        """Pass an event: turns close and open, texts are taken back."""
+        """Return the frame of an event, after applying it: streams close, open, and are truncated."""
         number, keep, epoch = event.number, 0, 0
         offset = self.position.offset
         if event.name == MESSAGE_RESET:
@@ -250,36 +253,36 @@ class StreamSequencer(Generic[E]):
         return Event(self.position, event, keep, epoch)
 
     def _say(self) -> Iterator[TextDelta]:
-        """What can be said of the open turn: its row's text, then what was heard beyond it."""
+        """Yield what can be sent of the open stream: its row's text, then buffered deltas beyond it."""
         self._open_at(self.after)
         offset = self.position.offset
         if self._open is None or offset is None:
             return
         row = self._rows[self._open]
         if row.epoch_at > self.after:
-            return  # the row is ahead of us: its text comes after the take-back
+            return  # the row is ahead of the position: its text comes after the `message_reset`
         text = row.text[offset:]
         heard = self._heard.get(self._open)
         if row.closed_at is None and heard is not None and heard.epoch == row.epoch:
             text += heard.after(offset + len(text))
         if row.closed_at is None:
-            text = _without_half_a_marker(text)
+            text = _without_partial_marker(text)
         if text:
             self.position = Position(self.after, offset + len(text))
             yield TextDelta(self.position, self._open, text)
 
     def _is_behind(self) -> bool:
-        """Whether pieces have told of text, or of an epoch, that we do not have."""
+        """Whether text deltas have announced text, or an epoch, that is missing here."""
         heard = self._heard.get(self._open) if self._open is not None else None
         if heard is None or self._open is None or self.position.offset is None:
             return False
         row = self._rows[self._open]
         if row.closed_at is not None:
-            return False  # its text is whole
+            return False  # its text is complete
         return heard.epoch > row.epoch or (heard.epoch == row.epoch and heard.end > self.position.offset)
 
     def _forget(self) -> None:
-        """Let go of turns that are over."""
+        """Remove streams that are over."""
         over = [row.id for row in self._rows.values() if _is_over(row, self.after) and row.id != self._open]
         for turn in over:
             del self._rows[turn]
@@ -287,23 +290,23 @@ class StreamSequencer(Generic[E]):
 
 
 def _is_over(row: TurnRow, number: int) -> bool:
-    """Whether nothing of a turn may be said after this event.
+    """Whether no text of a stream may be sent after this event.
 
-    A turn may end without an event, at the number that opened it or gave it its text: it is heard after that one.
+    A stream may close without an event, at the number that opened it or began its epoch: its text follows that event.
     """
     return row.closed_at is not None and row.closed_at <= number and row.epoch_at < number
 
 
-def _without_half_a_marker(text: str) -> str:
-    """The text up to a marker of audio that is still to be completed."""
+def _without_partial_marker(text: str) -> str:
+    """Return the text without an incomplete audio marker at its end."""
     start = text.rfind(AUDIO_START, -_ID_LENGTH - 1)
     return text if start < 0 or AUDIO_END in text[start:] else text[:start]
 
 
 def message_data(said: TextDelta) -> Iterator[tuple[Position, dict[str, Any]]]:
-    """`data` of the `message` events that a part of a text becomes; each marker is an event of its own.
+    """Yield position and `data` of the `message` events of a text delta; each marker is an event of its own.
 
-    `audio` is the id of a file with a spoken sentence; who writes to a client puts its bytes in the place.
+    `audio` is the id of a file with a spoken sentence; the API replaces it by the file's bytes.
     """
     at = (said.position.offset or 0) - len(said.text)
     for part in filter(None, _MARKERS.split(said.text)):
@@ -321,10 +324,10 @@ def message_data(said: TextDelta) -> Iterator[tuple[Position, dict[str, Any]]]:
 
 
 def markers_to_tags(text: str) -> str:
-    """A text with its think markers as the tags that clients know, and without its audio."""
+    """Return a text with think markers replaced by the tags that clients know, and without audio markers."""
     return without_audio(text).replace(THINK_START, "<think>").replace(THINK_END, "</think>")
 
 
 def without_audio(text: str) -> str:
-    """A text without the markers of its audio."""
+    """Return a text without audio markers."""
     return _ANY_AUDIO.sub("", text) if AUDIO_START in text or AUDIO_END in text else text

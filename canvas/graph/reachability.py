@@ -38,7 +38,7 @@ def reach_of(
     items: frozenset[int],
     mentions: Sequence[Sequence[int]],
 ) -> Reachability:
-    """Compute the masks. `roots`: the first nodes of the canvas and each body; `items`: nodes whose in-edges end a pass."""
+    """Compute the masks. `roots`: the first nodes of the canvas and each body; `items`: the item nodes."""
     edges: list[dict[int, None]] = [{} for _ in parents]
     into_itself: set[tuple[int, int]] = set()
     for source, ends in enumerate(targets):

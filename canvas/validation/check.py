@@ -1,8 +1,8 @@
-"""What must hold across nodes before a canvas runs or is published; every finding names its node and field.
+"""Validation across nodes, before a canvas runs or is published.
 
-Errors are what cannot run: no `begin`, an edge to nowhere, a body entered from outside. Warnings are what probably is
-not meant, or fails when a run gets there: a node that no way leads to, a text that refers to something unknown. The
-parameters of a single node are checked by its component.
+Errors keep a canvas from running: no `begin`, an edge to nowhere, a body entered from outside. Warnings mark what the
+author probably did not intend, or what fails when a run reaches it: a node that no path leads to, a reference to
+something unknown. The parameters of a single node are checked by its component.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,36 +25,36 @@ FORMS = frozenset({"UserFillUp", "Answer"})
 
 
 def check(document: Document, outputs_of: OutputsOf = lambda _: None) -> tuple[list[Finding], Iterator[Finding]]:
-    """What keeps a document from running, and what is suspicious about it; both in component order.
+    """Return the errors and the warnings of a document, both in component order.
 
-    The second is found while it is read. `outputs_of` tells which outputs a node may have, as its component knows.
+    Warnings are computed while the iterator is read. `outputs_of` returns the outputs that a node may have.
     """
-    errors = [*_entrance(document.entries), *_structure(document.entries)]
+    errors = [*_begin_errors(document.entries), *_structure_errors(document.entries)]
     canvas = None
     try:
         canvas = compile_canvas(document)
     except InvalidCanvas as defect:
         if not errors:
             errors.append(Finding("error", defect.node, defect.field, defect.message, "not_compiled"))
-    return errors, _suspicions(document, canvas, outputs_of)
+    return errors, _warnings(document, canvas, outputs_of)
 
 
-def _suspicions(document: Document, canvas: Canvas | None, outputs_of: OutputsOf) -> Iterator[Finding]:
+def _warnings(document: Document, canvas: Canvas | None, outputs_of: OutputsOf) -> Iterator[Finding]:
     yield from document_warnings.of_unknown_outcomes(document)
     entries = document.entries
     ways = {entry.id: ways_from(entry) for entry in entries.values()}
     found = {entry.id: list(reads(entry)) for entry in entries.values()}
     items = items_of(entries)
     never = unreached(entries, ways, items)
-    endless = {circle.nodes[0]: circle.is_endless for circle in find_cycles(entries, ways)}
+    endless = {cycle.nodes[0]: cycle.is_endless for cycle in find_cycles(entries, ways)}
     for entry in entries.values():
-        yield from _home_warnings(entries, entry, items)
+        yield from _container_warnings(entries, entry, items)
         for way in ways[entry.id]:
-            yield from _way_warnings(entries, entry, way)
+            yield from _path_warnings(entries, entry, way)
         if entry.id in endless:
-            yield _circle(entry, is_endless=endless[entry.id])
+            yield _cycle_warning(entry, is_endless=endless[entry.id])
         if entry.id in never:
-            reason = "no way leads to it from begin, so it never runs. Connect or remove it"
+            reason = "no path leads to it from begin, so it never runs. Connect or remove it"
             yield warning(entry, None, "unreached", reason)
         yield from document_warnings.of_branches(document, entry, ways[entry.id])
         yield from document_warnings.of_failures(entry)
@@ -62,12 +62,14 @@ def _suspicions(document: Document, canvas: Canvas | None, outputs_of: OutputsOf
         yield from document_warnings.of_references(document, entry, found[entry.id], outputs_of)
     if canvas is not None:
         order = Order.of(canvas, ways, never)
-        yield from order_warnings.unset_read_warnings(document, order, found, _written(entries, found))
+        yield from order_warnings.unset_read_warnings(document, order, found, _assigned_outputs(entries, found))
         yield from order_warnings.uncalled_model_warnings(document, order)
 
 
-def _written(entries: Mapping[str, Entry], found: Mapping[str, Sequence[ReferenceUse]]) -> set[tuple[str, str]]:
-    """(node, output) of everything that an assigner writes."""
+def _assigned_outputs(
+    entries: Mapping[str, Entry], found: Mapping[str, Sequence[ReferenceUse]]
+) -> set[tuple[str, str]]:
+    """Return (node, output) of everything that an assigner writes."""
     return {
         (read.ref.node, read.ref.root)
         for entry in entries.values()
@@ -76,7 +78,7 @@ def _written(entries: Mapping[str, Entry], found: Mapping[str, Sequence[Referenc
     }
 
 
-def _entrance(entries: Mapping[str, Entry]) -> Iterator[Finding]:
+def _begin_errors(entries: Mapping[str, Entry]) -> Iterator[Finding]:
     if not entries:
         message = "The canvas has no nodes. Add a Begin node with the id `begin`."
         yield Finding("error", None, "components", message, "no_begin")
@@ -85,18 +87,18 @@ def _entrance(entries: Mapping[str, Entry]) -> Iterator[Finding]:
         yield Finding("error", None, "components", message, "no_begin")
 
 
-def _structure(entries: Mapping[str, Entry]) -> Iterator[Finding]:
+def _structure_errors(entries: Mapping[str, Entry]) -> Iterator[Finding]:
     for entry in entries.values():
-        yield from _home(entries, entry)
+        yield from _container_errors(entries, entry)
         for way in ways_from(entry):
-            yield from _way(entries, entry, way)
+            yield from _path_errors(entries, entry, way)
 
 
 # -- containers -------------------------------------------------------------------------------------------------------
 
 
-def _home(entries: Mapping[str, Entry], entry: Entry) -> Iterator[Finding]:
-    """Whether a node stands where it may."""
+def _container_errors(entries: Mapping[str, Entry], entry: Entry) -> Iterator[Finding]:
+    """Yield errors for a node in a container that it may not be in."""
     parent = entries.get(entry.parent) if entry.parent is not None else None
     if entry.parent is not None and parent is None:
         reason = f"its container {entry.parent} does not exist. Name one that does, or none"
@@ -104,20 +106,22 @@ def _home(entries: Mapping[str, Entry], entry: Entry) -> Iterator[Finding]:
     elif parent is not None and parent.component not in ITEM_OF:
         reason = f"its container {parent.id} is a {parent.component}, not an Iteration or Loop"
         yield error(entry, "parent_id", "not_a_container", reason)
-    wanted = CONTAINER_OF.get(entry.component)
-    if wanted and (parent is None or parent.component != wanted):
-        reason = f"it must stand inside of a node of the type {wanted}"
+    required = CONTAINER_OF.get(entry.component)
+    if required and (parent is None or parent.component != required):
+        reason = f"it must be inside of a node of the type {required}"
         yield error(entry, "parent_id", "item_outside", reason)
     if entry.component == "ExitLoop" and (parent is None or parent.component != "Loop"):
-        reason = "it must stand directly inside of a Loop, which it ends"
+        reason = "it must be directly inside of a Loop, which it ends"
         yield error(entry, "parent_id", "exit_outside", reason)
-    if entry.component in FORMS and (container := _side_by_side(entries, entry)):
-        reason = f"a run cannot wait for a person inside of {container}, whose items run side by side"
+    if entry.component in FORMS and (container := _parallel_container(entries, entry)):
+        reason = f"a run cannot wait for a person inside of {container}, whose items run in parallel"
         reason = f"{reason}. Set its max_concurrency to 1 or move the node"
         yield error(entry, "parent_id", "form_side_by_side", reason)
 
 
-def _home_warnings(entries: Mapping[str, Entry], entry: Entry, items: Mapping[str, Sequence[str]]) -> Iterator[Finding]:
+def _container_warnings(
+    entries: Mapping[str, Entry], entry: Entry, items: Mapping[str, Sequence[str]]
+) -> Iterator[Finding]:
     beside = items.get(entry.parent or "", ())
     if entry.id in beside[1:]:
         reason = f"its container {entry.parent} starts at {beside[0]} instead"
@@ -127,8 +131,8 @@ def _home_warnings(entries: Mapping[str, Entry], entry: Entry, items: Mapping[st
         yield warning(entry, None, "empty_body", reason)
 
 
-def _side_by_side(entries: Mapping[str, Entry], entry: Entry) -> str | None:
-    """The nearest container around a node that runs its items side by side."""
+def _parallel_container(entries: Mapping[str, Entry], entry: Entry) -> str | None:
+    """Return the innermost container around a node whose items run in parallel."""
     for container in _around(entries, entry):
         if entries[container].component == "Iteration" and _number(entries[container].params) > 1:
             return container
@@ -143,17 +147,17 @@ def _number(params: Mapping[str, Any]) -> int:
 
 
 def _around(entries: Mapping[str, Entry], entry: Entry) -> Iterator[str]:
-    """The containers around a node, innermost first."""
+    """Yield the containers around a node, innermost first."""
     parent = entry.parent
     while parent is not None and parent in entries:
         yield parent
         parent = entries[parent].parent
 
 
-# -- ways -------------------------------------------------------------------------------------------------------------
+# -- paths ------------------------------------------------------------------------------------------------------------
 
 
-def _way(entries: Mapping[str, Entry], entry: Entry, way: Path) -> Iterator[Finding]:
+def _path_errors(entries: Mapping[str, Entry], entry: Entry, way: Path) -> Iterator[Finding]:
     target = entries.get(way.target)
     if target is None and way.field == "downstream":
         reason = f"it leads to {way.target}, which does not exist. Remove the edge or add the node"
@@ -165,7 +169,7 @@ def _way(entries: Mapping[str, Entry], entry: Entry, way: Path) -> Iterator[Find
         yield error(entry, way.field, "body_entered", reason)
 
 
-def _way_warnings(entries: Mapping[str, Entry], entry: Entry, way: Path) -> Iterator[Finding]:
+def _path_warnings(entries: Mapping[str, Entry], entry: Entry, way: Path) -> Iterator[Finding]:
     target = entries.get(way.target)
     if target is None and way.field != "downstream":
         reason = f"it names {way.target}, which does not exist, so nothing follows there"
@@ -181,9 +185,9 @@ def _is_from_outside(entries: Mapping[str, Entry], entry: Entry, target: Entry) 
     return target.parent is not None and target.parent not in (entry.parent, *_around(entries, entry))
 
 
-def _circle(entry: Entry, *, is_endless: bool) -> Finding:
+def _cycle_warning(entry: Entry, *, is_endless: bool) -> Finding:
     if is_endless:
         reason = "it begins a cycle that no branch leads out of, so its nodes run 1,000 times and then fail"
         return warning(entry, "downstream", "endless_cycle", f"{reason}. Let a Switch lead out, or use a Loop")
-    reason = "it begins a cycle that is no Loop, so nothing bounds its rounds"
+    reason = "it begins a cycle outside of a Loop, so nothing limits the number of its rounds"
     return warning(entry, "downstream", "cycle", reason)

@@ -1,6 +1,6 @@
-"""What a document alone makes suspicious, node by node: references to nothing, and ways out that lead nowhere.
+"""Warnings that concern single nodes: references to nothing, and failure handling or branches that lead nowhere.
 
-`foresight` adds what follows from the order in which nodes run.
+`order_warnings` adds those that follow from the order in which nodes run.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -14,7 +14,7 @@ from canvas.validation.paths import ROUTERS, Path
 from canvas.validation.reference_scan import ReferenceUse, rows
 
 OutputsOf: TypeAlias = Callable[[Entry], Collection[str] | None]
-"""The outputs that a node may have; None for a node that may have any."""
+"""Returns the outputs that a node may have; None for a node that may have any."""
 
 SET_BY_A_RUN = frozenset({"sys.chat_template_kwargs"})
 METHODS = ("", "comment", "goto")
@@ -24,13 +24,13 @@ SHOWN = 8  # names of outputs in one message
 def of_references(
     document: Document, entry: Entry, found: Iterable[ReferenceUse], outputs_of: OutputsOf
 ) -> Iterator[Finding]:
-    """References to what the canvas does not have."""
+    """Yield warnings for references to nodes, outputs and globals that the canvas does not have."""
     for read in found:
         yield from _of_read(document, entry, read, outputs_of)
 
 
 def of_collecting(document: Document, entry: Entry) -> Iterator[Finding]:
-    """Outputs of an Iteration that collect from what is no part of its body."""
+    """Yield warnings for outputs of an Iteration that collect from nodes outside of its body."""
     if entry.component != "Iteration":
         return
     for name, (child, _) in container_outputs.refs_of(entry.params).items():
@@ -40,12 +40,12 @@ def of_collecting(document: Document, entry: Entry) -> Iterator[Finding]:
 
 
 def of_failures(entry: Entry) -> Iterator[Finding]:
-    """What the author wants when the node fails, where it cannot come to that."""
+    """Yield warnings for failure handling that has no effect."""
     params = entry.params
     method, default = params.get("exception_method") or "", params.get("exception_default_value")
     targets = [target for _, target in failure_targets(params)]
     if method not in METHODS:
-        reason = f"{str(method)[:40]!r} is no way to handle a failure. Use comment, goto or nothing"
+        reason = f"{str(method)[:40]!r} is not a way to handle a failure. Use comment, goto or nothing"
         yield warning(entry, "exception_method", "unknown_exception_method", reason)
     if targets and not method:
         reason = "it is followed only where exception_method is goto. Set that, or name no node"
@@ -54,26 +54,26 @@ def of_failures(entry: Entry) -> Iterator[Finding]:
         reason = "a failure has nowhere to go, so it ends the run. Name a node"
         yield warning(entry, "exception_goto", "goto_without_target", reason)
     if method == "comment" and not default and not targets:
-        reason = "there is no value to go on with, so a failure ends the run. Give one"
+        reason = "it has no default value, so a failure ends the run. Give one"
         yield warning(entry, "exception_default_value", "comment_without_default", reason)
 
 
 def of_unknown_outcomes(document: Document) -> Iterator[Finding]:
-    """What shall follow where nobody knows whether a node has acted, if it is no choice."""
+    """Yield warnings for invalid values of `on_unknown`."""
     usual = document.raw.get(uncertain_outcomes.FIELD)
     choices = f"Use {', '.join(uncertain_outcomes.POLICIES)} or nothing"
     if not uncertain_outcomes.is_unset(usual) and not uncertain_outcomes.is_policy(usual):
-        told = f"{str(usual)[:40]!r} is no answer to an unknown outcome, so it counts as fail. {choices}."
-        yield Finding("warning", None, uncertain_outcomes.FIELD, told, "unknown_on_unknown")
+        message = f"{str(usual)[:40]!r} is not a valid on_unknown, so it counts as fail. {choices}."
+        yield Finding("warning", None, uncertain_outcomes.FIELD, message, "unknown_on_unknown")
     for entry in document.entries.values():
         written = entry.params.get(uncertain_outcomes.FIELD)
         if not uncertain_outcomes.is_unset(written) and not uncertain_outcomes.is_policy(written):
-            reason = f"{str(written)[:40]!r} is no answer to an unknown outcome, so it counts as unsaid. {choices}"
+            reason = f"{str(written)[:40]!r} is not a valid on_unknown, so it counts as not set. {choices}"
             yield warning(entry, uncertain_outcomes.FIELD, "unknown_on_unknown", reason)
 
 
 def of_branches(document: Document, entry: Entry, ways: list[Path]) -> Iterator[Finding]:
-    """Edges behind a Switch or Categorize that no branch names: routers go where their branches say, nowhere else."""
+    """Yield warnings for edges of a Switch or Categorize that no branch names: routers only follow their branches."""
     if entry.component not in ROUTERS:
         return
     exits = {target for _, target in failure_targets(entry.params)}
@@ -85,7 +85,7 @@ def of_branches(document: Document, entry: Entry, ways: list[Path]) -> Iterator[
 
 
 def _around(entries: Mapping[str, Entry], entry: Entry) -> Iterator[str]:
-    """The containers around a node, innermost first; `parse` has bounded how many there are."""
+    """Yield the containers around a node, innermost first; `parse` limits their number."""
     parent = entry.parent
     while parent is not None and parent in entries:
         yield parent
@@ -96,15 +96,13 @@ def _of_read(document: Document, entry: Entry, read: ReferenceUse, outputs_of: O
     ref = read.ref
     if ref.is_alias and not read.is_whole:
         if not _is_in_iteration(document.entries, entry):
-            reason = (
-                f"{{{ref.root}}} stays text here: it means something inside of an Iteration only. Refer to an output"
-            )
+            reason = f"{{{ref.root}}} stays text here: it is defined only inside of an Iteration. Refer to an output"
             yield warning(entry, read.field, "alias_outside", reason)
     elif ref.node is not None and ref.node in document.entries:
         yield from _of_output(document.entries[ref.node], entry, read, outputs_of)
     elif not _is_known(document, entry, read):
         reason = (
-            f"it refers to {ref.expression}, which does not exist, and fails when it reads it. Mend the name or add it"
+            f"it refers to {ref.expression}, which does not exist, so it fails. Correct the name, or add what it names"
         )
         yield warning(entry, read.field, "unknown_reference", reason)
 

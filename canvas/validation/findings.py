@@ -1,7 +1,7 @@
-"""What is wrong with a canvas, as it is told: each finding names its node and field, and says what to do.
+"""Findings of validation: each names its node and field, and says what to do.
 
-Errors are what cannot run. Warnings are what runs and probably does something else than its author meant, or fails
-when it gets there. A finding's `code` stays the same when its words change.
+An error keeps the canvas from running. A warning marks what probably does not do what its author meant, or fails when a
+run reaches it. A finding's `code` is stable; its text may change between releases.
 """
 
 from collections.abc import Iterable
@@ -15,7 +15,7 @@ Severity = Literal["error", "warning"]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One defect. `node` is an id, None for the canvas as a whole; the message is for people."""
+    """A defect of a canvas. `node` is an id, None for the canvas as a whole; the message is for people."""
 
     severity: Severity
     node: str | None
@@ -25,20 +25,20 @@ class Finding:
 
 
 def error(entry: Entry, field: str | None, code: str, reason: str) -> Finding:
-    """What keeps the canvas from running."""
+    """Return an error of a node."""
     return Finding("error", entry.id, field, f"{format_finding(entry)}: {reason}.", code)
 
 
 def warning(entry: Entry, field: str | None, code: str, reason: str) -> Finding:
-    """What is probably not meant, or fails when a run gets there."""
+    """Return a warning of a node."""
     return Finding("warning", entry.id, field, f"{format_finding(entry)}: {reason}.", code)
 
 
 def format_finding(entry: Entry) -> str:
-    """A node as its author knows it."""
+    """Return the name of a node in messages."""
     return f'Node "{entry.name}" ({entry.id})' if entry.name else f"Node {entry.id}"
 
 
 def errors_of(findings: Iterable[Finding]) -> list[Finding]:
-    """The findings that keep a canvas from running."""
+    """Return the findings that keep a canvas from running."""
     return [finding for finding in findings if finding.severity == "error"]

@@ -1,8 +1,8 @@
-"""What follows from the order in which nodes run: values that are read before anybody can have set them.
+"""Warnings that follow from the order in which nodes run: values that are read before they can have been set.
 
-A node that runs only after another cannot have left it anything: what the turn before it left is taken back when a
-turn starts. Bodies are the exception, for a pass sees what earlier passes have left. So only nodes that stand in
-different containers, or in none, are compared.
+A node that runs only after its reader cannot have set a value for it: values of the previous run are cleared when a
+run starts. Bodies are the exception, since a pass sees values of earlier passes. So only nodes in different containers,
+or in none, are compared.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,15 +20,15 @@ from canvas.validation.reference_scan import ReferenceUse
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """Who can have run before whom."""
+    """Which nodes can have run before which."""
 
     canvas: Canvas
-    above: Sequence[int]  # per node, a mask of those from which a way leads to it
+    above: Sequence[int]  # per node, the mask of nodes from which a path leads to it
     unreached: AbstractSet[str]
 
     @classmethod
     def of(cls, canvas: Canvas, ways: Mapping[str, Sequence[Path]], unreached: AbstractSet[str]) -> "Order":
-        """The order that the ways of a canvas leave open."""
+        """Compute the order from the paths of a canvas."""
         numbers = canvas.numbers
         reach = reach_of(
             parents=[node.parent for node in canvas.nodes],
@@ -43,7 +43,7 @@ class Order:
         return cls(canvas, reach.above, unreached)
 
     def runs_later(self, node: str, reader: str) -> bool:
-        """Whether a node runs only after the one that reads it."""
+        """Whether a node runs only after its reader."""
         later, earlier = self._outermost(node), self._outermost(reader)
         if later == earlier:
             return node == reader and self._runs_once(later, node)
@@ -61,48 +61,48 @@ class Order:
 def unset_read_warnings(
     document: Document, order: Order, found: Mapping[str, Sequence[ReferenceUse]], written: AbstractSet[tuple[str, str]]
 ) -> Iterator[Finding]:
-    """References to what cannot have run yet. `written`: outputs that an assigner sets, whoever runs when."""
+    """Yield warnings for references to nodes that cannot have run yet. `written`: outputs that an assigner sets."""
     for entry in document.entries.values():
         if entry.id in order.unreached:
             continue
-        silent = set(_never_said(entry, order, written))
+        unused = set(_unused_alternatives(entry, order, written))
         for read in found[entry.id]:
-            if read.is_target or (read.ref.node, read.ref.root) in written or read.field in silent:
+            if read.is_target or (read.ref.node, read.ref.root) in written or read.field in unused:
                 continue
             if (reason := _why_nothing(entry.id, read.ref, order)) is not None:
                 yield warning(entry, read.field, "reads_nothing", f"{reason}, so it reads nothing")
-        for field in sorted(silent):
-            reason = "it refers to a node that cannot have run by then, so another text of this Message is always taken"
+        for field in sorted(unused):
+            reason = "it refers to a node that cannot have run by then, so another text of this Message is always used"
             yield warning(entry, field, "never_said", reason)
 
 
 def uncalled_model_warnings(document: Document, order: Order) -> Iterator[Finding]:
-    """Model nodes that are never called, because the Message behind them does not ask what they say."""
+    """Yield warnings for model nodes that are never called, because the Message after them does not refer to them."""
     for number in bits(order.canvas.unheard):
         entry = document.entries[order.canvas.nodes[number].id]
         if entry.id not in order.unreached:
             reason = (
                 f"a Message follows and nothing refers to {entry.id}@content, so its model is never called. "
-                f"Let the Message say {{{entry.id}@content}}"
+                f"Refer to {{{entry.id}@content}} in the Message"
             )
             yield warning(entry, None, "never_called", reason)
 
 
-def _never_said(entry: Entry, order: Order, written: AbstractSet[tuple[str, str]]) -> Iterator[str]:
-    """The fields of alternatives that are never taken, where there is one that can be."""
+def _unused_alternatives(entry: Entry, order: Order, written: AbstractSet[tuple[str, str]]) -> Iterator[str]:
+    """Yield the fields of a Message's alternative texts that are never used, if another one can be."""
     texts = entry.params.get("content")
     if order.canvas.node(entry.id).kind is not NodeKind.MESSAGE or not isinstance(texts, list) or len(texts) < 2:
         return
     fields = [
         f"content[{place}]"
         for place, text in enumerate(texts)
-        if isinstance(text, str) and _is_silent(entry.id, text, order, written)
+        if isinstance(text, str) and _reads_nothing(entry.id, text, order, written)
     ]
     if len(fields) < len(texts):
         yield from fields
 
 
-def _is_silent(reader: str, text: str, order: Order, written: AbstractSet[tuple[str, str]]) -> bool:
+def _reads_nothing(reader: str, text: str, order: Order, written: AbstractSet[tuple[str, str]]) -> bool:
     return any(
         (found.ref.node, found.ref.root) not in written and _why_nothing(reader, found.ref, order) is not None
         for found in references.find(text)
@@ -110,7 +110,7 @@ def _is_silent(reader: str, text: str, order: Order, written: AbstractSet[tuple[
 
 
 def _why_nothing(reader: str, ref: references.Ref, order: Order) -> str | None:
-    """Why a reference never finds a value; None if it may."""
+    """Return why a reference never finds a value; None if it may find one."""
     if ref.node is None or ref.node not in order.canvas.numbers:
         return None
     if ref.node in order.unreached:

@@ -1,7 +1,8 @@
-"""The ways that a run may take from node to node, as the document has them: who is reached, and what goes in circles.
+"""Paths between nodes as written in a document: which nodes are reachable, and which form cycles.
 
-Routing itself looks at the compiled canvas (`canvas/graph/canvas.py`). Here ways keep the field that names them, and
-those that no run ever takes are left out: an edge behind a Switch that no branch names, a goto without a method.
+Routing itself uses the compiled canvas (`canvas/graph/canvas.py`). Here a path knows the field that it is written in,
+and whether any run can follow it: no run follows an edge after a Switch that no branch names, or a goto without a
+method.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,7 +17,7 @@ ROUTERS = frozenset({"Categorize", "Switch"})
 
 @dataclass(frozen=True, slots=True)
 class Path:
-    """One way, and the field that says so. `is_certain`: every run that comes to its source takes it."""
+    """A path from node to node. `is_taken`: a run can follow it; `is_certain`: every run that reaches `source` does."""
 
     source: str
     field: str
@@ -27,14 +28,14 @@ class Path:
 
 @dataclass(frozen=True, slots=True)
 class Cycle:
-    """Nodes that lead to each other outside of a Loop, in component order; an endless one has no way out."""
+    """Nodes that lead to each other outside of a Loop, in component order; an endless cycle has no exit."""
 
     nodes: tuple[str, ...]
     is_endless: bool
 
 
 def ways_from(entry: Entry) -> list[Path]:
-    """Every way that a node names, those never taken included."""
+    """Return every path that a node names, including those that no run can follow."""
     branches = list(branch_targets(entry.params))
     is_router = entry.component in ROUTERS
     named = {target for _, target in branches}
@@ -48,7 +49,7 @@ def ways_from(entry: Entry) -> list[Path]:
 
 
 def items_of(entries: Mapping[str, Entry]) -> dict[str, list[str]]:
-    """The item nodes inside of each container, in component order; the first one starts the passes."""
+    """Return the item nodes in each container, in component order; the first one starts the passes."""
     items: dict[str, list[str]] = {}
     for entry in entries.values():
         container = entries.get(entry.parent) if entry.parent is not None else None
@@ -60,7 +61,7 @@ def items_of(entries: Mapping[str, Entry]) -> dict[str, list[str]]:
 def unreached(
     entries: Mapping[str, Entry], ways: Mapping[str, Sequence[Path]], items: Mapping[str, Sequence[str]]
 ) -> set[str]:
-    """The nodes that no way leads to from `begin`; without `begin` that is nothing to speak of."""
+    """Return the nodes that no path from `begin` leads to; none if there is no `begin`."""
     if "begin" not in entries:
         return set()
     reached: set[str] = set()
@@ -75,31 +76,32 @@ def unreached(
 
 
 def find_cycles(entries: Mapping[str, Entry], ways: Mapping[str, Sequence[Path]]) -> list[Cycle]:
-    """Every circle that neither an item node nor an Answer is part of.
+    """Return every cycle without an item node or Answer.
 
-    Ways to an item node end a pass, and an Answer ends a turn: what goes around through them is meant to.
+    A path to an item node ends a pass, and an Answer waits for the user: cycles through them are intended.
     """
     ends = {entry.id for entry in entries.values() if entry.component in CONTAINER_OF or entry.component == "Answer"}
 
     def followers(keep: Callable[[Path], bool]) -> dict[str, list[str]]:
-        kept = entries.keys() - ends
+        inner = entries.keys() - ends
         return {
-            node: [way.target for way in ways[node] if keep(way) and way.target in kept]
+            node: [way.target for way in ways[node] if keep(way) and way.target in inner]
             for node in entries
-            if node in kept
+            if node in inner
         }
 
-    endless = {node for knot in _knots(followers(lambda way: way.is_certain)) if len(knot) > 1 for node in knot}
+    certain = _strong_components(followers(lambda way: way.is_certain))
+    endless = {node for nodes in certain if len(nodes) > 1 for node in nodes}
     order = {node: position for position, node in enumerate(entries)}
     return [
-        Cycle(tuple(sorted(knot, key=order.__getitem__)), not endless.isdisjoint(knot))
-        for knot in _knots(followers(lambda way: way.is_taken))
-        if len(knot) > 1
+        Cycle(tuple(sorted(nodes, key=order.__getitem__)), not endless.isdisjoint(nodes))
+        for nodes in _strong_components(followers(lambda way: way.is_taken))
+        if len(nodes) > 1
     ]
 
 
-def _knots(followers: Mapping[str, list[str]]) -> Iterator[list[str]]:
-    """Strongly connected components (Tarjan), without recursion, so that long chains do not exhaust the stack."""
+def _strong_components(followers: Mapping[str, list[str]]) -> Iterator[list[str]]:
+    """Yield the strongly connected components (Tarjan), without recursion, so long chains do not exhaust the stack."""
     index: dict[str, int] = {}
     low: dict[str, int] = {}
     held: dict[str, None] = {}
@@ -118,7 +120,7 @@ def _knots(followers: Mapping[str, list[str]]) -> Iterator[list[str]]:
                     above = trail[-1][0]
                     low[above] = min(low[above], low[node])
                 if low[node] == index[node]:
-                    yield _released(held, node)
+                    yield _pop_component(held, node)
             elif follower not in index:
                 index[follower] = low[follower] = len(index)
                 held[follower] = None
@@ -127,8 +129,8 @@ def _knots(followers: Mapping[str, list[str]]) -> Iterator[list[str]]:
                 low[node] = min(low[node], index[follower])
 
 
-def _released(held: dict[str, None], node: str) -> list[str]:
-    knot: list[str] = []
-    while not knot or knot[-1] != node:
-        knot.append(held.popitem()[0])
-    return knot
+def _pop_component(held: dict[str, None], node: str) -> list[str]:
+    component: list[str] = []
+    while not component or component[-1] != node:
+        component.append(held.popitem()[0])
+    return component

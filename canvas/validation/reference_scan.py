@@ -1,8 +1,8 @@
-"""What a node reads: every reference in its parameters, with the field it stands in.
+"""References of a node: every reference in its parameters, with the field it is in.
 
-Two kinds of fields hold references. A text is filled: what is in braces is a reference, anything else is text. A field
-that is a reference as a whole (`cpn_id`, `items_ref`) is looked up whatever it says. Parameters that only describe the
-node, keep values of earlier runs, or are code of another language are not read.
+Two kinds of fields contain references. In a text, what is in braces is a reference and the rest is text. A field that
+is a reference as a whole (`cpn_id`, `items_ref`) is always looked up. Parameters that only describe the node, store
+values of earlier runs, or are code of another language are not scanned.
 """
 
 from collections.abc import Iterator, Mapping
@@ -22,7 +22,7 @@ _CODE = frozenset({"code", "script"})  # of a CodeExec: braces there are the lan
 
 @dataclass(frozen=True, slots=True)
 class ReferenceUse:
-    """A reference and where it stands. A `target` is written; one that is a `whole` field must exist."""
+    """A reference and its field. `is_target`: it is written; `is_whole`: it is the whole field, so it must exist."""
 
     field: str
     ref: Ref
@@ -31,12 +31,12 @@ class ReferenceUse:
 
 
 def reads(entry: Entry) -> Iterator[ReferenceUse]:
-    """Every reference of a node, aliases among them, each where it stands first."""
+    """Yield every reference of a node, aliases included, each with the first field that it is in."""
     seen: set[tuple[str, bool]] = set()
     for read in _all(entry):
-        told = (read.ref.expression, read.is_target)
-        if told not in seen:
-            seen.add(told)
+        key = (read.ref.expression, read.is_target)
+        if key not in seen:
+            seen.add(key)
             yield read
 
 
@@ -61,7 +61,7 @@ def _all(entry: Entry) -> Iterator[ReferenceUse]:
 
 
 def texts(entry: Entry) -> Iterator[tuple[str, str]]:
-    """(field, text) of every text that a node may fill in; `parse` has bounded its depth."""
+    """Yield (field, text) of every text that a node may fill in; `parse` limits the depth."""
     for name, value in entry.params.items():
         if name not in _NOT_READ and not (entry.component == "CodeExec" and name in _CODE):
             yield from _texts(str(name), value)
@@ -75,7 +75,7 @@ def texts(entry: Entry) -> Iterator[tuple[str, str]]:
 
 
 def rows(value: Any) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    """The objects of a list, with their places."""
+    """Yield the objects of a list, with their positions."""
     for position, row in enumerate(value) if isinstance(value, list | tuple) else ():
         if isinstance(row, Mapping):
             yield position, row
@@ -96,7 +96,7 @@ def _texts(field: str, value: Any) -> Iterator[tuple[str, str]]:
 
 
 def _whole_fields(entry: Entry) -> Iterator[tuple[str, str]]:
-    """(field, text) of every field that is a reference as a whole and says something."""
+    """Yield (field, text) of every field that is a reference as a whole and is not empty."""
     for field, value in _references(entry):
         if isinstance(value, str) and value.strip():
             yield field, value
@@ -112,7 +112,7 @@ def _references(entry: Entry) -> Iterator[tuple[str, Any]]:
         case "Categorize" | "ListOperations":
             yield "query", params.get("query")
         case "DataOperations":
-            yield from _listed("query", params.get("query"))
+            yield from _list_items("query", params.get("query"))
         case "StringTransform" if params.get("method", "split") == "split":
             yield "split_ref", params.get("split_ref")
         case "LLM" | "Agent":
@@ -121,7 +121,7 @@ def _references(entry: Entry) -> Iterator[tuple[str, Any]]:
             for place, row in rows(params.get("variables")):
                 yield f"variables[{place}].ref", row.get("ref")
         case "ExcelProcessor":
-            yield from _listed("input_files", params.get("input_files"))
+            yield from _list_items("input_files", params.get("input_files"))
             yield "transform_data", params.get("transform_data")
         case "CodeExec":
             arguments = params.get("arguments")
@@ -136,7 +136,7 @@ def _references(entry: Entry) -> Iterator[tuple[str, Any]]:
             yield from _of_loop(params)
         case "VariableAggregator":
             for place, group in rows(params.get("groups")):
-                yield from _listed(f"groups[{place}].variables", group.get("variables"))
+                yield from _list_items(f"groups[{place}].variables", group.get("variables"))
         case "VariableAssigner":
             for place, row in rows(params.get("variables")):
                 yield f"variables[{place}].variable", row.get("variable")
@@ -156,8 +156,8 @@ def _of_loop(params: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
             yield f"loop_termination_condition[{place}].value", row.get("value")
 
 
-def _listed(field: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """The texts of a list, those in its objects' `value` too."""
+def _list_items(field: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield (field, value) of the items of a list; for an object, of its `value`."""
     for position, item in enumerate([value] if isinstance(value, str) else value if isinstance(value, list) else ()):
         if isinstance(item, Mapping):
             yield f"{field}[{position}].value", item.get("value")

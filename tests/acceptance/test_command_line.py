@@ -118,7 +118,7 @@ def test_a_started_run_is_carried_out_shown_and_listed(easel: Easel):
     explained = [easel("explain", run), easel("explain", run, "--json"), easel("explain", "0" * 32)]
     listed = easel("runs", "--agent", agent, "--json")
 
-    assert explained[0].stdout == "The run has succeeded, and waits for nothing.\n"
+    assert explained[0].stdout == "The run has succeeded.\n"
     assert json.loads(explained[1].stdout)["waits_for"] == "over"
     assert explained[2].returncode == 2
     assert followed.returncode == 0

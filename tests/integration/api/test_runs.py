@@ -201,7 +201,7 @@ def test_what_a_run_waits_for_is_told(lonely: Client) -> None:
 
     assert (waiting["run_id"], waiting["status"], waiting["waits_for"]) == (run_id, "running", "worker")
     assert (waiting["node"], waiting["owner"], waiting["also"]) == ("begin", "the workers", [])
-    assert (over["waits_for"], over["sentence"]) == ("over", "The run was cancelled, and nothing of it goes on.")
+    assert (over["waits_for"], over["sentence"]) == ("over", "The run was cancelled.")
 
 
 def test_unknown_runs_are_not_found(lonely: Client) -> None:

@@ -69,7 +69,7 @@ def test_who_works_and_for_how_long_is_told(bench: Bench):
     wait = explained(bench, run).wait
 
     assert (wait.owner, wait.detail["attempt"]) == ("worker by hand", 1)
-    assert wait.sentence == "begin has been at work for 0 s: attempt 1, worker by hand."
+    assert wait.sentence == "begin has been running for 0 s: attempt 1, worker by hand."
 
 
 def test_a_dead_workers_lease_is_the_sweepers(bench: Bench):
@@ -81,8 +81,8 @@ def test_a_dead_workers_lease_is_the_sweepers(bench: Bench):
     somebody_sweeps = explained(bench, run).wait
 
     assert [nobody_sweeps.kind.value, somebody_sweeps.kind.value] == ["silent_lease", "silent_lease"]
-    assert nobody_sweeps.sentence.endswith("no sweeper has ever run that gives the work to another: start one.")
-    assert somebody_sweeps.sentence.endswith("the sweeper gives the work to another within 7 s.")
+    assert nobody_sweeps.sentence.endswith("no sweeper has run yet. Start one with `easel sweeper`: it gives the work to another worker.")
+    assert somebody_sweeps.sentence.endswith("the sweeper gives the work to another worker within 7 s.")
 
 
 def test_that_no_worker_answers_is_told(bench: Bench):
@@ -93,7 +93,7 @@ def test_that_no_worker_answers_is_told(bench: Bench):
 
     sentence = explained(bench, run).wait.sentence
 
-    assert sentence == "begin is ready, and no worker answers: nothing has come out of their queue for 90 s."
+    assert sentence == "begin is ready, and no worker has received anything from the queue for 90 s."
 
 
 def test_another_attempt_that_is_not_due_waits_for_its_time(bench: Bench):

@@ -186,9 +186,9 @@ def test_a_canvas_that_is_too_large_is_refused_before_it_is_read():
 @pytest.mark.parametrize(
     ("value", "reason"),
     [
-        ("NaN", "nan is no JSON number"),
-        ("-Infinity", "-inf is no JSON number"),
-        ("1e999", "inf is no JSON number"),
+        ("NaN", "nan is not a JSON number"),
+        ("-Infinity", "-inf is not a JSON number"),
+        ("1e999", "inf is not a JSON number"),
         ('"\\ud800"', "surrogate"),
         ('"a\\u0000b"', "U+0000"),
         ('{"\\u0000": 1}', "U+0000"),

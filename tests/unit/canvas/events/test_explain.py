@@ -51,8 +51,8 @@ def explained(facts: Facts, limit: float = 600) -> Explanation:
 @pytest.mark.parametrize(
     ("facts", "kind", "sentence"),
     [
-        (run(status=RunStatus.SUCCEEDED), "over", "The run has succeeded, and waits for nothing."),
-        (run(status=RunStatus.CANCELLED), "over", "The run was cancelled, and nothing of it goes on."),
+        (run(status=RunStatus.SUCCEEDED), "over", "The run has succeeded."),
+        (run(status=RunStatus.CANCELLED), "over", "The run was cancelled."),
         (run(status=RunStatus.FAILED, error="No\nway."), "over", "The run has failed: No way."),
         (
             run(status=RunStatus.QUEUED, ahead=BlockingRun(OTHER, RunStatus.WAITING)),
@@ -62,39 +62,39 @@ def explained(facts: Facts, limit: float = 600) -> Explanation:
         (
             run(status=RunStatus.QUEUED, ahead=BlockingRun(RUN_ID, RunStatus.QUEUED)),
             "session",
-            "Its turn in the session has come, and the sweeper sets it going within 10 s.",
+            "It is the next run of its session, and the sweeper starts it within 10 s.",
         ),
         (
             run(one(Status.RUNNING, attempt=2)),
             "work",
-            "search has been at work for 50 s, of the 600 s that it may take: attempt 2, worker host:12.",
+            "search has been running for 50 s, of the 600 s that it may take: attempt 2, worker host:12.",
         ),
         (
             run(one(Status.RUNNING), status=RunStatus.STOPPING, asked="cancel"),
             "letting_go",
-            "The run is being cancelled, and search has yet to let go in worker host:12.",
+            "The run is being cancelled, and search has not stopped yet in worker host:12.",
         ),
         (
             run(one(Status.RUNNING, lease_until=ago(3))),
             "silent_lease",
-            "Nothing is heard of worker host:12, whose lease on search ran out 3 s ago; "
-            "the sweeper gives the work to another within 1 s.",
+            "The lease of worker host:12 on search expired 3 s ago; "
+            "the sweeper gives the work to another worker within 1 s.",
         ),
         (
             run(one(Status.RUNNING, lease_until=ago(3)), swept_since=ago(2)),
             "silent_lease",
-            "Nothing is heard of worker host:12, whose lease on search ran out 3 s ago; "
-            "the sweeper gives the work to another within 5 s.",
+            "The lease of worker host:12 on search expired 3 s ago; "
+            "the sweeper gives the work to another worker within 5 s.",
         ),
         (
             run(one(Status.REPORTED)),
             "report",
-            "search has reported, and the sweeper takes the next step within 2 s if nobody else does.",
+            "search has reported, and the sweeper advances the run within 2 s if no other process does.",
         ),
         (
             run(one(Status.REPORTED), swept_at=ago(300)),
             "report",
-            "search has reported, and no sweeper has run for 5 min that takes the next step: start one.",
+            "search has reported, and no sweeper has run for 5 min. Start one with `easel sweeper`: it advances the run.",
         ),
         (
             run(one(Status.READY, hinted_at=ago(1))),
@@ -104,27 +104,27 @@ def explained(facts: Facts, limit: float = 600) -> Explanation:
         (
             run(one(Status.READY)),
             "worker",
-            "search is ready, and its message was lost: the sweeper sends it again within a second.",
+            "search is ready, and its task message was lost: the sweeper sends it again within a second.",
         ),
         (
             run(one(Status.READY, hinted_at=None)),
             "worker",
-            "search is ready, and the sweeper tells the workers within a second.",
+            "search is ready, and the sweeper sends its task message within a second.",
         ),
         (
             run(one(Status.READY), canary=ago(80)),
             "worker",
-            "search is ready, and no worker answers: nothing has come out of their queue for 80 s.",
+            "search is ready, and no worker has received anything from the queue for 80 s.",
         ),
         (
             run(one(Status.READY), canary=None),
             "worker",
-            "search is ready, and no worker has ever answered: start one.",
+            "search is ready, and no worker has ever received a task message: start one.",
         ),
         (
             run(one(Status.READY, hinted_at=ago(1), strikes=2)),
             "worker",
-            "search is ready, and waits in the queue for a free worker; it has lost 2 workers, and may lose one more.",
+            "search is ready, and waits in the queue for a free worker; its workers were lost 2 times, and it fails after one more.",
         ),
         (
             run(one(Status.READY, not_before=NOON + timedelta(seconds=8))),
@@ -134,7 +134,7 @@ def explained(facts: Facts, limit: float = 600) -> Explanation:
         (
             run(one(Status.QUEUED), max_running=4),
             "place",
-            "search waits for one of the 4 places of the run, which are all taken.",
+            "search waits for one of the 4 slots of the run, which are all in use.",
         ),
         (
             run(
@@ -144,19 +144,19 @@ def explained(facts: Facts, limit: float = 600) -> Explanation:
                 expires_at=NOON + timedelta(days=1),
             ),
             "person",
-            "A person must answer form (name, age), who was asked 2 h ago, or the run fails on 2026-11-21 at 12:00:00 "
-            "UTC.",
+            "A person must answer form (name, age). The form was shown 2 h ago; "
+            "without an answer the run fails on 2026-11-21 at 12:00:00 UTC.",
         ),
         (
             run(one(Status.READY), engine=RULES_VERSION + 1),
             "newer_rules",
-            f"It was begun under newer rules ({RULES_VERSION + 1}) than this release knows ({RULES_VERSION}): "
-            "a scheduler or worker of the newer release must carry it on.",
+            f"It was started under newer routing rules ({RULES_VERSION + 1}) than this release knows ({RULES_VERSION}): "
+            "a scheduler or worker of the newer release must continue it.",
         ),
         (
             run(counts={Status.OPEN: 1}),
             "nobody",
-            "Nobody will move it, which is a bug of ours: the run is running, and alive in it is 1 open. "
+            "Nothing will continue it, which is a bug in Easel: the run is running, and its open activations are: 1 open. "
             "Report this with the rows of the run, then cancel it.",
         ),
     ],
@@ -181,7 +181,7 @@ def test_what_works_comes_before_what_waits_and_the_rest_is_told_besides():
 def test_of_two_at_work_the_one_that_works_longest_is_named():
     facts = run(one(Status.RUNNING, started_at=ago(5)), one(Status.RUNNING, "say", started_at=ago(40)))
 
-    assert explained(facts).wait.sentence.startswith("say has been at work for 40 s")
+    assert explained(facts).wait.sentence.startswith("say has been running for 40 s")
 
 
 def test_a_node_is_named_as_its_author_named_it_with_its_scope():
@@ -191,7 +191,7 @@ def test_a_node_is_named_as_its_author_named_it_with_its_scope():
     found = explain(run(one(Status.RUNNING, scope="Iteration:A#0.3")), named, lambda _: inf)
 
     assert found.wait.sentence == (
-        '"My search" (search) in Iteration:A#0.3 has been at work for 50 s: attempt 1, worker host:12.'
+        '"My search" (search) in Iteration:A#0.3 has been running for 50 s: attempt 1, worker host:12.'
     )
 
 
@@ -199,7 +199,7 @@ def test_a_run_that_waits_while_no_form_is_open_is_a_bug():
     found = explained(run(status=RunStatus.WAITING))
 
     assert found.wait.kind is WaitsFor.NOBODY
-    assert "alive in it is nothing" in found.wait.sentence
+    assert "its open activations are: none" in found.wait.sentence
 
 
 def test_machines_get_the_same_with_ids_and_times():

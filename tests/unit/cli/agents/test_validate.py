@@ -119,11 +119,11 @@ def test_every_finding_has_a_line_errors_first_and_they_are_counted(easel: Easel
         'error    Node "Start" (begin), field mode: [Begin] Mode 3 is not supported. '
         "Use one of conversational, task, Webhook.",
         "error    Node X:0: Can't import Teleport.",
-        "warning  Node Message:0: no way leads to it from begin, so it never runs. Connect or remove it.",
-        "warning  Node Message:1: no way leads to it from begin, so it never runs. Connect or remove it.",
-        "warning  Node Message:1, field content[0]: it refers to Ghost:0@content, which does not exist, and fails when "
-        "it reads it. Mend the name or add it.",
-        "warning  Node X:0: no way leads to it from begin, so it never runs. Connect or remove it.",
+        "warning  Node Message:0: no path leads to it from begin, so it never runs. Connect or remove it.",
+        "warning  Node Message:1: no path leads to it from begin, so it never runs. Connect or remove it.",
+        "warning  Node Message:1, field content[0]: it refers to Ghost:0@content, which does not exist, so it fails. "
+        "Correct the name, or add what it names.",
+        "warning  Node X:0: no path leads to it from begin, so it never runs. Connect or remove it.",
     ]
     assert err == f"{file}: 3 errors, 4 warnings. It cannot run.\n"
 
