@@ -15,7 +15,7 @@ from scheduler.lifecycle.accept import Start
 from store.db.database import Database
 from store.maintenance import migrate
 from store.primitives.encryption import EncryptionKey
-from store.runs import citations
+from store.runs import attempt_records
 from store.tenants import model_accounts, tenants, uploads
 from tests import services as test_services
 from tests.integration.engine import Bench, bench_on
@@ -120,7 +120,7 @@ def test_what_lies_beside_the_runs_is_found_after_the_upgrade(recording: Recordi
         principal = tenants.principal_of(tx, facts["token"])
         (account,) = model_accounts.accounts_of(tx, tenant, EncryptionKey.of(facts["sealing_key"]))
         file = uploads.get(tx, tenant, UUID(facts["file"][0]))
-        references = citations.references(tx, finished.id, finished.row["message_id"])
+        references = attempt_records.load_citations(tx, finished.id, finished.row["message_id"])
 
     assert principal is not None
     assert principal.tenant_id == tenant
