@@ -155,9 +155,9 @@ def _compiled(statement: Executable, names: tuple[str, ...], partition: str) -> 
     return Compiled(sql, places, is_about_runs=pruning.is_about_runs(sql))
 
 
-def _place(name: str, parameter: BindParameter[Any], is_given: bool) -> tuple[str, Any, Put | None]:
+def _place(name: str, parameter: BindParameter[Any], is_from_caller: bool) -> tuple[str, Any, Put | None]:
     put = _put(parameter.type)
-    if is_given or parameter.required:
+    if is_from_caller or parameter.required:
         return name, _GIVEN, put
     constant = parameter.effective_value
     return name, put(constant) if put else constant, None

@@ -60,31 +60,31 @@ class LargeValues:
         aside: dict[str, Aside] = {}
         shown: dict[str, Any] = {}
         for column in ("outputs", "inputs"):
-            kept = self._keep(tenant_id, row["run_id"], row[column])
-            if kept:
-                aside[column] = kept
-                shown[column] = {name: None if name in kept else value for name, value in row[column].items()}
+            files = self._keep(tenant_id, row["run_id"], row[column])
+            if files:
+                aside[column] = files
+                shown[column] = {name: None if name in files else value for name, value in row[column].items()}
         return {**row, **shown, "large": aside} if aside else row
 
     def variable_row(self, tenant_id: UUID, row: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return a row of variables as it is stored: a large value is in a file."""
-        kept = self._keep(tenant_id, row["run_id"], {"value": row["value"]})
-        return {**row, "value": None, "large": kept} if kept else row
+        files = self._keep(tenant_id, row["run_id"], {"value": row["value"]})
+        return {**row, "value": None, "large": files} if files else row
 
     def _keep(self, tenant_id: UUID, run_id: UUID, values: Mapping[str, Any]) -> dict[str, Any]:
-        kept: dict[str, Any] = {}
+        files: dict[str, Any] = {}
         for name, value in values.items() if self.keeps and self.blobs is not None else ():
             data = self._json_if_large(value)
             if data is None:
                 continue
             try:
-                kept[name] = [self._put(tenant_id, run_id, data), len(data)]
+                files[name] = [self._put(tenant_id, run_id, data), len(data)]
             except (
                 OSError,
                 OverflowError,
             ) as error:  # a full disk, an unreachable server; a run id that is not a UUIDv7
                 log.warning("large_value_stored_in_row", error=str(error))
-        return kept
+        return files
 
     def _json_if_large(self, value: Any) -> bytes | None:
         is_small_text = isinstance(value, str) and len(value) * MOST_BYTES < self.from_bytes

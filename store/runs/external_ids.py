@@ -141,10 +141,10 @@ def started_before(tx: Transaction, tenant_id: UUID, external: External) -> UUID
 
     Raises Conflict if another request has this external id.
     """
-    found = tx.one_or_none(READ, of_tenant=tenant_id, of_key=external.key)
-    if found is None:
+    existing = tx.one_or_none(READ, of_tenant=tenant_id, of_key=external.key)
+    if existing is None:
         return _started_by(tx, tenant_id, external)
-    return _compared(external, found["run_id"], found["digest"])
+    return _compared(external, existing["run_id"], existing["digest"])
 
 
 def claim(tx: Transaction, tenant_id: UUID, external: External, run_id: UUID) -> UUID | None:
@@ -154,11 +154,11 @@ def claim(tx: Transaction, tenant_id: UUID, external: External, run_id: UUID) ->
     earlier, refused start is deleted. Raises Conflict if another request has this external id.
     """
     while True:
-        found = tx.one_or_none(LOCK, of_tenant=tenant_id, of_key=external.key)
-        if found is not None:
-            if found["digest"] is not None:
-                return _compared(external, found["run_id"], found["digest"])
-            tx.run(DROP_REFUSED, of_run=found["run_id"])
+        existing = tx.one_or_none(LOCK, of_tenant=tenant_id, of_key=external.key)
+        if existing is not None:
+            if existing["digest"] is not None:
+                return _compared(external, existing["run_id"], existing["digest"])
+            tx.run(DROP_REFUSED, of_run=existing["run_id"])
             point(tx, tenant_id, external, run_id)
             return None
         earlier = _started_by(tx, tenant_id, external)

@@ -44,9 +44,9 @@ def put(
     `request`: what lists show of the request.
     """
     while True:
-        found = tx.one_or_none(external_ids.LOCK, of_tenant=tenant_id, of_key=external_ids.key_of(external_id))
-        if found is not None:
-            return _again(tx, found, canvas_id, request, reason)
+        existing = tx.one_or_none(external_ids.LOCK, of_tenant=tenant_id, of_key=external_ids.key_of(external_id))
+        if existing is not None:
+            return _again(tx, existing, canvas_id, request, reason)
         if external_ids.started_run(tx, tenant_id, external_id) is not None:
             return None
         row_id = new_id()
@@ -73,10 +73,10 @@ def put(
 
 
 def _again(
-    tx: Transaction, found: Mapping[str, Any], canvas_id: UUID | None, request: Mapping[str, Any], reason: str
+    tx: Transaction, existing: Mapping[str, Any], canvas_id: UUID | None, request: Mapping[str, Any], reason: str
 ) -> UUID | None:
-    if found["digest"] is not None:
+    if existing["digest"] is not None:
         return None
     changed = {"new_canvas": canvas_id or NOBODY, "new_request": request, "new_error": reason}
-    tx.run(REFUSED_AGAIN, of_run=found["run_id"], **changed)
-    return found["run_id"]
+    tx.run(REFUSED_AGAIN, of_run=existing["run_id"], **changed)
+    return existing["run_id"]

@@ -37,60 +37,60 @@ _VISIBLE = f"""
 """
 
 LATEST_OUTPUTS = text(f"""
-    select wanted.node_id, found.place, found.activation_id,
-      case when found.activation_id = wanted.kept then null else found.outputs end,
-      case when found.activation_id = wanted.kept then null else found.large end
-    from unnest(cast(:nodes as text[]), cast(:kept as uuid[])) as wanted(node_id, kept)
+    select requested.node_id, latest.place, latest.activation_id,
+      case when latest.activation_id = requested.cached then null else latest.outputs end,
+      case when latest.activation_id = requested.cached then null else latest.large end
+    from unnest(cast(:nodes as text[]), cast(:kept as uuid[])) as requested(node_id, cached)
     cross join lateral (
         select seen.* from {_WINDOWS}
         cross join lateral (
             select v.outputs, v.large, v.place, v.activation_id, {beginning_of("v.place")} as beginning
             from node_values v {_VISIBLE}
-            and v.node_id = wanted.node_id and v.pass_of <> :not_in order by {_LATEST_FIRST} limit 1
+            and v.node_id = requested.node_id and v.pass_of <> :not_in order by {_LATEST_FIRST} limit 1
         ) seen order by seen.beginning desc, seen.place desc limit 1
-    ) found
+    ) latest
 """)  # noqa: S608 (constants only)
 
 LATEST_OUTPUTS_HERE = text(f"""
-    select wanted.node_id, found.place, found.activation_id, found.outputs, found.large
-    from unnest(cast(:nodes as text[])) as wanted(node_id)
+    select requested.node_id, latest.place, latest.activation_id, latest.outputs, latest.large
+    from unnest(cast(:nodes as text[])) as requested(node_id)
     cross join lateral (
         select v.outputs, v.large, v.place, v.activation_id
         from node_values v join activations a on a.run_id = v.run_id and a.id = v.activation_id
-        where v.run_id = :run_id and v.node_id = wanted.node_id and v.region = :region and v.place <= :edge
+        where v.run_id = :run_id and v.node_id = requested.node_id and v.region = :region and v.place <= :edge
           and {beginning_of("v.place")} <= {beginning_of("cast(:edge as bytea)")} and a.folded_rev <= :revision
         order by {_LATEST_FIRST} limit 1
-    ) found
+    ) latest
 """)  # noqa: S608 (constants only)
 
 WAITED_OUTPUTS = text(f"""
-    select wanted.node_id, found.place, found.activation_id, found.outputs, found.large
+    select requested.node_id, latest.place, latest.activation_id, latest.outputs, latest.large
     from unnest(cast(:nodes as text[]), cast(:passes as text[]), cast(:items as int[]))
-      as wanted(node_id, pass_of, item)
+      as requested(node_id, pass_of, item)
     cross join lateral (
         select v.place, v.activation_id, v.outputs, v.large from node_values v
         join activations a on a.run_id = v.run_id and a.id = v.activation_id
         join unnest(cast(:regions as bytea[]), cast(:revisions as int[])) as r(region, revision)
           on r.region = v.region and a.folded_rev <= r.revision
-        where v.run_id = :run_id and v.node_id = wanted.node_id
-          and (wanted.pass_of is null or v.pass_of = wanted.pass_of and v.item = wanted.item)
+        where v.run_id = :run_id and v.node_id = requested.node_id
+          and (requested.pass_of is null or v.pass_of = requested.pass_of and v.item = requested.item)
         order by {_LATEST_FIRST} limit 1
-    ) found
+    ) latest
 """)  # noqa: S608 (constants only)
 
 LATEST_VARIABLES = text(f"""
-    select wanted.name, found.place, found.activation_id,
-      case when found.activation_id = wanted.kept then null else found.value end,
-      case when found.activation_id = wanted.kept then null else found.large end
-    from unnest(cast(:names as text[]), cast(:kept as uuid[])) as wanted(name, kept)
+    select requested.name, latest.place, latest.activation_id,
+      case when latest.activation_id = requested.cached then null else latest.value end,
+      case when latest.activation_id = requested.cached then null else latest.large end
+    from unnest(cast(:names as text[]), cast(:kept as uuid[])) as requested(name, cached)
     cross join lateral (
         select seen.* from {_WINDOWS}
         cross join lateral (
             select v.value, v.large, v.place, v.activation_id, {beginning_of("v.place")} as beginning
             from variables v {_VISIBLE}
-            and v.name = wanted.name order by {_LATEST_FIRST} limit 1
+            and v.name = requested.name order by {_LATEST_FIRST} limit 1
         ) seen order by seen.beginning desc, seen.place desc limit 1
-    ) found
+    ) latest
 """)  # noqa: S608 (constants only)
 
 MOST_ITEMS = 2**31 - 1
@@ -163,15 +163,17 @@ INPUTS_AND_OUTPUTS = text("""
 
 @dataclass(frozen=True, slots=True)
 class ReadView:
-    """What a reader may see: its order key, and for each region around it, outermost first, the revision to read up to."""
+    """What a reader may see: its order key and, for each region around it, the last visible revision.
+
+    `limits` is ordered from the outermost region to the reader's own.
+    """
 
     run_id: UUID
     place: OrderKey
     limits: Sequence[tuple[bytes, int]]
 
     def windows(self) -> dict[str, list[Any]]:
-        """Return the query parameters: for each region the first level out of sight, the last key and the last
-        revision.
+        """Return the query parameters; for each region: the first level out of sight, the last key, the last revision.
 
         A region's key begins with the key of the container whose item it is. That container is on the window's edge: it
         is the only writer of its level that the reader sees.
@@ -218,19 +220,17 @@ def latest_outputs(
     An output that is cached and still the latest is not fetched again. `not_in`: ignore outputs from iterations of this
     container entry.
     """
-    wanted = sorted(set(nodes))
-    if not wanted:
+    node_ids = sorted(set(nodes))
+    if not node_ids:
         return dict
-    if (
-        len(view.limits) == 1 and not kept and not_in == "-"
-    ):  # there is one region, because the reader is not in a parallel item
+    if len(view.limits) == 1 and not kept and not_in == "-":  # one region: the reader is not in a parallel item
         ((region, revision),) = view.limits
         here = {"region": region, "edge": view.place.wave_key, "revision": revision}
-        asked = tx.later(LATEST_OUTPUTS_HERE, run_id=view.run_id, nodes=wanted, **here)
+        sent = tx.later(LATEST_OUTPUTS_HERE, run_id=view.run_id, nodes=node_ids, **here)
     else:
-        ids = _ids(wanted, kept)
-        asked = tx.later(LATEST_OUTPUTS, run_id=view.run_id, nodes=wanted, kept=ids, not_in=not_in, **view.windows())
-    return lambda: _written(asked.rows(), kept or {}, tx.large.outputs)
+        ids = _ids(node_ids, kept)
+        sent = tx.later(LATEST_OUTPUTS, run_id=view.run_id, nodes=node_ids, kept=ids, not_in=not_in, **view.windows())
+    return lambda: _written(sent.rows(), kept or {}, tx.large.outputs)
 
 
 def awaited_outputs(tx: Transaction, view: ReadView, nodes: Mapping[str, tuple[str, int] | None]) -> PendingValues:
@@ -244,7 +244,7 @@ def awaited_outputs(tx: Transaction, view: ReadView, nodes: Mapping[str, tuple[s
     passes = [shared[0] if shared else None for shared in nodes.values()]
     items = [shared[1] if shared else None for shared in nodes.values()]
     regions, revisions = [region for region, _ in view.limits], [revision for _, revision in view.limits]
-    asked = tx.later(
+    sent = tx.later(
         WAITED_OUTPUTS,
         run_id=view.run_id,
         nodes=list(nodes),
@@ -253,33 +253,33 @@ def awaited_outputs(tx: Transaction, view: ReadView, nodes: Mapping[str, tuple[s
         regions=regions,
         revisions=revisions,
     )
-    return lambda: _written(asked.rows(), {}, tx.large.outputs)
+    return lambda: _written(sent.rows(), {}, tx.large.outputs)
 
 
 def latest_variables(
     tx: Transaction, view: ReadView, names: Iterable[str], *, kept: Kept | None = None
 ) -> PendingValues:
     """Query the latest visible values of some variables by name; a cached value is not fetched again."""
-    wanted = sorted(set(names))
-    if not wanted:
+    unique_names = sorted(set(names))
+    if not unique_names:
         return dict
-    ids = _ids(wanted, kept)
-    asked = tx.later(LATEST_VARIABLES, run_id=view.run_id, names=wanted, kept=ids, **view.windows())
-    return lambda: _written(asked.rows(), kept or {}, tx.large.variable)
+    ids = _ids(unique_names, kept)
+    sent = tx.later(LATEST_VARIABLES, run_id=view.run_id, names=unique_names, kept=ids, **view.windows())
+    return lambda: _written(sent.rows(), kept or {}, tx.large.variable)
 
 
-def _ids(wanted: Sequence[str], kept: Kept | None) -> list[UUID | None]:
-    return [kept[name].activation if kept and name in kept else None for name in wanted]
+def _ids(names: Sequence[str], cached: Kept | None) -> list[UUID | None]:
+    return [cached[name].activation if cached and name in cached else None for name in names]
 
 
-def _written(rows: Sequence[Any], kept: Kept, whole: Callable[[str, Any, Any], Any]) -> dict[str, StoredValue]:
-    found: dict[str, StoredValue] = {}
+def _written(rows: Sequence[Any], cached: Kept, whole: Callable[[str, Any, Any], Any]) -> dict[str, StoredValue]:
+    values: dict[str, StoredValue] = {}
     for name, place, activation, value, large in rows:
-        mine = kept.get(name)
-        if mine is None or mine.activation != activation:
-            mine = StoredValue(bytes(place), activation, whole(name, value, large))
-        found[name] = mine
-    return found
+        stored = cached.get(name)
+        if stored is None or stored.activation != activation:
+            stored = StoredValue(bytes(place), activation, whole(name, value, large))
+        values[name] = stored
+    return values
 
 
 def iteration_outputs(
@@ -289,8 +289,8 @@ def iteration_outputs(
 
     `before`: only items with smaller numbers.
     """
-    wanted = {"pass_of": entry, "nodes": sorted(set(nodes)), "revision": revision, "before": before}
-    rows = tx.rows(OF_PASSES, run_id=run_id, **wanted)
+    filters = {"pass_of": entry, "nodes": sorted(set(nodes)), "revision": revision, "before": before}
+    rows = tx.rows(OF_PASSES, run_id=run_id, **filters)
     return [(node, item, tx.large.outputs(node, outputs, large)) for node, item, outputs, large in rows]
 
 
@@ -301,8 +301,8 @@ def final(tx: Transaction, run_id: UUID, *, is_whole: bool = True) -> RunValues:
     """
     large = tx.large
     outputs = {
-        node: (large.outputs(node, found, aside) if is_whole else found, bytes(place))
-        for node, found, place, aside in tx.rows(FINAL_OUTPUTS, run_id=run_id)
+        node: (large.outputs(node, outputs_row, aside) if is_whole else outputs_row, bytes(place))
+        for node, outputs_row, place, aside in tx.rows(FINAL_OUTPUTS, run_id=run_id)
     }
     variables = {
         name: (large.variable(name, value, aside), bytes(place))
@@ -313,8 +313,8 @@ def final(tx: Transaction, run_id: UUID, *, is_whole: bool = True) -> RunValues:
 
 def inputs_of(tx: Transaction, run_id: UUID, node_id: str) -> dict[str, Any]:
     """Return a node's inputs from its last execution; {} if it has not run."""
-    found = tx.rows(INPUTS, run_id=run_id, node_id=node_id)
-    return (tx.large.inputs(node_id, *found[0]) or {}) if found else {}
+    latest = tx.rows(INPUTS, run_id=run_id, node_id=node_id)
+    return (tx.large.inputs(node_id, *latest[0]) or {}) if latest else {}
 
 
 def copy_previous_outputs(tx: Transaction, run_id: UUID, activation_id: UUID) -> None:

@@ -280,10 +280,10 @@ def lock_for_attempt(tx: Transaction, claim: Claim, today: date) -> list[BudgetR
 
 
 def reserve(
-    tx: Transaction, reservation: UUID, claim: Claim, kept: Sequence[BudgetRow], amounts: Sequence[int]
+    tx: Transaction, reservation: UUID, claim: Claim, budgets: Sequence[BudgetRow], amounts: Sequence[int]
 ) -> None:
     """Reserve an amount in each budget, which this transaction has locked. A reservation ends with the lease."""
-    held = encode([each.holding(amount) for each, amount in zip(kept, amounts, strict=True)])
+    held = encode([each.holding(amount) for each, amount in zip(budgets, amounts, strict=True)])
     tx.later(RESERVE, tenant_id=claim.tenant_id, held=held)
     tx.later(
         INSERT_RESERVATION,
@@ -302,9 +302,9 @@ def lock_for_tenant(tx: Transaction, tenant_id: UUID, today: date) -> list[Budge
     return [_budget_row(row) for row in tx.rows(LOCK_SPENT_OF_TENANT, tenant_id=tenant_id, today=today)]
 
 
-def spend(tx: Transaction, tenant_id: UUID, kept: Sequence[BudgetRow], amounts: Sequence[int]) -> None:
+def spend(tx: Transaction, tenant_id: UUID, budgets: Sequence[BudgetRow], amounts: Sequence[int]) -> None:
     """Add an amount to what is spent in each budget at once, without a reservation. A negative amount is refunded."""
-    held = encode([each.holding(amount) for each, amount in zip(kept, amounts, strict=True)])
+    held = encode([each.holding(amount) for each, amount in zip(budgets, amounts, strict=True)])
     tx.later(SPEND, tenant_id=tenant_id, held=held)
 
 
