@@ -255,7 +255,7 @@ def seal_saved(
     """Return a document that is saved over a draft, with its secrets sealed.
 
     A mask in it stands for a secret of that draft or of a version, newest first. Versions are read only if the draft
-    does not explain a mask. Raises InvalidCanvas like `CanvasSecrets.sealed`.
+    does not explain a mask. Raises InvalidCanvas like `CanvasSecrets.seal_document`.
     """
 
     def before() -> Iterator[Mapping[str, Any]]:

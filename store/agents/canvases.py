@@ -206,7 +206,7 @@ def publish(
 def delete(tx: Transaction, tenant_id: UUID, canvas_id: UUID) -> None:
     """Delete a canvas with its conversations and versions. Its runs stay, and so do the versions that they refer to.
 
-    Cancel its open runs first (`conversations.open_runs`). Raises NotFound for an unknown canvas.
+    Cancel its open runs first (`conversations.list_open_runs`). Raises NotFound for an unknown canvas.
     """
     if not tx.rows(LOCK, of_tenant=tenant_id, canvas_id=canvas_id):
         raise NotFound("canvas not found.")

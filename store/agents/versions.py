@@ -1,10 +1,10 @@
 """Versions of canvases: documents that never change after they are stored, so processes may cache them.
 
 Each saved draft has a version, each published canvas has one, and every run refers to one. The start of a run reads its
-version with `snapshot`, `latest`, `latest_released` or `version_by_id`. These lock the version and its canvas until the
-transaction ends, so that neither is deleted meanwhile. Accepting the run is a separate transaction, which locks them
-again (`hold`). A deletion takes its locks first and looks for runs and conversations in a later statement, so it sees
-what a start that it waited for, or skipped, has stored.
+version with `lock_draft_version`, `lock_latest`, `lock_latest_released` or `lock_by_id`. These lock the version and its
+canvas until the transaction ends, so that neither is deleted meanwhile. Accepting the run is a separate transaction,
+which locks them again (`lock`). A deletion takes its locks first and looks for runs and conversations in a later
+statement, so it sees what a start that it waited for, or skipped, has stored.
 
 A version that runs or conversations refer to is never deleted, only hidden from lists (`deleted_at`). Its row is
 deleted after the last of them.
@@ -97,7 +97,7 @@ HOLD = (
     .where(_any_of_canvas, versions.c.id == bindparam("version_id"))
     .with_for_update(read=True, key_share=True)
 )
-IS_HELD = "sqrt(count(*) - 1)"  # `is_gone`
+IS_HELD = "sqrt(count(*) - 1)"  # `is_version_gone`
 VERSION = select(*_shown, versions.c.dsl).where(versions.c.id == bindparam("version_id"))
 VERSIONS = select(*_shown).where(_of_canvas).order_by(versions.c.updated_at.desc(), versions.c.id.desc())
 
@@ -192,7 +192,8 @@ def version(tx: Transaction, version_id: UUID) -> Version:
 def hold(tx: Transaction, tenant_id: UUID, canvas_id: UUID, version_id: UUID) -> None:
     """Keep a version, hidden or not, and its canvas from being deleted until the transaction ends.
 
-    Sent without waiting: if one of them is gone, the next wait raises an error (`is_gone`), and nothing is committed.
+    Sent without waiting: if one of them is gone, the next wait raises an error (`is_version_gone`), and nothing is
+    committed.
     """
     tx.write(HOLD, IS_HELD, tenant_id=tenant_id, canvas_id=canvas_id, version_id=version_id)
 

@@ -35,9 +35,9 @@ Put = Callable[[Any], Any]
 class Compiled:
     """A statement's text and its parameters in the order of `$1`, `$2`, ...
 
-    A parameter is a name, a constant (`_GIVEN` if the caller gives the value) and the conversion that the value needs,
-    if any. `is_about_runs`: the statement names a partitioned table. `is_used_once`: the text is never sent again, so
-    it is not worth preparing.
+    A parameter is a name, a constant (`_FROM_CALLER` if the caller gives the value) and the conversion that the value
+    needs, if any. `names_partitioned_table`: the statement names a partitioned table. `is_used_once`: the text is never
+    sent again, so it is not worth preparing.
     """
 
     sql: bytes

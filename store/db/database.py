@@ -56,8 +56,9 @@ TRIES = 3
 class Database:
     """A pool of connections to one PostgreSQL database: SQLAlchemy's pool of psycopg connections.
 
-    `plans_once`: the server keeps one generic plan per prepared statement instead of planning for each set of values;
-    for processes that repeat the same few statements. `large`: where values are stored that are too large for a row.
+    `generic_plans`: the server keeps one generic plan per prepared statement instead of planning for each set of
+    values; for processes that repeat the same few statements. `large`: where values are stored that are too large for a
+    row.
     """
 
     large: LargeValues = NO_STORAGE

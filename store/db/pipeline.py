@@ -74,7 +74,7 @@ class Prepared:
         return uses
 
     def add(self, key: Key) -> bytes:
-        """Add a statement and return its new name. Above MOST_PREPARED the least recently used statement is dropped."""
+        """Add a statement and return its new name. Above MAX_PREPARED the least recently used statement is dropped."""
         while len(self.names) >= MOST_PREPARED:
             oldest = next(iter(self.names))
             self.unused.append(self.names.pop(oldest))

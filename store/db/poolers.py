@@ -45,7 +45,7 @@ class StatementsMixed(psycopg.OperationalError):
 def check(connection: Connection, connect: Callable[[], Connection]) -> bool:
     """Return whether prepared statements are known to be kept apart; False if that could not be tested yet.
 
-    A process tests each server until it has a result, at most every TRY_AGAIN_AFTER. Raises StatementsMixed, each time,
+    A process tests each server until it has a result, at most every RETRY_AFTER. Raises StatementsMixed, each time,
     if statements are mixed up, because the pooler may be reconfigured while the process waits.
     """
     info = connection.info

@@ -51,7 +51,7 @@ class Pruning:
 
     A week that is missing here costs planning time and never a row, because the tables' own names reach every
     partition. If a statement names a partition that was dropped, the server reports an error
-    (`store.primitives.db_errors.names_a_week_that_is_gone`), and the weeks are read again.
+    (`store.primitives.db_errors.names_dropped_week`), and the weeks are read again.
     """
 
     def __init__(self) -> None:

@@ -354,6 +354,6 @@ class AfterCommitQuery:
 
 
 def translated(error: psycopg.Error, *, is_gone: bool) -> DBAPIError:
-    """Convert the driver's error into SQLAlchemy's of the same kind; `is_gone`: the connection was lost."""
+    """Convert the driver's error into SQLAlchemy's of the same kind; `is_connection_lost`: the connection was lost."""
     made = DBAPIError.instance(None, None, error, psycopg.Error, connection_invalidated=is_gone)
     return cast(DBAPIError, made)

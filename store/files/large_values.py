@@ -43,10 +43,10 @@ class ReadFirst(Exception):
 
 @dataclass(frozen=True, slots=True)
 class LargeValues:
-    """Access to large values. `blobs`: the file storage, if there is one; `keeps`: new large values are stored there.
+    """Access to large values. `blobs`: the file storage, if any; `stores_new`: new large values are stored there.
 
-    `ahead`: the large values that were read for a transaction, by file name; the transaction raises ReadFirst for any
-    other. None: each value is read from the storage when it is needed.
+    `prefetched`: the large values that were read for a transaction, by file name; the transaction raises ReadFirst for
+    any other. None: each value is read from the storage when it is needed.
     """
 
     blobs: Blobs | None = None

@@ -16,5 +16,5 @@ def storage_of(folder: Path, url: str | None = None, endpoint: str | None = None
 
 
 def large_values_of(folder: Path, url: str | None, endpoint: str | None, *, keeps: bool) -> LargeValues:
-    """Return access to the large values in that storage; `keeps`: new ones are stored there too, not only read."""
+    """Return access to the large values in that storage; `stores_new`: new ones are stored there too, not only read."""
     return LargeValues(storage_of(folder, url, endpoint), keeps)

@@ -302,7 +302,7 @@ def contents(tx: Transaction, tenant_id: UUID, base_id: UUID, ids: Sequence[UUID
 
 
 def delete(tx: Transaction, tenant_id: UUID, base_id: UUID, ids: Sequence[UUID]) -> None:
-    """Delete documents with their chunks. Delete their content first (`contents`), outside of the transaction."""
+    """Delete documents with their chunks. Delete their content first (`list_contents`), outside of the transaction."""
     if ids and tx.run(DELETE, of_tenant=tenant_id, of_base=base_id, ids=list(ids)):
         bases.touch(tx, tenant_id, base_id)
 
@@ -362,7 +362,7 @@ def end(tx: Transaction, leased: LeasedDocument, status: str, error: str = "") -
 
 
 def release(tx: Transaction, leased: LeasedDocument, error: str, pause: timedelta, *, struck: bool) -> None:
-    """Release a document, which waits for `pause` before its next try; `struck`: this try counts."""
+    """Release a document, which waits for `pause` before its next try; `counts`: this try counts."""
     tx.run(PUT_BACK, **_key(leased), error=error, pause=pause, unstruck=0 if struck else 1)
 
 

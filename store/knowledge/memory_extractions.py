@@ -95,7 +95,7 @@ def fail(tx: Transaction, leased: LeasedExtraction, error: str) -> None:
 
 
 def put_back(tx: Transaction, leased: LeasedExtraction, error: str, pause: timedelta, *, struck: bool) -> None:
-    """Release a message, which waits for `pause` before its next try; `struck`: this try counts."""
+    """Release a message, which waits for `pause` before its next try; `counts`: this try counts."""
     tx.run(PUT_BACK, **_key(leased), error=error, pause=pause, unstruck=0 if struck else 1)
 
 

@@ -9,10 +9,11 @@ PostgreSQL refuses a new partition if the default one has rows of it.
 before PostgreSQL looks for deadlocks: so work on runs is never the victim of a deadlock with them, and they are tried
 again an hour later.
 
-While a week is attached, PostgreSQL reads the default partition, and all other transactions wait. So `make` is for a
+While a week is attached, PostgreSQL reads the default partition, and all other transactions wait. So `create` is for a
 small default partition. For a large one, a CHECK constraint that was validated before, beside the traffic, tells
-PostgreSQL that the default partition has no row of the week: `keep_out`, `validate` and `attach`, each in a transaction
-of its own. That only works for future weeks, because the CHECK refuses the week's runs until the week is attached.
+PostgreSQL that the default partition has no row of the week: `add_exclusion_check`, `validate_exclusion_check` and
+`attach`, each in a transaction of its own. That only works for future weeks, because the CHECK refuses the week's runs
+until the week is attached.
 """
 
 import re
@@ -115,7 +116,7 @@ def is_small(tx: Transaction, table: str) -> bool:
 
 
 def rows_to_move(tx: Transaction, table: str, week: Week) -> int:
-    """Return how many rows of a week the default partition has; counts up to FEW + 1."""
+    """Return how many rows of a week the default partition has; counts up to MAX_ROWS_TO_MOVE + 1."""
     default = _twin(table, f"{table}_default")
     some = select(_run_id(default)).where(_run_id(default) >= week.first, _run_id(default) < week.end).limit(FEW + 1)
     return tx.scalar(select(func.count()).select_from(some.subquery()))
@@ -150,7 +151,7 @@ def attach(tx: Transaction, table: str, week: Week) -> None:
 
 
 def let_in(tx: Transaction, table: str) -> int:
-    """Remove the constraints that `keep_out` has left, here or in a process that was killed; return how many."""
+    """Remove the constraints that `add_exclusion_check` left, here or in a killed process; return how many."""
     left = [name for (name,) in tx.rows(CHECKS, table=f"{table}_default")]
     if left:
         tx.run(SET_LIMIT, limit="lock_timeout", milliseconds=_milliseconds(WAIT_FOR_LOCK))
@@ -213,7 +214,8 @@ def drop_left_over(tx: Transaction, table: str, moment: datetime) -> int:
 def _make(tx: Transaction, table: str, week: Week, *, most: float | None = None, moves: bool = True) -> None:
     """Create a week's partition as a separate table and attach it, which leaves the other weeks available meanwhile.
 
-    `most`: seconds that other transactions may wait. `moves` False: the default partition has no rows of the week.
+    `max_blocking_time`: seconds that other transactions may wait. `moves_rows` False: the default partition has no rows
+    of the week.
     """
     name, first, end = week.partition(table), week.first, week.end
     tx.run(text(f"create table {name} (like {table} including all)"))

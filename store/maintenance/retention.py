@@ -101,7 +101,7 @@ class DetachedBatch:
 
 
 class LargeAnswersLeft(Exception):
-    """Conversations that go on show answers that are in the file storage: call `keep_large_answers` first."""
+    """Conversations that go on show answers that are in the file storage: call `copy_large_answers` first."""
 
     def __init__(self, conversations: Sequence[UUID], run_ids: Sequence[UUID]) -> None:
         super().__init__(f"{len(conversations)} conversations show large answers of {len(run_ids)} runs.")

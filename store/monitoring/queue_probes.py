@@ -66,7 +66,7 @@ def last_observation(tx: Transaction) -> SweeperObservation | None:
 
 
 def save_observation(tx: Transaction, sight: SweeperObservation, queue: str) -> datetime | None:
-    """Store an observation for the next sweeper, and return what `latest` returns, in one round trip."""
+    """Store an observation for the next sweeper, and return what `latest_return` returns, in one round trip."""
     return tx.scalar(SEE, since=sight.since, now=sight.seen, queue=queue)
 
 

@@ -53,7 +53,8 @@ def server_info(tx: Transaction) -> Server:
 class Locks:
     """How many locks the statements take that cannot name a week: on every partition of a table and on its indexes.
 
-    `room`: the size of the server's lock table; `of_runs`: for a list of runs; `of_all`: for a query of the sweeper.
+    `capacity`: the size of the server's lock table; `of_runs`: for a list of runs; `of_all`: for a query of the
+    sweeper.
     """
 
     room: int

@@ -70,7 +70,7 @@ class Turn:
 class StreamLease:
     """A stream that an attempt has claimed: its epoch, and the text that earlier attempts left.
 
-    `keep` is the length of the part that finished attempts wrote.
+    `retained_length` is the length of the part that finished attempts wrote.
     """
 
     epoch: int

@@ -192,7 +192,7 @@ def step_count(tx: Transaction, run_id: UUID) -> int:
 
 
 def steps_of(tx: Transaction, run_id: UUID) -> list[ActivationRow]:
-    """Return a run's activations in canonical order, the first MOST_STEPS of them."""
+    """Return a run's activations in canonical order, the first MAX_STEPS of them."""
     return [ActivationRow(*row) for row in tx.rows(ACTIVATIONS, of_run=run_id, most=MOST_STEPS)]
 
 

@@ -25,7 +25,7 @@ DROP_SCOPE = delete(scopes).where(scopes.c.run_id == bindparam("of_run"), scopes
 
 @dataclass(frozen=True, slots=True)
 class PrefetchedScopes:
-    """Scopes whose rows were queried: those with some keys, or all (`keys` None). `found` waits for the rows."""
+    """Scopes whose rows were queried: those with some keys, or all (`keys` None). `load_rows` waits for the rows."""
 
     keys: frozenset[str] | None
     found: Callable[[], Sequence[Any]]

@@ -297,7 +297,7 @@ def iteration_outputs(
 def final(tx: Transaction, run_id: UUID, *, is_whole: bool = True) -> RunValues:
     """Return what a run has written so far outside of parallel items: the last outputs of each node, and the variables.
 
-    `is_whole` False: only the names of outputs are needed; values that are in files are null.
+    `with_large` False: only the names of outputs are needed; values that are in files are null.
     """
     large = tx.large
     outputs = {

@@ -6,7 +6,7 @@ limit applies to it (`runs.budgeted`) reads and writes nothing here.
 
 `budget_limits` has the limits that were set; `budget_spent` has one row per scope, id, day and measure in which
 something was spent or reserved, and is what a call locks; `budget_reservations` has one row per call in progress, with
-the amounts that it holds in each budget (`held`, as JSON: BudgetRow.hold).
+the amounts that it holds in each budget (`held`, as JSON: BudgetRow.as_held).
 """
 
 from collections.abc import Mapping, Sequence
@@ -321,8 +321,8 @@ def release_orphans(tx: Transaction, most: int = BATCH) -> int:
 def put(tx: Transaction, tenant_id: UUID, written: BudgetLimits, *, is_asked: bool = False) -> None:
     """Set limits; limits of the same budget in other measures stay.
 
-    `is_asked`: the limits come with the request to start a run, which may lower the tenant's default limit of each run
-    but not raise it.
+    `is_of_request`: the limits come with the request to start a run, which may lower the tenant's default limit of each
+    run but not raise it.
     """
     for measure, amount in sorted(written.limits.items()):
         tx.later(

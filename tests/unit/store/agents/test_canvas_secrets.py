@@ -184,7 +184,7 @@ def test_a_mask_among_other_characters_is_refused_by_node_and_field(written: str
     headers = back["components"]["Agent:0"]["obj"]["params"]["custom_header"]
     headers["Authorization"] = written.format(*[headers["Authorization"]] * 2)
 
-    with pytest.raises(InvalidCanvas, match=r"among other characters.*Type the secret in whole") as refused:
+    with pytest.raises(InvalidCanvas, match=r"among other characters.*Type in the whole secret") as refused:
         of().sealed(back, lambda: [stored])
 
     assert refused.value.details["node"] == "Agent:0"
