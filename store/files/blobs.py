@@ -84,9 +84,8 @@ class LocalBlobs:
         if not _touch(place):
             _make(place.parent)
             _write(place, file)
-        _settle(
-            place.parent
-        )  # even if another process has just written the file: it may die before it syncs the folder
+        # Sync even if another process has just written the file: it may die before it syncs the folder.
+        _settle(place.parent)
         return sha256, size
 
     def get(self, sha256: bytes) -> bytes:

@@ -94,7 +94,7 @@ def test_rows_that_an_earlier_release_writes_after_the_upgrade_are_as_good(
 
 
 @every_release
-def test_migrations_take_nothing_away_from_a_release_that_still_runs(recording: Recording, url: str):
+def test_migrations_remove_nothing_that_the_previous_release_needs(recording: Recording, url: str):
     recording.make_tables(url)
     before = columns_of(url)
 
@@ -111,7 +111,7 @@ def test_migrations_take_nothing_away_from_a_release_that_still_runs(recording: 
 
 
 @every_release
-def test_what_lies_beside_the_runs_is_found_after_the_upgrade(recording: Recording, url: str, redis_url: str):
+def test_data_beside_the_runs_is_found_after_the_upgrade(recording: Recording, url: str, redis_url: str):
     upgraded(url, recording)
     facts, tenant = recording.release["facts"], UUID(recording.release["facts"]["tenant"])
 

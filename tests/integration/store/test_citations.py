@@ -10,7 +10,7 @@ from store.runs import attempt_records
 RUN, TURN, NODE = new_id(), new_id(), new_id()
 
 
-def test_what_was_cited_is_read_under_its_numbers(database: Database):
+def test_citations_are_read_under_their_numbers(database: Database):
     turn = new_id()
 
     with database.transaction() as tx:
@@ -25,7 +25,7 @@ def test_what_was_cited_is_read_under_its_numbers(database: Database):
     assert told["doc_aggs"] == {"a": document("a")}
 
 
-def test_evidence_that_is_found_again_keeps_its_number_and_counts_once(database: Database):
+def test_chunk_that_is_cited_again_keeps_its_number_and_counts_once(database: Database):
     turn = new_id()
 
     for _ in range(2):
@@ -64,7 +64,7 @@ def test_two_nodes_at_once_never_give_one_number_to_different_chunks(database: D
     assert len(set(numbers)) == 240
 
 
-def test_another_turn_has_references_of_its_own(database: Database):
+def test_citations_of_another_turn_are_separate(database: Database):
     turn = new_id()
     with database.transaction() as tx:
         attempt_records.add_citations(tx, RUN, turn, NODE, [chunk("1")], [document("a")])
@@ -81,7 +81,7 @@ def document(name: str, count: int = 1) -> dict[str, Any]:
     return {"doc_name": name, "count": count}
 
 
-def test_the_references_of_runs_are_read_together_and_runs_without_any_are_left_out(database: Database):
+def test_citations_of_runs_are_read_together_without_runs_that_have_none(database: Database):
     one, other, silent = new_id(), new_id(), new_id()
     with database.transaction() as tx:
         attempt_records.add_citations(tx, one, new_id(), NODE, [chunk("1")], [document("a")])
